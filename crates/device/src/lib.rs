@@ -1,0 +1,125 @@
+//! Block devices of 4 KiB blocks.
+//!
+//! Purpose: the only way bytes leave the process. A device knows nothing of files; each write carries
+//! its [`Cause`], so that every block is accounted for once.
+//!
+//! Invariants: a write is acknowledged when the call returns, durable after the next successful
+//! [`BlockDevice::flush`] (or at once with [`WriteTag::fua`]). Devices are safe to use from many threads
+//! and order nothing between calls that overlap in time.
+#![forbid(unsafe_code)]
+
+use medfs_format::Block;
+use std::io;
+use std::sync::Arc;
+
+/// Why a block is written. Every block that reaches the device is counted under exactly one cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Cause {
+    /// File content and directory entries.
+    Data = 0,
+    /// Node blocks: inodes, direct and indirect nodes, xattr nodes.
+    Node = 1,
+    /// Compact pages and their meta-pages.
+    Compact = 2,
+    /// Checkpoint, SIT, NAT, SSA, superblock.
+    Meta = 3,
+    /// Any block moved by cleaning.
+    Gc = 4,
+}
+
+/// Number of causes.
+pub const CAUSES: usize = 5;
+
+impl Cause {
+    /// All causes in order.
+    pub const ALL: [Cause; CAUSES] = [Cause::Data, Cause::Node, Cause::Compact, Cause::Meta, Cause::Gc];
+    /// The name used in statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Data => "data",
+            Cause::Node => "node",
+            Cause::Compact => "compact",
+            Cause::Meta => "meta",
+            Cause::Gc => "gc",
+        }
+    }
+}
+
+/// How soon a block is expected to be overwritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Temperature {
+    Hot,
+    Warm,
+    Cold,
+}
+
+/// What a device may want to know of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteTag {
+    /// Why the blocks are written.
+    pub cause: Cause,
+    /// How soon they will be overwritten.
+    pub temperature: Temperature,
+    /// The blocks must be durable when the call returns (force unit access); says nothing of other blocks.
+    pub fua: bool,
+}
+
+impl WriteTag {
+    /// A plain write.
+    pub fn new(cause: Cause, temperature: Temperature) -> WriteTag {
+        WriteTag { cause, temperature, fua: false }
+    }
+    /// The same with force unit access.
+    pub fn with_fua(self) -> WriteTag {
+        WriteTag { fua: true, ..self }
+    }
+}
+
+/// A device of 4 KiB blocks.
+///
+/// All methods fail with the operating system's error; `InvalidInput` where the range is outside the device.
+/// Nothing is read or written partially without an error.
+pub trait BlockDevice: Send + Sync {
+    /// Size in blocks.
+    fn block_count(&self) -> u64;
+    /// Reads neighbouring blocks from `addr` on into scattered buffers.
+    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()>;
+    /// Writes scattered buffers to neighbouring blocks from `addr` on.
+    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()>;
+    /// Makes every acknowledged write durable.
+    fn flush(&self) -> io::Result<()>;
+    /// Tells that the content of blocks is no longer needed; afterwards they read as anything.
+    fn discard(&self, addr: u64, count: u64) -> io::Result<()>;
+    /// Whether writes are refused.
+    fn read_only(&self) -> bool;
+}
+
+impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
+    fn block_count(&self) -> u64 {
+        (**self).block_count()
+    }
+    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
+        (**self).read(addr, blocks)
+    }
+    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
+        (**self).write(addr, blocks, tag)
+    }
+    fn flush(&self) -> io::Result<()> {
+        (**self).flush()
+    }
+    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
+        (**self).discard(addr, count)
+    }
+    fn read_only(&self) -> bool {
+        (**self).read_only()
+    }
+}
+
+/// Reads one block.
+pub fn read_block(dev: &dyn BlockDevice, addr: u64) -> io::Result<Box<Block>> {
+    let mut block = Block::boxed();
+    dev.read(addr, &mut [&mut *block])?;
+    Ok(block)
+}

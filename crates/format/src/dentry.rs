@@ -1,0 +1,249 @@
+//! Directory entries: dentry blocks, inline dentries, and the multi-level hash.
+//!
+//! A dentry area, in a block or inline, is `[bitmap | reserved | slots of 11 bytes | names of 8 bytes]`.
+//! A name longer than 8 bytes takes several neighbouring slots; only the first carries the entry.
+
+use crate::hash::dentry_hash;
+use crate::node::{FileKind, NAME_LEN};
+use crate::{BLOCK_SIZE, FormatError, Ino, Structure};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a name slot.
+pub const SLOT_LEN: usize = 8;
+/// Entries of a dentry block.
+pub const DENTRIES_PER_BLOCK: usize = 214;
+/// Deepest hash level.
+pub const MAX_DEPTH: u32 = 63;
+/// Bytes of a fixed entry.
+pub const DIR_ENTRY_SIZE: usize = size_of::<RawDirEntry>();
+const MAX_BUCKETS: u64 = 1 << 30;
+
+/// The fixed part of an entry (11 bytes).
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct RawDirEntry {
+    pub hash_code: U32,
+    pub ino: U32,
+    pub name_len: U16,
+    pub file_type: u8,
+}
+
+const _: () = assert!(size_of::<RawDirEntry>() == 11);
+
+/// Where the parts of a dentry area are. The same code serves blocks and inline areas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AreaLayout {
+    /// Number of slots.
+    pub slots: usize,
+    entries_at: usize,
+    names_at: usize,
+}
+
+impl AreaLayout {
+    /// Layout of a 4 KiB dentry block: 27 bytes of bitmap, 3 reserved.
+    pub const BLOCK: AreaLayout = AreaLayout { slots: DENTRIES_PER_BLOCK, entries_at: 30, names_at: 30 + 214 * 11 };
+
+    /// Layout of an inline area of `bytes` bytes.
+    pub fn inline(bytes: usize) -> AreaLayout {
+        let slots = bytes * 8 / ((DIR_ENTRY_SIZE + SLOT_LEN) * 8 + 1);
+        let names_at = bytes - slots * SLOT_LEN;
+        AreaLayout { slots, entries_at: names_at - slots * DIR_ENTRY_SIZE, names_at }
+    }
+}
+
+const _: () = assert!(AreaLayout::BLOCK.names_at + DENTRIES_PER_BLOCK * SLOT_LEN == BLOCK_SIZE);
+
+/// Slots that a name of `len` bytes takes.
+pub fn slots_for(len: usize) -> usize {
+    len.div_ceil(SLOT_LEN).max(1)
+}
+
+/// One entry found in an area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Its first slot.
+    pub slot: usize,
+    /// Inode it names.
+    pub ino: Ino,
+    /// Kind of the file, where the entry says so.
+    pub kind: Option<FileKind>,
+    /// Hash it carries.
+    pub hash: u32,
+    /// The name.
+    pub name: &'a [u8],
+}
+
+/// A dentry area to read. `B` is the bytes, borrowed or mutable.
+#[derive(Debug)]
+pub struct Area<B> {
+    layout: AreaLayout,
+    bytes: B,
+}
+
+impl<B: AsRef<[u8]>> Area<B> {
+    /// A view of `bytes` by `layout`; the bytes must be those the layout was made for.
+    pub fn new(layout: AreaLayout, bytes: B) -> Self {
+        assert!(bytes.as_ref().len() >= layout.names_at + layout.slots * SLOT_LEN);
+        Area { layout, bytes }
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.layout.slots
+    }
+
+    /// Whether a slot is in use. Dentry bitmaps are kept least significant bit first.
+    pub fn in_use(&self, slot: usize) -> bool {
+        self.bytes.as_ref()[slot / 8] & (1 << (slot % 8)) != 0
+    }
+
+    /// Whether no slot is in use but, where `dots_allowed`, `.` and `..`.
+    pub fn is_empty(&self, dots_allowed: bool) -> bool {
+        let first = if dots_allowed { 2 } else { 0 };
+        (first..self.layout.slots).all(|s| !self.in_use(s))
+    }
+
+    /// The raw entry of a slot.
+    pub fn raw(&self, slot: usize) -> RawDirEntry {
+        let at = self.layout.entries_at + slot * DIR_ENTRY_SIZE;
+        RawDirEntry::read_from_bytes(&self.bytes.as_ref()[at..at + DIR_ENTRY_SIZE]).expect("sized")
+    }
+
+    /// The entry that starts at `slot` (which is in use), checked. `id` identifies the area in errors.
+    pub fn entry(&self, slot: usize, id: u64) -> Result<Entry<'_>, FormatError> {
+        let raw = self.raw(slot);
+        let len = usize::from(raw.name_len.get());
+        if len == 0 || len > NAME_LEN || slot + slots_for(len) > self.layout.slots {
+            return Err(FormatError::corrupt(Structure::Dentry, id, "name_len", format!("{len} in slot {slot}")));
+        }
+        let at = self.layout.names_at + slot * SLOT_LEN;
+        let name = &self.bytes.as_ref()[at..at + len];
+        Ok(Entry { slot, ino: raw.ino.get(), kind: FileKind::from_dentry_type(raw.file_type), hash: raw.hash_code.get(), name })
+    }
+
+    /// All entries from slot `from` on, each checked. After an error the iterator ends.
+    pub fn entries(&self, from: usize, id: u64) -> impl Iterator<Item = Result<Entry<'_>, FormatError>> {
+        let mut slot = from;
+        std::iter::from_fn(move || {
+            while slot < self.layout.slots && !self.in_use(slot) {
+                slot += 1;
+            }
+            if slot >= self.layout.slots {
+                return None;
+            }
+            let entry = self.entry(slot, id);
+            slot = match &entry {
+                Ok(e) => slot + slots_for(e.name.len()),
+                Err(_) => self.layout.slots,
+            };
+            Some(entry)
+        })
+    }
+
+    /// Finds a name.
+    pub fn find(&self, name: &[u8], id: u64) -> Result<Option<Entry<'_>>, FormatError> {
+        let hash = dentry_hash(name);
+        for entry in self.entries(0, id) {
+            let entry = entry?;
+            if entry.hash == hash && entry.name == name {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
+
+    /// First run of `count` free slots.
+    pub fn room(&self, count: usize) -> Option<usize> {
+        let mut run = 0;
+        for slot in 0..self.layout.slots {
+            run = if self.in_use(slot) { 0 } else { run + 1 };
+            if run == count {
+                return Some(slot + 1 - count);
+            }
+        }
+        None
+    }
+}
+
+impl<B: AsRef<[u8]> + AsMut<[u8]>> Area<B> {
+    fn mark(&mut self, slot: usize, used: bool) {
+        let byte = &mut self.bytes.as_mut()[slot / 8];
+        if used { *byte |= 1 << (slot % 8) } else { *byte &= !(1 << (slot % 8)) }
+    }
+
+    fn set_raw(&mut self, slot: usize, raw: RawDirEntry) {
+        let at = self.layout.entries_at + slot * DIR_ENTRY_SIZE;
+        self.bytes.as_mut()[at..at + DIR_ENTRY_SIZE].copy_from_slice(raw.as_bytes());
+    }
+
+    /// Writes an entry into free slots from `slot` on (see [`Area::room`]).
+    pub fn insert_at(&mut self, slot: usize, name: &[u8], ino: Ino, kind: FileKind) {
+        let count = slots_for(name.len());
+        let raw = RawDirEntry {
+            hash_code: U32::new(dentry_hash(name)),
+            ino: U32::new(ino),
+            name_len: U16::new(name.len() as u16),
+            file_type: kind.dentry_type(),
+        };
+        self.set_raw(slot, raw);
+        let at = self.layout.names_at + slot * SLOT_LEN;
+        self.bytes.as_mut()[at..at + name.len()].copy_from_slice(name);
+        for i in 0..count {
+            self.mark(slot + i, true);
+            if i > 0 {
+                // The kernel keeps the name length of follow-up slots at zero so that a scan skips them.
+                self.set_raw(slot + i, RawDirEntry::default());
+            }
+        }
+    }
+
+    /// Inserts an entry where there is room; `false` where there is none.
+    pub fn insert(&mut self, name: &[u8], ino: Ino, kind: FileKind) -> bool {
+        match self.room(slots_for(name.len())) {
+            Some(slot) => {
+                self.insert_at(slot, name, ino, kind);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Removes the entry that starts at `slot` and has a name of `name_len` bytes.
+    pub fn remove(&mut self, slot: usize, name_len: usize) {
+        for i in 0..slots_for(name_len) {
+            self.mark(slot + i, false);
+        }
+    }
+
+    /// Points the entry at `slot` to another inode.
+    pub fn set_target(&mut self, slot: usize, ino: Ino, kind: FileKind) {
+        let mut raw = self.raw(slot);
+        raw.ino = U32::new(ino);
+        raw.file_type = kind.dentry_type();
+        self.set_raw(slot, raw);
+    }
+
+    /// Writes the first two entries of a new directory.
+    pub fn insert_dots(&mut self, ino: Ino, parent: Ino) {
+        self.insert_at(0, b".", ino, FileKind::Directory);
+        self.insert_at(1, b"..", parent, FileKind::Directory);
+    }
+}
+
+/// Buckets of hash level `level`.
+pub fn buckets(level: u32, dir_level: u8) -> u64 {
+    let shift = level + u32::from(dir_level);
+    if shift < 31 { 1 << shift } else { MAX_BUCKETS }
+}
+
+/// Blocks of a bucket at `level`.
+pub fn bucket_blocks(level: u32) -> u64 {
+    if level < 63 / 2 { 2 } else { 4 }
+}
+
+/// First page of bucket `index` of `level`.
+pub fn bucket_start(level: u32, dir_level: u8, index: u64) -> u64 {
+    (0..level).map(|l| buckets(l, dir_level) * bucket_blocks(l)).sum::<u64>() + index * bucket_blocks(level)
+}

@@ -1,0 +1,218 @@
+//! Where the areas of a volume are, and arithmetic between segments, sections and blocks.
+
+use crate::superblock::{MAX_EXTENSIONS, RawSuperblock};
+use crate::{BLOCKS_PER_SEG, BlockAddr, FormatError, Ino, Nid, SegNo, Structure, nat, sit};
+
+/// Largest number of segments F2FS allows (16 TiB).
+pub const MAX_SEGMENTS: u32 = 16 * 1024 * 1024 / 2;
+/// Smallest number of segments of a volume.
+const MIN_SEGMENTS: u32 = 9;
+/// Most blocks a checkpoint payload may have.
+const MAX_CP_PAYLOAD: u32 = BLOCKS_PER_SEG - 2 - 8;
+
+/// Validated layout of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Geometry {
+    /// Blocks of the whole volume, from block 0.
+    pub block_count: u64,
+    /// Segments in a section, the unit of cleaning.
+    pub segs_per_sec: u32,
+    /// Sections in a zone.
+    pub secs_per_zone: u32,
+    /// Sections in the main area.
+    pub section_count: u32,
+    /// Address of segment 0, which starts the checkpoint area.
+    pub segment0_blkaddr: BlockAddr,
+    /// First block of the checkpoint area.
+    pub cp_blkaddr: BlockAddr,
+    /// First block of the SIT.
+    pub sit_blkaddr: BlockAddr,
+    /// First block of the NAT.
+    pub nat_blkaddr: BlockAddr,
+    /// First block of the SSA.
+    pub ssa_blkaddr: BlockAddr,
+    /// First block of the main area.
+    pub main_blkaddr: BlockAddr,
+    /// Segments of the main area.
+    pub segment_count_main: u32,
+    /// Segments of SIT (both copies).
+    pub segment_count_sit: u32,
+    /// Segments of NAT (both copies).
+    pub segment_count_nat: u32,
+    /// Segments of SSA.
+    pub segment_count_ssa: u32,
+    /// Extra blocks of a checkpoint pack that hold the bitmaps that do not fit its first block.
+    pub cp_payload: u32,
+    /// Inode number of the root directory.
+    pub root_ino: Ino,
+    /// Reserved inode number of the node mapping.
+    pub node_ino: Ino,
+    /// Reserved inode number of the meta mapping.
+    pub meta_ino: Ino,
+}
+
+impl Geometry {
+    /// Validates the layout fields of a superblock.
+    pub fn from_superblock(sb: &RawSuperblock) -> Result<Geometry, FormatError> {
+        let bad = |field, value: String| Err(FormatError::corrupt(Structure::Superblock, 0u32, field, value));
+        let g = Geometry {
+            block_count: sb.block_count.get(),
+            segs_per_sec: sb.segs_per_sec.get(),
+            secs_per_zone: sb.secs_per_zone.get(),
+            section_count: sb.section_count.get(),
+            segment0_blkaddr: sb.segment0_blkaddr.get(),
+            cp_blkaddr: sb.cp_blkaddr.get(),
+            sit_blkaddr: sb.sit_blkaddr.get(),
+            nat_blkaddr: sb.nat_blkaddr.get(),
+            ssa_blkaddr: sb.ssa_blkaddr.get(),
+            main_blkaddr: sb.main_blkaddr.get(),
+            segment_count_main: sb.segment_count_main.get(),
+            segment_count_sit: sb.segment_count_sit.get(),
+            segment_count_nat: sb.segment_count_nat.get(),
+            segment_count_ssa: sb.segment_count_ssa.get(),
+            cp_payload: sb.cp_payload.get(),
+            root_ino: sb.root_ino.get(),
+            node_ino: sb.node_ino.get(),
+            meta_ino: sb.meta_ino.get(),
+        };
+        let segment_count = sb.segment_count.get();
+        if !(MIN_SEGMENTS..=MAX_SEGMENTS).contains(&segment_count) {
+            return bad("segment_count", segment_count.to_string());
+        }
+        if g.segs_per_sec == 0 || g.segs_per_sec > segment_count {
+            return bad("segs_per_sec", g.segs_per_sec.to_string());
+        }
+        if g.secs_per_zone == 0 || g.secs_per_zone > g.section_count.max(1) {
+            return bad("secs_per_zone", g.secs_per_zone.to_string());
+        }
+        if g.section_count == 0
+            || u64::from(g.section_count) * u64::from(g.segs_per_sec) > u64::from(g.segment_count_main)
+        {
+            return bad("section_count", format!("{} of {} segments", g.section_count, g.segs_per_sec));
+        }
+        if g.segment_count_main > segment_count || g.segment_count_main == 0 {
+            return bad("segment_count_main", g.segment_count_main.to_string());
+        }
+        if u64::from(segment_count) > (g.block_count >> crate::LOG_BLOCKS_PER_SEG) {
+            return bad("block_count", format!("{} for {segment_count} segments", g.block_count));
+        }
+        let mut at = u64::from(g.segment0_blkaddr);
+        let ckpt = sb.segment_count_ckpt.get();
+        if ckpt != 2 {
+            return bad("segment_count_ckpt", ckpt.to_string());
+        }
+        for (field, start, segments) in [
+            ("cp_blkaddr", g.cp_blkaddr, ckpt),
+            ("sit_blkaddr", g.sit_blkaddr, g.segment_count_sit),
+            ("nat_blkaddr", g.nat_blkaddr, g.segment_count_nat),
+            ("ssa_blkaddr", g.ssa_blkaddr, g.segment_count_ssa),
+            ("main_blkaddr", g.main_blkaddr, g.segment_count_main),
+        ] {
+            if u64::from(start) != at {
+                return bad(field, format!("{start}, expected {at}"));
+            }
+            at += u64::from(segments) * u64::from(BLOCKS_PER_SEG);
+        }
+        if at > g.block_count || at > u64::from(g.segment0_blkaddr) + (u64::from(segment_count) << crate::LOG_BLOCKS_PER_SEG) {
+            return bad("segment_count", format!("the main area ends at block {at}, the volume at {}", g.block_count));
+        }
+        if g.segment_count_sit % 2 != 0
+            || u64::from(g.segment_count_sit / 2) * u64::from(BLOCKS_PER_SEG) * (sit::ENTRIES_PER_BLOCK as u64)
+                < u64::from(g.segment_count_main)
+        {
+            return bad("segment_count_sit", g.segment_count_sit.to_string());
+        }
+        if g.segment_count_nat % 2 != 0 || g.segment_count_nat == 0 {
+            return bad("segment_count_nat", g.segment_count_nat.to_string());
+        }
+        if u64::from(g.segment_count_ssa) * u64::from(BLOCKS_PER_SEG) < u64::from(g.segment_count_main) {
+            return bad("segment_count_ssa", g.segment_count_ssa.to_string());
+        }
+        if g.cp_payload >= MAX_CP_PAYLOAD {
+            return bad("cp_payload", g.cp_payload.to_string());
+        }
+        let extensions = sb.extension_count.get().saturating_add(u32::from(sb.hot_ext_count));
+        if extensions as usize > MAX_EXTENSIONS {
+            return bad("extension_count", extensions.to_string());
+        }
+        if (g.node_ino, g.meta_ino, g.root_ino) != (1, 2, 3) {
+            return bad("root_ino", format!("{} (node {}, meta {})", g.root_ino, g.node_ino, g.meta_ino));
+        }
+        Ok(g)
+    }
+
+    /// Blocks of the main area.
+    pub fn main_blocks(&self) -> u32 {
+        self.segment_count_main * BLOCKS_PER_SEG
+    }
+
+    /// Whether `addr` is in the main area.
+    pub fn in_main(&self, addr: BlockAddr) -> bool {
+        addr >= self.main_blkaddr && addr - self.main_blkaddr < self.main_blocks()
+    }
+
+    /// Segment of a main-area block.
+    pub fn segno(&self, addr: BlockAddr) -> SegNo {
+        debug_assert!(self.in_main(addr));
+        (addr - self.main_blkaddr) / BLOCKS_PER_SEG
+    }
+
+    /// Index of a main-area block inside its segment.
+    pub fn offset_in_seg(&self, addr: BlockAddr) -> u32 {
+        debug_assert!(self.in_main(addr));
+        (addr - self.main_blkaddr) % BLOCKS_PER_SEG
+    }
+
+    /// First block of a segment.
+    pub fn seg_start(&self, segno: SegNo) -> BlockAddr {
+        self.main_blkaddr + segno * BLOCKS_PER_SEG
+    }
+
+    /// Section of a segment.
+    pub fn section_of(&self, segno: SegNo) -> u32 {
+        segno / self.segs_per_sec
+    }
+
+    /// SSA block of a segment.
+    pub fn ssa_block(&self, segno: SegNo) -> BlockAddr {
+        self.ssa_blkaddr + segno
+    }
+
+    /// First block of checkpoint pack 0 or 1.
+    pub fn cp_pack(&self, pack: usize) -> BlockAddr {
+        self.cp_blkaddr + pack as u32 * BLOCKS_PER_SEG
+    }
+
+    /// SIT blocks that the main area needs (one copy).
+    pub fn sit_blocks(&self) -> u32 {
+        self.segment_count_main.div_ceil(sit::ENTRIES_PER_BLOCK as u32)
+    }
+
+    /// Address of SIT block `index`, of the first or the second copy.
+    pub fn sit_block(&self, index: u32, second: bool) -> BlockAddr {
+        let copy = if second { self.segment_count_sit / 2 * BLOCKS_PER_SEG } else { 0 };
+        self.sit_blkaddr + copy + index
+    }
+
+    /// NAT blocks of one copy.
+    pub fn nat_blocks(&self) -> u32 {
+        self.segment_count_nat / 2 * BLOCKS_PER_SEG
+    }
+
+    /// Address of NAT block `index`: the copies alternate segment by segment.
+    pub fn nat_block(&self, index: u32, second: bool) -> BlockAddr {
+        let seg = index / BLOCKS_PER_SEG;
+        let copy = if second { BLOCKS_PER_SEG } else { 0 };
+        self.nat_blkaddr + seg * 2 * BLOCKS_PER_SEG + index % BLOCKS_PER_SEG + copy
+    }
+
+    /// One more than the largest node id.
+    pub fn max_nid(&self) -> Nid {
+        self.nat_blocks() * nat::ENTRIES_PER_BLOCK as u32
+    }
+
+    /// Whether `nid` can name a node of this volume (reserved numbers do not).
+    pub fn is_nid(&self, nid: Nid) -> bool {
+        nid >= self.root_ino && nid < self.max_nid()
+    }
+}

@@ -1,0 +1,497 @@
+//! Node blocks: inodes, direct and indirect nodes, and the footer they share.
+
+use crate::{BLOCK_SIZE, Block, FormatError, Geometry, Ino, Nid, Structure, crc};
+use bitflags::bitflags;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Address slots of an inode before extra attributes and inline xattrs are taken off.
+pub const DEF_ADDRS_PER_INODE: usize = 923;
+/// Addresses in a direct node.
+pub const ADDRS_PER_BLOCK: usize = 1018;
+/// Node ids in an indirect node.
+pub const NIDS_PER_BLOCK: usize = 1018;
+/// Address slots of the inline xattr area where its size is not per inode.
+pub const DEFAULT_INLINE_XATTR_ADDRS: usize = 50;
+/// Bytes of the extra attributes this implementation writes (all that are defined).
+pub const EXTRA_ISIZE: u16 = 36;
+/// Offset of `i_addr` in the inode block.
+pub const ADDR_OFFSET: usize = 360;
+/// Longest file name in bytes.
+pub const NAME_LEN: usize = 255;
+/// Offset of `i_inode_checksum` in the inode block.
+const INODE_CHECKSUM_OFFSET: usize = ADDR_OFFSET + 8;
+
+bitflags! {
+    /// `i_inline`: what lies inside the inode block.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Inline: u8 {
+        /// An inline xattr area exists.
+        const XATTR = 0x01;
+        /// File content is inline.
+        const DATA = 0x02;
+        /// Directory entries are inline.
+        const DENTRY = 0x04;
+        /// Inline data has been written.
+        const DATA_EXIST = 0x08;
+        /// `.` and `..` are implicit.
+        const DOTS = 0x10;
+        /// Extra attributes are present.
+        const EXTRA_ATTR = 0x20;
+        /// The file's blocks must not move.
+        const PIN_FILE = 0x40;
+        /// Saved blocks of a compressed file were released.
+        const COMPRESS_RELEASED = 0x80;
+    }
+}
+
+bitflags! {
+    /// `i_advise`: hints about a file.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Advise: u8 {
+        /// Cold data.
+        const COLD = 0x01;
+        /// `i_pino` may be wrong.
+        const LOST_PINO = 0x02;
+        /// Encrypted.
+        const ENCRYPT = 0x04;
+        /// Encrypted name.
+        const ENC_NAME = 0x08;
+        /// `i_size` was set by fallocate beyond the data.
+        const KEEP_SIZE = 0x10;
+        /// Hot data.
+        const HOT = 0x20;
+        /// Under fs-verity.
+        const VERITY = 0x40;
+        /// Truncation of preallocated blocks is pending.
+        const TRUNC = 0x80;
+    }
+}
+
+bitflags! {
+    /// `i_flags`: the chattr flags F2FS stores.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct FileFlags: u32 {
+        /// Compressed file.
+        const COMPR = 0x0000_0004;
+        /// Synchronous updates.
+        const SYNC = 0x0000_0008;
+        /// Immutable.
+        const IMMUTABLE = 0x0000_0010;
+        /// Append only.
+        const APPEND = 0x0000_0020;
+        /// Not dumped.
+        const NODUMP = 0x0000_0040;
+        /// No access times.
+        const NOATIME = 0x0000_0080;
+        /// Must not be compressed.
+        const NOCOMP = 0x0000_0400;
+        /// Hash-indexed directory (always reported for casefold only).
+        const INDEX = 0x0000_1000;
+        /// Directory changes are synchronous.
+        const DIRSYNC = 0x0001_0000;
+        /// New entries inherit the project id.
+        const PROJINHERIT = 0x2000_0000;
+        /// Case-insensitive directory.
+        const CASEFOLD = 0x4000_0000;
+        /// Unknown bits are kept.
+        const _ = !0;
+    }
+}
+
+/// The largest extent of a file as last known (12 bytes).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct RawExtent {
+    pub fofs: U32,
+    pub blk: U32,
+    pub len: U32,
+}
+
+/// Extra attributes, at the start of the address slots (36 bytes).
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct RawExtraAttr {
+    pub i_extra_isize: U16,
+    pub i_inline_xattr_size: U16,
+    pub i_projid: U32,
+    pub i_inode_checksum: U32,
+    pub i_crtime: U64,
+    pub i_crtime_nsec: U32,
+    pub i_compr_blocks: U64,
+    pub i_compress_algorithm: u8,
+    pub i_log_cluster_size: u8,
+    pub i_compress_flag: U16,
+}
+
+/// End of every node block (24 bytes).
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawNodeFooter {
+    /// Id of this node.
+    pub nid: U32,
+    /// Inode it belongs to.
+    pub ino: U32,
+    /// Bit 0 cold, bit 1 fsync mark, bit 2 dentry mark, the rest the node's offset in the file's node tree.
+    pub flag: U32,
+    /// Version (and, in the upper half, checksum) of the checkpoint the node follows.
+    pub cp_ver: U64,
+    /// Where the next node of the log will be.
+    pub next_blkaddr: U32,
+}
+
+const COLD_BIT: u32 = 1;
+const FSYNC_BIT: u32 = 2;
+const DENTRY_BIT: u32 = 4;
+const OFFSET_SHIFT: u32 = 3;
+
+impl RawNodeFooter {
+    /// The node's offset in the file's node tree (0 is the inode, see [`crate::path`]).
+    pub fn node_offset(&self) -> u32 {
+        self.flag.get() >> OFFSET_SHIFT
+    }
+    /// Sets the node's offset.
+    pub fn set_node_offset(&mut self, offset: u32) {
+        self.flag = U32::new((self.flag.get() & ((1 << OFFSET_SHIFT) - 1)) | (offset << OFFSET_SHIFT));
+    }
+    fn set(&mut self, bit: u32, on: bool) {
+        let flag = self.flag.get();
+        self.flag = U32::new(if on { flag | bit } else { flag & !bit });
+    }
+    /// Whether the node was written by an fsync.
+    pub fn is_fsync(&self) -> bool {
+        self.flag.get() & FSYNC_BIT != 0
+    }
+    /// Sets the fsync mark.
+    pub fn set_fsync(&mut self, on: bool) {
+        self.set(FSYNC_BIT, on);
+    }
+    /// Whether recovery must restore the directory entry too.
+    pub fn is_dentry(&self) -> bool {
+        self.flag.get() & DENTRY_BIT != 0
+    }
+    /// Sets the dentry mark.
+    pub fn set_dentry(&mut self, on: bool) {
+        self.set(DENTRY_BIT, on);
+    }
+    /// Whether the node belongs to something other than a directory.
+    pub fn is_cold(&self) -> bool {
+        self.flag.get() & COLD_BIT != 0
+    }
+    /// Sets the cold mark.
+    pub fn set_cold(&mut self, on: bool) {
+        self.set(COLD_BIT, on);
+    }
+}
+
+/// An inode block.
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct RawInode {
+    pub i_mode: U16,
+    pub i_advise: u8,
+    pub i_inline: u8,
+    pub i_uid: U32,
+    pub i_gid: U32,
+    pub i_links: U32,
+    pub i_size: U64,
+    pub i_blocks: U64,
+    pub i_atime: U64,
+    pub i_ctime: U64,
+    pub i_mtime: U64,
+    pub i_atime_nsec: U32,
+    pub i_ctime_nsec: U32,
+    pub i_mtime_nsec: U32,
+    pub i_generation: U32,
+    /// Directory: depth of the hash levels. Regular file: failed cleaning attempts of a pinned file (low 16 bits).
+    pub i_current_depth: U32,
+    pub i_xattr_nid: U32,
+    pub i_flags: U32,
+    pub i_pino: U32,
+    pub i_namelen: U32,
+    pub i_name: [u8; NAME_LEN],
+    pub i_dir_level: u8,
+    pub i_ext: RawExtent,
+    /// Extra attributes, data addresses, inline content, inline xattrs: see [`RawInode::slots`].
+    pub i_addr: [U32; DEF_ADDRS_PER_INODE],
+    pub i_nid: [U32; 5],
+    pub footer: RawNodeFooter,
+}
+
+/// A direct node block.
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct RawDirectNode {
+    pub addr: [U32; ADDRS_PER_BLOCK],
+    pub footer: RawNodeFooter,
+}
+
+/// An indirect node block.
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct RawIndirectNode {
+    pub nid: [U32; NIDS_PER_BLOCK],
+    pub footer: RawNodeFooter,
+}
+
+const _: () = assert!(
+    size_of::<RawNodeFooter>() == 24
+        && size_of::<RawInode>() == BLOCK_SIZE
+        && size_of::<RawDirectNode>() == BLOCK_SIZE
+        && size_of::<RawIndirectNode>() == BLOCK_SIZE
+        && size_of::<RawExtraAttr>() == EXTRA_ISIZE as usize
+        && size_of::<RawExtent>() == 12
+        && std::mem::offset_of!(RawInode, i_addr) == ADDR_OFFSET
+        && std::mem::offset_of!(RawExtraAttr, i_inode_checksum) + ADDR_OFFSET == INODE_CHECKSUM_OFFSET
+);
+
+/// The footer of any node block.
+pub fn footer(block: &Block) -> &RawNodeFooter {
+    RawNodeFooter::ref_from_bytes(&block.0[BLOCK_SIZE - size_of::<RawNodeFooter>()..]).expect("size asserted")
+}
+
+/// The footer of any node block, to change.
+pub fn footer_mut(block: &mut Block) -> &mut RawNodeFooter {
+    RawNodeFooter::mut_from_bytes(&mut block.0[BLOCK_SIZE - size_of::<RawNodeFooter>()..]).expect("size asserted")
+}
+
+/// How the 923 slots of an inode are divided: `[extra attributes | addresses or inline content | inline xattrs]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slots {
+    /// Slots of the extra attributes.
+    pub extra: usize,
+    /// Slots of the inline xattr area.
+    pub inline_xattr: usize,
+}
+
+impl Slots {
+    /// Data addresses the inode holds.
+    pub fn addrs(self) -> usize {
+        DEF_ADDRS_PER_INODE - self.extra - self.inline_xattr
+    }
+    /// Byte range of the inline xattr area inside the inode block.
+    pub fn inline_xattr_range(self) -> std::ops::Range<usize> {
+        let end = ADDR_OFFSET + DEF_ADDRS_PER_INODE * 4;
+        end - self.inline_xattr * 4..end
+    }
+    /// Byte range of inline data or inline dentries inside the inode block: the first address slot is reserved.
+    pub fn inline_content_range(self) -> std::ops::Range<usize> {
+        let start = ADDR_OFFSET + self.extra * 4 + 4;
+        start..ADDR_OFFSET + (DEF_ADDRS_PER_INODE - self.inline_xattr) * 4
+    }
+}
+
+impl RawInode {
+    /// The inline flags.
+    pub fn inline(&self) -> Inline {
+        Inline::from_bits_retain(self.i_inline)
+    }
+
+    /// The hints.
+    pub fn advise(&self) -> Advise {
+        Advise::from_bits_retain(self.i_advise)
+    }
+
+    /// The chattr flags.
+    pub fn flags(&self) -> FileFlags {
+        FileFlags::from_bits_retain(self.i_flags.get())
+    }
+
+    /// The extra attributes' bytes, seen as if all were present; `None` where the inode has none.
+    /// Fields beyond `i_extra_isize` must not be used: see [`RawInode::extra_fits`].
+    pub fn extra(&self) -> Option<&RawExtraAttr> {
+        self.inline()
+            .contains(Inline::EXTRA_ATTR)
+            .then(|| RawExtraAttr::ref_from_bytes(&self.i_addr.as_bytes()[..size_of::<RawExtraAttr>()]).expect("sized"))
+    }
+
+    /// The extra attributes to change.
+    pub fn extra_mut(&mut self) -> Option<&mut RawExtraAttr> {
+        self.inline().contains(Inline::EXTRA_ATTR).then(|| {
+            RawExtraAttr::mut_from_bytes(&mut self.i_addr.as_mut_bytes()[..size_of::<RawExtraAttr>()]).expect("sized")
+        })
+    }
+
+    /// Whether the extra attribute ending at byte `end` of [`RawExtraAttr`] is present.
+    pub fn extra_fits(&self, end: usize) -> bool {
+        self.extra().is_some_and(|e| usize::from(e.i_extra_isize.get()) >= end)
+    }
+
+    /// Division of the address slots. `flexible` says whether the volume has `flexible_inline_xattr`.
+    /// Call only on a validated inode.
+    pub fn slots(&self, flexible: bool) -> Slots {
+        let extra = self.extra().map_or(0, |e| usize::from(e.i_extra_isize.get()) / 4);
+        let inline_xattr = match self.extra() {
+            Some(e) if flexible => usize::from(e.i_inline_xattr_size.get()),
+            // Inline directories have the area even where the flag is not set.
+            _ if self.inline().intersects(Inline::XATTR | Inline::DENTRY) => DEFAULT_INLINE_XATTR_ADDRS,
+            _ => 0,
+        };
+        Slots { extra, inline_xattr }
+    }
+
+    /// Checksum of the inode block, as stored in `i_inode_checksum`.
+    pub fn checksum(&self, seed: u32) -> u32 {
+        let crc = crc::chain(seed, &self.footer.ino.get().to_le_bytes());
+        let crc = crc::chain(crc, &self.i_generation.get().to_le_bytes());
+        let bytes = self.as_bytes();
+        let crc = crc::chain(crc, &bytes[..INODE_CHECKSUM_OFFSET]);
+        let crc = crc::chain(crc, &[0; 4]);
+        crc::chain(crc, &bytes[INODE_CHECKSUM_OFFSET + 4..])
+    }
+
+    /// Stores the checksum where the inode has room for one.
+    pub fn seal(&mut self, seed: u32) {
+        if self.extra_fits(12) {
+            let crc = self.checksum(seed);
+            if let Some(extra) = self.extra_mut() {
+                extra.i_inode_checksum = U32::new(crc);
+            }
+        }
+    }
+
+    /// Checks everything about the inode that later code trusts.
+    /// `checksum_seed` is given where the volume has `inode_checksum`.
+    pub fn validate(&self, ino: Ino, g: &Geometry, flexible: bool, checksum_seed: Option<u32>) -> Result<(), FormatError> {
+        let bad = |field, value: String| Err(FormatError::corrupt(Structure::Inode, ino, field, value));
+        if let Some(extra) = self.extra() {
+            let size = usize::from(extra.i_extra_isize.get());
+            if size % 4 != 0 || size > DEF_ADDRS_PER_INODE * 4 / 2 || size < 4 {
+                return bad("i_extra_isize", size.to_string());
+            }
+            if flexible && usize::from(extra.i_inline_xattr_size.get()) > DEF_ADDRS_PER_INODE - size / 4 - 1 {
+                return bad("i_inline_xattr_size", extra.i_inline_xattr_size.to_string());
+            }
+        }
+        if let Some(seed) = checksum_seed
+            && self.extra_fits(12)
+        {
+            let stored = self.extra().map_or(0, |e| e.i_inode_checksum.get());
+            let computed = self.checksum(seed);
+            if stored != computed {
+                return bad("i_inode_checksum", format!("{stored:#010x}, computed {computed:#010x}"));
+            }
+        }
+        let kind = FileKind::from_mode(self.i_mode.get());
+        if kind.is_none() {
+            return bad("i_mode", format!("{:#o}", self.i_mode));
+        }
+        let inline = self.inline();
+        if inline.contains(Inline::DATA) && !matches!(kind, Some(FileKind::Regular | FileKind::Symlink)) {
+            return bad("i_inline", format!("inline data on {kind:?}"));
+        }
+        if inline.contains(Inline::DENTRY) && kind != Some(FileKind::Directory) {
+            return bad("i_inline", format!("inline dentries on {kind:?}"));
+        }
+        if inline.contains(Inline::DATA) {
+            let room = self.slots(flexible).inline_content_range().len() as u64;
+            if self.i_size.get() > room {
+                return bad("i_size", format!("{} with inline data of at most {room}", self.i_size));
+            }
+        }
+        if self.i_namelen.get() as usize > NAME_LEN {
+            return bad("i_namelen", self.i_namelen.to_string());
+        }
+        if kind == Some(FileKind::Directory) && self.i_current_depth.get() > crate::dentry::MAX_DEPTH {
+            return bad("i_current_depth", self.i_current_depth.to_string());
+        }
+        if self.i_xattr_nid.get() != 0 && !g.is_nid(self.i_xattr_nid.get()) {
+            return bad("i_xattr_nid", self.i_xattr_nid.to_string());
+        }
+        for nid in self.i_nid {
+            if nid.get() != 0 && !g.is_nid(nid.get()) {
+                return bad("i_nid", nid.to_string());
+            }
+        }
+        if self.i_blocks.get() == 0 {
+            return bad("i_blocks", "0".into());
+        }
+        Ok(())
+    }
+}
+
+/// Checks a node's footer against what its NAT entry promised.
+pub fn validate_footer(block: &Block, nid: Nid, ino: Ino) -> Result<(), FormatError> {
+    let f = footer(block);
+    if f.nid.get() != nid {
+        return Err(FormatError::corrupt(Structure::NodeFooter, nid, "nid", format!("{}, expected {nid}", f.nid)));
+    }
+    if f.ino.get() != ino {
+        return Err(FormatError::corrupt(Structure::NodeFooter, nid, "ino", format!("{}, expected {ino}", f.ino)));
+    }
+    if (nid == ino) != (f.node_offset() == 0) {
+        return Err(FormatError::corrupt(Structure::NodeFooter, nid, "flag", format!("node offset {}", f.node_offset())));
+    }
+    Ok(())
+}
+
+/// Kinds of file, from the mode's format bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum FileKind {
+    Regular,
+    Directory,
+    CharDevice,
+    BlockDevice,
+    Fifo,
+    Socket,
+    Symlink,
+}
+
+impl FileKind {
+    /// From `S_IFMT` bits; `None` where they are no kind.
+    pub fn from_mode(mode: u16) -> Option<FileKind> {
+        Some(match mode & 0o170000 {
+            0o100000 => FileKind::Regular,
+            0o040000 => FileKind::Directory,
+            0o020000 => FileKind::CharDevice,
+            0o060000 => FileKind::BlockDevice,
+            0o010000 => FileKind::Fifo,
+            0o140000 => FileKind::Socket,
+            0o120000 => FileKind::Symlink,
+            _ => return None,
+        })
+    }
+    /// The `S_IFMT` bits.
+    pub fn mode_bits(self) -> u16 {
+        match self {
+            FileKind::Regular => 0o100000,
+            FileKind::Directory => 0o040000,
+            FileKind::CharDevice => 0o020000,
+            FileKind::BlockDevice => 0o060000,
+            FileKind::Fifo => 0o010000,
+            FileKind::Socket => 0o140000,
+            FileKind::Symlink => 0o120000,
+        }
+    }
+    /// From a dentry's `file_type`; `None` where it is unknown.
+    pub fn from_dentry_type(file_type: u8) -> Option<FileKind> {
+        Some(match file_type {
+            1 => FileKind::Regular,
+            2 => FileKind::Directory,
+            3 => FileKind::CharDevice,
+            4 => FileKind::BlockDevice,
+            5 => FileKind::Fifo,
+            6 => FileKind::Socket,
+            7 => FileKind::Symlink,
+            _ => return None,
+        })
+    }
+    /// The dentry's `file_type`.
+    pub fn dentry_type(self) -> u8 {
+        match self {
+            FileKind::Regular => 1,
+            FileKind::Directory => 2,
+            FileKind::CharDevice => 3,
+            FileKind::BlockDevice => 4,
+            FileKind::Fifo => 5,
+            FileKind::Socket => 6,
+            FileKind::Symlink => 7,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Segment summaries: which node refers to each block of a segment; and the NAT and SIT journals
+//! that ride in the summary blocks of the current segments.
+
+use crate::nat::RawNatEntry;
+use crate::sit::RawSitEntry;
+use crate::{BLOCK_SIZE, FormatError, Structure};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Number of active logs.
+pub const LOG_COUNT: usize = 6;
+
+/// The six active logs, in the order of F2FS's segment types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Log {
+    HotData = 0,
+    WarmData = 1,
+    ColdData = 2,
+    HotNode = 3,
+    WarmNode = 4,
+    ColdNode = 5,
+}
+
+impl Log {
+    /// All logs in order.
+    pub const ALL: [Log; LOG_COUNT] =
+        [Log::HotData, Log::WarmData, Log::ColdData, Log::HotNode, Log::WarmNode, Log::ColdNode];
+    /// Whether the log holds nodes.
+    pub fn is_node(self) -> bool {
+        self as u8 >= Log::HotNode as u8
+    }
+}
+
+/// Summary entries in a block: one for each block of the segment.
+pub const ENTRIES_PER_BLOCK: usize = 512;
+/// Bytes of the journal area.
+pub const JOURNAL_SIZE: usize = BLOCK_SIZE - size_of::<RawSummaryFooter>() - 7 * ENTRIES_PER_BLOCK;
+/// NAT entries a journal holds.
+pub const NAT_JOURNAL_ENTRIES: usize = (JOURNAL_SIZE - 2) / size_of::<RawNatJournalEntry>();
+/// SIT entries a journal holds.
+pub const SIT_JOURNAL_ENTRIES: usize = (JOURNAL_SIZE - 2) / size_of::<RawSitJournalEntry>();
+/// Footer type of a data segment's summary.
+pub const SUM_TYPE_DATA: u8 = 0;
+/// Footer type of a node segment's summary.
+pub const SUM_TYPE_NODE: u8 = 1;
+
+/// Owner of one block (7 bytes).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawSummary {
+    /// Node that holds the block's address (data), or the node itself (node blocks).
+    pub nid: U32,
+    /// NAT version of `nid` when the block was written.
+    pub version: u8,
+    /// Index of the address in the node; 0 for node blocks.
+    pub ofs_in_node: U16,
+}
+
+/// End of a summary block (5 bytes).
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawSummaryFooter {
+    /// [`SUM_TYPE_DATA`] or [`SUM_TYPE_NODE`].
+    pub entry_type: u8,
+    /// Unused by the kernel.
+    pub check_sum: U32,
+}
+
+/// One NAT entry in a journal (13 bytes).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawNatJournalEntry {
+    /// The node id.
+    pub nid: U32,
+    /// Its NAT entry, newer than the table's.
+    pub entry: RawNatEntry,
+}
+
+/// One SIT entry in a journal (78 bytes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawSitJournalEntry {
+    /// The segment number.
+    pub segno: U32,
+    /// Its SIT entry, newer than the table's.
+    pub entry: RawSitEntry,
+}
+
+/// The journal area of a summary block (507 bytes): NAT in the hot data log, SIT in the cold data log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawJournal {
+    /// Number of entries.
+    pub count: U16,
+    /// The entries' bytes.
+    pub bytes: [u8; JOURNAL_SIZE - 2],
+}
+
+impl RawJournal {
+    /// An empty journal.
+    pub const EMPTY: RawJournal = RawJournal { count: U16::new(0), bytes: [0; JOURNAL_SIZE - 2] };
+
+    /// The NAT entries, or the error if there are more than fit.
+    pub fn nat_entries(&self) -> Result<&[RawNatJournalEntry], FormatError> {
+        self.entries(NAT_JOURNAL_ENTRIES)
+    }
+
+    /// The SIT entries, or the error if there are more than fit.
+    pub fn sit_entries(&self) -> Result<&[RawSitJournalEntry], FormatError> {
+        self.entries(SIT_JOURNAL_ENTRIES)
+    }
+
+    /// Replaces the contents by NAT entries; `false` (and nothing changed) where they do not fit.
+    pub fn set_nat(&mut self, entries: &[RawNatJournalEntry]) -> bool {
+        self.set(entries.as_bytes(), entries.len(), NAT_JOURNAL_ENTRIES)
+    }
+
+    /// Replaces the contents by SIT entries; `false` (and nothing changed) where they do not fit.
+    pub fn set_sit(&mut self, entries: &[RawSitJournalEntry]) -> bool {
+        self.set(entries.as_bytes(), entries.len(), SIT_JOURNAL_ENTRIES)
+    }
+
+    fn entries<T: FromBytes + Immutable + KnownLayout + Unaligned>(&self, max: usize) -> Result<&[T], FormatError> {
+        let count = usize::from(self.count.get());
+        if count > max {
+            return Err(FormatError::corrupt(Structure::Journal, 0u32, "count", format!("{count}, at most {max}")));
+        }
+        Ok(<[T]>::ref_from_bytes_with_elems(&self.bytes[..count * size_of::<T>()], count).expect("sized above"))
+    }
+
+    fn set(&mut self, bytes: &[u8], count: usize, max: usize) -> bool {
+        if count > max {
+            return false;
+        }
+        self.count = U16::new(count as u16);
+        self.bytes.fill(0);
+        self.bytes[..bytes.len()].copy_from_slice(bytes);
+        true
+    }
+}
+
+/// A whole summary block.
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawSummaryBlock {
+    /// One entry for each block of the segment.
+    pub entries: [RawSummary; ENTRIES_PER_BLOCK],
+    /// Journal; meaningful only in the checkpoint pack's copies of the current segments.
+    pub journal: RawJournal,
+    /// Type of the segment.
+    pub footer: RawSummaryFooter,
+}
+
+const _: () = assert!(
+    size_of::<RawSummary>() == 7
+        && size_of::<RawSummaryFooter>() == 5
+        && size_of::<RawNatJournalEntry>() == 13
+        && size_of::<RawSitJournalEntry>() == 78
+        && size_of::<RawJournal>() == JOURNAL_SIZE
+        && JOURNAL_SIZE == 507
+        && NAT_JOURNAL_ENTRIES == 38
+        && SIT_JOURNAL_ENTRIES == 6
+        && size_of::<RawSummaryBlock>() == BLOCK_SIZE
+);

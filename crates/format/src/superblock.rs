@@ -1,0 +1,206 @@
+//! The superblock: two copies, in blocks 0 and 1, each 1024 bytes into its block.
+
+use crate::{BLOCK_SIZE, Block, FormatError, Geometry, Structure, crc};
+use bitflags::bitflags;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// F2FS's magic number.
+pub const MAGIC: u32 = 0xF2F5_2010;
+/// Offset of the superblock inside its block.
+pub const OFFSET_IN_BLOCK: usize = 1024;
+/// Offset of the checksum inside the superblock, which is also the number of bytes it covers.
+pub const CRC_OFFSET: usize = 3068;
+/// Longest label, in UTF-16 units.
+pub const MAX_LABEL: usize = 512;
+/// Entries of the extension list.
+pub const MAX_EXTENSIONS: usize = 64;
+/// Bytes of one extension.
+pub const EXTENSION_LEN: usize = 8;
+
+bitflags! {
+    /// Feature bits of the superblock.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Feature: u32 {
+        /// Files may be encrypted.
+        const ENCRYPT = 0x0001;
+        /// Made for a zoned block device.
+        const BLKZONED = 0x0002;
+        /// Reserved for atomic writes.
+        const ATOMIC_WRITE = 0x0004;
+        /// Inodes may carry extra attributes.
+        const EXTRA_ATTR = 0x0008;
+        /// Inodes carry a project id.
+        const PROJECT_QUOTA = 0x0010;
+        /// Inodes carry a checksum.
+        const INODE_CHECKSUM = 0x0020;
+        /// The inline xattr area's size is per inode.
+        const FLEXIBLE_INLINE_XATTR = 0x0040;
+        /// Quota files are hidden inodes named in the superblock.
+        const QUOTA = 0x0080;
+        /// Inodes carry a creation time.
+        const INODE_CRTIME = 0x0100;
+        /// A lost+found directory exists.
+        const LOST_FOUND = 0x0200;
+        /// Files may be under fs-verity.
+        const VERITY = 0x0400;
+        /// The superblock carries a checksum.
+        const SB_CHECKSUM = 0x0800;
+        /// Directories may be case-insensitive.
+        const CASEFOLD = 0x1000;
+        /// Files may be compressed.
+        const COMPRESSION = 0x2000;
+        /// Read-only volume layout.
+        const RO = 0x4000;
+        /// Several volumes share one device as aliased files.
+        const DEVICE_ALIAS = 0x8000;
+        /// Unknown bits are kept, so that they can be named.
+        const _ = !0;
+    }
+}
+
+/// One device of a multi-device volume.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawDevice {
+    /// Path, zero-terminated.
+    pub path: [u8; 64],
+    /// Segments on it.
+    pub total_segments: U32,
+}
+
+/// The superblock as it is on disk (3072 bytes).
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct RawSuperblock {
+    pub magic: U32,
+    pub major_ver: U16,
+    pub minor_ver: U16,
+    pub log_sectorsize: U32,
+    pub log_sectors_per_block: U32,
+    pub log_blocksize: U32,
+    pub log_blocks_per_seg: U32,
+    pub segs_per_sec: U32,
+    pub secs_per_zone: U32,
+    pub checksum_offset: U32,
+    pub block_count: U64,
+    pub section_count: U32,
+    pub segment_count: U32,
+    pub segment_count_ckpt: U32,
+    pub segment_count_sit: U32,
+    pub segment_count_nat: U32,
+    pub segment_count_ssa: U32,
+    pub segment_count_main: U32,
+    pub segment0_blkaddr: U32,
+    pub cp_blkaddr: U32,
+    pub sit_blkaddr: U32,
+    pub nat_blkaddr: U32,
+    pub ssa_blkaddr: U32,
+    pub main_blkaddr: U32,
+    pub root_ino: U32,
+    pub node_ino: U32,
+    pub meta_ino: U32,
+    pub uuid: [u8; 16],
+    pub volume_name: [U16; MAX_LABEL],
+    pub extension_count: U32,
+    pub extension_list: [[u8; EXTENSION_LEN]; MAX_EXTENSIONS],
+    pub cp_payload: U32,
+    pub version: [u8; 256],
+    pub init_version: [u8; 256],
+    pub feature: U32,
+    pub encryption_level: u8,
+    pub encrypt_pw_salt: [u8; 16],
+    pub devs: [RawDevice; 8],
+    pub qf_ino: [U32; 3],
+    pub hot_ext_count: u8,
+    pub s_encoding: U16,
+    pub s_encoding_flags: U16,
+    pub s_stop_reason: [u8; 32],
+    pub s_errors: [u8; 16],
+    pub reserved: [u8; 258],
+    pub crc: U32,
+}
+
+const _: () = assert!(
+    size_of::<RawSuperblock>() == 3072
+        && std::mem::offset_of!(RawSuperblock, crc) == CRC_OFFSET
+        && std::mem::offset_of!(RawSuperblock, feature) == 2180
+        && size_of::<RawSuperblock>() + OFFSET_IN_BLOCK == BLOCK_SIZE
+);
+
+impl RawSuperblock {
+    /// The superblock inside its block.
+    pub fn in_block(block: &Block) -> &RawSuperblock {
+        RawSuperblock::ref_from_bytes(&block.0[OFFSET_IN_BLOCK..]).expect("size asserted")
+    }
+
+    /// The superblock inside its block, to change.
+    pub fn in_block_mut(block: &mut Block) -> &mut RawSuperblock {
+        RawSuperblock::mut_from_bytes(&mut block.0[OFFSET_IN_BLOCK..]).expect("size asserted")
+    }
+
+    /// Feature bits, unknown ones included.
+    pub fn features(&self) -> Feature {
+        Feature::from_bits_retain(self.feature.get())
+    }
+
+    /// Recomputes the checksum where the volume has one.
+    pub fn seal(&mut self) {
+        if self.features().contains(Feature::SB_CHECKSUM) {
+            self.checksum_offset = U32::new(CRC_OFFSET as u32);
+            self.crc = U32::new(crc::f2fs(&self.as_bytes()[..CRC_OFFSET]));
+        }
+    }
+
+    /// The label, decoded from UTF-16.
+    pub fn label(&self) -> String {
+        let units: Vec<u16> = self.volume_name.iter().map(|u| u.get()).take_while(|&u| u != 0).collect();
+        String::from_utf16_lossy(&units)
+    }
+
+    /// Sets the label; `false` where it is too long.
+    pub fn set_label(&mut self, label: &str) -> bool {
+        let units: Vec<u16> = label.encode_utf16().collect();
+        if units.len() >= MAX_LABEL {
+            return false;
+        }
+        self.volume_name = [U16::new(0); MAX_LABEL];
+        for (slot, unit) in self.volume_name.iter_mut().zip(units) {
+            *slot = U16::new(unit);
+        }
+        true
+    }
+
+    /// Checks every field that is later trusted and derives the volume's geometry from them.
+    pub fn validate(&self) -> Result<Geometry, FormatError> {
+        let bad = |field, value: String| FormatError::corrupt(Structure::Superblock, 0u32, field, value);
+        if self.magic.get() != MAGIC {
+            return Err(bad("magic", format!("{:#010x}, not F2FS's {MAGIC:#010x}", self.magic)));
+        }
+        if self.features().contains(Feature::SB_CHECKSUM) {
+            if self.checksum_offset.get() as usize != CRC_OFFSET {
+                return Err(bad("checksum_offset", self.checksum_offset.to_string()));
+            }
+            let computed = crc::f2fs(&self.as_bytes()[..CRC_OFFSET]);
+            if self.crc.get() != computed {
+                return Err(bad("crc", format!("{:#010x}, computed {computed:#010x}", self.crc)));
+            }
+        }
+        if self.log_blocksize.get() != 12 {
+            return Err(FormatError::Incompatible(format!(
+                "block size 2^{} bytes: only volumes with 4 KiB blocks are supported",
+                self.log_blocksize
+            )));
+        }
+        if !(9..=12).contains(&self.log_sectorsize.get())
+            || self.log_sectorsize.get().saturating_add(self.log_sectors_per_block.get()) != 12
+        {
+            return Err(bad("log_sectorsize", format!("{} + {}", self.log_sectorsize, self.log_sectors_per_block)));
+        }
+        if self.log_blocks_per_seg.get() != crate::LOG_BLOCKS_PER_SEG {
+            return Err(bad("log_blocks_per_seg", self.log_blocks_per_seg.to_string()));
+        }
+        Geometry::from_superblock(self)
+    }
+}
