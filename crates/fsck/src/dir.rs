@@ -211,7 +211,8 @@ impl Walker<'_, '_> {
                 .add(Code::InodeLinks, format!("directory {ino}: i_links is {}, but should be {links}", inode.i_links));
             inode.i_links = links.into();
         }
-        if inode.i_pino.get() != dir.parent {
+        // The root's own parent is not recorded.
+        if inode.i_pino.get() != dir.parent && ino != self.image.g.root_ino {
             self.findings.add(
                 Code::DirParent,
                 format!("directory {ino}: i_pino is {}, but it is in {}", inode.i_pino, dir.parent),
