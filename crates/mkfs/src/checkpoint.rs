@@ -11,8 +11,8 @@ use medfs_device::Cause;
 use medfs_format::checkpoint::{CHECKSUM_OFFSET, CpFlags, RawCheckpoint, seal};
 use medfs_format::sit::{RawSitEntry, VALID_MAP_SIZE, set_bit};
 use medfs_format::summary::{
-    JOURNAL_SIZE, LOG_COUNT, Log, RawJournal, RawNatJournalEntry, RawSitJournalEntry, RawSummary, RawSummaryBlock,
-    SUM_TYPE_NODE,
+    JOURNAL_SIZE, LOG_COUNT, Log, RawJournal, RawNatJournalEntry, RawSitJournalEntry, RawSummary,
+    RawSummaryBlock, SUM_TYPE_NODE,
 };
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Geometry};
 use zerocopy::IntoBytes;
@@ -24,7 +24,13 @@ const PACK_BLOCKS: u32 = 6;
 const NO_SEGMENT: u32 = u32::MAX;
 
 /// The blocks of both packs.
-pub(crate) fn build(g: &Geometry, layout: &Layout, options: &MkfsOptions, tree: &Tree, discarded: bool) -> Vec<Out> {
+pub(crate) fn build(
+    g: &Geometry,
+    layout: &Layout,
+    options: &MkfsOptions,
+    tree: &Tree,
+    discarded: bool,
+) -> Vec<Out> {
     let version = options.first_checkpoint();
     let (block, crc) = checkpoint_block(g, layout, tree, discarded, version);
     let (old, _) = checkpoint_block(g, layout, tree, discarded, 0);
@@ -35,7 +41,9 @@ pub(crate) fn build(g: &Geometry, layout: &Layout, options: &MkfsOptions, tree: 
         pack.push((at, Block::boxed()));
         at += 1;
     }
-    for summary in [compact_summaries(layout, tree), node_summary(&tree.inos), node_summary(&[]), node_summary(&[])] {
+    for summary in
+        [compact_summaries(layout, tree), node_summary(&tree.inos), node_summary(&[]), node_summary(&[])]
+    {
         pack.push((at, summary));
         at += 1;
     }
@@ -52,7 +60,13 @@ fn pack_blocks(g: &Geometry) -> u32 {
 }
 
 /// The checkpoint block and its checksum.
-fn checkpoint_block(g: &Geometry, layout: &Layout, tree: &Tree, discarded: bool, version: u64) -> (Box<Block>, u32) {
+fn checkpoint_block(
+    g: &Geometry,
+    layout: &Layout,
+    tree: &Tree,
+    discarded: bool,
+    version: u64,
+) -> (Box<Block>, u32) {
     let mut block = Block::boxed();
     let cp = RawCheckpoint::in_block_mut(&mut block);
     let mut flags = CpFlags::UMOUNT | CpFlags::COMPACT_SUM;
@@ -104,7 +118,10 @@ fn compact_summaries(layout: &Layout, tree: &Tree) -> Box<Block> {
         for block in 0..usize::from(used) {
             set_bit(&mut map, block);
         }
-        RawSitJournalEntry { segno: U32::new(layout.cursegs[log as usize]), entry: RawSitEntry::new(log as u8, used, map, 0) }
+        RawSitJournalEntry {
+            segno: U32::new(layout.cursegs[log as usize]),
+            entry: RawSitEntry::new(log as u8, used, map, 0),
+        }
     });
     let (mut nat, mut sit) = (RawJournal::EMPTY, RawJournal::EMPTY);
     let fits = nat.set_nat(&nats) && sit.set_sit(&sits);

@@ -8,7 +8,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum Error {
-    #[error("{have_mib} MiB are too small for an F2FS volume: at least {need_mib} MiB are needed with {segs_per_sec} segment(s) per section and {secs_per_zone} section(s) per zone")]
+    #[error(
+        "{have_mib} MiB are too small for an F2FS volume: at least {need_mib} MiB are needed with {segs_per_sec} segment(s) per section and {secs_per_zone} section(s) per zone"
+    )]
     TooSmall { have_mib: u64, need_mib: u64, segs_per_sec: u32, secs_per_zone: u32 },
     #[error("{have_gib} GiB are too large for F2FS, which ends at 16 TiB: give a smaller --size")]
     TooLarge { have_gib: u64 },

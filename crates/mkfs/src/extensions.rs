@@ -5,9 +5,9 @@ use zerocopy::little_endian::U32;
 
 /// Media, packages and archives: written once. The same names as on a volume made by `mkfs.f2fs`.
 const COLD: [&str; 36] = [
-    "mp", "wm", "og", "jp", "avi", "m4v", "m4p", "mkv", "mov", "webm", "wav", "m4a", "3gp", "opus", "flac", "gif", "png",
-    "svg", "webp", "jar", "deb", "iso", "gz", "xz", "zst", "pdf", "pyc", "ttc", "ttf", "exe", "apk", "cnt", "exo", "odex",
-    "vdex", "so",
+    "mp", "wm", "og", "jp", "avi", "m4v", "m4p", "mkv", "mov", "webm", "wav", "m4a", "3gp", "opus", "flac",
+    "gif", "png", "svg", "webp", "jar", "deb", "iso", "gz", "xz", "zst", "pdf", "pyc", "ttc", "ttf", "exe",
+    "apk", "cnt", "exo", "odex", "vdex", "so",
 ];
 /// Databases and disk images: overwritten often.
 const HOT: [&str; 4] = ["db", "vmdk", "vdi", "qcow2"];

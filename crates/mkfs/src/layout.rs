@@ -41,7 +41,7 @@ pub struct Layout {
     pub main_blkaddr: BlockAddr,
     pub cp_payload: u32,
     /// Over-provisioning in per cent.
-    pub overprovision: f32,
+    pub overprovision: f64,
     pub reserved_segments: u32,
     pub overprov_segments: u32,
     /// First segment of each log, in the order of [`medfs_format::summary::Log`].
@@ -91,13 +91,16 @@ fn try_layout(blocks: u64, options: &MkfsOptions) -> Option<Layout> {
     let segment0_bytes = (start + 2 * BLOCK_SIZE as u64).next_multiple_of(zone_bytes) - start;
     // The markers at the top of the address space must not be blocks: the last segment of 16 TiB stays unused.
     let usable = if blocks > MAX_BLOCKS { blocks - u64::from(BLOCKS_PER_SEG) } else { blocks };
-    let zones = (usable * BLOCK_SIZE as u64).checked_sub(segment0_bytes)? / SEG_BYTES / u64::from(segs_per_zone);
+    let zones =
+        (usable * BLOCK_SIZE as u64).checked_sub(segment0_bytes)? / SEG_BYTES / u64::from(segs_per_zone);
     let segment_count = u32::try_from(zones).ok()? * segs_per_zone;
     let segment0_blkaddr = (segment0_bytes / BLOCK_SIZE as u64) as u32;
 
     let segment_count_sit = 2 * blocks_to_segs(segment_count.div_ceil(sit::ENTRIES_PER_BLOCK as u32));
     let left = segment_count.checked_sub(CP_SEGMENTS + segment_count_sit)?;
-    let wanted_nat = blocks_to_segs((u64::from(left) * u64::from(BLOCKS_PER_SEG)).div_ceil(nat::ENTRIES_PER_BLOCK as u64) as u32);
+    let wanted_nat = blocks_to_segs(
+        (u64::from(left) * u64::from(BLOCKS_PER_SEG)).div_ceil(nat::ENTRIES_PER_BLOCK as u64) as u32,
+    );
     let sit_bitmap = segment_count_sit / 2 * BLOCKS_PER_SEG / 8;
     let (cp_payload, nat_room) = if sit_bitmap > MAX_SIT_BITMAP_IN_CP {
         (sit_bitmap.div_ceil(BLOCK_SIZE as u32), BITMAP_ROOM)
@@ -108,7 +111,8 @@ fn try_layout(blocks: u64, options: &MkfsOptions) -> Option<Layout> {
 
     let left = left.checked_sub(segment_count_nat)?;
     let ssa = blocks_to_segs(left + 1);
-    let meta_segments = (CP_SEGMENTS + segment_count_sit + segment_count_nat + ssa).next_multiple_of(segs_per_zone);
+    let meta_segments =
+        (CP_SEGMENTS + segment_count_sit + segment_count_nat + ssa).next_multiple_of(segs_per_zone);
     let segment_count_ssa = meta_segments - CP_SEGMENTS - segment_count_sit - segment_count_nat;
     let segment_count_main = segment_count.checked_sub(meta_segments)?;
     let main_zones = segment_count_main / segs_per_zone;
@@ -119,8 +123,9 @@ fn try_layout(blocks: u64, options: &MkfsOptions) -> Option<Layout> {
     let overprovision =
         options.overprovision.unwrap_or_else(|| best_overprovision(segment_count_main, segs_per_sec));
     let reserved_segments = reserved(overprovision, segs_per_sec) as u32;
-    let spare = segment_count_main.checked_sub(reserved_segments)?;
-    let overprov_segments = (spare as f32 * overprovision / 100.0) as u32 + reserved_segments;
+    let spare =
+        segment_count_main.checked_sub(reserved_segments).filter(|&spare| spare >= LOG_COUNT as u32)?;
+    let overprov_segments = (spare as f64 * overprovision / 100.0) as u32 + reserved_segments;
     if overprov_segments >= segment_count_main {
         return None;
     }
@@ -155,19 +160,19 @@ fn blocks_to_segs(blocks: u32) -> u32 {
 }
 
 /// Segments cleaning needs in reserve at an over-provisioning ratio.
-fn reserved(overprovision: f32, segs_per_sec: u32) -> f32 {
-    (2.0 * (100.0 / overprovision + 1.0) + LOG_COUNT as f32) * segs_per_sec as f32
+fn reserved(overprovision: f64, segs_per_sec: u32) -> f64 {
+    (2.0 * (100.0 / overprovision + 1.0) + LOG_COUNT as f64) * segs_per_sec as f64
 }
 
 /// The ratio that leaves users most space.
-fn best_overprovision(main_segments: u32, segs_per_sec: u32) -> f32 {
+fn best_overprovision(main_segments: u32, segs_per_sec: u32) -> f64 {
     let (mut candidate, end, step) = if main_segments < 256 { (10.0, 95.0, 5.0) } else { (0.01, 10.0, 0.01) };
-    let (mut best, mut best_space) = (candidate, 0.0f32);
+    let (mut best, mut best_space) = (candidate, 0.0f64);
     while candidate <= end {
         let reserved = reserved(candidate, segs_per_sec);
-        let over = (main_segments as f32 - reserved) * candidate / 100.0;
+        let over = (main_segments as f64 - reserved) * candidate / 100.0;
         if over >= 0.0 {
-            let space = main_segments as f32 - reserved.max(over) - 2.0 * segs_per_sec as f32;
+            let space = main_segments as f64 - reserved - over;
             if best_space < space {
                 (best, best_space) = (candidate, space);
             }

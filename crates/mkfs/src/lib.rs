@@ -43,13 +43,15 @@ pub struct Summary {
     /// Sections in a zone.
     pub secs_per_zone: u32,
     /// Over-provisioned space in per cent of the main area outside the reserve.
-    pub overprovision_percent: f32,
+    pub overprovision_percent: f64,
     /// Segments kept from users, the reserve included.
     pub overprovision_segments: u32,
     /// Segments reserved for cleaning.
     pub reserved_segments: u32,
     /// Blocks users can fill.
     pub user_blocks: u64,
+    /// Inodes that exist: root, quota files, lost+found.
+    pub inodes: u32,
     /// Whether the whole device was discarded.
     pub discarded: bool,
     /// Names of the volume's features.
@@ -88,6 +90,7 @@ pub fn format_volume(dev: &dyn BlockDevice, options: &MkfsOptions) -> Result<Sum
     clear(dev, geometry.seg_start(layout.cursegs[4]), 1)?;
 
     let tree = tree::build(&geometry, &layout, options);
+    let inodes = tree.inos.len() as u32;
     let mut out = checkpoint::build(&geometry, &layout, options, &tree, discarded);
     out.extend(tree.blocks);
     for o in &out {
@@ -99,7 +102,7 @@ pub fn format_volume(dev: &dyn BlockDevice, options: &MkfsOptions) -> Result<Sum
     *RawSuperblock::in_block_mut(&mut block) = superblock;
     dev.write(0, &[&block, &block], meta())?;
     dev.flush()?;
-    Ok(summary(&layout, options, discarded))
+    Ok(summary(&layout, options, inodes, discarded))
 }
 
 fn meta() -> WriteTag {
@@ -179,7 +182,7 @@ fn superblock(layout: &Layout, options: &MkfsOptions) -> Result<RawSuperblock> {
     Ok(sb.clone())
 }
 
-fn summary(layout: &Layout, options: &MkfsOptions, discarded: bool) -> Summary {
+fn summary(layout: &Layout, options: &MkfsOptions, inodes: u32, discarded: bool) -> Summary {
     Summary {
         block_count: layout.block_count,
         main_segments: layout.segment_count_main,
@@ -189,6 +192,7 @@ fn summary(layout: &Layout, options: &MkfsOptions, discarded: bool) -> Summary {
         overprovision_segments: layout.overprov_segments,
         reserved_segments: layout.reserved_segments,
         user_blocks: layout.user_blocks(),
+        inodes,
         discarded,
         features: options::feature_names(options.features),
         uuid: options.uuid,

@@ -15,7 +15,7 @@ pub struct MkfsOptions {
     /// Sections in a zone; the six logs start in different zones.
     pub secs_per_zone: u32,
     /// Over-provisioning in per cent; `None` chooses what leaves users most space.
-    pub overprovision: Option<f32>,
+    pub overprovision: Option<f64>,
     /// UUID of the volume; with `inode_checksum` it also seeds the checksums.
     pub uuid: [u8; 16],
     /// Times of the first inodes, seconds since 1970.
@@ -54,7 +54,8 @@ impl MkfsOptions {
     /// Version of the first checkpoint: odd, as `mkfs.f2fs` chooses it, and different from volume to volume.
     pub fn first_checkpoint(&self) -> u64 {
         self.checkpoint_version.unwrap_or_else(|| {
-            let crc = medfs_format::crc::chain(medfs_format::crc::f2fs(&self.uuid), &self.timestamp.to_le_bytes());
+            let crc =
+                medfs_format::crc::chain(medfs_format::crc::f2fs(&self.uuid), &self.timestamp.to_le_bytes());
             u64::from(crc & 0x7FFF_FFFF) | 1
         })
     }
@@ -73,7 +74,12 @@ impl MkfsOptions {
                 return Err(Error::FeatureNeeds { feature: name, needs: "extra_attr" });
             }
         }
-        let range = |what, min: &str, max: &str, value: String| Error::Range { what, min: min.into(), max: max.into(), value };
+        let range = |what, min: &str, max: &str, value: String| Error::Range {
+            what,
+            min: min.into(),
+            max: max.into(),
+            value,
+        };
         if !(1..=4096).contains(&self.segs_per_sec) {
             return Err(range("segments per section", "1", "4096", self.segs_per_sec.to_string()));
         }
@@ -130,6 +136,8 @@ pub fn parse_features(list: &str) -> Result<Feature> {
         };
         features.set(*bit, !off);
     }
+    // As mkfs.f2fs does: project ids are of use with the project quota file.
+    features.set(Feature::QUOTA, features.intersects(Feature::QUOTA | Feature::PROJECT_QUOTA));
     Ok(features)
 }
 

@@ -23,7 +23,9 @@ pub(crate) fn file(kind: usize, inodes: u64, bytes: u64) -> [Box<Block>; FILE_BL
     let mut data = [0u8; FILE_BLOCKS as usize * medfs_format::BLOCK_SIZE];
     let mut put = |at: usize, value: u32| data[at..at + 4].copy_from_slice(&value.to_le_bytes());
     // Magic, version; grace times for blocks and inodes, flags, blocks of the file, free block list, block with free entries.
-    for (i, value) in [MAGICS[kind], VERSION, GRACE_SECS, GRACE_SECS, 0, 6, 0, LEAF as u32].into_iter().enumerate() {
+    for (i, value) in
+        [MAGICS[kind], VERSION, GRACE_SECS, GRACE_SECS, 0, 6, 0, LEAF as u32].into_iter().enumerate()
+    {
         put(i * 4, value);
     }
     for level in 1..LEAF {

@@ -10,6 +10,7 @@ use medfs_format::node::{FileFlags, FileKind, Inline, RawInode};
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Geometry, Ino, crc};
+use std::mem::offset_of;
 use zerocopy::little_endian::{U16, U32, U64};
 
 /// Inode number reserved for the node mapping.
@@ -18,8 +19,6 @@ pub(crate) const NODE_INO: Ino = 1;
 pub(crate) const META_INO: Ino = 2;
 /// Inode number of the root directory.
 pub(crate) const ROOT_INO: Ino = 3;
-/// Bytes of extra attributes up to the creation time: what a volume without compression needs.
-const EXTRA_ISIZE: u16 = 24;
 /// Checkpoint version in the footers: older than any checkpoint, so that recovery never takes the nodes for new.
 const FOOTER_CP_VER: u64 = 1;
 const LOST_FOUND: &[u8] = b"lost+found";
@@ -43,6 +42,18 @@ pub(crate) fn quota_inos(features: Feature) -> [Option<Ino>; 3] {
     [quota.then_some(ROOT_INO + 1), quota.then_some(ROOT_INO + 2), project.then_some(ROOT_INO + 3)]
 }
 
+/// Bytes of extra attributes that the volume's features need.
+fn extra_isize(features: Feature) -> u16 {
+    use medfs_format::node::RawExtraAttr as Extra;
+    let last = [
+        (Feature::INODE_CRTIME, offset_of!(Extra, i_compr_blocks)),
+        (Feature::INODE_CHECKSUM, offset_of!(Extra, i_crtime)),
+        (Feature::PROJECT_QUOTA, offset_of!(Extra, i_inode_checksum)),
+        (Feature::EXTRA_ATTR, offset_of!(Extra, i_projid)),
+    ];
+    last.iter().find(|(feature, _)| features.contains(*feature)).map_or(0, |(_, end)| *end as u16)
+}
+
 /// Builds the first files.
 pub(crate) fn build(g: &Geometry, layout: &Layout, options: &MkfsOptions) -> Tree {
     let mut builder = Builder {
@@ -51,8 +62,11 @@ pub(crate) fn build(g: &Geometry, layout: &Layout, options: &MkfsOptions) -> Tre
         data_start: g.seg_start(layout.cursegs[Log::HotData as usize]),
         tree: Tree { blocks: Vec::new(), inos: Vec::new(), data: Vec::new(), node_start: 0 },
     };
-    let quotas: Vec<(usize, Ino)> =
-        quota_inos(options.features).into_iter().enumerate().filter_map(|(kind, ino)| Some((kind, ino?))).collect();
+    let quotas: Vec<(usize, Ino)> = quota_inos(options.features)
+        .into_iter()
+        .enumerate()
+        .filter_map(|(kind, ino)| Some((kind, ino?)))
+        .collect();
     let lost_found =
         options.features.contains(Feature::LOST_FOUND).then_some(ROOT_INO + 1 + quotas.len() as u32);
 
@@ -120,13 +134,14 @@ impl Builder<'_> {
         let mut block = Block::boxed();
         let inode: &mut RawInode = block.view_mut();
         inode.i_mode = U16::new(kind.mode_bits() | perm);
-        (inode.i_uid, inode.i_gid) = (U32::new(self.options.root_owner.0), U32::new(self.options.root_owner.1));
+        (inode.i_uid, inode.i_gid) =
+            (U32::new(self.options.root_owner.0), U32::new(self.options.root_owner.1));
         let now = U64::new(self.options.timestamp as u64);
         (inode.i_atime, inode.i_ctime, inode.i_mtime) = (now, now, now);
         if self.options.features.contains(Feature::EXTRA_ATTR) {
             inode.i_inline = Inline::EXTRA_ATTR.bits();
             if let Some(extra) = inode.extra_mut() {
-                extra.i_extra_isize = U16::new(EXTRA_ISIZE);
+                extra.i_extra_isize = U16::new(extra_isize(self.options.features));
             }
         }
         Box::new(inode.clone())
@@ -142,7 +157,7 @@ impl Builder<'_> {
     fn finish(&mut self, ino: Ino, mut inode: Box<RawInode>, addrs: &[BlockAddr]) {
         let addr = self.node_start + self.tree.inos.len() as u32;
         inode.i_blocks = U64::new(1 + addrs.len() as u64);
-        let extra = if inode.extra().is_some() { usize::from(EXTRA_ISIZE) / 4 } else { 0 };
+        let extra = usize::from(extra_isize(self.options.features)) / 4;
         for (slot, &data) in inode.i_addr[extra..].iter_mut().zip(addrs) {
             *slot = U32::new(data);
         }
