@@ -52,10 +52,11 @@ fn visit(root: &Path, dir: &Path, found: &mut Vec<Source>) {
     for entry in fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())).flatten() {
         let path = entry.path();
         let name = entry.file_name();
+        if LEFT_OUT.iter().any(|&left_out| name == left_out) {
+            continue;
+        }
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            if !LEFT_OUT.iter().any(|&left_out| name == left_out) {
-                visit(root, &path, found);
-            }
+            visit(root, &path, found);
         } else if name != "Cargo.lock"
             && entry.metadata().is_ok_and(|m| m.is_file() && m.len() < 1 << 20)
             && let Ok(text) = fs::read_to_string(&path)
