@@ -14,7 +14,7 @@
 mod alloc;
 mod sit;
 
-pub(crate) use alloc::CurSeg;
+pub(crate) use alloc::{CurSeg, Fill, sum_type};
 pub(crate) use sit::SegEntry;
 
 use crate::error::Result;
