@@ -28,6 +28,7 @@ use crate::nat::Nat;
 use crate::node::{NodePage, Nodes};
 use crate::options::MountOptions;
 use crate::pages::Pages;
+use crate::placement::Placement;
 use crate::segment::Segments;
 use crate::space::Space;
 use crate::stats::Counters;
@@ -48,6 +49,7 @@ pub(crate) struct Fs {
     pub(crate) features: Feature,
     pub(crate) opts: MountOptions,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) placement: Box<dyn Placement>,
     pub(crate) nat: Nat,
     pub(crate) nodes: Nodes,
     pub(crate) segs: Mutex<Segments>,
@@ -87,6 +89,11 @@ impl Fs {
     pub(crate) fn begin(&self) -> Result<Op<'_>> {
         self.check_writable()?;
         self.make_room()?;
+        self.op()
+    }
+
+    /// Takes the operation lock alone, for callers that made room before taking their first lock.
+    pub(crate) fn op(&self) -> Result<Op<'_>> {
         let op = Op { _guard: self.ops.read() };
         self.check_writable()?;
         self.changed.store(true, Ordering::Release);
