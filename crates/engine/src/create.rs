@@ -50,7 +50,14 @@ impl Fs {
     }
 
     /// Makes a symbolic link; takes a hold.
-    pub(crate) fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Attr> {
+    pub(crate) fn symlink(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+        uid: u32,
+        gid: u32,
+    ) -> Result<Attr> {
         if target.len() >= BLOCK_SIZE {
             return Err(Posix::NameTooLong.into());
         }
@@ -158,7 +165,12 @@ impl Fs {
         if setgid && directory {
             perm |= 0o2000;
         }
-        Ok(Inherited { perm, gid: if setgid { gid } else { new.gid }, access, default: default.filter(|_| directory) })
+        Ok(Inherited {
+            perm,
+            gid: if setgid { gid } else { new.gid },
+            access,
+            default: default.filter(|_| directory),
+        })
     }
 
     fn fill_inode(
@@ -209,7 +221,8 @@ impl Fs {
             (Inline::DENTRY, self.opts.inline_dentry && directory),
             (Inline::DATA, self.opts.inline_data && new.kind == FileKind::Regular),
         ];
-        r.i_inline = inlines.iter().filter(|(_, on)| *on).fold(Inline::empty(), |all, (flag, _)| all | *flag).bits();
+        r.i_inline =
+            inlines.iter().filter(|(_, on)| *on).fold(Inline::empty(), |all, (flag, _)| all | *flag).bits();
         let (projects, crtime) = (self.features.contains(Feature::PROJECT_QUOTA), self.has_crtime());
         let project = self.attr(dir).project;
         let (flexible, inline_xattr) = (self.flexible_inline_xattr(), self.opts.inline_xattr);
@@ -249,7 +262,8 @@ impl Fs {
         if let Some(target) = target {
             self.write_target(inode, state, target)?;
         }
-        let entry = |acl: &Acl, index| XattrEntry { index: index as u8, name: Vec::new(), value: acl.to_disk() };
+        let entry =
+            |acl: &Acl, index| XattrEntry { index: index as u8, name: Vec::new(), value: acl.to_disk() };
         let access = inherited.access.as_ref().map(|acl| entry(acl, NameIndex::PosixAclAccess));
         let default = inherited.default.as_ref().map(|acl| entry(acl, NameIndex::PosixAclDefault));
         let entries: Vec<XattrEntry> = default.into_iter().chain(access).collect();
@@ -274,7 +288,8 @@ impl Fs {
 
 /// A generation that no earlier inode of this number had: a number is used again only after a checkpoint.
 fn generation(cp_ver: u64, now: Timestamp, ino: Ino) -> u32 {
-    let mut x = cp_ver ^ (now.secs as u64).rotate_left(32) ^ u64::from(now.nanos) ^ u64::from(ino).rotate_left(16);
+    let mut x =
+        cp_ver ^ (now.secs as u64).rotate_left(32) ^ u64::from(now.nanos) ^ u64::from(ino).rotate_left(16);
     // The finishing step of MurmurHash3, which is a bijection.
     x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     x = (x ^ x >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);

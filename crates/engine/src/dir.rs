@@ -112,14 +112,14 @@ impl Fs {
     }
 
     /// Looks a name up.
-    pub(crate) fn find_name(&self, dir: &Inode, state: &InodeState, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find_entry(&self, dir: &Inode, state: &InodeState, name: &[u8]) -> Result<Option<Found>> {
         Ok(self.search(dir, state, name)?.found)
     }
 
     /// The directory above, as the entry `..` says.
     pub(crate) fn find_parent(&self, dir: &Inode, state: &InodeState) -> Result<Found> {
         let missing = || FormatError::corrupt(Structure::Dentry, dir.ino, "name", "no entry ..").into();
-        self.find_name(dir, state, b"..")?.ok_or_else(missing)
+        self.find_entry(dir, state, b"..")?.ok_or_else(missing)
     }
 
     /// Adds a name that `search` has not found. Where that fails, the directory holds what it held.
@@ -222,7 +222,12 @@ impl Fs {
         moved
     }
 
-    fn move_inline_entries(&self, dir: &Arc<Inode>, state: &mut InodeState, area: &Area<&[u8]>) -> Result<()> {
+    fn move_inline_entries(
+        &self,
+        dir: &Arc<Inode>,
+        state: &mut InodeState,
+        area: &Area<&[u8]>,
+    ) -> Result<()> {
         let mut entries = Vec::new();
         for entry in area.entries(0, dir.ino.into()) {
             let entry = entry?;
@@ -350,7 +355,12 @@ impl Fs {
     }
 
     /// Lists a directory from a position on; see [`crate::Volume::readdir`].
-    pub(crate) fn readdir(&self, ino: Ino, position: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
+    pub(crate) fn readdir(
+        &self,
+        ino: Ino,
+        position: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<()> {
         let dir = self.inode(ino)?;
         if !dir.is_dir() {
             return Err(Posix::NotDirectory.into());

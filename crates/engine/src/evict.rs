@@ -2,7 +2,8 @@
 //!
 //! An inode whose last name goes becomes an orphan in the same operation, and every checkpoint lists the orphans; so
 //! whatever happens between that and freeing, the next mount finishes it.
-//! Locks: freeing is an operation of its own and takes the inode's lock.
+//! Locks: freeing is an operation of its own; it takes the inode's `wb`, as nodes that an fsync is writing must not go,
+//! and its lock.
 //! Kernel counterpart: `f2fs_evict_inode`, `recover_orphan_inode`.
 
 use crate::error::{Error, Posix, Result};
@@ -16,7 +17,10 @@ use std::sync::Arc;
 impl Fs {
     /// Frees an inode if it is an orphan that nobody holds.
     pub(crate) fn free_inode(&self, inode: &Arc<Inode>) -> Result<()> {
-        let _op = self.begin()?;
+        self.check_writable()?;
+        self.make_room()?;
+        let _wb = inode.wb.lock();
+        let _op = self.op()?;
         let mut state = inode.lock.write();
         if state.dead || inode.nlink() != 0 || self.inodes.is_held(inode.ino) {
             return Ok(());
@@ -37,14 +41,11 @@ impl Fs {
     }
 
     /// Gives holds on an inode back, and frees it where that was what kept it.
-    pub(crate) fn release(&self, ino: Ino, count: u64) {
+    pub(crate) fn release(&self, ino: Ino, count: u64) -> Result<()> {
         if !self.inodes.release(ino, count) || !self.orphans.lock().contains(&ino) || self.is_read_only() {
-            return;
+            return Ok(());
         }
-        match self.inode(ino) {
-            Ok(inode) => self.free_if_unused(&inode),
-            Err(error) => tracing::warn!(ino, %error, "an unlinked inode cannot be read to be freed"),
-        }
+        self.free_inode(&self.inode(ino)?)
     }
 
     /// Frees the orphans that the last checkpoint lists. Some may be gone already.

@@ -6,9 +6,9 @@
 //! back before the inode is freed.
 //! Kernel counterpart: `namei.c`. Making inodes is in [`crate::create`], renaming in [`crate::rename`].
 
+use crate::dir::Found;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
-use crate::dir::Found;
 use crate::inode::{Inode, InodeState, set_ctime};
 use crate::node::Dirty;
 use crate::options::FsyncMode;
@@ -62,7 +62,9 @@ impl Fs {
             return Err(Posix::NotDirectory.into());
         }
         if has_flags(&dir, FileFlags::CASEFOLD) {
-            return Err(Error::Incompatible(format!("directory {ino} is case-insensitive, which is not supported")));
+            return Err(Error::Incompatible(format!(
+                "directory {ino} is case-insensitive, which is not supported"
+            )));
         }
         Ok(dir)
     }
@@ -133,7 +135,7 @@ impl Fs {
         if name == b"." {
             return Ok(self.attr_held(&dir));
         }
-        let found = self.find_name(&dir, &state, name)?.ok_or(Posix::NotFound)?;
+        let found = self.find_entry(&dir, &state, name)?.ok_or(Posix::NotFound)?;
         if name == b".." && found.ino == dir.ino {
             return Ok(self.attr_held(&dir)); // the root
         }
@@ -194,7 +196,7 @@ impl Fs {
         let dir = self.directory(parent)?;
         let mut dir_state = dir.lock.write();
         self.check_can_remove(&dir, &dir_state)?;
-        let found = self.find_name(&dir, &dir_state, name)?.ok_or(Posix::NotFound)?;
+        let found = self.find_entry(&dir, &dir_state, name)?.ok_or(Posix::NotFound)?;
         let inode = self.named_inode(&dir, &found)?;
         let state = inode.lock.write();
         self.check_can_relink(&inode)?;

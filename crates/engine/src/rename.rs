@@ -70,14 +70,20 @@ impl Fs {
             return Err(Posix::InvalidArgument.into());
         }
         check_new_name(name, Posix::Busy)?;
-        check_new_name(new_name, if flags.contains(RenameFlags::NOREPLACE) { Posix::Exists } else { Posix::Busy })?;
+        check_new_name(
+            new_name,
+            if flags.contains(RenameFlags::NOREPLACE) { Posix::Exists } else { Posix::Busy },
+        )?;
         let op = self.begin()?;
         let two = parent != new_parent;
         let renames = two.then(|| self.renames.lock());
         let old = Side { dir: self.directory(parent)?, name };
         let new = Side { dir: self.directory(new_parent)?, name: new_name };
-        let (above_old, above_new) =
-            if two { (self.ancestors(&old.dir)?, self.ancestors(&new.dir)?) } else { (vec![parent], vec![parent]) };
+        let (above_old, above_new) = if two {
+            (self.ancestors(&old.dir)?, self.ancestors(&new.dir)?)
+        } else {
+            (vec![parent], vec![parent])
+        };
         let mut dirs = if !two {
             Pair { old: old.dir.lock.write(), new: None }
         } else if above_new.contains(&parent) || (!above_old.contains(&new_parent) && parent < new_parent) {
@@ -89,7 +95,7 @@ impl Fs {
         };
         self.check_can_remove(&old.dir, dirs.old())?;
         self.check_can_add(&new.dir, dirs.new())?;
-        let found = self.find_name(&old.dir, dirs.old(), name)?.ok_or(Posix::NotFound)?;
+        let found = self.find_entry(&old.dir, dirs.old(), name)?.ok_or(Posix::NotFound)?;
         let search = self.search(&new.dir, dirs.new(), new_name)?;
         match search.found {
             Some(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Posix::Exists.into()),
@@ -164,7 +170,9 @@ impl Fs {
                 self.find_parent(&dir, &state)?
             };
             if chain.len() > most as usize {
-                return Err(FormatError::corrupt(Structure::Dentry, dir.ino, "ino", ".. leads in a circle").into());
+                return Err(
+                    FormatError::corrupt(Structure::Dentry, dir.ino, "ino", ".. leads in a circle").into()
+                );
             }
             chain.push(parent.ino);
             dir = self.directory(parent.ino)?;
@@ -231,7 +239,7 @@ impl Fs {
 
     /// Removes the old name or points it to the whiteout. It is looked up again, as adding the new one may have moved it.
     fn take_old_name(&self, old: &Side<'_>, state: &mut InodeState, whiteout: Option<&Inode>) -> Result<()> {
-        let found = self.find_name(&old.dir, state, old.name)?.ok_or(Posix::NotFound)?;
+        let found = self.find_entry(&old.dir, state, old.name)?.ok_or(Posix::NotFound)?;
         match whiteout {
             Some(whiteout) => self.set_target(&old.dir, state, &found, whiteout.ino, FileKind::CharDevice),
             None => self.remove_name(&old.dir, state, &found),
@@ -239,10 +247,17 @@ impl Fs {
     }
 
     /// Puts both names back as well as it goes after the device failed in the middle.
-    fn undo_move(&self, old: &Side<'_>, new: &Side<'_>, dirs: &mut Pair<'_>, inode: &Inode, there: Option<Found>) {
+    fn undo_move(
+        &self,
+        old: &Side<'_>,
+        new: &Side<'_>,
+        dirs: &mut Pair<'_>,
+        inode: &Inode,
+        there: Option<Found>,
+    ) {
         let kind = inode.kind();
         let undo = || -> Result<()> {
-            match (self.find_name(&new.dir, dirs.new(), new.name)?, there) {
+            match (self.find_entry(&new.dir, dirs.new(), new.name)?, there) {
                 (Some(now), Some(before)) => {
                     let kind = self.inode(before.ino)?.kind();
                     self.set_target(&new.dir, dirs.new(), &now, before.ino, kind)?;
@@ -293,7 +308,9 @@ impl Fs {
             Ok(())
         };
         if let Err(e) = forward([inode.ino, other.ino], [kind, other_kind], [new.dir.ino, old.dir.ino]) {
-            if let Err(error) = forward([other.ino, inode.ino], [other_kind, kind], [old.dir.ino, new.dir.ino]) {
+            if let Err(error) =
+                forward([other.ino, inode.ino], [other_kind, kind], [old.dir.ino, new.dir.ino])
+            {
                 tracing::error!(ino = inode.ino, %error, "an exchange that failed could not be undone");
             }
             return Err(e);

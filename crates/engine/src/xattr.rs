@@ -5,8 +5,8 @@
 //!
 //! Invariants: entries of name spaces that are not known are kept as they are, come first in the area and are neither
 //! listed nor read nor changed here. The size of the inline part is not changed here.
-//! Locks: the functions that take an [`Inode`] are called with its lock held, exclusive (with the operation lock) to
-//! change; those that take a number lock it themselves.
+//! Locks: the functions that take an [`Inode`] are called with its lock held, exclusive to change, which needs its `wb`
+//! (an fsync may be writing the xattr node) and the operation lock too; those that take a number lock it themselves.
 //! Kernel counterpart: `xattr.c`, `acl.c`.
 
 use crate::acl::Acl;
@@ -70,8 +70,11 @@ impl Fs {
 
     fn change_xattr(&self, ino: Ino, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
         let (index, rest) = self.xattr_name(name)?;
-        let _op = self.begin()?;
+        self.check_writable()?;
+        self.make_room()?;
         let inode = self.inode(ino)?;
+        let _wb = inode.wb.lock();
+        let _op = self.op()?;
         let state = inode.lock.write();
         inode.check_alive(&state)?;
         if inode.raw(|r| r.flags().intersects(FileFlags::IMMUTABLE | FileFlags::APPEND)) {
