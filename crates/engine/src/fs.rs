@@ -69,6 +69,8 @@ pub(crate) struct Fs {
     pub(crate) chain: Mutex<()>,
     pub(crate) gc: Mutex<crate::gc::Cleaner>,
     pub(crate) read_only: bool,
+    /// Until orphans are freed and fsynced files rolled forward, nothing may make a checkpoint of its own accord.
+    pub(crate) mounting: AtomicBool,
     pub(crate) closed: AtomicBool,
     /// `elapsed_time` of the checkpoint at mount, and the clock then.
     pub(crate) elapsed_base: u64,

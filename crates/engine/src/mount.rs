@@ -325,6 +325,7 @@ fn assemble(
         chain: Mutex::new(()),
         gc: Mutex::default(),
         read_only,
+        mounting: AtomicBool::new(true),
         closed: AtomicBool::new(false),
         mounted_at,
         last_checkpoint_at: Mutex::new(mounted_at),
