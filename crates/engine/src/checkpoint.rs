@@ -56,7 +56,8 @@ impl Fs {
         }
         let _ops = self.ops.write();
         self.check_writable()?;
-        if !unmount && !self.changed.load(Ordering::Acquire) {
+        let done_already = !unmount || cp.header.flags().contains(CpFlags::UMOUNT);
+        if done_already && !self.has_changes(true) {
             return Ok(());
         }
         let result = self.write_checkpoint(&mut cp, unmount);
@@ -107,7 +108,6 @@ impl Fs {
         self.nat.committed(&cp.nat_journal);
         self.trans_dirs.lock().clear();
         self.space.committed();
-        self.changed.store(false, Ordering::Release);
         *self.last_checkpoint_at.lock() = self.clock.monotonic();
         Counters::add(&self.counters.checkpoints, 1);
         let freed = self.segs.lock().committed();

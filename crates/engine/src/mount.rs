@@ -27,7 +27,7 @@ use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, FormatError, Geometry, Ino
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Volumes of up to this many main segments (16 GiB) get the kernel's policies for small volumes.
@@ -112,10 +112,9 @@ impl Fs {
             if recovered.inodes > 0 {
                 tracing::info!(?recovered, "rolled fsynced files forward");
                 Counters::add(&self.counters.recovered_inodes, recovered.inodes as u64);
-                self.changed.store(true, Ordering::Release);
             }
         }
-        if self.changed.load(Ordering::Acquire) { self.checkpoint_now() } else { Ok(()) }
+        if self.has_changes(false) { self.checkpoint_now() } else { Ok(()) }
     }
 }
 
@@ -326,8 +325,8 @@ fn assemble(
         chain: Mutex::new(()),
         gc: Mutex::default(),
         read_only,
+        mounting: AtomicBool::new(true),
         closed: AtomicBool::new(false),
-        changed: AtomicBool::new(false),
         mounted_at,
         last_checkpoint_at: Mutex::new(mounted_at),
         counters: Counters::default(),

@@ -12,6 +12,7 @@
 //! Kernel counterpart: `segment.c`.
 
 mod alloc;
+mod recover;
 mod sit;
 
 pub(crate) use alloc::{CurSeg, Fill, sum_type};
