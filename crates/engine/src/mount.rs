@@ -27,7 +27,7 @@ use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, FormatError, Geometry, Ino
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Volumes of up to this many main segments (16 GiB) get the kernel's policies for small volumes.
@@ -109,11 +109,11 @@ impl Fs {
         self.free_orphans_at_mount()?;
         if self.opts.recover {
             let recovered = self.roll_forward()?;
-            if recovered.inodes > 0 {
-                tracing::info!(?recovered, "rolled fsynced files forward");
-                Counters::add(&self.counters.recovered_inodes, recovered.inodes as u64);
-            }
+            Counters::add(&self.counters.recovered_inodes, recovered.inodes);
+        } else {
+            self.abandon_chain()?;
         }
+        self.mounting.store(false, Ordering::Release);
         if self.has_changes(false) { self.checkpoint_now() } else { Ok(()) }
     }
 }
