@@ -27,7 +27,7 @@ use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, FormatError, Geometry, Ino
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Volumes of up to this many main segments (16 GiB) get the kernel's policies for small volumes.
@@ -107,12 +107,16 @@ impl Fs {
             return Ok(());
         }
         self.free_orphans_at_mount()?;
-        if self.opts.recover {
+        let chain = if self.opts.recover {
             let recovered = self.roll_forward()?;
             Counters::add(&self.counters.recovered_inodes, recovered.inodes);
-            if recovered.chain > 0 {
-                return self.checkpoint_after_recovery();
-            }
+            recovered.chain
+        } else {
+            self.abandon_chain()?
+        };
+        self.mounting.store(false, Ordering::Release);
+        if chain > 0 {
+            return self.checkpoint_after_recovery();
         }
         if self.has_changes(false) { self.checkpoint_now() } else { Ok(()) }
     }
