@@ -87,6 +87,7 @@ const FAULTS: &[Fault] = &[
         v.set(Target::Dentry(3, b"small"), "used", 0);
         v.set(Target::Nat(ino), "block_addr", 0);
         v.set(Target::Checkpoint, "cur_node_segno[1]", v.segno(addr).into());
+        v.set(Target::Checkpoint, "alloc_type[4]", 0);
         v.set(Target::Checkpoint, "cur_node_blkoff[1]", ((addr - v.superblock("main_blkaddr")) % 512).into());
     }),
     ("NAT address", Code::NatAddress, |v| v.set(Target::Nat(v.ino("small")), "block_addr", 77)),
