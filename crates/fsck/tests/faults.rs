@@ -32,6 +32,13 @@ impl Volume {
     fn segno(&self, addr: u32) -> u32 {
         (addr - self.superblock("main_blkaddr")) / 512
     }
+    /// Segment that a log writes to.
+    fn current(&self, log: usize) -> u32 {
+        let checkpoint = Dump::open(&self.dev).unwrap().checkpoint().unwrap();
+        let Some(Value::List(logs)) = checkpoint.get("logs") else { panic!("no logs") };
+        let Value::Record(log) = &logs[log] else { panic!("no log") };
+        Self::number(log.get("segno"))
+    }
     fn inode(&self, ino: u32) -> RawInode {
         read_block(&self.dev, self.node_addr(ino).into()).unwrap().view::<RawInode>().clone()
     }
@@ -112,6 +119,10 @@ const FAULTS: &[Fault] = &[
         v.change(Target::Sit(free.unwrap()), "vblocks", |n| n + 8);
     }),
     ("SIT type", Code::SitType, |v| v.change(Target::Sit(v.segno(v.settled().1)), "vblocks", |n| n & 0x3ff | 4 << 10)),
+    ("SIT type of a current segment", Code::SitType, |v| {
+        let segno = v.current(4);
+        v.change(Target::Sit(segno), "vblocks", |n| n & 0x3ff | 5 << 10);
+    }),
     ("SSA owner", Code::SsaOwner, |v| v.set(Target::Summary(v.settled().1), "nid", 4)),
     ("SSA place", Code::SsaOwner, |v| v.change(Target::Summary(v.settled().1), "ofs_in_node", |n| n + 900)),
     ("SSA type", Code::SsaType, |v| v.set(Target::SummaryFooter(v.segno(v.settled().1)), "entry_type", 1)),
