@@ -37,7 +37,7 @@ impl CurSeg {
     }
 }
 
-pub(super) fn sum_type(log: Log) -> u8 {
+pub(crate) fn sum_type(log: Log) -> u8 {
     if log.is_node() { SUM_TYPE_NODE } else { SUM_TYPE_DATA }
 }
 

@@ -202,7 +202,7 @@ impl Segments {
         Ok(test_bit(&self.entry(io, segno)?.cur, offset))
     }
 
-    fn touch(&mut self, segno: SegNo) {
+    pub(super) fn touch(&mut self, segno: SegNo) {
         self.dirty.insert(segno);
         let index = segno / ENTRIES_PER_BLOCK as u32;
         let word = self.sit[&index][segno as usize % ENTRIES_PER_BLOCK].word();
@@ -307,4 +307,27 @@ impl Segments {
 
 fn wrong(segno: SegNo, value: String) -> crate::error::Error {
     FormatError::corrupt(Structure::SitEntry, segno, "valid_map", value).into()
+}
+
+impl Segments {
+    /// Runs of at least `min` blocks that nothing needs, between two main-area blocks, at most one segment at a time.
+    pub(crate) fn free_runs(&mut self, io: &Io, segno: SegNo, min: u32) -> Result<Vec<(BlockAddr, u32)>> {
+        let start = self.geo.seg_start(segno);
+        if self.is_curseg(segno) {
+            return Ok(Vec::new()); // its log is about to write there
+        }
+        let e = self.entry(io, segno)?;
+        let mut runs: Vec<(BlockAddr, u32)> = Vec::new();
+        for offset in 0..BLOCKS_PER_SEG {
+            if !e.writable(offset as usize) {
+                continue;
+            }
+            match runs.last_mut() {
+                Some((addr, len)) if *addr + *len == start + offset => *len += 1,
+                _ => runs.push((start + offset, 1)),
+            }
+        }
+        runs.retain(|r| r.1 >= min);
+        Ok(runs)
+    }
 }
