@@ -8,6 +8,19 @@
 //! and order nothing between calls that overlap in time.
 #![forbid(unsafe_code)]
 
+pub mod count;
+pub mod crash;
+pub mod fault;
+pub mod file;
+pub mod mem;
+pub mod trace;
+
+pub use count::{CauseCounts, CountingDevice, IoCounts};
+pub use fault::FaultDevice;
+pub use file::{Access, FileDevice, FileOptions};
+pub use mem::MemDevice;
+pub use trace::TracingDevice;
+
 use medfs_format::Block;
 use std::io;
 use std::sync::Arc;
@@ -122,4 +135,23 @@ pub fn read_block(dev: &dyn BlockDevice, addr: u64) -> io::Result<Box<Block>> {
     let mut block = Block::boxed();
     dev.read(addr, &mut [&mut *block])?;
     Ok(block)
+}
+
+/// Refuses a range that is not wholly inside a device of `size` blocks.
+pub(crate) fn check_range(size: u64, addr: u64, count: u64) -> io::Result<()> {
+    match addr.checked_add(count) {
+        Some(end) if end <= size => Ok(()),
+        _ => {
+            let message = format!("{count} blocks from {addr} on lie outside the device of {size} blocks");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+        }
+    }
+}
+
+/// Fails on a device that refuses writes.
+pub(crate) fn refuse_read_only(dev: &dyn BlockDevice) -> io::Result<()> {
+    if dev.read_only() {
+        return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the device is read-only"));
+    }
+    Ok(())
 }

@@ -1,10 +1,47 @@
 //! medfs: F2FS in user space, as a library.
 //!
-//! See `docs/ARCHITECTURE.md` for the layers and the lock order.
+//! [`Volume`] is a mounted volume. See `docs/ARCHITECTURE.md` for the layers and `fs.rs` for the lock order.
 #![forbid(unsafe_code)]
 
-pub mod error;
-pub mod types;
+mod checkpoint;
+mod create;
+mod data;
+mod dir;
+mod evict;
+mod fallocate;
+mod file;
+mod fs;
+mod fsync;
+mod gc;
+mod index;
+mod inode;
+mod io;
+mod mount;
+mod namei;
+mod nat;
+mod node;
+mod pages;
+mod placement;
+mod recovery;
+mod rename;
+mod segment;
+mod space;
+mod trim;
+mod volume;
+mod writeback;
+mod xattr;
 
+pub mod acl;
+pub mod clock;
+pub mod error;
+pub mod options;
+pub mod stats;
+pub mod types;
+pub mod xattr_names;
+
+pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Error, Posix, Result};
+pub use options::{AllocMode, Atime, FsyncMode, InPlace, MountOptions, VictimPolicy};
+pub use stats::{Stats, Written};
 pub use types::*;
+pub use volume::Volume;

@@ -89,3 +89,8 @@ pub fn clear_bit(map: &mut [u8], index: usize) -> bool {
     map[index / 8] &= !(0x80 >> (index % 8));
     was
 }
+
+/// Inverts bit `index` of a bitmap kept most significant bit first.
+pub fn flip_bit(map: &mut [u8], index: usize) {
+    map[index / 8] ^= 0x80 >> (index % 8);
+}

@@ -1,1 +1,40 @@
-//! fuse
+//! The FUSE mount of a medfs volume: it translates the kernel's requests to [`medfs::Volume`] and nothing else.
+//!
+//! # Why an own protocol layer
+//!
+//! No library covers what the mount needs. fuser has no O_TMPFILE, SYNCFS or io_uring and mounts only as `fuse`;
+//! fuse-backend-rs has no copy_file_range; the ones over io_uring are async and serve nothing else, so each would have
+//! meant two dispatchers. The protocol is small: structures ([`abi`]), decoding ([`request`]), one dispatcher
+//! ([`dispatch`]) and two transports ([`transport`]) behind one trait.
+//!
+//! # What the kernel is told
+//!
+//! * **Names and attributes are kept long**: the daemon is the only writer. What the engine changes behind the
+//!   kernel's back, a file's block count when the page cache is written back, is invalidated once a second.
+//! * **OPEN, OPENDIR, FLUSH and ACCESS are not served** (`ENOSYS`, answered once): the kernel then opens and closes
+//!   files by itself. References are counted by lookups, so nothing needs OPEN; O_TRUNC arrives as SETATTR. The price:
+//!   opening an immutable or append-only file for writing succeeds and the error comes with the close or fsync.
+//! * **Writeback cache**: sizes and times of regular files are the kernel's. Questions about what is on disk
+//!   (SEEK_DATA, SEEK_HOLE, the atomic-write ioctls) first make it write the file back, see [`crew`].
+//! * **Set-id bits and capabilities** (HANDLE_KILLPRIV_V2): the kernel says when a write or truncation clears them.
+//! * **The umask is left to us** (DONT_MASK), because a default ACL replaces it.
+//! * **COLLAPSE_RANGE and INSERT_RANGE** are refused by the kernel itself before they reach a FUSE daemon.
+#![deny(unsafe_code)]
+
+mod abi;
+mod atomic;
+mod config;
+pub mod control;
+mod crew;
+mod dispatch;
+mod error;
+mod mount;
+mod notify;
+mod request;
+mod session;
+mod transport;
+
+pub use config::{MountConfig, Transport};
+pub use error::{Error, Result};
+pub use rustix::mount::MountFlags;
+pub use session::{Session, SessionInfo, Unmounter, mount};

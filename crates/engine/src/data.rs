@@ -1,0 +1,166 @@
+//! Pages of a file: reading them, and making them dirty.
+//!
+//! Invariants: a page is either dirty (with its inode), or clean (in [`crate::pages`] or on disk). A dirty page has
+//! its space reserved: its slot holds `NEW_ADDR` or the block it replaces.
+//! Locks: the inode's, shared to read, exclusive (with the operation lock) to change.
+
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::index::Slot;
+use crate::inode::{Inode, InodeState};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
+use std::sync::Arc;
+
+/// Longest run of blocks that a read brings into the cache; longer ones pass by it.
+const MAX_CACHED_RUN: usize = 32;
+/// Longest run of blocks read in one go.
+const MAX_READ_RUN: usize = 256;
+
+impl Fs {
+    /// A page of a file as it is now: zeros for a hole. Not for inline content.
+    pub(crate) fn read_page(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<Arc<Block>> {
+        if let Some(page) = self.page_in_memory(inode, state, index) {
+            return Ok(page);
+        }
+        match self.find_slot(inode, index)? {
+            Some(slot) => self.load(inode, index, slot.addr()),
+            None => Ok(Arc::new(Block::ZERO)),
+        }
+    }
+
+    fn page_in_memory(&self, inode: &Inode, state: &InodeState, index: u64) -> Option<Arc<Block>> {
+        state.dirty.get(&index).cloned().or_else(|| self.pages.get(inode.ino, index))
+    }
+
+    fn load(&self, inode: &Inode, index: u64, addr: BlockAddr) -> Result<Arc<Block>> {
+        self.check_addr(inode, index, addr)?;
+        if !is_block(addr) {
+            return Ok(Arc::new(Block::ZERO));
+        }
+        let page: Arc<Block> = Arc::new(*self.io.read(addr)?);
+        self.pages.insert(inode.ino, index, page.clone());
+        Ok(page)
+    }
+
+    /// Changes one page, reserving its space; `replace` says that `f` overwrites all of it, so nothing is read.
+    /// Returns the slot, to step to the next page from.
+    pub(crate) fn change_page(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        index: u64,
+        near: Option<&Slot>,
+        replace: bool,
+        f: impl FnOnce(&mut Block),
+    ) -> Result<Slot> {
+        let slot = self.make_slot_near(inode, near, index)?;
+        let addr = slot.addr();
+        self.check_addr(inode, index, addr)?;
+        if let Some(page) = state.dirty.get_mut(&index) {
+            f(Arc::make_mut(page));
+            if addr == NULL_ADDR {
+                return Err(FormatError::corrupt(Structure::Inode, inode.ino, "i_addr", "dirty page without space").into());
+            }
+            return Ok(slot);
+        }
+        let mut page = if replace || !is_block(addr) {
+            Arc::new(Block::ZERO)
+        } else {
+            match self.pages.get(inode.ino, index) {
+                Some(page) => page,
+                None => self.load(inode, index, addr)?,
+            }
+        };
+        if addr == NULL_ADDR {
+            self.space.reserve(1)?;
+            self.set_addr(inode, &slot, NEW_ADDR);
+            self.add_blocks(inode, 1);
+        }
+        self.pages.remove(inode.ino, index);
+        f(Arc::make_mut(&mut page));
+        self.add_dirty_page(inode, state, index, page);
+        Ok(slot)
+    }
+
+    /// Puts a page among the dirty ones. Its space must be reserved.
+    pub(crate) fn add_dirty_page(&self, inode: &Arc<Inode>, state: &mut InodeState, index: u64, page: Arc<Block>) {
+        let first = state.dirty.is_empty();
+        if state.dirty.insert(index, page).is_none() {
+            self.pages.add_dirty(1);
+        }
+        if first {
+            self.inodes.set_dirty(inode);
+        }
+    }
+
+    /// Drops the pages of a range from memory, dirty ones too (`end` exclusive).
+    pub(crate) fn forget_pages(&self, inode: &Inode, state: &mut InodeState, start: u64, end: u64) {
+        let dropped: Vec<u64> = state.dirty.range(start..end).map(|(&i, _)| i).collect();
+        for index in &dropped {
+            state.dirty.remove(index);
+        }
+        self.pages.sub_dirty(dropped.len());
+        if state.dirty.is_empty() && !dropped.is_empty() {
+            self.inodes.set_clean(inode.ino);
+        }
+        self.pages.remove_range(inode.ino, start, end);
+    }
+
+    /// Reads `buf.len()` bytes of a file's pages from `offset` on; the caller has clamped the range to the file.
+    pub(crate) fn read_range(&self, inode: &Inode, state: &InodeState, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let end = offset + buf.len() as u64;
+        let last = end.div_ceil(BLOCK_SIZE as u64);
+        let mut index = offset / BLOCK_SIZE as u64;
+        let mut slot: Option<Slot> = None;
+        while index < last {
+            if let Some(page) = self.page_in_memory(inode, state, index) {
+                copy_out(buf, offset, index, &page);
+                index += 1;
+                continue;
+            }
+            slot = self.find_slot_near(inode, slot.as_ref(), index)?;
+            let addr = slot.as_ref().map_or(NULL_ADDR, Slot::addr);
+            self.check_addr(inode, index, addr)?;
+            if !is_block(addr) {
+                copy_out(buf, offset, index, &Block::ZERO);
+                index += 1;
+                continue;
+            }
+            // Gather the run of neighbouring blocks that must come from the device.
+            let mut run = 1;
+            while index + (run as u64) < last && run < MAX_READ_RUN {
+                let next = index + run as u64;
+                if state.dirty.contains_key(&next) {
+                    break;
+                }
+                slot = self.find_slot_near(inode, slot.as_ref(), next)?;
+                if slot.as_ref().map(Slot::addr) != Some(addr + run as u32) || !self.geo.in_main(addr + run as u32) {
+                    break;
+                }
+                run += 1;
+            }
+            let mut blocks = vec![Block::ZERO; run];
+            let mut refs: Vec<&mut Block> = blocks.iter_mut().collect();
+            self.io.read_into(addr, &mut refs)?;
+            for (i, block) in blocks.into_iter().enumerate() {
+                copy_out(buf, offset, index + i as u64, &block);
+                if run <= MAX_CACHED_RUN {
+                    self.pages.insert(inode.ino, index + i as u64, Arc::new(block));
+                }
+            }
+            index += run as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Copies the part of page `index` that the range starting at `offset` asks for.
+pub(crate) fn copy_out(buf: &mut [u8], offset: u64, index: u64, page: &Block) {
+    let start = index * BLOCK_SIZE as u64;
+    let from = offset.max(start);
+    let to = (offset + buf.len() as u64).min(start + BLOCK_SIZE as u64);
+    if from < to {
+        let within = (from - start) as usize..(to - start) as usize;
+        buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(&page.0[within]);
+    }
+}

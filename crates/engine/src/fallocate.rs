@@ -1,0 +1,230 @@
+//! Reserving, punching, zeroing, collapsing and inserting ranges; holes and data; copying between files.
+//!
+//! Locks: as in [`crate::file`]; copying takes one inode at a time.
+//! Kernel counterpart: `f2fs_fallocate`, `f2fs_seek_block`.
+
+use crate::error::{Posix, Result};
+use crate::fs::Fs;
+use crate::inode::{Inode, InodeState};
+use crate::types::{FallocateMode, Seek};
+use medfs_format::{BLOCK_SIZE, Block, Ino, NEW_ADDR, NULL_ADDR, is_block};
+use std::ops::Range;
+use std::sync::Arc;
+
+const PAGE: u64 = BLOCK_SIZE as u64;
+/// Bytes copied between two files under one lock.
+const COPY_CHUNK: usize = 1 << 20;
+
+impl Fs {
+    pub(crate) fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        let inode = self.inode(ino)?;
+        {
+            let _op = self.begin()?;
+            let mut state = inode.lock.write();
+            inode.check_alive(&state)?;
+            self.check_regular(&inode)?;
+            if len == 0 {
+                return Err(Posix::InvalidArgument.into());
+            }
+            let end = offset.checked_add(len).ok_or(Posix::FileTooLarge)?;
+            let st = &mut *state;
+            let keep = mode.contains(FallocateMode::KEEP_SIZE);
+            match mode.difference(FallocateMode::KEEP_SIZE) {
+                m if m.is_empty() => self.preallocate(&inode, st, offset, end, keep)?,
+                FallocateMode::PUNCH_HOLE if keep => self.punch_range(&inode, st, offset, end)?,
+                FallocateMode::ZERO_RANGE => self.zero_range(&inode, st, offset, end, keep)?,
+                FallocateMode::COLLAPSE_RANGE if !keep => self.collapse(&inode, st, offset, end)?,
+                FallocateMode::INSERT_RANGE if !keep => self.insert(&inode, st, offset, end)?,
+                _ => return Err(Posix::NotSupported.into()),
+            }
+            self.touch_modified(&inode);
+        }
+        self.throttle(&inode)
+    }
+
+    /// Reserves every page of a range.
+    fn preallocate(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64, keep: bool) -> Result<()> {
+        self.check_size(inode, end)?;
+        self.convert_inline(inode, state)?;
+        let mut near = None;
+        for index in start / PAGE..end.div_ceil(PAGE) {
+            let slot = self.make_slot_near(inode, near.as_ref(), index)?;
+            if slot.addr() == NULL_ADDR {
+                self.space.reserve(1)?;
+                self.pages.remove(inode.ino, index);
+                self.set_addr(inode, &slot, NEW_ADDR);
+                self.add_blocks(inode, 1);
+            }
+            near = Some(slot);
+        }
+        if !keep && end > inode.size() {
+            self.set_size(inode, end);
+        }
+        Ok(())
+    }
+
+    /// Splits a byte range into whole pages and the parts before and after them.
+    fn split(start: u64, end: u64) -> (Range<u64>, Vec<(u64, Range<usize>)>) {
+        let whole = start.div_ceil(PAGE)..end / PAGE;
+        if whole.start > whole.end {
+            return (0..0, vec![(start / PAGE, (start % PAGE) as usize..(end % PAGE) as usize)]);
+        }
+        let mut parts = Vec::new();
+        if start % PAGE != 0 {
+            parts.push((start / PAGE, (start % PAGE) as usize..BLOCK_SIZE));
+        }
+        if end % PAGE != 0 {
+            parts.push((end / PAGE, 0..(end % PAGE) as usize));
+        }
+        (whole, parts)
+    }
+
+    fn punch_range(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
+        self.convert_inline(inode, state)?;
+        let (whole, parts) = Self::split(start, end);
+        for (index, part) in parts {
+            self.zero_part(inode, state, index, part)?;
+        }
+        if !whole.is_empty() {
+            self.forget_pages(inode, state, whole.start, whole.end);
+            self.punch(inode, whole.start, whole.end)?;
+        }
+        Ok(())
+    }
+
+    fn zero_range(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64, keep: bool) -> Result<()> {
+        self.check_size(inode, end)?;
+        self.punch_range(inode, state, start, end)?;
+        let size = inode.size();
+        self.preallocate(inode, state, start, end, keep)?;
+        debug_assert!(!keep || inode.size() == size);
+        Ok(())
+    }
+
+    fn collapse(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
+        let size = inode.size();
+        if start % PAGE != 0 || end % PAGE != 0 || end >= size {
+            return Err(Posix::InvalidArgument.into());
+        }
+        self.convert_inline(inode, state)?;
+        let (from, to) = (end / PAGE, start / PAGE);
+        let pages = size.div_ceil(PAGE);
+        self.forget_clean(inode, to, pages);
+        // What a page held is dropped before it is filled again.
+        self.drop_page_run(inode, state, to..from)?;
+        for index in from..pages {
+            self.move_page(inode, state, index, index - (from - to))?;
+        }
+        self.resize(inode, state, size - (end - start))
+    }
+
+    fn insert(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
+        let size = inode.size();
+        if start % PAGE != 0 || end % PAGE != 0 || start >= size {
+            return Err(Posix::InvalidArgument.into());
+        }
+        let new_size = size.checked_add(end - start).ok_or(Posix::FileTooLarge)?;
+        self.check_size(inode, new_size)?;
+        self.convert_inline(inode, state)?;
+        let (first, by) = (start / PAGE, (end - start) / PAGE);
+        let pages = size.div_ceil(PAGE);
+        self.forget_clean(inode, first, pages + by);
+        self.drop_page_run(inode, state, pages..pages + by)?;
+        for index in (first..pages).rev() {
+            self.move_page(inode, state, index, index + by)?;
+        }
+        self.set_size(inode, new_size);
+        Ok(())
+    }
+
+    fn forget_clean(&self, inode: &Inode, start: u64, end: u64) {
+        self.pages.remove_range(inode.ino, start, end);
+    }
+
+    fn drop_page_run(&self, inode: &Arc<Inode>, state: &mut InodeState, pages: Range<u64>) -> Result<()> {
+        self.forget_pages(inode, state, pages.start, pages.end);
+        self.punch(inode, pages.start, pages.end)?;
+        Ok(())
+    }
+
+    /// Makes page `to`, which is a hole, hold what page `from` holds, and `from` a hole. Content is written anew, so that
+    /// a crash never finds one block named twice.
+    fn move_page(&self, inode: &Arc<Inode>, state: &mut InodeState, from: u64, to: u64) -> Result<()> {
+        let Some(slot) = self.find_slot(inode, from)? else { return Ok(()) };
+        let addr = slot.addr();
+        if addr == NULL_ADDR {
+            return Ok(());
+        }
+        if is_block(addr) || state.dirty.contains_key(&from) {
+            let page = self.read_page(inode, state, from)?;
+            self.change_page(inode, state, to, None, true, |b| *b = (*page).clone())?;
+        } else {
+            self.preallocate(inode, state, to * PAGE, (to + 1) * PAGE, true)?;
+        }
+        self.drop_page_run(inode, state, from..from + 1)
+    }
+
+    pub(crate) fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        let inode = self.inode(ino)?;
+        let state = inode.lock.read();
+        inode.check_alive(&state)?;
+        let size = inode.size();
+        if offset >= size {
+            return Err(Posix::NoSuchAddress.into());
+        }
+        if self.is_inline(&inode) || !matches!(inode.kind(), medfs_format::node::FileKind::Regular) {
+            return Ok(if whence == Seek::Data { offset } else { size });
+        }
+        let last = size.div_ceil(PAGE);
+        let mut index = offset / PAGE;
+        let mut near = None;
+        while index < last {
+            let slot = self.find_slot_near(&inode, near.as_ref(), index)?;
+            let Some(slot) = slot else {
+                if whence == Seek::Hole {
+                    return Ok(offset.max(index * PAGE));
+                }
+                index = self.next_existing(&inode, index)?;
+                near = None;
+                continue;
+            };
+            let addr = slot.addr();
+            let data = is_block(addr) || (addr == NEW_ADDR && state.dirty.contains_key(&index));
+            if data == (whence == Seek::Data) {
+                return Ok(offset.max(index * PAGE));
+            }
+            near = Some(slot);
+            index += 1;
+        }
+        match whence {
+            Seek::Data => Err(Posix::NoSuchAddress.into()),
+            Seek::Hole => Ok(size),
+        }
+    }
+
+    pub(crate) fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
+        let source = self.getattr(from)?;
+        let len = len.min(source.size.saturating_sub(from_offset));
+        let overlap = from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len);
+        if from == to && len > 0 && overlap {
+            return Err(Posix::InvalidArgument.into());
+        }
+        let mut buf = vec![0; COPY_CHUNK.min(len as usize)];
+        let mut done = 0;
+        while done < len {
+            let chunk = (len - done).min(COPY_CHUNK as u64) as usize;
+            let read = self.read(from, from_offset + done, &mut buf[..chunk])?;
+            if read == 0 {
+                break;
+            }
+            let written = self.write(to, to_offset + done, &buf[..read])?;
+            done += written as u64;
+            if written < read {
+                break;
+            }
+        }
+        Ok(done)
+    }
+}
+
+const _: () = assert!(COPY_CHUNK % size_of::<Block>() == 0);

@@ -1,0 +1,443 @@
+//! Regular files: reading, writing, size, inline content, attributes.
+//!
+//! Locks: one inode at a time, after the operation lock where something changes.
+//! Kernel counterpart: `file.c`, `inline.c`.
+
+use crate::data::copy_out;
+use crate::error::{Error, Posix, Result};
+use crate::fs::Fs;
+use crate::inode::{Inode, InodeState, set_atime, set_ctime, set_mtime};
+use crate::node::Dirty;
+use crate::options::Atime;
+use crate::types::{Attr, FileFlags, SetAttr, Timestamp};
+use medfs_format::node::{Advise, FileKind, Inline, RawInode};
+use medfs_format::path::max_pages;
+use medfs_format::{BLOCK_SIZE, Block, Ino, NEW_ADDR, NULL_ADDR};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const PAGE: u64 = BLOCK_SIZE as u64;
+
+impl Fs {
+    pub(crate) fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let inode = self.inode(ino)?;
+        let state = inode.lock.read();
+        inode.check_alive(&state)?;
+        match inode.kind() {
+            FileKind::Regular | FileKind::Symlink => {}
+            FileKind::Directory => return Err(Posix::IsDirectory.into()),
+            _ => return Err(Posix::InvalidArgument.into()),
+        }
+        self.check_readable_content(&inode)?;
+        let size = if state.atomic.is_some() { inode.size().max(state.atomic_size) } else { inode.size() };
+        let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        if len == 0 {
+            return Ok(0);
+        }
+        let buf = &mut buf[..len];
+        if self.is_inline(&inode) {
+            self.read_inline(&inode, offset, buf);
+        } else {
+            self.read_range(&inode, &state, offset, buf)?;
+        }
+        if let Some(atomic) = &state.atomic {
+            let (first, last) = (offset / PAGE, (offset + len as u64 - 1) / PAGE);
+            for (&index, page) in atomic.range(first..=last) {
+                copy_out(buf, offset, index, page);
+            }
+        }
+        drop(state);
+        self.note_access(&inode);
+        Ok(len)
+    }
+
+    /// Content that is stored in a way this version cannot decode is an error, never raw bytes.
+    fn check_readable_content(&self, inode: &Inode) -> Result<()> {
+        inode.raw(|r| {
+            if r.advise().contains(Advise::ENCRYPT) || r.flags().contains(FileFlags::COMPR) {
+                return Err(Error::Posix(Posix::NotSupported));
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn is_inline(&self, inode: &Inode) -> bool {
+        inode.raw(|r| r.inline().contains(Inline::DATA))
+    }
+
+    fn read_inline(&self, inode: &Inode, offset: u64, buf: &mut [u8]) {
+        let range = self.slots(inode).inline_content_range();
+        inode.node.read(|d| {
+            let content = &d.block.0[range];
+            let start = (offset as usize).min(content.len());
+            let end = (start + buf.len()).min(content.len());
+            buf[..end - start].copy_from_slice(&content[start..end]);
+            buf[end - start..].fill(0);
+        });
+    }
+
+    /// Keeps the access time by the mount's rule; it rides on the next write of the inode.
+    fn note_access(&self, inode: &Inode) {
+        if self.is_read_only() || self.opts.atime == Atime::Noatime {
+            return;
+        }
+        let now = self.clock.now();
+        let due = inode.raw(|r| {
+            if r.flags().contains(FileFlags::NOATIME) {
+                return false;
+            }
+            let time = |secs: u64, nanos: u32| Timestamp { secs: secs as i64, nanos };
+            let atime = time(r.i_atime.get(), r.i_atime_nsec.get());
+            let mtime = time(r.i_mtime.get(), r.i_mtime_nsec.get());
+            let ctime = time(r.i_ctime.get(), r.i_ctime_nsec.get());
+            self.opts.atime == Atime::Strictatime
+                || atime <= mtime
+                || atime <= ctime
+                || now.secs - atime.secs >= 24 * 60 * 60
+        });
+        if due && let Ok(_op) = self.op() {
+            let _state = inode.lock.write();
+            self.edit(inode, Dirty::Times, |r| set_atime(r, now));
+        }
+    }
+
+    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        let inode = self.inode(ino)?;
+        {
+            let _op = self.begin()?;
+            let mut state = inode.lock.write();
+            inode.check_alive(&state)?;
+            self.check_regular(&inode)?;
+            self.check_readable_content(&inode)?;
+            if inode.raw(|r| r.flags().contains(FileFlags::IMMUTABLE)) {
+                return Err(Posix::NotPermitted.into());
+            }
+            if data.is_empty() {
+                return Ok(0);
+            }
+            let end = offset.checked_add(data.len() as u64).ok_or(Posix::FileTooLarge)?;
+            self.check_size(&inode, end)?;
+            if state.atomic.is_some() {
+                self.stage_atomic(&inode, &mut state, offset, data)?;
+                return Ok(data.len());
+            }
+            let written = self.write_locked(&inode, &mut state, offset, data)?;
+            self.touch_modified(&inode);
+            if written < data.len() {
+                return Ok(written);
+            }
+        }
+        self.throttle(&inode)?;
+        Ok(data.len())
+    }
+
+    /// Writes pages until done or out of space; `NoSpace` only where nothing was written.
+    fn write_locked(&self, inode: &Arc<Inode>, state: &mut InodeState, offset: u64, data: &[u8]) -> Result<usize> {
+        let end = offset + data.len() as u64;
+        if self.is_inline(inode) {
+            if end <= self.slots(inode).inline_content_range().len() as u64 {
+                self.write_inline(inode, offset, data);
+                return Ok(data.len());
+            }
+            self.convert_inline(inode, state)?;
+        }
+        let size = inode.size();
+        let mut near = None;
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (index, within) = (at / PAGE, (at % PAGE) as usize);
+            let len = (BLOCK_SIZE - within).min(data.len() - done);
+            // What lies beyond the old end of the file need not be read.
+            let replace = len == BLOCK_SIZE || (within == 0 && at + len as u64 >= size) || index * PAGE >= size;
+            let chunk = &data[done..done + len];
+            let changed = self.change_page(inode, state, index, near.as_ref(), replace, |b| {
+                b.0[within..within + len].copy_from_slice(chunk);
+            });
+            match changed {
+                Ok(slot) => near = Some(slot),
+                Err(Error::NoSpace) if done > 0 => break,
+                Err(e) => return Err(e),
+            }
+            done += len;
+        }
+        if offset + done as u64 > size {
+            self.set_size(inode, offset + done as u64);
+        }
+        Ok(done)
+    }
+
+    fn write_inline(&self, inode: &Inode, offset: u64, data: &[u8]) {
+        let range = self.slots(inode).inline_content_range();
+        let end = offset + data.len() as u64;
+        self.nodes.update(&inode.node, Dirty::Full, |b| {
+            let at = range.start + offset as usize;
+            b.0[at..at + data.len()].copy_from_slice(data);
+            let raw: &mut RawInode = b.view_mut();
+            raw.i_inline |= Inline::DATA_EXIST.bits();
+            if end > raw.i_size.get() {
+                raw.i_size = end.into();
+            }
+        });
+    }
+
+    /// Moves inline content to page 0.
+    pub(crate) fn convert_inline(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+        if !self.is_inline(inode) {
+            return Ok(());
+        }
+        let range = self.slots(inode).inline_content_range();
+        let size = inode.size() as usize;
+        let content = inode.node.read(|d| d.block.0[range.clone()][..size.min(range.len())].to_vec());
+        if size > 0 {
+            self.space.reserve(1)?;
+        }
+        self.nodes.update(&inode.node, Dirty::Full, |b| {
+            b.0[range.start - 4..range.end].fill(0);
+            b.view_mut::<RawInode>().i_inline &= !(Inline::DATA | Inline::DATA_EXIST).bits();
+        });
+        if size > 0 {
+            let slot = self.make_slot(inode, 0)?;
+            self.set_addr(inode, &slot, NEW_ADDR);
+            self.add_blocks(inode, 1);
+            let mut page = Block::ZERO;
+            page.0[..content.len()].copy_from_slice(&content);
+            self.add_dirty_page(inode, state, 0, Arc::new(page));
+        }
+        Ok(())
+    }
+
+    /// Fails where a file cannot have `end` bytes.
+    pub(crate) fn check_size(&self, inode: &Inode, end: u64) -> Result<()> {
+        let max = max_pages(self.slots(inode).addrs()).saturating_mul(PAGE);
+        if end > max { Err(Posix::FileTooLarge.into()) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_regular(&self, inode: &Inode) -> Result<()> {
+        match inode.kind() {
+            FileKind::Regular => Ok(()),
+            FileKind::Directory => Err(Posix::IsDirectory.into()),
+            _ => Err(Posix::InvalidArgument.into()),
+        }
+    }
+
+    /// Sets a file's size. The inode's lock is held exclusively, and the operation lock.
+    pub(crate) fn resize(&self, inode: &Arc<Inode>, state: &mut InodeState, size: u64) -> Result<()> {
+        self.check_size(inode, size)?;
+        let old = inode.size();
+        if self.is_inline(inode) {
+            let range = self.slots(inode).inline_content_range();
+            if size > range.len() as u64 {
+                self.convert_inline(inode, state)?;
+            } else {
+                if size < old {
+                    self.nodes.update(&inode.node, Dirty::Full, |b| {
+                        b.0[range.start + size as usize..range.start + old as usize].fill(0);
+                    });
+                }
+                self.set_size(inode, size);
+                return Ok(());
+            }
+        }
+        if size < old {
+            let first_gone = size.div_ceil(PAGE);
+            self.zero_tail(inode, state, size)?;
+            self.forget_pages(inode, state, first_gone, u64::MAX);
+            self.set_size(inode, size);
+            self.truncate_index(inode, first_gone)?;
+        } else {
+            // Blocks beyond the end (fallocate with KEEP_SIZE) read as zeros already.
+            self.set_size(inode, size);
+        }
+        Ok(())
+    }
+
+    /// Zeroes the rest of the page in which a file of `size` bytes ends.
+    fn zero_tail(&self, inode: &Arc<Inode>, state: &mut InodeState, size: u64) -> Result<()> {
+        let within = (size % PAGE) as usize;
+        if within == 0 {
+            return Ok(());
+        }
+        self.zero_part(inode, state, size / PAGE, within..BLOCK_SIZE)
+    }
+
+    /// Zeroes part of a page, where the page has a block at all.
+    pub(crate) fn zero_part(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        index: u64,
+        part: std::ops::Range<usize>,
+    ) -> Result<()> {
+        match self.find_slot(inode, index)? {
+            Some(slot) if slot.addr() != NULL_ADDR => {
+                self.change_page(inode, state, index, Some(&slot), false, |b| b.0[part].fill(0))?;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {
+        let inode = self.inode(ino)?;
+        let state = inode.lock.read();
+        inode.check_alive(&state)?;
+        Ok(self.attr(&inode))
+    }
+
+    pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        let inode = self.inode(ino)?;
+        let _op = self.begin()?;
+        let mut state = inode.lock.write();
+        inode.check_alive(&state)?;
+        if let Some(size) = set.size {
+            self.check_regular(&inode)?;
+            self.check_readable_content(&inode)?;
+            self.resize(&inode, &mut state, size)?;
+        }
+        if let Some(perm) = set.perm {
+            self.acl_chmod(&inode, perm & 0o7777)?;
+        }
+        let now = self.clock.now();
+        let owner_or_mode = set.perm.is_some() || set.uid.is_some() || set.gid.is_some();
+        let dirty = if owner_or_mode { Dirty::Full } else { Dirty::Times };
+        self.edit(&inode, dirty, |r| {
+            if let Some(perm) = set.perm {
+                r.i_mode = ((r.i_mode.get() & 0o170000) | (perm & 0o7777)).into();
+            }
+            if let Some(uid) = set.uid {
+                r.i_uid = uid.into();
+            }
+            if let Some(gid) = set.gid {
+                r.i_gid = gid.into();
+            }
+            if let Some(t) = set.atime {
+                set_atime(r, t);
+            }
+            if let Some(t) = set.mtime {
+                set_mtime(r, t);
+            } else if set.size.is_some() {
+                set_mtime(r, now);
+            }
+            set_ctime(r, set.ctime.unwrap_or(now));
+        });
+        Ok(self.attr(&inode))
+    }
+
+    pub(crate) fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
+        let settable = FileFlags::SYNC
+            | FileFlags::IMMUTABLE
+            | FileFlags::APPEND
+            | FileFlags::NODUMP
+            | FileFlags::NOATIME
+            | FileFlags::DIRSYNC
+            | FileFlags::PROJINHERIT;
+        let inode = self.inode(ino)?;
+        let _op = self.begin()?;
+        let state = inode.lock.write();
+        inode.check_alive(&state)?;
+        let old = inode.raw(|r| r.flags());
+        if !(flags ^ old).difference(settable).is_empty() {
+            return Err(Posix::NotSupported.into());
+        }
+        self.edit(&inode, Dirty::Full, |r| r.i_flags = flags.bits().into());
+        self.touch_changed(&inode);
+        Ok(())
+    }
+
+    pub(crate) fn set_project(&self, ino: Ino, project: u32) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let _op = self.begin()?;
+        let state = inode.lock.write();
+        inode.check_alive(&state)?;
+        let can = self.features.contains(medfs_format::superblock::Feature::PROJECT_QUOTA);
+        let done = self.edit(&inode, Dirty::Full, |r| match r.extra_mut() {
+            Some(extra) if can && extra.i_extra_isize.get() >= 8 => {
+                extra.i_projid = project.into();
+                true
+            }
+            _ => false,
+        });
+        if !done && project != 0 {
+            return Err(Posix::NotSupported.into());
+        }
+        self.touch_changed(&inode);
+        Ok(())
+    }
+
+    pub(crate) fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
+        self.sync_file(&self.inode(ino)?, datasync)
+    }
+
+    pub(crate) fn atomic_start(&self, ino: Ino) -> Result<()> {
+        let inode = self.inode(ino)?;
+        {
+            let _op = self.begin()?;
+            let mut state = inode.lock.write();
+            inode.check_alive(&state)?;
+            self.check_regular(&inode)?;
+            if state.atomic.is_some() {
+                return Ok(());
+            }
+            self.convert_inline(&inode, &mut state)?;
+        }
+        // What was written before belongs to the file whatever becomes of the atomic write.
+        self.write_back(&inode)?;
+        let mut state = inode.lock.write();
+        state.atomic_size = inode.size();
+        state.atomic = Some(BTreeMap::new());
+        Ok(())
+    }
+
+    pub(crate) fn atomic_commit(&self, ino: Ino) -> Result<()> {
+        let inode = self.inode(ino)?;
+        if inode.lock.read().atomic.is_none() {
+            return Err(Posix::InvalidArgument.into());
+        }
+        self.commit_atomic(&inode)
+    }
+
+    pub(crate) fn atomic_abort(&self, ino: Ino) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let mut state = inode.lock.write();
+        match state.atomic.take() {
+            Some(pages) => {
+                self.pages.sub_dirty(pages.len());
+                Ok(())
+            }
+            None => Err(Posix::InvalidArgument.into()),
+        }
+    }
+
+    /// Keeps written pages aside until the atomic write commits; their space is reserved now.
+    fn stage_atomic(&self, inode: &Arc<Inode>, state: &mut InodeState, offset: u64, data: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (index, within) = (at / PAGE, (at % PAGE) as usize);
+            let len = (BLOCK_SIZE - within).min(data.len() - done);
+            let staged = state.atomic.as_ref().and_then(|a| a.get(&index).cloned());
+            let mut page = match staged {
+                Some(page) => page,
+                None => {
+                    if self.pages.dirty() > self.pages.capacity() {
+                        return Err(Error::NoSpace);
+                    }
+                    let slot = self.make_slot(inode, index)?;
+                    if slot.addr() == NULL_ADDR {
+                        self.space.reserve(1)?;
+                        self.set_addr(inode, &slot, NEW_ADDR);
+                        self.add_blocks(inode, 1);
+                    }
+                    self.pages.add_dirty(1);
+                    if len == BLOCK_SIZE { Arc::new(Block::ZERO) } else { self.read_page(inode, state, index)? }
+                }
+            };
+            Arc::make_mut(&mut page).0[within..within + len].copy_from_slice(&data[done..done + len]);
+            state.atomic.as_mut().expect("the caller checked").insert(index, page);
+            done += len;
+        }
+        state.atomic_size = state.atomic_size.max(offset + data.len() as u64);
+        Ok(())
+    }
+}

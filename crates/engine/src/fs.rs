@@ -1,0 +1,205 @@
+//! The mounted file system: who owns what, and the order of locks.
+//!
+//! ```text
+//! Fs ── io        the device, flush merging, the read-only state
+//!    ── nat       node addresses              ── segs    SIT, SSA, the six logs
+//!    ── nodes     node blocks in memory       ── space   what is promised against what there is
+//!    ── inodes    inodes and their dirty pages── pages   clean pages
+//!    ── cp        the checkpoint pack         ── orphans unlinked inodes that are still held
+//! ```
+//!
+//! Lock order, outermost first:
+//!  1. `gc` (one cleaning at a time), `cp` (one checkpoint at a time)
+//!  2. `renames` (one rename of a directory across directories at a time)
+//!  3. an inode's `wb`
+//!  4. `ops`: shared by every operation that changes the volume, exclusive for a checkpoint. Never taken twice by a thread.
+//!  5. inode locks: a parent before its child; otherwise by inode number
+//!  6. `chain` (order of fsynced nodes in their log)
+//!  7. leaves: `orphans`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`, `io`; `nodes` before `nat` before `segs`.
+//!
+//! A checkpoint that an fsync needs is made after the fsync has given back its locks.
+
+use crate::checkpoint::Checkpoint;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::inode::Inodes;
+use crate::io::Io;
+use crate::nat::Nat;
+use crate::node::{Dirty, NodePage, Nodes};
+use crate::options::MountOptions;
+use crate::pages::Pages;
+use crate::placement::Placement;
+use crate::segment::Segments;
+use crate::space::Space;
+use crate::stats::Counters;
+use medfs_device::{Cause, Temperature, WriteTag};
+use medfs_format::node::{footer_mut, RawInode};
+use medfs_format::summary::{Log, RawSummary};
+use medfs_format::superblock::{Feature, RawSuperblock};
+use medfs_format::path::{NodeKind, node_kind};
+use medfs_format::{Block, BlockAddr, Geometry, Ino, Nid, is_block};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+pub(crate) struct Fs {
+    pub(crate) io: Io,
+    pub(crate) sb: RawSuperblock,
+    pub(crate) geo: Geometry,
+    pub(crate) features: Feature,
+    pub(crate) opts: MountOptions,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) placement: Box<dyn Placement>,
+    pub(crate) nat: Nat,
+    pub(crate) nodes: Nodes,
+    pub(crate) segs: Mutex<Segments>,
+    pub(crate) space: Space,
+    pub(crate) inodes: Inodes,
+    pub(crate) pages: Pages,
+    pub(crate) cp: Mutex<Checkpoint>,
+    /// Version and checksum of the last checkpoint, as node footers carry them.
+    pub(crate) cp_ver: AtomicU64,
+    /// Inodes without a name that must be freed when nobody holds them.
+    pub(crate) orphans: Mutex<BTreeSet<Ino>>,
+    /// Directories from which a name was removed since the last checkpoint (strict fsync mode).
+    pub(crate) trans_dirs: Mutex<BTreeSet<Ino>>,
+    pub(crate) ops: RwLock<()>,
+    pub(crate) renames: Mutex<()>,
+    pub(crate) chain: Mutex<()>,
+    pub(crate) gc: Mutex<crate::gc::Cleaner>,
+    pub(crate) read_only: bool,
+    /// Until orphans are freed and fsynced files rolled forward, nothing may make a checkpoint of its own accord.
+    pub(crate) mounting: AtomicBool,
+    pub(crate) closed: AtomicBool,
+    /// `elapsed_time` of the checkpoint at mount, and the clock then.
+    pub(crate) elapsed_base: u64,
+    pub(crate) mounted_at: std::time::Duration,
+    pub(crate) last_checkpoint_at: Mutex<std::time::Duration>,
+    pub(crate) counters: Counters,
+}
+
+/// Proof that a changing operation holds the operation lock.
+pub(crate) struct Op<'a> {
+    _guard: RwLockReadGuard<'a, ()>,
+}
+
+impl Fs {
+    /// Starts an operation that changes the volume: makes room first, then takes the operation lock.
+    /// `ReadOnly` where the volume is. Call it with no other lock of the engine held.
+    pub(crate) fn begin(&self) -> Result<Op<'_>> {
+        self.check_writable()?;
+        self.make_room()?;
+        self.op()
+    }
+
+    /// Takes the operation lock alone, for callers that made room before taking their first lock.
+    pub(crate) fn op(&self) -> Result<Op<'_>> {
+        let op = Op { _guard: self.ops.read() };
+        self.check_writable()?;
+        Ok(op)
+    }
+
+    /// `ReadOnly` where the volume is, from the start or since a failure.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only || self.io.failed() || self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether a checkpoint would write anything; times alone count only where `times` is set.
+    pub(crate) fn has_changes(&self, times: bool) -> bool {
+        let least = if times { Dirty::Times } else { Dirty::Full };
+        self.nodes.any_dirty(least)
+            || self.nat.dirty_count() > 0
+            || self.segs.lock().dirty_sit_count() > 0
+            || self.inodes.any_dirty()
+    }
+
+    pub(crate) fn flexible_inline_xattr(&self) -> bool {
+        self.features.contains(Feature::FLEXIBLE_INLINE_XATTR)
+    }
+
+    pub(crate) fn has_crtime(&self) -> bool {
+        self.features.contains(Feature::INODE_CRTIME)
+    }
+
+    /// Seconds the volume has been mounted in all its life: the time base of segment ages.
+    pub(crate) fn elapsed(&self) -> u64 {
+        self.elapsed_base + self.clock.monotonic().saturating_sub(self.mounted_at).as_secs()
+    }
+
+    /// The log a node belongs to.
+    fn node_log(block: &Block) -> Log {
+        let f = medfs_format::node::footer(block);
+        match node_kind(f.node_offset()) {
+            NodeKind::Indirect => Log::ColdNode,
+            _ if !f.is_cold() => Log::HotNode,
+            _ => Log::WarmNode,
+        }
+    }
+
+    /// Gives nodes their addresses and footers, in order, and returns the sealed blocks to write. The NAT is updated.
+    /// The caller holds the `chain` lock or the operation lock exclusively, and writes the blocks in this order.
+    pub(crate) fn place_nodes(
+        &self,
+        nodes: &[(Arc<NodePage>, Arc<Block>)],
+        marks: NodeMarks,
+    ) -> Result<Vec<(BlockAddr, Box<Block>)>> {
+        let now = self.elapsed();
+        let mut placed = Vec::with_capacity(nodes.len());
+        for (page, content) in nodes {
+            let mut block = Block::boxed();
+            block.0.copy_from_slice(&content.0);
+            let log = Self::node_log(&block);
+            let entry = self.nat.get(&self.io, page.nid)?;
+            let owner = RawSummary { nid: page.nid.into(), version: entry.version, ofs_in_node: 0.into() };
+            let (addr, next) = {
+                let mut segs = self.segs.lock();
+                let addr = segs.allocate(&self.io, log, owner, now)?;
+                if is_block(entry.addr) {
+                    segs.mark_invalid(&self.io, entry.addr, now)?;
+                }
+                (addr, segs.next_addr(log))
+            };
+            self.seal_node(&mut block, next, marks);
+            self.nat.set(page.nid, page.ino, addr, marks.fsync);
+            placed.push((addr, block));
+        }
+        self.space.wrote(placed.len() as u64);
+        Ok(placed)
+    }
+
+    /// Fills what a node's footer says of its place and the inode's checksum.
+    pub(crate) fn seal_node(&self, block: &mut Block, next: BlockAddr, marks: NodeMarks) {
+        let f = footer_mut(block);
+        f.cp_ver = self.cp_ver.load(Ordering::Acquire).into();
+        f.next_blkaddr = next.into();
+        f.set_fsync(marks.fsync);
+        f.set_dentry(marks.dentry);
+        let is_inode = f.nid.get() == f.ino.get();
+        if is_inode && let Some(seed) = self.nodes.rules.checksum_seed {
+            block.view_mut::<RawInode>().seal(seed);
+        }
+    }
+
+    /// Writes nodes that [`Fs::place_nodes`] has placed.
+    pub(crate) fn write_nodes(&self, placed: &[(BlockAddr, Box<Block>)]) -> Result<()> {
+        let refs: Vec<(BlockAddr, &Block)> = placed.iter().map(|(a, b)| (*a, &**b)).collect();
+        self.io.write_scattered(&refs, WriteTag::new(Cause::Node, Temperature::Warm))
+    }
+
+    /// NAT version of a node, as summaries carry it.
+    pub(crate) fn node_version(&self, nid: Nid) -> Result<u8> {
+        Ok(self.nat.get(&self.io, nid)?.version)
+    }
+}
+
+/// Marks a node block carries in its footer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NodeMarks {
+    pub(crate) fsync: bool,
+    pub(crate) dentry: bool,
+}

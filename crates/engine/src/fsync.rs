@@ -1,0 +1,213 @@
+//! fsync: what of a file has to reach the device, and in which order.
+//!
+//! Order in strict mode (rule 3 of the design): data, and all but the last node; FLUSH; the last node, which carries the
+//! fsync mark; FLUSH. Nodes of one fsync are a snapshot taken together with the pages, so that a crash shows the
+//! file as it was at one moment.
+//! Invariant: when a marked node is durable, every node before it in the log's chain is too, because nodes are placed
+//! and written under the `chain` lock and one flush follows.
+//! Kernel counterpart: `f2fs_do_sync_file`, `f2fs_fsync_node_pages`.
+
+use crate::error::Result;
+use crate::fs::{Fs, NodeMarks};
+use crate::inode::{Inode, InodeState};
+use crate::node::{Dirty, NodePage};
+use crate::options::FsyncMode;
+use crate::placement::Purpose;
+use crate::stats::Counters;
+use medfs_device::Cause;
+use medfs_format::Block;
+use medfs_format::node::{Advise, FileKind};
+use std::sync::Arc;
+
+/// Why an fsync cannot be served by the file's own nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NeedsCheckpoint {
+    NotRegular,
+    Links,
+    LostParent,
+    NoRoomToRecover,
+    ParentNotCheckpointed,
+    DirectoryChanged,
+}
+
+enum Outcome {
+    Done,
+    Checkpoint(NeedsCheckpoint),
+}
+
+type NodeSnapshot = (Arc<NodePage>, Arc<Block>);
+
+impl Fs {
+    /// Makes a file durable: everything where `datasync` is not set, otherwise all but times.
+    pub(crate) fn sync_file(&self, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
+        Counters::add(&self.counters.fsyncs, 1);
+        if self.read_only {
+            return Ok(());
+        }
+        self.check_writable()?;
+        self.make_room()?;
+        match self.sync_by_nodes(inode, Purpose::Fsync { datasync }, |_| Ok(()))? {
+            Outcome::Done => Ok(()),
+            Outcome::Checkpoint(reason) => {
+                tracing::debug!(ino = inode.ino, ?reason, "fsync by checkpoint");
+                Counters::add(&self.counters.fsyncs_with_checkpoint, 1);
+                self.checkpoint_now()?;
+                if reason == NeedsCheckpoint::LostParent {
+                    self.find_lost_parent(inode)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes the file's pages and nodes. `prepare` changes the file first, in the same moment of time.
+    fn sync_by_nodes(
+        &self,
+        inode: &Arc<Inode>,
+        purpose: Purpose,
+        prepare: impl FnOnce(&mut InodeState) -> Result<()>,
+    ) -> Result<Outcome> {
+        let datasync = matches!(purpose, Purpose::Fsync { datasync: true });
+        let _wb = inode.wb.lock();
+        let _op = self.op()?;
+        let mut state = inode.lock.write();
+        inode.check_alive(&state)?;
+        prepare(&mut state)?;
+        let regular = inode.kind() == FileKind::Regular;
+        let least = if datasync { Dirty::Full } else { Dirty::Times };
+        if !regular {
+            let dirty = !state.dirty.is_empty() || self.nodes.dirtiness_of(inode.ino) >= least;
+            let outcome = if dirty { Outcome::Checkpoint(NeedsCheckpoint::NotRegular) } else { Outcome::Done };
+            return Ok(outcome);
+        }
+        let indices: Vec<u64> = state.dirty.keys().copied().collect();
+        let placed = self.place_pages(inode, &mut state, &indices, purpose)?;
+        let write_nodes = self.nodes.dirtiness_of(inode.ino) >= least;
+        let reason = if write_nodes { self.needs_checkpoint(inode) } else { None };
+        let nodes =
+            if write_nodes && reason.is_none() { self.nodes.take_dirty_of(inode.ino, least) } else { Vec::new() };
+        drop(state);
+
+        let written = self.write_pages(&placed, Cause::Data);
+        let mark = {
+            let mut state = inode.lock.write();
+            if written.is_ok() {
+                self.pages_written(inode, &mut state, placed);
+            }
+            state.data_mark
+        };
+        let result = written.and_then(|()| match reason {
+            Some(_) => Ok(()),
+            None => self.write_chain(inode, &nodes, mark),
+        });
+        if let Err(e) = result {
+            // Keep in memory what did not reach the device.
+            nodes.iter().for_each(|(page, _)| self.nodes.mark(page));
+            return Err(e);
+        }
+        Ok(reason.map_or(Outcome::Done, Outcome::Checkpoint))
+    }
+
+    /// Writes an fsync's nodes with the flushes its mode asks for. `data_mark`: the write mark after the file's last page.
+    fn write_chain(&self, inode: &Inode, nodes: &[NodeSnapshot], data_mark: u64) -> Result<()> {
+        let mode = self.opts.fsync_mode;
+        let Some(last) = position_of_last(inode, nodes) else {
+            return if mode == FsyncMode::Nobarrier || self.io.is_durable(data_mark) { Ok(()) } else { self.io.flush() };
+        };
+        let mut others: Vec<NodeSnapshot> = nodes.to_vec();
+        let last = others.remove(last);
+        if !others.is_empty() {
+            let _chain = self.chain.lock();
+            let placed = self.place_nodes(&others, NodeMarks::default())?;
+            self.write_nodes(&placed)?;
+        }
+        if mode == FsyncMode::Strict && !(others.is_empty() && self.io.is_durable(data_mark)) {
+            self.io.flush()?;
+        }
+        let is_inode = last.0.nid == last.0.ino;
+        let marks = NodeMarks { fsync: true, dentry: is_inode && self.needs_dentry_mark(inode)? };
+        {
+            let _chain = self.chain.lock();
+            let placed = self.place_nodes(&[last], marks)?;
+            self.write_nodes(&placed)?;
+        }
+        if mode == FsyncMode::Nobarrier { Ok(()) } else { self.io.flush() }
+    }
+
+    /// Whether recovery would have to make the file's directory entry too.
+    fn needs_dentry_mark(&self, inode: &Inode) -> Result<bool> {
+        let e = self.nat.get(&self.io, inode.ino)?;
+        Ok(!e.checkpointed && !e.fsynced_inode)
+    }
+
+    fn needs_checkpoint(&self, inode: &Inode) -> Option<NeedsCheckpoint> {
+        let (nlink, advise, parent) = inode.raw(|r| (r.i_links.get(), r.advise(), r.i_pino.get()));
+        if nlink != 1 {
+            return Some(NeedsCheckpoint::Links);
+        }
+        if advise.contains(Advise::LOST_PINO) {
+            return Some(NeedsCheckpoint::LostParent);
+        }
+        if !self.space.room_for_roll_forward() {
+            return Some(NeedsCheckpoint::NoRoomToRecover);
+        }
+        if !self.nat.get(&self.io, parent).is_ok_and(|e| e.checkpointed) {
+            return Some(NeedsCheckpoint::ParentNotCheckpointed);
+        }
+        if self.opts.fsync_mode == FsyncMode::Strict
+            && self.needs_dentry_mark(inode).unwrap_or(true)
+            && self.trans_dirs.lock().contains(&parent)
+        {
+            return Some(NeedsCheckpoint::DirectoryChanged);
+        }
+        None
+    }
+
+    /// After a checkpoint, a file whose parent and name are recorded rightly can be recovered by itself again.
+    fn find_lost_parent(&self, inode: &Arc<Inode>) -> Result<()> {
+        let (nlink, parent, name) = inode.raw(|r| {
+            let len = (r.i_namelen.get() as usize).min(r.i_name.len());
+            (r.i_links.get(), r.i_pino.get(), r.i_name[..len].to_vec())
+        });
+        if nlink != 1 || name.is_empty() {
+            return Ok(());
+        }
+        let Ok(dir) = self.inode(parent) else { return Ok(()) };
+        let _op = self.op()?;
+        let dir_state = dir.lock.read();
+        if dir.is_dir() && self.find_entry(&dir, &dir_state, &name).is_ok_and(|e| e.is_some_and(|e| e.ino == inode.ino)) {
+            let _state = inode.lock.write();
+            self.edit(inode, Dirty::Times, |r| r.i_advise &= !Advise::LOST_PINO.bits());
+        }
+        Ok(())
+    }
+
+    /// Commits an open atomic write: all of its pages, or after a crash none.
+    pub(crate) fn commit_atomic(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.check_writable()?;
+        self.make_room()?;
+        let apply = |state: &mut InodeState| {
+            let Some(pages) = state.atomic.take() else { return Ok(()) };
+            let size = state.atomic_size;
+            self.pages.sub_dirty(pages.len());
+            let mut near = None;
+            for (index, page) in pages {
+                near = Some(self.change_page(inode, state, index, near.as_ref(), true, |b| *b = (*page).clone())?);
+            }
+            if size > inode.size() {
+                self.set_size(inode, size);
+            }
+            self.touch_modified(inode);
+            Ok(())
+        };
+        match self.sync_by_nodes(inode, Purpose::Atomic, apply)? {
+            Outcome::Done => Ok(()),
+            Outcome::Checkpoint(_) => self.checkpoint_now(),
+        }
+    }
+}
+
+/// The node to write last: the inode where it is among them, as only a marked inode can restore its directory entry.
+fn position_of_last(inode: &Inode, nodes: &[NodeSnapshot]) -> Option<usize> {
+    nodes.iter().position(|(p, _)| p.nid == inode.ino).or(nodes.len().checked_sub(1))
+}

@@ -1,0 +1,187 @@
+//! The engine's way to the device: block I/O, merged flushes, and the read-only state after a failure.
+//!
+//! Invariants: every block leaves through [`Io::write`]; after the first failed write or flush no further write
+//! is attempted, so that nothing reaches the device in an order that was not meant.
+//! Locks: the flush state's mutex is a leaf and is not held during I/O.
+
+use crate::error::{Error, Result};
+use medfs_device::{BlockDevice, WriteTag};
+use medfs_format::{Block, BlockAddr};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Most blocks handed to the device in one call.
+const MAX_RUN: usize = 256;
+
+#[derive(Default)]
+struct FlushState {
+    /// Number of the newest flush that was started.
+    started: u64,
+    /// Number of the newest flush that succeeded.
+    completed: u64,
+    running: bool,
+}
+
+/// Blocks and operations that went to the device since the volume was opened.
+#[derive(Debug, Default)]
+pub(crate) struct IoCounters {
+    pub(crate) written: [AtomicU64; medfs_device::CAUSES],
+    pub(crate) read: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) discarded: AtomicU64,
+}
+
+pub(crate) struct Io {
+    dev: Arc<dyn BlockDevice>,
+    failed: AtomicBool,
+    flush: Mutex<FlushState>,
+    flushed: Condvar,
+    /// Counts writes, to tell whether a flush came after one.
+    writes: AtomicU64,
+    /// Value of `writes` before the newest completed flush was started.
+    durable_writes: AtomicU64,
+    pub(crate) counters: IoCounters,
+}
+
+impl Io {
+    pub(crate) fn new(dev: Arc<dyn BlockDevice>) -> Io {
+        Io {
+            dev,
+            failed: AtomicBool::new(false),
+            flush: Mutex::default(),
+            flushed: Condvar::new(),
+            writes: AtomicU64::new(0),
+            durable_writes: AtomicU64::new(0),
+            counters: IoCounters::default(),
+        }
+    }
+
+    pub(crate) fn block_count(&self) -> u64 {
+        self.dev.block_count()
+    }
+
+    pub(crate) fn device_read_only(&self) -> bool {
+        self.dev.read_only()
+    }
+
+    /// Whether a write or flush has failed.
+    pub(crate) fn failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Refuses all further writes.
+    pub(crate) fn set_failed(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn read(&self, addr: BlockAddr) -> Result<Box<Block>> {
+        let mut block = Block::boxed();
+        self.read_into(addr, &mut [&mut *block])?;
+        Ok(block)
+    }
+
+    pub(crate) fn read_into(&self, addr: BlockAddr, blocks: &mut [&mut Block]) -> Result<()> {
+        self.counters.read.fetch_add(blocks.len() as u64, Ordering::Relaxed);
+        self.dev.read(u64::from(addr), blocks)?;
+        Ok(())
+    }
+
+    /// Writes neighbouring blocks. A failure makes the volume read-only.
+    pub(crate) fn write(&self, addr: BlockAddr, blocks: &[&Block], tag: WriteTag) -> Result<()> {
+        if self.failed() {
+            return Err(Error::ReadOnly);
+        }
+        let written = self.dev.write(u64::from(addr), blocks, tag);
+        self.writes.fetch_add(1, Ordering::AcqRel);
+        self.fail_on_error(written)?;
+        self.counters.written[tag.cause as usize].fetch_add(blocks.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes blocks at any addresses, neighbours together.
+    pub(crate) fn write_scattered(&self, blocks: &[(BlockAddr, &Block)], tag: WriteTag) -> Result<()> {
+        let mut rest = blocks;
+        while let Some(&(start, _)) = rest.first() {
+            let run = rest
+                .iter()
+                .enumerate()
+                .take_while(|&(i, &(addr, _))| i < MAX_RUN && addr == start + i as u32)
+                .count();
+            let refs: Vec<&Block> = rest[..run].iter().map(|&(_, b)| b).collect();
+            self.write(start, &refs, tag)?;
+            rest = &rest[run..];
+        }
+        Ok(())
+    }
+
+    /// Mark to compare with [`Io::is_durable`]: writes acknowledged so far.
+    pub(crate) fn write_mark(&self) -> u64 {
+        self.writes.load(Ordering::Acquire)
+    }
+
+    /// Whether a flush completed that started after `mark` was taken.
+    pub(crate) fn is_durable(&self, mark: u64) -> bool {
+        self.durable_writes.load(Ordering::Acquire) >= mark
+    }
+
+    /// Makes every acknowledged write durable. Calls that wait at the same time share one flush.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let mut state = self.flush.lock();
+        let needed = state.started + 1;
+        loop {
+            if self.failed() {
+                return Err(Error::ReadOnly);
+            }
+            if state.completed >= needed {
+                return Ok(());
+            }
+            if state.running {
+                self.flushed.wait(&mut state);
+                continue;
+            }
+            state.running = true;
+            state.started += 1;
+            let number = state.started;
+            let mark = self.write_mark();
+            drop(state);
+            self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+            let result = self.dev.flush();
+            state = self.flush.lock();
+            state.running = false;
+            if result.is_ok() {
+                state.completed = number;
+                self.durable_writes.fetch_max(mark, Ordering::AcqRel);
+            }
+            let result = self.fail_on_error(result);
+            self.flushed.notify_all();
+            result?;
+        }
+    }
+
+    pub(crate) fn discard(&self, addr: BlockAddr, count: u32) -> Result<()> {
+        if self.failed() {
+            return Ok(());
+        }
+        match self.dev.discard(u64::from(addr), u64::from(count)) {
+            Ok(()) => {
+                self.counters.discarded.fetch_add(u64::from(count), Ordering::Relaxed);
+                Ok(())
+            }
+            // A device that cannot discard loses nothing by it.
+            Err(e) => {
+                tracing::debug!(addr, count, error = %e, "discard not done");
+                Ok(())
+            }
+        }
+    }
+
+    fn fail_on_error<T>(&self, result: std::io::Result<T>) -> Result<T> {
+        result.map_err(|e| {
+            if !self.failed.swap(true, Ordering::AcqRel) {
+                tracing::error!(error = %e, "the device failed: the volume is read-only from now on");
+            }
+            Error::Io(e)
+        })
+    }
+}

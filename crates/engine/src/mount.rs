@@ -1,0 +1,413 @@
+//! Opening a volume: superblock, checkpoint pack, logs, orphans, roll-forward.
+//!
+//! Steps: both superblock copies; feature check; the newer whole pack; bitmaps; summaries of the logs; orphans freed;
+//! fsynced files rolled forward; a checkpoint where anything changed.
+//! Invariant: on a read-only mount nothing is written.
+
+use crate::checkpoint::{Checkpoint, read_compact, stored_checksum};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::Inodes;
+use crate::io::Io;
+use crate::nat::Nat;
+use crate::node::{NodeRules, Nodes};
+use crate::options::{AllocMode, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
+use crate::pages::Pages;
+use crate::placement::KernelPlacement;
+use crate::segment::{CurSeg, Fill, Segments, SegmentsAtMount, sum_type};
+use crate::space::{Counts, Space};
+use crate::stats::Counters;
+use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
+use medfs_format::checkpoint::{BitmapPlaces, CpFlags, RawCheckpoint, RawOrphanBlock, verify_checksum};
+use medfs_format::node::{RawInode, footer};
+use medfs_format::summary::{Log, RawJournal, RawSummary, RawSummaryBlock};
+use medfs_format::superblock::{Feature, RawSuperblock};
+use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, FormatError, Geometry, Ino, Structure, crc};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Volumes of up to this many main segments (16 GiB) get the kernel's policies for small volumes.
+const SMALL_VOLUME_SEGMENTS: u32 = 16 * 512;
+
+/// A checkpoint pack that was found whole.
+struct Pack {
+    header: RawCheckpoint,
+    /// The blocks before the orphans: header and payload.
+    head: Vec<u8>,
+    crc: u32,
+    pack: usize,
+}
+
+impl Fs {
+    /// Opens a volume and brings it to a consistent state.
+    pub(crate) fn mount(dev: Arc<dyn BlockDevice>, opts: MountOptions, clock: Arc<dyn Clock>) -> Result<Fs> {
+        let io = Io::new(dev);
+        let (sb, geo, stale_copies) = read_superblock(&io)?;
+        let read_only = opts.read_only || io.device_read_only();
+        check_features(sb.features(), read_only)?;
+        check_devices(&sb)?;
+        if geo.block_count > io.block_count() {
+            return Err(Error::Incompatible(format!(
+                "the image is truncated: the superblock says {} blocks, the device has {}",
+                geo.block_count,
+                io.block_count()
+            )));
+        }
+        let pack = read_pack(&io, &geo)?;
+        check_pack_flags(&pack.header, read_only)?;
+        let fs = assemble(io, sb, geo, opts, clock, read_only, pack)?;
+        if !read_only {
+            fs.restore_superblocks(&stale_copies)?;
+        }
+        fs.load_orphans()?;
+        fs.bring_up_to_date()?;
+        Ok(fs)
+    }
+
+    fn restore_superblocks(&self, copies: &[u32]) -> Result<()> {
+        for &addr in copies {
+            tracing::warn!(copy = addr, "a superblock copy was damaged or stale and is written again from the other one");
+            let mut block = self.io.read(addr)?;
+            *RawSuperblock::in_block_mut(&mut block) = self.sb.clone();
+            self.io.write(addr, &[&*block], WriteTag::new(Cause::Meta, Temperature::Cold))?;
+        }
+        if copies.is_empty() { Ok(()) } else { self.io.flush() }
+    }
+
+    fn load_orphans(&self) -> Result<()> {
+        let cp = self.cp.lock();
+        if !cp.header.flags().contains(CpFlags::ORPHAN_PRESENT) {
+            return Ok(());
+        }
+        let start = self.geo.cp_pack(cp.pack) + 1 + self.geo.cp_payload;
+        let count = cp.header.cp_pack_start_sum.get() - 1 - self.geo.cp_payload;
+        let mut orphans = self.orphans.lock();
+        for addr in start..start + count {
+            let block = self.io.read(addr)?;
+            for ino in block.view::<RawOrphanBlock>().inodes(addr)? {
+                if !self.geo.is_nid(ino) {
+                    return Err(FormatError::corrupt(Structure::OrphanBlock, addr, "ino", ino).into());
+                }
+                orphans.insert(ino);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees orphans and rolls fsynced files forward; what changed becomes a checkpoint.
+    fn bring_up_to_date(&self) -> Result<()> {
+        if self.read_only {
+            if self.opts.recover && self.roll_forward_needed()? {
+                tracing::warn!("fsynced files were not checkpointed; a read-only mount shows the last checkpoint");
+            }
+            return Ok(());
+        }
+        self.free_orphans_at_mount()?;
+        if self.opts.recover {
+            let recovered = self.roll_forward()?;
+            if recovered.inodes > 0 {
+                tracing::info!(?recovered, "rolled fsynced files forward");
+                Counters::add(&self.counters.recovered_inodes, recovered.inodes as u64);
+            }
+        }
+        if self.has_changes(false) { self.checkpoint_now() } else { Ok(()) }
+    }
+}
+
+/// Reads both superblock copies; returns the good one and the addresses of those that differ from it.
+fn read_superblock(io: &Io) -> Result<(RawSuperblock, Geometry, Vec<u32>)> {
+    if io.block_count() < 2 {
+        return Err(Error::Incompatible("the image is too small to hold a superblock".into()));
+    }
+    let mut good: Option<(RawSuperblock, Geometry)> = None;
+    let mut first_error = None;
+    let mut copies = Vec::new();
+    for addr in 0..2u32 {
+        let block = io.read(addr)?;
+        let raw = RawSuperblock::in_block(&block).clone();
+        match raw.validate() {
+            Ok(geo) if good.is_none() => good = Some((raw.clone(), geo)),
+            Ok(_) => {}
+            Err(e) => {
+                tracing::warn!(copy = addr, error = %e, "superblock copy is not usable");
+                first_error.get_or_insert(e);
+            }
+        }
+        copies.push((addr, raw));
+    }
+    let Some((sb, geo)) = good else {
+        return Err(match first_error {
+            Some(FormatError::Corrupt { field: "magic", .. }) => {
+                Error::Incompatible("no F2FS volume found: both superblock copies lack F2FS's magic number".into())
+            }
+            Some(e) => e.into(),
+            None => Error::Incompatible("no superblock".into()),
+        });
+    };
+    let stale = copies.iter().filter(|(_, raw)| raw.as_bytes() != sb.as_bytes()).map(|(addr, _)| *addr).collect();
+    Ok((sb, geo, stale))
+}
+
+/// Features that mount read-write.
+const WRITABLE: Feature = Feature::EXTRA_ATTR
+    .union(Feature::PROJECT_QUOTA)
+    .union(Feature::INODE_CHECKSUM)
+    .union(Feature::FLEXIBLE_INLINE_XATTR)
+    .union(Feature::QUOTA)
+    .union(Feature::INODE_CRTIME)
+    .union(Feature::LOST_FOUND)
+    .union(Feature::SB_CHECKSUM)
+    .union(Feature::ATOMIC_WRITE);
+
+/// Features that can be read safely: files that need more give an error of their own.
+const READABLE: Feature = WRITABLE
+    .union(Feature::ENCRYPT)
+    .union(Feature::VERITY)
+    .union(Feature::CASEFOLD)
+    .union(Feature::COMPRESSION)
+    .union(Feature::BLKZONED)
+    .union(Feature::RO);
+
+fn check_features(features: Feature, read_only: bool) -> Result<()> {
+    let names = |f: Feature| {
+        let known: Vec<String> = f.iter_names().map(|(n, _)| n.to_lowercase()).collect();
+        let unknown = f.bits() & !Feature::all().iter_names().fold(0, |acc, (_, b)| acc | b.bits());
+        let mut names = known;
+        if unknown != 0 {
+            names.push(format!("unknown feature bits {unknown:#x}"));
+        }
+        names.join(", ")
+    };
+    let unreadable = features.difference(READABLE);
+    if !unreadable.is_empty() {
+        return Err(Error::Incompatible(format!(
+            "the volume uses {}, which this version cannot read; mount it with the kernel's f2fs",
+            names(unreadable)
+        )));
+    }
+    let unwritable = features.difference(WRITABLE);
+    if !unwritable.is_empty() && !read_only {
+        return Err(Error::Incompatible(format!(
+            "the volume uses {}, which this version can only read; mount it with -o ro",
+            names(unwritable)
+        )));
+    }
+    Ok(())
+}
+
+fn check_devices(sb: &RawSuperblock) -> Result<()> {
+    if sb.devs[0].path[0] != 0 {
+        return Err(Error::Incompatible(
+            "the volume spans several devices, which is not supported; mount it with the kernel's f2fs".into(),
+        ));
+    }
+    Ok(())
+}
+
+fn check_pack_flags(header: &RawCheckpoint, read_only: bool) -> Result<()> {
+    let flags = header.flags();
+    if flags.intersects(CpFlags::RESIZEFS) && !read_only {
+        return Err(Error::Incompatible(
+            "a resize of the volume was interrupted; run fsck.f2fs on it, or mount it with -o ro".into(),
+        ));
+    }
+    if flags.intersects(CpFlags::ERROR | CpFlags::FSCK) {
+        tracing::warn!("the volume is marked as damaged; run `medfs fsck` on it");
+    }
+    Ok(())
+}
+
+fn read_pack(io: &Io, geo: &Geometry) -> Result<Pack> {
+    let (first, second) = (try_pack(io, geo, 0), try_pack(io, geo, 1));
+    match (first, second) {
+        (Ok(a), Ok(b)) => {
+            let newer = b.header.checkpoint_ver.get().wrapping_sub(a.header.checkpoint_ver.get()) as i64 > 0;
+            Ok(if newer { b } else { a })
+        }
+        (Ok(a), Err(_)) => Ok(a),
+        (Err(_), Ok(b)) => Ok(b),
+        (Err(a), Err(_)) => Err(a),
+    }
+}
+
+fn try_pack(io: &Io, geo: &Geometry, pack: usize) -> Result<Pack> {
+    let start = geo.cp_pack(pack);
+    let first = io.read(start)?;
+    let crc = verify_checksum(&first, start)?;
+    let header = RawCheckpoint::in_block(&first).clone();
+    header.validate(start, geo)?;
+    let end = start + header.cp_pack_total_block_count.get() - 1;
+    let last = io.read(end)?;
+    verify_checksum(&last, end)?;
+    if RawCheckpoint::in_block(&last).checkpoint_ver != header.checkpoint_ver {
+        return Err(FormatError::corrupt(Structure::Checkpoint, end, "checkpoint_ver", "differs from the first block's").into());
+    }
+    let mut head = first.0.to_vec();
+    for i in 1..=geo.cp_payload {
+        head.extend_from_slice(&io.read(start + i)?.0);
+    }
+    debug_assert_eq!(crc, stored_checksum(&first));
+    Ok(Pack { header, head, crc, pack })
+}
+
+fn assemble(
+    io: Io,
+    sb: RawSuperblock,
+    geo: Geometry,
+    opts: MountOptions,
+    clock: Arc<dyn Clock>,
+    read_only: bool,
+    pack: Pack,
+) -> Result<Fs> {
+    let header = &pack.header;
+    let places = BitmapPlaces::of(header, &geo);
+    let bitmap = |at: usize, len: u32| {
+        pack.head.get(at..at + len as usize).map(<[u8]>::to_vec).ok_or_else(|| {
+            FormatError::corrupt(Structure::Checkpoint, geo.cp_pack(pack.pack), "version bitmaps", "do not fit the pack")
+        })
+    };
+    let sit_bitmap = bitmap(places.sit, header.sit_ver_bitmap_bytesize.get())?;
+    let nat_bitmap = bitmap(places.nat, header.nat_ver_bitmap_bytesize.get())?;
+    let (cursegs, nat_journal, sit_journal) = read_cursegs(&io, &geo, &pack)?;
+    let small = geo.segment_count_main <= SMALL_VOLUME_SEGMENTS;
+    let alloc_mode = opts.alloc_mode.unwrap_or(if small { AllocMode::Reuse } else { AllocMode::Default });
+    let default_in_place = if small { InPlace::Force } else { InPlace::Fsync { min_blocks: MIN_FSYNC_BLOCKS } };
+    let in_place = opts.in_place.unwrap_or(default_in_place);
+    let at_mount = SegmentsAtMount {
+        sit_bitmap,
+        sit_journal,
+        cursegs,
+        free_segments: header.free_segment_count.get(),
+        reserved_segments: header.rsvd_segment_count.get(),
+    };
+    let segs = Segments::new(&io, &geo, at_mount, alloc_mode)?;
+    let nat = Nat::new(&geo, nat_bitmap, &nat_journal, header.next_free_nid.get())?;
+    let features = sb.features();
+    let checksum_seed = features.contains(Feature::INODE_CHECKSUM).then(|| crc::chain(!0, &sb.uuid));
+    let cache_blocks = opts.cache_bytes / BLOCK_SIZE;
+    let rules = NodeRules {
+        geo: geo.clone(),
+        flexible_inline_xattr: features.contains(Feature::FLEXIBLE_INLINE_XATTR),
+        checksum_seed,
+    };
+    let nodes = Nodes::new(rules, cache_blocks / 4);
+    let counts = Counts {
+        user_blocks: header.user_block_count.get(),
+        valid_blocks: header.valid_block_count.get(),
+        valid_nodes: header.valid_node_count.get(),
+        valid_inodes: header.valid_inode_count.get(),
+        max_nodes: geo.max_nid().saturating_sub(geo.root_ino),
+        since_checkpoint: 0,
+    };
+    let uses_crc = header.flags().contains(CpFlags::CRC_RECOVERY);
+    let cp_ver = header.checkpoint_ver.get() | if uses_crc { u64::from(pack.crc) << 32 } else { 0 };
+    let mounted_at = clock.monotonic();
+    let limit = nodes.limit();
+    Ok(Fs {
+        placement: Box::new(KernelPlacement { in_place }),
+        elapsed_base: header.elapsed_time.get(),
+        cp: Mutex::new(Checkpoint { header: header.clone(), pack: pack.pack, nat_journal }),
+        cp_ver: AtomicU64::new(cp_ver),
+        nat,
+        nodes,
+        segs: Mutex::new(segs),
+        space: Space::new(counts),
+        inodes: Inodes::new(limit / 2),
+        pages: Pages::new(cache_blocks / 4 * 3),
+        orphans: Mutex::new(BTreeSet::new()),
+        trans_dirs: Mutex::default(),
+        ops: RwLock::new(()),
+        renames: Mutex::new(()),
+        chain: Mutex::new(()),
+        gc: Mutex::default(),
+        read_only,
+        mounting: AtomicBool::new(true),
+        closed: AtomicBool::new(false),
+        mounted_at,
+        last_checkpoint_at: Mutex::new(mounted_at),
+        counters: Counters::default(),
+        io,
+        sb,
+        geo,
+        features,
+        opts,
+        clock,
+    })
+}
+
+/// Reads the summaries of the six logs, and the journals.
+fn read_cursegs(io: &Io, geo: &Geometry, pack: &Pack) -> Result<([CurSeg; 6], RawJournal, RawJournal)> {
+    let header = &pack.header;
+    let mut cursegs = Log::ALL.map(|log| {
+        let (segno, next) = header.curseg(log as usize);
+        let fill = if header.alloc_type[log as usize] == Fill::Ssr as u8 { Fill::Ssr } else { Fill::Lfs };
+        let mut summary: Box<RawSummaryBlock> = RawSummaryBlock::new_box_zeroed().expect("4 KiB");
+        summary.footer.entry_type = sum_type(log);
+        CurSeg { segno, next, fill, summary }
+    });
+    let start = geo.cp_pack(pack.pack) + header.cp_pack_start_sum.get();
+    let end = geo.cp_pack(pack.pack) + header.cp_pack_total_block_count.get() - 1;
+    let read = |addr: u32| {
+        if addr >= end {
+            let e = FormatError::corrupt(Structure::Checkpoint, addr, "cp_pack_start_sum", "summaries end too early");
+            return Err(Error::from(e));
+        }
+        io.read(addr)
+    };
+    let flags = header.flags();
+    let compact = flags.contains(CpFlags::COMPACT_SUM);
+    let (nat, sit) = if compact {
+        let entries: usize = cursegs[..3].iter().map(CurSeg::summary_len).sum();
+        let mut blocks = vec![*read(start)?];
+        for i in 1..=(entries * 7 / (BLOCK_SIZE - 5 - 7)) as u32 {
+            if start + i < end {
+                blocks.push(*read(start + i)?);
+            }
+        }
+        read_compact(&blocks, &mut cursegs[..3])?
+    } else {
+        for (i, c) in cursegs[..3].iter_mut().enumerate() {
+            c.summary = Box::new(read(start + i as u32)?.view::<RawSummaryBlock>().clone());
+        }
+        let journal = |log: Log| cursegs[log as usize].summary.journal;
+        (journal(Log::HotData), journal(Log::ColdData))
+    };
+    if flags.intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT) {
+        let first = end - 3;
+        for (i, c) in cursegs[3..].iter_mut().enumerate() {
+            c.summary = Box::new(read(first + i as u32)?.view::<RawSummaryBlock>().clone());
+        }
+    } else {
+        for c in &mut cursegs[3..] {
+            restore_node_summary(io, geo, c)?;
+        }
+    }
+    Ok((cursegs, nat, sit))
+}
+
+/// Rebuilds the summary of a node log from the footers of the blocks in its segment.
+fn restore_node_summary(io: &Io, geo: &Geometry, c: &mut CurSeg) -> Result<()> {
+    let mut blocks = vec![Block::ZERO; BLOCKS_PER_SEG as usize];
+    let mut refs: Vec<&mut Block> = blocks.iter_mut().collect();
+    io.read_into(geo.seg_start(c.segno), &mut refs)?;
+    for (entry, block) in c.summary.entries.iter_mut().zip(&blocks) {
+        *entry = RawSummary { nid: footer(block).nid, ..RawSummary::default() };
+    }
+    Ok(())
+}
+
+impl Fs {
+    /// The root directory, checked to be one.
+    pub(crate) fn check_root(&self) -> Result<Ino> {
+        let root = self.inode(self.geo.root_ino)?;
+        if !root.is_dir() {
+            let mode = root.raw(|r: &RawInode| r.i_mode.get());
+            return Err(FormatError::corrupt(Structure::Inode, root.ino, "i_mode", format!("{mode:#o}, not a directory")).into());
+        }
+        Ok(root.ino)
+    }
+}

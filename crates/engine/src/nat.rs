@@ -1,0 +1,313 @@
+//! The node address table in memory: cached entries, dirty ones, and the supply of free node ids.
+//!
+//! Invariants: a changed entry stays cached and dirty until a checkpoint has written it; a nid freed since the last
+//! checkpoint is not handed out before the next one. NAT blocks are read when needed and not kept.
+//! Locks: one mutex, a leaf but for the device; it is not held while a NAT block is read.
+//! Kernel counterpart: `node.c`, NAT cache and free nid management.
+
+use crate::error::Result;
+use crate::io::Io;
+use foldhash::{HashMap, HashMapExt};
+use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock, RawNatEntry};
+use medfs_format::sit::{flip_bit, test_bit};
+use medfs_format::summary::{NAT_JOURNAL_ENTRIES, RawJournal, RawNatJournalEntry};
+use medfs_format::{Block, BlockAddr, FormatError, Geometry, Ino, NEW_ADDR, NULL_ADDR, Nid, Structure, is_block};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use zerocopy::little_endian::U32;
+
+/// Clean entries kept beyond this number are dropped at the next checkpoint.
+const MAX_CLEAN: usize = 1 << 16;
+/// Free nids gathered in one go.
+const FREE_TARGET: usize = 2048;
+
+/// One entry of the NAT, with what fsync must know of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NatEntry {
+    pub(crate) ino: Ino,
+    pub(crate) addr: BlockAddr,
+    pub(crate) version: u8,
+    /// The node exists in the last checkpoint.
+    pub(crate) checkpointed: bool,
+    /// The inode block was written with an fsync mark since the last checkpoint (inodes only).
+    pub(crate) fsynced_inode: bool,
+}
+
+struct State {
+    /// Which copy of each NAT block is valid.
+    bitmap: Vec<u8>,
+    cache: HashMap<Nid, NatEntry>,
+    dirty: BTreeSet<Nid>,
+    free: BTreeSet<Nid>,
+    /// Next NAT block to scan for free nids.
+    scan: u32,
+    /// Blocks scanned since anything free was found.
+    fruitless: u32,
+    /// Grows with each checkpoint, so that a block read across one is not trusted.
+    epoch: u64,
+}
+
+pub(crate) struct Nat {
+    state: Mutex<State>,
+    geo: Geometry,
+}
+
+impl Nat {
+    pub(crate) fn new(geo: &Geometry, bitmap: Vec<u8>, journal: &RawJournal, next_free: Nid) -> Result<Nat> {
+        let mut state = State {
+            bitmap,
+            cache: HashMap::new(),
+            dirty: BTreeSet::new(),
+            free: BTreeSet::new(),
+            scan: (next_free.min(geo.max_nid() - 1)) / ENTRIES_PER_BLOCK as u32,
+            fruitless: 0,
+            epoch: 0,
+        };
+        for e in journal.nat_entries()? {
+            let nid = e.nid.get();
+            state.cache.insert(nid, parse(geo, nid, &e.entry)?);
+        }
+        Ok(Nat { state: Mutex::new(state), geo: geo.clone() })
+    }
+
+    /// The entry of a nid; an entry with `NULL_ADDR` where the nid is free.
+    pub(crate) fn get(&self, io: &Io, nid: Nid) -> Result<NatEntry> {
+        if !self.geo.is_nid(nid) {
+            return Err(FormatError::corrupt(Structure::NatEntry, nid, "nid", "out of range").into());
+        }
+        loop {
+            let (epoch, addr) = {
+                let state = self.state.lock();
+                if let Some(e) = state.cache.get(&nid) {
+                    return Ok(*e);
+                }
+                (state.epoch, self.block_addr(&state, nid / ENTRIES_PER_BLOCK as u32))
+            };
+            let block = io.read(addr)?;
+            let raw = block.view::<RawNatBlock>().entries[nid as usize % ENTRIES_PER_BLOCK];
+            let entry = parse(&self.geo, nid, &raw)?;
+            let mut state = self.state.lock();
+            if let Some(e) = state.cache.get(&nid) {
+                return Ok(*e);
+            }
+            if state.epoch == epoch {
+                state.cache.insert(nid, entry);
+                return Ok(entry);
+            }
+        }
+    }
+
+    fn block_addr(&self, state: &State, index: u32) -> BlockAddr {
+        self.geo.nat_block(index, test_bit(&state.bitmap, index as usize))
+    }
+
+    /// Records where a node now is. `fsync_mark` says that the block written is an inode with the mark.
+    pub(crate) fn set(&self, nid: Nid, ino: Ino, addr: BlockAddr, fsync_mark: bool) {
+        let mut state = self.state.lock();
+        let e = state.cache.entry(nid).or_insert(NatEntry {
+            ino,
+            addr: NULL_ADDR,
+            version: 0,
+            checkpointed: false,
+            fsynced_inode: false,
+        });
+        e.ino = ino;
+        if addr == NULL_ADDR && is_block(e.addr) {
+            e.version = e.version.wrapping_add(1);
+        }
+        if !is_block(addr) {
+            e.checkpointed = false;
+        }
+        e.addr = addr;
+        if fsync_mark && nid == ino {
+            e.fsynced_inode = true;
+        }
+        state.dirty.insert(nid);
+    }
+
+    /// Takes a free nid and records it as the node of `ino` (or as its own inode where `ino` is `None`).
+    /// `None` where every nid is in use.
+    pub(crate) fn alloc(&self, io: &Io, ino: Option<Ino>) -> Result<Option<Nid>> {
+        loop {
+            {
+                let mut state = self.state.lock();
+                if let Some(nid) = state.free.pop_first() {
+                    let version = state.cache.get(&nid).map_or(0, |e| e.version);
+                    let entry = NatEntry {
+                        ino: ino.unwrap_or(nid),
+                        addr: NEW_ADDR,
+                        version,
+                        checkpointed: false,
+                        fsynced_inode: false,
+                    };
+                    state.cache.insert(nid, entry);
+                    state.dirty.insert(nid);
+                    return Ok(Some(nid));
+                }
+                if state.fruitless >= self.geo.nat_blocks() {
+                    state.fruitless = 0;
+                    return Ok(None);
+                }
+            }
+            self.gather_free(io)?;
+        }
+    }
+
+    /// Takes a particular nid out of the supply (recovery names the inode it restores).
+    pub(crate) fn claim(&self, nid: Nid) {
+        self.state.lock().free.remove(&nid);
+    }
+
+    fn gather_free(&self, io: &Io) -> Result<()> {
+        loop {
+            let (index, addr, epoch) = {
+                let state = self.state.lock();
+                if state.free.len() >= FREE_TARGET || state.fruitless >= self.geo.nat_blocks() {
+                    return Ok(());
+                }
+                (state.scan, self.block_addr(&state, state.scan), state.epoch)
+            };
+            let block = io.read(addr)?;
+            let raw: &RawNatBlock = block.view();
+            let mut state = self.state.lock();
+            if state.scan != index || state.epoch != epoch {
+                continue; // another thread scanned it, or a checkpoint moved it
+            }
+            state.scan = (index + 1) % self.geo.nat_blocks();
+            let first = index * ENTRIES_PER_BLOCK as u32;
+            let mut found = false;
+            for (i, e) in raw.entries.iter().enumerate() {
+                let nid = first + i as u32;
+                if e.block_addr.get() != NULL_ADDR || !self.geo.is_nid(nid) || state.dirty.contains(&nid) {
+                    continue;
+                }
+                // A journalled or changed entry outranks the block.
+                match state.cache.get(&nid) {
+                    Some(cached) if cached.addr != NULL_ADDR => continue,
+                    Some(_) => {}
+                    None => {
+                        let parsed = parse(&self.geo, nid, e)?;
+                        if e.version != 0 {
+                            state.cache.insert(nid, parsed);
+                        }
+                    }
+                }
+                found |= state.free.insert(nid);
+            }
+            state.fruitless = if found { 0 } else { state.fruitless + 1 };
+            if found && state.free.len() >= FREE_TARGET / 4 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// First nid a later mount should look at for free ones.
+    pub(crate) fn next_free_hint(&self) -> Nid {
+        let state = self.state.lock();
+        state.free.first().copied().unwrap_or(state.scan * ENTRIES_PER_BLOCK as u32).max(self.geo.root_ino)
+    }
+
+    /// Number of entries that the next checkpoint must write.
+    pub(crate) fn dirty_count(&self) -> usize {
+        self.state.lock().dirty.len()
+    }
+
+    /// Nodes that were allocated but have never been written: they must be written or freed before a checkpoint.
+    #[cfg(debug_assertions)]
+    pub(crate) fn assert_all_written(&self) {
+        let state = self.state.lock();
+        for nid in &state.dirty {
+            assert_ne!(state.cache[nid].addr, NEW_ADDR, "node {nid} was never written");
+        }
+    }
+
+    /// For a checkpoint: puts dirty entries into the journal while they fit, the rest into the other copy of their
+    /// NAT blocks. Returns the blocks to write and flips the version bitmap, which the caller then stores.
+    pub(crate) fn flush(&self, io: &Io, journal: &mut RawJournal) -> Result<Vec<(BlockAddr, Box<Block>)>> {
+        let mut state = self.state.lock();
+        let mut journalled: BTreeMap<Nid, RawNatEntry> =
+            journal.nat_entries()?.iter().map(|e| (e.nid.get(), e.entry)).collect();
+        if journalled.len() + state.dirty.len() > NAT_JOURNAL_ENTRIES {
+            let moved: Vec<Nid> = std::mem::take(&mut journalled).into_keys().collect();
+            state.dirty.extend(moved);
+        }
+        let mut sets: BTreeMap<u32, Vec<Nid>> = BTreeMap::new();
+        for &nid in &state.dirty {
+            sets.entry(nid / ENTRIES_PER_BLOCK as u32).or_default().push(nid);
+        }
+        let mut sets: Vec<(u32, Vec<Nid>)> = sets.into_iter().collect();
+        sets.sort_by_key(|(_, nids)| nids.len());
+        let mut blocks = Vec::new();
+        for (index, nids) in sets {
+            if journalled.len() + nids.len() <= NAT_JOURNAL_ENTRIES {
+                for nid in nids {
+                    journalled.insert(nid, raw(&state.cache[&nid]));
+                }
+                continue;
+            }
+            let mut block = io.read(self.block_addr(&state, index))?;
+            let entries: &mut RawNatBlock = block.view_mut();
+            for nid in nids {
+                entries.entries[nid as usize % ENTRIES_PER_BLOCK] = raw(&state.cache[&nid]);
+                journalled.remove(&nid);
+            }
+            flip_bit(&mut state.bitmap, index as usize);
+            blocks.push((self.block_addr(&state, index), block));
+        }
+        let entries: Vec<RawNatJournalEntry> =
+            journalled.iter().map(|(&nid, &entry)| RawNatJournalEntry { nid: U32::new(nid), entry }).collect();
+        assert!(journal.set_nat(&entries), "counted above");
+        Ok(blocks)
+    }
+
+    /// The version bitmap, to be stored in the checkpoint.
+    pub(crate) fn bitmap(&self) -> Vec<u8> {
+        self.state.lock().bitmap.clone()
+    }
+
+    /// After a checkpoint is durable: entries are clean, freed nids may be used again.
+    pub(crate) fn committed(&self, journal: &RawJournal) {
+        let mut state = self.state.lock();
+        state.epoch += 1;
+        let dirty = std::mem::take(&mut state.dirty);
+        for nid in dirty {
+            let Some(e) = state.cache.get_mut(&nid) else { continue };
+            e.checkpointed = e.addr != NULL_ADDR;
+            e.fsynced_inode = false;
+            if e.addr == NULL_ADDR && state.free.len() < 2 * FREE_TARGET {
+                state.free.insert(nid);
+            }
+        }
+        state.fruitless = 0;
+        if state.cache.len() > MAX_CLEAN {
+            let keep: BTreeSet<Nid> =
+                journal.nat_entries().map(|es| es.iter().map(|e| e.nid.get()).collect()).unwrap_or_default();
+            state.cache.retain(|nid, _| keep.contains(nid));
+            state.free.clear(); // their versions went with the cache
+        }
+    }
+}
+
+fn parse(geo: &Geometry, nid: Nid, raw: &RawNatEntry) -> Result<NatEntry> {
+    let addr = raw.block_addr.get();
+    let bad = |field, value: String| FormatError::corrupt(Structure::NatEntry, nid, field, value);
+    // The reserved inodes of node and meta mapping carry address 1.
+    if nid >= geo.root_ino && addr != NULL_ADDR && addr != NEW_ADDR && !geo.in_main(addr) {
+        return Err(bad("block_addr", addr.to_string()).into());
+    }
+    if nid >= geo.root_ino && addr != NULL_ADDR && !geo.is_nid(raw.ino.get()) {
+        return Err(bad("ino", raw.ino.to_string()).into());
+    }
+    // A reservation that was never written belongs to no checkpoint: the nid is free.
+    let addr = if addr == NEW_ADDR { NULL_ADDR } else { addr };
+    Ok(NatEntry { ino: raw.ino.get(), addr, version: raw.version, checkpointed: addr != NULL_ADDR, fsynced_inode: false })
+}
+
+fn raw(e: &NatEntry) -> RawNatEntry {
+    let free = !is_block(e.addr);
+    RawNatEntry {
+        version: e.version,
+        ino: U32::new(if free { 0 } else { e.ino }),
+        block_addr: U32::new(if free { NULL_ADDR } else { e.addr }),
+    }
+}

@@ -1,0 +1,284 @@
+//! Node blocks in memory.
+//!
+//! Invariants: there is at most one [`NodePage`] for a nid; whoever changes a node goes through it, so a node that is
+//! not cached equals its block on disk. A dirty page stays cached until it has been written. Only the holder of the
+//! owning inode's lock changes a node's content; cleaning may mark any node for rewriting.
+//! Locks: a shard's mutex is taken before a page's lock only to look pages up, never across I/O; the page lock is
+//! held while its block is read.
+//! Kernel counterpart: the node mapping (`node.c`).
+
+use crate::error::Result;
+use crate::io::Io;
+use crate::nat::Nat;
+use foldhash::{HashMap, HashMapExt};
+use medfs_format::node::{RawInode, footer, footer_mut, validate_footer};
+use medfs_format::path::{NodeKind, node_kind};
+use medfs_format::{Block, FormatError, Geometry, Ino, NEW_ADDR, Nid, Structure, is_block};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How urgently a node must be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Dirty {
+    /// Equal to the block on disk.
+    Clean,
+    /// Only times differ: rides on the next write, forces none by fdatasync.
+    Times,
+    /// Content differs.
+    Full,
+}
+
+#[derive(Debug)]
+pub(crate) struct NodeData {
+    pub(crate) block: Arc<Block>,
+    pub(crate) dirty: Dirty,
+}
+
+impl NodeData {
+    /// The block to change; copies it where a write of it is in flight.
+    pub(crate) fn block_mut(&mut self) -> &mut Block {
+        Arc::make_mut(&mut self.block)
+    }
+    pub(crate) fn inode(&self) -> &RawInode {
+        self.block.view()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct NodePage {
+    pub(crate) nid: Nid,
+    pub(crate) ino: Ino,
+    /// `None` while the block is being read for the first time, or where that failed.
+    data: RwLock<Option<NodeData>>,
+}
+
+impl NodePage {
+    /// Reads the node. The page must come from [`Nodes::get`] or [`Nodes::create`], which fill it.
+    pub(crate) fn read<R>(&self, f: impl FnOnce(&NodeData) -> R) -> R {
+        f(self.data.read().as_ref().expect("pages handed out are filled"))
+    }
+    fn write<R>(&self, f: impl FnOnce(&mut NodeData) -> R) -> R {
+        f(self.data.write().as_mut().expect("pages handed out are filled"))
+    }
+}
+
+const SHARDS: usize = 64;
+
+/// Validation of nodes as they come from disk, fixed for a volume.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeRules {
+    pub(crate) geo: Geometry,
+    pub(crate) flexible_inline_xattr: bool,
+    pub(crate) checksum_seed: Option<u32>,
+}
+
+pub(crate) struct Nodes {
+    shards: Vec<Mutex<HashMap<Nid, Arc<NodePage>>>>,
+    /// Dirty pages by owner, so that an fsync finds its own.
+    dirty: Mutex<BTreeMap<(Ino, Nid), Arc<NodePage>>>,
+    cached: AtomicUsize,
+    limit: usize,
+    pub(crate) rules: NodeRules,
+}
+
+impl Nodes {
+    pub(crate) fn new(rules: NodeRules, limit: usize) -> Nodes {
+        Nodes {
+            shards: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
+            dirty: Mutex::default(),
+            cached: AtomicUsize::new(0),
+            limit: limit.max(256),
+            rules,
+        }
+    }
+
+    fn shard(&self, nid: Nid) -> &Mutex<HashMap<Nid, Arc<NodePage>>> {
+        &self.shards[nid as usize % SHARDS]
+    }
+
+    /// The node, read from disk where it is not cached. Checks its footer and, for inodes, every trusted field.
+    /// `Corrupt` where the nid is free.
+    pub(crate) fn get(&self, io: &Io, nat: &Nat, nid: Nid) -> Result<Arc<NodePage>> {
+        let cached = self.shard(nid).lock().get(&nid).cloned();
+        if let Some(page) = cached
+            && page.data.read().is_some()
+        {
+            return Ok(page);
+        }
+        let entry = nat.get(io, nid)?;
+        if !is_block(entry.addr) {
+            let what = if entry.addr == NEW_ADDR { "never written" } else { "free" };
+            return Err(FormatError::corrupt(Structure::NatEntry, nid, "block_addr", what).into());
+        }
+        let page = self.page(nid, entry.ino);
+        let mut data = page.data.write();
+        if data.is_none() {
+            // Asked again under the page's lock: nobody can have changed the node since, as it was not cached.
+            let entry = nat.get(io, nid)?;
+            if !is_block(entry.addr) {
+                return Err(FormatError::corrupt(Structure::NatEntry, nid, "block_addr", "free").into());
+            }
+            let block = io.read(entry.addr)?;
+            validate_footer(&block, nid, entry.ino)?;
+            if nid == entry.ino {
+                let r = &self.rules;
+                block.view::<RawInode>().validate(nid, &r.geo, r.flexible_inline_xattr, r.checksum_seed)?;
+            }
+            *data = Some(NodeData { block: Arc::new(*block), dirty: Dirty::Clean });
+        }
+        drop(data);
+        Ok(page)
+    }
+
+    /// A new node with the given content, dirty.
+    pub(crate) fn create(&self, nid: Nid, ino: Ino, node_offset: u32, cold: bool, mut block: Block) -> Arc<NodePage> {
+        let f = footer_mut(&mut block);
+        f.nid = nid.into();
+        f.ino = ino.into();
+        f.flag = 0.into();
+        f.set_node_offset(node_offset);
+        f.set_cold(cold);
+        let page = self.page(nid, ino);
+        *page.data.write() = Some(NodeData { block: Arc::new(block), dirty: Dirty::Full });
+        self.dirty.lock().insert((ino, nid), page.clone());
+        page
+    }
+
+    fn page(&self, nid: Nid, ino: Ino) -> Arc<NodePage> {
+        let mut shard = self.shard(nid).lock();
+        if let Some(page) = shard.get(&nid)
+            && page.ino == ino
+        {
+            return page.clone();
+        }
+        if self.cached.load(Ordering::Relaxed) >= self.limit {
+            self.evict(&mut shard);
+        }
+        let page = Arc::new(NodePage { nid, ino, data: RwLock::new(None) });
+        if shard.insert(nid, page.clone()).is_none() {
+            self.cached.fetch_add(1, Ordering::Relaxed);
+        }
+        page
+    }
+
+    /// Drops clean pages of a shard that nobody holds. Dirty pages are held by the dirty list.
+    fn evict(&self, shard: &mut HashMap<Nid, Arc<NodePage>>) {
+        let mut spare = shard.len() / 4;
+        let before = shard.len();
+        shard.retain(|_, page| {
+            if spare > 0 && Arc::strong_count(page) == 1 {
+                spare -= 1;
+                return false;
+            }
+            true
+        });
+        self.cached.fetch_sub(before - shard.len(), Ordering::Relaxed);
+    }
+
+    /// Changes a node and marks it.
+    pub(crate) fn update<R>(&self, page: &Arc<NodePage>, dirty: Dirty, f: impl FnOnce(&mut Block) -> R) -> R {
+        let (result, newly) = page.write(|data| {
+            let result = f(data.block_mut());
+            let newly = data.dirty == Dirty::Clean && dirty > Dirty::Clean;
+            data.dirty = data.dirty.max(dirty);
+            (result, newly)
+        });
+        if newly {
+            self.dirty.lock().insert((page.ino, page.nid), page.clone());
+        }
+        result
+    }
+
+    /// Marks a node for rewriting without changing it.
+    pub(crate) fn mark(&self, page: &Arc<NodePage>) {
+        let newly = page.write(|data| {
+            let newly = data.dirty == Dirty::Clean;
+            data.dirty = Dirty::Full;
+            newly
+        });
+        if newly {
+            self.dirty.lock().insert((page.ino, page.nid), page.clone());
+        }
+    }
+
+    /// Forgets a node that was freed.
+    pub(crate) fn forget(&self, nid: Nid) {
+        let removed = self.shard(nid).lock().remove(&nid);
+        if let Some(page) = removed {
+            self.cached.fetch_sub(1, Ordering::Relaxed);
+            self.dirty.lock().remove(&(page.ino, nid));
+        }
+    }
+
+    /// Takes the dirty pages of one inode (indirect nodes aside, which recovery makes anew) whose mark is at least `least`, with the content to write; they count as clean
+    /// from now on. The pages returned must be kept until the NAT knows their new place.
+    pub(crate) fn take_dirty_of(&self, ino: Ino, least: Dirty) -> Vec<(Arc<NodePage>, Arc<Block>)> {
+        let mut dirty = self.dirty.lock();
+        let pages: Vec<Arc<NodePage>> = dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, p)| p.clone()).collect();
+        let mut taken = Vec::new();
+        for page in pages.into_iter().filter(|p| recoverable(p)) {
+            let block = page.write(|data| {
+                (data.dirty >= least).then(|| {
+                    data.dirty = Dirty::Clean;
+                    data.block.clone()
+                })
+            });
+            if let Some(block) = block {
+                dirty.remove(&(page.ino, page.nid));
+                taken.push((page, block));
+            }
+        }
+        taken
+    }
+
+    /// Takes every dirty page, in the order of inodes.
+    pub(crate) fn take_all_dirty(&self) -> Vec<(Arc<NodePage>, Arc<Block>)> {
+        let dirty = std::mem::take(&mut *self.dirty.lock());
+        dirty
+            .into_values()
+            .map(|page| {
+                let block = page.write(|data| {
+                    data.dirty = Dirty::Clean;
+                    data.block.clone()
+                });
+                (page, block)
+            })
+            .collect()
+    }
+
+    /// Whether any node has at least this mark.
+    pub(crate) fn any_dirty(&self, least: Dirty) -> bool {
+        self.dirty.lock().values().any(|p| p.read(|d| d.dirty >= least))
+    }
+
+    /// Highest mark among an inode's nodes that an fsync writes.
+    pub(crate) fn dirtiness_of(&self, ino: Ino) -> Dirty {
+        let dirty = self.dirty.lock();
+        let marks = dirty.range((ino, 0)..=(ino, Nid::MAX)).filter(|(_, p)| recoverable(p)).map(|(_, p)| p.read(|d| d.dirty));
+        marks.max().unwrap_or(Dirty::Clean)
+    }
+
+    pub(crate) fn dirty_count(&self) -> usize {
+        self.dirty.lock().len()
+    }
+
+    pub(crate) fn cached(&self) -> usize {
+        self.cached.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+/// Whether roll-forward uses the node: all but indirect nodes.
+fn recoverable(page: &NodePage) -> bool {
+    node_kind(node_offset(page)) != NodeKind::Indirect
+}
+
+/// Node offset of a page's node inside its file.
+pub(crate) fn node_offset(page: &NodePage) -> u32 {
+    page.read(|d| footer(&d.block).node_offset())
+}

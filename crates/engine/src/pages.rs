@@ -1,0 +1,75 @@
+//! Clean pages of all files in one bounded cache. Dirty pages live with their inode.
+//!
+//! Invariant: a cached page equals what the file's address (or hole) holds; whoever changes an address or content
+//! holds the inode's lock and removes or replaces the page here.
+
+use medfs_format::{Block, Ino};
+use quick_cache::sync::Cache;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+pub(crate) struct Pages {
+    clean: Cache<(Ino, u64), Arc<Block>>,
+    capacity: usize,
+    dirty: AtomicUsize,
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+}
+
+impl Pages {
+    pub(crate) fn new(capacity: usize) -> Pages {
+        let capacity = capacity.max(64);
+        Pages {
+            clean: Cache::new(capacity),
+            capacity,
+            dirty: AtomicUsize::new(0),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn get(&self, ino: Ino, index: u64) -> Option<Arc<Block>> {
+        let page = self.clean.get(&(ino, index));
+        let counter = if page.is_some() { &self.hits } else { &self.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+        page
+    }
+
+    pub(crate) fn insert(&self, ino: Ino, index: u64, page: Arc<Block>) {
+        self.clean.insert((ino, index), page);
+    }
+
+    pub(crate) fn remove(&self, ino: Ino, index: u64) {
+        self.clean.remove(&(ino, index));
+    }
+
+    /// Forgets the pages of a range (`end` exclusive).
+    pub(crate) fn remove_range(&self, ino: Ino, start: u64, end: u64) {
+        if end.saturating_sub(start) <= self.clean.len() as u64 {
+            (start..end).for_each(|i| self.remove(ino, i));
+        } else {
+            self.clean.retain(|&(i, index), _| i != ino || index < start || index >= end);
+        }
+    }
+
+    pub(crate) fn add_dirty(&self, count: usize) {
+        self.dirty.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub_dirty(&self, count: usize) {
+        self.dirty.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn dirty(&self) -> usize {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn clean(&self) -> usize {
+        self.clean.len()
+    }
+
+    /// Pages the cache may hold.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+}

@@ -1,0 +1,214 @@
+//! The six logs: handing out blocks, moving on to the next segment, SSR.
+
+use super::Segments;
+use crate::error::{Error, Result};
+use crate::io::Io;
+use crate::options::AllocMode;
+use medfs_format::summary::{Log, RawSummary, RawSummaryBlock, SUM_TYPE_DATA, SUM_TYPE_NODE};
+use medfs_format::{BLOCKS_PER_SEG, BlockAddr, SegNo};
+
+/// How a log fills its segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Fill {
+    /// From start to end.
+    Lfs = 0,
+    /// Through the holes of a partly valid segment (slack space recycling).
+    Ssr = 1,
+}
+
+/// The segment a log writes to.
+#[derive(Debug, Clone)]
+pub(crate) struct CurSeg {
+    pub(crate) segno: SegNo,
+    /// Offset of the next block to hand out.
+    pub(crate) next: u16,
+    pub(crate) fill: Fill,
+    pub(crate) summary: Box<RawSummaryBlock>,
+}
+
+impl CurSeg {
+    /// Summary entries that a checkpoint has to keep.
+    pub(crate) fn summary_len(&self) -> usize {
+        match self.fill {
+            Fill::Lfs => usize::from(self.next),
+            Fill::Ssr => BLOCKS_PER_SEG as usize,
+        }
+    }
+}
+
+pub(crate) fn sum_type(log: Log) -> u8 {
+    if log.is_node() { SUM_TYPE_NODE } else { SUM_TYPE_DATA }
+}
+
+/// Candidates looked at closely for SSR.
+const SSR_CANDIDATES: usize = 16;
+
+impl Segments {
+    /// Hands out the next block of a log to `owner` and marks it valid.
+    /// `NoSpace` where no segment can be found, which the engine's reservations prevent.
+    pub(crate) fn allocate(&mut self, io: &Io, log: Log, owner: RawSummary, now: u64) -> Result<BlockAddr> {
+        let c = &mut self.cursegs[log as usize];
+        let (segno, offset) = (c.segno, c.next);
+        if u32::from(offset) >= BLOCKS_PER_SEG {
+            // A mount or an earlier failure left the log full.
+            self.open_segment(io, log)?;
+            return self.allocate(io, log, owner, now);
+        }
+        let addr = self.geo.seg_start(segno) + u32::from(offset);
+        self.mark_valid(io, addr, now)?;
+        self.cursegs[log as usize].summary.entries[usize::from(offset)] = owner;
+        self.advance(io, log)?;
+        Ok(addr)
+    }
+
+    /// Address that the next allocation from a log will give.
+    pub(crate) fn next_addr(&self, log: Log) -> BlockAddr {
+        let c = &self.cursegs[log as usize];
+        self.geo.seg_start(c.segno) + u32::from(c.next)
+    }
+
+    fn advance(&mut self, io: &Io, log: Log) -> Result<()> {
+        let c = &self.cursegs[log as usize];
+        let (segno, from) = (c.segno, usize::from(c.next) + 1);
+        let next = match c.fill {
+            Fill::Lfs => from,
+            Fill::Ssr => self.next_writable(io, segno, from)?,
+        };
+        self.cursegs[log as usize].next = next as u16;
+        if next >= BLOCKS_PER_SEG as usize {
+            self.open_segment(io, log)?;
+        }
+        Ok(())
+    }
+
+    fn next_writable(&mut self, io: &Io, segno: SegNo, from: usize) -> Result<usize> {
+        let e = self.entry(io, segno)?;
+        Ok((from..BLOCKS_PER_SEG as usize).find(|&o| e.writable(o)).unwrap_or(BLOCKS_PER_SEG as usize))
+    }
+
+    /// Leaves the current segment of a log for another.
+    pub(crate) fn open_segment(&mut self, io: &Io, log: Log) -> Result<()> {
+        if self.prefers_ssr() && self.open_ssr(io, log)? {
+            return Ok(());
+        }
+        match self.find_free(io, log)? {
+            Some(segno) => self.open_free(io, log, segno),
+            None if self.open_ssr(io, log)? => Ok(()),
+            None => Err(Error::NoSpace),
+        }
+    }
+
+    /// Whether free sections are so few that holes are filled first.
+    fn prefers_ssr(&self) -> bool {
+        self.free_sections() <= 2 * self.reserved_sections()
+    }
+
+    fn leave(&mut self, io: &Io, log: Log) -> Result<()> {
+        let (segno, summary) = {
+            let c = &self.cursegs[log as usize];
+            (c.segno, c.summary.clone())
+        };
+        self.pend_summary(segno, &summary);
+        if self.entry(io, segno)?.valid == 0 {
+            self.prefree.insert(segno);
+        }
+        Ok(())
+    }
+
+    fn open_free(&mut self, io: &Io, log: Log, segno: SegNo) -> Result<()> {
+        self.set_type(io, segno, log)?;
+        self.set_used(segno, true);
+        self.leave(io, log)?;
+        let mut summary = Box::new(<RawSummaryBlock as zerocopy::FromZeros>::new_zeroed());
+        summary.footer.entry_type = sum_type(log);
+        self.cursegs[log as usize] = CurSeg { segno, next: 0, fill: Fill::Lfs, summary };
+        Ok(())
+    }
+
+    fn open_ssr(&mut self, io: &Io, log: Log) -> Result<bool> {
+        let Some(segno) = self.find_ssr(io, log)? else { return Ok(false) };
+        let mut summary = self.summary(io, segno)?;
+        summary.footer.entry_type = sum_type(log);
+        let next = self.next_writable(io, segno, 0)? as u16;
+        self.leave(io, log)?;
+        self.set_type(io, segno, log)?;
+        self.pending_ssa.remove(&segno);
+        self.cursegs[log as usize] = CurSeg { segno, next, fill: Fill::Ssr, summary };
+        Ok(true)
+    }
+
+    /// A free segment: the next of the same section where there is one, otherwise of a free section.
+    fn find_free(&mut self, io: &Io, log: Log) -> Result<Option<SegNo>> {
+        let per = self.geo.segs_per_sec;
+        let segments = self.geo.section_count * per;
+        let current = self.cursegs[log as usize].segno;
+        if per > 1 {
+            for segno in current + 1..(self.geo.section_of(current) + 1) * per {
+                if segno < segments && self.is_free(io, segno)? {
+                    return Ok(Some(segno));
+                }
+            }
+        }
+        if self.free == 0 {
+            return Ok(None);
+        }
+        let start = if per > 1 {
+            (self.geo.section_of(current) + 1) * per
+        } else {
+            match self.alloc_mode {
+                AllocMode::Reuse => 0,
+                AllocMode::Default => current + 1,
+            }
+        };
+        let sections = self.geo.section_count;
+        for i in 0..sections {
+            let section = (start / per + i) % sections;
+            if self.section_used.as_ref().is_some_and(|used| used[section as usize] != 0) {
+                continue;
+            }
+            let segno = section * per;
+            if !self.evacuating.contains(&segno) && self.is_free(io, segno)? {
+                return Ok(Some(segno));
+            }
+        }
+        // No whole section: any free segment serves.
+        for segno in 0..segments {
+            if per > 1 && !self.evacuating.contains(&segno) && self.is_free(io, segno)? {
+                return Ok(Some(segno));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The segment with most holes, of the log's own type where possible.
+    fn find_ssr(&mut self, io: &Io, log: Log) -> Result<Option<SegNo>> {
+        self.learn_all(io)?;
+        let same_class = |t: u8| (t >= Log::HotNode as u8) == log.is_node();
+        for own_type in [true, false] {
+            let mut best: Vec<(u16, SegNo)> = Vec::with_capacity(SSR_CANDIDATES + 1);
+            for segno in 0..self.geo.segment_count_main {
+                let valid = self.known[segno as usize] & 0x3ff;
+                let t = self.known_type(segno);
+                let fits = if own_type { t == log as u8 } else { same_class(t) && t != log as u8 };
+                if valid == 0 || u32::from(valid) == BLOCKS_PER_SEG || !fits {
+                    continue;
+                }
+                if self.is_curseg(segno) || self.evacuating.contains(&segno) {
+                    continue;
+                }
+                let at = best.partition_point(|b| b.0 <= valid);
+                if at < SSR_CANDIDATES {
+                    best.insert(at, (valid, segno));
+                    best.truncate(SSR_CANDIDATES);
+                }
+            }
+            for (_, segno) in best {
+                if self.entry(io, segno)?.any_writable() {
+                    return Ok(Some(segno));
+                }
+            }
+        }
+        Ok(None)
+    }
+}

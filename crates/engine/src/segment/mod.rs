@@ -1,0 +1,212 @@
+//! Segments: which blocks are valid (SIT), who owns them (SSA), and where the next block goes (the six logs).
+//!
+//! Invariants:
+//! - `cur` holds the blocks valid now; `pinned` those valid in the last checkpoint or allocated since (rule 2 of the
+//!   design): a block is handed out only if it is in neither. After a checkpoint `pinned` becomes `cur`.
+//! - A segment is free when nothing is valid in it, no log writes to it, and it is not *prefree*, that is emptied since
+//!   the last checkpoint.
+//! - `sit` pages that differ from disk stay in memory until a checkpoint; others may be dropped.
+//!
+//! Locks: the engine keeps [`Segments`] in one mutex, a leaf but for the device; only rare reads of SIT and SSA
+//! blocks happen under it.
+//! Kernel counterpart: `segment.c`.
+
+mod alloc;
+mod recover;
+mod sit;
+
+pub(crate) use alloc::{CurSeg, Fill, sum_type};
+pub(crate) use sit::SegEntry;
+
+use crate::error::Result;
+use crate::io::Io;
+use crate::options::AllocMode;
+use foldhash::{HashMap, HashMapExt};
+use medfs_format::sit::RawSitEntry;
+use medfs_format::summary::{LOG_COUNT, Log, RawJournal, RawSummaryBlock};
+use medfs_format::{Block, BlockAddr, Geometry, SegNo};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a summary word of an unread segment holds; see [`Segments::known`].
+const UNKNOWN: u16 = 0;
+
+pub(crate) struct Segments {
+    geo: Geometry,
+    /// SIT blocks in memory, by index.
+    sit: HashMap<u32, Box<[SegEntry]>>,
+    sit_bitmap: Vec<u8>,
+    /// Entries that live in the journal of the cold data log's summary rather than in their SIT block.
+    sit_journal: BTreeMap<SegNo, RawSitEntry>,
+    dirty: BTreeSet<SegNo>,
+    /// One word a segment, for searching: bit 15 known, bits 10..13 type, bits 0..10 valid blocks.
+    known: Vec<u16>,
+    all_known: bool,
+    prefree: BTreeSet<SegNo>,
+    /// Number of free segments (prefree ones not counted).
+    free: u32,
+    /// Segments in use of each section, where sections are larger than a segment.
+    section_used: Option<Vec<u32>>,
+    cursegs: [CurSeg; LOG_COUNT],
+    /// Summary blocks of filled segments, to be written with the next checkpoint.
+    pending_ssa: BTreeMap<SegNo, Box<Block>>,
+    alloc_mode: AllocMode,
+    /// Segments that cleaning empties and that no log may enter.
+    pub(crate) evacuating: BTreeSet<SegNo>,
+    reserved_segments: u32,
+}
+
+/// State of the segments as the checkpoint pack holds it.
+pub(crate) struct SegmentsAtMount {
+    pub(crate) sit_bitmap: Vec<u8>,
+    pub(crate) sit_journal: RawJournal,
+    pub(crate) cursegs: [CurSeg; LOG_COUNT],
+    pub(crate) free_segments: u32,
+    pub(crate) reserved_segments: u32,
+}
+
+impl Segments {
+    pub(crate) fn new(io: &Io, geo: &Geometry, at: SegmentsAtMount, alloc_mode: AllocMode) -> Result<Segments> {
+        let mut sit_journal = BTreeMap::new();
+        for e in at.sit_journal.sit_entries()? {
+            let segno = e.segno.get();
+            if segno >= geo.segment_count_main {
+                return Err(medfs_format::FormatError::corrupt(
+                    medfs_format::Structure::Journal,
+                    segno,
+                    "segno",
+                    "out of range",
+                )
+                .into());
+            }
+            e.entry.validate(segno)?;
+            sit_journal.insert(segno, e.entry);
+        }
+        let mut segments = Segments {
+            geo: geo.clone(),
+            sit: HashMap::new(),
+            sit_bitmap: at.sit_bitmap,
+            sit_journal,
+            dirty: BTreeSet::new(),
+            known: vec![UNKNOWN; geo.segment_count_main as usize],
+            all_known: false,
+            prefree: BTreeSet::new(),
+            free: at.free_segments,
+            section_used: None,
+            cursegs: at.cursegs,
+            pending_ssa: BTreeMap::new(),
+            alloc_mode,
+            evacuating: BTreeSet::new(),
+            reserved_segments: at.reserved_segments,
+        };
+        for log in Log::ALL {
+            segments.entry(io, segments.cursegs[log as usize].segno)?;
+        }
+        if geo.segs_per_sec > 1 {
+            segments.learn_all(io)?;
+            segments.count_sections();
+        }
+        Ok(segments)
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geo
+    }
+
+    pub(crate) fn curseg(&self, log: Log) -> &CurSeg {
+        &self.cursegs[log as usize]
+    }
+
+    pub(crate) fn is_curseg(&self, segno: SegNo) -> bool {
+        self.cursegs.iter().any(|c| c.segno == segno)
+    }
+
+    pub(crate) fn free_segments(&self) -> u32 {
+        self.free
+    }
+
+    pub(crate) fn prefree_segments(&self) -> u32 {
+        self.prefree.len() as u32
+    }
+
+    /// Sections in which every segment is free.
+    pub(crate) fn free_sections(&self) -> u32 {
+        match &self.section_used {
+            None => self.free,
+            Some(used) => used.iter().filter(|&&u| u == 0).count() as u32,
+        }
+    }
+
+    /// Sections kept for cleaning.
+    pub(crate) fn reserved_sections(&self) -> u32 {
+        self.reserved_segments / self.geo.segs_per_sec
+    }
+
+    /// Counts free segments and sections anew: `mkfs.f2fs` miscounts where sections are larger than a segment.
+    fn count_sections(&mut self) {
+        let mut used = vec![0u32; self.geo.section_count as usize];
+        self.free = (0..self.geo.segment_count_main).filter(|&s| self.is_free_known(s)).count() as u32;
+        for segno in 0..self.geo.segment_count_main {
+            let section = self.geo.section_of(segno) as usize;
+            if !self.is_free_known(segno) && section < used.len() {
+                used[section] += 1;
+            }
+        }
+        self.section_used = Some(used);
+    }
+
+    fn set_used(&mut self, segno: SegNo, in_use: bool) {
+        if in_use { self.free = self.free.saturating_sub(1) } else { self.free += 1 }
+        let section = self.geo.section_of(segno) as usize;
+        if let Some(slot) = self.section_used.as_mut().and_then(|u| u.get_mut(section)) {
+            if in_use { *slot += 1 } else { *slot = slot.saturating_sub(1) }
+        }
+    }
+
+    /// The summary of a segment: of a log, not yet written, or from the SSA.
+    pub(crate) fn summary(&self, io: &Io, segno: SegNo) -> Result<Box<RawSummaryBlock>> {
+        if let Some(c) = self.cursegs.iter().find(|c| c.segno == segno) {
+            return Ok(c.summary.clone());
+        }
+        let block = match self.pending_ssa.get(&segno) {
+            Some(b) => b.clone(),
+            None => io.read(self.geo.ssa_block(segno))?,
+        };
+        Ok(Box::new(block.view::<RawSummaryBlock>().clone()))
+    }
+
+    /// For recovery: records the owner of a block that was written after the checkpoint, wherever its segment is.
+    pub(crate) fn set_owner(
+        &mut self,
+        io: &Io,
+        addr: BlockAddr,
+        log: Log,
+        owner: medfs_format::summary::RawSummary,
+    ) -> Result<()> {
+        let (segno, offset) = (self.geo.segno(addr), self.geo.offset_in_seg(addr) as usize);
+        if let Some(c) = self.cursegs.iter_mut().find(|c| c.segno == segno) {
+            c.summary.entries[offset] = owner;
+            return Ok(());
+        }
+        let mut summary = self.summary(io, segno)?;
+        if self.entry(io, segno)?.valid == 0 {
+            summary.entries = [Default::default(); 512];
+            self.set_type(io, segno, log)?;
+        }
+        summary.entries[offset] = owner;
+        summary.footer.entry_type = alloc::sum_type(log);
+        self.pend_summary(segno, &summary);
+        Ok(())
+    }
+
+    fn pend_summary(&mut self, segno: SegNo, summary: &RawSummaryBlock) {
+        let mut block = Block::boxed();
+        *block.view_mut() = summary.clone();
+        block.view_mut::<RawSummaryBlock>().journal = RawJournal::EMPTY;
+        self.pending_ssa.insert(segno, block);
+    }
+
+    /// Summary blocks the checkpoint has to write to the SSA.
+    pub(crate) fn take_pending_ssa(&mut self) -> Vec<(BlockAddr, Box<Block>)> {
+        std::mem::take(&mut self.pending_ssa).into_iter().map(|(segno, b)| (self.geo.ssa_block(segno), b)).collect()
+    }
+}

@@ -1,0 +1,98 @@
+//! Statistics of a mounted volume.
+
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters that the engine's parts keep.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) fsyncs: AtomicU64,
+    pub(crate) fsyncs_with_checkpoint: AtomicU64,
+    pub(crate) in_place_blocks: AtomicU64,
+    pub(crate) gc_sections: AtomicU64,
+    pub(crate) gc_foreground: AtomicU64,
+    pub(crate) recovered_inodes: AtomicU64,
+    pub(crate) orphans_freed: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+/// Blocks of 4 KiB written to the device, each counted once under its cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+pub struct Written {
+    /// File content and directory entries.
+    pub data: u64,
+    /// Node blocks.
+    pub node: u64,
+    /// Compact pages and their meta-pages.
+    pub compact: u64,
+    /// Checkpoint, SIT, NAT, SSA, superblock.
+    pub meta: u64,
+    /// Blocks moved by cleaning.
+    pub gc: u64,
+}
+
+impl Written {
+    /// All causes together.
+    pub fn total(&self) -> u64 {
+        self.data + self.node + self.compact + self.meta + self.gc
+    }
+}
+
+/// State and history of a volume since it was opened. Counts are blocks of 4 KiB unless the name says otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// Blocks written, by cause.
+    pub written: Written,
+    /// Bytes written in all.
+    pub written_bytes: u64,
+    /// Blocks read.
+    pub read: u64,
+    /// Flushes sent to the device.
+    pub flushes: u64,
+    /// Blocks discarded.
+    pub discarded: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+    /// fsync and fdatasync calls.
+    pub fsyncs: u64,
+    /// Those that needed a checkpoint.
+    pub fsyncs_with_checkpoint: u64,
+    /// Data blocks overwritten in place.
+    pub in_place_blocks: u64,
+    /// Sections cleaned.
+    pub gc_sections: u64,
+    /// Of them, for want of space.
+    pub gc_foreground: u64,
+    /// Inodes that roll-forward restored at mount.
+    pub recovered_inodes: u64,
+    /// Orphan inodes freed at mount.
+    pub orphans_freed: u64,
+    /// Valid blocks (reserved ones included).
+    pub valid_blocks: u64,
+    /// Valid nodes.
+    pub valid_nodes: u32,
+    /// Valid inodes.
+    pub valid_inodes: u32,
+    /// Free segments.
+    pub free_segments: u32,
+    /// Pages waiting to be written.
+    pub dirty_pages: u64,
+    /// Nodes waiting to be written.
+    pub dirty_nodes: u64,
+    /// Clean pages in the cache.
+    pub cached_pages: u64,
+    /// Nodes in the cache.
+    pub cached_nodes: u64,
+    /// Page lookups answered from memory.
+    pub page_hits: u64,
+    /// Page lookups that were not.
+    pub page_misses: u64,
+    /// Whether the volume takes no more writes.
+    pub read_only: bool,
+}

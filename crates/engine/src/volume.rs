@@ -1,0 +1,324 @@
+//! The public face: a mounted volume.
+
+use crate::clock::Clock;
+use crate::error::{Error, Posix, Result};
+use crate::fs::Fs;
+use crate::options::MountOptions;
+use crate::stats::{Stats, Written};
+use crate::types::*;
+use medfs_device::{BlockDevice, Cause};
+use medfs_format::superblock::RawSuperblock;
+use medfs_format::{BLOCK_SIZE, Geometry};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A mounted F2FS volume. All operations may be called from many threads.
+///
+/// Errors: every operation fails with [`Error::Corrupt`] where it meets bytes that cannot be trusted, [`Error::Io`]
+/// where the device fails, and, where it changes something, [`Error::ReadOnly`] on a read-only volume and
+/// [`Error::NoSpace`] on a full one. After a failed write the volume is read-only; what was acknowledged stays.
+///
+/// Dropping a volume without [`Volume::close`] equals a crash: the next open recovers what was made durable.
+pub struct Volume {
+    fs: Fs,
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume").field("label", &self.fs.sb.label()).field("read_only", &self.is_read_only()).finish()
+    }
+}
+
+impl Volume {
+    /// Opens a volume: checks it, frees orphans, rolls fsynced files forward.
+    pub fn open(dev: Arc<dyn BlockDevice>, opts: MountOptions, clock: Arc<dyn Clock>) -> Result<Volume> {
+        let fs = Fs::mount(dev, opts, clock)?;
+        fs.check_root()?;
+        Ok(Volume { fs })
+    }
+
+    /// Writes everything and a final checkpoint. Afterwards every call that changes something fails.
+    pub fn close(&self) -> Result<()> {
+        if self.fs.read_only || self.fs.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.fs.write_back_all()?;
+        self.fs.checkpoint_for_unmount()?;
+        self.fs.closed.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The options the volume was opened with.
+    pub fn options(&self) -> &MountOptions {
+        &self.fs.opts
+    }
+
+    /// The superblock.
+    pub fn superblock(&self) -> &RawSuperblock {
+        &self.fs.sb
+    }
+
+    /// Where the areas of the volume are.
+    pub fn geometry(&self) -> &Geometry {
+        &self.fs.geo
+    }
+
+    /// Whether writes are refused: by option, by the device, after a failure, or after [`Volume::close`].
+    pub fn is_read_only(&self) -> bool {
+        self.fs.is_read_only()
+    }
+
+    /// What happened since the volume was opened.
+    pub fn stats(&self) -> Stats {
+        let fs = &self.fs;
+        let get = |c: &std::sync::atomic::AtomicU64| c.load(Ordering::Relaxed);
+        let written = |cause: Cause| get(&fs.io.counters.written[cause as usize]);
+        let written = Written {
+            data: written(Cause::Data),
+            node: written(Cause::Node),
+            compact: written(Cause::Compact),
+            meta: written(Cause::Meta),
+            gc: written(Cause::Gc),
+        };
+        let counts = fs.space.counts();
+        Stats {
+            written,
+            written_bytes: written.total() * BLOCK_SIZE as u64,
+            read: get(&fs.io.counters.read),
+            flushes: get(&fs.io.counters.flushes),
+            discarded: get(&fs.io.counters.discarded),
+            checkpoints: get(&fs.counters.checkpoints),
+            fsyncs: get(&fs.counters.fsyncs),
+            fsyncs_with_checkpoint: get(&fs.counters.fsyncs_with_checkpoint),
+            in_place_blocks: get(&fs.counters.in_place_blocks),
+            gc_sections: get(&fs.counters.gc_sections),
+            gc_foreground: get(&fs.counters.gc_foreground),
+            recovered_inodes: get(&fs.counters.recovered_inodes),
+            orphans_freed: get(&fs.counters.orphans_freed),
+            valid_blocks: counts.valid_blocks,
+            valid_nodes: counts.valid_nodes,
+            valid_inodes: counts.valid_inodes,
+            free_segments: fs.segs.lock().free_segments(),
+            dirty_pages: fs.pages.dirty() as u64,
+            dirty_nodes: fs.nodes.dirty_count() as u64,
+            cached_pages: fs.pages.clean() as u64,
+            cached_nodes: fs.nodes.cached() as u64,
+            page_hits: get(&fs.pages.hits),
+            page_misses: get(&fs.pages.misses),
+            read_only: self.is_read_only(),
+        }
+    }
+
+    /// Makes everything durable: dirty pages of all files, then a checkpoint.
+    pub fn sync(&self) -> Result<()> {
+        if self.fs.read_only {
+            return Ok(());
+        }
+        self.fs.write_back_all()?;
+        self.fs.checkpoint_now()
+    }
+
+    /// Makes everything but the dirty pages of regular files durable.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.fs.checkpoint_now()
+    }
+
+    /// One step of background work: a checkpoint where the commit interval has passed, and one section cleaned where
+    /// that is worthwhile. Front ends call it from a timer.
+    pub fn background(&self) -> Result<()> {
+        let fs = &self.fs;
+        if fs.is_read_only() {
+            return Ok(());
+        }
+        let since: Duration = fs.clock.monotonic().saturating_sub(*fs.last_checkpoint_at.lock());
+        if since >= fs.opts.commit_interval && fs.has_changes(false) {
+            return self.sync();
+        }
+        if fs.opts.background_gc {
+            fs.background_clean()?;
+        }
+        Ok(())
+    }
+
+    /// Space of the volume.
+    pub fn statfs(&self) -> StatFs {
+        let c = self.fs.space.counts();
+        let geo = &self.fs.geo;
+        let free = c.user_blocks.saturating_sub(c.valid_blocks);
+        let files = u64::from(c.max_nodes).min(c.user_blocks);
+        StatFs {
+            blocks: geo.block_count - u64::from(geo.segment0_blkaddr),
+            free,
+            available: free,
+            files,
+            files_free: files.saturating_sub(u64::from(c.valid_inodes)).min(free),
+        }
+    }
+
+    /// Discards free space of a byte range in runs of at least `min_len` bytes; returns the bytes discarded.
+    pub fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
+        self.fs.trim(start, len, min_len)
+    }
+
+    /// Inode number of the root directory.
+    pub fn root(&self) -> Ino {
+        self.fs.geo.root_ino
+    }
+
+    /// Keeps an inode alive, were it unlinked, until it is released as often.
+    pub fn hold(&self, ino: Ino, count: u64) -> Result<()> {
+        self.fs.inode(ino)?;
+        self.fs.inodes.hold(ino, count);
+        Ok(())
+    }
+
+    /// Gives holds back; the last one of an unlinked inode frees it.
+    pub fn release(&self, ino: Ino, count: u64) {
+        if let Err(e) = self.fs.release(ino, count) {
+            tracing::warn!(ino, error = %e, "an unlinked inode could not be freed; the next mount frees it");
+        }
+    }
+
+    /// Finds a name. The inode returned is held once.
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.fs.lookup(parent, name)
+    }
+
+    /// Attributes of an inode.
+    pub fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.fs.getattr(ino)
+    }
+
+    /// Changes attributes.
+    pub fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        self.fs.setattr(ino, set)
+    }
+
+    /// Makes a file, directory, device, FIFO or socket. The inode returned is held once.
+    pub fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> Result<Attr> {
+        self.fs.create(parent, name, new)
+    }
+
+    /// Makes a file without a name. It is held once and freed with the last release, unless linked before.
+    pub fn tmpfile(&self, parent: Ino, new: &NewFile) -> Result<Attr> {
+        self.fs.tmpfile(parent, new)
+    }
+
+    /// Makes a symbolic link. The inode returned is held once.
+    pub fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Attr> {
+        self.fs.symlink(parent, name, target, uid, gid)
+    }
+
+    /// Target of a symbolic link.
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.fs.readlink(ino)
+    }
+
+    /// Gives an inode another name. The inode returned is held once.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.fs.link(ino, parent, name)
+    }
+
+    /// Removes a name of a file that is no directory.
+    pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.fs.unlink(parent, name)
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.fs.rmdir(parent, name)
+    }
+
+    /// Moves a name, in one step that is atomic over a crash.
+    pub fn rename(&self, parent: Ino, name: &[u8], new_parent: Ino, new_name: &[u8], flags: RenameFlags) -> Result<()> {
+        self.fs.rename(parent, name, new_parent, new_name, flags)
+    }
+
+    /// Lists a directory from a position on (0: the start) until `emit` returns `false`, which means that the entry was
+    /// not taken.
+    pub fn readdir(&self, ino: Ino, position: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
+        self.fs.readdir(ino, position, emit)
+    }
+
+    /// Reads bytes; fewer than asked for only at the end of the file.
+    pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.fs.read(ino, offset, buf)
+    }
+
+    /// Writes bytes; fewer than given only where space ran out in the middle.
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        self.fs.write(ino, offset, data)
+    }
+
+    /// `fallocate(2)`.
+    pub fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        self.fs.fallocate(ino, mode, offset, len)
+    }
+
+    /// Finds data or a hole; `NoSuchAddress` where there is none, or beyond the end.
+    pub fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        self.fs.seek(ino, offset, whence)
+    }
+
+    /// Copies bytes between files; returns how many.
+    pub fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
+        self.fs.copy_range(from, from_offset, to, to_offset, len)
+    }
+
+    /// Makes a file durable: content and attributes, or, with `datasync`, all but times.
+    pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
+        self.fs.fsync(ino, datasync)
+    }
+
+    /// Value of an extended attribute, by its full name (`user.x`).
+    pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.fs.getxattr(ino, name)
+    }
+
+    /// Full names of the extended attributes.
+    pub fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.fs.listxattr(ino)
+    }
+
+    /// Sets an extended attribute.
+    pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.fs.setxattr(ino, name, value, mode)
+    }
+
+    /// Removes an extended attribute.
+    pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.fs.removexattr(ino, name)
+    }
+
+    /// Sets the chattr flags; `NotSupported` where one cannot be changed.
+    pub fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
+        self.fs.set_flags(ino, flags)
+    }
+
+    /// Sets the project id; `NotSupported` where the volume keeps none.
+    pub fn set_project(&self, ino: Ino, project: u32) -> Result<()> {
+        self.fs.set_project(ino, project)
+    }
+
+    /// Starts an atomic write: writes are kept aside until the commit.
+    pub fn atomic_start(&self, ino: Ino) -> Result<()> {
+        self.fs.atomic_start(ino)
+    }
+
+    /// Makes everything written since the start durable, all of it or, after a crash, nothing.
+    pub fn atomic_commit(&self, ino: Ino) -> Result<()> {
+        self.fs.atomic_commit(ino)
+    }
+
+    /// Drops everything written since the start.
+    pub fn atomic_abort(&self, ino: Ino) -> Result<()> {
+        self.fs.atomic_abort(ino)
+    }
+}
+
+const _: fn() = || {
+    fn assert_shareable<T: Send + Sync>() {}
+    assert_shareable::<Volume>();
+    let _: Option<(Error, Posix)> = None;
+};

@@ -1,0 +1,197 @@
+//! Dirty pages on their way to the device.
+//!
+//! Invariants: a page's slot names the block it is being written to before the write starts, and the page stays in memory
+//! until the write has ended, so that readers never see the block early. Nodes that name such a block are written only by
+//! the holder of the inode's `wb`, after the pages, or by a checkpoint, which waits for every operation.
+//! Locks: `wb`, then the operation lock, then the inode's lock, which is released during I/O.
+
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::inode::{Inode, InodeState};
+use crate::placement::{Page, Purpose};
+use crate::stats::Counters;
+use medfs_device::{Cause, Temperature, WriteTag};
+use medfs_format::node::Inline;
+use medfs_format::summary::{Log, RawSummary};
+use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
+use std::sync::Arc;
+
+/// Pages written between two looks at the inode's lock.
+const BATCH: usize = 1024;
+
+/// A page with the block it goes to.
+pub(crate) struct Placed {
+    index: u64,
+    addr: BlockAddr,
+    page: Arc<Block>,
+    temperature: Temperature,
+}
+
+impl Fs {
+    /// Gives dirty pages their blocks. The inode's lock is held exclusively, and `wb` and the operation lock.
+    pub(crate) fn place_pages(
+        &self,
+        inode: &Inode,
+        state: &mut InodeState,
+        indices: &[u64],
+        purpose: Purpose,
+    ) -> Result<Vec<Placed>> {
+        let about = inode.raw(|r| Page {
+            purpose,
+            is_dir: inode.is_dir(),
+            advise: r.advise(),
+            pinned: r.inline().contains(Inline::PIN_FILE),
+            dirty_pages: state.dirty.len(),
+        });
+        let (log, may_overwrite) = (self.placement.log(&about), self.placement.in_place(&about));
+        let temperature = temperature(log);
+        let now = self.elapsed();
+        let mut placed = Vec::with_capacity(indices.len());
+        let mut near = None;
+        for &index in indices {
+            let Some(page) = state.dirty.get(&index).cloned() else { continue };
+            let slot = self.make_slot_near(inode, near.as_ref(), index)?;
+            let old = slot.addr();
+            let addr = if is_block(old) && may_overwrite {
+                Counters::add(&self.counters.in_place_blocks, 1);
+                old
+            } else {
+                let owner = RawSummary {
+                    nid: slot.node.nid.into(),
+                    version: self.node_version(slot.node.nid)?,
+                    ofs_in_node: slot.offset.into(),
+                };
+                let mut segs = self.segs.lock();
+                let addr = segs.allocate(&self.io, log, owner, now)?;
+                if is_block(old) {
+                    segs.mark_invalid(&self.io, old, now)?;
+                }
+                drop(segs);
+                debug_assert_ne!(old, NULL_ADDR, "space is reserved when a page becomes dirty");
+                self.set_addr(inode, &slot, addr);
+                addr
+            };
+            placed.push(Placed { index, addr, page, temperature });
+            near = Some(slot);
+        }
+        self.space.wrote(placed.len() as u64);
+        Ok(placed)
+    }
+
+    /// Writes placed pages. The inode's lock is not held.
+    pub(crate) fn write_pages(&self, placed: &[Placed], cause: Cause) -> Result<()> {
+        let Some(first) = placed.first() else { return Ok(()) };
+        let refs: Vec<(BlockAddr, &Block)> = placed.iter().map(|p| (p.addr, &*p.page)).collect();
+        self.io.write_scattered(&refs, WriteTag::new(cause, first.temperature))
+    }
+
+    /// Notes that placed pages have been written; those changed meanwhile stay dirty.
+    pub(crate) fn pages_written(&self, inode: &Inode, state: &mut InodeState, placed: Vec<Placed>) {
+        if placed.is_empty() {
+            return;
+        }
+        state.data_mark = self.io.write_mark();
+        for p in placed {
+            let unchanged = state.dirty.get(&p.index).is_some_and(|page| Arc::ptr_eq(page, &p.page));
+            if unchanged {
+                state.dirty.remove(&p.index);
+                self.pages.sub_dirty(1);
+                self.pages.insert(inode.ino, p.index, p.page);
+            }
+        }
+        if state.dirty.is_empty() {
+            self.inodes.set_clean(inode.ino);
+        }
+    }
+
+    /// Writes all dirty pages of an inode, in batches.
+    pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
+        let mut from = 0;
+        loop {
+            self.check_writable()?;
+            self.make_room()?;
+            let _wb = inode.wb.lock();
+            let _op = self.op()?;
+            let mut state = inode.lock.write();
+            let indices: Vec<u64> = state.dirty.range(from..).take(BATCH).map(|(&i, _)| i).collect();
+            let Some(&last) = indices.last() else { return Ok(()) };
+            let placed = self.place_pages(inode, &mut state, &indices, Purpose::Background)?;
+            drop(state);
+            self.write_pages(&placed, Cause::Data)?;
+            self.pages_written(inode, &mut inode.lock.write(), placed);
+            from = last + 1;
+        }
+    }
+
+    /// Writes the dirty pages of all files.
+    pub(crate) fn write_back_all(&self) -> Result<()> {
+        for inode in self.inodes.dirty() {
+            self.write_back(&inode)?;
+        }
+        Ok(())
+    }
+
+    /// Called after a write, with no lock held: keeps dirty pages below half of the cache.
+    pub(crate) fn throttle(&self, inode: &Arc<Inode>) -> Result<()> {
+        let limit = self.pages.capacity() / 2;
+        if self.pages.dirty() <= limit {
+            return Ok(());
+        }
+        self.write_back(inode)?;
+        if self.pages.dirty() > limit {
+            self.write_back_all()?;
+        }
+        Ok(())
+    }
+
+    /// For a checkpoint, which holds the operation lock exclusively: writes the pages of everything but regular files.
+    pub(crate) fn write_back_for_checkpoint(&self) -> Result<()> {
+        for inode in self.inodes.dirty() {
+            if inode.kind() == medfs_format::node::FileKind::Regular {
+                continue;
+            }
+            let mut state = inode.lock.write();
+            let indices: Vec<u64> = state.dirty.keys().copied().collect();
+            let placed = self.place_pages(&inode, &mut state, &indices, Purpose::Checkpoint)?;
+            self.write_pages(&placed, Cause::Data)?;
+            self.pages_written(&inode, &mut state, placed);
+        }
+        Ok(())
+    }
+
+    /// For cleaning: moves pages of a file to the cold data log. Pages with newer content in memory take that along.
+    pub(crate) fn move_pages(&self, inode: &Arc<Inode>, indices: &[u64]) -> Result<()> {
+        let _wb = inode.wb.lock();
+        let _op = self.op()?;
+        let mut state = inode.lock.write();
+        if state.dead {
+            return Ok(());
+        }
+        let mut present = Vec::with_capacity(indices.len());
+        for &index in indices {
+            if !state.dirty.contains_key(&index) {
+                let Some(slot) = self.find_slot(inode, index)? else { continue };
+                if !is_block(slot.addr()) {
+                    continue;
+                }
+                let page = self.read_page(inode, &state, index)?;
+                self.pages.remove(inode.ino, index);
+                self.add_dirty_page(inode, &mut state, index, page);
+            }
+            present.push(index);
+        }
+        let placed = self.place_pages(inode, &mut state, &present, Purpose::Move)?;
+        drop(state);
+        self.write_pages(&placed, Cause::Gc)?;
+        self.pages_written(inode, &mut inode.lock.write(), placed);
+        Ok(())
+    }
+}
+
+fn temperature(log: Log) -> Temperature {
+    match log {
+        Log::HotData | Log::HotNode => Temperature::Hot,
+        Log::WarmData | Log::WarmNode => Temperature::Warm,
+        Log::ColdData | Log::ColdNode => Temperature::Cold,
+    }
+}

@@ -1,0 +1,132 @@
+//! Reaching the daemon of a mounted volume through the mount itself: private ioctls on any of its directories.
+//!
+//! The kernel's `sync(2)` does not reach a daemon on a plain `fuse` mount, and statistics have no other way out that
+//! needs no file of its own. Anyone who can open the directory may ask, as with `sync(2)` and `statfs(2)`.
+
+use crate::error::{Error, Result};
+use rustix::ioctl::{Getter, NoArg, Opcode, Updater, opcode};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// The group of our ioctl numbers.
+const GROUP: u8 = 0xed;
+/// Reads [`MAGIC`].
+pub(crate) const IDENTIFY: Opcode = opcode::read::<u32>(GROUP, 0);
+/// Makes everything durable.
+pub(crate) const SYNC: Opcode = opcode::none(GROUP, 1);
+/// Reads a piece of the statistics.
+pub(crate) const STATS: Opcode = opcode::read_write::<StatsPage>(GROUP, 2);
+/// What [`IDENTIFY`] answers.
+pub(crate) const MAGIC: u32 = 0x6d65_6466;
+/// Bytes of statistics in one piece; an ioctl's structure is below 16 KiB.
+pub(crate) const STATS_PAGE_SIZE: usize = 8176;
+/// Statistics longer than this are an error, not an allocation.
+const STATS_SIZE_MAX: u32 = 16 << 20;
+
+/// One piece of the statistics.
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct StatsPage {
+    /// Which snapshot the piece is from; 0 asks for a new one.
+    pub(crate) snapshot: u32,
+    /// Where the piece begins.
+    pub(crate) offset: u32,
+    /// Bytes of the whole.
+    pub(crate) total: u32,
+    /// Bytes of the piece.
+    pub(crate) len: u32,
+    pub(crate) data: [u8; STATS_PAGE_SIZE],
+}
+
+/// Opens a directory and makes sure that a medfs daemon answers for it.
+fn open(dir: &Path) -> Result<File> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY)
+        .open(dir)
+        .map_err(|source| Error::Mountpoint { path: dir.to_owned(), source })?;
+    match identify(&file) {
+        Ok(MAGIC) => Ok(file),
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            Err(Error::Mountpoint { path: dir.to_owned(), source: error })
+        }
+        _ => Err(Error::NotMedfs(dir.to_owned())),
+    }
+}
+
+#[allow(unsafe_code)]
+fn identify(file: &File) -> io::Result<u32> {
+    // SAFETY: the number says that 4 bytes are read into a u32; another file system's driver that knows it (none does)
+    // would write as many.
+    Ok(unsafe { rustix::ioctl::ioctl(file, Getter::<IDENTIFY, u32>::new()) }?)
+}
+
+#[allow(unsafe_code)]
+fn sync_ioctl(file: &File) -> io::Result<()> {
+    // SAFETY: the number says that there is no argument.
+    Ok(unsafe { rustix::ioctl::ioctl(file, NoArg::<SYNC>::new()) }?)
+}
+
+#[allow(unsafe_code)]
+fn stats_ioctl(file: &File, page: &mut StatsPage) -> io::Result<()> {
+    // SAFETY: the number carries the size of StatsPage, which is plain bytes.
+    Ok(unsafe { rustix::ioctl::ioctl(file, Updater::<STATS, StatsPage>::new(page)) }?)
+}
+
+/// Whether a directory is on a mounted medfs volume.
+pub fn is_medfs(dir: &Path) -> Result<bool> {
+    match open(dir) {
+        Ok(_) => Ok(true),
+        Err(Error::NotMedfs(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes everything durable that was written to the volume a directory is on.
+pub fn sync(dir: &Path) -> Result<()> {
+    let file = open(dir)?;
+    // The kernel's page cache first: on a plain mount its part of syncfs works, only the daemon is not told.
+    rustix::fs::syncfs(&file).map_err(io::Error::from).map_err(Error::io("writing the page cache back"))?;
+    sync_ioctl(&file).map_err(Error::io("syncing the volume"))
+}
+
+/// The statistics of the volume a directory is on, as JSON.
+pub fn stats_json(dir: &Path) -> Result<String> {
+    const ATTEMPTS_MAX: usize = 10;
+    let file = open(dir)?;
+    let failed = Error::io("reading statistics");
+    for _ in 0..ATTEMPTS_MAX {
+        match read_stats(&file) {
+            // Someone else asked meanwhile and the snapshot is gone: begin again.
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+            Err(error) => return Err(failed(error)),
+            Ok(bytes) => return String::from_utf8(bytes).map_err(|error| failed(io::Error::other(error))),
+        }
+    }
+    Err(failed(io::ErrorKind::WouldBlock.into()))
+}
+
+fn read_stats(file: &File) -> io::Result<Vec<u8>> {
+    let mut page = StatsPage::new_box_zeroed().map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let mut bytes = Vec::new();
+    loop {
+        page.offset = bytes.len() as u32;
+        stats_ioctl(file, &mut page)?;
+        let piece = page.data.get(..page.len as usize).ok_or(io::ErrorKind::InvalidData)?;
+        bytes.extend_from_slice(piece);
+        if bytes.len() >= page.total as usize {
+            return Ok(bytes);
+        }
+        if piece.is_empty() || page.total > STATS_SIZE_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+}
+
+/// Unmounts the volume mounted on a directory.
+pub fn unmount(dir: &Path) -> Result<()> {
+    crate::mount::detach(dir, false)
+}

@@ -1,0 +1,105 @@
+//! The workers of one queue of requests.
+//!
+//! Invariant: while a queue is served at all, at least one of its workers waits for requests or serves one that ends by
+//! itself. An operation that makes the kernel send more requests before it can end (writing back the page cache of a
+//! file while its ioctl is being served) is *nested*; [`Crew::nested`] starts another worker first where the nested
+//! ones would be all there are. Without that the kernel's requests would wait for us and we for them.
+
+use crate::request::Errno;
+use parking_lot::Mutex;
+use std::io;
+
+/// Workers a crew may start beyond its first ones.
+const EXTRA_WORKERS_MAX: usize = 64;
+
+type Spawn = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
+
+/// The workers of one queue. Lock: `state` is a leaf, never held across anything that blocks.
+pub(crate) struct Crew {
+    state: Mutex<State>,
+    spawn: Spawn,
+}
+
+struct State {
+    workers: usize,
+    extra: usize,
+    nested: usize,
+}
+
+impl Crew {
+    /// A crew of `workers` workers, which `spawn` enlarges by one.
+    pub(crate) fn new(workers: usize, spawn: Spawn) -> Crew {
+        Crew { state: Mutex::new(State { workers, extra: 0, nested: 0 }), spawn }
+    }
+
+    /// Runs what makes the kernel send requests to this queue before it ends. `EAGAIN` where too many do so at once.
+    pub(crate) fn nested<T>(&self, f: impl FnOnce() -> T) -> Result<T, Errno> {
+        let enlarge = {
+            let mut state = self.state.lock();
+            let enlarge = state.nested + 1 >= state.workers;
+            if enlarge && state.extra == EXTRA_WORKERS_MAX {
+                return Err(Errno::AGAIN);
+            }
+            state.nested += 1;
+            if enlarge {
+                state.workers += 1;
+                state.extra += 1;
+            }
+            enlarge
+        };
+        if enlarge && let Err(error) = (self.spawn)() {
+            tracing::error!(%error, "cannot start another worker");
+            let mut state = self.state.lock();
+            state.workers -= 1;
+            state.extra -= 1;
+            state.nested -= 1;
+            return Err(Errno::AGAIN);
+        }
+        let result = f();
+        self.state.lock().nested -= 1;
+        Ok(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn one_worker_always_stands_by() {
+        let spawned = Arc::new(AtomicUsize::new(0));
+        let count = spawned.clone();
+        let crew = Crew::new(2, Box::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }));
+        crew.nested(|| {
+            assert_eq!(spawned.load(Ordering::Relaxed), 0, "the second one stands by");
+            crew.nested(|| assert_eq!(spawned.load(Ordering::Relaxed), 1)).unwrap();
+        })
+        .unwrap();
+        crew.nested(|| crew.nested(|| ()).unwrap()).unwrap();
+        assert_eq!(spawned.load(Ordering::Relaxed), 1, "the extra one stays");
+    }
+
+    #[test]
+    fn a_failed_start_is_reported_and_undone() {
+        let crew = Crew::new(1, Box::new(|| Err(io::Error::other("no threads"))));
+        assert_eq!(crew.nested(|| ()).unwrap_err(), Errno::AGAIN);
+        assert_eq!(crew.nested(|| ()).unwrap_err(), Errno::AGAIN);
+        let state = crew.state.lock();
+        assert_eq!((state.workers, state.extra, state.nested), (1, 0, 0));
+    }
+
+    fn recurse(crew: &Crew, depth: usize) -> usize {
+        crew.nested(|| recurse(crew, depth + 1)).unwrap_or(depth)
+    }
+
+    #[test]
+    fn the_crew_does_not_grow_without_bound() {
+        let crew = Crew::new(1, Box::new(|| Ok(())));
+        assert_eq!(recurse(&crew, 0), EXTRA_WORKERS_MAX);
+    }
+}

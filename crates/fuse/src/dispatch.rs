@@ -1,0 +1,196 @@
+//! From requests to the volume: each operation's structure is decoded, the engine is called, the result is encoded.
+//!
+//! Reference counts: each reply that introduces an inode to the kernel (an entry) carries the hold that the engine took
+//! for it; FORGET releases as many. No lock of this module is held while the engine is called.
+
+mod attr;
+mod data;
+mod ioctl;
+mod names;
+mod xattr;
+
+use crate::abi::{
+    AttrData, AttrOut, BatchForgetIn, EntryOut, ForgetIn, ForgetOne, Init, ROOT_ID, op,
+};
+use crate::atomic::AtomicWrites;
+use crate::crew::Crew;
+use crate::notify::Notifier;
+use crate::request::{Answer, Errno, Reply, Request, to_ino, to_nodeid};
+use crate::session::Terms;
+use crate::transport::Handler;
+use medfs::{Attr, Ino, Volume};
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::sync::Arc;
+use zerocopy::FromBytes;
+
+type Done = Result<(), Errno>;
+
+/// A volume as the kernel's FUSE driver sees it.
+pub(crate) struct FileSystem {
+    volume: Arc<Volume>,
+    root: Ino,
+    notifier: Notifier,
+    /// Seconds the kernel may keep names and attributes.
+    valid: u64,
+    writeback: bool,
+    /// SETXATTR has its long form.
+    setxattr_ext: bool,
+    /// Files whose page cache was written back since the last tick: their block count has changed.
+    written: Mutex<HashSet<u64>>,
+    atomic: AtomicWrites,
+    stats: Mutex<ioctl::StatsSnapshot>,
+}
+
+impl FileSystem {
+    pub(crate) fn new(volume: Arc<Volume>, notifier: Notifier, terms: Terms) -> FileSystem {
+        FileSystem {
+            root: volume.root(),
+            valid: terms.timeout.as_secs(),
+            writeback: terms.accepted.contains(Init::WRITEBACK_CACHE),
+            setxattr_ext: terms.accepted.contains(Init::SETXATTR_EXT),
+            written: Mutex::new(HashSet::new()),
+            atomic: AtomicWrites::new(volume.clone(), notifier.clone()),
+            stats: Mutex::new(ioctl::StatsSnapshot::default()),
+            volume,
+            notifier,
+        }
+    }
+
+    /// What is to be done about every second.
+    pub(crate) fn tick(&self) {
+        if let Err(error) = self.volume.background() {
+            tracing::error!(%error, "background work failed");
+        }
+        for nodeid in std::mem::take(&mut *self.written.lock()) {
+            let _ = self.notifier.inval_attr(nodeid);
+        }
+    }
+
+    fn ino(&self, nodeid: u64) -> Result<Ino, Errno> {
+        to_ino(nodeid, self.root)
+    }
+
+    /// The inode a request is about.
+    fn subject(&self, request: &Request<'_>) -> Result<Ino, Errno> {
+        self.ino(request.nodeid())
+    }
+
+    /// An entry for an inode whose hold passes to the kernel.
+    fn entry(&self, attr: &Attr) -> EntryOut {
+        EntryOut {
+            nodeid: to_nodeid(attr.ino, self.root),
+            generation: u64::from(attr.generation),
+            entry_valid: self.valid,
+            attr_valid: self.valid,
+            attr: attr_data(attr),
+            ..EntryOut::default()
+        }
+    }
+
+    fn push_entry(&self, reply: &mut Reply<'_>, attr: &Attr) -> Done {
+        reply.push(&self.entry(attr)).inspect_err(|_| self.volume.release(attr.ino, 1))
+    }
+
+    fn push_attr(&self, reply: &mut Reply<'_>, attr: &Attr) -> Done {
+        reply.push(&AttrOut { attr_valid: self.valid, attr: attr_data(attr), ..AttrOut::default() })
+    }
+
+    fn forget(&self, nodeid: u64, count: u64) {
+        // The root is not counted: the volume holds it.
+        if nodeid != ROOT_ID && let Ok(ino) = self.ino(nodeid) {
+            self.volume.release(ino, count);
+        }
+    }
+
+    fn forget_many(&self, request: &Request<'_>) -> Done {
+        let (head, mut rest) = request.arg_and_rest::<BatchForgetIn>()?;
+        for _ in 0..head.count {
+            let (one, behind) = ForgetOne::read_from_prefix(rest).map_err(|_| Errno::IO)?;
+            self.forget(one.nodeid, one.nlookup);
+            rest = behind;
+        }
+        Ok(())
+    }
+}
+
+impl Handler for FileSystem {
+    fn handle(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Answer {
+        tracing::trace!(opcode = request.header.opcode, nodeid = request.nodeid(), pid = request.header.pid);
+        let result = match request.header.opcode {
+            op::LOOKUP => self.lookup(request, reply),
+            op::FORGET => {
+                if let Ok(arg) = request.arg::<ForgetIn>() {
+                    self.forget(request.nodeid(), arg.nlookup);
+                }
+                return Answer::Silent;
+            }
+            op::BATCH_FORGET => {
+                if self.forget_many(request).is_err() {
+                    tracing::error!("a list of inodes to forget is cut short");
+                }
+                return Answer::Silent;
+            }
+            op::GETATTR => self.getattr(request, reply),
+            op::STATX => self.statx(request, reply),
+            op::SETATTR => self.setattr(request, reply),
+            op::READLINK => self.readlink(request, reply),
+            op::SYMLINK => self.symlink(request, reply),
+            op::MKNOD => self.mknod(request, reply),
+            op::MKDIR => self.mkdir(request, reply),
+            op::CREATE => self.create(request, reply),
+            op::TMPFILE => self.tmpfile(request, reply),
+            op::LINK => self.link(request, reply),
+            op::UNLINK => self.unlink(request),
+            op::RMDIR => self.rmdir(request),
+            op::RENAME => self.rename(request),
+            op::RENAME2 => self.rename2(request),
+            op::READDIR => self.readdir(request, reply),
+            op::READDIRPLUS => self.readdirplus(request, reply),
+            op::READ => self.read(request, reply),
+            op::WRITE => self.write(request, reply),
+            op::FALLOCATE => self.fallocate(request),
+            op::LSEEK => self.lseek(crew, request, reply),
+            op::COPY_FILE_RANGE => self.copy_file_range(request, reply),
+            op::COPY_FILE_RANGE_64 => self.copy_file_range_64(request, reply),
+            op::FSYNC | op::FSYNCDIR => self.fsync(request),
+            op::SYNCFS | op::DESTROY => self.sync(),
+            op::STATFS => self.statfs(reply),
+            op::SETXATTR => self.setxattr(request),
+            op::GETXATTR => self.getxattr(request, reply),
+            op::LISTXATTR => self.listxattr(request, reply),
+            op::REMOVEXATTR => self.removexattr(request),
+            op::IOCTL => self.ioctl(crew, request, reply),
+            // Files made before the kernel has learned that OPEN is not served are released nevertheless.
+            op::RELEASE | op::RELEASEDIR => Ok(()),
+            // OPEN, OPENDIR, FLUSH, ACCESS, INTERRUPT among others: the kernel does without and does not ask again.
+            _ => Err(Errno::NOSYS),
+        };
+        match result {
+            Ok(()) => Answer::Reply,
+            Err(errno) => Answer::Error(errno),
+        }
+    }
+}
+
+/// Attributes as the kernel wants them.
+fn attr_data(attr: &Attr) -> AttrData {
+    AttrData {
+        ino: u64::from(attr.ino),
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: attr.atime.secs,
+        mtime: attr.mtime.secs,
+        ctime: attr.ctime.secs,
+        atimensec: attr.atime.nanos,
+        mtimensec: attr.mtime.nanos,
+        ctimensec: attr.ctime.nanos,
+        mode: u32::from(attr.kind.mode_bits() | attr.perm),
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev as u32,
+        blksize: medfs_format::BLOCK_SIZE as u32,
+        flags: 0,
+    }
+}

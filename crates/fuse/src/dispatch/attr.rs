@@ -1,0 +1,140 @@
+//! Attributes of inodes and of the volume.
+
+use super::{Done, FileSystem};
+use crate::abi::{SetattrIn, SetattrValid, StatfsOut, StatxData, StatxOut, StatxTime};
+use crate::request::{Reply, Request};
+use medfs::{Attr, FileFlags, FileKind, SetAttr, Timestamp};
+
+const S_ISUID: u16 = 0o4000;
+const S_ISGID: u16 = 0o2000;
+const S_IXGRP: u16 = 0o0010;
+
+/// What STATX always tells, and the time of creation.
+const STATX_BASIC_STATS: u32 = 0x7ff;
+const STATX_BTIME: u32 = 0x800;
+/// chattr flags that statx shows have their own values there.
+const STATX_FLAGS: &[(FileFlags, u64)] = &[
+    (FileFlags::COMPR, 0x4),
+    (FileFlags::IMMUTABLE, 0x10),
+    (FileFlags::APPEND, 0x20),
+    (FileFlags::NODUMP, 0x40),
+];
+
+/// Permission bits after a change that takes set-id bits away.
+fn without_set_id(perm: u16) -> u16 {
+    let group = S_ISGID | S_IXGRP;
+    // Set-gid without group execution means mandatory locking, which is no privilege.
+    perm & !S_ISUID & !(if perm & group == group { S_ISGID } else { 0 })
+}
+
+impl FileSystem {
+    pub(super) fn getattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        let attr = self.volume.getattr(self.subject(request)?)?;
+        self.push_attr(reply, &attr)
+    }
+
+    pub(super) fn statx(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        let attr = self.volume.getattr(self.subject(request)?)?;
+        reply.push(&StatxOut { attr_valid: self.valid, stat: statx_data(&attr), ..StatxOut::default() })
+    }
+
+    pub(super) fn setattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        let ino = self.subject(request)?;
+        let arg: SetattrIn = request.arg()?;
+        let valid = SetattrValid::from_bits_retain(arg.valid);
+        let time = |bit, secs, nanos| valid.contains(bit).then_some(Timestamp { secs, nanos });
+        let mut set = SetAttr {
+            perm: valid.contains(SetattrValid::MODE).then_some((arg.mode & 0o7777) as u16),
+            uid: valid.contains(SetattrValid::UID).then_some(arg.uid),
+            gid: valid.contains(SetattrValid::GID).then_some(arg.gid),
+            size: valid.contains(SetattrValid::SIZE).then_some(arg.size),
+            atime: time(SetattrValid::ATIME, arg.atime, arg.atimensec),
+            mtime: time(SetattrValid::MTIME, arg.mtime, arg.mtimensec),
+            ctime: time(SetattrValid::CTIME, arg.ctime, arg.ctimensec),
+        };
+        let chown = set.uid.is_some() || set.gid.is_some();
+        let kill = chown || valid.contains(SetattrValid::KILL_SUIDGID);
+        if kill && set.perm.is_none() {
+            let attr = self.volume.getattr(ino)?;
+            if attr.kind != FileKind::Directory && without_set_id(attr.perm) != attr.perm {
+                set.perm = Some(without_set_id(attr.perm));
+            }
+        }
+        let attr = self.volume.setattr(ino, &set)?;
+        if (chown || set.size.is_some()) && attr.kind == FileKind::Regular {
+            self.remove_capability(ino)?;
+        }
+        self.push_attr(reply, &attr)
+    }
+
+    /// Takes set-id bits and capabilities away, as a write by an ordinary user does.
+    pub(super) fn kill_privileges(&self, ino: medfs::Ino) -> Done {
+        let perm = self.volume.getattr(ino)?.perm;
+        if without_set_id(perm) != perm {
+            self.volume.setattr(ino, &SetAttr { perm: Some(without_set_id(perm)), ..SetAttr::default() })?;
+        }
+        self.remove_capability(ino)
+    }
+
+    /// Takes the set-gid bit away, as setting an ACL outside one's groups does.
+    pub(super) fn kill_set_gid(&self, ino: medfs::Ino) -> Done {
+        let perm = self.volume.getattr(ino)?.perm;
+        if perm & S_ISGID != 0 {
+            self.volume.setattr(ino, &SetAttr { perm: Some(perm & !S_ISGID), ..SetAttr::default() })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn statfs(&self, reply: &mut Reply<'_>) -> Done {
+        let stat = self.volume.statfs();
+        let block_size = medfs_format::BLOCK_SIZE as u32;
+        reply.push(&StatfsOut {
+            blocks: stat.blocks,
+            bfree: stat.free,
+            bavail: stat.available,
+            files: stat.files,
+            ffree: stat.files_free,
+            bsize: block_size,
+            frsize: block_size,
+            namelen: 255,
+            ..StatfsOut::default()
+        })
+    }
+}
+
+fn statx_data(attr: &Attr) -> StatxData {
+    let time = |time: Timestamp| StatxTime { tv_sec: time.secs, tv_nsec: time.nanos, reserved: 0 };
+    let rdev = attr.rdev;
+    StatxData {
+        mask: STATX_BASIC_STATS | if attr.crtime.is_some() { STATX_BTIME } else { 0 },
+        blksize: medfs_format::BLOCK_SIZE as u32,
+        attributes: STATX_FLAGS.iter().filter(|(flag, _)| attr.flags.contains(*flag)).map(|(_, bit)| bit).sum(),
+        attributes_mask: STATX_FLAGS.iter().map(|(_, bit)| bit).sum(),
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        mode: attr.kind.mode_bits() | attr.perm,
+        ino: u64::from(attr.ino),
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: time(attr.atime),
+        btime: time(attr.crtime.unwrap_or_default()),
+        ctime: time(attr.ctime),
+        mtime: time(attr.mtime),
+        rdev_major: rustix::fs::major(rdev),
+        rdev_minor: rustix::fs::minor(rdev),
+        ..StatxData::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn set_id_bits_go_as_linux_takes_them() {
+        assert_eq!(without_set_id(0o6755), 0o755);
+        assert_eq!(without_set_id(0o6745), 0o2745, "no group execution: mandatory locking stays");
+        assert_eq!(without_set_id(0o1777), 0o1777);
+    }
+}

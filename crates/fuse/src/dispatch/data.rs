@@ -1,0 +1,84 @@
+//! Content of files.
+
+use super::{Done, FileSystem};
+use crate::abi::{
+    CopyFileRangeIn, CopyFileRangeOut, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, LseekOut, ReadIn,
+    WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
+};
+use crate::crew::Crew;
+use crate::request::{Errno, Reply, Request};
+use medfs::{FallocateMode, Seek};
+
+/// Bytes of one COPY_FILE_RANGE, whose reply counts in 32 bits.
+const COPY_MAX: u64 = 1 << 31;
+
+impl FileSystem {
+    pub(super) fn read(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        let arg: ReadIn = request.arg()?;
+        let read = self.volume.read(self.subject(request)?, arg.offset, reply.spare(arg.size as usize)?)?;
+        reply.advance(read);
+        Ok(())
+    }
+
+    pub(super) fn write(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        let ino = self.subject(request)?;
+        let (arg, rest) = request.arg_and_rest::<WriteIn>()?;
+        let data = rest.get(..arg.size as usize).ok_or(Errno::IO)?;
+        if arg.write_flags & WRITE_KILL_SUIDGID != 0 {
+            self.kill_privileges(ino)?;
+        }
+        let written = self.volume.write(ino, arg.offset, data).inspect_err(|_| self.atomic.write_failed(ino))?;
+        if arg.write_flags & WRITE_CACHE != 0 {
+            self.written.lock().insert(request.nodeid());
+        }
+        reply.push(&WriteOut { size: written as u32, padding: 0 })
+    }
+
+    pub(super) fn fallocate(&self, request: &Request<'_>) -> Done {
+        let arg: FallocateIn = request.arg()?;
+        let mode = FallocateMode::from_bits(arg.mode).ok_or(Errno::OPNOTSUPP)?;
+        let ino = self.subject(request)?;
+        Ok(self.volume.fallocate(ino, mode, arg.offset, arg.length)?)
+    }
+
+    /// SEEK_DATA and SEEK_HOLE. The kernel asks without having written its pages back, which would make fresh data a hole.
+    pub(super) fn lseek(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        let arg: LseekIn = request.arg()?;
+        let whence = match arg.whence as i32 {
+            libc::SEEK_DATA => Seek::Data,
+            libc::SEEK_HOLE => Seek::Hole,
+            _ => return Err(Errno::INVAL),
+        };
+        if self.writeback {
+            let offset = i64::try_from(arg.offset).map_err(|_| Errno::INVAL)?;
+            crew.nested(|| self.notifier.flush_pages(request.nodeid(), offset))??;
+        }
+        let offset = self.volume.seek(self.subject(request)?, arg.offset, whence)?;
+        reply.push(&LseekOut { offset })
+    }
+
+    fn copied(&self, request: &Request<'_>, len_max: u64) -> Result<u64, Errno> {
+        let arg: CopyFileRangeIn = request.arg()?;
+        let (from, to) = (self.subject(request)?, self.ino(arg.nodeid_out)?);
+        Ok(self.volume.copy_range(from, arg.off_in, to, arg.off_out, arg.len.min(len_max))?)
+    }
+
+    pub(super) fn copy_file_range(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        let copied = self.copied(request, COPY_MAX)?;
+        reply.push(&WriteOut { size: copied as u32, padding: 0 })
+    }
+
+    pub(super) fn copy_file_range_64(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        let bytes_copied = self.copied(request, u64::MAX)?;
+        reply.push(&CopyFileRangeOut { bytes_copied })
+    }
+
+    pub(super) fn fsync(&self, request: &Request<'_>) -> Done {
+        let arg: FsyncIn = request.arg()?;
+        Ok(self.volume.fsync(self.subject(request)?, arg.fsync_flags & FSYNC_FDATASYNC != 0)?)
+    }
+
+    pub(super) fn sync(&self) -> Done {
+        Ok(self.volume.sync()?)
+    }
+}

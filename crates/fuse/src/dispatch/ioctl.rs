@@ -1,0 +1,249 @@
+//! ioctls: chattr flags, project ids, trimming, F2FS's atomic writes, and our own (see [`crate::control`]).
+
+use super::{Done, FileSystem};
+use crate::abi::{FsXattr, IOCTL_DIR, IoctlIn, IoctlOut, TrimRange};
+use crate::control::{self, STATS_PAGE_SIZE, StatsPage};
+use crate::crew::Crew;
+use crate::request::{Errno, Reply, Request};
+use medfs::{FileFlags, Ino};
+use rustix::ioctl::{Opcode, opcode};
+use std::sync::Arc;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Numbers as the kernel's headers define them; flags are a `long` there, so a 32-bit caller's numbers differ.
+mod number {
+    use super::{FsXattr, Opcode, TrimRange, opcode};
+    pub(super) const GET_FLAGS: Opcode = opcode::read::<u64>(b'f', 1);
+    pub(super) const SET_FLAGS: Opcode = opcode::write::<u64>(b'f', 2);
+    pub(super) const GET_FLAGS_32: Opcode = opcode::read::<u32>(b'f', 1);
+    pub(super) const SET_FLAGS_32: Opcode = opcode::write::<u32>(b'f', 2);
+    pub(super) const GET_VERSION: Opcode = opcode::read::<u64>(b'v', 1);
+    pub(super) const GET_VERSION_32: Opcode = opcode::read::<u32>(b'v', 1);
+    pub(super) const FS_GET_XATTR: Opcode = opcode::read::<FsXattr>(b'X', 31);
+    pub(super) const FS_SET_XATTR: Opcode = opcode::write::<FsXattr>(b'X', 32);
+    pub(super) const TRIM: Opcode = opcode::read_write::<TrimRange>(b'X', 121);
+    pub(super) const ATOMIC_START: Opcode = opcode::none(0xf5, 1);
+    pub(super) const ATOMIC_COMMIT: Opcode = opcode::none(0xf5, 2);
+    pub(super) const ATOMIC_ABORT: Opcode = opcode::none(0xf5, 5);
+    pub(super) const WRITE_CHECKPOINT: Opcode = opcode::none(0xf5, 7);
+    pub(super) const GET_FEATURES: Opcode = opcode::read::<u32>(0xf5, 12);
+}
+
+/// F2FS's feature bit by which SQLite knows that atomic writes work.
+const FEATURE_ATOMIC_WRITE: u32 = 0x4;
+
+/// chattr flags as FS_IOC_FSGETXATTR numbers them.
+const XFLAGS: &[(FileFlags, u32)] = &[
+    (FileFlags::IMMUTABLE, 0x8),
+    (FileFlags::APPEND, 0x10),
+    (FileFlags::SYNC, 0x20),
+    (FileFlags::NOATIME, 0x40),
+    (FileFlags::NODUMP, 0x80),
+    (FileFlags::PROJINHERIT, 0x200),
+];
+
+fn to_xflags(flags: FileFlags) -> u32 {
+    XFLAGS.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, bit)| bit).sum()
+}
+
+/// `old` with those flags replaced that FS_IOC_FSSETXATTR can name.
+fn with_xflags(old: FileFlags, xflags: u32) -> FileFlags {
+    XFLAGS.iter().fold(old, |mut flags, (flag, bit)| {
+        flags.set(*flag, xflags & bit != 0);
+        flags
+    })
+}
+
+/// The statistics as they were when last asked for from their beginning.
+#[derive(Default)]
+pub(super) struct StatsSnapshot {
+    number: u32,
+    json: Arc<[u8]>,
+}
+
+/// An ioctl: its subject, its input and where its output goes.
+struct Call<'a, 'b> {
+    ino: Ino,
+    uid: u32,
+    arg: IoctlIn,
+    input: &'a [u8],
+    reply: &'a mut Reply<'b>,
+}
+
+impl Call<'_, '_> {
+    fn input<T: FromBytes + KnownLayout + Immutable>(&self) -> Result<T, Errno> {
+        T::read_from_prefix(self.input).map(|(value, _)| value).map_err(|_| Errno::INVAL)
+    }
+
+    /// Ends the call with output, cut to what the caller has room for.
+    fn output(&mut self, bytes: &[u8]) -> Done {
+        self.reply.push(&IoctlOut::default())?;
+        self.reply.bytes(bytes.get(..self.arg.out_size as usize).unwrap_or(bytes))
+    }
+
+    /// A number whose width the caller's ioctl number leaves open.
+    fn input_word(&self) -> Result<u32, Errno> {
+        self.input::<u32>()
+    }
+
+    fn output_word(&mut self, word: u32) -> Done {
+        // Little-endian machines only differ in how many zeros follow; big-endian ones get the size they asked for.
+        match self.arg.out_size {
+            4 => self.output(word.as_bytes()),
+            _ => self.output(u64::from(word).as_bytes()),
+        }
+    }
+
+    fn done(&mut self) -> Done {
+        self.output(&[])
+    }
+
+    fn require_root(&self) -> Done {
+        if self.uid == 0 { Ok(()) } else { Err(Errno::PERM) }
+    }
+}
+
+impl FileSystem {
+    pub(super) fn ioctl(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        let (arg, rest) = request.arg_and_rest::<IoctlIn>()?;
+        let input = rest.get(..arg.in_size as usize).ok_or(Errno::IO)?;
+        let mut call = Call { ino: self.subject(request)?, uid: request.header.uid, arg, input, reply };
+        match Opcode::from(arg.cmd) {
+            number::GET_FLAGS | number::GET_FLAGS_32 => {
+                let flags = self.volume.getattr(call.ino)?.flags;
+                call.output_word(flags.bits())
+            }
+            number::SET_FLAGS | number::SET_FLAGS_32 => {
+                self.volume.set_flags(call.ino, FileFlags::from_bits_retain(call.input_word()?))?;
+                call.done()
+            }
+            number::GET_VERSION | number::GET_VERSION_32 => {
+                let generation = self.volume.getattr(call.ino)?.generation;
+                call.output_word(generation)
+            }
+            number::FS_GET_XATTR => {
+                let attr = self.volume.getattr(call.ino)?;
+                let out = FsXattr { xflags: to_xflags(attr.flags), projid: attr.project, ..FsXattr::default() };
+                call.output(out.as_bytes())
+            }
+            number::FS_SET_XATTR => {
+                self.set_fs_xattr(&call)?;
+                call.done()
+            }
+            number::TRIM => {
+                call.require_root()?;
+                let mut range: TrimRange = call.input()?;
+                range.len = self.volume.trim(range.start, range.len, range.minlen)?;
+                call.output(range.as_bytes())
+            }
+            number::WRITE_CHECKPOINT => {
+                call.require_root()?;
+                self.volume.checkpoint()?;
+                call.done()
+            }
+            number::GET_FEATURES => {
+                let features = self.volume.superblock().feature.get() | FEATURE_ATOMIC_WRITE;
+                call.output(features.as_bytes())
+            }
+            number::ATOMIC_START => {
+                self.require_owner(&call)?;
+                self.atomic.start(crew, call.ino, request.nodeid(), request.header.pid)?;
+                call.done()
+            }
+            number::ATOMIC_COMMIT => {
+                self.require_owner(&call)?;
+                self.atomic.commit(crew, call.ino, request.nodeid())?;
+                call.done()
+            }
+            number::ATOMIC_ABORT => {
+                self.require_owner(&call)?;
+                self.atomic.abort(crew, call.ino, request.nodeid())?;
+                call.done()
+            }
+            number if arg.flags & IOCTL_DIR != 0 => self.control(&mut call, number),
+            _ => Err(Errno::NOTTY),
+        }
+    }
+
+    /// What F2FS asks of who writes atomically. That the descriptor is open for writing the request does not tell.
+    fn require_owner(&self, call: &Call<'_, '_>) -> Done {
+        if call.uid == 0 || call.uid == self.volume.getattr(call.ino)?.uid { Ok(()) } else { Err(Errno::PERM) }
+    }
+
+    fn set_fs_xattr(&self, call: &Call<'_, '_>) -> Done {
+        let new: FsXattr = call.input()?;
+        let attr = self.volume.getattr(call.ino)?;
+        if new.extsize != 0 || new.cowextsize != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if new.projid != attr.project {
+            self.volume.set_project(call.ino, new.projid)?;
+        }
+        let flags = with_xflags(attr.flags, new.xflags);
+        if flags != attr.flags {
+            self.volume.set_flags(call.ino, flags)?;
+        }
+        Ok(())
+    }
+
+    fn control(&self, call: &mut Call<'_, '_>, number: Opcode) -> Done {
+        match number {
+            control::IDENTIFY => call.output(control::MAGIC.as_bytes()),
+            control::SYNC => {
+                self.volume.sync()?;
+                call.done()
+            }
+            control::STATS => {
+                let page = self.stats_page(call.input()?)?;
+                call.output(page.as_bytes())
+            }
+            _ => Err(Errno::NOTTY),
+        }
+    }
+
+    fn stats_page(&self, mut page: StatsPage) -> Result<StatsPage, Errno> {
+        if page.offset == 0 {
+            let json = serde_json::to_vec(&self.volume.stats()).map_err(|_| Errno::IO)?;
+            let mut latest = self.stats.lock();
+            *latest = StatsSnapshot { number: latest.number.wrapping_add(1), json: json.into() };
+            page.snapshot = latest.number;
+        }
+        let json = {
+            let latest = self.stats.lock();
+            if latest.number != page.snapshot {
+                return Err(Errno::AGAIN);
+            }
+            latest.json.clone()
+        };
+        let left = json.get(page.offset as usize..).ok_or(Errno::INVAL)?;
+        let piece = &left[..left.len().min(STATS_PAGE_SIZE)];
+        page.total = json.len() as u32;
+        page.len = piece.len() as u32;
+        page.data.fill(0);
+        page.data[..piece.len()].copy_from_slice(piece);
+        Ok(page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_the_kernels() {
+        assert_eq!(number::GET_FLAGS, 0x8008_6601);
+        assert_eq!(number::SET_FLAGS, 0x4008_6602);
+        assert_eq!(number::FS_GET_XATTR, 0x801c_581f);
+        assert_eq!(number::FS_SET_XATTR, 0x401c_5820);
+        assert_eq!(number::TRIM, 0xc018_5879);
+        assert_eq!(number::GET_FEATURES, 0x8004_f50c);
+        assert_eq!(number::ATOMIC_START, 0xf501);
+    }
+
+    #[test]
+    fn flags_of_both_numberings() {
+        let flags = FileFlags::IMMUTABLE | FileFlags::NODUMP | FileFlags::INDEX;
+        assert_eq!(to_xflags(flags), 0x88);
+        assert_eq!(with_xflags(flags, 0x10), FileFlags::APPEND | FileFlags::INDEX, "what has no number there stays");
+    }
+}

@@ -1,0 +1,75 @@
+//! Extended attributes, ACLs among them.
+
+use super::{Done, FileSystem};
+use crate::abi::{GetxattrIn, GetxattrOut, SETXATTR_ACL_KILL_SGID, SetxattrCompatIn, SetxattrIn};
+use crate::request::{Errno, Reply, Request, name, split_name};
+use medfs::{Ino, Posix, XattrMode};
+
+const CAPABILITY: &[u8] = b"security.capability";
+
+impl FileSystem {
+    pub(super) fn setxattr(&self, request: &Request<'_>) -> Done {
+        let ino = self.subject(request)?;
+        let (arg, rest) = if self.setxattr_ext {
+            request.arg_and_rest::<SetxattrIn>()?
+        } else {
+            let (arg, rest) = request.arg_and_rest::<SetxattrCompatIn>()?;
+            (SetxattrIn { size: arg.size, flags: arg.flags, ..SetxattrIn::default() }, rest)
+        };
+        let (name, rest) = split_name(rest)?;
+        let value = rest.get(..arg.size as usize).ok_or(Errno::IO)?;
+        let mode = match arg.flags as i32 {
+            0 => XattrMode::Set,
+            libc::XATTR_CREATE => XattrMode::Create,
+            libc::XATTR_REPLACE => XattrMode::Replace,
+            _ => return Err(Errno::INVAL),
+        };
+        self.volume.setxattr(ino, name, value, mode)?;
+        if arg.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 {
+            self.kill_set_gid(ino)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn getxattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        let (arg, rest) = request.arg_and_rest::<GetxattrIn>()?;
+        let value = self.volume.getxattr(self.subject(request)?, name(rest)?)?;
+        reply_sized(reply, arg.size, &value)
+    }
+
+    pub(super) fn listxattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        let arg: GetxattrIn = request.arg()?;
+        let mut names = Vec::new();
+        for name in self.volume.listxattr(self.subject(request)?)? {
+            // Only who may read them sees them; the kernel leaves that to the file system.
+            if request.header.uid == 0 || !name.starts_with(b"trusted.") {
+                names.extend_from_slice(&name);
+                names.push(0);
+            }
+        }
+        reply_sized(reply, arg.size, &names)
+    }
+
+    pub(super) fn removexattr(&self, request: &Request<'_>) -> Done {
+        Ok(self.volume.removexattr(self.subject(request)?, name(request.rest())?)?)
+    }
+
+    /// Removes file capabilities where there are any, as changes of owner or content do.
+    pub(super) fn remove_capability(&self, ino: Ino) -> Done {
+        match self.volume.removexattr(ino, CAPABILITY) {
+            Ok(()) | Err(medfs::Error::Posix(Posix::NoAttribute | Posix::NotSupported)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Replies with bytes, or with their number where the caller asked for that by a size of 0.
+fn reply_sized(reply: &mut Reply<'_>, size: u32, bytes: &[u8]) -> Done {
+    if size == 0 {
+        return reply.push(&GetxattrOut { size: bytes.len() as u32, padding: 0 });
+    }
+    if bytes.len() > size as usize {
+        return Err(Errno::RANGE);
+    }
+    reply.bytes(bytes)
+}

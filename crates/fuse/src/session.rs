@@ -1,0 +1,315 @@
+//! A mounted volume: negotiation with the kernel, the threads that serve it, and its end.
+
+use crate::abi::{
+    Init, InitIn, InitOut, KERNEL_MINOR_VERSION, KERNEL_VERSION, OLDEST_MINOR_VERSION, OutHeader, op,
+};
+use crate::config::{MountConfig, Transport};
+use crate::dispatch::FileSystem;
+use crate::error::{Error, Result};
+use crate::mount::{self, Mounted};
+use crate::notify::Notifier;
+use crate::request::Request;
+use crate::transport::{HEAD_SIZE, Handler, PAYLOAD_SIZE, Threads, dev, uring};
+use medfs::Volume;
+use parking_lot::{Condvar, Mutex};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use zerocopy::IntoBytes;
+
+/// What is taken of what the kernel offers; io_uring and writeback come on top where wanted.
+const WANTED: Init = Init::ASYNC_READ
+    .union(Init::BIG_WRITES)
+    .union(Init::DONT_MASK)
+    .union(Init::DO_READDIRPLUS)
+    .union(Init::READDIRPLUS_AUTO)
+    .union(Init::ASYNC_DIO)
+    .union(Init::NO_OPEN_SUPPORT)
+    .union(Init::PARALLEL_DIROPS)
+    .union(Init::POSIX_ACL)
+    .union(Init::ABORT_ERROR)
+    .union(Init::MAX_PAGES)
+    .union(Init::CACHE_SYMLINKS)
+    .union(Init::NO_OPENDIR_SUPPORT)
+    .union(Init::HANDLE_KILLPRIV_V2)
+    .union(Init::SETXATTR_EXT)
+    .union(Init::INIT_EXT);
+
+/// Requests of the page cache (readahead, writeback) under way at once.
+const BACKGROUND_MAX: u16 = 64;
+/// How often background work gets its turn.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How a session came about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// The transport in use: `Dev` or `Uring`.
+    pub transport: Transport,
+    /// Mounted as `fuseblk`: `sync` and `syncfs` reach the volume.
+    pub block: bool,
+    /// Minor version of the protocol (its major version is 7).
+    pub protocol_minor: u32,
+}
+
+/// Mounts a volume. When this returns the mount is ready for use.
+pub fn mount(volume: Arc<Volume>, config: MountConfig) -> Result<Session> {
+    mount_with(config, |notifier, terms| {
+        let file_system = Arc::new(FileSystem::new(volume, notifier, terms));
+        let ticker = file_system.clone();
+        (file_system as Arc<dyn Handler>, Box::new(move || ticker.tick()))
+    })
+}
+
+/// What was agreed on with the kernel, as far as serving requests depends on it.
+pub(crate) struct Terms {
+    pub(crate) accepted: Init,
+    pub(crate) timeout: Duration,
+}
+
+/// What is to be done about every second.
+type Tick = Box<dyn Fn() + Send>;
+
+/// Mounts whatever `make` makes to serve the requests.
+pub(crate) fn mount_with(
+    config: MountConfig,
+    make: impl FnOnce(Notifier, Terms) -> (Arc<dyn Handler>, Tick),
+) -> Result<Session> {
+    let Mounted { device, block } = mount::attach(&config)?;
+    let device = Arc::new(device);
+    match Session::start(&config, device, block, make) {
+        Ok(session) => Ok(session),
+        Err(error) => {
+            // The mount is of no use without a daemon.
+            if let Err(error) = mount::detach(&config.mountpoint, true) {
+                tracing::error!(%error, "cannot undo the mount");
+            }
+            Err(error)
+        }
+    }
+}
+
+/// A mounted volume and the threads that serve it.
+pub struct Session {
+    unmounter: Unmounter,
+    info: SessionInfo,
+    workers: Threads,
+    ticker: Ticker,
+    ended: bool,
+}
+
+impl Session {
+    fn start(
+        config: &MountConfig,
+        device: Arc<File>,
+        block: bool,
+        make: impl FnOnce(Notifier, Terms) -> (Arc<dyn Handler>, Tick),
+    ) -> Result<Session> {
+        let negotiated = negotiate(&device, config)?;
+        let terms = Terms { accepted: negotiated.accepted, timeout: config.timeout };
+        let (handler, tick) = make(Notifier::new(device.clone()), terms);
+        let workers = Threads::default();
+        let starting = Error::io("starting worker threads");
+        let info = match negotiated.rings {
+            None => {
+                let threads = if config.threads == 0 { default_threads() } else { config.threads };
+                dev::start(&device, &handler, threads, &workers).map_err(starting)?;
+                SessionInfo { transport: Transport::Dev, block, protocol_minor: negotiated.minor }
+            }
+            Some(rings) => {
+                // FORGET, and everything until the rings are complete, comes through the device.
+                dev::start(&device, &handler, 2, &workers).map_err(starting)?;
+                rings.start(&device, &handler, &workers).map_err(|error| Error::Uring(error.to_string()))?;
+                SessionInfo { transport: Transport::Uring, block, protocol_minor: negotiated.minor }
+            }
+        };
+        let ticker = Ticker::start(tick).map_err(Error::io("starting the background thread"))?;
+        tracing::info!(mountpoint = %config.mountpoint.display(), transport = %info.transport, block, "mounted");
+        let unmounter = Unmounter { mountpoint: config.mountpoint.clone() };
+        Ok(Session { unmounter, info, workers, ticker, ended: false })
+    }
+
+    /// How the session came about.
+    pub fn info(&self) -> &SessionInfo {
+        &self.info
+    }
+
+    /// What ends the session from another thread.
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
+    }
+
+    /// Unmounts; fails where the mount is in use. [`Session::wait`] then returns.
+    pub fn unmount(&self) -> Result<()> {
+        self.unmounter.unmount()
+    }
+
+    /// Waits until the volume is unmounted and every thread has ended. The caller closes the volume then.
+    pub fn wait(mut self) -> Result<()> {
+        self.end();
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        self.workers.join();
+        self.ticker.stop();
+        self.ended = true;
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !self.ended {
+            if let Err(error) = self.unmounter.unmount_lazy() {
+                tracing::error!(%error, "cannot unmount");
+            }
+            self.end();
+        }
+    }
+}
+
+/// Ends a session from any thread.
+#[derive(Debug, Clone)]
+pub struct Unmounter {
+    mountpoint: PathBuf,
+}
+
+impl Unmounter {
+    /// Unmounts; [`Error::Busy`] where the mount is in use.
+    pub fn unmount(&self) -> Result<()> {
+        mount::detach(&self.mountpoint, false)
+    }
+
+    /// Takes the mount out of sight at once. What the page cache holds is written back first; the session ends when the
+    /// last file in use is closed.
+    pub fn unmount_lazy(&self) -> Result<()> {
+        if let Ok(root) = File::open(&self.mountpoint) {
+            let _ = rustix::fs::syncfs(&root);
+        }
+        mount::detach(&self.mountpoint, true)
+    }
+
+    /// Where the volume is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+}
+
+/// The thread that gives background work its turn.
+struct Ticker {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Threads,
+}
+
+impl Ticker {
+    fn start(tick: Tick) -> io::Result<Ticker> {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let thread = Threads::default();
+        let stopped = stop.clone();
+        thread.spawn("medfs-background".into(), move || {
+            let (stopped, changed) = &*stopped;
+            let mut stopped = stopped.lock();
+            while !*stopped {
+                changed.wait_for(&mut stopped, TICK);
+                if !*stopped {
+                    parking_lot::MutexGuard::unlocked(&mut stopped, &tick);
+                }
+            }
+        })?;
+        Ok(Ticker { stop, thread })
+    }
+
+    fn stop(&self) {
+        *self.stop.0.lock() = true;
+        self.stop.1.notify_all();
+        self.thread.join();
+    }
+}
+
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(4, |cpus| (cpus.get() * 2).clamp(4, 16))
+}
+
+/// What was agreed on with the kernel.
+struct Negotiated {
+    minor: u32,
+    accepted: Init,
+    rings: Option<uring::Plan>,
+}
+
+/// Answers INIT, the first request of a connection.
+fn negotiate(mut device: &File, config: &MountConfig) -> Result<Negotiated> {
+    let mut buffer = vec![0; HEAD_SIZE + PAYLOAD_SIZE];
+    let len = loop {
+        match device.read(&mut buffer) {
+            Ok(len) => break len,
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+            Err(error) => return Err(Error::io("reading the kernel's first request")(error)),
+        }
+    };
+    let malformed = || Error::io("reading the kernel's first request")(io::ErrorKind::InvalidData.into());
+    let request = Request::contiguous(&buffer[..len]).ok_or_else(malformed)?;
+    if request.header.opcode != op::INIT {
+        return Err(malformed());
+    }
+    let offer: InitIn = request.arg().map_err(|_| malformed())?;
+    let protocol_error = Error::Protocol { major: offer.major, minor: offer.minor };
+    if offer.major != KERNEL_VERSION || offer.minor < OLDEST_MINOR_VERSION {
+        reply_init(device, request.header.unique, -libc::EPROTO, &[])?;
+        return Err(protocol_error);
+    }
+    let mut offered = Init::from_bits_retain(u64::from(offer.flags));
+    if offered.contains(Init::INIT_EXT) {
+        offered |= Init::from_bits_retain(u64::from(offer.flags2) << 32);
+    }
+    let rings = plan_rings(offered, config)?;
+    let mut accepted = offered & WANTED;
+    if config.writeback {
+        accepted |= offered & Init::WRITEBACK_CACHE;
+    }
+    if rings.is_some() {
+        accepted |= Init::OVER_IO_URING;
+    }
+    let minor = offer.minor.min(KERNEL_MINOR_VERSION);
+    let answer = InitOut {
+        major: KERNEL_VERSION,
+        minor,
+        max_readahead: offer.max_readahead,
+        flags: accepted.bits() as u32,
+        flags2: (accepted.bits() >> 32) as u32,
+        max_background: BACKGROUND_MAX,
+        congestion_threshold: BACKGROUND_MAX / 4 * 3,
+        max_write: PAYLOAD_SIZE as u32,
+        time_gran: 1,
+        max_pages: (PAYLOAD_SIZE / rustix::param::page_size()) as u16,
+        ..InitOut::default()
+    };
+    reply_init(device, request.header.unique, 0, answer.as_bytes())?;
+    Ok(Negotiated { minor, accepted, rings })
+}
+
+fn reply_init(mut device: &File, unique: u64, error: i32, body: &[u8]) -> Result<()> {
+    let header = OutHeader { len: (size_of::<OutHeader>() + body.len()) as u32, error, unique };
+    let reply = [header.as_bytes(), body].concat();
+    device.write(&reply).map(drop).map_err(Error::io("answering the kernel's first request"))
+}
+
+/// Decides on the transport, before the kernel is told.
+fn plan_rings(offered: Init, config: &MountConfig) -> Result<Option<uring::Plan>> {
+    let reason = match config.transport {
+        Transport::Dev => return Ok(None),
+        _ if !offered.contains(Init::OVER_IO_URING) => {
+            "the kernel does not offer it (Linux 6.14 with `echo 1 > /sys/module/fuse/parameters/enable_uring`)".into()
+        }
+        _ => match uring::Plan::new(config.threads) {
+            Ok(plan) => return Ok(Some(plan)),
+            Err(error) => format!("no ring can be made: {error}"),
+        },
+    };
+    if config.transport == Transport::Uring {
+        return Err(Error::Uring(reason));
+    }
+    tracing::info!(reason, "FUSE over io_uring is not available, using /dev/fuse");
+    Ok(None)
+}
