@@ -2,6 +2,7 @@
 //!
 //! - [`check`] reads a whole volume and reports typed [`Finding`]s with stable [`Code`]s.
 //! - [`repair`] mends them; a second check is then clean.
+//! - [`dump`] shows superblock, checkpoint, NAT, SIT, inodes and paths as text and as serialisable values.
 //!
 //! Invariants: a check writes nothing; a repair leaves a readable volume at every moment and makes its checkpoint
 //! last; bytes from the device never panic, hang or allocate without bound (memory is a bit for each block and node
@@ -11,6 +12,7 @@
 mod cache;
 mod check;
 mod dir;
+pub mod dump;
 mod finding;
 mod image;
 mod inode;

@@ -1,73 +1,28 @@
 //! Volumes made and judged by f2fs-tools, in memory while this crate works on them.
 #![allow(dead_code, unreachable_pub)]
 
-use medfs_device::{BlockDevice, WriteTag};
-use medfs_format::{BLOCK_SIZE, Block};
+use medfs_device::{BlockDevice, Cause, FileDevice, FileOptions, MemDevice, Temperature, WriteTag};
+use medfs_format::BLOCK_SIZE;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Mutex;
 
-/// A device in memory; blocks are stored only once they are not zero, so that large volumes stay small.
-#[derive(Clone)]
-pub struct Memory(std::sync::Arc<Mutex<Vec<u8>>>);
-
-impl Memory {
-    pub fn load(path: &Path) -> Memory {
-        Memory::from(fs::read(path).expect("image is readable"))
-    }
-    pub fn from(mut bytes: Vec<u8>) -> Memory {
-        bytes.truncate(bytes.len() / BLOCK_SIZE * BLOCK_SIZE);
-        Memory(Mutex::new(bytes).into())
-    }
-    pub fn bytes(&self) -> Vec<u8> {
-        self.0.lock().unwrap().clone()
-    }
-    pub fn deep_copy(&self) -> Memory {
-        Memory::from(self.bytes())
-    }
-    pub fn save(&self, path: &Path) {
-        fs::write(path, &*self.0.lock().unwrap()).expect("image is writable");
-    }
+/// An image file as a device in memory.
+pub fn load(path: &Path) -> MemDevice {
+    let file = FileDevice::open(path, FileOptions::read_only()).expect("image can be opened");
+    MemDevice::copy_of(&file).expect("image is readable")
 }
 
-fn range(len: usize, addr: u64, count: usize) -> io::Result<std::ops::Range<usize>> {
-    let start = addr.checked_mul(BLOCK_SIZE as u64).filter(|&s| s + (count * BLOCK_SIZE) as u64 <= len as u64);
-    match start {
-        Some(start) => Ok(start as usize..start as usize + count * BLOCK_SIZE),
-        None => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("block {addr} is outside the device"))),
-    }
-}
-
-impl BlockDevice for Memory {
-    fn block_count(&self) -> u64 {
-        (self.0.lock().unwrap().len() / BLOCK_SIZE) as u64
-    }
-    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
-        let data = self.0.lock().unwrap();
-        let range = range(data.len(), addr, blocks.len())?;
-        for (block, bytes) in blocks.iter_mut().zip(data[range].chunks_exact(BLOCK_SIZE)) {
-            block.0.copy_from_slice(bytes);
-        }
-        Ok(())
-    }
-    fn write(&self, addr: u64, blocks: &[&Block], _: WriteTag) -> io::Result<()> {
-        let mut data = self.0.lock().unwrap();
-        let range = range(data.len(), addr, blocks.len())?;
-        for (block, bytes) in blocks.iter().zip(data[range].chunks_exact_mut(BLOCK_SIZE)) {
-            bytes.copy_from_slice(&block.0);
-        }
-        Ok(())
-    }
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-    fn discard(&self, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-    fn read_only(&self) -> bool {
-        false
+/// Writes a device to an image file.
+pub fn save(dev: &MemDevice, path: &Path) {
+    let _ = fs::remove_file(path);
+    let options = FileOptions { direct: false, ..FileOptions::default() };
+    let file = FileDevice::create(path, dev.block_count() * BLOCK_SIZE as u64, options);
+    let tag = WriteTag::new(Cause::Data, Temperature::Cold);
+    let file = file.expect("image can be made");
+    for addr in dev.written() {
+        let block = medfs_device::read_block(dev, addr).expect("memory is readable");
+        file.write(addr, &[&block], tag).expect("image is writable");
     }
 }
 
@@ -108,8 +63,13 @@ impl Bed {
 
     /// Copies a folder's content to a volume.
     pub fn sload(&self, image: &Path, from: &Path) {
-        let out = tool("sload.f2fs", &["-f", from.to_str().unwrap(), image.to_str().unwrap()]);
-        assert!(out.status.success(), "sload.f2fs: {}", String::from_utf8_lossy(&out.stdout));
+        // Its exit code says nothing: with flexible_inline_xattr, 1.15 ends with 1 and leaves a sound volume. With
+        // sections of several segments it leaves SIT and checkpoint behind, which fsck.f2fs mends.
+        tool("sload.f2fs", &["-f", from.to_str().unwrap(), image.to_str().unwrap()]);
+        if judge(image).is_err() {
+            tool("fsck.f2fs", &["-f", "-y", image.to_str().unwrap()]);
+            judge(image).expect("fsck.f2fs mends what sload.f2fs left");
+        }
     }
 
     /// A folder with every kind of file that sload knows: small, inline, large with indirect nodes, sparse
@@ -139,15 +99,16 @@ impl Bed {
 
     /// A volume with [`Bed::tree`] on it.
     pub fn filled(&self, name: &str, options: &[&str]) -> PathBuf {
-        let image = self.mkfs(name, 100, options);
+        let mib = if options.contains(&"-s") { 512 } else { 100 };
+        let image = self.mkfs(name, mib, options);
         self.sload(&image, &self.tree());
         image
     }
 
     /// What `fsck.f2fs --dry-run` says of a volume: `Ok` where it finds nothing wrong.
-    pub fn judge(&self, dev: &Memory) -> Result<(), String> {
+    pub fn judge(&self, dev: &MemDevice) -> Result<(), String> {
         let path = self.path("judged.img");
-        dev.save(&path);
+        save(dev, &path);
         judge(&path)
     }
 }
@@ -160,10 +121,11 @@ pub fn judge(path: &Path) -> Result<(), String> {
     let complaints = text
         .lines()
         .filter(|l| ["[Fail]", "ASSERT", "[FIX]", "Mismatch", "Error"].iter().any(|w| l.contains(w)))
+        .take(20)
         .collect::<Vec<_>>();
     if out.status.success() && done && complaints.is_empty() {
         Ok(())
     } else {
-        Err(format!("fsck.f2fs, {}:\n{}\n----\n{text}", out.status, complaints.join("\n")))
+        Err(format!("fsck.f2fs, {}:\n{}", out.status, complaints.join("\n")))
     }
 }
