@@ -145,8 +145,8 @@ impl BlockDevice for RecordingDevice {
     }
 }
 
-/// Decides by address and new content whether a block may be shown torn.
-pub type TornFilter = Arc<dyn Fn(u64, &[u8; BLOCK_SIZE]) -> bool + Send + Sync>;
+/// Decides by address, cause and new content whether a block may be shown torn.
+pub type TornFilter = Arc<dyn Fn(u64, Cause, &[u8; BLOCK_SIZE]) -> bool + Send + Sync>;
 
 /// Which crash states are wanted.
 #[derive(Clone)]
@@ -385,7 +385,7 @@ fn selections(stage: &Stage, log: &[Event], plan: &CrashPlan, seed: u64) -> Vec<
     let whole = |event| Choice { event, sectors: u8::MAX };
     let torn_of = |addr: u64, event: usize, random: &mut Random| -> Vec<Choice> {
         let tearable = match (&plan.torn, &log[event]) {
-            (Some(filter), Event::Write { content, .. }) => filter(addr, content),
+            (Some(filter), Event::Write { content, cause, .. }) => filter(addr, *cause, content),
             _ => false,
         };
         let count = if tearable { plan.torn_each } else { 0 };
@@ -550,7 +550,7 @@ mod tests {
         let dev = RecordingDevice::new(&base);
         put(&dev, 0, 1);
         put(&dev, 1, 1);
-        let torn: TornFilter = Arc::new(|addr, _| addr == 1);
+        let torn: TornFilter = Arc::new(|addr, _, _| addr == 1);
         let plan = CrashPlan { torn: Some(torn), torn_each: 3, ..Default::default() };
         let mut mixed = 0;
         for state in dev.recording().states(&plan) {

@@ -25,6 +25,14 @@ const SUMMARY_SIZE: usize = size_of::<RawSummary>();
 /// Bytes of a compact summary block that entries may use.
 const COMPACT_BYTES: usize = BLOCK_SIZE - 5;
 
+/// Why a checkpoint is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    Changes,
+    Unmount,
+    Recovery,
+}
+
 /// The checkpoint in force.
 pub(crate) struct Checkpoint {
     /// Header of the pack in force.
@@ -39,15 +47,21 @@ impl Fs {
     /// Makes everything but the dirty pages of regular files durable. Takes `cp` and the operation lock.
     /// Calls that wait for a running checkpoint are served by one that starts after they came.
     pub(crate) fn checkpoint_now(&self) -> Result<()> {
-        self.checkpoint(false)
+        self.checkpoint(Reason::Changes)
     }
 
     /// The checkpoint of an unmount: afterwards there is nothing to recover.
     pub(crate) fn checkpoint_for_unmount(&self) -> Result<()> {
-        self.checkpoint(true)
+        self.checkpoint(Reason::Unmount)
     }
 
-    fn checkpoint(&self, unmount: bool) -> Result<()> {
+    /// A checkpoint even where nothing changed: new nodes must not follow a chain that was replayed.
+    pub(crate) fn checkpoint_after_recovery(&self) -> Result<()> {
+        self.checkpoint(Reason::Recovery)
+    }
+
+    fn checkpoint(&self, reason: Reason) -> Result<()> {
+        let unmount = reason == Reason::Unmount;
         let before = self.counters.checkpoints.load(Ordering::Acquire);
         let mut cp = self.cp.lock();
         // Two checkpoints ended while this call waited: the later one started after it came.
@@ -56,7 +70,12 @@ impl Fs {
         }
         let _ops = self.ops.write();
         self.check_writable()?;
-        if !unmount && !self.changed.load(Ordering::Acquire) {
+        let needless = match reason {
+            Reason::Changes => !self.has_changes(true),
+            Reason::Unmount => !self.has_changes(true) && cp.header.flags().contains(CpFlags::UMOUNT),
+            Reason::Recovery => false,
+        };
+        if needless {
             return Ok(());
         }
         let result = self.write_checkpoint(&mut cp, unmount);
@@ -107,7 +126,6 @@ impl Fs {
         self.nat.committed(&cp.nat_journal);
         self.trans_dirs.lock().clear();
         self.space.committed();
-        self.changed.store(false, Ordering::Release);
         *self.last_checkpoint_at.lock() = self.clock.monotonic();
         Counters::add(&self.counters.checkpoints, 1);
         let freed = self.segs.lock().committed();
@@ -197,12 +215,16 @@ pub(crate) fn stored_checksum(block: &Block) -> u32 {
     u32::from_le_bytes(block.0[at..at + 4].try_into().expect("four bytes"))
 }
 
+/// Blocks that compact summaries of so many entries take.
+pub(crate) fn compact_blocks(entries: usize) -> usize {
+    let in_first = (COMPACT_BYTES - 2 * JOURNAL_SIZE) / SUMMARY_SIZE;
+    1 + entries.saturating_sub(in_first).div_ceil(COMPACT_BYTES / SUMMARY_SIZE)
+}
+
 /// Summaries of the data logs: compact where they fit two blocks, otherwise whole. Tells which.
 fn data_summaries(segs: &crate::segment::Segments, nat: &RawJournal, sit: &RawJournal) -> (bool, Vec<Block>) {
     let entries: usize = Log::ALL[..3].iter().map(|&l| segs.curseg(l).summary_len()).sum();
-    let in_first = (BLOCK_SIZE - 2 * JOURNAL_SIZE - 5) / SUMMARY_SIZE;
-    let in_second = COMPACT_BYTES / SUMMARY_SIZE;
-    if entries <= in_first + in_second {
+    if compact_blocks(entries) <= 2 {
         return (true, compact_summaries(segs, nat, sit));
     }
     let mut blocks = summaries(segs, &Log::ALL[..3]);

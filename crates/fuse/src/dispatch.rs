@@ -116,6 +116,7 @@ impl FileSystem {
 
 impl Handler for FileSystem {
     fn handle(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Answer {
+        tracing::trace!(opcode = request.header.opcode, nodeid = request.nodeid(), pid = request.header.pid);
         let result = match request.header.opcode {
             op::LOOKUP => self.lookup(request, reply),
             op::FORGET => {

@@ -202,7 +202,7 @@ impl Segments {
         Ok(test_bit(&self.entry(io, segno)?.cur, offset))
     }
 
-    fn touch(&mut self, segno: SegNo) {
+    pub(super) fn touch(&mut self, segno: SegNo) {
         self.dirty.insert(segno);
         let index = segno / ENTRIES_PER_BLOCK as u32;
         let word = self.sit[&index][segno as usize % ENTRIES_PER_BLOCK].word();
