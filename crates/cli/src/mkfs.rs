@@ -5,7 +5,7 @@ use crate::{exit, fill, size, tarball, target};
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::{ManualClock, MountOptions, SystemClock, Timestamp, Volume};
-use medfs_device::{BlockDevice, FileDevice};
+use medfs_device::FileDevice;
 use medfs_mkfs::{MkfsOptions, Summary, format_volume, parse_features};
 use std::ffi::OsString;
 use std::fs::File;
