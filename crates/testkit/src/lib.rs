@@ -6,7 +6,8 @@
 //! - [`harness`]: long random runs with remounts and crashes, shrinking what fails.
 //! - [`crash_states`]: short workloads, and every state that a crash may leave on the device.
 //! - [`images`]: formatted volumes and the independent judge, by the real `mkfs.f2fs` and `fsck.f2fs`.
-//! - [`planted`]: a file system with bugs on purpose, by which the harnesses are proven.
+//! - [`planted`]: a file system and a device with bugs on purpose, by which the harnesses are proven.
+//! - [`volume`]: the engine as what is tested.
 #![forbid(unsafe_code)]
 
 pub mod crash_states;
@@ -19,3 +20,4 @@ pub mod oracle;
 pub mod planted;
 pub mod session;
 pub mod subject;
+pub mod volume;

@@ -104,7 +104,7 @@ impl Content {
     fn fallocate(&mut self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         let end = offset.checked_add(len).ok_or(Posix::FileTooLarge)?;
         let keep = mode.contains(FallocateMode::KEEP_SIZE);
-        let aligned = offset % PAGE == 0 && len % PAGE == 0;
+        let aligned = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
         if len == 0 {
             return Err(Posix::InvalidArgument);
         }
@@ -330,8 +330,7 @@ impl Model {
     }
     /// A file without a name, held once.
     pub fn tmpfile(&mut self, new: &NewFile) -> Id {
-        let id = self.add(Inode { nlink: 0, held: 1, ..Inode::new(0, new) });
-        id
+        self.add(Inode { nlink: 0, held: 1, ..Inode::new(0, new) })
     }
     /// A symbolic link.
     pub fn symlink(&mut self, dir: Id, name: &[u8], target: &[u8]) -> Result<Id> {

@@ -30,6 +30,8 @@ pub struct History {
 struct Bounds {
     /// Everything.
     all: usize,
+    /// Everything but content.
+    metadata: usize,
     content: HashMap<Id, usize>,
     attributes: HashMap<Id, usize>,
     entries: HashMap<(Id, Vec<u8>), usize>,
@@ -71,16 +73,25 @@ impl History {
     }
 
     fn bounds(&self, acknowledged: usize) -> Bounds {
-        let synced = self.durable[..acknowledged].iter().rposition(|durable| *durable == Durable::All);
-        let all = synced.map_or(0, |op| op + 1);
-        let mut bounds =
-            Bounds { all, content: HashMap::new(), attributes: HashMap::new(), entries: HashMap::new() };
+        let past = &self.durable[..acknowledged];
+        let last = |wanted| past.iter().rposition(|durable| *durable == wanted).map_or(0, |op| op + 1);
+        let all = last(Durable::All);
+        let mut bounds = Bounds {
+            all,
+            metadata: all.max(last(Durable::Metadata)),
+            content: HashMap::new(),
+            attributes: HashMap::new(),
+            entries: HashMap::new(),
+        };
         for at in all + 1..=acknowledged {
             let Durable::File { id, datasync } = self.durable[at - 1] else { continue };
             let state = &self.states[at];
             let known = bounds.content.get(&id).copied().unwrap_or(all);
             let reachable = self.states[known].get(id).is_some_and(|inode| inode.nlink > 0);
             bounds.content.insert(id, at);
+            if at <= bounds.metadata {
+                continue;
+            }
             if !datasync {
                 bounds.attributes.insert(id, at);
             }
@@ -124,10 +135,13 @@ impl History {
             let actual = &found.inode(at).entries;
             let mut names: BTreeSet<&Vec<u8>> = actual.keys().collect();
             names.extend(
-                since(bounds.all).iter().filter_map(|state| state.get(id)).flat_map(|dir| dir.entries.keys()),
+                since(bounds.metadata)
+                    .iter()
+                    .filter_map(|state| state.get(id))
+                    .flat_map(|dir| dir.entries.keys()),
             );
             for name in names {
-                let from = bounds.entries.get(&(id, name.clone())).copied().unwrap_or(bounds.all);
+                let from = bounds.entries.get(&(id, name.clone())).copied().unwrap_or(bounds.metadata);
                 let entry = |state: &Model| state.get(id).and_then(|dir| dir.entries.get(name).copied());
                 let allowed: HashSet<Option<Id>> = since(from).iter().map(entry).collect();
                 let Some(&child) = actual.get(name) else {
@@ -162,7 +176,7 @@ impl History {
 
         // What is known to exist all the time can be reached.
         for (id, inode) in newest.inodes() {
-            let from = bounds.content.get(&id).copied().unwrap_or(bounds.all);
+            let from = bounds.content.get(&id).copied().unwrap_or(0).max(bounds.metadata);
             let named = |state: &Model| state.get(id).is_some_and(|inode| inode.nlink > 0);
             if since(from).iter().all(named) && !paired.contains_key(&id) {
                 return Err(format!("{} (inode {}) cannot be reached", newest.path_of(id), inode.ino));
@@ -173,13 +187,13 @@ impl History {
         for (&id, &at) in &paired {
             let actual = found.inode(at);
             let path = || found.path_of(at);
-            let versions = |bound: &HashMap<Id, usize>| -> Vec<&Inode> {
-                let from = bound.get(&id).copied().unwrap_or(bounds.all);
+            let versions = |bound: &HashMap<Id, usize>, otherwise: usize| -> Vec<&Inode> {
+                let from = bound.get(&id).copied().unwrap_or(otherwise);
                 since(from).iter().filter_map(|state| state.get(id)).collect()
             };
-            let attributes = versions(&bounds.attributes);
+            let attributes = versions(&bounds.attributes, bounds.metadata);
             judge_attributes(&attributes, actual).map_err(|e| format!("{}: {e}", path()))?;
-            let contents = versions(&bounds.content);
+            let contents = versions(&bounds.content, bounds.all);
             match actual.kind {
                 FileKind::Regular => {
                     let contents: Vec<&Content> = contents.iter().map(|inode| &inode.content).collect();

@@ -1,7 +1,10 @@
-//! A file system made of the model, with bugs on purpose: the canary of the harnesses.
+//! Bugs on purpose: the canaries of the harnesses.
 //!
-//! Without a bug it must pass every harness; with one it must be caught. It keeps two models, what is seen and what
-//! is durable, and "mounting" starts from the durable one.
+//! [`mounter`] gives a file system made of the model. Without a bug it must pass every harness; with one it must be
+//! caught. It keeps two models, what is seen and what is durable, and "mounting" starts from the durable one.
+//!
+//! [`Unordered`] stands between the engine and its device and spoils the order of writes, as an engine would
+//! that flushes in the wrong place: crash states must show it.
 
 use crate::model::{Id, Model, ROOT};
 use crate::subject::{FileSystem, Mounter};
@@ -9,7 +12,10 @@ use medfs::{
     Attr, DirEntry, FallocateMode, FileFlags, FileKind, Ino, NewFile, Posix, RenameFlags, Result, Seek,
     SetAttr, Timestamp, XattrMode,
 };
+use medfs_device::{BlockDevice, Cause, WriteTag};
+use medfs_format::Block;
 use parking_lot::Mutex;
+use std::io;
 use std::sync::Arc;
 
 /// What is wrong on purpose.
@@ -261,5 +267,60 @@ impl FileSystem for ModelFs {
     fn close(&self) -> Result<()> {
         self.model.lock().release_all();
         self.sync()
+    }
+}
+
+/// How the order of writes is spoiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disorder {
+    /// No flush reaches the device, and nothing is forced.
+    NoFlush,
+    /// A flush that stands between data and the nodes which name it comes after the nodes instead.
+    NodesBeforeData,
+}
+
+/// A device that spoils the order of writes. See the module.
+pub struct Unordered {
+    inner: Arc<dyn BlockDevice>,
+    disorder: Disorder,
+    /// Data was written since the last flush.
+    data: Mutex<bool>,
+}
+
+impl Unordered {
+    /// On top of another device.
+    pub fn new(inner: Arc<dyn BlockDevice>, disorder: Disorder) -> Unordered {
+        Unordered { inner, disorder, data: Mutex::new(false) }
+    }
+}
+
+impl BlockDevice for Unordered {
+    fn block_count(&self) -> u64 {
+        self.inner.block_count()
+    }
+    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
+        self.inner.read(addr, blocks)
+    }
+    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
+        if tag.cause == Cause::Data {
+            *self.data.lock() = true;
+        }
+        self.inner.write(addr, blocks, WriteTag { fua: false, ..tag })?;
+        if tag.fua { self.flush() } else { Ok(()) }
+    }
+    fn flush(&self) -> io::Result<()> {
+        let after_data = std::mem::take(&mut *self.data.lock());
+        match self.disorder {
+            Disorder::NoFlush => Ok(()),
+            // The one after the nodes, or after what has no data, stays in its place.
+            Disorder::NodesBeforeData if after_data => Ok(()),
+            Disorder::NodesBeforeData => self.inner.flush(),
+        }
+    }
+    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
+        self.inner.discard(addr, count)
+    }
+    fn read_only(&self) -> bool {
+        self.inner.read_only()
     }
 }

@@ -21,6 +21,8 @@ pub enum Durable {
         /// Only what is needed to read the content.
         datasync: bool,
     },
+    /// Everything but the content of regular files.
+    Metadata,
     /// Everything.
     All,
 }
@@ -329,7 +331,10 @@ impl Session {
                 self.fs.sync().map_err(failed("sync"))?;
                 return Ok(Some(Durable::All));
             }
-            Op::Checkpoint => self.fs.checkpoint().map_err(failed("checkpoint"))?,
+            Op::Checkpoint => {
+                self.fs.checkpoint().map_err(failed("checkpoint"))?;
+                return Ok(Some(Durable::Metadata));
+            }
             Op::Background => self.fs.background().map_err(failed("background work"))?,
             Op::Remount | Op::Crash => return Err(format!("{op:?} is not for a session")),
         }
