@@ -36,7 +36,9 @@ impl Notifier {
             error: NOTIFY_INVAL_INODE,
             unique: 0,
         };
-        match (&*self.device).write_vectored(&[IoSlice::new(header.as_bytes()), IoSlice::new(body.as_bytes())]) {
+        match (&*self.device)
+            .write_vectored(&[IoSlice::new(header.as_bytes()), IoSlice::new(body.as_bytes())])
+        {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
                 // The kernel does not know the inode (any more): nothing is cached.
