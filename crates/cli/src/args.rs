@@ -152,10 +152,16 @@ pub(crate) enum DumpWhat {
     Super,
     /// The newest checkpoint
     Checkpoint,
-    /// The node address table's entries that are in use
-    Nat,
-    /// The segments that hold valid blocks
-    Sit,
+    /// The node address table: one entry, or all that are in use
+    Nat {
+        /// Node id
+        nid: Option<u32>,
+    },
+    /// The segment information table: one segment, or all that hold valid blocks
+    Sit {
+        /// Segment number
+        segno: Option<u32>,
+    },
     /// An inode by its number
     Inode {
         /// Inode number

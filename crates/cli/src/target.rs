@@ -12,6 +12,11 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Arc<FileDevice>> {
     Ok(Arc::new(FileDevice::open(path, FileOptions::read_only())?))
 }
 
+/// Opens a device to look at, even while it is in use: what is seen may then change under the reader.
+pub(crate) fn open_to_look(path: &Path) -> Result<Arc<FileDevice>> {
+    Ok(Arc::new(FileDevice::open(path, FileOptions { exclusive: false, ..FileOptions::read_only() })?))
+}
+
 /// Opens a device to read and write, with nobody else on it.
 pub(crate) fn open_to_write(path: &Path) -> Result<Arc<FileDevice>> {
     Ok(Arc::new(FileDevice::open(path, FileOptions { access: Access::ReadWrite, ..FileOptions::default() })?))
