@@ -24,6 +24,8 @@ use zerocopy::IntoBytes;
 const SUMMARY_SIZE: usize = size_of::<RawSummary>();
 /// Bytes of a compact summary block that entries may use.
 const COMPACT_BYTES: usize = BLOCK_SIZE - 5;
+/// Summary entries that the first compact block holds, after both journals.
+pub(crate) const COMPACT_ENTRIES_IN_FIRST: usize = (COMPACT_BYTES - 2 * JOURNAL_SIZE) / SUMMARY_SIZE;
 
 /// The checkpoint in force.
 pub(crate) struct Checkpoint {
@@ -200,9 +202,7 @@ pub(crate) fn stored_checksum(block: &Block) -> u32 {
 /// Summaries of the data logs: compact where they fit two blocks, otherwise whole. Tells which.
 fn data_summaries(segs: &crate::segment::Segments, nat: &RawJournal, sit: &RawJournal) -> (bool, Vec<Block>) {
     let entries: usize = Log::ALL[..3].iter().map(|&l| segs.curseg(l).summary_len()).sum();
-    let in_first = (BLOCK_SIZE - 2 * JOURNAL_SIZE - 5) / SUMMARY_SIZE;
-    let in_second = COMPACT_BYTES / SUMMARY_SIZE;
-    if entries <= in_first + in_second {
+    if entries <= COMPACT_ENTRIES_IN_FIRST + COMPACT_BYTES / SUMMARY_SIZE {
         return (true, compact_summaries(segs, nat, sit));
     }
     let mut blocks = summaries(segs, &Log::ALL[..3]);

@@ -4,7 +4,7 @@
 //! fsynced files rolled forward; a checkpoint where anything changed.
 //! Invariant: on a read-only mount nothing is written.
 
-use crate::checkpoint::{Checkpoint, read_compact, stored_checksum};
+use crate::checkpoint::{COMPACT_ENTRIES_IN_FIRST, Checkpoint, read_compact, stored_checksum};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -363,10 +363,8 @@ fn read_cursegs(io: &Io, geo: &Geometry, pack: &Pack) -> Result<([CurSeg; 6], Ra
     let (nat, sit) = if compact {
         let entries: usize = cursegs[..3].iter().map(CurSeg::summary_len).sum();
         let mut blocks = vec![*read(start)?];
-        for i in 1..=(entries * 7 / (BLOCK_SIZE - 5 - 7)) as u32 {
-            if start + i < end {
-                blocks.push(*read(start + i)?);
-            }
+        if entries > COMPACT_ENTRIES_IN_FIRST {
+            blocks.push(*read(start + 1)?);
         }
         read_compact(&blocks, &mut cursegs[..3])?
     } else {
