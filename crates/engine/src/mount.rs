@@ -109,9 +109,9 @@ impl Fs {
         self.free_orphans_at_mount()?;
         if self.opts.recover {
             let recovered = self.roll_forward()?;
-            if recovered.inodes > 0 {
-                tracing::info!(?recovered, "rolled fsynced files forward");
-                Counters::add(&self.counters.recovered_inodes, recovered.inodes as u64);
+            Counters::add(&self.counters.recovered_inodes, recovered.inodes);
+            if recovered.chain > 0 {
+                return self.checkpoint_after_recovery();
             }
         }
         if self.has_changes(false) { self.checkpoint_now() } else { Ok(()) }
