@@ -193,7 +193,9 @@ pub struct Setup {
     pub image: Arc<MemDevice>,
     /// How to mount.
     pub mounter: Mounter,
-    /// Judges of structure, for states in the sample.
+    /// Judges of structure that look at every state as the crash left it: before recovery too a volume is sound.
+    pub raw_checks: Vec<Arc<dyn Check>>,
+    /// Judges of structure after recovery, for states in the sample.
     pub checks: Vec<Arc<dyn Check>>,
     /// One state in this many is closed, checked for structure and mounted again. 0: none.
     pub check_every: usize,
@@ -217,6 +219,7 @@ impl Setup {
         Setup {
             image,
             mounter,
+            raw_checks: Vec::new(),
             checks: Vec::new(),
             check_every: 16,
             nested_every: 64,
@@ -406,6 +409,9 @@ impl Judged<'_> {
     ) -> Result<(), String> {
         let device = Arc::new(state.device());
         let setup = self.setup;
+        for check in &setup.raw_checks {
+            check.check(device.clone()).map_err(|e| format!("before recovery, {}: {e}", check.name()))?;
+        }
         if nested {
             let recording = Arc::new(RecordingDevice::new(&device));
             self.recovered(&*(setup.mounter)(recording.clone()).map_err(|e| format!("mount: {e}"))?)?;

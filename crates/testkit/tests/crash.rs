@@ -5,7 +5,7 @@
 
 use medfs::MountOptions;
 use medfs_testkit::crash_states::{Report, Setup, run, seq1, seq2};
-use medfs_testkit::images::{FEATURE_SETS, FsckF2fs, formatted};
+use medfs_testkit::images::{FEATURE_SETS, FsckF2fs, FsckMedfs, formatted};
 use medfs_testkit::planted::{Disorder, Unordered};
 use medfs_testkit::subject::Check;
 use medfs_testkit::volume::{mounter, mounter_over, test_clock};
@@ -14,8 +14,9 @@ use std::time::Instant;
 
 fn setup(features: &str) -> Setup {
     let mounter = mounter(MountOptions::default(), test_clock());
-    let checks: Vec<Arc<dyn Check>> = vec![Arc::new(FsckF2fs)];
-    Setup { checks, ..Setup::new(formatted(64, features), mounter) }
+    let raw_checks: Vec<Arc<dyn Check>> = vec![Arc::new(FsckMedfs)];
+    let checks: Vec<Arc<dyn Check>> = vec![Arc::new(FsckMedfs), Arc::new(FsckF2fs)];
+    Setup { raw_checks, checks, ..Setup::new(formatted(64, features), mounter) }
 }
 
 fn number(name: &str, otherwise: u64) -> u64 {

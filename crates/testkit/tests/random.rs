@@ -5,7 +5,7 @@
 
 use medfs::MountOptions;
 use medfs_testkit::harness::{Setup, run_seed};
-use medfs_testkit::images::{FEATURE_SETS, FsckF2fs, formatted};
+use medfs_testkit::images::{FEATURE_SETS, FsckF2fs, FsckMedfs, formatted};
 use medfs_testkit::volume::{mounter, test_clock};
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ fn setup(mebibytes: u64, features: &str, options: &str) -> Setup {
         image: formatted(mebibytes, features),
         mounter: Arc::new(move || mounter(parsed.clone(), for_mounts.clone())),
         clock: Some(clock),
-        checks: vec![Arc::new(FsckF2fs)],
+        checks: vec![Arc::new(FsckMedfs), Arc::new(FsckF2fs)],
         compare_every: 500,
     }
 }
