@@ -1,5 +1,5 @@
 //! A volume made by mkfs.f2fs and mounted for a test; fsck.f2fs judges it afterwards.
-#![allow(dead_code)] // each test binary uses its part
+#![allow(dead_code, unreachable_pub)] // each test binary uses its part
 
 use medfs::{MountOptions, SystemClock, Volume};
 use medfs_device::{FileDevice, FileOptions};
