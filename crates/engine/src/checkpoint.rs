@@ -249,12 +249,6 @@ fn compact_summaries(segs: &crate::segment::Segments, nat: &RawJournal, sit: &Ra
     blocks
 }
 
-/// Compact blocks that hold the journals and so many entries.
-pub(crate) fn compact_blocks(entries: usize) -> usize {
-    let in_first = (COMPACT_BYTES - 2 * JOURNAL_SIZE) / SUMMARY_SIZE;
-    1 + entries.saturating_sub(in_first).div_ceil(COMPACT_BYTES / SUMMARY_SIZE)
-}
-
 /// What compact summary blocks hold: both journals, and the entries of the data logs, filled into `cursegs`.
 pub(crate) fn read_compact(blocks: &[Block], cursegs: &mut [CurSeg]) -> Result<(RawJournal, RawJournal)> {
     use zerocopy::FromBytes;
