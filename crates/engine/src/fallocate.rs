@@ -19,7 +19,11 @@ impl Fs {
     pub(crate) fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         let inode = self.inode(ino)?;
         {
-            let _op = self.begin()?;
+            self.check_writable()?;
+            self.make_room()?;
+            // Nodes may be freed: none of them may be on its way to the device.
+            let _wb = inode.wb.lock();
+            let _op = self.op()?;
             let mut state = inode.lock.write();
             inode.check_alive(&state)?;
             self.check_regular(&inode)?;

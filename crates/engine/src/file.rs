@@ -287,7 +287,11 @@ impl Fs {
 
     pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
         let inode = self.inode(ino)?;
-        let _op = self.begin()?;
+        self.check_writable()?;
+        self.make_room()?;
+        // Nodes may be freed: none of them may be on its way to the device.
+        let _wb = (set.size.is_some() || set.perm.is_some()).then(|| inode.wb.lock());
+        let _op = self.op()?;
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
         if let Some(size) = set.size {
