@@ -4,7 +4,7 @@
 //! fsynced files rolled forward; a checkpoint where anything changed.
 //! Invariant: on a read-only mount nothing is written.
 
-use crate::checkpoint::{COMPACT_ENTRIES_IN_FIRST, Checkpoint, read_compact, stored_checksum};
+use crate::checkpoint::{Checkpoint, compact_blocks, read_compact, stored_checksum};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -27,7 +27,7 @@ use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, FormatError, Geometry, Ino
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Volumes of up to this many main segments (16 GiB) get the kernel's policies for small volumes.
@@ -110,10 +110,10 @@ impl Fs {
         if self.opts.recover {
             let recovered = self.roll_forward()?;
             Counters::add(&self.counters.recovered_inodes, recovered.inodes);
-            if recovered.chain > 0 {
-                return self.checkpoint_after_recovery();
-            }
+        } else {
+            self.abandon_chain()?;
         }
+        self.mounting.store(false, Ordering::Release);
         if self.has_changes(false) { self.checkpoint_now() } else { Ok(()) }
     }
 }
@@ -361,11 +361,8 @@ fn read_cursegs(io: &Io, geo: &Geometry, pack: &Pack) -> Result<([CurSeg; 6], Ra
     let flags = header.flags();
     let compact = flags.contains(CpFlags::COMPACT_SUM);
     let (nat, sit) = if compact {
-        let entries: usize = cursegs[..3].iter().map(CurSeg::summary_len).sum();
-        let mut blocks = vec![*read(start)?];
-        if entries > COMPACT_ENTRIES_IN_FIRST {
-            blocks.push(*read(start + 1)?);
-        }
+        let count = compact_blocks(cursegs[..3].iter().map(CurSeg::summary_len).sum());
+        let blocks: Vec<Block> = (start..end).take(count).map(|addr| Ok(*read(addr)?)).collect::<Result<_>>()?;
         read_compact(&blocks, &mut cursegs[..3])?
     } else {
         for (i, c) in cursegs[..3].iter_mut().enumerate() {

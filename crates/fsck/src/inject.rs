@@ -7,14 +7,14 @@
 use crate::dump::{Dump, DumpError};
 use crate::image::Image;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
-use medfs_format::checkpoint::{self, CpFlags, RawCheckpoint};
+use medfs_format::checkpoint::{self, CpFlags, RawCheckpoint, RawOrphanBlock};
 use medfs_format::dentry::RawDirEntry;
 use medfs_format::hash::dentry_hash;
 use medfs_format::nat::RawNatEntry;
 use medfs_format::node::{self, RawDirectNode, RawExtraAttr, RawIndirectNode, RawInode, RawNodeFooter};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::sit::RawSitEntry;
-use medfs_format::summary::{ENTRIES_PER_BLOCK, JOURNAL_SIZE, RawSummary, RawSummaryBlock, RawSummaryFooter};
+use medfs_format::summary::{ENTRIES_PER_BLOCK, JOURNAL_SIZE, RawJournal, RawSummary, RawSummaryBlock, RawSummaryFooter};
 use medfs_format::superblock::{self, RawSuperblock};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, Nid, SegNo, nat, sit};
 use std::mem::offset_of;
@@ -36,6 +36,10 @@ pub enum Target<'a> {
     Summary(BlockAddr),
     /// The footer of a segment's summary block.
     SummaryFooter(SegNo),
+    /// The NAT (data log 0) or SIT (data log 2) journal in the checkpoint pack.
+    Journal(u32),
+    /// The first orphan block of the pack in force.
+    OrphanBlock,
     /// An inode.
     Inode(Ino),
     /// A node that is no inode.
@@ -69,6 +73,8 @@ const NAT: &[Field] = fields!(RawNatEntry: version ino block_addr);
 const SIT: &[Field] = fields!(RawSitEntry: vblocks valid_map mtime);
 const SUMMARY: &[Field] = fields!(RawSummary: nid version ofs_in_node);
 const SUMMARY_FOOTER: &[Field] = fields!(RawSummaryFooter: entry_type check_sum);
+const JOURNAL: &[Field] = fields!(RawJournal: count);
+const ORPHANS: &[Field] = fields!(RawOrphanBlock: ino entry_count);
 const INODE: &[Field] = fields!(RawInode:
     i_mode i_advise i_inline i_uid i_gid i_links i_size i_blocks i_generation i_current_depth i_xattr_nid i_flags
     i_pino i_namelen i_name i_dir_level i_ext i_addr i_nid);
@@ -173,6 +179,11 @@ fn locate(
         Target::SummaryFooter(segno) => {
             (image.g.ssa_block(segno), offset_of!(RawSummaryBlock, footer), SUMMARY_FOOTER)
         }
+        Target::Journal(log) => {
+            let (addr, at) = journal(image, log);
+            (addr, at, JOURNAL)
+        }
+        Target::OrphanBlock => (pack + 1 + image.g.cp_payload, 0, ORPHANS),
         Target::Inode(ino) => {
             let addr = image.nat(ino)?.block_addr.get();
             if let Some(_name) = field.strip_prefix("footer.") {
@@ -213,17 +224,22 @@ const FOOTER_DOTTED: &[Field] = &[
     ("footer.next_blkaddr", FOOTER[4].1, FOOTER[4].2),
 ];
 
-/// Place of an entry in the journal of data log `log`, whose entries of `size` bytes begin with a 32-bit key.
-fn in_journal(image: &mut Image<'_>, log: u32, size: usize, key: u32) -> Result<(BlockAddr, usize), DumpError> {
+/// Place of the journal of data log `log`.
+fn journal(image: &Image<'_>, log: u32) -> (BlockAddr, usize) {
     let cp = image.checkpoint();
     let start = image.g.cp_pack(image.pack);
-    let (addr, at) = if cp.flags().contains(CpFlags::COMPACT_SUM) {
+    if cp.flags().contains(CpFlags::COMPACT_SUM) {
         (start + cp.cp_pack_start_sum.get(), if log == 0 { 0 } else { JOURNAL_SIZE })
     } else {
         let back = if cp.flags().intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT) { 7 } else { 4 };
         let addr = start + cp.cp_pack_total_block_count.get() - back + log;
         (addr, ENTRIES_PER_BLOCK * size_of::<RawSummary>())
-    };
+    }
+}
+
+/// Place of an entry in the journal of data log `log`, whose entries of `size` bytes begin with a 32-bit key.
+fn in_journal(image: &mut Image<'_>, log: u32, size: usize, key: u32) -> Result<(BlockAddr, usize), DumpError> {
+    let (addr, at) = journal(image, log);
     let block = image.cache.get(addr)?;
     let first = at + 2;
     let found = (0..(JOURNAL_SIZE - 2) / size)

@@ -218,6 +218,12 @@ const FAULTS: &[Fault] = &[
     ("dot-dot", Code::Dots, |v| v.set(Target::Dentry(v.ino("deep/er"), b".."), "ino", 3)),
     ("dot missing", Code::DotsMissing, |v| v.set(Target::Dentry(v.ino("deep"), b"."), "used", 0)),
     ("dot-dot missing in blocks", Code::DotsMissing, |v| v.set(Target::Dentry(v.ino("many"), b".."), "used", 0)),
+    ("NAT journal", Code::Journal, |v| v.set(Target::Journal(0), "count", 39)),
+    ("SIT journal", Code::Journal, |v| v.set(Target::Journal(2), "count", 7)),
+    ("orphan block", Code::OrphanBlock, |v| {
+        inject::set_orphans(&v.dev, &[v.ino("small")]).unwrap();
+        v.set(Target::OrphanBlock, "entry_count", 1021);
+    }),
     ("orphan that has a name", Code::OrphanInode, |v| inject::set_orphans(&v.dev, &[v.ino("small")]).unwrap()),
     ("orphan that is nothing", Code::OrphanInode, |v| inject::set_orphans(&v.dev, &[40_000]).unwrap()),
 ];
@@ -264,4 +270,13 @@ fn faults_on_a_volume_with_features() {
 #[test]
 fn faults_on_a_plain_volume() {
     every_fault(&[]);
+}
+
+/// Codes of volumes that cannot be mended are tested in `special.rs`.
+#[test]
+fn every_code_has_a_fault() {
+    let fatal = |code: &&Code| code.severity() == medfs_fsck::Severity::Fatal;
+    for code in Code::ALL.iter().filter(|c| !fatal(c)) {
+        assert!(FAULTS.iter().any(|(_, c, _)| c == code), "no fault is planted for {code} ({code:?})");
+    }
 }

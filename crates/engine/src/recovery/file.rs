@@ -10,7 +10,7 @@ use medfs_format::node::{Advise, FileFlags, FileKind, Inline, RawDirectNode, Raw
 use medfs_format::node::{footer, validate_footer};
 use medfs_format::path::{NodePath, first_page};
 use medfs_format::summary::{Log, RawSummary};
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, NEW_ADDR, NULL_ADDR, Structure, is_block};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, is_block};
 use std::mem::offset_of;
 use std::sync::Arc;
 

@@ -33,9 +33,6 @@ use std::sync::Arc;
 /// What a roll-forward brought back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Recovered {
-    /// Nodes found in the chain. Where it is not 0, the caller must make a checkpoint before anything is written, even
-    /// if nothing was recovered: new nodes must not lead into the old chain.
-    pub(crate) chain: u64,
     /// Inodes that were fsynced.
     pub(crate) inodes: u64,
     /// Data blocks that changed their owner.
@@ -80,21 +77,34 @@ impl Fs {
 
     fn replay(&self) -> Result<Recovered> {
         let chain = Chain::read(self)?;
-        let recovered = Recovered { chain: chain.links.len() as u64, ..Recovered::default() };
-        let mut replay =
-            Replay { fs: self, chain: &chain, inodes: BTreeMap::new(), sized: BTreeSet::new(), recovered };
         self.pin_chain(&chain)?;
+        let mut replay = Replay {
+            fs: self,
+            chain: &chain,
+            inodes: BTreeMap::new(),
+            sized: BTreeSet::new(),
+            recovered: Recovered::default(),
+        };
         replay.load_inodes()?;
         replay.nodes()?;
         replay.finish()?;
-        self.segs.lock().step_over_pinned(&self.io)?;
         let r = replay.recovered;
+        // Data recovered may lie where a log was to go on.
+        self.segs.lock().step_over_pinned(&self.io)?;
         if r.inodes > 0 {
             tracing::info!(inodes = r.inodes, nodes = r.nodes, data_blocks = r.data_blocks, "rolled forward");
         }
         Ok(r)
     }
 
+    /// Leaves what was fsynced behind. As after a roll-forward there is now something for a checkpoint to write, so that
+    /// nodes written later do not lead into the old chain.
+    pub(crate) fn abandon_chain(&self) -> Result<()> {
+        self.pin_chain(&Chain::read(self)?)?;
+        self.segs.lock().step_over_pinned(&self.io)
+    }
+
+    /// Keeps the chain from being overwritten, and so makes a checkpoint necessary even where nothing is recovered.
     fn pin_chain(&self, chain: &Chain) -> Result<()> {
         let mut segs = self.segs.lock();
         chain.links.iter().try_for_each(|link| segs.pin(&self.io, link.addr))
