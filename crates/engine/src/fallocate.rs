@@ -193,8 +193,12 @@ impl Fs {
                 continue;
             };
             let addr = slot.addr();
-            let data = is_block(addr) || (addr == NEW_ADDR && state.dirty.contains_key(&index));
-            if data == (whence == Seek::Data) {
+            // As the kernel does: what is only reserved is neither where data starts nor a hole.
+            let found = match whence {
+                Seek::Data => is_block(addr) || (addr == NEW_ADDR && state.dirty.contains_key(&index)),
+                Seek::Hole => addr == NULL_ADDR,
+            };
+            if found {
                 return Ok(offset.max(index * PAGE));
             }
             near = Some(slot);
