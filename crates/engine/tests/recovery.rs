@@ -106,7 +106,8 @@ impl Chain {
             let version = header.checkpoint_ver.get();
             Some((version, version | (u64::from(crc) << 32), header))
         };
-        let (_, version, header) = [pack(0), pack(1)].into_iter().flatten().max_by_key(|p| p.0).expect("a pack");
+        let (_, version, header) =
+            [pack(0), pack(1)].into_iter().flatten().max_by_key(|p| p.0).expect("a pack");
         let (segno, next) = header.curseg(Log::WarmNode as usize);
         let start = geometry.seg_start(segno) + u32::from(next);
         let mut chain = Chain { geometry, start, version, seed, addrs: Vec::new(), nodes: Vec::new() };
@@ -209,8 +210,10 @@ fn the_kernels_eight_cases() {
     for base in bases() {
         for (number, (old, steps, expected)) in cases.iter().enumerate() {
             let (device, chain, inode, direct) = two_nodes(&base, *old);
-            let steps: Vec<Step> =
-                steps.iter().map(|&(is_inode, f, d)| Step(if is_inode { inode } else { direct }, f, d)).collect();
+            let steps: Vec<Step> = steps
+                .iter()
+                .map(|&(is_inode, f, d)| Step(if is_inode { inode } else { direct }, f, d))
+                .collect();
             chain.write(&device, &steps);
             recovered(&device, |v| assert_eq!(seen(v), *expected, "case {}", number + 1));
         }
@@ -528,7 +531,10 @@ fn damaged_chains_never_panic_or_hang() {
                 let value: u32 = match random.below(5) {
                     0 => random.below(64) as u32,
                     1 => chain.addrs[random.below(chain.addrs.len() as u64) as usize],
-                    2 => chain.geometry.main_blkaddr + random.below(u64::from(chain.geometry.main_blocks())) as u32,
+                    2 => {
+                        chain.geometry.main_blkaddr
+                            + random.below(u64::from(chain.geometry.main_blocks())) as u32
+                    }
                     3 => u32::MAX - random.below(4) as u32,
                     _ => random.below(1 << 32) as u32,
                 };
