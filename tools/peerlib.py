@@ -183,6 +183,7 @@ class Session:
     def loop(self, image):
         dev = run(["losetup", "--find", "--show", image]).strip()
         self.undo.callback(run, ["losetup", "--detach", dev], check=False)
+        run(["blockdev", "--setrw", dev])  # a read-only mark outlives the device's former user
         return dev
 
     def detach(self, dev):

@@ -18,7 +18,7 @@ use medfs_format::hash::dentry_hash;
 use medfs_format::node::{self, Advise, FileKind, Inline, RawDirectNode, RawIndirectNode, RawInode, footer};
 use medfs_format::path::{NodePath, max_pages};
 use medfs_format::summary::Log;
-use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo, xattr};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo, xattr};
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::io;
@@ -155,9 +155,20 @@ fn flag_names<F: bitflags::Flags>(flags: F) -> String {
     names.join(" ")
 }
 
+/// A directory entry and its place.
+pub(crate) struct Found {
+    pub(crate) ino: Ino,
+    /// Block it is in.
+    pub(crate) addr: BlockAddr,
+    /// Bytes of that block that are the entry area.
+    pub(crate) area: std::ops::Range<usize>,
+    pub(crate) layout: AreaLayout,
+    pub(crate) slot: usize,
+}
+
 /// An opened volume to look at.
 pub struct Dump<'d> {
-    image: Image<'d>,
+    pub(crate) image: Image<'d>,
     rules: Rules,
 }
 
@@ -435,7 +446,12 @@ impl<'d> Dump<'d> {
     }
 
     fn lookup(&mut self, dir: Ino, name: &[u8]) -> Result<Option<Ino>, DumpError> {
-        let (_, mut block) = self.inode_block(dir)?;
+        Ok(self.entry(dir, name)?.map(|e| e.ino))
+    }
+
+    /// Where a directory's entry is.
+    pub(crate) fn entry(&mut self, dir: Ino, name: &[u8]) -> Result<Option<Found>, DumpError> {
+        let (inode_addr, mut block) = self.inode_block(dir)?;
         let vetted = self.rules.vet(block.view_mut::<RawInode>(), dir);
         let inode: &RawInode = block.view();
         if vetted.is_err() || FileKind::from_mode(inode.i_mode.get()) != Some(FileKind::Directory) {
@@ -443,18 +459,21 @@ impl<'d> Dump<'d> {
         }
         let slots = inode.slots(self.rules.flexible());
         if inode.inline().contains(Inline::DENTRY) {
-            let bytes = &inode.as_bytes()[slots.inline_content_range()];
-            let area = Area::new(AreaLayout::inline(bytes.len()), bytes);
-            return Ok(area.find(name, dir.into()).ok().flatten().map(|e| e.ino));
+            let range = slots.inline_content_range();
+            let layout = AreaLayout::inline(range.len());
+            let area = Area::new(layout, &inode.as_bytes()[range.clone()]);
+            let found = area.find(name, dir.into()).ok().flatten();
+            return Ok(found.map(|e| Found { ino: e.ino, addr: inode_addr, area: range, layout, slot: e.slot }));
         }
-        let pages = inode.i_size.get().div_ceil(medfs_format::BLOCK_SIZE as u64).min(max_pages(slots.addrs()));
+        let pages = inode.i_size.get().div_ceil(BLOCK_SIZE as u64).min(max_pages(slots.addrs()));
         let pages = pages.min(u64::from(self.image.g.main_blocks()));
         for page in (0..pages).filter(|&p| right_place(dentry_hash(name), p, inode.i_dir_level)) {
             let addr = self.address(inode, page)?;
             if self.image.g.in_main(addr) {
-                let area = Area::new(AreaLayout::BLOCK, &self.image.cache.get(addr)?.0);
+                let layout = AreaLayout::BLOCK;
+                let area = Area::new(layout, &self.image.cache.get(addr)?.0);
                 if let Ok(Some(e)) = area.find(name, dir.into()) {
-                    return Ok(Some(e.ino));
+                    return Ok(Some(Found { ino: e.ino, addr, area: 0..BLOCK_SIZE, layout, slot: e.slot }));
                 }
             }
         }

@@ -15,6 +15,8 @@ mod dir;
 pub mod dump;
 mod finding;
 mod image;
+#[cfg(feature = "test-support")]
+pub mod inject;
 mod inode;
 mod log;
 mod lost;

@@ -154,7 +154,7 @@ impl Walker<'_, '_> {
         let seg_type = entry.seg_type();
         let log = self.image.curseg_of(segno);
         let right_type = match (self.space.kind(segno), log) {
-            (_, Some(log)) if !same_kind(seg_type, log as u8) => log as u8,
+            (_, Some(log)) => log as u8,
             (Kind::Data, _) if seg_type > 2 => 1,
             (Kind::Node, _) if !(3..6).contains(&seg_type) => 4,
             (Kind::Unknown, _) if seg_type > 5 => 0,
@@ -239,8 +239,4 @@ impl Walker<'_, '_> {
         }
         counts
     }
-}
-
-fn same_kind(a: u8, b: u8) -> bool {
-    a < 6 && (a >= 3) == (b >= 3)
 }

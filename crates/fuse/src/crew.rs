@@ -71,10 +71,13 @@ mod tests {
     fn one_worker_always_stands_by() {
         let spawned = Arc::new(AtomicUsize::new(0));
         let count = spawned.clone();
-        let crew = Crew::new(2, Box::new(move || {
-            count.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        }));
+        let crew = Crew::new(
+            2,
+            Box::new(move || {
+                count.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }),
+        );
         crew.nested(|| {
             assert_eq!(spawned.load(Ordering::Relaxed), 0, "the second one stands by");
             crew.nested(|| assert_eq!(spawned.load(Ordering::Relaxed), 1)).unwrap();

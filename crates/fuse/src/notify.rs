@@ -3,7 +3,7 @@
 use crate::abi::{NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
 use crate::request::Errno;
 use std::fs::File;
-use std::io::{IoSlice, Write};
+use std::io::Write;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -36,8 +36,10 @@ impl Notifier {
             error: NOTIFY_INVAL_INODE,
             unique: 0,
         };
-        match (&*self.device).write_vectored(&[IoSlice::new(header.as_bytes()), IoSlice::new(body.as_bytes())]) {
-            Ok(_) => Ok(()),
+        // A notification is one message: it is taken whole or refused.
+        let message = [header.as_bytes(), body.as_bytes()].concat();
+        match (&*self.device).write_all(&message) {
+            Ok(()) => Ok(()),
             Err(error) => match error.raw_os_error() {
                 // The kernel does not know the inode (any more): nothing is cached.
                 Some(libc::ENOENT) => Ok(()),

@@ -69,7 +69,9 @@ impl<'a> Request<'a> {
     }
 
     /// The operation's structure, and what follows it.
-    pub(crate) fn arg_and_rest<T: FromBytes + KnownLayout + Immutable>(&self) -> Result<(T, &'a [u8]), Errno> {
+    pub(crate) fn arg_and_rest<T: FromBytes + KnownLayout + Immutable>(
+        &self,
+    ) -> Result<(T, &'a [u8]), Errno> {
         let (value, behind) = T::read_from_prefix(self.head).map_err(|_| Errno::IO)?;
         Ok((value, self.rest.unwrap_or(behind)))
     }

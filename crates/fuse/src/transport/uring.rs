@@ -40,7 +40,8 @@ impl Plan {
         let possible = cpu_list("/sys/devices/system/cpu/possible")?;
         let online = cpu_list("/sys/devices/system/cpu/online")?;
         // The kernel counts queues by the number of possible CPUs and indexes them by CPU number.
-        let (own, shared): (Vec<usize>, Vec<usize>) = (0..possible.len()).partition(|cpu| online.contains(cpu));
+        let (own, shared): (Vec<usize>, Vec<usize>) =
+            (0..possible.len()).partition(|cpu| online.contains(cpu));
         let mut crews: Vec<_> = own.into_iter().map(|cpu| (Some(cpu), vec![cpu as u16])).collect();
         if !shared.is_empty() {
             crews.push((None, shared.into_iter().map(|cpu| cpu as u16).collect()));
@@ -50,7 +51,12 @@ impl Plan {
     }
 
     /// Starts the workers and registers their entries; returns when the kernel has them all.
-    pub(crate) fn start(self, device: &Arc<File>, handler: &Arc<dyn Handler>, threads: &Threads) -> io::Result<()> {
+    pub(crate) fn start(
+        self,
+        device: &Arc<File>,
+        handler: &Arc<dyn Handler>,
+        threads: &Threads,
+    ) -> io::Result<()> {
         let (started, done) = mpsc::channel();
         let mut expected = 0;
         for (cpu, queues) in self.crews {
@@ -150,8 +156,8 @@ struct Slot {
 impl Slot {
     fn new(queue: u16) -> io::Result<Slot> {
         let mut header = UringReqHeader::new_box_zeroed().map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let mut payload =
-            Block::new_vec_zeroed(PAYLOAD_SIZE / size_of::<Block>()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let mut payload = Block::new_vec_zeroed(PAYLOAD_SIZE / size_of::<Block>())
+            .map_err(|_| io::ErrorKind::OutOfMemory)?;
         let iovecs = Box::new([
             libc::iovec { iov_base: (&raw mut *header).cast(), iov_len: size_of::<UringReqHeader>() },
             libc::iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: PAYLOAD_SIZE },
