@@ -47,7 +47,14 @@ impl Fs {
     }
 
     /// Reserves every page of a range.
-    fn preallocate(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64, keep: bool) -> Result<()> {
+    fn preallocate(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        start: u64,
+        end: u64,
+        keep: bool,
+    ) -> Result<()> {
         self.check_size(inode, end)?;
         self.convert_inline(inode, state)?;
         let mut near = None;
@@ -96,7 +103,14 @@ impl Fs {
         Ok(())
     }
 
-    fn zero_range(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64, keep: bool) -> Result<()> {
+    fn zero_range(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        start: u64,
+        end: u64,
+        keep: bool,
+    ) -> Result<()> {
         self.check_size(inode, end)?;
         self.punch_range(inode, state, start, end)?;
         let size = inode.size();
@@ -210,10 +224,18 @@ impl Fs {
         }
     }
 
-    pub(crate) fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
+    pub(crate) fn copy_range(
+        &self,
+        from: Ino,
+        from_offset: u64,
+        to: Ino,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
         let source = self.getattr(from)?;
         let len = len.min(source.size.saturating_sub(from_offset));
-        let overlap = from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len);
+        let overlap =
+            from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len);
         if from == to && len > 0 && overlap {
             return Err(Posix::InvalidArgument.into());
         }

@@ -193,7 +193,13 @@ impl Fs {
         node.read(|d| {
             let r = d.inode();
             if r.i_links.get() == 0 && !self.orphans.lock().contains(&node.nid) {
-                return Err(FormatError::corrupt(Structure::Inode, node.nid, "i_links", "0 but not an orphan").into());
+                return Err(FormatError::corrupt(
+                    Structure::Inode,
+                    node.nid,
+                    "i_links",
+                    "0 but not an orphan",
+                )
+                .into());
             }
             Ok(())
         })

@@ -145,7 +145,14 @@ impl Nodes {
     }
 
     /// A new node with the given content, dirty.
-    pub(crate) fn create(&self, nid: Nid, ino: Ino, node_offset: u32, cold: bool, mut block: Block) -> Arc<NodePage> {
+    pub(crate) fn create(
+        &self,
+        nid: Nid,
+        ino: Ino,
+        node_offset: u32,
+        cold: bool,
+        mut block: Block,
+    ) -> Arc<NodePage> {
         let f = footer_mut(&mut block);
         f.nid = nid.into();
         f.ino = ino.into();
@@ -230,7 +237,8 @@ impl Nodes {
     /// from now on. The pages returned must be kept until the NAT knows their new place.
     pub(crate) fn take_dirty_of(&self, ino: Ino, least: Dirty) -> Vec<(Arc<NodePage>, Arc<Block>)> {
         let mut dirty = self.dirty.lock();
-        let pages: Vec<Arc<NodePage>> = dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, p)| p.clone()).collect();
+        let pages: Vec<Arc<NodePage>> =
+            dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, p)| p.clone()).collect();
         let mut taken = Vec::new();
         for page in pages.into_iter().filter(|p| recoverable(p)) {
             let block = page.write(|data| {
@@ -270,7 +278,10 @@ impl Nodes {
     /// Highest mark among an inode's nodes that an fsync writes.
     pub(crate) fn dirtiness_of(&self, ino: Ino) -> Dirty {
         let dirty = self.dirty.lock();
-        let marks = dirty.range((ino, 0)..=(ino, Nid::MAX)).filter(|(_, p)| recoverable(p)).map(|(_, p)| p.read(|d| d.dirty));
+        let marks = dirty
+            .range((ino, 0)..=(ino, Nid::MAX))
+            .filter(|(_, p)| recoverable(p))
+            .map(|(_, p)| p.read(|d| d.dirty));
         marks.max().unwrap_or(Dirty::Clean)
     }
 
