@@ -1,1 +1,80 @@
-fn main() {}
+//! The `medfs` command.
+//!
+//! One binary, several names: as `mkfs.medfs`, `mount.medfs` and `fsck.medfs` it follows the conventions of the
+//! programs that call these. Sub-commands translate arguments, call the library and print; nothing is decided here.
+//!
+//! Errors are one sentence on standard error; exit codes follow each command's convention ([`exit`]).
+#![forbid(unsafe_code)]
+
+mod args;
+mod demo;
+mod dump;
+mod exit;
+mod fill;
+mod fsck;
+mod generate;
+mod get;
+mod list;
+mod metadata;
+mod mkfs;
+mod mount;
+mod progress;
+mod put;
+mod size;
+mod stat;
+mod tarball;
+mod target;
+mod tree;
+mod umount;
+
+use args::{Cli, Command};
+use clap::Parser;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    log_to_stderr();
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let called_as = args.first().and_then(|a| Path::new(a).file_name()).and_then(OsStr::to_str).unwrap_or("medfs");
+    let code = match called_as {
+        "mount.medfs" | "mount.fuse.medfs" => mount::helper(&args),
+        "fsck.medfs" => fsck::helper(&args),
+        "mkfs.medfs" => mkfs::helper(&args),
+        _ => medfs(&args),
+    };
+    ExitCode::from(code)
+}
+
+/// Structured logs go where errors go; `RUST_LOG` says what is logged.
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}
+
+fn medfs(args: &[OsString]) -> u8 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => return exit::usage(&e, sub_command(args)),
+    };
+    match cli.command {
+        Command::Mkfs(a) => exit::run("mkfs", exit::FAILURE, || mkfs::run(&a)),
+        Command::Mount(a) => exit::run("mount", exit::MOUNT_FAILURE, || mount::run(&a)),
+        Command::Umount(a) => exit::run("umount", exit::MOUNT_FAILURE, || umount::run(&a)),
+        Command::Fsck(a) => exit::run("fsck", exit::FSCK_OPERATIONAL, || fsck::run(&a)),
+        Command::Dump(a) => exit::run("dump", exit::FAILURE, || dump::run(&a)),
+        Command::Get(a) => exit::run("get", exit::FAILURE, || get::run(&a)),
+        Command::Put(a) => exit::run("put", exit::FAILURE, || put::run(&a)),
+        Command::Ls(a) => exit::run("ls", exit::FAILURE, || list::run(&a)),
+        Command::Stat(a) => exit::run("stat", exit::FAILURE, || stat::run(&a)),
+        Command::Sync(a) => exit::run("sync", exit::FAILURE, || umount::sync(&a)),
+        Command::Demo(a) => exit::run("demo", exit::FAILURE, || demo::run(&a)),
+        Command::Completions(a) => exit::run("completions", exit::FAILURE, || generate::completions(&a)),
+        Command::Man(a) => exit::run("man", exit::FAILURE, || generate::man(&a)),
+    }
+}
+
+fn sub_command(args: &[OsString]) -> &str {
+    args.get(1).and_then(|a| a.to_str()).unwrap_or_default()
+}

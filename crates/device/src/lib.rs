@@ -8,11 +8,18 @@
 //! and order nothing between calls that overlap in time.
 #![forbid(unsafe_code)]
 
+pub mod count;
+pub mod crash;
+pub mod fault;
 pub mod file;
 pub mod mem;
+pub mod trace;
 
+pub use count::{CauseCounts, CountingDevice, IoCounts};
+pub use fault::FaultDevice;
 pub use file::{Access, FileDevice, FileOptions};
 pub use mem::MemDevice;
+pub use trace::TracingDevice;
 
 use medfs_format::Block;
 use std::io;

@@ -56,7 +56,8 @@ impl Fs {
         }
         let _ops = self.ops.write();
         self.check_writable()?;
-        if !unmount && !self.changed.load(Ordering::Acquire) {
+        let done_already = !unmount || cp.header.flags().contains(CpFlags::UMOUNT);
+        if done_already && !self.has_changes(true) {
             return Ok(());
         }
         let result = self.write_checkpoint(&mut cp, unmount);
@@ -107,7 +108,6 @@ impl Fs {
         self.nat.committed(&cp.nat_journal);
         self.trans_dirs.lock().clear();
         self.space.committed();
-        self.changed.store(false, Ordering::Release);
         *self.last_checkpoint_at.lock() = self.clock.monotonic();
         Counters::add(&self.counters.checkpoints, 1);
         let freed = self.segs.lock().committed();
@@ -197,12 +197,16 @@ pub(crate) fn stored_checksum(block: &Block) -> u32 {
     u32::from_le_bytes(block.0[at..at + 4].try_into().expect("four bytes"))
 }
 
+/// Blocks that compact summaries of so many entries take.
+pub(crate) fn compact_blocks(entries: usize) -> usize {
+    let in_first = (COMPACT_BYTES - 2 * JOURNAL_SIZE) / SUMMARY_SIZE;
+    1 + entries.saturating_sub(in_first).div_ceil(COMPACT_BYTES / SUMMARY_SIZE)
+}
+
 /// Summaries of the data logs: compact where they fit two blocks, otherwise whole. Tells which.
 fn data_summaries(segs: &crate::segment::Segments, nat: &RawJournal, sit: &RawJournal) -> (bool, Vec<Block>) {
     let entries: usize = Log::ALL[..3].iter().map(|&l| segs.curseg(l).summary_len()).sum();
-    let in_first = (BLOCK_SIZE - 2 * JOURNAL_SIZE - 5) / SUMMARY_SIZE;
-    let in_second = COMPACT_BYTES / SUMMARY_SIZE;
-    if entries <= in_first + in_second {
+    if compact_blocks(entries) <= 2 {
         return (true, compact_summaries(segs, nat, sit));
     }
     let mut blocks = summaries(segs, &Log::ALL[..3]);

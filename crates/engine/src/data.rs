@@ -76,8 +76,8 @@ impl Fs {
             self.set_addr(inode, &slot, NEW_ADDR);
             self.add_blocks(inode, 1);
         }
-        f(Arc::make_mut(&mut page));
         self.pages.remove(inode.ino, index);
+        f(Arc::make_mut(&mut page));
         self.add_dirty_page(inode, state, index, page);
         Ok(slot)
     }

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::inode::Inodes;
 use crate::io::Io;
 use crate::nat::Nat;
-use crate::node::{NodePage, Nodes};
+use crate::node::{Dirty, NodePage, Nodes};
 use crate::options::MountOptions;
 use crate::pages::Pages;
 use crate::placement::Placement;
@@ -36,6 +36,7 @@ use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::node::{footer_mut, RawInode};
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::superblock::{Feature, RawSuperblock};
+use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::{Block, BlockAddr, Geometry, Ino, Nid, is_block};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::collections::BTreeSet;
@@ -68,9 +69,9 @@ pub(crate) struct Fs {
     pub(crate) chain: Mutex<()>,
     pub(crate) gc: Mutex<crate::gc::Cleaner>,
     pub(crate) read_only: bool,
+    /// Until orphans are freed and fsynced files rolled forward, nothing may make a checkpoint of its own accord.
+    pub(crate) mounting: AtomicBool,
     pub(crate) closed: AtomicBool,
-    /// Something changed since the last checkpoint.
-    pub(crate) changed: AtomicBool,
     /// `elapsed_time` of the checkpoint at mount, and the clock then.
     pub(crate) elapsed_base: u64,
     pub(crate) mounted_at: std::time::Duration,
@@ -96,7 +97,6 @@ impl Fs {
     pub(crate) fn op(&self) -> Result<Op<'_>> {
         let op = Op { _guard: self.ops.read() };
         self.check_writable()?;
-        self.changed.store(true, Ordering::Release);
         Ok(op)
     }
 
@@ -107,6 +107,15 @@ impl Fs {
 
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only || self.io.failed() || self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether a checkpoint would write anything; times alone count only where `times` is set.
+    pub(crate) fn has_changes(&self, times: bool) -> bool {
+        let least = if times { Dirty::Times } else { Dirty::Full };
+        self.nodes.any_dirty(least)
+            || self.nat.dirty_count() > 0
+            || self.segs.lock().dirty_sit_count() > 0
+            || self.inodes.any_dirty()
     }
 
     pub(crate) fn flexible_inline_xattr(&self) -> bool {
@@ -123,12 +132,11 @@ impl Fs {
     }
 
     /// The log a node belongs to.
-    pub(crate) fn node_log(&self, page: &NodePage, block: &Block) -> Log {
-        use medfs_format::path::{NodeKind, node_kind};
+    fn node_log(block: &Block) -> Log {
         let f = medfs_format::node::footer(block);
         match node_kind(f.node_offset()) {
             NodeKind::Indirect => Log::ColdNode,
-            _ if !f.is_cold() && page.nid != 0 => Log::HotNode,
+            _ if !f.is_cold() => Log::HotNode,
             _ => Log::WarmNode,
         }
     }
@@ -145,7 +153,7 @@ impl Fs {
         for (page, content) in nodes {
             let mut block = Block::boxed();
             block.0.copy_from_slice(&content.0);
-            let log = self.node_log(page, &block);
+            let log = Self::node_log(&block);
             let entry = self.nat.get(&self.io, page.nid)?;
             let owner = RawSummary { nid: page.nid.into(), version: entry.version, ofs_in_node: 0.into() };
             let (addr, next) = {

@@ -186,7 +186,6 @@ impl Fs {
     pub(crate) fn commit_atomic(&self, inode: &Arc<Inode>) -> Result<()> {
         self.check_writable()?;
         self.make_room()?;
-        self.changed.store(true, std::sync::atomic::Ordering::Release);
         let apply = |state: &mut InodeState| {
             let Some(pages) = state.atomic.take() else { return Ok(()) };
             let size = state.atomic_size;

@@ -65,7 +65,7 @@ fn span(level: u32) -> u64 {
 }
 
 /// Level, node offset and first page (after the inode's own) of the subtree at each `i_nid`.
-fn subtree(i: usize) -> (u32, u32, u64) {
+pub(crate) fn subtree(i: usize) -> (u32, u32, u64) {
     let n = NIDS_PER_BLOCK as u32;
     match i {
         0 => (0, 1, 0),

@@ -62,6 +62,9 @@ impl Inode {
     pub(crate) fn nlink(&self) -> u32 {
         self.raw(|r| r.i_links.get())
     }
+    fn has_open_atomic_write(&self) -> bool {
+        self.lock.try_read().is_none_or(|state| state.atomic.is_some())
+    }
     pub(crate) fn pages(&self) -> u64 {
         self.size().div_ceil(medfs_format::BLOCK_SIZE as u64)
     }
@@ -90,7 +93,8 @@ impl Inodes {
         self.table.lock().loaded.get(&ino).cloned()
     }
 
-    fn insert(&self, ino: Ino, node: Arc<NodePage>) -> Arc<Inode> {
+    /// `data_mark`: the device's write mark now, as nobody knows whether earlier pages of the file are durable.
+    fn insert(&self, ino: Ino, node: Arc<NodePage>, data_mark: u64) -> Arc<Inode> {
         let mut t = self.table.lock();
         if let Some(inode) = t.loaded.get(&ino)
             && Arc::ptr_eq(&inode.node, &node)
@@ -100,12 +104,13 @@ impl Inodes {
         if t.loaded.len() >= self.limit {
             let mut spare = self.limit / 4;
             t.loaded.retain(|_, inode| {
-                let keep = spare == 0 || Arc::strong_count(inode) > 1;
+                let keep = spare == 0 || Arc::strong_count(inode) > 1 || inode.has_open_atomic_write();
                 spare -= usize::from(!keep);
                 keep
             });
         }
-        let inode = Arc::new(Inode { ino, node, wb: Mutex::new(()), lock: RwLock::default() });
+        let state = InodeState { data_mark, ..InodeState::default() };
+        let inode = Arc::new(Inode { ino, node, wb: Mutex::new(()), lock: RwLock::new(state) });
         t.loaded.insert(ino, inode.clone());
         inode
     }
@@ -125,6 +130,10 @@ impl Inodes {
     /// Notes that an inode's pages have been written.
     pub(crate) fn set_clean(&self, ino: Ino) {
         self.table.lock().dirty.remove(&ino);
+    }
+
+    pub(crate) fn any_dirty(&self) -> bool {
+        !self.table.lock().dirty.is_empty()
     }
 
     /// Inodes with dirty pages.
@@ -172,12 +181,12 @@ impl Fs {
         }
         let node = self.nodes.get(&self.io, &self.nat, ino)?;
         self.check_inode_features(&node)?;
-        Ok(self.inodes.insert(ino, node))
+        Ok(self.inodes.insert(ino, node, self.io.write_mark()))
     }
 
     /// An inode that was just made.
     pub(crate) fn adopt_inode(&self, node: Arc<NodePage>) -> Arc<Inode> {
-        self.inodes.insert(node.nid, node)
+        self.inodes.insert(node.nid, node, self.io.write_mark())
     }
 
     fn check_inode_features(&self, node: &NodePage) -> Result<()> {

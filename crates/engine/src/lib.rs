@@ -4,8 +4,10 @@
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+mod create;
 mod data;
 mod dir;
+mod evict;
 mod fallocate;
 mod file;
 mod fs;
@@ -21,6 +23,7 @@ mod node;
 mod pages;
 mod placement;
 mod recovery;
+mod rename;
 mod segment;
 mod space;
 mod trim;

@@ -4,7 +4,7 @@
 //! fsynced files rolled forward; a checkpoint where anything changed.
 //! Invariant: on a read-only mount nothing is written.
 
-use crate::checkpoint::{Checkpoint, read_compact, stored_checksum};
+use crate::checkpoint::{Checkpoint, compact_blocks, read_compact, stored_checksum};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -109,13 +109,12 @@ impl Fs {
         self.free_orphans_at_mount()?;
         if self.opts.recover {
             let recovered = self.roll_forward()?;
-            if recovered.inodes > 0 {
-                tracing::info!(?recovered, "rolled fsynced files forward");
-                Counters::add(&self.counters.recovered_inodes, recovered.inodes as u64);
-                self.changed.store(true, Ordering::Release);
-            }
+            Counters::add(&self.counters.recovered_inodes, recovered.inodes);
+        } else {
+            self.abandon_chain()?;
         }
-        if self.changed.load(Ordering::Acquire) { self.checkpoint_now() } else { Ok(()) }
+        self.mounting.store(false, Ordering::Release);
+        if self.has_changes(false) { self.checkpoint_now() } else { Ok(()) }
     }
 }
 
@@ -326,8 +325,8 @@ fn assemble(
         chain: Mutex::new(()),
         gc: Mutex::default(),
         read_only,
+        mounting: AtomicBool::new(true),
         closed: AtomicBool::new(false),
-        changed: AtomicBool::new(false),
         mounted_at,
         last_checkpoint_at: Mutex::new(mounted_at),
         counters: Counters::default(),
@@ -362,13 +361,8 @@ fn read_cursegs(io: &Io, geo: &Geometry, pack: &Pack) -> Result<([CurSeg; 6], Ra
     let flags = header.flags();
     let compact = flags.contains(CpFlags::COMPACT_SUM);
     let (nat, sit) = if compact {
-        let entries: usize = cursegs[..3].iter().map(CurSeg::summary_len).sum();
-        let mut blocks = vec![*read(start)?];
-        for i in 1..=(entries * 7 / (BLOCK_SIZE - 5 - 7)) as u32 {
-            if start + i < end {
-                blocks.push(*read(start + i)?);
-            }
-        }
+        let count = compact_blocks(cursegs[..3].iter().map(CurSeg::summary_len).sum());
+        let blocks: Vec<Block> = (start..end).take(count).map(|addr| Ok(*read(addr)?)).collect::<Result<_>>()?;
         read_compact(&blocks, &mut cursegs[..3])?
     } else {
         for (i, c) in cursegs[..3].iter_mut().enumerate() {

@@ -12,6 +12,7 @@ use crate::io::Io;
 use crate::nat::Nat;
 use foldhash::{HashMap, HashMapExt};
 use medfs_format::node::{RawInode, footer, footer_mut, validate_footer};
+use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::{Block, FormatError, Geometry, Ino, NEW_ADDR, Nid, Structure, is_block};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -211,13 +212,13 @@ impl Nodes {
         }
     }
 
-    /// Takes the dirty pages of one inode whose mark is at least `least`, with the content to write; they count as clean
+    /// Takes the dirty pages of one inode (indirect nodes aside, which recovery makes anew) whose mark is at least `least`, with the content to write; they count as clean
     /// from now on. The pages returned must be kept until the NAT knows their new place.
     pub(crate) fn take_dirty_of(&self, ino: Ino, least: Dirty) -> Vec<(Arc<NodePage>, Arc<Block>)> {
         let mut dirty = self.dirty.lock();
         let pages: Vec<Arc<NodePage>> = dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, p)| p.clone()).collect();
         let mut taken = Vec::new();
-        for page in pages {
+        for page in pages.into_iter().filter(|p| recoverable(p)) {
             let block = page.write(|data| {
                 (data.dirty >= least).then(|| {
                     data.dirty = Dirty::Clean;
@@ -247,10 +248,16 @@ impl Nodes {
             .collect()
     }
 
-    /// Highest mark among an inode's nodes.
+    /// Whether any node has at least this mark.
+    pub(crate) fn any_dirty(&self, least: Dirty) -> bool {
+        self.dirty.lock().values().any(|p| p.read(|d| d.dirty >= least))
+    }
+
+    /// Highest mark among an inode's nodes that an fsync writes.
     pub(crate) fn dirtiness_of(&self, ino: Ino) -> Dirty {
         let dirty = self.dirty.lock();
-        dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, p)| p.read(|d| d.dirty)).max().unwrap_or(Dirty::Clean)
+        let marks = dirty.range((ino, 0)..=(ino, Nid::MAX)).filter(|(_, p)| recoverable(p)).map(|(_, p)| p.read(|d| d.dirty));
+        marks.max().unwrap_or(Dirty::Clean)
     }
 
     pub(crate) fn dirty_count(&self) -> usize {
@@ -264,6 +271,11 @@ impl Nodes {
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
+}
+
+/// Whether roll-forward uses the node: all but indirect nodes.
+fn recoverable(page: &NodePage) -> bool {
+    node_kind(node_offset(page)) != NodeKind::Indirect
 }
 
 /// Node offset of a page's node inside its file.

@@ -33,9 +33,9 @@ pub enum AllocMode {
 pub enum InPlace {
     /// Never.
     Off,
-    /// In an fsync of fewer dirty pages than this.
+    /// In an fdatasync, and in an fsync of few dirty pages.
     Fsync {
-        /// From this many dirty pages on, an fsync writes to the log.
+        /// An fsync of more dirty pages than this writes to the log (the kernel's `min_fsync_blocks`).
         min_blocks: u32,
     },
     /// Whenever it is legal.

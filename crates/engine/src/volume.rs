@@ -132,7 +132,7 @@ impl Volume {
             return Ok(());
         }
         let since: Duration = fs.clock.monotonic().saturating_sub(*fs.last_checkpoint_at.lock());
-        if since >= fs.opts.commit_interval && fs.changed.load(Ordering::Acquire) {
+        if since >= fs.opts.commit_interval && fs.has_changes(false) {
             return self.sync();
         }
         if fs.opts.background_gc {

@@ -51,6 +51,16 @@ impl AreaLayout {
         let names_at = bytes - slots * SLOT_LEN;
         AreaLayout { slots, entries_at: names_at - slots * DIR_ENTRY_SIZE, names_at }
     }
+
+    /// Byte offset of a slot's entry.
+    pub fn entry_at(&self, slot: usize) -> usize {
+        self.entries_at + slot * DIR_ENTRY_SIZE
+    }
+
+    /// Byte offset of a slot's name.
+    pub fn name_at(&self, slot: usize) -> usize {
+        self.names_at + slot * SLOT_LEN
+    }
 }
 
 const _: () = assert!(AreaLayout::BLOCK.names_at + DENTRIES_PER_BLOCK * SLOT_LEN == BLOCK_SIZE);
@@ -107,7 +117,7 @@ impl<B: AsRef<[u8]>> Area<B> {
 
     /// The raw entry of a slot.
     pub fn raw(&self, slot: usize) -> RawDirEntry {
-        let at = self.layout.entries_at + slot * DIR_ENTRY_SIZE;
+        let at = self.layout.entry_at(slot);
         RawDirEntry::read_from_bytes(&self.bytes.as_ref()[at..at + DIR_ENTRY_SIZE]).expect("sized")
     }
 
@@ -118,7 +128,7 @@ impl<B: AsRef<[u8]>> Area<B> {
         if len == 0 || len > NAME_LEN || slot + slots_for(len) > self.layout.slots {
             return Err(FormatError::corrupt(Structure::Dentry, id, "name_len", format!("{len} in slot {slot}")));
         }
-        let at = self.layout.names_at + slot * SLOT_LEN;
+        let at = self.layout.name_at(slot);
         let name = &self.bytes.as_ref()[at..at + len];
         Ok(Entry { slot, ino: raw.ino.get(), kind: FileKind::from_dentry_type(raw.file_type), hash: raw.hash_code.get(), name })
     }
@@ -174,7 +184,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Area<B> {
     }
 
     fn set_raw(&mut self, slot: usize, raw: RawDirEntry) {
-        let at = self.layout.entries_at + slot * DIR_ENTRY_SIZE;
+        let at = self.layout.entry_at(slot);
         self.bytes.as_mut()[at..at + DIR_ENTRY_SIZE].copy_from_slice(raw.as_bytes());
     }
 
@@ -188,7 +198,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Area<B> {
             file_type: kind.dentry_type(),
         };
         self.set_raw(slot, raw);
-        let at = self.layout.names_at + slot * SLOT_LEN;
+        let at = self.layout.name_at(slot);
         self.bytes.as_mut()[at..at + name.len()].copy_from_slice(name);
         for i in 0..count {
             self.mark(slot + i, true);

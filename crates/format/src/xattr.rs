@@ -73,23 +73,32 @@ impl XattrEntry {
 
 /// Parses an area (header included). An area without the magic is empty. `id` identifies it in errors.
 pub fn parse(area: &[u8], id: u64) -> Result<Vec<XattrEntry>, FormatError> {
-    let bad = |field, value: String| Err(FormatError::corrupt(Structure::Xattr, id, field, value));
-    let Ok((header, mut rest)) = RawXattrHeader::ref_from_prefix(area) else { return Ok(Vec::new()) };
-    if header.h_magic.get() != XATTR_MAGIC {
-        return Ok(Vec::new());
+    match parse_prefix(area, id) {
+        (entries, None) => Ok(entries),
+        (_, Some(error)) => Err(error),
     }
+}
+
+/// Parses an area as far as it is sound: the entries before the first wrong one, and what is wrong with it.
+pub fn parse_prefix(area: &[u8], id: u64) -> (Vec<XattrEntry>, Option<FormatError>) {
+    let bad = |field, value: String| Some(FormatError::corrupt(Structure::Xattr, id, field, value));
     let mut entries = Vec::new();
+    let Ok((header, mut rest)) = RawXattrHeader::ref_from_prefix(area) else { return (entries, None) };
+    if header.h_magic.get() != XATTR_MAGIC {
+        return (entries, None);
+    }
     loop {
         let Ok((raw, tail)) = RawXattrEntry::ref_from_prefix(rest) else {
-            return if rest.iter().all(|&b| b == 0) { Ok(entries) } else { bad("e_name_index", "no end mark".into()) };
+            let error = if rest.iter().all(|&b| b == 0) { None } else { bad("e_name_index", "no end mark".into()) };
+            return (entries, error);
         };
         if raw.as_bytes() == [0; 4] {
-            return Ok(entries);
+            return (entries, None);
         }
         let (name_len, value_len) = (usize::from(raw.e_name_len), usize::from(raw.e_value_size.get()));
         let size = (4 + name_len + value_len).next_multiple_of(4);
         if size > rest.len() {
-            return bad("e_value_size", format!("entry of {size} bytes in the last {}", rest.len()));
+            return (entries, bad("e_value_size", format!("entry of {size} bytes in the last {}", rest.len())));
         }
         entries.push(XattrEntry {
             index: raw.e_name_index,

@@ -1,1 +1,30 @@
-//! fsck
+//! Checks and repairs F2FS volumes, and shows their structures.
+//!
+//! - [`check`] reads a whole volume and reports typed [`Finding`]s with stable [`Code`]s.
+//! - [`repair`] mends them; a second check is then clean.
+//! - [`dump`] shows superblock, checkpoint, NAT, SIT, inodes and paths as text and as serialisable values.
+//!
+//! Invariants: a check writes nothing; a repair leaves a readable volume at every moment and makes its checkpoint
+//! last; bytes from the device never panic, hang or allocate without bound (memory is a bit for each block and node
+//! id, a byte for each segment, and small change).
+#![forbid(unsafe_code)]
+
+mod cache;
+mod check;
+mod dir;
+pub mod dump;
+mod finding;
+mod image;
+#[cfg(feature = "test-support")]
+pub mod inject;
+mod inode;
+mod log;
+mod lost;
+mod pack;
+mod space;
+mod tables;
+mod walk;
+
+pub use check::{Options, Repair, RepairError, Report, check, repair};
+pub use finding::{Code, Finding, Severity};
+pub use log::FsyncLog;

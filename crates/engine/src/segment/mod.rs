@@ -12,6 +12,7 @@
 //! Kernel counterpart: `segment.c`.
 
 mod alloc;
+mod recover;
 mod sit;
 
 pub(crate) use alloc::{CurSeg, Fill, sum_type};
@@ -140,8 +141,10 @@ impl Segments {
         self.reserved_segments / self.geo.segs_per_sec
     }
 
+    /// Counts free segments and sections anew: `mkfs.f2fs` miscounts where sections are larger than a segment.
     fn count_sections(&mut self) {
         let mut used = vec![0u32; self.geo.section_count as usize];
+        self.free = (0..self.geo.segment_count_main).filter(|&s| self.is_free_known(s)).count() as u32;
         for segno in 0..self.geo.segment_count_main {
             let section = self.geo.section_of(segno) as usize;
             if !self.is_free_known(segno) && section < used.len() {

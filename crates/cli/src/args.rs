@@ -1,0 +1,283 @@
+//! The command line: every command, argument and option with its help.
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use std::path::PathBuf;
+
+/// F2FS in user space: makes, mounts, checks, inspects and fills F2FS volumes without the kernel's driver.
+#[derive(Parser, Debug)]
+#[command(name = "medfs", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Make a volume, and fill it from a folder or a tar archive if asked
+    Mkfs(MkfsArgs),
+    /// Mount a volume through FUSE
+    Mount(MountArgs),
+    /// Unmount a volume and wait until it is on its device
+    Umount(DirArgs),
+    /// Check a volume, and repair it if asked
+    Fsck(FsckArgs),
+    /// Show the structures of a volume
+    Dump(DumpArgs),
+    /// Copy files out of a volume that is not mounted
+    Get(GetArgs),
+    /// Copy files into a volume that is not mounted
+    Put(PutArgs),
+    /// List files of a volume that is not mounted
+    Ls(LsArgs),
+    /// Show what a volume holds and, where it is mounted, what it wrote
+    Stat(StatArgs),
+    /// Write everything of a mounted volume to its device
+    Sync(DirArgs),
+    /// Run a SQLite database on a new volume, kill the daemon, recover, and show what was written
+    Demo(DemoArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+    /// Write the manual pages into a folder
+    Man(ManArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct MkfsArgs {
+    /// Image file or block device
+    #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) image: PathBuf,
+    /// Make a plain F2FS volume, which the kernel mounts too (what is made at present in any case)
+    #[arg(long)]
+    pub(crate) plain: bool,
+    /// Size of the image file, which is made if it does not exist: a number with K, M, G or T (powers of 1024)
+    #[arg(long, value_parser = crate::size::parse)]
+    pub(crate) size: Option<u64>,
+    /// Volume label
+    #[arg(short, long, default_value = "")]
+    pub(crate) label: String,
+    /// Features: any of extra_attr, project_quota, inode_checksum, flexible_inline_xattr, quota, inode_crtime,
+    /// lost_found, sb_checksum; 'default' for the defaults, ^NAME to leave one out, 'none' for none
+    /// [default: extra_attr,flexible_inline_xattr,inode_checksum,sb_checksum,inode_crtime,lost_found]
+    #[arg(short = 'O', long, value_name = "FEATURE,...")]
+    pub(crate) features: Option<String>,
+    /// Fill the volume with a folder, or a tar archive ('-' reads one from standard input)
+    #[arg(long, value_name = "DIR|TAR", value_hint = ValueHint::AnyPath)]
+    pub(crate) from: Option<PathBuf>,
+    /// Segments (2 MiB) per section: the flash device's unit of erasing
+    #[arg(short = 's', long, value_name = "N", default_value_t = 1)]
+    pub(crate) segs_per_sec: u32,
+    /// Sections per zone
+    #[arg(short = 'z', long, value_name = "N", default_value_t = 1)]
+    pub(crate) secs_per_zone: u32,
+    /// Over-provisioning in per cent [default: what leaves most space]
+    #[arg(short = 'o', long, value_name = "PERCENT")]
+    pub(crate) overprovision: Option<f64>,
+    /// UUID of the volume [default: random]
+    #[arg(short = 'U', long)]
+    pub(crate) uuid: Option<uuid::Uuid>,
+    /// Time of the first inodes, in seconds since 1970 [default: now, or $SOURCE_DATE_EPOCH]
+    #[arg(short = 'T', long, value_name = "SECONDS")]
+    pub(crate) timestamp: Option<i64>,
+    /// Owner of the root directory
+    #[arg(short = 'R', long, value_name = "UID:GID", value_parser = crate::size::parse_owner, default_value = "0:0")]
+    pub(crate) root_owner: (u32, u32),
+    /// Overwrite whatever the image or device holds
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Do not discard the device first
+    #[arg(long)]
+    pub(crate) nodiscard: bool,
+    /// Print nothing but errors
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct MountArgs {
+    /// Image file or block device
+    #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) image: PathBuf,
+    /// Directory to mount on
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) dir: PathBuf,
+    /// Options, separated by commas: those of mount(8), of F2FS, and allow_other, threads=N, transport=auto|dev|uring
+    #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
+    pub(crate) options: Vec<String>,
+    /// Stay in the foreground until the volume is unmounted
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// Append the daemon's messages to this file
+    #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
+    pub(crate) log: Option<PathBuf>,
+    /// This process is the daemon
+    #[arg(long, hide = true)]
+    pub(crate) daemon: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DirArgs {
+    /// Directory of a mounted volume
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct FsckArgs {
+    /// Image file or block device
+    #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) image: PathBuf,
+    /// Mend what is wrong, and roll forward what was fsynced after the last checkpoint
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) repair: bool,
+    /// Only look (the default)
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DumpArgs {
+    /// Image file or block device
+    #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) image: PathBuf,
+    #[command(subcommand)]
+    pub(crate) what: Option<DumpWhat>,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum DumpWhat {
+    /// The superblock (the default)
+    Super,
+    /// The newest checkpoint
+    Checkpoint,
+    /// The node address table: one entry, or all that are in use
+    Nat {
+        /// Node id
+        nid: Option<u32>,
+    },
+    /// The segment information table: one segment, or all that hold valid blocks
+    Sit {
+        /// Segment number
+        segno: Option<u32>,
+    },
+    /// An inode by its number
+    Inode {
+        /// Inode number
+        number: u32,
+    },
+    /// The inode of a path
+    Path {
+        /// Path inside the volume
+        path: String,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct GetArgs {
+    /// Copy directories with all they contain
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Image file or block device
+    #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) image: PathBuf,
+    /// Paths inside the volume, then where to copy them: a folder, a new name, or '-' for standard output
+    #[arg(value_name = "PATH", num_args = 2.., required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PutArgs {
+    /// Copy folders with all they contain
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Image file or block device
+    #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) image: PathBuf,
+    /// Files to copy, then where to: a directory inside the volume or a new name
+    #[arg(value_name = "FILE", num_args = 2.., required = true, value_hint = ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LsArgs {
+    /// Mode, links, owner, size and time too
+    #[arg(short, long)]
+    pub(crate) long: bool,
+    /// Sub-directories too
+    #[arg(short = 'R', long, visible_short_alias = 'r')]
+    pub(crate) recursive: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Image file or block device
+    #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) image: PathBuf,
+    /// Path inside the volume
+    #[arg(default_value = "/")]
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct StatArgs {
+    /// Directory of a mounted volume, or an image file or block device that is not mounted
+    #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
+    pub(crate) target: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// Transactions of each run
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=10_000_000))]
+    pub(crate) transactions: u32,
+    /// Size of the volume
+    #[arg(long, value_parser = crate::size::parse, default_value = "32G")]
+    pub(crate) size: u64,
+    /// Journal mode of the database: delete, truncate, persist or wal
+    #[arg(long, default_value = "delete", value_parser = ["delete", "truncate", "persist", "wal"])]
+    pub(crate) journal: String,
+    /// Seed of the workload
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Program/erase cycles each block of the card stands
+    #[arg(long, value_name = "CYCLES", default_value_t = 1000)]
+    pub(crate) pe_cycles: u32,
+    /// Spare space inside the card, in per cent of its size
+    #[arg(long, value_name = "PERCENT", default_value_t = 7.0)]
+    pub(crate) card_spare: f64,
+    /// Write amplification inside the card
+    #[arg(long, value_name = "FACTOR", default_value_t = 4.0)]
+    pub(crate) card_wa: f64,
+    /// Transactions the application makes a day
+    #[arg(long, value_name = "N", default_value_t = 200_000)]
+    pub(crate) per_day: u64,
+    /// Folder for the image; it is made, and left there
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) keep: Option<PathBuf>,
+    /// Drive the library without mounting, even where FUSE is available
+    #[arg(long)]
+    pub(crate) no_mount: bool,
+    /// Print the results as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// This process is the database client
+    #[arg(long, hide = true, value_name = "DATABASE")]
+    pub(crate) client: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArgs {
+    /// Shell to complete in
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// Folder to write the pages to
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) dir: PathBuf,
+}

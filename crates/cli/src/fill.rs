@@ -1,0 +1,268 @@
+//! Puts files of the host into a volume: content with its holes, modes, owners, times, extended attributes, hard
+//! links, symbolic links and device files.
+//!
+//! Invariant: a directory gets its owner, mode, attributes and times after its content, so that neither changes by
+//! the filling nor hands anything on to the files inside.
+
+use crate::metadata::Metadata;
+use crate::progress;
+use crate::tree::Held;
+use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
+use medfs::{FileKind, Ino, Posix, SetAttr, Volume};
+use rustix::fs::{SeekFrom, seek};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use walkdir::WalkDir;
+
+/// Bytes copied at a time.
+pub(crate) const CHUNK: usize = 1 << 20;
+/// Warnings kept; more of the same help nobody.
+const MAX_WARNINGS: usize = 20;
+
+/// What was put into a volume.
+#[derive(Debug, Default)]
+pub(crate) struct Filled {
+    pub(crate) entries: u64,
+    pub(crate) bytes: u64,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Files being put into a volume.
+pub(crate) struct Filler<'v> {
+    volume: &'v Volume,
+    pub(crate) bar: ProgressBar,
+    /// Directories with what they get at the end.
+    directories: Vec<(Ino, Metadata)>,
+    pub(crate) filled: Filled,
+}
+
+impl<'v> Filler<'v> {
+    pub(crate) fn new(volume: &'v Volume, bar: ProgressBar) -> Filler<'v> {
+        Filler { volume, bar, directories: Vec::new(), filled: Filled::default() }
+    }
+
+    /// A new file or directory; an existing directory is taken, another existing file replaced.
+    pub(crate) fn create(&mut self, parent: Ino, name: &[u8], meta: &Metadata, link: Option<&[u8]>) -> Result<Held<'v>> {
+        if let Some(directory) = self.make_way(parent, name, meta.kind)? {
+            self.directories.push((directory.ino(), meta.clone()));
+            return Ok(directory);
+        }
+        let attr = match meta.kind {
+            FileKind::Symlink => {
+                let target = link.context("a symbolic link without a target")?;
+                self.volume.symlink(parent, name, target, meta.uid, meta.gid)?
+            }
+            _ => self.volume.create(parent, name, &meta.new_file())?,
+        };
+        self.filled.entries += 1;
+        if meta.kind == FileKind::Directory {
+            self.directories.push((attr.ino, meta.clone()));
+        }
+        Ok(Held::new(self.volume, attr))
+    }
+
+    /// Sets what a directory, made or found, gets at the end.
+    pub(crate) fn directory(&mut self, ino: Ino, meta: Metadata) {
+        self.directories.push((ino, meta));
+    }
+
+    /// Another name for a file.
+    pub(crate) fn link(&mut self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
+        self.make_way(parent, name, FileKind::Regular)?;
+        drop(Held::new(self.volume, self.volume.link(ino, parent, name)?));
+        self.filled.entries += 1;
+        Ok(())
+    }
+
+    /// Finds an existing directory, or removes an existing file.
+    fn make_way(&mut self, parent: Ino, name: &[u8], kind: FileKind) -> Result<Option<Held<'v>>> {
+        let existing = match self.volume.lookup(parent, name) {
+            Ok(attr) => Held::new(self.volume, attr),
+            Err(medfs::Error::Posix(Posix::NotFound)) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        match (existing.is_dir(), kind == FileKind::Directory) {
+            (true, true) => Ok(Some(existing)),
+            (false, false) => {
+                self.volume.unlink(parent, name)?;
+                Ok(None)
+            }
+            (true, false) => bail!("a directory of that name exists in the volume"),
+            (false, true) => bail!("a file of that name, no directory, exists in the volume"),
+        }
+    }
+
+    /// Copies a host file's content, leaving its holes holes.
+    pub(crate) fn copy_content(&mut self, ino: Ino, file: &File, len: u64) -> Result<()> {
+        let mut buf = vec![0; CHUNK];
+        let mut at = 0;
+        while at < len {
+            let (data, hole) = match (seek(file, SeekFrom::Data(at)), at) {
+                (Ok(data), _) => (data, seek(file, SeekFrom::Hole(data))?.min(len)),
+                (Err(rustix::io::Errno::NXIO), _) => break,
+                // No knowledge of holes: everything is data.
+                (Err(_), at) => (at, len),
+            };
+            self.bar.inc(data.min(len) - at);
+            at = data;
+            while at < hole {
+                let n = file.read_at(&mut buf[..CHUNK.min((hole - at) as usize)], at)?;
+                if n == 0 {
+                    bail!("the file became shorter while it was read");
+                }
+                self.write(ino, at, &buf[..n])?;
+                at += n as u64;
+            }
+        }
+        self.finish_size(ino, len)
+    }
+
+    /// Copies a stream's content.
+    pub(crate) fn copy_stream(&mut self, ino: Ino, stream: &mut dyn Read) -> Result<()> {
+        let mut buf = vec![0; CHUNK];
+        let mut at = 0;
+        loop {
+            let mut n = 0;
+            while n < CHUNK {
+                match stream.read(&mut buf[n..])? {
+                    0 => break,
+                    more => n += more,
+                }
+            }
+            if n == 0 {
+                return self.finish_size(ino, at);
+            }
+            // Archives spell holes out.
+            if buf[..n].iter().any(|&b| b != 0) {
+                self.write(ino, at, &buf[..n])?;
+            }
+            at += n as u64;
+        }
+    }
+
+    /// Sets the size, for a hole at the end.
+    fn finish_size(&mut self, ino: Ino, len: u64) -> Result<()> {
+        if self.volume.getattr(ino)?.size != len {
+            self.volume.setattr(ino, &SetAttr { size: Some(len), ..SetAttr::default() })?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, ino: Ino, at: u64, data: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            done += self.volume.write(ino, at + done as u64, &data[done..])?;
+        }
+        self.bar.inc(data.len() as u64);
+        self.filled.bytes += data.len() as u64;
+        Ok(())
+    }
+
+    /// Gives a file that is no directory its owner, mode, attributes and times.
+    pub(crate) fn finish(&mut self, ino: Ino, meta: &Metadata, path: &Path) -> Result<()> {
+        let refused = meta.apply(self.volume, ino)?;
+        self.warn_refused(&refused, path);
+        Ok(())
+    }
+
+    fn warn_refused(&mut self, refused: &[String], path: &Path) {
+        for name in refused {
+            if self.filled.warnings.len() < MAX_WARNINGS {
+                self.filled.warnings.push(format!("{}: attribute {name} has no place in F2FS and is left out", path.display()));
+            }
+        }
+    }
+
+    /// Gives directories what they wait for, the innermost first, and ends.
+    pub(crate) fn end(mut self) -> Result<Filled> {
+        for (ino, meta) in std::mem::take(&mut self.directories).into_iter().rev() {
+            let refused = meta.apply(self.volume, ino)?;
+            self.warn_refused(&refused, Path::new("a directory"));
+        }
+        self.bar.finish_and_clear();
+        Ok(self.filled)
+    }
+}
+
+/// Fills the root directory with a folder's content, and gives it the folder's own owner, mode and times.
+pub(crate) fn from_directory(volume: &Volume, source: &Path) -> Result<Filled> {
+    let mut filler = Filler::new(volume, progress::bytes("filling", content_bytes(source)));
+    tree_into(&mut filler, source, volume.root(), None)?;
+    filler.end()
+}
+
+/// Puts a host file, or a folder with all it contains, into a directory of the volume under `name`.
+pub(crate) fn put(filler: &mut Filler<'_>, source: &Path, parent: Ino, name: &[u8]) -> Result<()> {
+    tree_into(filler, source, parent, Some(name))
+}
+
+/// Bytes of content below a path, as far as it can be read.
+pub(crate) fn content_bytes(source: &Path) -> u64 {
+    let files = WalkDir::new(source).into_iter().flatten().filter(|e| e.file_type().is_file());
+    files.filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum()
+}
+
+/// `name` is what `source` itself is called in `parent`; `None`: `source` is a folder and becomes `parent`.
+fn tree_into<'v>(filler: &mut Filler<'v>, source: &Path, parent: Ino, name: Option<&[u8]>) -> Result<()> {
+    // Directories on the way to the present one; the last is the parent of what comes next.
+    let mut parents: Vec<Held<'v>> = Vec::new();
+    let mut links: HashMap<(u64, u64), Ino> = HashMap::new();
+    for entry in WalkDir::new(source).sort_by_file_name() {
+        let entry = entry?;
+        let path = entry.path();
+        let host = entry.metadata()?;
+        let meta = Metadata::of_host(path, &host)?;
+        parents.truncate(entry.depth());
+        if entry.depth() == 0 && name.is_none() {
+            filler.directory(parent, meta);
+            filler.volume.hold(parent, 1)?;
+            parents.push(Held::new(filler.volume, filler.volume.getattr(parent)?));
+            continue;
+        }
+        let into = parents.last().map_or(parent, Held::ino);
+        let called = if entry.depth() == 0 { name.unwrap_or_default() } else { entry.file_name().as_bytes() };
+        let held = one(filler, path, &host, &meta, into, called, &mut links)
+            .with_context(|| path.display().to_string())?;
+        if let Some(held) = held.filter(Held::is_dir) {
+            parents.push(held);
+        }
+    }
+    Ok(())
+}
+
+/// Puts one host file; `None` where it became another name of a file already put.
+fn one<'v>(
+    filler: &mut Filler<'v>,
+    path: &Path,
+    host: &std::fs::Metadata,
+    meta: &Metadata,
+    parent: Ino,
+    name: &[u8],
+    links: &mut HashMap<(u64, u64), Ino>,
+) -> Result<Option<Held<'v>>> {
+    let identity = (host.dev(), host.ino());
+    if meta.kind != FileKind::Directory
+        && let Some(&ino) = links.get(&identity)
+    {
+        filler.link(ino, parent, name)?;
+        return Ok(None);
+    }
+    let link = (meta.kind == FileKind::Symlink).then(|| std::fs::read_link(path)).transpose()?;
+    let held = filler.create(parent, name, meta, link.as_ref().map(|l| l.as_os_str().as_bytes()))?;
+    if meta.kind == FileKind::Directory {
+        return Ok(Some(held));
+    }
+    if meta.kind == FileKind::Regular {
+        filler.copy_content(held.ino(), &File::open(path)?, host.len())?;
+    }
+    filler.finish(held.ino(), meta, path)?;
+    if host.nlink() > 1 {
+        links.insert(identity, held.ino());
+    }
+    Ok(Some(held))
+}

@@ -1,0 +1,151 @@
+//! What is kept of a file besides its content, taken from the host's files and given to the volume's, and back.
+
+use anyhow::{Context, Result};
+use medfs::{Attr, FileKind, Ino, NewFile, SetAttr, Timestamp, Volume, XattrMode};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+/// Permission bits kept: rwx for all, set-id and sticky.
+const PERM_MASK: u32 = 0o7777;
+
+/// Everything about a file but its name and content.
+#[derive(Debug, Clone)]
+pub(crate) struct Metadata {
+    pub(crate) kind: FileKind,
+    pub(crate) perm: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) rdev: u64,
+    pub(crate) atime: Timestamp,
+    pub(crate) mtime: Timestamp,
+    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Metadata {
+    /// Of a file on the host; the last component is not followed.
+    pub(crate) fn of_host(path: &Path, meta: &std::fs::Metadata) -> Result<Metadata> {
+        let kind = FileKind::from_mode((meta.mode() & 0o170000) as u16)
+            .with_context(|| format!("{} is of an unknown kind", path.display()))?;
+        Ok(Metadata {
+            kind,
+            perm: (meta.mode() & PERM_MASK) as u16,
+            uid: meta.uid(),
+            gid: meta.gid(),
+            rdev: meta.rdev(),
+            atime: Timestamp { secs: meta.atime(), nanos: meta.atime_nsec() as u32 },
+            mtime: Timestamp { secs: meta.mtime(), nanos: meta.mtime_nsec() as u32 },
+            xattrs: host_xattrs(path).with_context(|| format!("cannot read the attributes of {}", path.display()))?,
+        })
+    }
+
+    /// Of a file in a volume.
+    pub(crate) fn of_volume(volume: &Volume, attr: &Attr) -> Result<Metadata> {
+        let mut xattrs = Vec::new();
+        for name in volume.listxattr(attr.ino)? {
+            let value = volume.getxattr(attr.ino, &name)?;
+            xattrs.push((name, value));
+        }
+        Ok(Metadata {
+            kind: attr.kind,
+            perm: attr.perm,
+            uid: attr.uid,
+            gid: attr.gid,
+            rdev: attr.rdev,
+            atime: attr.atime,
+            mtime: attr.mtime,
+            xattrs,
+        })
+    }
+
+    /// As a request for a new file. Set-id bits wait for [`Metadata::apply`]: a set-gid directory would hand its
+    /// group on to files that bring their own.
+    pub(crate) fn new_file(&self) -> NewFile {
+        NewFile { kind: self.kind, perm: self.perm & 0o1777, umask: 0, uid: self.uid, gid: self.gid, rdev: self.rdev }
+    }
+
+    /// Gives everything to a file of the volume, times last. Attributes the volume does not take are returned.
+    pub(crate) fn apply(&self, volume: &Volume, ino: Ino) -> Result<Vec<String>> {
+        let mut refused = Vec::new();
+        for (name, value) in &self.xattrs {
+            match volume.setxattr(ino, name, value, XattrMode::Set) {
+                Ok(()) => {}
+                Err(medfs::Error::Posix(medfs::Posix::NotSupported | medfs::Posix::InvalidArgument)) => {
+                    refused.push(String::from_utf8_lossy(name).into_owned());
+                }
+                Err(e) => {
+                    return Err(e).with_context(|| format!("attribute {}", String::from_utf8_lossy(name)));
+                }
+            }
+        }
+        let owner_and_times = SetAttr {
+            perm: (self.kind != FileKind::Symlink).then_some(self.perm),
+            uid: Some(self.uid),
+            gid: Some(self.gid),
+            atime: Some(self.atime),
+            mtime: Some(self.mtime),
+            ..SetAttr::default()
+        };
+        volume.setattr(ino, &owner_and_times)?;
+        Ok(refused)
+    }
+
+    /// Gives everything to a file on the host. What only root may do is left out for others.
+    pub(crate) fn apply_to_host(&self, path: &Path) -> Result<()> {
+        let may_chown = rustix::process::geteuid().is_root();
+        if may_chown {
+            std::os::unix::fs::lchown(path, Some(self.uid), Some(self.gid))?;
+        }
+        for (name, value) in &self.xattrs {
+            let set = rustix::fs::lsetxattr(path, OsStr::from_bytes(name), value, XattrFlags::empty());
+            if let Err(e) = set
+                && may_chown
+                && e != rustix::io::Errno::NOTSUP
+            {
+                return Err(e).with_context(|| format!("attribute {}", String::from_utf8_lossy(name)));
+            }
+        }
+        if self.kind != FileKind::Symlink {
+            let kept = if may_chown { self.perm } else { self.perm & 0o777 };
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(u32::from(kept)))?;
+        }
+        let times = Timestamps { last_access: timespec(self.atime), last_modification: timespec(self.mtime) };
+        rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(())
+    }
+}
+
+fn timespec(t: Timestamp) -> Timespec {
+    Timespec { tv_sec: t.secs, tv_nsec: i64::from(t.nanos) }
+}
+
+/// All extended attributes of a host file; none where its file system has none.
+fn host_xattrs(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let names = match grow(|buf| rustix::fs::llistxattr(path, buf)) {
+        Ok(names) => names,
+        Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS) => return Ok(Vec::new()),
+        Err(e) => return Err(e.into()),
+    };
+    let mut xattrs = Vec::new();
+    for name in names.split(|&b| b == 0).filter(|n| !n.is_empty()) {
+        match grow(|buf| rustix::fs::lgetxattr(path, OsStr::from_bytes(name), buf)) {
+            Ok(value) => xattrs.push((name.to_vec(), value)),
+            // Gone meanwhile, or not ours to read.
+            Err(rustix::io::Errno::NODATA | rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(xattrs)
+}
+
+/// Calls with a buffer of the largest size an attribute or list can have.
+fn grow(call: impl Fn(&mut Vec<u8>) -> Result<usize, rustix::io::Errno>) -> Result<Vec<u8>, rustix::io::Errno> {
+    const LARGEST: usize = 64 << 10;
+    let mut buf = vec![0; LARGEST];
+    let len = call(&mut buf)?;
+    buf.truncate(len);
+    Ok(buf)
+}

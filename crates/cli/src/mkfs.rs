@@ -1,0 +1,192 @@
+//! `medfs mkfs` and `mkfs.medfs`: makes a volume and fills it.
+
+use crate::args::MkfsArgs;
+use crate::{exit, fill, size, tarball, target};
+use anyhow::{Context, Result, bail};
+use clap::{CommandFactory, FromArgMatches};
+use medfs::{ManualClock, MountOptions, SystemClock, Timestamp, Volume};
+use medfs_device::FileDevice;
+use medfs_mkfs::{MkfsOptions, Summary, format_volume, parse_features};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Called as `mkfs.medfs`: the same arguments.
+pub(crate) fn helper(args: &[OsString]) -> u8 {
+    #[derive(clap::Parser)]
+    #[command(name = "mkfs.medfs", about = "Make a volume", version)]
+    struct Helper {
+        #[command(flatten)]
+        args: MkfsArgs,
+    }
+    let parsed = Helper::command().try_get_matches_from(args).and_then(|m| Helper::from_arg_matches(&m));
+    match parsed {
+        Ok(helper) => exit::run("mkfs", exit::FAILURE, || run(&helper.args)),
+        Err(e) => exit::usage(&e, "mkfs"),
+    }
+}
+
+/// `medfs mkfs`
+pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
+    let options = options(args)?;
+    let made = prepare_file(args)?;
+    let result = make(args, options);
+    if made && result.is_err() {
+        // The file was ours and is of no use.
+        let _ = std::fs::remove_file(&args.image);
+    }
+    result.map(|()| exit::SUCCESS)
+}
+
+fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
+    let uuid = args.uuid.unwrap_or_else(uuid::Uuid::new_v4);
+    let mut options = MkfsOptions::new(*uuid.as_bytes(), timestamp(args)?.unwrap_or_else(now));
+    options.label.clone_from(&args.label);
+    if let Some(list) = &args.features {
+        options.features = parse_features(list)?;
+    }
+    options.segs_per_sec = args.segs_per_sec;
+    options.secs_per_zone = args.secs_per_zone;
+    options.overprovision = args.overprovision;
+    options.root_owner = args.root_owner;
+    options.discard = !args.nodiscard;
+    options.validate()?;
+    Ok(options)
+}
+
+/// The time asked for, by option or environment.
+fn timestamp(args: &MkfsArgs) -> Result<Option<i64>> {
+    match (args.timestamp, std::env::var("SOURCE_DATE_EPOCH")) {
+        (Some(time), _) => Ok(Some(time)),
+        (None, Ok(text)) => {
+            let time = text.parse().with_context(|| format!("SOURCE_DATE_EPOCH is '{text}', not a number of seconds"))?;
+            Ok(Some(time))
+        }
+        (None, Err(_)) => Ok(None),
+    }
+}
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+}
+
+/// Makes the image file or sets its size; `true` where it did not exist.
+fn prepare_file(args: &MkfsArgs) -> Result<bool> {
+    let path = args.image.display();
+    let exists = match std::fs::metadata(&args.image) {
+        Ok(meta) if meta.is_file() => true,
+        Ok(meta) if !meta.file_type().is_block_device() => {
+            bail!("{path} is neither an image file nor a block device")
+        }
+        Ok(_) if args.size.is_some() => {
+            bail!("--size is for image files, and {path} is none: the volume takes the whole device")
+        }
+        Ok(_) => return Ok(false),
+        Err(e) if e.kind() == ErrorKind::NotFound => false,
+        Err(e) => return Err(e).with_context(|| format!("cannot look at {path}")),
+    };
+    let Some(size) = args.size else {
+        if exists {
+            return Ok(false);
+        }
+        bail!("{path} does not exist: give its size to make it, such as --size 1G");
+    };
+    if exists {
+        let dev = target::open_to_write(&args.image)?;
+        refuse_to_overwrite(&*dev, args)?;
+        // The lock is held by `dev` until the size is set.
+        let file = File::options().write(true).open(&args.image)?;
+        file.set_len(size).with_context(|| format!("cannot set the size of {path} to {}", size::show(size)))?;
+        return Ok(false);
+    }
+    let file = File::create_new(&args.image).with_context(|| format!("cannot make {path}"))?;
+    if let Err(e) = file.set_len(size) {
+        let _ = std::fs::remove_file(&args.image);
+        return Err(e).with_context(|| format!("cannot make {path} with a size of {}", size::show(size)));
+    }
+    Ok(true)
+}
+
+fn refuse_to_overwrite(dev: &FileDevice, args: &MkfsArgs) -> Result<()> {
+    if args.force {
+        return Ok(());
+    }
+    match medfs_mkfs::probe::find(dev)? {
+        Some(what) => bail!("{} holds {what}: use --force to overwrite it", args.image.display()),
+        None => Ok(()),
+    }
+}
+
+fn make(args: &MkfsArgs, mut options: MkfsOptions) -> Result<()> {
+    let path = &args.image;
+    let dev = target::open_to_write(path)?;
+    refuse_to_overwrite(&dev, args)?;
+    if dev.is_block_device() {
+        options.start_sector = start_sector(path);
+    }
+    let mut summary =
+        format_volume(&*dev, &options).with_context(|| format!("cannot make a volume on {}", path.display()))?;
+    summary.discarded &= dev.discards();
+    if !args.quiet {
+        print_summary(path, &summary, &options);
+    }
+    let Some(source) = &args.from else { return Ok(()) };
+    let volume = match timestamp(args)? {
+        Some(secs) => {
+            let clock = Arc::new(ManualClock::new(Timestamp { secs, nanos: 0 }));
+            target::open_volume_at(dev, path, MountOptions::default(), clock)?
+        }
+        None => target::open_volume_at(dev, path, MountOptions::default(), Arc::new(SystemClock))?,
+    };
+    fill_from(&volume, source, args.quiet)?;
+    volume.close().with_context(|| format!("cannot finish writing {}", path.display()))
+}
+
+fn fill_from(volume: &Volume, source: &Path, quiet: bool) -> Result<()> {
+    let name = source.display().to_string();
+    let filled = if source.is_dir() {
+        fill::from_directory(volume, source)
+    } else {
+        tarball::read(volume, source)
+    }
+    .with_context(|| format!("cannot fill the volume from {name}"))?;
+    for warning in &filled.warnings {
+        eprintln!("medfs mkfs: warning: {warning}");
+    }
+    if !quiet {
+        println!("filled with {} files and directories, {} of content", filled.entries, size::show(filled.bytes));
+    }
+    Ok(())
+}
+
+/// First sector of a partition on its disk; 0 where it is a whole disk.
+fn start_sector(path: &Path) -> u64 {
+    let Ok(stat) = rustix::fs::stat(path) else { return 0 };
+    let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+    let start = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/start"));
+    start.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+fn print_summary(path: &Path, s: &Summary, options: &MkfsOptions) {
+    let features = if s.features.is_empty() { "none".to_string() } else { s.features.join(",") };
+    println!("{}: F2FS volume of {}", path.display(), size::show(s.block_count * 4096));
+    println!("  uuid       {}", uuid::Uuid::from_bytes(s.uuid));
+    if !options.label.is_empty() {
+        println!("  label      {}", options.label);
+    }
+    println!("  features   {features}");
+    println!(
+        "  space      {} for files, {:.2} % over-provisioned ({} of {} segments, {} for cleaning)",
+        size::show(s.user_blocks * 4096),
+        s.overprovision_percent,
+        s.overprovision_segments,
+        s.main_segments,
+        s.reserved_segments
+    );
+    println!("  sections   {} segment(s) each, {} section(s) a zone", s.segs_per_section, s.secs_per_zone);
+    println!("  discarded  {}", if s.discarded { "yes" } else { "no" });
+}

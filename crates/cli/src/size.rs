@@ -1,0 +1,74 @@
+//! Sizes and owners as people write them.
+
+const UNITS: [(&str, u64); 5] = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40), ("P", 1 << 50)];
+
+/// Bytes from `512M`, `1.5G`, `64MiB` or a plain number. Units are powers of 1024.
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no size: give a number, with K, M, G or T for powers of 1024, such as 512M or 1.5G");
+    let upper = text.trim().to_ascii_uppercase();
+    let bare = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
+    let (digits, unit) = UNITS
+        .iter()
+        .find_map(|(name, unit)| Some((bare.strip_suffix(name)?, *unit)))
+        .unwrap_or((bare, 1));
+    if !digits.bytes().all(|b| b.is_ascii_digit() || b == b'.') || (unit == 1 && digits.contains('.')) {
+        return Err(wrong());
+    }
+    if let Ok(whole) = digits.parse::<u64>() {
+        return whole.checked_mul(unit).ok_or_else(wrong);
+    }
+    let value: f64 = digits.parse().map_err(|_| wrong())?;
+    Ok((value * unit as f64) as u64)
+}
+
+/// `1.5 GiB`, `12 KiB`, `17 B`.
+pub(crate) fn show(bytes: u64) -> String {
+    let Some((name, unit)) = UNITS.iter().rev().find(|(_, unit)| bytes >= *unit) else {
+        return format!("{bytes} B");
+    };
+    let value = bytes as f64 / *unit as f64;
+    if bytes % unit == 0 { format!("{value:.0} {name}iB") } else { format!("{value:.1} {name}iB") }
+}
+
+/// `1000:1000`.
+pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
+    let parts = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+    parts.ok_or_else(|| format!("'{text}' is no owner: give two numbers, UID:GID, such as 1000:1000"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("1k", 1024),
+            ("64MiB", 64 << 20),
+            ("64MB", 64 << 20),
+            ("1G", 1 << 30),
+            ("1.5g", 3 << 29),
+            ("16T", 16 << 40),
+        ] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "G", "-1", "1X", "1.5", "1e9", "99999999999T", "1 G x"] {
+            let message = parse(text).unwrap_err();
+            assert!(message.contains(&format!("'{text}'")) && message.contains("512M"), "{message}");
+        }
+    }
+
+    #[test]
+    fn shown_sizes_read_back() {
+        for bytes in [0, 17, 4096, 64 << 20, 3 << 29, 16 << 40] {
+            assert_eq!(parse(&show(bytes).replace(' ', "")), Ok(bytes));
+        }
+    }
+
+    #[test]
+    fn owners() {
+        assert_eq!(parse_owner("10:20"), Ok((10, 20)));
+        assert!(parse_owner("root").unwrap_err().contains("UID:GID"));
+    }
+}

@@ -1,0 +1,203 @@
+//! Puts the files of a tar archive into a volume, with owners, modes, times, hard links and extended attributes.
+
+use crate::fill::{Filled, Filler};
+use crate::metadata::Metadata;
+use crate::progress;
+use crate::tree::{Held, is_safe_name};
+use anyhow::{Context, Result, bail};
+use medfs::{FileKind, Ino, Posix, Timestamp, Volume};
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+use tar::{Archive, Entry, EntryType};
+
+/// Prefix of extended attributes in extended headers.
+const XATTR_PREFIX: &str = "SCHILY.xattr.";
+/// First bytes of compressed archives, with the program that unpacks them.
+const COMPRESSED: [(&[u8], &str); 5] =
+    [(b"\x1F\x8B", "gzip"), (b"\x28\xB5\x2F\xFD", "zstd"), (b"\xFD7zXZ", "xz"), (b"BZh", "bzip2"), (b"\x04\x22\x4D\x18", "lz4")];
+/// Mode of directories an archive implies and does not list.
+const IMPLIED_PERM: u16 = 0o755;
+
+/// Fills a volume from an archive; `-` is standard input.
+pub(crate) fn read(volume: &Volume, source: &Path) -> Result<Filled> {
+    if source.as_os_str() == "-" {
+        return fill(volume, io::stdin().lock(), progress::unknown("filling"));
+    }
+    let file = File::open(source)?;
+    let bar = progress::bytes("filling", file.metadata()?.len());
+    fill(volume, file, bar)
+}
+
+fn fill(volume: &Volume, stream: impl Read, bar: indicatif::ProgressBar) -> Result<Filled> {
+    let mut stream = BufReader::with_capacity(1 << 20, stream);
+    refuse_compressed(io::BufRead::fill_buf(&mut stream)?)?;
+    let mut filler = Filler::new(volume, bar);
+    for entry in Archive::new(stream).entries()? {
+        let mut entry = entry.context("this is no tar archive, or a damaged one")?;
+        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        one(volume, &mut filler, &mut entry).with_context(|| path)?;
+    }
+    filler.end()
+}
+
+fn refuse_compressed(start: &[u8]) -> Result<()> {
+    match COMPRESSED.iter().find(|(magic, _)| start.starts_with(magic)) {
+        Some((_, program)) => bail!("the archive is compressed: unpack it on the way, as in '{program} -dc ARCHIVE | medfs mkfs --from - ...'"),
+        None => Ok(()),
+    }
+}
+
+fn one<R: Read>(volume: &Volume, filler: &mut Filler<'_>, entry: &mut Entry<'_, R>) -> Result<()> {
+    let names = components(&entry.path_bytes())?;
+    let entry_type = entry.header().entry_type();
+    let Some((name, parents)) = names.split_last() else {
+        // The archive's own root.
+        let meta = metadata(entry, FileKind::Directory)?;
+        filler.directory(volume.root(), meta);
+        return Ok(());
+    };
+    let parent = directory(volume, filler, parents)?;
+    if entry_type == EntryType::Link {
+        let target = entry.link_name_bytes().context("a hard link without a target")?;
+        let target = existing(volume, &components(&target)?)?;
+        return filler.link(target.ino(), parent, name);
+    }
+    let kind = match entry_type {
+        EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => FileKind::Regular,
+        EntryType::Directory => FileKind::Directory,
+        EntryType::Symlink => FileKind::Symlink,
+        EntryType::Char => FileKind::CharDevice,
+        EntryType::Block => FileKind::BlockDevice,
+        EntryType::Fifo => FileKind::Fifo,
+        other => bail!("entries of type {:?} are not supported", char::from(other.as_byte())),
+    };
+    let meta = metadata(entry, kind)?;
+    let link = entry.link_name_bytes().map(|l| l.into_owned());
+    let held = filler.create(parent, name, &meta, link.as_deref())?;
+    if kind == FileKind::Directory {
+        return Ok(());
+    }
+    if kind == FileKind::Regular {
+        filler.copy_stream(held.ino(), entry)?;
+    }
+    let path = entry.path()?.into_owned();
+    filler.finish(held.ino(), &meta, &path)
+}
+
+/// Names of an archive path; one that leads out of the archive is refused.
+fn components(path: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let names: Vec<Vec<u8>> =
+        path.split(|&b| b == b'/').filter(|c| !c.is_empty() && *c != b".").map(<[u8]>::to_vec).collect();
+    if !names.iter().all(|n| is_safe_name(n)) {
+        bail!("the path leads out of the archive");
+    }
+    Ok(names)
+}
+
+/// The directory with these names; what is missing of it is made.
+fn directory(volume: &Volume, filler: &mut Filler<'_>, names: &[Vec<u8>]) -> Result<Ino> {
+    let mut at = volume.root();
+    for name in names {
+        at = match volume.lookup(at, name) {
+            Ok(attr) => Held::new(volume, attr).ino(),
+            Err(medfs::Error::Posix(Posix::NotFound)) => {
+                let time = Timestamp::default();
+                let implied = Metadata {
+                    kind: FileKind::Directory,
+                    perm: IMPLIED_PERM,
+                    uid: 0,
+                    gid: 0,
+                    rdev: 0,
+                    atime: time,
+                    mtime: time,
+                    xattrs: Vec::new(),
+                };
+                filler.create(at, name, &implied, None)?.ino()
+            }
+            Err(e) => return Err(e.into()),
+        };
+    }
+    Ok(at)
+}
+
+fn existing<'v>(volume: &'v Volume, names: &[Vec<u8>]) -> Result<Held<'v>> {
+    let mut held = Held::root(volume)?;
+    for name in names {
+        held = Held::new(volume, volume.lookup(held.ino(), name).context("the hard link's target is not in the archive")?);
+    }
+    Ok(held)
+}
+
+fn metadata<R: Read>(entry: &mut Entry<'_, R>, kind: FileKind) -> Result<Metadata> {
+    let header = entry.header();
+    let mtime = Timestamp { secs: header.mtime()? as i64, nanos: 0 };
+    let device = kind == FileKind::CharDevice || kind == FileKind::BlockDevice;
+    let rdev = match (device, header.device_major()?, header.device_minor()?) {
+        (true, Some(major), Some(minor)) => rustix::fs::makedev(major, minor),
+        _ => 0,
+    };
+    let mut meta = Metadata {
+        kind,
+        perm: (header.mode()? & 0o7777) as u16,
+        uid: header.uid()?.try_into().context("the owner's number is too large")?,
+        gid: header.gid()?.try_into().context("the group's number is too large")?,
+        rdev,
+        atime: mtime,
+        mtime,
+        xattrs: Vec::new(),
+    };
+    let Some(extensions) = entry.pax_extensions()? else { return Ok(meta) };
+    for extension in extensions {
+        let extension = extension?;
+        let (key, value) = (extension.key()?, extension.value_bytes());
+        match key {
+            "mtime" => meta.mtime = decimal_time(value).unwrap_or(meta.mtime),
+            "atime" => meta.atime = decimal_time(value).unwrap_or(meta.atime),
+            _ => {
+                if let Some(name) = key.strip_prefix(XATTR_PREFIX) {
+                    meta.xattrs.push((name.as_bytes().to_vec(), value.to_vec()));
+                }
+            }
+        }
+    }
+    Ok(meta)
+}
+
+/// `1700000000.25`; before 1970 it is `-0.75` for a quarter past a whole second.
+fn decimal_time(text: &[u8]) -> Option<Timestamp> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let secs: i64 = whole.parse().ok()?;
+    let digits: String = fraction.chars().chain(std::iter::repeat('0')).take(9).collect();
+    let nanos: u32 = digits.parse().ok()?;
+    if text.starts_with('-') && nanos > 0 {
+        return Some(Timestamp { secs: secs.checked_sub(1)?, nanos: 1_000_000_000 - nanos });
+    }
+    Some(Timestamp { secs, nanos })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        let time = |text: &str| decimal_time(text.as_bytes()).map(|t| (t.secs, t.nanos));
+        assert_eq!(time("12"), Some((12, 0)));
+        assert_eq!(time("1700000000.25"), Some((1_700_000_000, 250_000_000)));
+        assert_eq!(time("1.1234567891"), Some((1, 123_456_789)));
+        assert_eq!(time("-0.75"), Some((-1, 250_000_000)));
+        for wrong in ["", "x", "1.x", "99999999999999999999"] {
+            assert_eq!(time(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn paths_stay_inside() {
+        assert_eq!(components(b"./a//b/").unwrap(), [b"a".to_vec(), b"b".to_vec()]);
+        assert_eq!(components(b"/etc/passwd").unwrap().len(), 2);
+        assert!(components(b"./").unwrap().is_empty());
+        assert!(components(b"a/../../b").is_err());
+    }
+}

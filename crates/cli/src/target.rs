@@ -1,0 +1,74 @@
+//! Opening images and devices, with errors that say what is wrong and what would do.
+
+use anyhow::{Context, Result, bail};
+use medfs::{Clock, MountOptions, SystemClock, Volume};
+use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
+use medfs_format::{Block, superblock::RawSuperblock};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Opens a device to read only.
+pub(crate) fn open_to_read(path: &Path) -> Result<Arc<FileDevice>> {
+    Ok(Arc::new(FileDevice::open(path, FileOptions::read_only())?))
+}
+
+/// Opens a device to look at, even while it is in use: what is seen may then change under the reader.
+pub(crate) fn open_to_look(path: &Path) -> Result<Arc<FileDevice>> {
+    Ok(Arc::new(FileDevice::open(path, FileOptions { exclusive: false, ..FileOptions::read_only() })?))
+}
+
+/// Opens a device to read and write, with nobody else on it.
+pub(crate) fn open_to_write(path: &Path) -> Result<Arc<FileDevice>> {
+    Ok(Arc::new(FileDevice::open(path, FileOptions { access: Access::ReadWrite, ..FileOptions::default() })?))
+}
+
+/// Opens the volume on a device.
+pub(crate) fn open_volume(dev: Arc<FileDevice>, path: &Path, options: MountOptions) -> Result<Volume> {
+    open_volume_at(dev, path, options, Arc::new(SystemClock))
+}
+
+/// Opens the volume on a device, with a clock.
+pub(crate) fn open_volume_at(
+    dev: Arc<FileDevice>,
+    path: &Path,
+    options: MountOptions,
+    clock: Arc<dyn Clock>,
+) -> Result<Volume> {
+    explain_no_volume(&*dev, path)?;
+    Volume::open(dev, options, clock).with_context(|| format!("cannot open the volume on {}", path.display()))
+}
+
+/// Opens the volume in an image to read only, without changing a bit of it.
+pub(crate) fn open_volume_to_read(path: &Path) -> Result<Volume> {
+    let mut options = MountOptions::default();
+    options.read_only = true;
+    open_volume(open_to_read(path)?, path, options)
+}
+
+/// Runs `work` on the volume in an image and closes it, whatever became of the work.
+pub(crate) fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T>) -> Result<T> {
+    let volume = open_volume(open_to_write(path)?, path, MountOptions::default())?;
+    let result = work(&volume);
+    let closed = volume.close().with_context(|| format!("cannot finish writing {}", path.display()));
+    let value = result?;
+    closed?;
+    Ok(value)
+}
+
+/// Says what is on a device that is not F2FS, rather than which field of a superblock is wrong.
+pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
+    let path = path.display();
+    if dev.block_count() < 2 {
+        bail!("{path} is too short for an F2FS volume: it has less than 8 KiB");
+    }
+    let mut blocks = [Block::boxed(), Block::boxed()];
+    let [first, second] = &mut blocks;
+    dev.read(0, &mut [&mut **first, &mut **second]).with_context(|| format!("cannot read {path}"))?;
+    if blocks.iter().any(|b| RawSuperblock::in_block(b).magic.get() == medfs_format::superblock::MAGIC) {
+        return Ok(());
+    }
+    match medfs_mkfs::probe::find(dev)? {
+        Some(what) => bail!("{path} holds {what}, not an F2FS volume"),
+        None => bail!("{path} holds no F2FS volume: make one with 'medfs mkfs {path}'"),
+    }
+}

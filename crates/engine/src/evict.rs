@@ -1,0 +1,92 @@
+//! The end of an inode: freeing what no name and no holder needs any more.
+//!
+//! An inode whose last name goes becomes an orphan in the same operation, and every checkpoint lists the orphans; so
+//! whatever happens between that and freeing, the next mount finishes it.
+//! Locks: freeing is an operation of its own; it takes the inode's `wb`, as nodes that an fsync is writing must not go,
+//! and its lock.
+//! Kernel counterpart: `f2fs_evict_inode`, `recover_orphan_inode`.
+
+use crate::error::{Error, Posix, Result};
+use crate::fs::Fs;
+use crate::inode::{Inode, InodeState};
+use crate::node::Dirty;
+use crate::stats::Counters;
+use medfs_format::Ino;
+use medfs_format::node::{FileKind, Inline};
+use std::sync::Arc;
+
+impl Fs {
+    /// Frees an inode if it is an orphan that nobody holds.
+    pub(crate) fn free_inode(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.check_writable()?;
+        self.make_room()?;
+        let _wb = inode.wb.lock();
+        let _op = self.op()?;
+        let mut state = inode.lock.write();
+        if state.dead || inode.nlink() != 0 || self.inodes.is_held(inode.ino) {
+            return Ok(());
+        }
+        self.destroy(inode, &mut state)?;
+        self.orphans.lock().remove(&inode.ino);
+        Ok(())
+    }
+
+    /// Frees an inode that has just lost its last name, if nobody holds it. A failure leaves it to the next mount.
+    pub(crate) fn free_if_unused(&self, inode: &Arc<Inode>) {
+        if inode.nlink() == 0
+            && !self.inodes.is_held(inode.ino)
+            && let Err(error) = self.free_inode(inode)
+        {
+            tracing::warn!(ino = inode.ino, %error, "an unlinked inode is left to be freed by the next mount");
+        }
+    }
+
+    /// Gives holds on an inode back, and frees it where that was what kept it.
+    pub(crate) fn release(&self, ino: Ino, count: u64) -> Result<()> {
+        if !self.inodes.release(ino, count) || !self.orphans.lock().contains(&ino) || self.is_read_only() {
+            return Ok(());
+        }
+        self.free_inode(&self.inode(ino)?)
+    }
+
+    /// Frees the orphans that the last checkpoint lists. Some may be gone already.
+    pub(crate) fn free_orphans_at_mount(&self) -> Result<()> {
+        let orphans: Vec<Ino> = self.orphans.lock().iter().copied().collect();
+        for ino in orphans {
+            match self.inode(ino) {
+                Ok(inode) => {
+                    if inode.nlink() != 0 {
+                        self.edit(&inode, Dirty::Full, |r| r.i_links = 0.into());
+                    }
+                    self.free_inode(&inode)?;
+                    Counters::add(&self.counters.orphans_freed, 1);
+                }
+                Err(Error::Posix(Posix::Stale)) => {
+                    self.orphans.lock().remove(&ino);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees everything an inode has, and the inode. The caller holds its lock and the operation lock.
+    pub(crate) fn destroy(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+        state.atomic = None;
+        self.forget_pages(inode, state, 0, u64::MAX);
+        if has_blocks(inode) {
+            self.truncate_index(inode, 0)?;
+        }
+        self.free_xattr_node(inode)?;
+        self.free_node(inode.ino, inode.ino)?;
+        state.dead = true;
+        self.inodes.forget(inode.ino);
+        Ok(())
+    }
+}
+
+/// Whether the address slots of an inode hold addresses, and not inline content or a device number.
+fn has_blocks(inode: &Inode) -> bool {
+    matches!(inode.kind(), FileKind::Regular | FileKind::Directory | FileKind::Symlink)
+        && !inode.raw(|r| r.inline().intersects(Inline::DATA | Inline::DENTRY))
+}

@@ -1,0 +1,112 @@
+//! The chain of nodes written after the last checkpoint.
+//!
+//! It starts at the block where the checkpoint's warm node log goes on; each node's footer names the next. A node belongs
+//! to the chain while its footer carries the version (and checksum) of the checkpoint.
+
+use crate::error::Result;
+use crate::fs::Fs;
+use medfs_format::node::footer;
+use medfs_format::summary::Log;
+use medfs_format::{BlockAddr, Ino};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::Ordering;
+
+/// One node of the chain.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Link {
+    pub(super) addr: BlockAddr,
+    pub(super) ino: Ino,
+    is_inode: bool,
+    fsync: bool,
+    /// For the first of the nodes that an fsync of a file wrote: the inode block among them, whose layout counts.
+    pub(super) layout: Option<usize>,
+}
+
+/// What the chain holds of one file.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ChainFile {
+    /// Last node with the fsync mark.
+    pub(super) last_fsync: usize,
+    /// First and last fsynced inode block with the dentry mark.
+    pub(super) first_dentry: Option<usize>,
+    pub(super) last_dentry: Option<usize>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Chain {
+    pub(super) links: Vec<Link>,
+    /// The files that were fsynced. Positions are indices into `links`.
+    pub(super) files: BTreeMap<Ino, ChainFile>,
+    addrs: HashSet<BlockAddr>,
+}
+
+impl Chain {
+    /// Follows the chain. It ends at a block that does not belong to it, and, against damage, where it meets itself.
+    pub(super) fn read(fs: &Fs) -> Result<Chain> {
+        let version = fs.cp_ver.load(Ordering::Acquire);
+        let mut chain = Chain::default();
+        let mut addr = fs.segs.lock().next_addr(Log::WarmNode);
+        while fs.geo.in_main(addr) {
+            let block = fs.io.read(addr)?;
+            let f = footer(&block);
+            if f.cp_ver.get() != version {
+                break;
+            }
+            if !chain.addrs.insert(addr) {
+                tracing::warn!(addr, "the chain of fsynced nodes meets itself: it ends here");
+                break;
+            }
+            let at = chain.links.len();
+            let link = Link {
+                addr,
+                ino: f.ino.get(),
+                is_inode: f.nid.get() == f.ino.get() && f.node_offset() == 0,
+                fsync: f.is_fsync(),
+                layout: None,
+            };
+            chain.links.push(link);
+            if link.fsync {
+                if !fs.geo.is_nid(link.ino) || link.ino == fs.geo.root_ino || !fs.geo.is_nid(f.nid.get()) {
+                    return Err(super::bad_node(addr, "ino", format!("node {} of inode {}", f.nid, f.ino)));
+                }
+                let file = chain.files.entry(link.ino).or_default();
+                file.last_fsync = at;
+                if link.is_inode && f.is_dentry() {
+                    file.first_dentry.get_or_insert(at);
+                    file.last_dentry = Some(at);
+                }
+            }
+            addr = f.next_blkaddr.get();
+        }
+        chain.find_layouts();
+        Ok(chain)
+    }
+
+    pub(super) fn contains(&self, addr: BlockAddr) -> bool {
+        self.addrs.contains(&addr)
+    }
+
+    /// Finds, for the first of the nodes of each fsync, the inode block among them.
+    fn find_layouts(&mut self) {
+        let mut inode_of_run: HashMap<Ino, usize> = HashMap::new();
+        let mut ahead: Vec<Option<usize>> = vec![None; self.links.len()];
+        for (at, link) in self.links.iter().enumerate().rev() {
+            if link.fsync {
+                inode_of_run.remove(&link.ino);
+            }
+            if link.is_inode {
+                inode_of_run.entry(link.ino).or_insert(at);
+            }
+            ahead[at] = inode_of_run.get(&link.ino).copied();
+        }
+        let mut running: HashSet<Ino> = HashSet::new();
+        for (link, ahead) in self.links.iter_mut().zip(ahead) {
+            if running.insert(link.ino) {
+                link.layout = ahead;
+            }
+            if link.fsync {
+                running.remove(&link.ino);
+            }
+        }
+    }
+}

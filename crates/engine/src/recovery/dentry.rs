@@ -1,0 +1,82 @@
+//! The names of recovered files.
+
+use super::Replay;
+use crate::error::{Error, Posix, Result};
+use crate::inode::Inode;
+use crate::node::Dirty;
+use medfs_format::node::RawInode;
+use medfs_format::{Block, FormatError, Ino, NEW_ADDR, Structure};
+use std::sync::Arc;
+
+impl Replay<'_> {
+    /// Makes the entry that an inode block of the chain asks for. A file that has the name loses it.
+    pub(super) fn dentry(&self, inode: &Arc<Inode>, block: &Block) -> Result<()> {
+        let fs = self.fs;
+        let raw: &RawInode = block.view();
+        let name = raw.i_name.get(..raw.i_namelen.get() as usize).unwrap_or_default();
+        if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
+            return Err(bad_inode(inode.ino, "i_name", "not a file name"));
+        }
+        let parent = raw.i_pino.get();
+        let dir = fs.inode(parent).map_err(|e| match e {
+            Error::Posix(Posix::Stale) => bad_inode(inode.ino, "i_pino", format!("{parent} does not exist")),
+            e => e,
+        })?;
+        if !dir.is_dir() {
+            return Err(bad_inode(inode.ino, "i_pino", format!("{parent} is no directory")));
+        }
+        let mut state = dir.lock.write();
+        let mut search = fs.search(&dir, &state, name)?;
+        if let Some(found) = search.found {
+            if found.ino == inode.ino {
+                return Ok(());
+            }
+            self.drop_name(&dir, found.ino)?;
+            fs.remove_name(&dir, &mut state, &found)?;
+            search = fs.search(&dir, &state, name)?;
+        }
+        fs.add_name(&dir, &mut state, &search, name, inode.ino, inode.kind())?;
+        fs.touch_modified(&dir);
+        Ok(())
+    }
+
+    /// Takes a link from the inode whose name is replaced; without any left it becomes an orphan.
+    fn drop_name(&self, dir: &Inode, ino: Ino) -> Result<()> {
+        let fs = self.fs;
+        if ino == dir.ino || ino == fs.geo.root_ino {
+            return Err(bad_inode(dir.ino, "dentry", format!("a name of inode {ino} is to be replaced")));
+        }
+        let old = fs.inode(ino)?;
+        if old.is_dir() {
+            fs.edit(dir, Dirty::Full, |r| r.i_links = r.i_links.get().saturating_sub(1).max(2).into());
+            fs.edit(&old, Dirty::Full, |r| r.i_links = 0.into());
+        } else {
+            fs.edit(&old, Dirty::Full, |r| r.i_links = r.i_links.get().saturating_sub(1).into());
+        }
+        if old.nlink() == 0 {
+            fs.orphans.lock().insert(ino);
+            if !self.inodes.contains_key(&ino) {
+                fs.free_inode(&old)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An inode that the checkpoint does not know, as its first fsync described it, without content.
+    pub(super) fn make_inode(&self, ino: Ino, block: &Block) -> Result<Arc<Inode>> {
+        let fs = self.fs;
+        let raw = self.checked(ino, block)?;
+        // The caller has looked the number up, so its entry, which is free, is in memory with its version.
+        fs.space.reserve_node(true)?;
+        fs.nat.claim(ino);
+        fs.nat.set(ino, ino, NEW_ADDR, false);
+        let mut content = Block::ZERO;
+        let new: &mut RawInode = content.view_mut();
+        super::file::copy_identity(raw, new);
+        Ok(fs.adopt_inode(fs.nodes.create(ino, ino, 0, true, content)))
+    }
+}
+
+pub(super) fn bad_inode(ino: Ino, field: &'static str, value: impl ToString) -> Error {
+    FormatError::corrupt(Structure::Inode, ino, field, value).into()
+}

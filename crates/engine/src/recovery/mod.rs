@@ -1,0 +1,206 @@
+//! Roll-forward: brings back at mount what was fsynced after the last checkpoint.
+//!
+//! The nodes that fsyncs wrote form a chain in the warm node log (see [`chain`]). Recovery replays it into memory in
+//! the order in which it was written: attributes, extended attributes, inline content and addresses ([`file`]), and the
+//! names of new files ([`dentry`]).
+//!
+//! Invariants:
+//! - Nothing is written here, and no block is allocated: what recovery changes waits in memory for the checkpoint that
+//!   the caller makes next. Until that checkpoint is durable every block of the chain, and every block it names, is
+//!   pinned, so that a crash at any point finds the same chain again.
+//! - The layout of an inode's address slots (`i_inline_xattr_size`) is taken from the fsynced block before any of its
+//!   addresses is touched (rule 6 of the design).
+//!
+//! Locks: none are needed, as the volume is not shared yet; contracts of the functions used are kept.
+//! Kernel counterpart: `recovery.c`.
+
+mod chain;
+mod dentry;
+mod file;
+mod xattr;
+
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+use chain::{Chain, ChainFile};
+use medfs_format::node::footer;
+use medfs_format::path::{NodeKind, node_kind};
+use medfs_format::summary::Log;
+use medfs_format::{Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, is_block};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What a roll-forward brought back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Recovered {
+    /// Inodes that were fsynced.
+    pub(crate) inodes: u64,
+    /// Data blocks that changed their owner.
+    pub(crate) data_blocks: u64,
+    /// Node blocks replayed.
+    pub(crate) nodes: u64,
+}
+
+/// A replay in progress.
+struct Replay<'a> {
+    fs: &'a Fs,
+    chain: &'a Chain,
+    inodes: BTreeMap<Ino, Arc<Inode>>,
+    /// Those of which the chain held an inode block, so that their size is known.
+    sized: BTreeSet<Ino>,
+    recovered: Recovered,
+}
+
+impl Fs {
+    /// Whether there is anything to roll forward. Changes nothing.
+    pub(crate) fn roll_forward_needed(&self) -> Result<bool> {
+        let chain = Chain::read(self)?;
+        for (&ino, file) in &chain.files {
+            if file.first_dentry.is_some() || is_block(self.nat.get(&self.io, ino)?.addr) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Replays the chain of fsynced nodes into memory. Called once at mount, after the orphans of the checkpoint were
+    /// freed; the caller makes a checkpoint afterwards. After an error the volume must not be written to.
+    pub(crate) fn roll_forward(&self) -> Result<Recovered> {
+        self.replay().map_err(|e| match e {
+            Error::Corrupt(FormatError::Corrupt { structure, id, field, value }) => {
+                let value = format!("{value}; found while replaying what was fsynced: `medfs fsck --repair` helps");
+                Error::Corrupt(FormatError::Corrupt { structure, id, field, value })
+            }
+            other => other,
+        })
+    }
+
+    fn replay(&self) -> Result<Recovered> {
+        let chain = Chain::read(self)?;
+        self.pin_chain(&chain)?;
+        let mut replay = Replay {
+            fs: self,
+            chain: &chain,
+            inodes: BTreeMap::new(),
+            sized: BTreeSet::new(),
+            recovered: Recovered::default(),
+        };
+        replay.load_inodes()?;
+        replay.nodes()?;
+        replay.finish()?;
+        let r = replay.recovered;
+        // Data recovered may lie where a log was to go on.
+        self.segs.lock().step_over_pinned(&self.io)?;
+        if r.inodes > 0 {
+            tracing::info!(inodes = r.inodes, nodes = r.nodes, data_blocks = r.data_blocks, "rolled forward");
+        }
+        Ok(r)
+    }
+
+    /// Leaves what was fsynced behind. As after a roll-forward there is now something for a checkpoint to write, so that
+    /// nodes written later do not lead into the old chain.
+    pub(crate) fn abandon_chain(&self) -> Result<()> {
+        self.pin_chain(&Chain::read(self)?)?;
+        self.segs.lock().step_over_pinned(&self.io)
+    }
+
+    /// Keeps the chain from being overwritten, and so makes a checkpoint necessary even where nothing is recovered.
+    fn pin_chain(&self, chain: &Chain) -> Result<()> {
+        let mut segs = self.segs.lock();
+        chain.links.iter().try_for_each(|link| segs.pin(&self.io, link.addr))
+    }
+}
+
+impl Replay<'_> {
+    /// Finds the inodes to recover, making those that the checkpoint does not know.
+    fn load_inodes(&mut self) -> Result<()> {
+        let fs = self.fs;
+        for (&ino, file) in &self.chain.files {
+            let entry = fs.nat.get(&fs.io, ino)?;
+            let inode = if entry.addr != NULL_ADDR {
+                if entry.ino != ino {
+                    let what = format!("{}, but the chain has an inode of this number", entry.ino);
+                    return Err(FormatError::corrupt(Structure::NatEntry, ino, "ino", what).into());
+                }
+                fs.inode(ino)?
+            } else if let Some(at) = file.first_dentry {
+                self.make_inode(ino, &*self.read_link(at)?)?
+            } else {
+                // Its inode never reached the chain, so no fsync of it had completed.
+                tracing::debug!(ino, "nodes of an unknown file are dropped");
+                continue;
+            };
+            // Held, so that a name that is replaced meanwhile does not free the inode under our hands.
+            fs.inodes.hold(ino, 1);
+            self.inodes.insert(ino, inode);
+        }
+        Ok(())
+    }
+
+    fn read_link(&self, at: usize) -> Result<Box<Block>> {
+        self.fs.io.read(self.chain.links[at].addr)
+    }
+
+    /// Replays every node up to the last fsync of its file.
+    fn nodes(&mut self) -> Result<()> {
+        for (at, link) in self.chain.links.iter().enumerate() {
+            let Some(inode) = self.inodes.get(&link.ino).cloned() else { continue };
+            let file = &self.chain.files[&link.ino];
+            if at > file.last_fsync {
+                continue;
+            }
+            if let Some(of_inode) = link.layout {
+                self.adopt_layout(&inode, &*self.read_link(of_inode)?)?;
+            }
+            let block = self.read_link(at)?;
+            self.node(&inode, file, at, &block)?;
+            self.recovered.nodes += 1;
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, inode: &Arc<Inode>, file: &ChainFile, at: usize, block: &Block) -> Result<()> {
+        let offset = footer(block).node_offset();
+        match node_kind(offset) {
+            NodeKind::Inode => {
+                self.adopt_layout(inode, block)?;
+                self.attributes(inode, block);
+                if file.last_dentry == Some(at) {
+                    self.dentry(inode, block)?;
+                }
+                self.inline_xattr(inode, block)?;
+                if self.inline_data(inode, block)? {
+                    return Ok(());
+                }
+                self.drop_missing_subtrees(inode, block)?;
+                self.addresses(inode, 0, block)
+            }
+            NodeKind::Direct => {
+                self.leave_inline(inode);
+                self.addresses(inode, offset, block)
+            }
+            NodeKind::Xattr => self.xattr_node(inode, block),
+            // Rebuilt from the direct nodes.
+            NodeKind::Indirect => Ok(()),
+        }
+    }
+
+    /// Frees what lies beyond the end of the recovered files, and inodes whose last name was replaced.
+    fn finish(&mut self) -> Result<()> {
+        for (&ino, inode) in &self.inodes {
+            self.trim(inode)?;
+            self.recovered.inodes += 1;
+            self.fs.inodes.release(ino, 1);
+            self.fs.free_if_unused(inode);
+        }
+        Ok(())
+    }
+}
+
+/// The log under which recovered data is recorded where its segment was free in the checkpoint.
+const RECOVERED_LOG: Log = Log::WarmData;
+
+/// Reports a node of the chain.
+fn bad_node(addr: BlockAddr, field: &'static str, value: impl ToString) -> Error {
+    FormatError::corrupt(Structure::NodeFooter, addr, field, value).into()
+}

@@ -1,0 +1,105 @@
+//! What the engine's tests share: volumes in memory and short words for common steps.
+#![allow(dead_code)]
+
+use medfs::{Attr, Clock, FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs_device::{BlockDevice, MemDevice};
+use medfs_format::superblock::Feature;
+use medfs_mkfs::{MkfsOptions, format_volume};
+use std::sync::Arc;
+
+/// Bytes of a page.
+pub(crate) const PAGE: usize = 4096;
+/// Time at which the tests begin.
+pub(crate) const START: Timestamp = Timestamp { secs: 1_700_000_000, nanos: 5 };
+
+/// The features of a volume that keeps everything about an inode and its checksum.
+pub(crate) fn all_features() -> Feature {
+    Feature::EXTRA_ATTR
+        | Feature::INODE_CHECKSUM
+        | Feature::FLEXIBLE_INLINE_XATTR
+        | Feature::INODE_CRTIME
+        | Feature::SB_CHECKSUM
+}
+
+/// An empty volume in memory.
+pub(crate) fn blank(mib: u64, features: Feature) -> MemDevice {
+    let device = MemDevice::new(mib * 256);
+    let options = MkfsOptions { features, discard: false, ..MkfsOptions::new([7; 16], START.secs) };
+    format_volume(&device, &options).expect("a volume of this size can be made");
+    device
+}
+
+/// Opens a volume with a clock that stands still.
+pub(crate) fn open(device: impl BlockDevice + 'static) -> Volume {
+    open_with(Arc::new(device), "", Arc::new(ManualClock::new(START)))
+}
+
+/// Opens a volume with options and a clock.
+pub(crate) fn open_with(device: Arc<dyn BlockDevice>, options: &str, clock: Arc<dyn Clock>) -> Volume {
+    let mut parsed = MountOptions::default();
+    parsed.parse(options).expect("options are right");
+    Volume::open(device, parsed, clock).expect("the volume opens")
+}
+
+/// A new file of some kind for root, mode 755 or 644.
+pub(crate) fn new(kind: FileKind) -> NewFile {
+    let perm = if kind == FileKind::Directory { 0o755 } else { 0o644 };
+    NewFile { kind, perm, umask: 0, uid: 0, gid: 0, rdev: 0 }
+}
+
+/// Makes a regular file and keeps the hold on it.
+pub(crate) fn file(v: &Volume, parent: Ino, name: &str) -> Ino {
+    v.create(parent, name.as_bytes(), &new(FileKind::Regular)).unwrap_or_else(|e| panic!("{name}: {e}")).ino
+}
+
+/// Makes a directory and keeps the hold on it.
+pub(crate) fn dir(v: &Volume, parent: Ino, name: &str) -> Ino {
+    v.create(parent, name.as_bytes(), &new(FileKind::Directory)).unwrap_or_else(|e| panic!("{name}: {e}")).ino
+}
+
+/// The attributes of a path below the root, where it exists; holds nothing.
+pub(crate) fn at(v: &Volume, path: &str) -> Option<Attr> {
+    let mut found = v.getattr(v.root()).expect("the root has attributes");
+    for name in path.split('/').filter(|n| !n.is_empty()) {
+        match v.lookup(found.ino, name.as_bytes()) {
+            Ok(next) => {
+                v.release(next.ino, 1);
+                found = next;
+            }
+            Err(e) if e.errno() == 2 => return None,
+            Err(e) => panic!("{path}: {e}"),
+        }
+    }
+    Some(found)
+}
+
+/// The whole content of a file.
+pub(crate) fn content(v: &Volume, ino: Ino) -> Vec<u8> {
+    let mut bytes = vec![0; v.getattr(ino).expect("attributes").size as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        match v.read(ino, done as u64, &mut bytes[done..]).expect("the file reads") {
+            0 => panic!("the file ends at {done} of {}", bytes.len()),
+            n => done += n,
+        }
+    }
+    bytes
+}
+
+/// Writes all of it.
+pub(crate) fn write(v: &Volume, ino: Ino, offset: u64, data: &[u8]) {
+    assert_eq!(v.write(ino, offset, data).expect("written"), data.len());
+}
+
+/// The names in a directory, without `.` and `..`, sorted.
+pub(crate) fn names(v: &Volume, ino: Ino) -> Vec<String> {
+    let mut names = Vec::new();
+    v.readdir(ino, 0, &mut |entry| {
+        names.push(String::from_utf8_lossy(&entry.name).into_owned());
+        true
+    })
+    .expect("the directory reads");
+    names.retain(|n| n != "." && n != "..");
+    names.sort();
+    names
+}

@@ -1,0 +1,305 @@
+//! Promises of docs/SEMANTICS.md about power loss: every crash state of a workload is opened and judged.
+//!
+//! A workload runs on a recording device and marks what it has been acknowledged. A judge sees each state that the
+//! device may hold after losing power, with the last mark made before.
+
+mod common;
+
+use common::*;
+use medfs::{FileKind, ManualClock, RenameFlags, Volume};
+use medfs_device::MemDevice;
+use medfs_device::crash::{CrashPlan, RecordingDevice};
+use medfs_format::superblock::Feature;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs a workload and shows the judge every crash state; returns how many there were. With `options` of `mount`.
+fn crash(
+    base: &MemDevice,
+    options: &str,
+    workload: impl FnOnce(&Volume, &dyn Fn(u64)),
+    judge: impl Fn(&Volume, u64),
+) -> usize {
+    let recorder = Arc::new(RecordingDevice::new(base));
+    let volume = open_with(recorder.clone(), options, Arc::new(ManualClock::new(START)));
+    workload(&volume, &|mark| recorder.mark(mark));
+    drop(volume);
+    let plan = CrashPlan { exhaustive: 32, samples: 12, seed: 11, ..CrashPlan::default() };
+    let mut states = 0;
+    for state in recorder.recording().states(&plan) {
+        let name = format!("{state:?}");
+        let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let volume = open_with(Arc::new(state.device()), options, Arc::new(ManualClock::new(START)));
+            judge(&volume, state.last_mark().unwrap_or(0));
+            volume.close().expect("a recovered volume closes");
+        }));
+        if let Err(panic) = shown {
+            eprintln!("seed {}: {name}", plan.seed);
+            std::panic::resume_unwind(panic);
+        }
+        states += 1;
+    }
+    assert!(states > 10, "only {states} crash states: the workload wrote nothing");
+    states
+}
+
+/// A page that says which version it is.
+fn page(version: u8) -> Vec<u8> {
+    vec![version; PAGE]
+}
+
+/// The one value all bytes of a page have; a mixture fails.
+fn version(page: &[u8]) -> u8 {
+    assert!(page.iter().all(|b| *b == page[0]), "a page is a mixture");
+    page[0]
+}
+
+/// Volumes without any feature and with all of them.
+fn bases() -> [MemDevice; 2] {
+    [blank(64, Feature::empty()), blank(64, all_features())]
+}
+
+#[test]
+fn fsynced_pages_are_found_as_new_as_the_fsync() {
+    const PAGES: u64 = 3;
+    for base in bases() {
+        let workload = |v: &Volume, mark: &dyn Fn(u64)| {
+            let f = file(v, v.root(), "f");
+            for round in 1..=4 {
+                for n in 0..PAGES {
+                    write(v, f, n * PAGE as u64, &page(round));
+                }
+                v.fsync(f, round % 2 == 0).expect("fsync");
+                mark(u64::from(round));
+            }
+            write(v, f, 0, &page(5));
+        };
+        crash(&base, "", workload, |v, mark| {
+            let Some(attr) = at(v, "f") else {
+                assert_eq!(mark, 0, "the fsynced file is gone");
+                return;
+            };
+            let found = content(v, attr.ino);
+            assert!(mark == 0 || found.len() == PAGE * PAGES as usize, "{} bytes", found.len());
+            for page in found.chunks(PAGE) {
+                let version = u64::from(version(page));
+                assert!((mark..=5).contains(&version), "version {version} after fsync of {mark}");
+            }
+        });
+    }
+}
+
+#[test]
+fn an_fsynced_file_is_found_under_its_name() {
+    for base in bases() {
+        let workload = |v: &Volume, mark: &dyn Fn(u64)| {
+            let outer = dir(v, v.root(), "outer");
+            let inner = dir(v, outer, "inner");
+            let f = file(v, inner, "file");
+            write(v, f, 0, b"here");
+            v.fsync(f, false).expect("fsync");
+            mark(1);
+            v.link(f, v.root(), b"second").expect("link");
+            v.fsync(f, false).expect("fsync");
+            mark(2);
+        };
+        crash(&base, "", workload, |v, mark| {
+            if mark >= 1 {
+                let attr = at(v, "outer/inner/file").expect("the name is there");
+                assert_eq!(content(v, attr.ino), b"here");
+            }
+            if mark >= 2 {
+                assert_eq!(at(v, "second").expect("the second name is there").nlink, 2);
+            }
+        });
+    }
+}
+
+#[test]
+fn an_fsynced_directory_keeps_its_names() {
+    let workload = |v: &Volume, mark: &dyn Fn(u64)| {
+        let d = dir(v, v.root(), "d");
+        for name in ["a", "b", "c"] {
+            file(v, d, name);
+        }
+        v.fsync(d, false).expect("fsync");
+        mark(1);
+        v.unlink(d, b"a").expect("unlink");
+        v.fsync(d, false).expect("fsync");
+        mark(2);
+    };
+    crash(&blank(64, all_features()), "", workload, |v, mark| {
+        let found = at(v, "d").map(|d| names(v, d.ino)).unwrap_or_default();
+        match mark {
+            0 => {}
+            1 => assert!(found == ["a", "b", "c"] || found == ["b", "c"], "{found:?}"),
+            _ => assert_eq!(found, ["b", "c"]),
+        }
+    });
+}
+
+#[test]
+fn a_rename_replaces_wholly_or_not_at_all() {
+    for base in bases() {
+        let workload = |v: &Volume, mark: &dyn Fn(u64)| {
+            let old = file(v, v.root(), "config");
+            write(v, old, 0, &page(1));
+            v.fsync(old, false).expect("fsync");
+            v.sync().expect("sync");
+            mark(1);
+            let new = file(v, v.root(), "config.tmp");
+            write(v, new, 0, &page(2));
+            v.fsync(new, false).expect("fsync");
+            v.rename(v.root(), b"config.tmp", v.root(), b"config", RenameFlags::empty()).expect("rename");
+            v.fsync(new, false).expect("fsync");
+            mark(2);
+            v.sync().expect("sync");
+            mark(3);
+        };
+        crash(&base, "", workload, |v, mark| {
+            if mark == 0 {
+                return;
+            }
+            let attr = at(v, "config").expect("one of the two is there");
+            let found = content(v, attr.ino);
+            assert_eq!(found.len(), PAGE);
+            let version = u64::from(version(&found));
+            assert!(
+                (1..=2).contains(&version) && (mark < 2 || version == 2),
+                "version {version} after mark {mark}"
+            );
+            assert!(mark < 3 || at(v, "config.tmp").is_none(), "the old name is still there after sync");
+        });
+    }
+}
+
+#[test]
+fn after_sync_everything_is_there() {
+    let workload = |v: &Volume, mark: &dyn Fn(u64)| {
+        let d = dir(v, v.root(), "d");
+        let f = file(v, d, "f");
+        write(v, f, 0, &vec![3; 5 * PAGE + 17]);
+        let link = v.symlink(d, b"l", b"f", 0, 0).expect("symlink");
+        v.setxattr(f, b"user.colour", b"blue", medfs::XattrMode::Set).expect("xattr");
+        v.create(d, b"pipe", &new(FileKind::Fifo)).expect("fifo");
+        v.release(link.ino, 1);
+        v.sync().expect("sync");
+        mark(1);
+        write(v, f, 0, &page(9));
+    };
+    crash(&blank(64, all_features()), "", workload, |v, mark| {
+        if mark == 0 {
+            return;
+        }
+        let d = at(v, "d").expect("the directory");
+        assert_eq!(names(v, d.ino), ["f", "l", "pipe"]);
+        let f = at(v, "d/f").expect("the file");
+        assert_eq!(f.size, 5 * PAGE as u64 + 17);
+        assert_eq!(v.getxattr(f.ino, b"user.colour").expect("xattr"), b"blue");
+        assert_eq!(v.readlink(at(v, "d/l").expect("the link").ino).expect("readlink"), b"f");
+        assert_eq!(at(v, "d/pipe").expect("the fifo").kind, FileKind::Fifo);
+    });
+}
+
+#[test]
+fn truncation_never_brings_old_bytes_back() {
+    let base = blank(64, all_features());
+    let workload = |v: &Volume, mark: &dyn Fn(u64)| {
+        let f = file(v, v.root(), "f");
+        write(v, f, 0, &vec![7; 3 * PAGE]);
+        v.fsync(f, false).expect("fsync");
+        let set = |size| medfs::SetAttr { size: Some(size), ..Default::default() };
+        v.setattr(f, &set(100)).expect("truncate");
+        v.setattr(f, &set(2 * PAGE as u64)).expect("extend");
+        v.fsync(f, false).expect("fsync");
+        mark(1);
+    };
+    crash(&base, "", workload, |v, mark| {
+        if mark == 1 {
+            let found = content(v, at(v, "f").expect("the file").ino);
+            assert_eq!(found.len(), 2 * PAGE);
+            assert!(found[..100].iter().all(|b| *b == 7) && found[100..].iter().all(|b| *b == 0));
+        }
+    });
+}
+
+#[test]
+fn an_atomic_write_is_there_wholly_or_not_at_all() {
+    let base = blank(64, all_features());
+    let workload = |v: &Volume, mark: &dyn Fn(u64)| {
+        let f = file(v, v.root(), "db");
+        write(v, f, 0, &vec![1; 4 * PAGE]);
+        v.sync().expect("sync");
+        mark(1);
+        v.atomic_start(f).expect("start");
+        write(v, f, 0, &page(2));
+        write(v, f, 2 * PAGE as u64, &page(2));
+        v.atomic_commit(f).expect("commit");
+        mark(2);
+    };
+    crash(&base, "", workload, |v, mark| {
+        if mark == 0 {
+            return;
+        }
+        let found = content(v, at(v, "db").expect("the file").ino);
+        let versions: Vec<u8> = found.chunks(PAGE).map(version).collect();
+        assert!(
+            versions == [2, 1, 2, 1] || (mark < 2 && versions == [1, 1, 1, 1]),
+            "{versions:?} after mark {mark}"
+        );
+    });
+}
+
+#[test]
+fn files_without_a_name_leave_no_trace() {
+    let base = blank(64, all_features());
+    let empty = open(base.snapshot());
+    let free = empty.statfs().free;
+    drop(empty);
+    let recorder = Arc::new(RecordingDevice::new(&base));
+    let v = open_with(recorder.clone(), "", Arc::new(ManualClock::new(START)));
+    let gone = file(&v, v.root(), "gone");
+    write(&v, gone, 0, &vec![1; 20 * PAGE]);
+    let nameless = v.tmpfile(v.root(), &new(FileKind::Regular)).expect("tmpfile").ino;
+    write(&v, nameless, 0, &page(1));
+    v.unlink(v.root(), b"gone").expect("unlink");
+    assert_eq!(content(&v, gone).len(), 20 * PAGE, "it reads while it is held");
+    v.sync().expect("sync");
+    drop(v); // power is lost while both are open
+    let v = open(recorder.snapshot());
+    assert_eq!(v.stats().orphans_freed, 2);
+    assert_eq!(v.statfs().free, free);
+    assert!(v.getattr(gone).is_err() && v.getattr(nameless).is_err());
+}
+
+#[test]
+fn what_nobody_synced_is_durable_after_the_commit_interval() {
+    let device = Arc::new(blank(64, all_features()));
+    let clock = Arc::new(ManualClock::new(START));
+    let v = open_with(device.clone(), "commit=60s", clock.clone());
+    let f = file(&v, v.root(), "f");
+    write(&v, f, 0, b"typed and never saved");
+    for _ in 0..61 {
+        clock.advance(Duration::from_secs(1));
+        v.background().expect("background work");
+    }
+    drop(v);
+    let v = open(device.snapshot());
+    let f = at(&v, "f").expect("the file is there");
+    assert_eq!(content(&v, f.ino), b"typed and never saved");
+}
+
+#[test]
+fn a_judge_can_find_fault() {
+    let base = blank(64, all_features());
+    let fails = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let workload = |v: &Volume, mark: &dyn Fn(u64)| {
+            let f = file(v, v.root(), "f");
+            write(v, f, 0, &page(1));
+            mark(1); // a lie: nothing was synced
+            v.sync().expect("sync");
+        };
+        crash(&base, "", workload, |v, mark| assert!(mark == 0 || at(v, "f").is_some()));
+    }));
+    assert!(fails.is_err(), "a file that was never synced survived every crash");
+}

@@ -1,0 +1,55 @@
+//! A small bounded cache of blocks, write-through: what it holds is always what the device holds.
+
+use foldhash::{HashMap, HashMapExt};
+use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
+use medfs_format::Block;
+use std::collections::VecDeque;
+use std::io;
+
+/// Blocks kept (4 MiB).
+const CAPACITY: usize = 1024;
+
+/// First-in-first-out cache over a device.
+pub(crate) struct Cache<'d> {
+    pub(crate) dev: &'d dyn BlockDevice,
+    blocks: HashMap<u32, Box<Block>>,
+    order: VecDeque<u32>,
+}
+
+impl<'d> Cache<'d> {
+    pub(crate) fn new(dev: &'d dyn BlockDevice) -> Cache<'d> {
+        Cache { dev, blocks: HashMap::new(), order: VecDeque::new() }
+    }
+
+    /// The block, from memory or the device.
+    pub(crate) fn get(&mut self, addr: u32) -> io::Result<&Block> {
+        if !self.blocks.contains_key(&addr) {
+            let block = medfs_device::read_block(self.dev, u64::from(addr))?;
+            self.put(addr, block);
+        }
+        Ok(&self.blocks[&addr])
+    }
+
+    /// A copy of the block.
+    pub(crate) fn read(&mut self, addr: u32) -> io::Result<Box<Block>> {
+        Ok(Box::new(self.get(addr)?.clone()))
+    }
+
+    /// Writes a block to the device and remembers it.
+    pub(crate) fn write(&mut self, addr: u32, block: &Block, cause: Cause) -> io::Result<()> {
+        self.dev.write(u64::from(addr), &[block], WriteTag::new(cause, Temperature::Cold))?;
+        self.put(addr, Box::new(block.clone()));
+        Ok(())
+    }
+
+    fn put(&mut self, addr: u32, block: Box<Block>) {
+        if self.blocks.insert(addr, block).is_none() {
+            self.order.push_back(addr);
+            if self.order.len() > CAPACITY
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.blocks.remove(&oldest);
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! One pass over a volume, with or without mending, and the repair that repeats it until nothing is left.
+//!
+//! Order of a mending pass: superblock copies; nodes and entries in place during the walk; summaries; NAT and SIT
+//! in the copies not in force; flush; the checkpoint, last. Until then the old checkpoint is in force with its own
+//! NAT and SIT, so that a crash at any moment leaves a volume on which the same repair starts over.
+
+use crate::finding::{Code, Finding, Findings, Severity};
+use crate::image::{Image, Stop};
+use crate::log::{self, FsyncLog};
+use crate::pack;
+use crate::walk::{Verdict, Via, Walker};
+use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
+use medfs_format::checkpoint::CpFlags;
+use medfs_format::node::FileKind;
+use medfs_format::superblock::{Feature, RawSuperblock};
+use serde::Serialize;
+use std::io;
+use thiserror::Error;
+
+/// Rounds of mending before a repair gives up.
+const MAX_ROUNDS: usize = 4;
+
+/// How to check.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Findings kept; the rest is counted.
+    pub max_findings: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { max_findings: 10_000 }
+    }
+}
+
+/// What a check saw.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// What is wrong, in the order of the walk.
+    pub findings: Vec<Finding>,
+    /// Findings beyond [`Options::max_findings`].
+    pub suppressed: u64,
+    /// Directories reached.
+    pub directories: u64,
+    /// Other files reached.
+    pub files: u64,
+    /// Blocks in use, reserved ones included.
+    pub blocks: u64,
+    /// Unlinked files that were open; whoever mounts the volume next frees them. Not a fault.
+    pub orphans: u64,
+    /// Fsynced changes since the checkpoint; whoever mounts the volume next replays them. Not a fault.
+    pub log_to_replay: FsyncLog,
+}
+
+impl Report {
+    /// The worst severity, if anything was found.
+    pub fn worst(&self) -> Option<Severity> {
+        self.findings.iter().map(|f| f.severity).max()
+    }
+
+    /// Whether nothing is wrong (a warning is no fault).
+    pub fn is_clean(&self) -> bool {
+        self.worst() < Some(Severity::Error) && self.suppressed == 0
+    }
+
+    /// Whether a finding of this code is in it.
+    pub fn has(&self, code: Code) -> bool {
+        self.findings.iter().any(|f| f.code == code)
+    }
+}
+
+/// What a repair did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Repair {
+    /// What was wrong before.
+    pub before: Report,
+    /// What is wrong now: nothing, unless [`Report::findings`] says so.
+    pub after: Report,
+    /// Whether the volume was changed.
+    pub changed: bool,
+}
+
+/// Why a repair was not begun.
+#[derive(Debug, Error)]
+pub enum RepairError {
+    /// The device failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The volume uses something a repair cannot handle.
+    #[error("the volume uses {0}, which can be checked but not repaired here: use fsck.f2fs")]
+    Unsupported(String),
+}
+
+/// Checks a volume. `progress` is called with the fraction done, 0 to 1.
+pub fn check(dev: &dyn BlockDevice, options: &Options, progress: &mut dyn FnMut(f64)) -> io::Result<Report> {
+    let report = pass(dev, options, false, progress)?;
+    progress(1.0);
+    Ok(report)
+}
+
+/// Checks a volume and mends what is wrong. A volume without findings is not touched.
+///
+/// Orphans are freed and fsynced changes are kept for the next mount when there is something to mend.
+pub fn repair(
+    dev: &dyn BlockDevice,
+    options: &Options,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Repair, RepairError> {
+    let before = check(dev, options, progress)?;
+    if before.worst().is_none() || before.worst() == Some(Severity::Fatal) {
+        return Ok(Repair { after: before.clone(), before, changed: false });
+    }
+    supported(dev)?;
+    let mut after = before.clone();
+    for _ in 0..MAX_ROUNDS {
+        pass(dev, options, true, progress)?;
+        after = check(dev, options, progress)?;
+        if after.worst().is_none() || after.worst() == Some(Severity::Fatal) {
+            break;
+        }
+    }
+    Ok(Repair { before, after, changed: true })
+}
+
+/// Refuses volumes whose allocation rules a repair would break.
+fn supported(dev: &dyn BlockDevice) -> Result<(), RepairError> {
+    let mut findings = Findings::new(0);
+    let image = match Image::load(dev, &mut findings) {
+        Ok(image) => image,
+        Err(Stop::Io(e)) => return Err(e.into()),
+        Err(Stop::Fatal) => return Ok(()),
+    };
+    let unknown = Feature::from_bits_retain(!((Feature::DEVICE_ALIAS.bits() << 1) - 1));
+    let refused = [
+        (Feature::BLKZONED, "a zoned device"),
+        (Feature::RO, "the read-only layout"),
+        (Feature::DEVICE_ALIAS, "device aliases"),
+        (unknown, "unknown features"),
+    ];
+    for (feature, name) in refused {
+        if image.features.intersects(feature) {
+            return Err(RepairError::Unsupported(name.into()));
+        }
+    }
+    if image.raw_sb().devs[0].path[0] != 0 {
+        return Err(RepairError::Unsupported("several devices".into()));
+    }
+    Ok(())
+}
+
+fn pass(dev: &dyn BlockDevice, options: &Options, fix: bool, progress: &mut dyn FnMut(f64)) -> io::Result<Report> {
+    let mut findings = Findings::new(options.max_findings);
+    let image = match Image::load(dev, &mut findings) {
+        Ok(image) => image,
+        Err(Stop::Io(e)) => return Err(e),
+        Err(Stop::Fatal) => return Ok(report_of(findings)),
+    };
+    if fix {
+        mend_superblocks(&image)?;
+    }
+    let mut w = Walker::new(image, findings, fix, progress);
+    let log = log::walk(&mut w.image)?;
+    let orphans = std::mem::take(&mut w.image.orphans);
+    if w.image.checkpoint().flags().intersects(CpFlags::ERROR | CpFlags::FSCK) {
+        w.findings.add(Code::CheckpointFlagged, "checkpoint: a mount saw an error and asked for a check");
+    }
+    let root = w.image.g.root_ino;
+    if w.visit(root, root, Via::Superblock, "root directory")? != Verdict::Accepted(FileKind::Directory) {
+        w.findings.add(Code::NoRoot, "the root directory cannot be read");
+        return Ok(report_of(w.findings));
+    }
+    w.drain()?;
+    if w.image.features.contains(Feature::QUOTA) {
+        for qf in w.image.raw_sb().qf_ino {
+            if qf.get() != 0 {
+                w.visit(qf.get(), 0, Via::Superblock, "quota file")?;
+            }
+        }
+    }
+    if fix {
+        // Orphans are not walked: what they hold becomes free.
+        w.supply.taken.extend(log.segments.iter());
+        w.supply.nids.extend(log.nids.iter());
+        w.orphans.extend(orphans.iter());
+        w.rescue()?;
+    } else {
+        for &ino in &orphans {
+            w.visit(ino, 0, Via::Orphan, "orphan list")?;
+        }
+        w.drain()?;
+    }
+    w.check_links()?;
+    w.check_cursegs()?;
+    let free_nid = w.check_nat()?;
+    let free_segments = w.check_sit()?;
+    let counts = w.check_counts(free_segments, free_nid);
+    if fix {
+        let (space, image) = (&mut w.space, &mut w.image);
+        space.flush_ssa(&mut image.cache, &image.g)?;
+        dev.flush()?;
+        pack::write(image, &counts, log.summary.nodes > 0)?;
+    }
+    let (directories, files, blocks) = (w.directories, w.files, w.space.blocks);
+    Ok(Report {
+        directories,
+        files,
+        blocks,
+        orphans: orphans.len() as u64,
+        log_to_replay: log.summary,
+        ..report_of(w.findings)
+    })
+}
+
+fn report_of(findings: Findings) -> Report {
+    Report { findings: findings.list, suppressed: findings.suppressed, ..Report::default() }
+}
+
+fn mend_superblocks(image: &Image<'_>) -> io::Result<()> {
+    let dev = image.cache.dev;
+    let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
+    for &copy in &image.bad_copies {
+        let mut block = image.sb.clone();
+        RawSuperblock::in_block_mut(&mut block).seal();
+        dev.write(u64::from(copy), &[&block], tag)?;
+        dev.flush()?;
+    }
+    Ok(())
+}

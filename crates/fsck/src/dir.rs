@@ -1,0 +1,242 @@
+//! Directories: every entry is judged by its length, name, hash, place, type and inode.
+
+use crate::finding::Code;
+use crate::walk::{FileWalk, Verdict, Via, Walker};
+use foldhash::{HashSet, HashSetExt};
+use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH, bucket_blocks, bucket_start, buckets, slots_for};
+use medfs_format::hash::dentry_hash;
+use medfs_format::node::{Advise, FileFlags, FileKind, Inline, RawInode};
+use medfs_format::{BLOCK_SIZE, Ino};
+use std::hash::BuildHasher;
+use std::io;
+
+/// What a directory's walk gathers.
+pub(crate) struct DirWalk {
+    pub(crate) parent: Ino,
+    pub(crate) dir_level: u8,
+    /// Names are stored in a form whose hash cannot be recomputed (encrypted, case-insensitive).
+    opaque: bool,
+    /// `.` and `..` were seen.
+    dots: [bool; 2],
+    subdirs: u32,
+    /// Deepest hash level in use, plus one.
+    depth: u32,
+    /// The dentry hash and a second, independent hash of each name seen.
+    names: HashSet<(u32, u64)>,
+}
+
+impl DirWalk {
+    pub(crate) fn new(inode: &RawInode, _ino: Ino, parent: Ino) -> DirWalk {
+        DirWalk {
+            parent,
+            dir_level: inode.i_dir_level,
+            opaque: inode.advise().contains(Advise::ENCRYPT) || inode.flags().contains(FileFlags::CASEFOLD),
+            dots: [false; 2],
+            subdirs: 0,
+            depth: 0,
+            names: HashSet::new(),
+        }
+    }
+}
+
+/// Hash level of a directory page.
+pub(crate) fn level_of(page: u64, dir_level: u8) -> u32 {
+    let mut end = 0u64;
+    for level in 0..MAX_DEPTH {
+        end = end.saturating_add(buckets(level, dir_level) * bucket_blocks(level));
+        if page < end {
+            return level;
+        }
+    }
+    MAX_DEPTH
+}
+
+/// Whether an entry of this hash may be in this page.
+pub(crate) fn right_place(hash: u32, page: u64, dir_level: u8) -> bool {
+    let level = level_of(page, dir_level);
+    let start = bucket_start(level, dir_level, u64::from(hash) % buckets(level, dir_level));
+    page >= start && page < start + bucket_blocks(level)
+}
+
+impl Walker<'_, '_> {
+    /// Judges an area of entries; `page` where it is a block. Returns whether `bytes` was changed.
+    pub(crate) fn dentries(&mut self, f: &mut FileWalk, bytes: &mut [u8], page: Option<u64>) -> io::Result<bool> {
+        let mut dir = f.dir.take().expect("called for directories");
+        let result = self.area(&mut dir, f.ino, bytes, page);
+        f.dir = Some(dir);
+        result
+    }
+
+    fn area(&mut self, dir: &mut DirWalk, ino: Ino, bytes: &mut [u8], page: Option<u64>) -> io::Result<bool> {
+        let layout = if page.is_some() { AreaLayout::BLOCK } else { AreaLayout::inline(bytes.len()) };
+        let mut area = Area::new(layout, bytes);
+        let mut changed = false;
+        let mut used = false;
+        let mut slot = 0;
+        while slot < area.slots() {
+            if !area.in_use(slot) {
+                slot += 1;
+                continue;
+            }
+            let (name, hash, target, kind) = match area.entry(slot, u64::from(ino)) {
+                Ok(e) => (e.name.to_vec(), e.hash, e.ino, e.kind),
+                Err(e) => {
+                    self.findings.add(Code::DentryLength, format!("directory {ino}: {e}"));
+                    area.remove(slot, 1);
+                    changed = true;
+                    slot += 1;
+                    continue;
+                }
+            };
+            let shown = String::from_utf8_lossy(&name).into_owned();
+            let place = match page {
+                Some(page) => format!("directory {ino}, page {page}, slot {slot}, \"{shown}\""),
+                None => format!("directory {ino}, inline slot {slot}, \"{shown}\""),
+            };
+            let outcome = match name.as_slice() {
+                b"." => self.dot(dir, 0, ino, target, kind, &place),
+                b".." => self.dot(dir, 1, dir.parent, target, kind, &place),
+                _ => self.entry(dir, ino, &name, target, kind, page, &place)?,
+            };
+            let right_hash = if dir.opaque { hash } else { dentry_hash(&name) };
+            match outcome {
+                None => {
+                    area.remove(slot, name.len());
+                    changed = true;
+                }
+                Some((target_now, kind_now)) => {
+                    used = true;
+                    if hash != right_hash {
+                        self.findings.add(Code::DentryHash, format!("{place}: hash {hash:#010x}, not {right_hash:#010x}"));
+                        area.insert_at(slot, &name, target_now, kind_now);
+                        changed = true;
+                    }
+                    if (target_now, Some(kind_now)) != (target, kind) {
+                        area.set_target(slot, target_now, kind_now);
+                        changed = true;
+                    }
+                }
+            }
+            slot += slots_for(name.len());
+        }
+        if let (true, Some(page)) = (used, page) {
+            dir.depth = dir.depth.max(level_of(page, dir.dir_level) + 1);
+        }
+        if page.unwrap_or(0) == 0 {
+            changed |= self.restore_dots(dir, ino, &mut area);
+        }
+        Ok(changed)
+    }
+
+    /// `.` (0) or `..` (1): where it points is corrected, a second one goes.
+    fn dot(
+        &mut self,
+        dir: &mut DirWalk,
+        which: usize,
+        right: Ino,
+        target: Ino,
+        kind: Option<FileKind>,
+        place: &str,
+    ) -> Option<(Ino, FileKind)> {
+        if std::mem::replace(&mut dir.dots[which], true) {
+            self.findings.add(Code::Dots, format!("{place}: a second entry of this name"));
+            return None;
+        }
+        if target != right || kind != Some(FileKind::Directory) {
+            self.findings.add(Code::Dots, format!("{place}: names inode {target}, not directory {right}"));
+        }
+        Some((right, FileKind::Directory))
+    }
+
+    /// An ordinary entry; `None` where it must go.
+    #[allow(clippy::too_many_arguments)]
+    fn entry(
+        &mut self,
+        dir: &mut DirWalk,
+        ino: Ino,
+        name: &[u8],
+        target: Ino,
+        kind: Option<FileKind>,
+        page: Option<u64>,
+        place: &str,
+    ) -> io::Result<Option<(Ino, FileKind)>> {
+        if !dir.opaque {
+            if name.iter().any(|&b| b == 0 || b == b'/') {
+                self.findings.add(Code::DentryName, format!("{place}: the name holds a byte that none may hold"));
+                return Ok(None);
+            }
+            if page.is_some_and(|page| !right_place(dentry_hash(name), page, dir.dir_level)) {
+                self.findings.add(Code::DentryPlace, format!("{place}: not in the bucket of its hash"));
+                return Ok(None);
+            }
+        }
+        let second = foldhash::fast::FixedState::with_seed(0x6d65_6466).hash_one(name);
+        let key = (dentry_hash(name), second);
+        if dir.names.contains(&key) {
+            self.findings.add(Code::DentryTwice, format!("{place}: a second entry of this name"));
+            return Ok(None);
+        }
+        match self.visit(target, ino, Via::Dentry, place)? {
+            Verdict::Rejected => Ok(None),
+            Verdict::Accepted(is) => {
+                if kind != Some(is) {
+                    self.findings.add(Code::DentryType, format!("{place}: type {kind:?}, but inode {target} is {is:?}"));
+                }
+                dir.names.insert(key);
+                dir.subdirs += u32::from(is == FileKind::Directory);
+                Ok(Some((target, is)))
+            }
+        }
+    }
+
+    /// Puts `.` and `..` back where the first area has room for them.
+    fn restore_dots(&mut self, dir: &mut DirWalk, ino: Ino, area: &mut Area<&mut [u8]>) -> bool {
+        let mut changed = false;
+        for (which, name, target) in [(0, &b"."[..], ino), (1, &b".."[..], dir.parent)] {
+            if !dir.dots[which] && area.insert(name, target, FileKind::Directory) {
+                self.findings
+                    .add(Code::DotsMissing, format!("directory {ino}: \"{}\" is missing", String::from_utf8_lossy(name)));
+                dir.dots[which] = true;
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// What a directory's inode must say after its entries are known.
+    pub(crate) fn settle_dir(&mut self, dir: &DirWalk, last_page: Option<u64>, inode: &mut RawInode, ino: Ino) {
+        let links = dir.subdirs + 2;
+        if inode.i_links.get() != links {
+            self.findings
+                .add(Code::InodeLinks, format!("directory {ino}: i_links is {}, but should be {links}", inode.i_links));
+            inode.i_links = links.into();
+        }
+        // The root's own parent is not recorded.
+        if inode.i_pino.get() != dir.parent && ino != self.image.g.root_ino {
+            self.findings.add(
+                Code::DirParent,
+                format!("directory {ino}: i_pino is {}, but it is in {}", inode.i_pino, dir.parent),
+            );
+            inode.i_pino = dir.parent.into();
+        }
+        if dir.dots != [true; 2] && !inode.inline().contains(Inline::DOTS) {
+            self.findings.add(Code::DotsMissing, format!("directory {ino}: \".\" or \"..\" is missing"));
+            inode.i_inline |= Inline::DOTS.bits();
+        }
+        if inode.i_current_depth.get() < dir.depth {
+            self.findings.add(
+                Code::DirDepth,
+                format!("directory {ino}: i_current_depth is {}, but its entries need {}", inode.i_current_depth, dir.depth),
+            );
+            inode.i_current_depth = dir.depth.into();
+        }
+        let size = last_page.map_or(0, |page| (page + 1) * BLOCK_SIZE as u64);
+        if inode.i_size.get() < size {
+            self.findings.add(
+                Code::DirSize,
+                format!("directory {ino}: i_size is {}, but its last block ends at {size}", inode.i_size),
+            );
+            inode.i_size = size.into();
+        }
+    }
+}

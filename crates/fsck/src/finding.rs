@@ -1,0 +1,225 @@
+//! What a check can find: numbered, typed, one sentence each.
+//!
+//! Invariant: a code never changes its meaning; new faults get new numbers. The hundreds are the area:
+//! 01 superblock, 02 checkpoint, 03 SIT, 04 NAT, 05 SSA, 06 inode, 07 nodes and addresses, 08 directories.
+
+use serde::Serialize;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Nothing is lost and the volume works; a repair tidies it.
+    Warning,
+    /// The volume is inconsistent; a repair mends it.
+    Error,
+    /// The volume cannot be read from here on; a repair is not possible.
+    Fatal,
+}
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $severity:ident;)*) => {
+        /// The stable code of a finding.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code { $($(#[$doc])* $name = $number,)* }
+
+        impl Code {
+            /// Every code, in order.
+            pub const ALL: &'static [Code] = &[$(Code::$name,)*];
+            /// How bad it is.
+            pub fn severity(self) -> Severity {
+                match self { $(Code::$name => Severity::$severity,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// A copy of the superblock is damaged.
+    SuperblockCopy = 101, Error;
+    /// Both copies of the superblock are sound but say different things.
+    SuperblocksDiffer = 102, Error;
+    /// No copy of the superblock can be used.
+    NoSuperblock = 103, Fatal;
+    /// The device ends before the volume does.
+    Truncated = 104, Fatal;
+    /// One of the two checkpoint packs is damaged (a crash during a checkpoint leaves it so).
+    CheckpointPack = 201, Warning;
+    /// No checkpoint pack can be used.
+    NoCheckpoint = 202, Fatal;
+    /// `valid_block_count` is not the number of blocks in use.
+    ValidBlockCount = 203, Error;
+    /// `valid_node_count` is not the number of nodes.
+    ValidNodeCount = 204, Error;
+    /// `valid_inode_count` is not the number of inodes.
+    ValidInodeCount = 205, Error;
+    /// `free_segment_count` is not the number of free segments.
+    FreeSegmentCount = 206, Error;
+    /// The next block of a log is in use.
+    CursegNext = 207, Error;
+    /// A log that appends has blocks in use behind its next block.
+    CursegTail = 208, Error;
+    /// The checkpoint says that an error was seen or that a check is wanted.
+    CheckpointFlagged = 209, Warning;
+    /// A journal in the checkpoint pack is damaged.
+    Journal = 210, Error;
+    /// An orphan block is damaged.
+    OrphanBlock = 211, Error;
+    /// An orphan is no inode, or one that has a name.
+    OrphanInode = 212, Error;
+    /// `next_free_nid` is no node id.
+    NextFreeNid = 213, Error;
+    /// A SIT entry contradicts itself.
+    SitEntry = 301, Error;
+    /// Blocks in use are marked free.
+    SitMissing = 302, Error;
+    /// Blocks that nothing refers to are marked in use.
+    SitLeaked = 303, Error;
+    /// A segment's type is not that of its blocks.
+    SitType = 304, Error;
+    /// A NAT entry names no block of the main area.
+    NatAddress = 401, Error;
+    /// A NAT entry names the wrong inode.
+    NatIno = 402, Error;
+    /// A node that nothing refers to.
+    NatUnreachable = 403, Error;
+    /// A summary entry names the wrong owner of a block.
+    SsaOwner = 501, Error;
+    /// A summary block is of the wrong type.
+    SsaType = 502, Error;
+    /// An inode that cannot be trusted.
+    Inode = 601, Error;
+    /// An inode's checksum is wrong.
+    InodeChecksum = 602, Error;
+    /// `i_blocks` is not the number of the inode's blocks.
+    InodeBlocks = 603, Error;
+    /// `i_links` is not the number of the inode's names.
+    InodeLinks = 604, Error;
+    /// The reserved first address of an inode with inline content is not zero.
+    InlineReserved = 605, Error;
+    /// Inline data is present but the inode denies it.
+    InlineExist = 606, Error;
+    /// The cached extent does not agree with the addresses.
+    InodeExtent = 607, Error;
+    /// A directory's depth does not reach its deepest entry.
+    DirDepth = 608, Error;
+    /// Extended attributes are damaged.
+    Xattr = 609, Error;
+    /// A symbolic link of no length.
+    SymlinkSize = 610, Error;
+    /// A directory's inode names the wrong parent.
+    DirParent = 611, Error;
+    /// A directory's size does not reach its last block.
+    DirSize = 612, Error;
+    /// An inode with inline content also names nodes.
+    InlineNodes = 613, Error;
+    /// A field of an inode is out of range and can be mended.
+    InodeField = 614, Error;
+    /// A node id that is out of range or has no NAT entry.
+    NodeId = 701, Error;
+    /// A node block that is not the node it is taken for.
+    NodeFooter = 702, Error;
+    /// A node that is named twice.
+    NodeTwice = 703, Error;
+    /// An address outside the main area.
+    Address = 704, Error;
+    /// A block that belongs to another owner already.
+    BlockTwice = 705, Error;
+    /// A block in a segment of the other kind (data in a node segment, or a node in a data segment).
+    BlockKind = 706, Error;
+    /// A directory entry of impossible length.
+    DentryLength = 801, Error;
+    /// A directory entry's hash is not that of its name.
+    DentryHash = 802, Error;
+    /// A directory entry outside its hash bucket.
+    DentryPlace = 803, Error;
+    /// Two entries of one name in a directory.
+    DentryTwice = 804, Error;
+    /// A directory entry that names no usable inode.
+    DentryInode = 805, Error;
+    /// A directory entry's file type is not that of its inode.
+    DentryType = 806, Error;
+    /// `.` or `..` is wrong.
+    Dots = 807, Error;
+    /// `.` or `..` is missing.
+    DotsMissing = 808, Error;
+    /// A directory with two names (or inside itself).
+    DirectoryTwice = 809, Error;
+    /// The root directory cannot be read.
+    NoRoot = 810, Fatal;
+    /// A name with a byte that no name may hold.
+    DentryName = 811, Error;
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "F{:04}", *self as u16)
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What kind of fault.
+    pub code: Code,
+    /// How bad it is.
+    pub severity: Severity,
+    /// One sentence that says what is wrong and where.
+    pub message: String,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.code, self.message)
+    }
+}
+
+/// Collects findings up to a limit and counts the rest.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    pub(crate) list: Vec<Finding>,
+    pub(crate) suppressed: u64,
+    limit: usize,
+}
+
+impl Findings {
+    pub(crate) fn new(limit: usize) -> Findings {
+        Findings { list: Vec::new(), suppressed: 0, limit }
+    }
+
+    pub(crate) fn add(&mut self, code: Code, message: impl Into<String>) {
+        let severity = code.severity();
+        if self.list.len() < self.limit {
+            self.list.push(Finding { code, severity, message: message.into() });
+        } else {
+            self.suppressed += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_distinct_and_printed_with_four_digits() {
+        for pair in Code::ALL.windows(2) {
+            assert!(pair[0] < pair[1]);
+        }
+        assert_eq!(Code::SuperblockCopy.to_string(), "F0101");
+    }
+
+    #[test]
+    fn findings_beyond_the_limit_are_counted() {
+        let mut f = Findings::new(1);
+        f.add(Code::Xattr, "a");
+        f.add(Code::NoRoot, "b");
+        assert_eq!((f.list.len(), f.suppressed), (1, 1));
+    }
+}

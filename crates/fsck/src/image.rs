@@ -1,0 +1,337 @@
+//! A volume's fixed structures, read once: superblock, the checkpoint in force, the current segments
+//! with their summaries and journals, the orphans; and the NAT, SIT and SSA on demand.
+//!
+//! Nothing here judges more than it must to go on: where a copy is damaged the other one is taken, and the
+//! damage is recorded as a finding.
+
+use crate::cache::Cache;
+use crate::finding::{Code, Findings};
+use crate::pack;
+use foldhash::{HashMap, HashMapExt};
+use medfs_device::BlockDevice;
+use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint, RawOrphanBlock};
+use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
+use medfs_format::sit::{self, RawSitBlock, RawSitEntry};
+use medfs_format::summary::{LOG_COUNT, Log, RawSummaryBlock};
+use medfs_format::superblock::{Feature, RawSuperblock};
+use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, Geometry, Ino, Nid, SegNo, crc};
+use std::io;
+use zerocopy::IntoBytes;
+
+/// The segment a log writes to.
+pub(crate) struct Curseg {
+    pub(crate) segno: SegNo,
+    /// Next block to write, inside the segment.
+    pub(crate) blkoff: u32,
+    /// 0: appends (LFS); 1: fills holes (SSR).
+    pub(crate) alloc_type: u8,
+    /// Owners of its blocks. Where not `known` they are rebuilt by whoever walks the nodes.
+    pub(crate) sum: Box<RawSummaryBlock>,
+    pub(crate) known: bool,
+}
+
+/// A volume's state at its last checkpoint.
+pub(crate) struct Image<'d> {
+    pub(crate) cache: Cache<'d>,
+    pub(crate) sb: Box<Block>,
+    /// Superblock copies that must be rewritten from `sb`.
+    pub(crate) bad_copies: Vec<u32>,
+    pub(crate) g: Geometry,
+    pub(crate) features: Feature,
+    /// Pack in force: 0 or 1.
+    pub(crate) pack: usize,
+    /// First block of the pack and its payload, as one run of bytes.
+    pub(crate) cp: Vec<u8>,
+    pub(crate) nat_journal: HashMap<Nid, RawNatEntry>,
+    pub(crate) sit_journal: HashMap<SegNo, RawSitEntry>,
+    pub(crate) cursegs: Vec<Curseg>,
+    pub(crate) orphans: Vec<Ino>,
+    /// NAT entries that differ from the volume's, to be written by a repair.
+    pub(crate) nat_changes: HashMap<Nid, RawNatEntry>,
+}
+
+/// Why a volume could not be loaded: the reason is among the findings, or the device failed.
+pub(crate) enum Stop {
+    Fatal,
+    Io(io::Error),
+}
+
+impl From<io::Error> for Stop {
+    fn from(e: io::Error) -> Stop {
+        Stop::Io(e)
+    }
+}
+
+impl<'d> Image<'d> {
+    pub(crate) fn load(dev: &'d dyn BlockDevice, findings: &mut Findings) -> Result<Image<'d>, Stop> {
+        let (sb, g, bad_copies) = superblock(dev, findings)?;
+        let features = RawSuperblock::in_block(&sb).features();
+        let mut cache = Cache::new(dev);
+        let (pack, cp) = checkpoint_pack(&mut cache, &g, findings)?;
+        let mut image = Image {
+            cache,
+            sb,
+            bad_copies,
+            g,
+            features,
+            pack,
+            cp,
+            nat_journal: HashMap::new(),
+            sit_journal: HashMap::new(),
+            cursegs: Vec::new(),
+            orphans: Vec::new(),
+            nat_changes: HashMap::new(),
+        };
+        image.load_cursegs(findings)?;
+        image.load_orphans(findings)?;
+        Ok(image)
+    }
+
+    pub(crate) fn raw_sb(&self) -> &RawSuperblock {
+        RawSuperblock::in_block(&self.sb)
+    }
+
+    pub(crate) fn checkpoint(&self) -> RawCheckpoint {
+        zerocopy::FromBytes::read_from_bytes(&self.cp[..checkpoint::HEADER_SIZE]).expect("sized")
+    }
+
+    /// Whether inodes carry the size of their inline xattr area.
+    pub(crate) fn flexible(&self) -> bool {
+        self.features.contains(Feature::FLEXIBLE_INLINE_XATTR)
+    }
+
+    /// Seed of the inode checksums, where the volume has them.
+    pub(crate) fn inode_seed(&self) -> Option<u32> {
+        self.features.contains(Feature::INODE_CHECKSUM).then(|| crc::chain(!0, &self.raw_sb().uuid))
+    }
+
+    fn places(&self) -> BitmapPlaces {
+        BitmapPlaces::of(&self.checkpoint(), &self.g)
+    }
+
+    /// Whether the second copy of a NAT block is in force.
+    pub(crate) fn nat_second(&self, block: u32) -> bool {
+        sit::test_bit(&self.cp[self.places().nat..], block as usize)
+    }
+
+    /// Whether the second copy of a SIT block is in force.
+    pub(crate) fn sit_second(&self, block: u32) -> bool {
+        sit::test_bit(&self.cp[self.places().sit..], block as usize)
+    }
+
+    /// Puts the other copy of a NAT block in force (in memory: the next checkpoint carries it).
+    pub(crate) fn flip_nat(&mut self, block: u32) {
+        let at = self.places().nat;
+        self.cp[at + block as usize / 8] ^= 0x80 >> (block % 8);
+    }
+
+    /// Puts the other copy of a SIT block in force (in memory: the next checkpoint carries it).
+    pub(crate) fn flip_sit(&mut self, block: u32) {
+        let at = self.places().sit;
+        self.cp[at + block as usize / 8] ^= 0x80 >> (block % 8);
+    }
+
+    /// A node id's entry: changed by the repair, in the journal, or in the table.
+    pub(crate) fn nat(&mut self, nid: Nid) -> io::Result<RawNatEntry> {
+        if let Some(entry) = self.nat_changes.get(&nid).or_else(|| self.nat_journal.get(&nid)) {
+            return Ok(*entry);
+        }
+        let index = nid / nat::ENTRIES_PER_BLOCK as u32;
+        let addr = self.g.nat_block(index, self.nat_second(index));
+        let block: &RawNatBlock = self.cache.get(addr)?.view();
+        Ok(block.entries[nid as usize % nat::ENTRIES_PER_BLOCK])
+    }
+
+    /// A NAT block in force with journal and changes applied, and whether that differs from the disk.
+    pub(crate) fn nat_block(&mut self, index: u32) -> io::Result<(Box<Block>, bool)> {
+        let addr = self.g.nat_block(index, self.nat_second(index));
+        let mut block = medfs_device::read_block(self.cache.dev, u64::from(addr))?;
+        let first = index * nat::ENTRIES_PER_BLOCK as u32;
+        let mut changed = false;
+        if !self.nat_journal.is_empty() || !self.nat_changes.is_empty() {
+            let raw: &mut RawNatBlock = block.view_mut();
+            for (i, slot) in raw.entries.iter_mut().enumerate() {
+                let nid = first + i as u32;
+                if let Some(e) = self.nat_changes.get(&nid).or_else(|| self.nat_journal.get(&nid)) {
+                    changed = true;
+                    *slot = *e;
+                }
+            }
+        }
+        Ok((block, changed))
+    }
+
+    /// A SIT block in force with the journal applied, and whether that differs from the disk.
+    pub(crate) fn sit_block(&mut self, index: u32) -> io::Result<(Box<Block>, bool)> {
+        let addr = self.g.sit_block(index, self.sit_second(index));
+        let mut block = medfs_device::read_block(self.cache.dev, u64::from(addr))?;
+        let raw: &mut RawSitBlock = block.view_mut();
+        let first = index * sit::ENTRIES_PER_BLOCK as u32;
+        let mut changed = false;
+        for (i, slot) in raw.entries.iter_mut().enumerate() {
+            if let Some(e) = self.sit_journal.get(&(first + i as u32)) {
+                changed = true;
+                *slot = *e;
+            }
+        }
+        Ok((block, changed))
+    }
+
+    /// A segment's SIT entry.
+    pub(crate) fn sit(&mut self, segno: SegNo) -> io::Result<RawSitEntry> {
+        if let Some(entry) = self.sit_journal.get(&segno) {
+            return Ok(*entry);
+        }
+        let index = segno / sit::ENTRIES_PER_BLOCK as u32;
+        let addr = self.g.sit_block(index, self.sit_second(index));
+        let block: &RawSitBlock = self.cache.get(addr)?.view();
+        Ok(block.entries[segno as usize % sit::ENTRIES_PER_BLOCK])
+    }
+
+    /// The log whose current segment this is.
+    pub(crate) fn curseg_of(&self, segno: SegNo) -> Option<usize> {
+        self.cursegs.iter().position(|c| c.segno == segno)
+    }
+
+    fn load_cursegs(&mut self, findings: &mut Findings) -> Result<(), Stop> {
+        let cp = self.checkpoint();
+        let start = self.g.cp_pack(self.pack);
+        let sums = pack::read_summaries(&mut self.cache, &self.g, &cp, start)?;
+        for ((log, sum), known) in Log::ALL.into_iter().zip(sums.blocks).zip(sums.known) {
+            let (segno, blkoff) = cp.curseg(log as usize);
+            let alloc_type = cp.alloc_type[log as usize];
+            self.cursegs.push(Curseg { segno, blkoff: u32::from(blkoff), alloc_type, sum, known });
+        }
+        debug_assert_eq!(self.cursegs.len(), LOG_COUNT);
+        match sums.nat_journal.nat_entries() {
+            Ok(entries) => {
+                for e in entries {
+                    if e.nid.get() < self.g.max_nid() {
+                        self.nat_journal.insert(e.nid.get(), e.entry);
+                    } else {
+                        findings.add(Code::Journal, format!("NAT journal: node id {} is out of range", e.nid));
+                    }
+                }
+            }
+            Err(e) => findings.add(Code::Journal, format!("NAT {e}; its entries are lost")),
+        }
+        match sums.sit_journal.sit_entries() {
+            Ok(entries) => {
+                for e in entries {
+                    if e.segno.get() < self.g.segment_count_main {
+                        self.sit_journal.insert(e.segno.get(), e.entry);
+                    } else {
+                        findings.add(Code::Journal, format!("SIT journal: segment {} is out of range", e.segno));
+                    }
+                }
+            }
+            Err(e) => findings.add(Code::Journal, format!("SIT {e}; its entries are lost")),
+        }
+        Ok(())
+    }
+
+    fn load_orphans(&mut self, findings: &mut Findings) -> Result<(), Stop> {
+        let cp = self.checkpoint();
+        if !cp.flags().contains(CpFlags::ORPHAN_PRESENT) {
+            return Ok(());
+        }
+        let first = 1 + self.g.cp_payload;
+        for i in first..cp.cp_pack_start_sum.get() {
+            let addr = self.g.cp_pack(self.pack) + i;
+            let block = self.cache.read(addr)?;
+            match block.view::<RawOrphanBlock>().inodes(addr) {
+                Ok(inos) => self.orphans.extend(inos),
+                Err(e) => findings.add(Code::OrphanBlock, e.to_string()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn superblock(
+    dev: &dyn BlockDevice,
+    findings: &mut Findings,
+) -> Result<(Box<Block>, Geometry, Vec<u32>), Stop> {
+    let mut good: Option<(Box<Block>, Geometry)> = None;
+    let mut bad_copies = Vec::new();
+    if dev.block_count() < 2 {
+        findings.add(Code::NoSuperblock, "the device is smaller than a superblock");
+        return Err(Stop::Fatal);
+    }
+    for copy in 0..2u32 {
+        let block = medfs_device::read_block(dev, u64::from(copy))?;
+        match RawSuperblock::in_block(&block).validate() {
+            Ok(g) => match &good {
+                None => good = Some((block, g)),
+                Some((first, _)) if !same(first, &block) => {
+                    findings.add(
+                        Code::SuperblocksDiffer,
+                        "the two copies of the superblock differ; the first one counts",
+                    );
+                    bad_copies.push(copy);
+                }
+                Some(_) => {}
+            },
+            Err(e) => {
+                findings.add(Code::SuperblockCopy, format!("copy {} of the superblock: {e}", copy + 1));
+                bad_copies.push(copy);
+            }
+        }
+    }
+    let Some((block, g)) = good else {
+        findings.add(Code::NoSuperblock, "neither copy of the superblock is usable: this is no F2FS volume, or a ruined one");
+        return Err(Stop::Fatal);
+    };
+    let end = u64::from(g.main_blkaddr) + u64::from(g.segment_count_main) * u64::from(BLOCKS_PER_SEG);
+    if end > dev.block_count() {
+        findings.add(
+            Code::Truncated,
+            format!("the device has {} blocks but the volume needs {end}: it was cut short", dev.block_count()),
+        );
+        return Err(Stop::Fatal);
+    }
+    Ok((block, g, bad_copies))
+}
+
+/// Whether two superblocks agree in what matters: not in the error records and version strings,
+/// which the kernel may update in one copy at a time.
+fn same(a: &Block, b: &Block) -> bool {
+    let strip = |block: &Block| {
+        let mut sb = RawSuperblock::in_block(block).clone();
+        sb.version = [0; 256];
+        sb.init_version = [0; 256];
+        sb.s_stop_reason = [0; 32];
+        sb.s_errors = [0; 16];
+        sb.crc = 0.into();
+        sb
+    };
+    strip(a).as_bytes() == strip(b).as_bytes()
+}
+
+/// Chooses the newest pack that is whole; returns it with its first block and payload.
+fn checkpoint_pack(
+    cache: &mut Cache<'_>,
+    g: &Geometry,
+    findings: &mut Findings,
+) -> Result<(usize, Vec<u8>), Stop> {
+    let mut best: Option<(usize, Vec<u8>, u64)> = None;
+    for index in 0..2 {
+        match pack::read_header(cache, g, index)? {
+            Ok((bytes, version)) => {
+                let newer = best.as_ref().is_none_or(|(_, _, v)| (version.wrapping_sub(*v) as i64) > 0);
+                if newer {
+                    best = Some((index, bytes, version));
+                }
+            }
+            Err(e) => {
+                findings.add(Code::CheckpointPack, format!("checkpoint pack {}: {e}", index + 1));
+            }
+        }
+    }
+    let Some((index, bytes, _)) = best else {
+        findings.add(Code::NoCheckpoint, "neither checkpoint pack is usable");
+        return Err(Stop::Fatal);
+    };
+    debug_assert!(bytes.len() >= BLOCK_SIZE);
+    Ok((index, bytes))
+}

@@ -1,0 +1,306 @@
+//! Sets named fields of a volume's structures, to plant faults that tests expect to be found.
+//!
+//! What guards the structure as a whole is brought up to date (superblock, checkpoint and inode checksums), unless
+//! it is the field that is set, so that exactly the named fault is on the volume. Fields have the kernel's names;
+//! an element of an array is `name[index]`.
+
+use crate::dump::{Dump, DumpError};
+use crate::image::Image;
+use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
+use medfs_format::checkpoint::{self, CpFlags, RawCheckpoint, RawOrphanBlock};
+use medfs_format::dentry::RawDirEntry;
+use medfs_format::hash::dentry_hash;
+use medfs_format::nat::RawNatEntry;
+use medfs_format::node::{self, RawDirectNode, RawExtraAttr, RawIndirectNode, RawInode, RawNodeFooter};
+use medfs_format::path::{NodeKind, node_kind};
+use medfs_format::sit::RawSitEntry;
+use medfs_format::summary::{ENTRIES_PER_BLOCK, JOURNAL_SIZE, RawJournal, RawSummary, RawSummaryBlock, RawSummaryFooter};
+use medfs_format::superblock::{self, RawSuperblock};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, Nid, SegNo, nat, sit};
+use std::mem::offset_of;
+
+/// The structure whose field is set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// A copy of the superblock, 0 or 1.
+    Superblock(u32),
+    /// The checkpoint in force (first and last block of its pack).
+    Checkpoint,
+    /// The checkpoint pack that is not in force (its first block).
+    OtherCheckpoint,
+    /// A node id's NAT entry in force, in the journal or the table.
+    Nat(Nid),
+    /// A segment's SIT entry in force, in the journal or the table.
+    Sit(SegNo),
+    /// The summary entry of a block that is in no current segment.
+    Summary(BlockAddr),
+    /// The footer of a segment's summary block.
+    SummaryFooter(SegNo),
+    /// The NAT (data log 0) or SIT (data log 2) journal in the checkpoint pack.
+    Journal(u32),
+    /// The first orphan block of the pack in force.
+    OrphanBlock,
+    /// An inode.
+    Inode(Ino),
+    /// A node that is no inode.
+    Node(Nid),
+    /// An entry of a directory, by its name.
+    Dentry(Ino, &'a [u8]),
+}
+
+/// A named field: offset and size in bytes.
+type Field = (&'static str, usize, usize);
+
+const fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
+    size_of::<F>()
+}
+
+macro_rules! fields {
+    ($type:ty: $($field:ident)*) => {
+        &[$((stringify!($field), offset_of!($type, $field), size_of_field::<$type, _>(|t| &t.$field)),)*]
+    };
+}
+
+const SUPERBLOCK: &[Field] = fields!(RawSuperblock:
+    magic log_blocksize log_blocks_per_seg segs_per_sec secs_per_zone checksum_offset block_count section_count
+    segment_count segment_count_main cp_blkaddr main_blkaddr root_ino uuid extension_count cp_payload feature crc);
+const CHECKPOINT: &[Field] = fields!(RawCheckpoint:
+    checkpoint_ver user_block_count valid_block_count rsvd_segment_count overprov_segment_count free_segment_count
+    cur_node_segno cur_node_blkoff cur_data_segno cur_data_blkoff ckpt_flags cp_pack_total_block_count
+    cp_pack_start_sum valid_node_count valid_inode_count next_free_nid sit_ver_bitmap_bytesize
+    nat_ver_bitmap_bytesize checksum_offset elapsed_time alloc_type);
+const NAT: &[Field] = fields!(RawNatEntry: version ino block_addr);
+const SIT: &[Field] = fields!(RawSitEntry: vblocks valid_map mtime);
+const SUMMARY: &[Field] = fields!(RawSummary: nid version ofs_in_node);
+const SUMMARY_FOOTER: &[Field] = fields!(RawSummaryFooter: entry_type check_sum);
+const JOURNAL: &[Field] = fields!(RawJournal: count);
+const ORPHANS: &[Field] = fields!(RawOrphanBlock: ino entry_count);
+const INODE: &[Field] = fields!(RawInode:
+    i_mode i_advise i_inline i_uid i_gid i_links i_size i_blocks i_generation i_current_depth i_xattr_nid i_flags
+    i_pino i_namelen i_name i_dir_level i_ext i_addr i_nid);
+const EXTRA: &[Field] = fields!(RawExtraAttr: i_extra_isize i_inline_xattr_size i_projid i_inode_checksum i_crtime);
+const DIRECT: &[Field] = fields!(RawDirectNode: addr);
+const INDIRECT: &[Field] = fields!(RawIndirectNode: nid);
+const FOOTER: &[Field] = fields!(RawNodeFooter: nid ino flag cp_ver next_blkaddr);
+const DENTRY: &[Field] = fields!(RawDirEntry: hash_code ino name_len file_type);
+
+/// Sets `field` of `target` to `value`. Panics where there is no such field: this is for tests.
+pub fn set(dev: &dyn BlockDevice, target: &Target<'_>, field: &str, value: u64) -> Result<(), DumpError> {
+    change(dev, target, field, |_| value)
+}
+
+/// Changes `field` of `target` by a function of its present value; returns the value it had.
+pub fn change(
+    dev: &dyn BlockDevice,
+    target: &Target<'_>,
+    field: &str,
+    new: impl FnOnce(u64) -> u64,
+) -> Result<(), DumpError> {
+    let mut dump = Dump::open(dev)?;
+    let (addr, base, fields) = locate(&mut dump, target, field)?;
+    let mut block = medfs_device::read_block(dev, u64::from(addr))?;
+    if let (Target::Dentry(..), "used") = (target, field) {
+        // The entry's bit in the area's bitmap: byte offset in `base`, bit number in the high half.
+        let (byte, bit) = (base & 0xffff, base >> 16);
+        let was = u64::from(block.0[byte] >> bit & 1);
+        block.0[byte] = block.0[byte] & !(1 << bit) | ((new(was) as u8 & 1) << bit);
+    } else {
+        let (offset, width) = resolve(fields, field);
+        let bytes = &mut block.0[base + offset..base + offset + width];
+        let mut number = [0; 8];
+        number[..width].copy_from_slice(bytes);
+        bytes.copy_from_slice(&new(u64::from_le_bytes(number)).to_le_bytes()[..width]);
+    }
+    seal(&mut dump.image, &mut block, target, field);
+    let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
+    dev.write(u64::from(addr), &[&block], tag)?;
+    if *target == Target::Checkpoint {
+        let total = RawCheckpoint::in_block(&block).cp_pack_total_block_count.get();
+        dev.write(u64::from(addr + total - 1), &[&block], tag)?;
+    }
+    Ok(())
+}
+
+/// Splits `name[index]` and finds offset and width.
+fn resolve(fields: &[Field], field: &str) -> (usize, usize) {
+    let (name, index) = match field.split_once('[') {
+        Some((name, rest)) => (name, rest.trim_end_matches(']').parse::<usize>().expect("an index")),
+        None => (field, 0),
+    };
+    let &(_, offset, size) =
+        fields.iter().find(|(n, ..)| *n == name).unwrap_or_else(|| panic!("there is no field {name}"));
+    let width = match name {
+        "cur_node_blkoff" | "cur_data_blkoff" => 2,
+        "alloc_type" | "i_name" | "valid_map" | "uuid" | "name" => 1,
+        _ if size > 8 => 4,
+        _ => size,
+    };
+    assert!((index + 1) * width <= size, "{field} is beyond the array");
+    (offset + index * width, width)
+}
+
+/// Block, byte offset of the structure inside it, and its fields.
+fn locate(
+    dump: &mut Dump<'_>,
+    target: &Target<'_>,
+    field: &str,
+) -> Result<(BlockAddr, usize, &'static [Field]), DumpError> {
+    let image = &mut dump.image;
+    let pack = image.g.cp_pack(image.pack);
+    Ok(match *target {
+        Target::Superblock(copy) => (copy, superblock::OFFSET_IN_BLOCK, SUPERBLOCK),
+        Target::Checkpoint => (pack, 0, CHECKPOINT),
+        Target::OtherCheckpoint => (image.g.cp_pack(1 - image.pack), 0, CHECKPOINT),
+        Target::Nat(nid) => {
+            let index = nid / nat::ENTRIES_PER_BLOCK as u32;
+            if image.nat_journal.contains_key(&nid) {
+                let (addr, at) = in_journal(image, 0, 13, nid)?;
+                (addr, at, NAT)
+            } else {
+                let addr = image.g.nat_block(index, image.nat_second(index));
+                (addr, nid as usize % nat::ENTRIES_PER_BLOCK * size_of::<RawNatEntry>(), NAT)
+            }
+        }
+        Target::Sit(segno) => {
+            let index = segno / sit::ENTRIES_PER_BLOCK as u32;
+            if image.sit_journal.contains_key(&segno) {
+                let (addr, at) = in_journal(image, 2, 78, segno)?;
+                (addr, at, SIT)
+            } else {
+                let addr = image.g.sit_block(index, image.sit_second(index));
+                (addr, segno as usize % sit::ENTRIES_PER_BLOCK * size_of::<RawSitEntry>(), SIT)
+            }
+        }
+        Target::Summary(addr) => {
+            let segno = image.g.segno(addr);
+            assert!(image.curseg_of(segno).is_none(), "segment {segno} is a current one");
+            (image.g.ssa_block(segno), image.g.offset_in_seg(addr) as usize * size_of::<RawSummary>(), SUMMARY)
+        }
+        Target::SummaryFooter(segno) => {
+            (image.g.ssa_block(segno), offset_of!(RawSummaryBlock, footer), SUMMARY_FOOTER)
+        }
+        Target::Journal(log) => {
+            let (addr, at) = journal(image, log);
+            (addr, at, JOURNAL)
+        }
+        Target::OrphanBlock => (pack + 1 + image.g.cp_payload, 0, ORPHANS),
+        Target::Inode(ino) => {
+            let addr = image.nat(ino)?.block_addr.get();
+            if let Some(_name) = field.strip_prefix("footer.") {
+                return Ok((addr, BLOCK_SIZE - size_of::<RawNodeFooter>(), FOOTER_DOTTED));
+            }
+            let extra = EXTRA.iter().any(|(name, ..)| *name == field);
+            if extra { (addr, node::ADDR_OFFSET, EXTRA) } else { (addr, 0, INODE) }
+        }
+        Target::Node(nid) => {
+            let addr = image.nat(nid)?.block_addr.get();
+            if field.starts_with("footer.") {
+                return Ok((addr, BLOCK_SIZE - size_of::<RawNodeFooter>(), FOOTER_DOTTED));
+            }
+            let offset = node::footer(image.cache.get(addr)?).node_offset();
+            (addr, 0, if node_kind(offset) == NodeKind::Indirect { INDIRECT } else { DIRECT })
+        }
+        Target::Dentry(dir, name) => {
+            let found = dump.entry(dir, name)?;
+            let e = found.ok_or_else(|| DumpError::NotFound(format!("no such entry in directory {dir}")))?;
+            let base = e.area.start;
+            if field == "used" {
+                return Ok((e.addr, (base + e.slot / 8) | (e.slot % 8) << 16, DENTRY));
+            }
+            if field.starts_with("name[") {
+                return Ok((e.addr, base + e.layout.name_at(e.slot), NAME));
+            }
+            (e.addr, base + e.layout.entry_at(e.slot), DENTRY)
+        }
+    })
+}
+
+const NAME: &[Field] = &[("name", 0, node::NAME_LEN)];
+const FOOTER_DOTTED: &[Field] = &[
+    ("footer.nid", FOOTER[0].1, FOOTER[0].2),
+    ("footer.ino", FOOTER[1].1, FOOTER[1].2),
+    ("footer.flag", FOOTER[2].1, FOOTER[2].2),
+    ("footer.cp_ver", FOOTER[3].1, FOOTER[3].2),
+    ("footer.next_blkaddr", FOOTER[4].1, FOOTER[4].2),
+];
+
+/// Place of the journal of data log `log`.
+fn journal(image: &Image<'_>, log: u32) -> (BlockAddr, usize) {
+    let cp = image.checkpoint();
+    let start = image.g.cp_pack(image.pack);
+    if cp.flags().contains(CpFlags::COMPACT_SUM) {
+        (start + cp.cp_pack_start_sum.get(), if log == 0 { 0 } else { JOURNAL_SIZE })
+    } else {
+        let back = if cp.flags().intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT) { 7 } else { 4 };
+        let addr = start + cp.cp_pack_total_block_count.get() - back + log;
+        (addr, ENTRIES_PER_BLOCK * size_of::<RawSummary>())
+    }
+}
+
+/// Place of an entry in the journal of data log `log`, whose entries of `size` bytes begin with a 32-bit key.
+fn in_journal(image: &mut Image<'_>, log: u32, size: usize, key: u32) -> Result<(BlockAddr, usize), DumpError> {
+    let (addr, at) = journal(image, log);
+    let block = image.cache.get(addr)?;
+    let first = at + 2;
+    let found = (0..(JOURNAL_SIZE - 2) / size)
+        .map(|i| first + i * size)
+        .find(|&e| u32::from_le_bytes(block.0[e..e + 4].try_into().expect("four bytes")) == key);
+    Ok((addr, found.expect("the journal was read from here") + 4))
+}
+
+fn seal(image: &mut Image<'_>, block: &mut Block, target: &Target<'_>, field: &str) {
+    match target {
+        Target::Superblock(_) if field != "crc" => RawSuperblock::in_block_mut(block).seal(),
+        Target::Checkpoint => {
+            checkpoint::seal(block);
+        }
+        Target::Inode(_) if field != "i_inode_checksum" => {
+            if let Some(seed) = image.inode_seed() {
+                block.view_mut::<RawInode>().seal(seed);
+            }
+        }
+        Target::Dentry(dir, _) if node::footer(block).nid.get() == *dir => {
+            if let Some(seed) = image.inode_seed() {
+                block.view_mut::<RawInode>().seal(seed);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Writes another name of the same length, with its hash, over a directory entry's; the entry stays where it is.
+pub fn rename(dev: &dyn BlockDevice, dir: Ino, name: &[u8], new: &[u8]) -> Result<(), DumpError> {
+    assert_eq!(name.len(), new.len());
+    let target = Target::Dentry(dir, name);
+    let mut dump = Dump::open(dev)?;
+    let (addr, name_at, _) = locate(&mut dump, &target, "name[0]")?;
+    let (_, entry_at, _) = locate(&mut dump, &target, "hash_code")?;
+    let mut block = medfs_device::read_block(dev, u64::from(addr))?;
+    block.0[name_at..name_at + new.len()].copy_from_slice(new);
+    block.0[entry_at..entry_at + 4].copy_from_slice(&dentry_hash(new).to_le_bytes());
+    seal(&mut dump.image, &mut block, &target, "name");
+    Ok(dev.write(u64::from(addr), &[&block], WriteTag::new(Cause::Meta, Temperature::Cold))?)
+}
+
+/// Puts these inode numbers on the orphan list (at most one block of them) of a volume that has none.
+pub fn set_orphans(dev: &dyn BlockDevice, inos: &[Ino]) -> Result<(), DumpError> {
+    let dump = Dump::open(dev)?;
+    let image = &dump.image;
+    let mut cp = image.checkpoint();
+    let start = image.g.cp_pack(image.pack);
+    let (at, total) = (cp.cp_pack_start_sum.get(), cp.cp_pack_total_block_count.get());
+    let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
+    for i in (at..total - 1).rev() {
+        let block = medfs_device::read_block(dev, u64::from(start + i))?;
+        dev.write(u64::from(start + i + 1), &[&block], tag)?;
+    }
+    dev.write(u64::from(start + at), &[&checkpoint::orphan_blocks(inos)[0]], tag)?;
+    cp.cp_pack_start_sum = (at + 1).into();
+    cp.cp_pack_total_block_count = (total + 1).into();
+    cp.ckpt_flags = (cp.flags() | CpFlags::ORPHAN_PRESENT).bits().into();
+    let mut head = medfs_device::read_block(dev, u64::from(start))?;
+    *RawCheckpoint::in_block_mut(&mut head) = cp;
+    checkpoint::seal(&mut head);
+    dev.write(u64::from(start), &[&head], tag)?;
+    Ok(dev.write(u64::from(start + total), &[&head], tag)?)
+}

@@ -1,0 +1,104 @@
+//! Judging one inode block on its own: what can be mended in place is mended, the rest is a reason to reject it.
+
+use crate::finding::Code;
+use crate::image::Image;
+use medfs_format::dentry::MAX_DEPTH;
+use medfs_format::node::{DEF_ADDRS_PER_INODE, EXTRA_ISIZE, FileKind, Inline, NAME_LEN, RawInode};
+use medfs_format::superblock::Feature;
+use medfs_format::{Geometry, Ino};
+
+/// What of a volume decides how its inodes are read.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    pub(crate) g: Geometry,
+    pub(crate) features: Feature,
+    pub(crate) seed: Option<u32>,
+}
+
+impl Rules {
+    pub(crate) fn of(image: &Image<'_>) -> Rules {
+        Rules { g: image.g.clone(), features: image.features, seed: image.inode_seed() }
+    }
+
+    pub(crate) fn flexible(&self) -> bool {
+        self.features.contains(Feature::FLEXIBLE_INLINE_XATTR)
+    }
+
+    /// Mends `inode` in memory and lists what was wrong. An error: it cannot be an inode, with the reason.
+    pub(crate) fn vet(&self, inode: &mut RawInode, ino: Ino) -> Result<Vec<(Code, String)>, String> {
+        let mut found = Vec::new();
+        if let Some(seed) = self.seed
+            && inode.extra_fits(12)
+        {
+            let stored = inode.extra().map_or(0, |e| e.i_inode_checksum.get());
+            let computed = inode.checksum(seed);
+            if stored != computed {
+                found.push((
+                    Code::InodeChecksum,
+                    format!("inode {ino}: checksum {stored:#010x}, but computed {computed:#010x}"),
+                ));
+            }
+        }
+        let mut field = |text: String| found.push((Code::InodeField, format!("inode {ino}: {text}")));
+        let kind = FileKind::from_mode(inode.i_mode.get());
+        let clear = |inode: &mut RawInode, flag: Inline| inode.i_inline &= !flag.bits();
+        if inode.inline().contains(Inline::EXTRA_ATTR) && !self.features.contains(Feature::EXTRA_ATTR) {
+            field("extra attributes on a volume without them".into());
+            clear(inode, Inline::EXTRA_ATTR);
+        }
+        if let Some(extra) = inode.extra_mut() {
+            let size = extra.i_extra_isize.get();
+            if size % 4 != 0 || size > EXTRA_ISIZE || size < 4 {
+                field(format!("i_extra_isize {size} is out of range"));
+                extra.i_extra_isize = EXTRA_ISIZE.into();
+            }
+            let room = DEF_ADDRS_PER_INODE - usize::from(EXTRA_ISIZE) / 4 - 1;
+            if self.flexible() && usize::from(extra.i_inline_xattr_size.get()) > room {
+                field(format!("i_inline_xattr_size {} is out of range", extra.i_inline_xattr_size));
+                extra.i_inline_xattr_size = (medfs_format::node::DEFAULT_INLINE_XATTR_ADDRS as u16).into();
+            }
+        }
+        if inode.inline().contains(Inline::DATA) && !matches!(kind, Some(FileKind::Regular | FileKind::Symlink)) {
+            field("inline data on neither file nor symbolic link".into());
+            clear(inode, Inline::DATA);
+        }
+        if inode.inline().contains(Inline::DENTRY) && kind != Some(FileKind::Directory) {
+            field("inline dentries on what is no directory".into());
+            clear(inode, Inline::DENTRY);
+        }
+        if inode.inline().contains(Inline::DATA) {
+            let room = inode.slots(self.flexible()).inline_content_range().len() as u64;
+            if inode.i_size.get() > room {
+                field(format!("i_size {} with inline data of at most {room} bytes", inode.i_size));
+                inode.i_size = room.into();
+            }
+        }
+        if inode.i_namelen.get() as usize > NAME_LEN {
+            field(format!("i_namelen {} is out of range", inode.i_namelen));
+            let len = inode.i_name.iter().position(|&b| b == 0).unwrap_or(NAME_LEN);
+            inode.i_namelen = (len as u32).into();
+        }
+        if kind == Some(FileKind::Directory) && inode.i_current_depth.get() > MAX_DEPTH {
+            field(format!("i_current_depth {} is out of range", inode.i_current_depth));
+            inode.i_current_depth = 1.into();
+        }
+        let no_node = |nid: u32| nid != 0 && (nid == ino || !self.g.is_nid(nid));
+        if no_node(inode.i_xattr_nid.get()) {
+            found.push((Code::NodeId, format!("inode {ino}: i_xattr_nid {} is no node id", inode.i_xattr_nid)));
+            inode.i_xattr_nid = 0.into();
+        }
+        for (i, nid) in inode.i_nid.iter_mut().enumerate() {
+            if no_node(nid.get()) {
+                found.push((Code::NodeId, format!("inode {ino}: i_nid[{i}] {nid} is no node id")));
+                *nid = 0.into();
+            }
+        }
+        if inode.i_blocks.get() == 0 {
+            // The true number is counted later; here only what would make the inode unacceptable goes.
+            found.push((Code::InodeBlocks, format!("inode {ino}: i_blocks is 0")));
+            inode.i_blocks = 1.into();
+        }
+        inode.validate(ino, &self.g, self.flexible(), None).map_err(|e| e.to_string())?;
+        Ok(found)
+    }
+}

@@ -1,0 +1,246 @@
+//! The checkpoint pack: reading its header and summaries, and writing a new one.
+//!
+//! ```text
+//! checkpoint | payload .. | orphans .. | data summaries (3, or 1-2 compact) | node summaries (3, after umount) | checkpoint
+//! ```
+//!
+//! Writing keeps the volume usable at every moment: the first block, which makes a pack count, is written after
+//! everything else is durable.
+
+use crate::cache::Cache;
+use crate::image::{Curseg, Image};
+use medfs_device::{Cause, Temperature, WriteTag};
+use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint};
+use medfs_format::summary::{
+    ENTRIES_PER_BLOCK, JOURNAL_SIZE, LOG_COUNT, RawJournal, RawSummary, RawSummaryBlock, RawSummaryFooter,
+    SUM_TYPE_DATA, SUM_TYPE_NODE,
+};
+use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Structure};
+use std::io;
+use zerocopy::{FromBytes, FromZeros};
+
+/// Reads and checks a pack's first and last block; returns the bytes of the first and the payload, and the version.
+pub(crate) fn read_header(
+    cache: &mut Cache<'_>,
+    g: &Geometry,
+    index: usize,
+) -> io::Result<Result<(Vec<u8>, u64), FormatError>> {
+    let start = g.cp_pack(index);
+    let first = cache.read(start)?;
+    let cp = RawCheckpoint::in_block(&first);
+    let check = checkpoint::verify_checksum(&first, start).and_then(|_| cp.validate(start, g));
+    if let Err(e) = check {
+        return Ok(Err(e));
+    }
+    let last_addr = start + cp.cp_pack_total_block_count.get() - 1;
+    let last = cache.read(last_addr)?;
+    if let Err(e) = checkpoint::verify_checksum(&last, last_addr) {
+        return Ok(Err(e));
+    }
+    let version = RawCheckpoint::in_block(&last).checkpoint_ver.get();
+    if version != cp.checkpoint_ver.get() {
+        return Ok(Err(FormatError::corrupt(
+            Structure::Checkpoint,
+            last_addr,
+            "checkpoint_ver",
+            format!("{version}, but {} in the pack's first block", cp.checkpoint_ver),
+        )));
+    }
+    let mut bytes = first.0.to_vec();
+    for i in 0..g.cp_payload {
+        bytes.extend_from_slice(&cache.get(start + 1 + i)?.0);
+    }
+    let places = BitmapPlaces::of(cp, g);
+    let ends = [
+        places.sit + cp.sit_ver_bitmap_bytesize.get() as usize,
+        places.nat + cp.nat_ver_bitmap_bytesize.get() as usize,
+    ];
+    if ends.into_iter().any(|end| end > bytes.len()) {
+        return Ok(Err(FormatError::corrupt(
+            Structure::Checkpoint,
+            start,
+            "nat_ver_bitmap_bytesize",
+            "the version bitmaps do not fit the pack",
+        )));
+    }
+    Ok(Ok((bytes, version)))
+}
+
+/// The current segments' summaries and the two journals.
+pub(crate) struct Summaries {
+    pub(crate) blocks: Vec<Box<RawSummaryBlock>>,
+    /// Whether the pack had the log's summary.
+    pub(crate) known: [bool; LOG_COUNT],
+    pub(crate) nat_journal: RawJournal,
+    pub(crate) sit_journal: RawJournal,
+}
+
+/// A summary block of zeros of the right type.
+pub(crate) fn empty_summary(node: bool) -> Box<RawSummaryBlock> {
+    let mut sum = RawSummaryBlock::new_box_zeroed().expect("allocation of 4 KiB");
+    sum.footer.entry_type = if node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
+    sum
+}
+
+/// Reads the summaries of the pack at `start`, compact or normal.
+pub(crate) fn read_summaries(
+    cache: &mut Cache<'_>,
+    g: &Geometry,
+    cp: &RawCheckpoint,
+    start: BlockAddr,
+) -> io::Result<Summaries> {
+    let with_nodes = cp.flags().intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT);
+    let mut s = Summaries {
+        blocks: (0..LOG_COUNT).map(|log| empty_summary(log >= 3)).collect(),
+        known: [true, true, true, with_nodes, with_nodes, with_nodes],
+        nat_journal: RawJournal::EMPTY,
+        sit_journal: RawJournal::EMPTY,
+    };
+    // The pack's validated sizes keep every address below inside the checkpoint area.
+    let end = start + cp.cp_pack_total_block_count.get() - 1;
+    let area_end = g.sit_blkaddr;
+    if cp.flags().contains(CpFlags::COMPACT_SUM) {
+        read_compact(cache, cp, start + cp.cp_pack_start_sum.get(), area_end, &mut s)?;
+    } else {
+        let back = if with_nodes { 6 } else { 3 };
+        for log in 0..3 {
+            let addr = end.saturating_sub(back).max(start) + log;
+            *s.blocks[log as usize] = cache.get(addr)?.view::<RawSummaryBlock>().clone();
+        }
+        s.nat_journal = s.blocks[0].journal;
+        s.sit_journal = s.blocks[2].journal;
+    }
+    if with_nodes {
+        for log in 3..6 {
+            let addr = end.saturating_sub(3).max(start) + log - 3;
+            *s.blocks[log as usize] = cache.get(addr)?.view::<RawSummaryBlock>().clone();
+        }
+    }
+    Ok(s)
+}
+
+/// Compact form: both journals, then the data logs' entries without gaps, 7 bytes each, none across a block's footer.
+fn read_compact(
+    cache: &mut Cache<'_>,
+    cp: &RawCheckpoint,
+    mut addr: BlockAddr,
+    area_end: BlockAddr,
+    s: &mut Summaries,
+) -> io::Result<()> {
+    let mut block = cache.read(addr)?;
+    s.nat_journal = RawJournal::read_from_bytes(&block.0[..JOURNAL_SIZE]).expect("sized");
+    s.sit_journal = RawJournal::read_from_bytes(&block.0[JOURNAL_SIZE..2 * JOURNAL_SIZE]).expect("sized");
+    let mut at = 2 * JOURNAL_SIZE;
+    for log in 0..3 {
+        let (_, blkoff) = cp.curseg(log);
+        let count = if cp.alloc_type[log] == 1 { ENTRIES_PER_BLOCK } else { usize::from(blkoff) };
+        for i in 0..count.min(ENTRIES_PER_BLOCK) {
+            let size = size_of::<RawSummary>();
+            s.blocks[log].entries[i] = RawSummary::read_from_bytes(&block.0[at..at + size]).expect("sized");
+            at += size;
+            if at + size > BLOCK_SIZE - size_of::<RawSummaryFooter>() {
+                addr += 1;
+                if addr >= area_end {
+                    return Ok(());
+                }
+                block = cache.read(addr)?;
+                at = 0;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The counts a new checkpoint carries.
+pub(crate) struct Counts {
+    pub(crate) blocks: u64,
+    pub(crate) nodes: u32,
+    pub(crate) inodes: u32,
+    pub(crate) free_segments: u32,
+    pub(crate) next_free_nid: u32,
+}
+
+/// Writes a fresh checkpoint pack with empty journals and no orphans.
+///
+/// Without a log to replay, the other pack gets the next version. With one, the version must stay, because the
+/// log's nodes carry it: then the other pack is written first and the one in force second, each by itself a valid
+/// volume, and the flag that lets recovery ignore the checkpoint's checksum is set.
+pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, keep_log: bool) -> io::Result<()> {
+    let mut cp = image.checkpoint();
+    let mut flags = cp.flags();
+    flags.remove(
+        CpFlags::ORPHAN_PRESENT
+            | CpFlags::COMPACT_SUM
+            | CpFlags::ERROR
+            | CpFlags::FSCK
+            | CpFlags::FASTBOOT
+            | CpFlags::NAT_BITS
+            | CpFlags::UMOUNT
+            | CpFlags::TRIMMED,
+    );
+    let sums = if keep_log { 3 } else { 6 };
+    if keep_log {
+        flags.insert(CpFlags::NOCRC_RECOVERY);
+    } else {
+        flags.remove(CpFlags::NOCRC_RECOVERY);
+        flags.insert(CpFlags::UMOUNT);
+        cp.checkpoint_ver = (cp.checkpoint_ver.get().wrapping_add(1)).into();
+    }
+    let payload = image.g.cp_payload;
+    cp.ckpt_flags = flags.bits().into();
+    cp.valid_block_count = counts.blocks.into();
+    cp.valid_node_count = counts.nodes.into();
+    cp.valid_inode_count = counts.inodes.into();
+    cp.free_segment_count = counts.free_segments.into();
+    cp.next_free_nid = counts.next_free_nid.into();
+    cp.cp_pack_start_sum = (1 + payload).into();
+    cp.cp_pack_total_block_count = (1 + payload + sums as u32 + 1).into();
+    for (log, c) in image.cursegs.iter().enumerate() {
+        cp.set_curseg(log, c.segno, c.blkoff as u16);
+        cp.alloc_type[log] = c.alloc_type;
+    }
+    let mut head = Block::boxed();
+    head.0.copy_from_slice(&image.cp[..BLOCK_SIZE]);
+    *RawCheckpoint::in_block_mut(&mut head) = cp;
+    checkpoint::seal(&mut head);
+    image.cp[..BLOCK_SIZE].copy_from_slice(&head.0);
+
+    let mut blocks = vec![head.clone()];
+    for chunk in image.cp[BLOCK_SIZE..].chunks_exact(BLOCK_SIZE) {
+        let mut block = Block::boxed();
+        block.0.copy_from_slice(chunk);
+        blocks.push(block);
+    }
+    blocks.extend(image.cursegs[..sums].iter().map(summary_block));
+    debug_assert!(blocks.len() < BLOCKS_PER_SEG as usize);
+
+    let other = 1 - image.pack;
+    write_pack(image, other, &blocks, &head)?;
+    if keep_log {
+        write_pack(image, image.pack, &blocks, &head)?;
+    }
+    image.pack = other;
+    Ok(())
+}
+
+fn summary_block(curseg: &Curseg) -> Box<Block> {
+    let mut block = Block::boxed();
+    let sum: &mut RawSummaryBlock = block.view_mut();
+    *sum = (*curseg.sum).clone();
+    sum.journal = RawJournal::EMPTY;
+    block
+}
+
+/// Writes one pack: its first block is made invalid before anything else changes and written last.
+fn write_pack(image: &mut Image<'_>, index: usize, blocks: &[Box<Block>], last: &Block) -> io::Result<()> {
+    let dev = image.cache.dev;
+    let start = u64::from(image.g.cp_pack(index));
+    let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
+    dev.write(start, &[&Block::ZERO], tag)?;
+    dev.flush()?;
+    let rest: Vec<&Block> = blocks[1..].iter().map(|b| &**b).chain([last]).collect();
+    dev.write(start + 1, &rest, tag)?;
+    dev.flush()?;
+    dev.write(start, &[&blocks[0]], tag)?;
+    dev.flush()
+}

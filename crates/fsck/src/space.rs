@@ -1,0 +1,308 @@
+//! What the walk has reached: a bit for each block of the main area and for each node id, the kind of each
+//! segment, and the owners that the SSA records.
+//!
+//! Memory: main area / 8 bytes + node ids / 8 + a byte for each segment.
+
+use crate::cache::Cache;
+use crate::finding::{Code, Findings};
+use crate::image::Image;
+use foldhash::{HashMap, HashMapExt};
+use medfs_device::Cause;
+use medfs_format::node::{self, RawDirectNode, RawInode};
+use medfs_format::path::{NodeKind, node_kind};
+use medfs_format::sit::{VALID_MAP_SIZE, set_bit, test_bit};
+use medfs_format::summary::{RawSummary, RawSummaryBlock, SUM_TYPE_DATA, SUM_TYPE_NODE};
+use medfs_format::{Block, BlockAddr, Geometry, Nid, SegNo};
+use std::io;
+
+/// What is known of a segment's kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Unknown,
+    Data,
+    Node,
+}
+
+impl Kind {
+    fn of(node: bool) -> Kind {
+        if node { Kind::Node } else { Kind::Data }
+    }
+}
+
+/// Who holds a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) nid: Nid,
+    pub(crate) ofs_in_node: u16,
+    pub(crate) is_node: bool,
+}
+
+/// The record of what was reached.
+pub(crate) struct Space {
+    main: Vec<u8>,
+    nids: Vec<u8>,
+    kinds: Vec<Kind>,
+    /// SSA blocks that a repair changes, kept until they are written.
+    ssa: HashMap<SegNo, Box<Block>>,
+    fix: bool,
+    pub(crate) blocks: u64,
+    pub(crate) nodes: u32,
+    pub(crate) inodes: u32,
+}
+
+/// Changed SSA blocks held before they are written out.
+const MAX_SSA_HELD: usize = 256;
+
+impl Space {
+    pub(crate) fn new(g: &Geometry, fix: bool) -> Space {
+        Space {
+            main: vec![0; g.segment_count_main as usize * VALID_MAP_SIZE],
+            nids: vec![0; (g.max_nid() as usize).div_ceil(8)],
+            kinds: vec![Kind::Unknown; g.segment_count_main as usize],
+            ssa: HashMap::new(),
+            fix,
+            blocks: 0,
+            nodes: 0,
+            inodes: 0,
+        }
+    }
+
+    pub(crate) fn nid_reached(&self, nid: Nid) -> bool {
+        test_bit(&self.nids, nid as usize)
+    }
+
+    pub(crate) fn reach_nid(&mut self, nid: Nid) {
+        set_bit(&mut self.nids, nid as usize);
+    }
+
+    /// The blocks of a segment that were reached, as a SIT entry would say.
+    pub(crate) fn segment(&self, segno: SegNo) -> [u8; VALID_MAP_SIZE] {
+        let at = segno as usize * VALID_MAP_SIZE;
+        self.main[at..at + VALID_MAP_SIZE].try_into().expect("sized")
+    }
+
+    pub(crate) fn kind(&self, segno: SegNo) -> Kind {
+        self.kinds[segno as usize]
+    }
+
+    fn bit(g: &Geometry, addr: BlockAddr) -> usize {
+        (addr - g.main_blkaddr) as usize
+    }
+
+    /// Takes a block of the main area for `owner`. `false`: it belongs to another one, or its segment is of the other
+    /// kind; the finding says which.
+    pub(crate) fn claim(
+        &mut self,
+        image: &mut Image<'_>,
+        findings: &mut Findings,
+        addr: BlockAddr,
+        owner: Owner,
+        place: &str,
+    ) -> io::Result<bool> {
+        let segno = image.g.segno(addr);
+        let bit = Self::bit(&image.g, addr);
+        if test_bit(&self.main, bit) {
+            findings.add(Code::BlockTwice, format!("{place}: block {addr} belongs to another owner already"));
+            return Ok(false);
+        }
+        let kind = Kind::of(owner.is_node);
+        if self.kinds[segno as usize] == Kind::Unknown {
+            self.kinds[segno as usize] = self.evidence(image, findings, segno, kind)?;
+        }
+        if self.kinds[segno as usize] != kind {
+            let (what, where_) = if owner.is_node { ("a node", "data") } else { ("data", "node") };
+            findings.add(Code::BlockKind, format!("{place}: block {addr} would be {what} in {where_} segment {segno}"));
+            return Ok(false);
+        }
+        if !self.check_owner(image, findings, addr, owner, place)? {
+            return Ok(false);
+        }
+        set_bit(&mut self.main, bit);
+        Ok(true)
+    }
+
+    /// A segment's kind: that of the log writing to it, or what SIT and SSA agree on, or else that of the block
+    /// found first.
+    fn evidence(
+        &mut self,
+        image: &mut Image<'_>,
+        findings: &mut Findings,
+        segno: SegNo,
+        found: Kind,
+    ) -> io::Result<Kind> {
+        if let Some(log) = image.curseg_of(segno) {
+            let kind = Kind::of(log >= 3);
+            let sum = &mut image.cursegs[log].sum;
+            let right = if kind == Kind::Node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
+            if sum.footer.entry_type != right {
+                findings.add(Code::SsaType, format!("summary of current segment {segno}: wrong entry type"));
+                sum.footer.entry_type = right;
+            }
+            return Ok(kind);
+        }
+        let sit = Kind::of(image.sit(segno)?.seg_type() >= 3);
+        let entry_type = self.ssa(image, segno)?.footer.entry_type;
+        let ssa = Kind::of(entry_type == SUM_TYPE_NODE);
+        let kind = if sit == ssa { sit } else { found };
+        let right = if kind == Kind::Node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
+        if entry_type != right {
+            findings.add(
+                Code::SsaType,
+                format!("summary of segment {segno}: entry type {entry_type}, but the segment's is {right}"),
+            );
+            self.change_ssa(image, segno, |sum| sum.footer.entry_type = right)?;
+        }
+        Ok(kind)
+    }
+
+    fn ssa<'a>(&'a self, image: &'a mut Image<'_>, segno: SegNo) -> io::Result<&'a RawSummaryBlock> {
+        if let Some(block) = self.ssa.get(&segno) {
+            return Ok(block.view());
+        }
+        let addr = image.g.ssa_block(segno);
+        Ok(image.cache.get(addr)?.view())
+    }
+
+    fn change_ssa(
+        &mut self,
+        image: &mut Image<'_>,
+        segno: SegNo,
+        change: impl FnOnce(&mut RawSummaryBlock),
+    ) -> io::Result<()> {
+        if !self.fix {
+            return Ok(());
+        }
+        if !self.ssa.contains_key(&segno) {
+            if self.ssa.len() >= MAX_SSA_HELD {
+                self.flush_ssa(&mut image.cache, &image.g)?;
+            }
+            let addr = image.g.ssa_block(segno);
+            self.ssa.insert(segno, image.cache.read(addr)?);
+        }
+        change(self.ssa.get_mut(&segno).expect("just inserted").view_mut());
+        Ok(())
+    }
+
+    /// Replaces a segment's whole summary (a log moves away from it, or to it).
+    pub(crate) fn set_ssa(&mut self, image: &mut Image<'_>, segno: SegNo, sum: &RawSummaryBlock) -> io::Result<()> {
+        self.change_ssa(image, segno, |s| *s = sum.clone())
+    }
+
+    /// Writes the changed SSA blocks.
+    pub(crate) fn flush_ssa(&mut self, cache: &mut Cache<'_>, g: &Geometry) -> io::Result<()> {
+        for (segno, block) in self.ssa.drain() {
+            cache.write(g.ssa_block(segno), &block, Cause::Meta)?;
+        }
+        Ok(())
+    }
+
+    /// Compares the summary's owner of a block with the one that was found; where they differ, the one that really
+    /// holds the address wins.
+    fn check_owner(
+        &mut self,
+        image: &mut Image<'_>,
+        findings: &mut Findings,
+        addr: BlockAddr,
+        owner: Owner,
+        place: &str,
+    ) -> io::Result<bool> {
+        let segno = image.g.segno(addr);
+        let index = image.g.offset_in_seg(addr) as usize;
+        let log = image.curseg_of(segno);
+        if let Some(log) = log
+            && !image.cursegs[log].known
+        {
+            set_owner(&mut image.cursegs[log].sum.entries[index], owner);
+            return Ok(true);
+        }
+        let sum = match log {
+            Some(log) => image.cursegs[log].sum.entries[index],
+            None => self.ssa(image, segno)?.entries[index],
+        };
+        let right = sum.nid.get() == owner.nid && (owner.is_node || sum.ofs_in_node.get() == owner.ofs_in_node);
+        if right {
+            return Ok(true);
+        }
+        if holds(image, &sum, addr, owner.is_node)? {
+            findings.add(
+                Code::BlockTwice,
+                format!("{place}: block {addr} belongs to node {} (entry {})", sum.nid, sum.ofs_in_node),
+            );
+            return Ok(false);
+        }
+        findings.add(
+            Code::SsaOwner,
+            format!(
+                "summary of block {addr} (segment {segno}) names node {} entry {}, but its owner is node {} entry {}",
+                sum.nid, sum.ofs_in_node, owner.nid, owner.ofs_in_node
+            ),
+        );
+        match log {
+            Some(log) => set_owner(&mut image.cursegs[log].sum.entries[index], owner),
+            None => self.change_ssa(image, segno, |s| set_owner(&mut s.entries[index], owner))?,
+        }
+        Ok(true)
+    }
+
+    /// Records a new block's owner without asking what the summary said before.
+    pub(crate) fn take_new(&mut self, image: &mut Image<'_>, addr: BlockAddr, owner: Owner) -> io::Result<()> {
+        let segno = image.g.segno(addr);
+        let index = image.g.offset_in_seg(addr) as usize;
+        set_bit(&mut self.main, Self::bit(&image.g, addr));
+        self.kinds[segno as usize] = Kind::of(owner.is_node);
+        self.change_ssa(image, segno, |s| set_owner(&mut s.entries[index], owner))
+    }
+}
+
+fn set_owner(entry: &mut RawSummary, owner: Owner) {
+    entry.nid = owner.nid.into();
+    entry.ofs_in_node = owner.ofs_in_node.into();
+}
+
+/// Whether the owner that a summary entry names really holds the block.
+fn holds(image: &mut Image<'_>, sum: &RawSummary, addr: BlockAddr, is_node: bool) -> io::Result<bool> {
+    let nid = sum.nid.get();
+    if !image.g.is_nid(nid) {
+        return Ok(false);
+    }
+    let entry = image.nat(nid)?;
+    let node_addr = entry.block_addr.get();
+    if !image.g.in_main(node_addr) {
+        return Ok(false);
+    }
+    let flexible = image.flexible();
+    let g = image.g.clone();
+    let block = image.cache.get(node_addr)?;
+    let footer = node::footer(block);
+    if footer.nid.get() != nid || footer.ino != entry.ino {
+        return Ok(false);
+    }
+    if is_node {
+        return Ok(node_addr == addr);
+    }
+    let slot = usize::from(sum.ofs_in_node.get());
+    let held = match node_kind(footer.node_offset()) {
+        NodeKind::Inode => {
+            let inode: &RawInode = block.view();
+            if inode.validate(nid, &g, flexible, None).is_err() || has_no_addresses(inode) {
+                None
+            } else {
+                let slots = inode.slots(flexible);
+                (slot < slots.addrs()).then(|| inode.i_addr[slots.extra + slot].get())
+            }
+        }
+        NodeKind::Direct => block.view::<RawDirectNode>().addr.get(slot).map(|a| a.get()),
+        NodeKind::Indirect | NodeKind::Xattr => None,
+    };
+    Ok(held == Some(addr))
+}
+
+/// Whether an inode's address slots hold something other than addresses.
+pub(crate) fn has_no_addresses(inode: &RawInode) -> bool {
+    use medfs_format::node::{FileKind, Inline};
+    inode.inline().intersects(Inline::DATA | Inline::DENTRY)
+        || !matches!(
+            FileKind::from_mode(inode.i_mode.get()),
+            Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink)
+        )
+}

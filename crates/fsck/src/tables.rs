@@ -1,0 +1,242 @@
+//! After the walk: NAT, SIT and checkpoint against what was reached; when fixing, their new versions.
+//!
+//! SIT and NAT are written to the copy that is not in force and take effect with the checkpoint.
+
+use crate::finding::Code;
+use crate::pack::Counts;
+use crate::space::Kind;
+use crate::walk::Walker;
+use medfs_device::Cause;
+use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
+use medfs_format::node::{FileKind, RawInode, footer};
+use medfs_format::sit::{self, RawSitBlock, RawSitEntry, test_bit};
+use medfs_format::{BLOCKS_PER_SEG, NULL_ADDR, Nid};
+use std::io;
+
+impl Walker<'_, '_> {
+    /// Names whose number is not `i_links` and inodes whose `i_links` says so.
+    pub(crate) fn check_links(&mut self) -> io::Result<()> {
+        let mut wrong: Vec<_> = self.links.iter().filter(|(_, l)| l.found != l.claimed).map(|(&i, &l)| (i, l)).collect();
+        wrong.sort_unstable_by_key(|&(ino, _)| ino);
+        for (ino, l) in wrong {
+            self.findings
+                .add(Code::InodeLinks, format!("inode {ino}: i_links is {}, but it has {} names", l.claimed, l.found));
+            if self.fix {
+                let addr = self.image.nat(ino)?.block_addr.get();
+                let mut block = self.image.cache.read(addr)?;
+                block.view_mut::<RawInode>().i_links = l.found.into();
+                self.write_inode(addr, &mut block)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nodes that have a NAT entry and were not reached. Calls `each` with the node id and whether it is an inode
+    /// that can be read (and if so whether it is a directory).
+    pub(crate) fn unreached(&mut self, mut each: impl FnMut(&mut Self, Nid) -> io::Result<()>) -> io::Result<()> {
+        for index in 0..self.image.g.nat_blocks() {
+            let (block, _) = self.image.nat_block(index)?;
+            let first = index * nat::ENTRIES_PER_BLOCK as u32;
+            for (i, entry) in block.view::<RawNatBlock>().entries.iter().enumerate() {
+                let nid = first + i as u32;
+                if entry.block_addr.get() != NULL_ADDR && self.image.g.is_nid(nid) && !self.space.nid_reached(nid) {
+                    each(self, nid)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The kind of the file whose inode `nid` is, if it can be read and accepted.
+    pub(crate) fn inode_kind(&mut self, nid: Nid) -> io::Result<Option<FileKind>> {
+        let entry = self.image.nat(nid)?;
+        let addr = entry.block_addr.get();
+        if !self.image.g.in_main(addr) {
+            return Ok(None);
+        }
+        let block = self.image.cache.get(addr)?;
+        let f = footer(block);
+        if f.nid.get() != nid || f.ino.get() != nid {
+            return Ok(None);
+        }
+        let mut inode = block.view::<RawInode>().clone();
+        Ok(self.rules.vet(&mut inode, nid).ok().and_then(|_| FileKind::from_mode(inode.i_mode.get())))
+    }
+
+    /// Compares the NAT with the nodes reached; when fixing, frees the others. Returns the first free node id.
+    pub(crate) fn check_nat(&mut self) -> io::Result<Nid> {
+        let mut free = None;
+        for index in 0..self.image.g.nat_blocks() {
+            let (mut block, mut changed) = self.image.nat_block(index)?;
+            let first = index * nat::ENTRIES_PER_BLOCK as u32;
+            for (i, entry) in block.view_mut::<RawNatBlock>().entries.iter_mut().enumerate() {
+                let nid = first + i as u32;
+                if !self.image.g.is_nid(nid) {
+                    continue;
+                }
+                if entry.block_addr.get() == NULL_ADDR {
+                    free = free.or(Some(nid));
+                } else if !self.space.nid_reached(nid) {
+                    self.findings.add(
+                        Code::NatUnreachable,
+                        format!("node {nid} of inode {} (block {}) is not in use by any file", entry.ino, entry.block_addr),
+                    );
+                    let version = entry.version.wrapping_add(1);
+                    *entry = RawNatEntry { version, ..RawNatEntry::default() };
+                    changed = true;
+                    free = free.or(Some(nid));
+                }
+            }
+            if changed && self.fix {
+                let to = self.image.g.nat_block(index, !self.image.nat_second(index));
+                self.image.cache.write(to, &block, Cause::Meta)?;
+                self.image.flip_nat(index);
+            }
+        }
+        Ok(free.unwrap_or(self.image.g.root_ino))
+    }
+
+    /// Compares the SIT with the blocks reached; when fixing, writes what was reached. Returns the free segments.
+    pub(crate) fn check_sit(&mut self) -> io::Result<u32> {
+        let main = self.image.g.segment_count_main;
+        let mut free = 0;
+        for index in 0..self.image.g.sit_blocks() {
+            let (mut block, mut changed) = self.image.sit_block(index)?;
+            let first = index * sit::ENTRIES_PER_BLOCK as u32;
+            for i in 0..sit::ENTRIES_PER_BLOCK as u32 {
+                let segno = first + i;
+                if segno >= main {
+                    break;
+                }
+                let entry = &mut block.view_mut::<RawSitBlock>().entries[i as usize];
+                let right = self.sit_entry(segno, entry);
+                if right != *entry {
+                    *entry = right;
+                    changed = true;
+                }
+                free += u32::from(right.valid_blocks() == 0 && self.image.curseg_of(segno).is_none());
+            }
+            if changed && self.fix {
+                let to = self.image.g.sit_block(index, !self.image.sit_second(index));
+                self.image.cache.write(to, &block, Cause::Meta)?;
+                self.image.flip_sit(index);
+            }
+        }
+        Ok(free)
+    }
+
+    fn sit_entry(&mut self, segno: u32, entry: &RawSitEntry) -> RawSitEntry {
+        if let Err(e) = entry.validate(segno) {
+            self.findings.add(Code::SitEntry, e.to_string());
+        }
+        let map = self.space.segment(segno);
+        let start = self.image.g.seg_start(segno);
+        let (mut missing, mut leaked) = (Vec::new(), Vec::new());
+        for i in 0..BLOCKS_PER_SEG as usize {
+            match (test_bit(&map, i), test_bit(&entry.valid_map, i)) {
+                (true, false) => missing.push(start + i as u32),
+                (false, true) => leaked.push(start + i as u32),
+                _ => {}
+            }
+        }
+        if let Some(first) = missing.first() {
+            self.findings.add(
+                Code::SitMissing,
+                format!("segment {segno}: {} blocks in use are marked free, the first is {first}", missing.len()),
+            );
+        }
+        if let Some(first) = leaked.first() {
+            self.findings.add(
+                Code::SitLeaked,
+                format!("segment {segno}: {} blocks marked in use belong to nothing, the first is {first}", leaked.len()),
+            );
+        }
+        let seg_type = entry.seg_type();
+        let log = self.image.curseg_of(segno);
+        let right_type = match (self.space.kind(segno), log) {
+            (_, Some(log)) => log as u8,
+            (Kind::Data, _) if seg_type > 2 => 1,
+            (Kind::Node, _) if !(3..6).contains(&seg_type) => 4,
+            (Kind::Unknown, _) if seg_type > 5 => 0,
+            _ => seg_type,
+        };
+        if right_type != seg_type && seg_type < 6 {
+            self.findings.add(
+                Code::SitType,
+                format!("segment {segno}: type {seg_type}, but its blocks are of type {right_type}"),
+            );
+        }
+        let count: u32 = map.iter().map(|b| b.count_ones()).sum();
+        RawSitEntry::new(right_type, count as u16, map, entry.mtime.get())
+    }
+
+    /// Whether each log's next block is free and, where it appends, all behind it. When fixing, moves the log.
+    pub(crate) fn check_cursegs(&mut self) -> io::Result<()> {
+        for log in 0..self.image.cursegs.len() {
+            let c = &self.image.cursegs[log];
+            let (segno, next, appends) = (c.segno, c.blkoff as usize, c.alloc_type == 0);
+            let map = self.space.segment(segno);
+            let used = |i: usize| test_bit(&map, i);
+            if used(next) {
+                self.findings.add(Code::CursegNext, format!("log {log}: next block {next} of segment {segno} is in use"));
+            } else if appends && (next + 1..BLOCKS_PER_SEG as usize).any(used) {
+                self.findings
+                    .add(Code::CursegTail, format!("log {log}: blocks behind {next} of segment {segno} are in use"));
+            } else {
+                continue;
+            }
+            if self.fix {
+                let end = (0..BLOCKS_PER_SEG as usize).rev().find(|&i| used(i)).map_or(0, |i| i + 1);
+                let hole = (0..BLOCKS_PER_SEG as usize).find(|&i| !used(i));
+                if end < BLOCKS_PER_SEG as usize {
+                    let c = &mut self.image.cursegs[log];
+                    (c.blkoff, c.alloc_type) = (end as u32, 0);
+                } else if let Some(fresh) = self.free_segment()? {
+                    self.move_log(log, fresh)?;
+                } else if let Some(hole) = hole {
+                    let c = &mut self.image.cursegs[log];
+                    (c.blkoff, c.alloc_type) = (hole as u32, 1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a log go on in a free segment.
+    fn move_log(&mut self, log: usize, segno: u32) -> io::Result<()> {
+        let fresh = crate::pack::empty_summary(log >= 3);
+        let c = &mut self.image.cursegs[log];
+        let old = c.segno;
+        let sum = std::mem::replace(&mut c.sum, fresh);
+        (c.segno, c.blkoff, c.alloc_type, c.known) = (segno, 0, 0, true);
+        self.space.set_ssa(&mut self.image, old, &sum)
+    }
+
+    /// The checkpoint's counts against those of the walk.
+    pub(crate) fn check_counts(&mut self, free_segments: u32, free_nid: Nid) -> Counts {
+        let cp = self.image.checkpoint();
+        let s = &self.space;
+        let next = cp.next_free_nid.get();
+        let counts = Counts {
+            blocks: s.blocks,
+            nodes: s.nodes,
+            inodes: s.inodes,
+            free_segments,
+            next_free_nid: if self.image.g.is_nid(next) { next } else { free_nid },
+        };
+        for (code, field, says, is) in [
+            (Code::ValidBlockCount, "valid_block_count", cp.valid_block_count.get(), counts.blocks),
+            (Code::ValidNodeCount, "valid_node_count", cp.valid_node_count.get().into(), counts.nodes.into()),
+            (Code::ValidInodeCount, "valid_inode_count", cp.valid_inode_count.get().into(), counts.inodes.into()),
+            (Code::FreeSegmentCount, "free_segment_count", cp.free_segment_count.get().into(), free_segments.into()),
+        ] {
+            if says != is {
+                self.findings.add(code, format!("checkpoint: {field} is {says}, but counted {is}"));
+            }
+        }
+        if next != counts.next_free_nid {
+            self.findings.add(Code::NextFreeNid, format!("checkpoint: next_free_nid {next} is no node id"));
+        }
+        counts
+    }
+}

@@ -1,0 +1,561 @@
+//! The walk from the roots: every inode, node and block that something refers to is judged, counted and marked.
+//!
+//! Disk-controlled depth never becomes recursion: directories wait in a list, a file's node tree has three levels
+//! by construction. With `fix`, what is wrong is changed in place, one block at a time; every change leaves the
+//! volume readable, and a second walk continues where an interrupted one stopped.
+//!
+//! Memory, beside [`Space`]: one entry for each directory not yet walked, for each inode whose link count is not 1,
+//! and for each name of the directory in hand.
+
+use crate::dir::DirWalk;
+use crate::lost::Supply;
+use crate::finding::{Code, Findings};
+use crate::image::Image;
+use crate::inode::Rules;
+use crate::space::{Owner, Space, has_no_addresses};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use medfs_device::Cause;
+use medfs_format::node::{
+    self, ADDRS_PER_BLOCK, FileFlags, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawExtent, RawIndirectNode,
+    RawInode,
+};
+use medfs_format::path::XATTR_NODE_OFFSET;
+use medfs_format::{
+    Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, xattr,
+};
+use std::io;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
+
+/// How an inode was come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// The root, or a quota file: named by the superblock.
+    Superblock,
+    /// A directory entry.
+    Dentry,
+    /// The orphan list.
+    Orphan,
+}
+
+/// What became of an inode that was named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Accepted(FileKind),
+    Rejected,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Links {
+    pub(crate) found: u32,
+    pub(crate) claimed: u32,
+}
+
+/// A directory that was accepted and not yet walked.
+struct Pending {
+    ino: Ino,
+    parent: Ino,
+}
+
+/// One file's walk.
+pub(crate) struct FileWalk {
+    pub(crate) ino: Ino,
+    pub(crate) dir: Option<DirWalk>,
+    compressed: bool,
+    addrs_per_block: usize,
+    blocks: u64,
+    extent: RawExtent,
+    extent_hits: u32,
+    last_page: Option<u64>,
+    cut: bool,
+}
+
+/// The walk over a volume.
+pub(crate) struct Walker<'d, 'p> {
+    pub(crate) image: Image<'d>,
+    pub(crate) rules: Rules,
+    pub(crate) findings: Findings,
+    pub(crate) space: Space,
+    pub(crate) links: HashMap<Ino, Links>,
+    pub(crate) fix: bool,
+    pub(crate) directories: u64,
+    pub(crate) files: u64,
+    /// Orphans that a repair frees.
+    pub(crate) orphans: HashSet<Ino>,
+    pub(crate) supply: Supply,
+    pending: Vec<Pending>,
+    progress: &'p mut dyn FnMut(f64),
+}
+
+impl<'d, 'p> Walker<'d, 'p> {
+    pub(crate) fn new(
+        image: Image<'d>,
+        findings: Findings,
+        fix: bool,
+        progress: &'p mut dyn FnMut(f64),
+    ) -> Walker<'d, 'p> {
+        Walker {
+            rules: Rules::of(&image),
+            space: Space::new(&image.g, fix),
+            image,
+            findings,
+            links: HashMap::new(),
+            fix,
+            directories: 0,
+            files: 0,
+            orphans: HashSet::new(),
+            supply: Supply::default(),
+            pending: Vec::new(),
+            progress,
+        }
+    }
+
+    /// Judges the inode that something names; a file is walked at once, a directory by [`Walker::drain`].
+    pub(crate) fn visit(&mut self, ino: Ino, parent: Ino, via: Via, place: &str) -> io::Result<Verdict> {
+        let unusable = if via == Via::Orphan { Code::OrphanInode } else { Code::DentryInode };
+        let reject = |w: &mut Self, code, text: String| {
+            w.findings.add(code, format!("{place}: {text}"));
+            Ok(Verdict::Rejected)
+        };
+        if !self.image.g.is_nid(ino) {
+            return reject(self, unusable, format!("inode number {ino} is out of range"));
+        }
+        if self.space.nid_reached(ino) {
+            return self.visit_again(ino, via, place);
+        }
+        let Some((addr, mut block)) = self.node(ino, ino, unusable, place)? else {
+            return Ok(Verdict::Rejected);
+        };
+        let mut inode: Box<RawInode> = Box::new(block.view::<RawInode>().clone());
+        if let Err(reason) = self.rules.vet(&mut inode, ino) {
+            return reject(self, Code::Inode, reason);
+        }
+        let kind = FileKind::from_mode(inode.i_mode.get()).expect("vetted");
+        if !self.claim_node(ino, addr, place)? {
+            return Ok(Verdict::Rejected);
+        }
+        self.space.inodes += 1;
+        if self.space.inodes % 256 == 0 {
+            let total = self.image.checkpoint().valid_inode_count.get().max(1);
+            (self.progress)(0.9 * (f64::from(self.space.inodes) / f64::from(total)).min(1.0));
+        }
+        if kind == FileKind::Directory {
+            self.directories += 1;
+            self.pending.push(Pending { ino, parent });
+        } else {
+            self.files += 1;
+            let found = u32::from(via != Via::Orphan);
+            if inode.i_links.get() != found {
+                self.links.insert(ino, Links { found, claimed: inode.i_links.get() });
+            }
+            self.body(ino, addr, &mut block, parent)?;
+        }
+        Ok(Verdict::Accepted(kind))
+    }
+
+    /// One more name for an inode that was reached before.
+    fn visit_again(&mut self, ino: Ino, via: Via, place: &str) -> io::Result<Verdict> {
+        if via == Via::Orphan {
+            self.findings.add(Code::OrphanInode, format!("{place}: inode {ino} has a name"));
+            return Ok(Verdict::Rejected);
+        }
+        let entry = self.image.nat(ino)?;
+        let addr = entry.block_addr.get();
+        if entry.ino.get() != ino || !self.image.g.in_main(addr) {
+            self.findings.add(Code::DentryInode, format!("{place}: node {ino} is no inode"));
+            return Ok(Verdict::Rejected);
+        }
+        let inode: &RawInode = self.image.cache.get(addr)?.view();
+        match FileKind::from_mode(inode.i_mode.get()) {
+            Some(FileKind::Directory) => {
+                self.findings.add(Code::DirectoryTwice, format!("{place}: directory {ino} has a name already"));
+                Ok(Verdict::Rejected)
+            }
+            Some(kind) => {
+                let claimed = inode.i_links.get();
+                self.links.entry(ino).or_insert(Links { found: 1, claimed }).found += 1;
+                Ok(Verdict::Accepted(kind))
+            }
+            None => Ok(Verdict::Rejected),
+        }
+    }
+
+    /// Walks the directories that wait, and those they lead to.
+    pub(crate) fn drain(&mut self) -> io::Result<()> {
+        while let Some(Pending { ino, parent }) = self.pending.pop() {
+            let addr = self.image.nat(ino)?.block_addr.get();
+            let mut block = self.image.cache.read(addr)?;
+            self.body(ino, addr, &mut block, parent)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a node by its id and checks that it is the one; the reason it is not is a finding.
+    fn node(&mut self, nid: Nid, ino: Ino, code: Code, place: &str) -> io::Result<Option<(BlockAddr, Box<Block>)>> {
+        let mut entry = self.image.nat(nid)?;
+        let addr = entry.block_addr.get();
+        if addr == NULL_ADDR {
+            self.findings.add(code, format!("{place}: node {nid} does not exist"));
+            return Ok(None);
+        }
+        if !self.image.g.in_main(addr) {
+            self.findings.add(Code::NatAddress, format!("{place}: NAT entry of node {nid} has address {addr}"));
+            return Ok(None);
+        }
+        let mut block = self.image.cache.read(addr)?;
+        let f = *node::footer(&block);
+        if f.nid.get() != nid || f.ino.get() != ino {
+            self.findings.add(
+                Code::NodeFooter,
+                format!("{place}: block {addr} should be node {nid} of inode {ino} but says node {} of {}", f.nid, f.ino),
+            );
+            return Ok(None);
+        }
+        if entry.ino.get() != ino {
+            self.findings.add(
+                Code::NatIno,
+                format!("{place}: NAT entry of node {nid} names inode {}, the node itself {ino}", entry.ino),
+            );
+            entry.ino = ino.into();
+            self.image.nat_changes.insert(nid, entry);
+        }
+        if nid == ino && f.node_offset() != 0 {
+            self.findings
+                .add(Code::NodeFooter, format!("{place}: inode {ino} has node offset {}", f.node_offset()));
+            node::footer_mut(&mut block).set_node_offset(0);
+            self.write_inode(addr, &mut block)?;
+        }
+        Ok(Some((addr, block)))
+    }
+
+    fn claim_node(&mut self, nid: Nid, addr: BlockAddr, place: &str) -> io::Result<bool> {
+        let owner = Owner { nid, ofs_in_node: 0, is_node: true };
+        if !self.space.claim(&mut self.image, &mut self.findings, addr, owner, place)? {
+            return Ok(false);
+        }
+        self.space.reach_nid(nid);
+        self.space.blocks += 1;
+        self.space.nodes += 1;
+        Ok(true)
+    }
+
+    /// Writes an inode block when fixing, sealed.
+    pub(crate) fn write_inode(&mut self, addr: BlockAddr, block: &mut Block) -> io::Result<()> {
+        if let Some(seed) = self.rules.seed {
+            block.view_mut::<RawInode>().seal(seed);
+        }
+        self.write(addr, block, Cause::Node)
+    }
+
+    pub(crate) fn write(&mut self, addr: BlockAddr, block: &Block, cause: Cause) -> io::Result<()> {
+        if self.fix { self.image.cache.write(addr, block, cause) } else { Ok(()) }
+    }
+
+    /// Everything an accepted inode holds.
+    fn body(&mut self, ino: Ino, addr: BlockAddr, block: &mut Block, parent: Ino) -> io::Result<()> {
+        let inode: &mut RawInode = block.view_mut();
+        let before = inode.clone();
+        match self.rules.vet(inode, ino) {
+            Ok(found) => found.into_iter().for_each(|(code, text)| self.findings.add(code, text)),
+            Err(_) => return Ok(()),
+        }
+        let checksum_wrong = self.rules.seed.is_some_and(|seed| {
+            before.extra_fits(12) && before.extra().is_some_and(|e| e.i_inode_checksum.get() != before.checksum(seed))
+        });
+        let kind = FileKind::from_mode(inode.i_mode.get()).expect("vetted");
+        let compressed = inode.flags().contains(FileFlags::COMPR)
+            && self.rules.features.contains(medfs_format::superblock::Feature::COMPRESSION);
+        let cluster = match inode.extra() {
+            Some(e) if compressed && inode.extra_fits(34) => 1usize << e.i_log_cluster_size.min(8),
+            _ => 1,
+        };
+        let mut f = FileWalk {
+            ino,
+            dir: (kind == FileKind::Directory).then(|| DirWalk::new(inode, ino, parent)),
+            compressed,
+            addrs_per_block: ADDRS_PER_BLOCK / cluster * cluster,
+            blocks: 1,
+            extent: inode.i_ext,
+            extent_hits: 0,
+            last_page: None,
+            cut: false,
+        };
+        self.xattrs(&mut f, inode)?;
+        if has_no_addresses(inode) {
+            self.inline(&mut f, inode)?;
+        } else {
+            self.addresses(&mut f, inode, cluster)?;
+        }
+        self.settle(&mut f, inode, kind)?;
+        if checksum_wrong || inode.as_bytes() != before.as_bytes() {
+            self.write_inode(addr, block)?;
+        }
+        Ok(())
+    }
+
+    fn inline(&mut self, f: &mut FileWalk, inode: &mut RawInode) -> io::Result<()> {
+        let inline = inode.inline();
+        if !inline.intersects(Inline::DATA | Inline::DENTRY) {
+            return Ok(());
+        }
+        let slots = inode.slots(self.rules.flexible());
+        if inode.i_addr[slots.extra].get() != 0 {
+            self.findings.add(
+                Code::InlineReserved,
+                format!("inode {}: the reserved slot before its inline content holds {}", f.ino, inode.i_addr[slots.extra]),
+            );
+            inode.i_addr[slots.extra] = 0.into();
+        }
+        if inode.i_nid.iter().any(|nid| nid.get() != 0) {
+            self.findings.add(Code::InlineNodes, format!("inode {}: inline content, but i_nid names nodes", f.ino));
+            inode.i_nid = [U32::new(0); 5];
+        }
+        let range = slots.inline_content_range();
+        if inline.contains(Inline::DENTRY) {
+            let mut area = inode.as_bytes()[range.clone()].to_vec();
+            if self.dentries(f, &mut area, None)? {
+                inode.as_mut_bytes()[range].copy_from_slice(&area);
+            }
+        } else if !inline.contains(Inline::DATA_EXIST) && inode.as_bytes()[range].iter().any(|&b| b != 0) {
+            self.findings.add(Code::InlineExist, format!("inode {}: inline data without its flag", f.ino));
+            inode.i_inline |= Inline::DATA_EXIST.bits();
+        }
+        Ok(())
+    }
+
+    fn xattrs(&mut self, f: &mut FileWalk, inode: &mut RawInode) -> io::Result<()> {
+        let place = format!("inode {} (xattrs)", f.ino);
+        let nid = inode.i_xattr_nid.get();
+        let mut node = None;
+        if nid != 0 {
+            node = self.child(f, nid, XATTR_NODE_OFFSET, &place)?;
+            if node.is_none() {
+                inode.i_xattr_nid = 0.into();
+            }
+        }
+        let inline = if inode.inline().contains(Inline::XATTR) {
+            inode.slots(self.rules.flexible()).inline_xattr_range()
+        } else {
+            0..0
+        };
+        let mut area = inode.as_bytes()[inline.clone()].to_vec();
+        let inline_len = area.len();
+        if let Some((_, block)) = &node {
+            area.extend_from_slice(&block.0[..xattr::NODE_BYTES]);
+        }
+        let (good, error) = xattr::parse_prefix(&area, u64::from(f.ino));
+        let Some(error) = error else { return Ok(()) };
+        self.findings.add(Code::Xattr, format!("inode {}: {error}", f.ino));
+        if !xattr::write(&mut area, &good) {
+            area.fill(0);
+        }
+        inode.as_mut_bytes()[inline].copy_from_slice(&area[..inline_len]);
+        if let Some((addr, mut block)) = node {
+            block.0[..xattr::NODE_BYTES].copy_from_slice(&area[inline_len..]);
+            self.write(addr, &block, Cause::Node)?;
+        }
+        Ok(())
+    }
+
+    /// Reads and takes a node below an inode; `None` where it must be cut off.
+    fn child(
+        &mut self,
+        f: &mut FileWalk,
+        nid: Nid,
+        offset: u32,
+        place: &str,
+    ) -> io::Result<Option<(BlockAddr, Box<Block>)>> {
+        if !self.image.g.is_nid(nid) || nid == f.ino {
+            self.findings.add(Code::NodeId, format!("{place}: {nid} is no node id"));
+            return Ok(None);
+        }
+        if self.space.nid_reached(nid) {
+            self.findings.add(Code::NodeTwice, format!("{place}: node {nid} is in use elsewhere"));
+            return Ok(None);
+        }
+        let Some((addr, mut block)) = self.node(nid, f.ino, Code::NodeId, place)? else { return Ok(None) };
+        if !self.claim_node(nid, addr, place)? {
+            return Ok(None);
+        }
+        f.blocks += 1;
+        let footer = node::footer_mut(&mut block);
+        if footer.node_offset() != offset {
+            self.findings.add(
+                Code::NodeFooter,
+                format!("{place}: node {nid} has offset {} in its file, expected {offset}", footer.node_offset()),
+            );
+            footer.set_node_offset(offset);
+            self.write(addr, &block, Cause::Node)?;
+        }
+        Ok(Some((addr, block)))
+    }
+
+    fn addresses(&mut self, f: &mut FileWalk, inode: &mut RawInode, cluster: usize) -> io::Result<()> {
+        let slots = inode.slots(self.rules.flexible());
+        let in_inode = slots.addrs() / cluster * cluster;
+        let place = format!("inode {}", f.ino);
+        let mut page = 0u64;
+        for i in 0..in_inode {
+            let addr = inode.i_addr[slots.extra + i].get();
+            if addr != NULL_ADDR && !self.data(f, f.ino, i as u16, page + i as u64, addr, &place)? {
+                inode.i_addr[slots.extra + i] = NULL_ADDR.into();
+            }
+        }
+        page += in_inode as u64;
+        let n = NIDS_PER_BLOCK as u32;
+        let pages = [f.addrs_per_block as u64, (f.addrs_per_block * NIDS_PER_BLOCK) as u64];
+        for (i, (offset, level)) in
+            [(1, 0), (2, 0), (3, 1), (4 + n, 1), (5 + 2 * n, 2)].into_iter().enumerate()
+        {
+            let nid = inode.i_nid[i].get();
+            let keep = nid == 0
+                || match level {
+                    0 => self.direct(f, nid, offset, page)?,
+                    1 => self.indirect(f, nid, offset, page)?,
+                    _ => self.double_indirect(f, nid, offset, page)?,
+                };
+            if !keep {
+                inode.i_nid[i] = 0.into();
+                f.cut = true;
+            }
+            page += *pages.get(level).unwrap_or(&0);
+        }
+        Ok(())
+    }
+
+    fn direct(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
+        let place = format!("inode {}, node {nid}", f.ino);
+        let Some((addr, mut block)) = self.child(f, nid, offset, &place)? else { return Ok(false) };
+        let count = f.addrs_per_block;
+        let mut changed = false;
+        for slot in 0..count {
+            let data = block.view::<RawDirectNode>().addr[slot].get();
+            if data != NULL_ADDR && !self.data(f, nid, slot as u16, page + slot as u64, data, &place)? {
+                block.view_mut::<RawDirectNode>().addr[slot] = NULL_ADDR.into();
+                changed = true;
+            }
+        }
+        if changed {
+            self.write(addr, &block, Cause::Node)?;
+        }
+        Ok(true)
+    }
+
+    fn indirect(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
+        let each = f.addrs_per_block as u64;
+        self.children(f, nid, offset, |w, f, i, child| w.direct(f, child, offset + 1 + i, page + u64::from(i) * each))
+    }
+
+    fn double_indirect(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
+        let n = NIDS_PER_BLOCK as u32;
+        let each = (f.addrs_per_block * NIDS_PER_BLOCK) as u64;
+        self.children(f, nid, offset, |w, f, i, child| {
+            w.indirect(f, child, offset + 1 + i * (n + 1), page + u64::from(i) * each)
+        })
+    }
+
+    fn children(
+        &mut self,
+        f: &mut FileWalk,
+        nid: Nid,
+        offset: u32,
+        mut visit: impl FnMut(&mut Self, &mut FileWalk, u32, Nid) -> io::Result<bool>,
+    ) -> io::Result<bool> {
+        let place = format!("inode {}, indirect node {nid}", f.ino);
+        let Some((addr, mut block)) = self.child(f, nid, offset, &place)? else { return Ok(false) };
+        let mut changed = false;
+        for i in 0..NIDS_PER_BLOCK {
+            let child = block.view::<RawIndirectNode>().nid[i].get();
+            if child != 0 && !visit(self, f, i as u32, child)? {
+                block.view_mut::<RawIndirectNode>().nid[i] = 0.into();
+                changed = true;
+            }
+        }
+        if changed {
+            f.cut = true;
+            self.write(addr, &block, Cause::Node)?;
+        }
+        Ok(true)
+    }
+
+    /// One address that is not a hole; `false` where it must become one.
+    fn data(
+        &mut self,
+        f: &mut FileWalk,
+        nid: Nid,
+        slot: u16,
+        page: u64,
+        addr: BlockAddr,
+        place: &str,
+    ) -> io::Result<bool> {
+        if addr == NEW_ADDR || (addr == COMPRESS_ADDR && f.compressed) {
+            f.blocks += 1;
+            self.space.blocks += 1;
+            return Ok(true);
+        }
+        if !self.image.g.in_main(addr) {
+            self.findings.add(Code::Address, format!("{place}: address {addr} of page {page} is outside the main area"));
+            f.cut = true;
+            return Ok(false);
+        }
+        let owner = Owner { nid, ofs_in_node: slot, is_node: false };
+        if !self.space.claim(&mut self.image, &mut self.findings, addr, owner, place)? {
+            f.cut = true;
+            return Ok(false);
+        }
+        f.blocks += 1;
+        self.space.blocks += 1;
+        f.last_page = Some(page);
+        let fofs = u64::from(f.extent.fofs.get());
+        if page >= fofs
+            && page - fofs < u64::from(f.extent.len.get())
+            && u64::from(addr) == u64::from(f.extent.blk.get()) + (page - fofs)
+        {
+            f.extent_hits += 1;
+        }
+        if f.dir.is_some() {
+            let mut block = self.image.cache.read(addr)?;
+            if self.dentries(f, &mut block.0, Some(page))? {
+                self.write(addr, &block, Cause::Data)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// What only the whole walk of an inode shows: counts, extent, links, sizes.
+    fn settle(&mut self, f: &mut FileWalk, inode: &mut RawInode, kind: FileKind) -> io::Result<()> {
+        let ino = f.ino;
+        if inode.i_blocks.get() != f.blocks {
+            self.findings
+                .add(Code::InodeBlocks, format!("inode {ino}: i_blocks is {}, but it has {}", inode.i_blocks, f.blocks));
+            inode.i_blocks = f.blocks.into();
+        }
+        let stale = !has_no_addresses(inode) && f.extent_hits != f.extent.len.get();
+        if stale && !f.cut {
+            self.findings.add(
+                Code::InodeExtent,
+                format!(
+                    "inode {ino}: cached extent (page {}, block {}, {} blocks) is not what the addresses say",
+                    f.extent.fofs, f.extent.blk, f.extent.len
+                ),
+            );
+        }
+        if stale || f.cut {
+            inode.i_ext = RawExtent::default();
+        }
+        if kind == FileKind::Symlink && inode.i_size.get() == 0 {
+            self.findings.add(Code::SymlinkSize, format!("inode {ino}: a symbolic link of no length"));
+            let size = if inode.inline().contains(Inline::DATA) {
+                let range = inode.slots(self.rules.flexible()).inline_content_range();
+                inode.as_bytes()[range].iter().position(|&b| b == 0).unwrap_or(0).max(1) as u64
+            } else {
+                inode.i_blocks.get() * medfs_format::BLOCK_SIZE as u64
+            };
+            inode.i_size = size.into();
+        }
+        if let Some(dir) = f.dir.take() {
+            self.settle_dir(&dir, f.last_page, inode, ino);
+        }
+        Ok(())
+    }
+}

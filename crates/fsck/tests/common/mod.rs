@@ -1,0 +1,131 @@
+//! Volumes made and judged by f2fs-tools, in memory while this crate works on them.
+#![allow(dead_code, unreachable_pub)]
+
+use medfs_device::{BlockDevice, Cause, FileDevice, FileOptions, MemDevice, Temperature, WriteTag};
+use medfs_format::BLOCK_SIZE;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// An image file as a device in memory.
+pub fn load(path: &Path) -> MemDevice {
+    let file = FileDevice::open(path, FileOptions::read_only()).expect("image can be opened");
+    MemDevice::copy_of(&file).expect("image is readable")
+}
+
+/// Writes a device to an image file.
+pub fn save(dev: &MemDevice, path: &Path) {
+    let _ = fs::remove_file(path);
+    let options = FileOptions { direct: false, ..FileOptions::default() };
+    let file = FileDevice::create(path, dev.block_count() * BLOCK_SIZE as u64, options);
+    let tag = WriteTag::new(Cause::Data, Temperature::Cold);
+    let file = file.expect("image can be made");
+    for addr in dev.written() {
+        let block = medfs_device::read_block(dev, addr).expect("memory is readable");
+        file.write(addr, &[&block], tag).expect("image is writable");
+    }
+}
+
+/// Runs a tool of f2fs-tools.
+pub fn tool(name: &str, args: &[&str]) -> Output {
+    match Command::new(name).args(args).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin").output() {
+        Ok(output) => output,
+        Err(e) => panic!("{name} could not be run ({e}): these tests need the package f2fs-tools"),
+    }
+}
+
+/// A temporary folder with images.
+pub struct Bed {
+    pub dir: tempfile::TempDir,
+}
+
+impl Bed {
+    pub fn new() -> Bed {
+        Bed { dir: tempfile::tempdir().expect("temporary folder") }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Makes an empty volume of `mib` MiB with these options of `mkfs.f2fs`.
+    pub fn mkfs(&self, name: &str, mib: u64, options: &[&str]) -> PathBuf {
+        let path = self.path(name);
+        fs::File::create(&path).and_then(|f| f.set_len(mib << 20)).expect("image file");
+        let mut args = vec!["-f", "-q"];
+        args.extend(options);
+        let file = path.to_str().unwrap().to_owned();
+        args.push(&file);
+        let out = tool("mkfs.f2fs", &args);
+        assert!(out.status.success(), "mkfs.f2fs {options:?}: {}", String::from_utf8_lossy(&out.stdout));
+        path
+    }
+
+    /// Copies a folder's content to a volume.
+    pub fn sload(&self, image: &Path, from: &Path) {
+        // Its exit code says nothing: with flexible_inline_xattr, 1.15 ends with 1 and leaves a sound volume. With
+        // sections of several segments it leaves SIT and checkpoint behind, which fsck.f2fs mends.
+        tool("sload.f2fs", &["-f", from.to_str().unwrap(), image.to_str().unwrap()]);
+        if judge(image).is_err() {
+            tool("fsck.f2fs", &["-f", "-y", image.to_str().unwrap()]);
+            judge(image).expect("fsck.f2fs mends what sload.f2fs left");
+        }
+    }
+
+    /// A folder with every kind of file that sload knows: small, inline, large with indirect nodes, sparse
+    /// names, big directories, symbolic links short and long.
+    pub fn tree(&self) -> PathBuf {
+        let root = self.path("tree");
+        if root.exists() {
+            return root;
+        }
+        let write = |path: PathBuf, bytes: Vec<u8>| fs::write(path, bytes).unwrap();
+        let pattern = |len: usize| (0..len).map(|i| (i / 4096 * 31 + i % 251) as u8).collect::<Vec<_>>();
+        fs::create_dir_all(root.join("deep/er/still")).unwrap();
+        fs::create_dir_all(root.join("many")).unwrap();
+        write(root.join("empty"), vec![]);
+        write(root.join("small"), b"hello".to_vec());
+        write(root.join("page"), pattern(5000));
+        write(root.join("direct"), pattern(4096 * 1500));
+        write(root.join("indirect"), pattern(4096 * (923 + 2 * 1018 + 100)));
+        write(root.join("deep/er/still/x"), pattern(100_000));
+        for i in 0..700 {
+            write(root.join(format!("many/file number {i:05} with a longish name")), pattern(i % 40));
+        }
+        std::os::unix::fs::symlink("small", root.join("link")).unwrap();
+        std::os::unix::fs::symlink("x".repeat(3900), root.join("long link")).unwrap();
+        root
+    }
+
+    /// A volume with [`Bed::tree`] on it.
+    pub fn filled(&self, name: &str, options: &[&str]) -> PathBuf {
+        let mib = if options.contains(&"-s") { 512 } else { 100 };
+        let image = self.mkfs(name, mib, options);
+        self.sload(&image, &self.tree());
+        image
+    }
+
+    /// What `fsck.f2fs --dry-run` says of a volume: `Ok` where it finds nothing wrong.
+    pub fn judge(&self, dev: &MemDevice) -> Result<(), String> {
+        let path = self.path("judged.img");
+        save(dev, &path);
+        judge(&path)
+    }
+}
+
+/// What `fsck.f2fs --dry-run` says of an image. Its exit code and its output both count.
+pub fn judge(path: &Path) -> Result<(), String> {
+    let out = tool("fsck.f2fs", &["-f", "--dry-run", path.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    let done = text.contains("[FSCK] other corrupted bugs");
+    let complaints = text
+        .lines()
+        .filter(|l| ["[Fail]", "ASSERT", "[FIX]", "Mismatch", "Error"].iter().any(|w| l.contains(w)))
+        .take(20)
+        .collect::<Vec<_>>();
+    if out.status.success() && done && complaints.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("fsck.f2fs, {}:\n{}", out.status, if complaints.is_empty() { text.clone() } else { complaints.join("\n") }))
+    }
+}

@@ -1,0 +1,202 @@
+//! What single planted faults do not show: volumes that cannot be mended, orphans, the log of fsynced files,
+//! and a repair that is interrupted.
+mod common;
+
+use common::{Bed, load};
+use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::Block;
+use medfs_format::checkpoint::RawCheckpoint;
+use medfs_format::node::{RawInode, footer_mut};
+use medfs_fsck::dump::{Dump, Value};
+use medfs_fsck::inject::{self, Target};
+use medfs_fsck::{Code, Options, Report, check, repair};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const META: WriteTag = WriteTag { cause: Cause::Meta, temperature: Temperature::Cold, fua: false };
+
+fn number(value: Option<&Value>) -> u32 {
+    match value {
+        Some(Value::Number(n)) => *n as u32,
+        other => panic!("not a number: {other:?}"),
+    }
+}
+
+fn ino(dev: &MemDevice, path: &str) -> u32 {
+    number(Dump::open(dev).unwrap().path(path).unwrap().get("ino"))
+}
+
+fn checked(dev: &dyn BlockDevice) -> Report {
+    check(dev, &Options::default(), &mut |_| {}).unwrap()
+}
+
+fn set(dev: &MemDevice, target: Target<'_>, field: &str, value: u64) {
+    inject::set(dev, &target, field, value).unwrap();
+}
+
+#[test]
+fn ruined_volumes_are_named_and_left_alone() {
+    let bed = Bed::new();
+    let whole = load(&bed.mkfs("ruined.img", 64, &[]));
+    let zeros = |dev: &MemDevice, addr: u64| dev.write(addr, &[&Block::ZERO], META).unwrap();
+    let pack = |i: u64| number(Dump::open(&whole).unwrap().superblock().get("cp_blkaddr")) as u64 + 512 * i;
+    let root = number(Dump::open(&whole).unwrap().nat(3).unwrap().get("block_addr")) as u64;
+    let ruins: [(Code, &[u64]); 3] =
+        [(Code::NoSuperblock, &[0, 1]), (Code::NoCheckpoint, &[pack(0), pack(1)]), (Code::NoRoot, &[root])];
+    for (code, blocks) in ruins {
+        let dev = whole.snapshot();
+        blocks.iter().for_each(|&addr| zeros(&dev, addr));
+        let before = dev.snapshot();
+        let repair = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+        assert!(repair.before.has(code), "{code}: {:?}", repair.before.findings);
+        assert!(!repair.changed && !repair.after.is_clean());
+        for addr in before.written() {
+            assert_eq!(read_block(&dev, addr).unwrap().0, read_block(&before, addr).unwrap().0, "block {addr}");
+        }
+    }
+    let short = MemDevice::new(whole.block_count() / 2);
+    for addr in whole.written().into_iter().filter(|&a| a < short.block_count()) {
+        short.write(addr, &[&read_block(&whole, addr).unwrap()], META).unwrap();
+    }
+    assert!(checked(&short).has(Code::Truncated));
+    assert!(checked(&MemDevice::new(1)).has(Code::NoSuperblock));
+}
+
+/// Unlinks `small` but leaves it on the orphan list, as a crash does while it is open.
+fn with_orphan(bed: &Bed) -> MemDevice {
+    let dev = load(&bed.filled("orphan.img", &["-O", "extra_attr,inode_checksum"]));
+    let small = ino(&dev, "direct");
+    set(&dev, Target::Dentry(3, b"direct"), "used", 0);
+    set(&dev, Target::Inode(small), "i_links", 0);
+    inject::set_orphans(&dev, &[small]).unwrap();
+    dev
+}
+
+#[test]
+fn orphans_are_no_fault_and_a_repair_frees_them() {
+    let bed = Bed::new();
+    let dev = with_orphan(&bed);
+    bed.judge(&dev).unwrap();
+    let report = checked(&dev);
+    assert_eq!((report.findings, report.orphans), (vec![], 1));
+    let blocks = report.blocks;
+    set(&dev, Target::Checkpoint, "valid_inode_count", 3);
+    let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+    assert_eq!((repaired.after.findings, repaired.after.orphans), (vec![], 0));
+    assert!(repaired.after.blocks < blocks - 1500, "{blocks} {}", repaired.after.blocks);
+    bed.judge(&dev).unwrap();
+}
+
+/// Writes a fsync-marked copy of the inode of `small` where the warm node log would put it.
+/// With `looped` it names itself as the next one, which nobody may follow for ever.
+fn fsync(dev: &MemDevice, looped: bool) {
+    let flags = |n: u64| n & !0x1 | 0x20 | 0x40; // no UMOUNT, but FASTBOOT and CRC_RECOVERY
+    inject::change(dev, &Target::Checkpoint, "ckpt_flags", flags).unwrap();
+    let mut dump = Dump::open(dev).unwrap();
+    let sb = dump.superblock();
+    let cp = dump.checkpoint().unwrap();
+    let Some(Value::List(logs)) = cp.get("logs") else { panic!("no logs") };
+    let Value::Record(warm) = &logs[4] else { panic!("no log") };
+    let main = number(sb.get("main_blkaddr"));
+    let at = main + number(warm.get("segno")) * 512 + number(warm.get("next_blkoff"));
+    let pack = number(sb.get("cp_blkaddr")) + 512 * (number(cp.get("pack")) - 1);
+    let head = read_block(dev, pack.into()).unwrap();
+    let raw = RawCheckpoint::in_block(&head);
+    let offset = raw.checksum_offset.get() as usize;
+    let crc = u32::from_le_bytes(head.0[offset..offset + 4].try_into().unwrap());
+    let small = ino(dev, "small");
+    let addr = number(dump.nat(small).unwrap().get("block_addr"));
+    let mut block = read_block(dev, addr.into()).unwrap();
+    block.view_mut::<RawInode>().i_mtime = 77.into();
+    let footer = footer_mut(&mut block);
+    footer.set_fsync(true);
+    footer.cp_ver = (raw.checkpoint_ver.get() | u64::from(crc) << 32).into();
+    footer.next_blkaddr = (at + u32::from(!looped)).into();
+    dev.write(at.into(), &[&block], META).unwrap();
+}
+
+#[test]
+fn the_log_of_fsynced_files_is_counted_and_survives_a_repair() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("log.img", &[]));
+    fsync(&dev, true);
+    let report = checked(&dev);
+    assert_eq!(report.findings, []);
+    assert_eq!((report.log_to_replay.inodes, report.log_to_replay.nodes), (1, 1));
+    set(&dev, Target::Dentry(3, b"page"), "used", 0);
+    let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+    assert!(repaired.before.has(Code::NatUnreachable) && repaired.changed);
+    assert_eq!(repaired.after.findings, []);
+    assert_eq!((repaired.after.log_to_replay.inodes, repaired.after.log_to_replay.nodes), (1, 1));
+}
+
+/// Forgets every write after the first `left`.
+struct Prefix<'a> {
+    dev: &'a MemDevice,
+    left: AtomicUsize,
+}
+
+impl BlockDevice for Prefix<'_> {
+    fn block_count(&self) -> u64 {
+        self.dev.block_count()
+    }
+    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
+        self.dev.read(addr, blocks)
+    }
+    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
+        for (addr, block) in (addr..).zip(blocks) {
+            let left = self.left.load(Ordering::Relaxed);
+            if left == 0 {
+                return Err(io::Error::other("power is off"));
+            }
+            self.left.store(left - 1, Ordering::Relaxed);
+            self.dev.write(addr, &[block], tag)?;
+        }
+        Ok(())
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.dev.flush()
+    }
+    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
+        self.dev.discard(addr, count)
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_repair_that_is_interrupted_after_any_write_can_be_repeated() {
+    let bed = Bed::new();
+    for log in [false, true] {
+        let broken = load(&bed.filled("crash.img", &[]));
+        let direct = ino(&broken, "direct");
+        set(&broken, Target::Superblock(1), "magic", 0);
+        set(&broken, Target::Dentry(3, b"deep"), "used", 0);
+        set(&broken, Target::Inode(direct), "i_nid[0]", 9_999);
+        set(&broken, Target::Dentry(3, b"page"), "hash_code", 0);
+        set(&broken, Target::Checkpoint, "valid_node_count", 5);
+        if log {
+            fsync(&broken, false);
+        }
+        let mut writes = 0;
+        loop {
+            let dev = broken.snapshot();
+            let prefix = Prefix { dev: &dev, left: writes.into() };
+            let whole = repair(&prefix, &Options::default(), &mut |_| {}).is_ok();
+            let again = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+            assert_eq!(again.after.findings, [], "power off after {writes} writes");
+            // What the first finding cut off, and the fsynced file, are the same whenever the power went.
+            assert_eq!(again.after.log_to_replay.inodes, u64::from(log), "power off after {writes} writes");
+            Dump::open(&dev).unwrap().path("lost+found/4").expect("rescued");
+            if writes % 8 == 0 || whole {
+                bed.judge(&dev).unwrap_or_else(|e| panic!("log {log}, power off after {writes} writes: {e}"));
+            }
+            if whole {
+                break;
+            }
+            writes += 1;
+        }
+        assert!(writes > 20, "{writes} writes are suspiciously few");
+    }
+}

@@ -1,0 +1,34 @@
+//! Why a volume could not be made.
+
+use medfs_format::FormatError;
+use std::io;
+use thiserror::Error;
+
+/// What went wrong.
+#[derive(Debug, Error)]
+#[allow(missing_docs)]
+pub enum Error {
+    #[error(
+        "{have_mib} MiB are too small for an F2FS volume: at least {need_mib} MiB are needed with {segs_per_sec} segment(s) per section and {secs_per_zone} section(s) per zone"
+    )]
+    TooSmall { have_mib: u64, need_mib: u64, segs_per_sec: u32, secs_per_zone: u32 },
+    #[error("{have_gib} GiB are too large for F2FS, which ends at 16 TiB: give a smaller --size")]
+    TooLarge { have_gib: u64 },
+    #[error("{what} must be from {min} to {max}, not {value}")]
+    Range { what: &'static str, min: String, max: String, value: String },
+    #[error("the label has {units} UTF-16 units; at most 511 fit")]
+    LabelTooLong { units: usize },
+    #[error("unknown feature {name:?}; known are: {known}")]
+    UnknownFeature { name: String, known: String },
+    #[error("feature {feature} needs {needs} too: add it to -O")]
+    FeatureNeeds { feature: &'static str, needs: &'static str },
+    #[error("the device is read-only")]
+    ReadOnly,
+    #[error("I/O error on the device: {0}")]
+    Io(#[from] io::Error),
+    #[error("the computed layout is not a valid volume: {0}")]
+    Format(FormatError),
+}
+
+/// Result of making a volume.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,448 @@
+//! Bounded crash testing: short workloads, and for each every state that a crash may leave on the device.
+//!
+//! A workload is one or two operations out of a list, over a small tree that is already durable, each followed by a
+//! way of making things durable (fsync of the file, fdatasync, fsync of its directory, sync) or by nothing; at the
+//! end the volume is closed, so that the final checkpoint is among what crashes interrupt. It runs once, on a device
+//! that records; then each state of the recording is mounted, read as a whole and judged by the contract
+//! ([`crate::oracle`]). A sample of states is also closed, checked for structure, and mounted again; in a smaller
+//! sample the recovery itself is recorded and interrupted.
+//!
+//! A failure names seed, workload and state; [`replay`] runs just that workload.
+
+use crate::harness::guarded;
+use crate::model::Model;
+use crate::observe::{compare, observe};
+use crate::ops::{Op, Place, Target, place};
+use crate::oracle::History;
+use crate::session::{Durable, Session};
+use crate::subject::{Check, FileSystem, Mounter};
+use medfs::{FallocateMode, FileKind, RenameFlags, XattrMode};
+use medfs_device::crash::{CrashPlan, CrashState, RecordingDevice, TornFilter};
+use medfs_device::{Cause, MemDevice, read_block};
+use medfs_format::{Block, checkpoint, node, superblock};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How something is made durable after an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Persist {
+    Nothing,
+    Fsync,
+    Fdatasync,
+    FsyncParent,
+    Sync,
+}
+
+/// All ways.
+pub const PERSISTS: [Persist; 5] =
+    [Persist::Nothing, Persist::Fsync, Persist::Fdatasync, Persist::FsyncParent, Persist::Sync];
+
+/// An operation and the file it is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// What is done.
+    pub op: Op,
+    /// What an fsync after it is applied to.
+    pub subject: Place,
+    /// How it is made durable.
+    pub persist: Persist,
+}
+
+/// Steps; at the end the volume is closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workload(pub Vec<Step>);
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for step in &self.0 {
+            write!(f, "{:?}", step.op)?;
+            if step.persist != Persist::Nothing {
+                write!(f, " + {:?} of {:?}", step.persist, step.subject)?;
+            }
+            write!(f, "; ")?;
+        }
+        write!(f, "close")
+    }
+}
+
+/// The tree that is durable before a workload: `/f0` (two pages and a bit, with an xattr), `/f1` (inline), `/d0/f0`
+/// (many pages), `/d0/f1` (hard link of `/f1`), `/f5` (symlink), `/d1` (empty directory).
+pub fn preparation() -> Vec<Op> {
+    let (reg, dir) = (FileKind::Regular, FileKind::Directory);
+    let file = |dir, name| Target::Path(place(dir, name));
+    vec![
+        Op::Create { at: place(0, 6), kind: dir, perm: 0o755 },
+        Op::Create { at: place(0, 7), kind: dir, perm: 0o755 },
+        Op::Create { at: place(0, 0), kind: reg, perm: 0o644 },
+        Op::Create { at: place(0, 1), kind: reg, perm: 0o600 },
+        Op::Create { at: place(1, 0), kind: reg, perm: 0o640 },
+        Op::Link { from: place(0, 1), to: place(1, 1) },
+        Op::Symlink { at: place(0, 5), len: 30 },
+        Op::Write { file: file(0, 0), offset: 0, len: 9000, seed: 1 },
+        Op::Write { file: file(0, 1), offset: 0, len: 100, seed: 2 },
+        Op::Write { file: file(1, 0), offset: 0, len: 40_000, seed: 3 },
+        Op::SetXattr { file: file(0, 0), name: 0, len: 20, mode: XattrMode::Set },
+        Op::Sync,
+    ]
+}
+
+/// The operations of the bounded space, each with the file it is about.
+pub fn operations() -> Vec<(Op, Place)> {
+    use FallocateMode as F;
+    let (reg, dir) = (FileKind::Regular, FileKind::Directory);
+    let mut list = Vec::new();
+    let mut add = |op: Op, subject: Place| list.push((op, subject));
+    for at in [place(0, 2), place(1, 2)] {
+        add(Op::Create { at, kind: reg, perm: 0o644 }, at);
+    }
+    for at in [place(1, 7), place(2, 6)] {
+        add(Op::Create { at, kind: dir, perm: 0o755 }, at);
+    }
+    add(Op::Symlink { at: place(1, 2), len: 50 }, place(1, 2));
+    add(Op::Create { at: place(0, 3), kind: FileKind::Fifo, perm: 0o644 }, place(0, 3));
+    for at in [place(0, 0), place(0, 1), place(1, 0)] {
+        let file = Target::Path(at);
+        add(Op::Write { file, offset: 100, len: 50, seed: 11 }, at);
+        add(Op::Write { file, offset: 0, len: 8192, seed: 12 }, at);
+        add(Op::Truncate { file, size: 60 }, at);
+    }
+    for at in [place(0, 0), place(1, 0)] {
+        let file = Target::Path(at);
+        add(Op::Write { file, offset: if at.dir == 0 { 9000 } else { 40_000 }, len: 6000, seed: 13 }, at);
+        add(Op::Write { file, offset: 4096, len: 4096, seed: 14 }, at);
+        add(Op::Truncate { file, size: 100_000 }, at);
+        add(Op::Fallocate { file, mode: F::empty(), offset: 4096, len: 65_536 }, at);
+        add(Op::Fallocate { file, mode: F::KEEP_SIZE, offset: 40_960, len: 16_384 }, at);
+        add(Op::Fallocate { file, mode: F::PUNCH_HOLE | F::KEEP_SIZE, offset: 1000, len: 7000 }, at);
+        add(Op::Fallocate { file, mode: F::ZERO_RANGE, offset: 4096, len: 8192 }, at);
+        add(Op::Fallocate { file, mode: F::COLLAPSE_RANGE, offset: 0, len: 4096 }, at);
+        add(Op::Fallocate { file, mode: F::INSERT_RANGE, offset: 4096, len: 4096 }, at);
+    }
+    // Beyond the inode's own addresses: needs a direct node.
+    let at = place(0, 0);
+    add(Op::Write { file: Target::Path(at), offset: 930 * 4096, len: 5000, seed: 15 }, at);
+    for to in [place(0, 2), place(1, 2)] {
+        add(Op::Link { from: place(0, 0), to }, to);
+    }
+    for at in [place(0, 0), place(0, 1), place(1, 0), place(0, 5)] {
+        add(Op::Unlink { at }, at);
+    }
+    add(Op::Rmdir { at: place(0, 7) }, place(0, 7));
+    for (from, to) in [
+        (place(0, 0), place(0, 2)),
+        (place(0, 0), place(1, 2)),
+        (place(1, 0), place(0, 0)),
+        (place(0, 0), place(0, 1)),
+        (place(0, 6), place(0, 2)),
+        (place(0, 6), place(2, 6)),
+    ] {
+        add(Op::Rename { from, to, flags: RenameFlags::empty() }, to);
+    }
+    for (from, to) in [(place(0, 0), place(1, 0)), (place(0, 0), place(0, 7))] {
+        add(Op::Rename { from, to, flags: RenameFlags::EXCHANGE }, to);
+    }
+    add(Op::Rename { from: place(0, 0), to: place(1, 2), flags: RenameFlags::WHITEOUT }, place(1, 2));
+    for len in [10, 700] {
+        add(Op::SetXattr { file: Target::Path(at), name: 1, len, mode: XattrMode::Set }, at);
+    }
+    add(Op::RemoveXattr { file: Target::Path(at), name: 0 }, at);
+    add(Op::Chmod { file: Target::Path(at), perm: 0o400 }, at);
+    list
+}
+
+/// All workloads of one operation.
+pub fn seq1() -> Vec<Workload> {
+    let steps = operations().into_iter().flat_map(|(op, subject)| {
+        PERSISTS.map(|persist| Workload(vec![Step { op: op.clone(), subject, persist }]))
+    });
+    steps.collect()
+}
+
+/// All workloads of two operations, in an order that the seed decides, so that any first part is a fair sample.
+pub fn seq2(seed: u64) -> Vec<Workload> {
+    let operations = operations();
+    let mut all = Vec::new();
+    for first in &operations {
+        for second in &operations {
+            for one in PERSISTS {
+                for two in PERSISTS {
+                    let step = |(op, subject): &(Op, Place), persist| Step {
+                        op: op.clone(),
+                        subject: *subject,
+                        persist,
+                    };
+                    all.push(Workload(vec![step(first, one), step(second, two)]));
+                }
+            }
+        }
+    }
+    all.shuffle(&mut StdRng::seed_from_u64(seed));
+    all
+}
+
+/// What a run needs.
+#[derive(Clone)]
+pub struct Setup {
+    /// A formatted device.
+    pub image: Arc<MemDevice>,
+    /// How to mount.
+    pub mounter: Mounter,
+    /// Judges of structure that look at every state as the crash left it: before recovery too a volume is sound.
+    pub raw_checks: Vec<Arc<dyn Check>>,
+    /// Judges of structure after recovery, for states in the sample.
+    pub checks: Vec<Arc<dyn Check>>,
+    /// One state in this many is closed, checked for structure and mounted again. 0: none.
+    pub check_every: usize,
+    /// One state in this many has its recovery interrupted. 0: none.
+    pub nested_every: usize,
+    /// Which states.
+    pub plan: CrashPlan,
+    /// Stop after this many states.
+    pub max_states: usize,
+    /// Stop after this many failures.
+    pub max_failures: usize,
+    /// Threads.
+    pub threads: usize,
+}
+
+impl Setup {
+    /// Usual figures for an image.
+    pub fn new(image: Arc<MemDevice>, mounter: Mounter) -> Setup {
+        let plan =
+            CrashPlan { exhaustive: 64, samples: 16, torn: Some(checksummed(&image)), torn_each: 1, seed: 0 };
+        Setup {
+            image,
+            mounter,
+            raw_checks: Vec::new(),
+            checks: Vec::new(),
+            check_every: 16,
+            nested_every: 64,
+            plan,
+            max_states: usize::MAX,
+            max_failures: 10,
+            threads: 2,
+        }
+    }
+}
+
+/// Which blocks carry a checksum and may be torn: the two ends of a checkpoint pack, and inodes where the volume's
+/// features say so.
+pub fn checksummed(image: &MemDevice) -> TornFilter {
+    let block = read_block(image, 0).expect("memory is readable");
+    let superblock = superblock::RawSuperblock::in_block(&block);
+    let geometry = superblock.validate().expect("a formatted image");
+    let inodes = superblock.features().contains(superblock::Feature::INODE_CHECKSUM);
+    let packs = [u64::from(geometry.cp_pack(0)), u64::from(geometry.cp_pack(1))];
+    Arc::new(move |addr, cause, content| match cause {
+        Cause::Node => {
+            let block = Block(*content);
+            let footer = node::footer(&block);
+            inodes && footer.nid == footer.ino
+        }
+        Cause::Meta => {
+            let in_pack = packs.iter().any(|pack| (*pack..pack + 512).contains(&addr));
+            in_pack && checkpoint::verify_checksum(&Block(*content), addr as u32).is_ok()
+        }
+        _ => false,
+    })
+}
+
+/// What a run did and found.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Workloads run.
+    pub workloads: usize,
+    /// States mounted and judged.
+    pub states: usize,
+    /// Of these, closed, checked for structure, and mounted again.
+    pub checked: usize,
+    /// States of interrupted recoveries.
+    pub nested: usize,
+    /// What was wrong: workload, state, and how.
+    pub failures: Vec<String>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} workloads, {} states ({} checked for structure, {} of interrupted recoveries), {} failures",
+            self.workloads,
+            self.states,
+            self.checked,
+            self.nested,
+            self.failures.len()
+        )?;
+        self.failures.iter().try_for_each(|failure| write!(f, "\n  {failure}"))
+    }
+}
+
+/// The image with the tree of [`preparation`], durable and cleanly closed.
+pub fn prepared(setup: &Setup) -> Result<MemDevice, String> {
+    let device = Arc::new(setup.image.snapshot());
+    guarded(|| {
+        let fs = (setup.mounter)(device.clone()).map_err(|e| format!("mount: {e}"))?;
+        let mut session = Session::new(fs)?;
+        for op in preparation() {
+            session.apply(&op).map_err(|e| format!("preparation, {op:?}: {e}"))?;
+        }
+        session.fs.close().map_err(|e| format!("close: {e}"))
+    })?;
+    Ok(device.snapshot())
+}
+
+/// Runs workloads, on several threads.
+pub fn run(setup: &Setup, workloads: &[Workload]) -> Report {
+    let base = match prepared(setup) {
+        Ok(base) => base,
+        Err(message) => return Report { failures: vec![message], ..Report::default() },
+    };
+    let next = AtomicUsize::new(0);
+    let total = Mutex::new(Report::default());
+    std::thread::scope(|scope| {
+        for _ in 0..setup.threads {
+            scope.spawn(|| {
+                while let Some((number, workload)) = {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    workloads.get(number).map(|workload| (number, workload))
+                } {
+                    {
+                        let total = total.lock();
+                        if total.states >= setup.max_states || total.failures.len() >= setup.max_failures {
+                            break;
+                        }
+                    }
+                    let mut report = Report { workloads: 1, ..Report::default() };
+                    if let Err(message) = guarded(|| run_one(setup, &base, number, workload, &mut report)) {
+                        report.failures.push(format!("[{workload}]: {message}"));
+                    }
+                    let mut total = total.lock();
+                    total.workloads += report.workloads;
+                    total.states += report.states;
+                    total.checked += report.checked;
+                    total.nested += report.nested;
+                    total.failures.append(&mut report.failures);
+                }
+            });
+        }
+    });
+    total.into_inner()
+}
+
+/// Runs one workload on one thread.
+pub fn replay(setup: &Setup, workload: Workload) -> Report {
+    run(&Setup { threads: 1, ..setup.clone() }, &[workload])
+}
+
+fn persist(step: &Step) -> Option<Op> {
+    let file = Target::Path(step.subject);
+    match step.persist {
+        Persist::Nothing => None,
+        Persist::Fsync => Some(Op::Fsync { file, datasync: false }),
+        Persist::Fdatasync => Some(Op::Fsync { file, datasync: true }),
+        Persist::FsyncParent => Some(Op::FsyncDir { dir: step.subject.dir }),
+        Persist::Sync => Some(Op::Sync),
+    }
+}
+
+fn run_one(
+    setup: &Setup,
+    base: &MemDevice,
+    number: usize,
+    workload: &Workload,
+    report: &mut Report,
+) -> Result<(), String> {
+    let device = Arc::new(RecordingDevice::new(base));
+    let fs = (setup.mounter)(device.clone()).map_err(|e| format!("mount: {e}"))?;
+    let mut session = Session::new(fs)?;
+    let mut history = History::new(session.model.clone());
+    for step in &workload.0 {
+        for op in [Some(step.op.clone()), persist(step)].into_iter().flatten() {
+            let durable = session.apply(&op).map_err(|e| format!("{op:?}: {e}"))?;
+            history.push(session.model.clone(), durable);
+            device.mark(history.len() as u64);
+        }
+    }
+    session.fs.close().map_err(|e| format!("close: {e}"))?;
+    history.push(session.model.clone(), Durable::All);
+    device.mark(history.len() as u64);
+    drop(session);
+
+    let plan = CrashPlan { seed: setup.plan.seed ^ number as u64, ..setup.plan.clone() };
+    let mut random = StdRng::seed_from_u64(plan.seed);
+    let mut sampled = |every: usize| every > 0 && random.random_range(0..every) == 0;
+    for state in device.recording().states(&plan) {
+        report.states += 1;
+        let judged =
+            Judged { setup, history: &history, acknowledged: state.last_mark().unwrap_or(0) as usize };
+        let (check, nested) = (sampled(setup.check_every), sampled(setup.nested_every));
+        let result = guarded(|| judged.state(&state, check, nested, report));
+        if let Err(message) = result {
+            report.failures.push(format!("[{workload}] in {state:?} (plan seed {}): {message}", plan.seed));
+            // One failure of a workload tells enough.
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The contract for states at one moment.
+struct Judged<'a> {
+    setup: &'a Setup,
+    history: &'a History,
+    acknowledged: usize,
+}
+
+impl Judged<'_> {
+    fn state(
+        &self,
+        state: &CrashState,
+        check: bool,
+        nested: bool,
+        report: &mut Report,
+    ) -> Result<(), String> {
+        let device = Arc::new(state.device());
+        let setup = self.setup;
+        for check in &setup.raw_checks {
+            check.check(device.clone()).map_err(|e| format!("before recovery, {}: {e}", check.name()))?;
+        }
+        if nested {
+            let recording = Arc::new(RecordingDevice::new(&device));
+            self.recovered(&*(setup.mounter)(recording.clone()).map_err(|e| format!("mount: {e}"))?)?;
+            let plan = CrashPlan { exhaustive: 16, samples: 4, torn_each: 0, ..setup.plan.clone() };
+            for inner in recording.recording().states(&plan) {
+                report.nested += 1;
+                let device = Arc::new(inner.device());
+                let fs = (setup.mounter)(device);
+                let fs = fs.map_err(|e| format!("mount after an interrupted recovery, {inner:?}: {e}"))?;
+                self.recovered(&*fs).map_err(|e| format!("after an interrupted recovery, {inner:?}: {e}"))?;
+            }
+        }
+        let fs = (setup.mounter)(device.clone()).map_err(|e| format!("mount: {e}"))?;
+        let found = self.recovered(&*fs)?;
+        if check {
+            report.checked += 1;
+            fs.close().map_err(|e| format!("close after recovery: {e}"))?;
+            drop(fs);
+            for check in &setup.checks {
+                check.check(device.clone()).map_err(|e| format!("after recovery, {}: {e}", check.name()))?;
+            }
+            let fs = (setup.mounter)(device).map_err(|e| format!("second mount: {e}"))?;
+            compare(&found, &observe(&*fs)?).map_err(|e| format!("the second mount differs: {e}"))?;
+        }
+        Ok(())
+    }
+
+    fn recovered(&self, fs: &dyn FileSystem) -> Result<Model, String> {
+        let found = observe(fs)?;
+        let issued = (self.acknowledged + 1).min(self.history.len());
+        self.history.judge(&found, self.acknowledged, issued)?;
+        Ok(found)
+    }
+}

@@ -1,0 +1,536 @@
+//! The reference model: a POSIX file system in memory.
+//!
+//! It knows names, links, sizes, content, attributes and extended attributes, and nothing of blocks. A copy of
+//! a model is cheap (inodes are shared until changed), so that a history can keep one for each operation.
+//!
+//! Permissions are the caller's business, as they are for the engine. Times are known only where they were set
+//! explicitly and nothing has changed the file since.
+
+use medfs::{FallocateMode, FileKind, NewFile, Posix, RenameFlags, Timestamp, XattrMode};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Identity of an inode in the model; never used again, unlike inode numbers.
+pub type Id = u64;
+/// A page of content.
+pub type Page = [u8; PAGE as usize];
+/// Bytes in a page.
+pub const PAGE: u64 = 4096;
+/// Longest name.
+pub const NAME_MAX: usize = 255;
+
+type Result<T, E = Posix> = std::result::Result<T, E>;
+
+/// Sparse content. What was never written is zeros; bytes after the end are kept zero.
+#[derive(Debug, Clone, Default)]
+pub struct Content {
+    size: u64,
+    pages: BTreeMap<u64, Arc<Page>>,
+}
+
+static ZERO_PAGE: Page = [0; PAGE as usize];
+
+impl Content {
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+    /// The pages that were ever written, with their index.
+    pub fn pages(&self) -> impl Iterator<Item = (u64, &Page)> {
+        self.pages.iter().map(|(&index, page)| (index, &**page))
+    }
+    /// A page; zeros where it was never written.
+    pub fn page(&self, index: u64) -> &Page {
+        self.pages.get(&index).map_or(&ZERO_PAGE, |page| page)
+    }
+    /// Bytes of a range, as a read returns them (short at the end).
+    pub fn read(&self, offset: u64, len: u64) -> Vec<u8> {
+        let end = offset.saturating_add(len).min(self.size);
+        let mut out = Vec::new();
+        let mut at = offset;
+        while at < end {
+            let within = at % PAGE;
+            let count = (PAGE - within).min(end - at);
+            out.extend_from_slice(&self.page(at / PAGE)[within as usize..(within + count) as usize]);
+            at += count;
+        }
+        out
+    }
+    /// Writes, extending.
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let within = (at % PAGE) as usize;
+            let count = (PAGE as usize - within).min(data.len() - done);
+            let page = self.pages.entry(at / PAGE).or_insert_with(|| Arc::new(ZERO_PAGE));
+            Arc::make_mut(page)[within..within + count].copy_from_slice(&data[done..done + count]);
+            done += count;
+        }
+        if !data.is_empty() {
+            self.size = self.size.max(offset + data.len() as u64);
+        }
+    }
+    /// Makes a range zeros; the size stays.
+    pub fn zero(&mut self, offset: u64, len: u64) {
+        let end = offset.saturating_add(len);
+        let touched: Vec<u64> =
+            self.pages.range(offset / PAGE..=end / PAGE).map(|(&index, _)| index).collect();
+        for index in touched {
+            let start = index * PAGE;
+            let from = offset.max(start) - start;
+            let to = end.clamp(start, start + PAGE) - start;
+            if from == 0 && to == PAGE {
+                self.pages.remove(&index);
+            } else if from < to {
+                Arc::make_mut(self.pages.get_mut(&index).expect("listed above"))[from as usize..to as usize]
+                    .fill(0);
+            }
+        }
+    }
+    /// Sets the size.
+    pub fn truncate(&mut self, size: u64) {
+        if size < self.size {
+            self.zero(size, self.size - size);
+            self.pages.split_off(&size.div_ceil(PAGE));
+        }
+        self.size = size;
+    }
+    /// Adds a page as it was read; for observing.
+    pub fn put_page(&mut self, index: u64, page: Page) {
+        self.pages.insert(index, Arc::new(page));
+    }
+
+    fn fallocate(&mut self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        let end = offset.checked_add(len).ok_or(Posix::FileTooLarge)?;
+        let keep = mode.contains(FallocateMode::KEEP_SIZE);
+        let aligned = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
+        if len == 0 {
+            return Err(Posix::InvalidArgument);
+        }
+        match mode - FallocateMode::KEEP_SIZE {
+            FallocateMode::PUNCH_HOLE => self.zero(offset, len.min(self.size.saturating_sub(offset))),
+            FallocateMode::ZERO_RANGE => {
+                self.zero(offset, len);
+                if !keep {
+                    self.size = self.size.max(end);
+                }
+            }
+            FallocateMode::COLLAPSE_RANGE => {
+                if !aligned || end >= self.size {
+                    return Err(Posix::InvalidArgument);
+                }
+                let after = self.pages.split_off(&(end / PAGE));
+                self.pages.split_off(&(offset / PAGE));
+                self.pages.extend(after.into_iter().map(|(index, page)| (index - len / PAGE, page)));
+                self.size -= len;
+            }
+            FallocateMode::INSERT_RANGE => {
+                if !aligned || offset >= self.size {
+                    return Err(Posix::InvalidArgument);
+                }
+                let after = self.pages.split_off(&(offset / PAGE));
+                self.pages.extend(after.into_iter().map(|(index, page)| (index + len / PAGE, page)));
+                self.size += len;
+            }
+            _ if !keep => self.size = self.size.max(end),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// An inode.
+#[derive(Debug, Clone)]
+pub struct Inode {
+    /// The number by which the file system under test knows it.
+    pub ino: u32,
+    /// Kind.
+    pub kind: FileKind,
+    /// Permission bits.
+    pub perm: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number.
+    pub rdev: u64,
+    /// Link count.
+    pub nlink: u32,
+    /// Last change of content, where known.
+    pub mtime: Option<Timestamp>,
+    /// Content of a regular file.
+    pub content: Content,
+    /// Entries of a directory, without `.` and `..`.
+    pub entries: BTreeMap<Vec<u8>, Id>,
+    /// Target of a symbolic link.
+    pub target: Vec<u8>,
+    /// Extended attributes by full name.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Holds that keep it alive without a name.
+    pub held: u32,
+}
+
+impl Inode {
+    /// An inode without content and names.
+    pub fn new(ino: u32, new: &NewFile) -> Inode {
+        Inode {
+            ino,
+            kind: new.kind,
+            perm: new.perm,
+            uid: new.uid,
+            gid: new.gid,
+            rdev: new.rdev,
+            nlink: if new.kind == FileKind::Directory { 2 } else { 1 },
+            mtime: None,
+            content: Content::default(),
+            entries: BTreeMap::new(),
+            target: Vec::new(),
+            xattrs: BTreeMap::new(),
+            held: 0,
+        }
+    }
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+}
+
+/// The file system.
+#[derive(Debug, Clone)]
+pub struct Model {
+    inodes: BTreeMap<Id, Arc<Inode>>,
+    next: Id,
+}
+
+/// The root's identity.
+pub const ROOT: Id = 0;
+
+impl Model {
+    /// An empty file system with this root directory.
+    pub fn new(root: Inode) -> Model {
+        Model { inodes: BTreeMap::from([(ROOT, Arc::new(root))]), next: ROOT + 1 }
+    }
+    /// All inodes.
+    pub fn inodes(&self) -> impl Iterator<Item = (Id, &Inode)> {
+        self.inodes.iter().map(|(&id, inode)| (id, &**inode))
+    }
+    /// An inode, where it exists.
+    pub fn get(&self, id: Id) -> Option<&Inode> {
+        self.inodes.get(&id).map(|inode| &**inode)
+    }
+    /// An inode that is known to exist. Panics otherwise.
+    pub fn inode(&self, id: Id) -> &Inode {
+        self.get(id).unwrap_or_else(|| panic!("the model has no inode {id}"))
+    }
+    /// An inode to be changed. Panics where it does not exist.
+    pub fn inode_mut(&mut self, id: Id) -> &mut Inode {
+        Arc::make_mut(self.inodes.get_mut(&id).unwrap_or_else(|| panic!("the model has no inode {id}")))
+    }
+    /// Adds an inode without a name.
+    pub fn add(&mut self, inode: Inode) -> Id {
+        let id = self.next;
+        self.next += 1;
+        self.inodes.insert(id, Arc::new(inode));
+        id
+    }
+    /// Goes on numbering where `other` stopped, so that identities of the two are never confused.
+    pub fn number_after(&mut self, other: &Model) {
+        self.next = self.next.max(other.next);
+    }
+    /// All names of an inode: directory and name.
+    pub fn names_of(&self, id: Id) -> Vec<(Id, Vec<u8>)> {
+        let named = |(&dir, inode): (&Id, &Arc<Inode>)| {
+            let hits = inode.entries.iter().filter(|(_, target)| **target == id);
+            hits.map(|(name, _)| (dir, name.clone())).collect::<Vec<_>>()
+        };
+        self.inodes.iter().flat_map(named).collect()
+    }
+    /// A path of an inode, for messages.
+    pub fn path_of(&self, id: Id) -> String {
+        let mut path = String::new();
+        let mut at = id;
+        for _ in 0..64 {
+            if at == ROOT {
+                return if path.is_empty() { "/".into() } else { path };
+            }
+            let Some((dir, name)) = self.names_of(at).into_iter().next() else { break };
+            path = format!("/{}{path}", String::from_utf8_lossy(&name));
+            at = dir;
+        }
+        format!("(no name, inode {id}){path}")
+    }
+    /// Whether `id` is `ancestor` or below it.
+    pub fn is_below(&self, id: Id, ancestor: Id) -> bool {
+        id == ancestor
+            || self
+                .inode(ancestor)
+                .entries
+                .values()
+                .any(|&child| self.inode(child).is_dir() && self.is_below(id, child))
+    }
+
+    /// The entry of a name.
+    pub fn lookup(&self, dir: Id, name: &[u8]) -> Result<Id> {
+        if name.len() > NAME_MAX {
+            return Err(Posix::NameTooLong);
+        }
+        if !self.inode(dir).is_dir() {
+            return Err(Posix::NotDirectory);
+        }
+        self.inode(dir).entries.get(name).copied().ok_or(Posix::NotFound)
+    }
+
+    fn vacant(&self, dir: Id, name: &[u8]) -> Result<()> {
+        match self.lookup(dir, name) {
+            Ok(_) => Err(Posix::Exists),
+            Err(Posix::NotFound) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn enter(&mut self, dir: Id, name: &[u8], id: Id) {
+        let is_dir = self.inode(id).is_dir();
+        let parent = self.inode_mut(dir);
+        parent.entries.insert(name.to_vec(), id);
+        parent.nlink += u32::from(is_dir);
+        parent.mtime = None;
+    }
+
+    fn leave(&mut self, dir: Id, name: &[u8]) -> Id {
+        let id = self.inode(dir).entries[name];
+        let is_dir = self.inode(id).is_dir();
+        let parent = self.inode_mut(dir);
+        parent.entries.remove(name);
+        parent.nlink -= u32::from(is_dir);
+        parent.mtime = None;
+        id
+    }
+
+    /// Removes one link; what has neither link nor hold goes.
+    fn drop_link(&mut self, id: Id) {
+        let inode = self.inode_mut(id);
+        inode.nlink = if inode.is_dir() { 0 } else { inode.nlink - 1 };
+        self.reap(id);
+    }
+
+    fn reap(&mut self, id: Id) {
+        let inode = self.inode(id);
+        if inode.nlink == 0 && inode.held == 0 {
+            self.inodes.remove(&id);
+        }
+    }
+
+    /// A new file of any kind.
+    pub fn create(&mut self, dir: Id, name: &[u8], new: &NewFile) -> Result<Id> {
+        self.vacant(dir, name)?;
+        let id = self.add(Inode::new(0, new));
+        self.enter(dir, name, id);
+        Ok(id)
+    }
+    /// A file without a name, held once.
+    pub fn tmpfile(&mut self, new: &NewFile) -> Id {
+        self.add(Inode { nlink: 0, held: 1, ..Inode::new(0, new) })
+    }
+    /// A symbolic link.
+    pub fn symlink(&mut self, dir: Id, name: &[u8], target: &[u8]) -> Result<Id> {
+        let new = NewFile { kind: FileKind::Symlink, perm: 0o777, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let id = self.create(dir, name, &new)?;
+        self.inode_mut(id).target = target.to_vec();
+        Ok(id)
+    }
+    /// Another name.
+    pub fn link(&mut self, id: Id, dir: Id, name: &[u8]) -> Result<()> {
+        if self.inode(id).is_dir() {
+            return Err(Posix::NotPermitted);
+        }
+        self.vacant(dir, name)?;
+        self.inode_mut(id).nlink += 1;
+        self.enter(dir, name, id);
+        Ok(())
+    }
+    /// Removes a name of what is no directory.
+    pub fn unlink(&mut self, dir: Id, name: &[u8]) -> Result<()> {
+        let id = self.lookup(dir, name)?;
+        if self.inode(id).is_dir() {
+            return Err(Posix::IsDirectory);
+        }
+        self.leave(dir, name);
+        self.drop_link(id);
+        Ok(())
+    }
+    /// Removes an empty directory.
+    pub fn rmdir(&mut self, dir: Id, name: &[u8]) -> Result<()> {
+        let id = self.lookup(dir, name)?;
+        if !self.inode(id).is_dir() {
+            return Err(Posix::NotDirectory);
+        }
+        if !self.inode(id).entries.is_empty() {
+            return Err(Posix::NotEmpty);
+        }
+        self.leave(dir, name);
+        self.drop_link(id);
+        Ok(())
+    }
+    /// Renames. Moving a directory below itself is the caller's to refuse.
+    pub fn rename(&mut self, dir: Id, name: &[u8], to: Id, to_name: &[u8], flags: RenameFlags) -> Result<()> {
+        let id = self.lookup(dir, name)?;
+        let target = match self.lookup(to, to_name) {
+            Ok(target) => Some(target),
+            Err(Posix::NotFound) => None,
+            Err(e) => return Err(e),
+        };
+        if flags.contains(RenameFlags::EXCHANGE) {
+            let other = target.ok_or(Posix::NotFound)?;
+            if other != id {
+                self.leave(dir, name);
+                self.leave(to, to_name);
+                self.enter(dir, name, other);
+                self.enter(to, to_name, id);
+            }
+            return Ok(());
+        }
+        if let Some(target) = target {
+            if flags.contains(RenameFlags::NOREPLACE) {
+                return Err(Posix::Exists);
+            }
+            if target == id {
+                return Ok(());
+            }
+            match (self.inode(id).is_dir(), self.inode(target).is_dir()) {
+                (true, false) => return Err(Posix::NotDirectory),
+                (false, true) => return Err(Posix::IsDirectory),
+                (true, true) if !self.inode(target).entries.is_empty() => return Err(Posix::NotEmpty),
+                _ => {}
+            }
+            self.leave(to, to_name);
+            self.drop_link(target);
+        }
+        self.leave(dir, name);
+        self.enter(to, to_name, id);
+        if flags.contains(RenameFlags::WHITEOUT) {
+            let new = NewFile { kind: FileKind::CharDevice, perm: 0, umask: 0, uid: 0, gid: 0, rdev: 0 };
+            let whiteout = self.add(Inode::new(0, &new));
+            self.enter(dir, name, whiteout);
+        }
+        Ok(())
+    }
+    /// Takes a hold.
+    pub fn hold(&mut self, id: Id) {
+        self.inode_mut(id).held += 1;
+    }
+    /// Gives a hold back.
+    pub fn release(&mut self, id: Id) {
+        self.inode_mut(id).held -= 1;
+        self.reap(id);
+    }
+    /// Forgets all holds, as an unmount does.
+    pub fn release_all(&mut self) {
+        let held: Vec<Id> = self.inodes().filter(|(_, inode)| inode.held > 0).map(|(id, _)| id).collect();
+        for id in held {
+            self.inode_mut(id).held = 0;
+            self.reap(id);
+        }
+    }
+
+    /// Changes content; the modification time becomes unknown.
+    pub fn content_mut(&mut self, id: Id) -> &mut Content {
+        let inode = self.inode_mut(id);
+        inode.mtime = None;
+        &mut inode.content
+    }
+    /// Changes allocation or content, in all modes.
+    pub fn fallocate(&mut self, id: Id, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        self.content_mut(id).fallocate(mode, offset, len)
+    }
+    /// Sets an extended attribute.
+    pub fn setxattr(&mut self, id: Id, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        match (self.inode(id).xattrs.contains_key(name), mode) {
+            (true, XattrMode::Create) => Err(Posix::Exists),
+            (false, XattrMode::Replace) => Err(Posix::NoAttribute),
+            _ => {
+                self.inode_mut(id).xattrs.insert(name.to_vec(), value.to_vec());
+                Ok(())
+            }
+        }
+    }
+    /// Removes an extended attribute.
+    pub fn removexattr(&mut self, id: Id, name: &[u8]) -> Result<()> {
+        match self.inode(id).xattrs.contains_key(name) {
+            false => Err(Posix::NoAttribute),
+            true => {
+                self.inode_mut(id).xattrs.remove(name);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model() -> Model {
+        Model::new(Inode::new(3, &new(FileKind::Directory)))
+    }
+
+    fn new(kind: FileKind) -> NewFile {
+        NewFile { kind, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 }
+    }
+
+    #[test]
+    fn sparse_content() {
+        let mut content = Content::default();
+        content.write(10_000, b"abc");
+        assert_eq!(content.size(), 10_003);
+        assert_eq!(content.read(9_999, 100), b"\0abc");
+        content.truncate(10_001);
+        content.truncate(20_000);
+        assert_eq!(content.read(10_000, 3), b"a\0\0");
+        content.write(0, &[7; 12_288]);
+        content.zero(4_000, 200);
+        assert_eq!(content.read(3_999, 202), [&[7][..], &[0; 200], &[7]].concat());
+    }
+
+    #[test]
+    fn fallocate_moves_pages() {
+        let mut content = Content::default();
+        for page in 0..4u8 {
+            content.write(u64::from(page) * PAGE, &[page + 1; 4096]);
+        }
+        content.fallocate(FallocateMode::COLLAPSE_RANGE, PAGE, PAGE).unwrap();
+        let firsts = |c: &Content| (0..c.size() / PAGE).map(|p| c.page(p)[0]).collect::<Vec<_>>();
+        assert_eq!(firsts(&content), [1, 3, 4]);
+        content.fallocate(FallocateMode::INSERT_RANGE, 0, 2 * PAGE).unwrap();
+        assert_eq!(firsts(&content), [0, 0, 1, 3, 4]);
+        assert_eq!(
+            content.fallocate(FallocateMode::INSERT_RANGE, 5 * PAGE, PAGE),
+            Err(Posix::InvalidArgument)
+        );
+        content.fallocate(FallocateMode::ZERO_RANGE, 4 * PAGE, 2 * PAGE).unwrap();
+        assert_eq!(firsts(&content), [0, 0, 1, 3, 0, 0]);
+    }
+
+    #[test]
+    fn links_and_renames() {
+        let mut m = model();
+        let dir = m.create(ROOT, b"d", &new(FileKind::Directory)).unwrap();
+        let file = m.create(dir, b"f", &new(FileKind::Regular)).unwrap();
+        m.link(file, ROOT, b"g").unwrap();
+        assert_eq!((m.inode(file).nlink, m.inode(ROOT).nlink), (2, 3));
+        assert_eq!(m.rmdir(ROOT, b"d"), Err(Posix::NotEmpty));
+        assert_eq!(m.rename(ROOT, b"g", ROOT, b"d", RenameFlags::empty()), Err(Posix::IsDirectory));
+        m.rename(dir, b"f", ROOT, b"g", RenameFlags::empty()).unwrap();
+        assert_eq!(m.names_of(file).len(), 2, "renaming one link onto another does nothing");
+        m.rename(ROOT, b"g", ROOT, b"d", RenameFlags::EXCHANGE).unwrap();
+        assert_eq!(m.lookup(ROOT, b"d").unwrap(), file);
+        m.hold(file);
+        m.unlink(ROOT, b"d").unwrap();
+        m.unlink(dir, b"f").unwrap();
+        assert_eq!(m.inode(file).nlink, 0);
+        m.release(file);
+        assert!(m.get(file).is_none());
+        m.rmdir(ROOT, b"g").unwrap();
+        assert_eq!(m.inode(ROOT).nlink, 2);
+    }
+}

@@ -1,0 +1,277 @@
+//! Reads a whole file system into a [`Model`], checking on the way what must hold in any state.
+
+use crate::model::{Id, Inode, Model, PAGE, ROOT};
+use crate::subject::FileSystem;
+use medfs::{Attr, Error, FileKind, Ino, NewFile, Posix, Seek};
+use std::collections::BTreeMap;
+
+/// Files up to this size are read as a whole, larger ones where they say that there is data.
+const READ_WHOLE: u64 = 256 << 10;
+/// Entries taken by one readdir call: few, so that resuming is exercised.
+const ENTRIES: usize = 23;
+/// More entries than any test makes: a directory that never ends is an error, not a hang.
+const MAX_ENTRIES: usize = 100_000;
+
+/// Names an error of the file system under test.
+pub(crate) fn failed(what: impl std::fmt::Display) -> impl FnOnce(Error) -> String {
+    move |e| format!("{what}: {e} ({e:?})")
+}
+
+/// Reads the tree. An error is a broken promise: nothing in a mounted file system may fail to be read.
+pub fn observe(fs: &dyn FileSystem) -> Result<Model, String> {
+    let root = fs.getattr(fs.root()).map_err(failed("getattr of the root"))?;
+    let mut model = Model::new(inode(fs, &root, "/")?);
+    let mut known: BTreeMap<Ino, Id> = BTreeMap::from([(root.ino, ROOT)]);
+    let mut todo = vec![(ROOT, root.ino, root.ino, String::new())];
+    while let Some((dir, ino, parent, path)) = todo.pop() {
+        for (name, child, kind) in entries(fs, ino, parent, &path)? {
+            let path = format!("{path}/{}", String::from_utf8_lossy(&name));
+            let attr = fs.lookup(ino, &name).map_err(failed(format_args!("lookup of {path}")))?;
+            fs.release(attr.ino);
+            if attr.ino != child {
+                return Err(format!("{path}: readdir says inode {child}, lookup says {}", attr.ino));
+            }
+            if kind.is_some_and(|kind| kind != attr.kind) {
+                return Err(format!("{path}: the entry says {kind:?}, the inode {:?}", attr.kind));
+            }
+            let id = match known.get(&child) {
+                Some(_) if attr.kind == FileKind::Directory => {
+                    return Err(format!("{path}: inode {child}, a directory, is entered more than once"));
+                }
+                Some(&id) => id,
+                None => {
+                    let id = model.add(inode(fs, &attr, &path)?);
+                    known.insert(child, id);
+                    if attr.kind == FileKind::Directory {
+                        todo.push((id, child, ino, path));
+                    }
+                    id
+                }
+            };
+            model.inode_mut(dir).entries.insert(name, id);
+        }
+    }
+    check_links(&model)?;
+    Ok(model)
+}
+
+/// Link counts agree with the names.
+fn check_links(model: &Model) -> Result<(), String> {
+    let mut names: BTreeMap<Id, u32> = BTreeMap::new();
+    for (_, inode) in model.inodes() {
+        for &child in inode.entries.values() {
+            *names.entry(child).or_default() += 1;
+        }
+    }
+    for (id, inode) in model.inodes() {
+        let expected = if inode.is_dir() {
+            2 + inode.entries.values().filter(|child| model.inode(**child).is_dir()).count() as u32
+        } else {
+            names.get(&id).copied().unwrap_or(0)
+        };
+        if inode.nlink != expected {
+            let path = model.path_of(id);
+            return Err(format!(
+                "{path} (inode {}): link count {} instead of {expected}",
+                inode.ino, inode.nlink
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Entries of a directory without `.` and `..`, which must be right.
+#[allow(clippy::type_complexity)]
+fn entries(
+    fs: &dyn FileSystem,
+    ino: Ino,
+    parent: Ino,
+    path: &str,
+) -> Result<Vec<(Vec<u8>, Ino, Option<FileKind>)>, String> {
+    let mut found: BTreeMap<Vec<u8>, (Ino, Option<FileKind>)> = BTreeMap::new();
+    let mut position = 0;
+    loop {
+        let part = fs.readdir(ino, position, ENTRIES).map_err(failed(format_args!("readdir of {path}/")))?;
+        let Some(last) = part.last() else { break };
+        position = last.next;
+        for entry in part {
+            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            if found.insert(entry.name, (entry.ino, entry.kind)).is_some() {
+                return Err(format!("{path}/: readdir gives {name:?} twice"));
+            }
+        }
+        if found.len() > MAX_ENTRIES {
+            return Err(format!("{path}/: readdir does not end"));
+        }
+    }
+    for (name, expected) in [(&b"."[..], ino), (b"..", parent)] {
+        match found.remove(name) {
+            Some((actual, _)) if actual == expected => {}
+            other => {
+                let name = String::from_utf8_lossy(name);
+                return Err(format!("{path}/: entry {name:?} is {other:?} instead of inode {expected}"));
+            }
+        }
+    }
+    Ok(found.into_iter().map(|(name, (ino, kind))| (name, ino, kind)).collect())
+}
+
+/// Reads everything about an inode but its entries.
+fn inode(fs: &dyn FileSystem, attr: &Attr, path: &str) -> Result<Inode, String> {
+    let Attr { ino, kind, perm, uid, gid, rdev, .. } = *attr;
+    let mut inode = Inode::new(ino, &NewFile { kind, perm, umask: 0, uid, gid, rdev });
+    inode.nlink = attr.nlink;
+    inode.mtime = Some(attr.mtime);
+    if kind == FileKind::Symlink {
+        inode.target = fs.readlink(ino).map_err(failed(format_args!("readlink of {path}")))?;
+    } else {
+        for name in fs.listxattr(ino).map_err(failed(format_args!("listxattr of {path}")))? {
+            let shown = String::from_utf8_lossy(&name).into_owned();
+            let value =
+                fs.getxattr(ino, &name).map_err(failed(format_args!("getxattr {shown} of {path}")))?;
+            if inode.xattrs.insert(name, value).is_some() {
+                return Err(format!("{path}: listxattr gives {shown} twice"));
+            }
+        }
+    }
+    if kind == FileKind::Regular {
+        inode.content.truncate(attr.size);
+        let mut at = 0;
+        while at < attr.size {
+            let mut end = attr.size;
+            if attr.size > READ_WHOLE {
+                at = match fs.seek(ino, at, Seek::Data) {
+                    Ok(data) if data >= at && data < attr.size => data / PAGE * PAGE,
+                    Ok(data) => {
+                        return Err(format!(
+                            "{path}: seeking data from {at} on gave {data}, size {}",
+                            attr.size
+                        ));
+                    }
+                    Err(Error::Posix(Posix::NoSuchAddress)) => break,
+                    Err(e) => return Err(format!("seeking data of {path} from {at} on: {e}")),
+                };
+                end =
+                    fs.seek(ino, at, Seek::Hole).map_err(failed(format_args!("seeking a hole in {path}")))?;
+                if end <= at || end > attr.size {
+                    return Err(format!(
+                        "{path}: seeking a hole from data at {at} on gave {end}, size {}",
+                        attr.size
+                    ));
+                }
+            }
+            while at < end {
+                let page = read_page(fs, ino, at / PAGE, attr.size, path)?;
+                if page != [0; PAGE as usize] {
+                    inode.content.put_page(at / PAGE, page);
+                }
+                at += PAGE;
+            }
+        }
+    }
+    Ok(inode)
+}
+
+/// One page; zeros after the end of the file.
+pub(crate) fn read_page(
+    fs: &dyn FileSystem,
+    ino: Ino,
+    index: u64,
+    size: u64,
+    path: &str,
+) -> Result<[u8; PAGE as usize], String> {
+    let mut page = [0; PAGE as usize];
+    let expected = size.saturating_sub(index * PAGE).min(PAGE) as usize;
+    let read = fs
+        .read(ino, index * PAGE, &mut page)
+        .map_err(failed(format_args!("reading page {index} of {path}")))?;
+    if read != expected {
+        return Err(format!(
+            "reading page {index} of {path} gave {read} bytes instead of {expected}, size {size}"
+        ));
+    }
+    page[read..].fill(0);
+    Ok(page)
+}
+
+/// Compares what was observed with what a model says, path by path. `Err` names the first difference.
+pub fn compare(model: &Model, observed: &Model) -> Result<(), String> {
+    let mut todo = vec![(ROOT, ROOT)];
+    let mut pairs: BTreeMap<Id, Id> = BTreeMap::new();
+    while let Some((expected_id, actual_id)) = todo.pop() {
+        let (expected, actual) = (model.inode(expected_id), observed.inode(actual_id));
+        let path = model.path_of(expected_id);
+        if let Some(&before) = pairs.get(&expected_id) {
+            if before != actual_id {
+                return Err(format!("{path}: the names of one inode lead to two"));
+            }
+            continue;
+        }
+        pairs.insert(expected_id, actual_id);
+        compare_inode(expected, actual).map_err(|e| format!("{path}: {e}"))?;
+        for (name, &child) in &expected.entries {
+            match actual.entries.get(name) {
+                Some(&found) => todo.push((child, found)),
+                None => return Err(format!("{path}: entry {:?} is missing", String::from_utf8_lossy(name))),
+            }
+        }
+        if let Some(extra) = actual.entries.keys().find(|name| !expected.entries.contains_key(*name)) {
+            return Err(format!("{path}: entry {:?} should not exist", String::from_utf8_lossy(extra)));
+        }
+    }
+    Ok(())
+}
+
+/// Compares two inodes, entries apart.
+pub(crate) fn compare_inode(expected: &Inode, actual: &Inode) -> Result<(), String> {
+    compare_attributes(expected, actual)?;
+    if expected.nlink != actual.nlink {
+        return Err(format!("link count {} instead of {}", actual.nlink, expected.nlink));
+    }
+    if expected.target != actual.target {
+        return Err(format!("target {:?} instead of {:?}", actual.target, expected.target));
+    }
+    if expected.content.size() != actual.content.size() {
+        return Err(format!("size {} instead of {}", actual.content.size(), expected.content.size()));
+    }
+    let pages = expected.content.pages().chain(actual.content.pages());
+    for (index, _) in pages {
+        let (expected, actual) = (expected.content.page(index), actual.content.page(index));
+        if let Some(at) = expected.iter().zip(actual).position(|(a, b)| a != b) {
+            return Err(format!(
+                "page {index} differs from byte {at} on: {:#x} instead of {:#x}",
+                actual[at], expected[at]
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Compares kind, permissions, owner, device number, times and extended attributes.
+pub(crate) fn compare_attributes(expected: &Inode, actual: &Inode) -> Result<(), String> {
+    let brief = |inode: &Inode| (inode.kind, inode.perm, inode.uid, inode.gid, inode.rdev);
+    if brief(expected) != brief(actual) {
+        return Err(format!(
+            "kind, mode, uid, gid, rdev are {:?} instead of {:?}",
+            brief(actual),
+            brief(expected)
+        ));
+    }
+    if expected.mtime.is_some() && actual.mtime.is_some() && expected.mtime != actual.mtime {
+        return Err(format!("mtime {:?} instead of {:?}", actual.mtime, expected.mtime));
+    }
+    if expected.kind != FileKind::Symlink && expected.xattrs != actual.xattrs {
+        let brief = |inode: &Inode| {
+            let names = inode.xattrs.iter();
+            names
+                .map(|(name, value)| format!("{}={} bytes", String::from_utf8_lossy(name), value.len()))
+                .collect::<Vec<_>>()
+        };
+        return Err(format!(
+            "extended attributes {:?} instead of {:?} (or their values)",
+            brief(actual),
+            brief(expected)
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,387 @@
+//! Operations on a small name space, and their seeded generator.
+//!
+//! Few names, so that operations meet each other; sizes and offsets at the edges of the format: inline data,
+//! pages, the first direct node, indirect nodes, far holes. Operations are plain values that print as they
+//! would be written in a test, so that a minimal failing sequence is its own reproduction.
+
+use medfs::{FallocateMode, FileKind, RenameFlags, XattrMode};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+
+/// A name in a directory, both by number: see [`Place::path`] and [`Place::name`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Which directory.
+    pub dir: u8,
+    /// Which name.
+    pub name: u8,
+}
+
+/// Shorthand for [`Place`].
+pub const fn place(dir: u8, name: u8) -> Place {
+    Place { dir, name }
+}
+
+/// Number of directories in the name space; which exist depends on the operations.
+pub const DIRS: u8 = 4;
+/// Number of open files.
+pub const SLOTS: u8 = 3;
+/// The first of the names that only exist to fill directories.
+pub const FILLERS: u8 = 20;
+
+/// Names of the components of a directory.
+pub fn dir_path(dir: u8) -> &'static [&'static [u8]] {
+    match dir {
+        0 => &[],
+        1 => &[b"d0"],
+        2 => &[b"d1"],
+        _ => &[b"d0", b"d1"],
+    }
+}
+
+impl Place {
+    /// The name.
+    pub fn name(self) -> Vec<u8> {
+        match self.name {
+            0..=5 => format!("f{}", self.name).into_bytes(),
+            6 => b"d0".to_vec(),
+            7 => b"d1".to_vec(),
+            8 => vec![b'n'; 255],
+            9 => vec![b'n'; 256],
+            filler => format!("entry {filler:03} with a name of some length").into_bytes(),
+        }
+    }
+}
+
+/// A file: by name, or one that is held open (and may have no name any more).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Target {
+    Path(Place),
+    Slot(u8),
+}
+
+/// One operation. Where the target does not exist or has the wrong kind for a data operation it does nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Op {
+    Create {
+        at: Place,
+        kind: FileKind,
+        perm: u16,
+    },
+    Symlink {
+        at: Place,
+        len: u16,
+    },
+    Link {
+        from: Place,
+        to: Place,
+    },
+    Unlink {
+        at: Place,
+    },
+    Rmdir {
+        at: Place,
+    },
+    Rename {
+        from: Place,
+        to: Place,
+        flags: RenameFlags,
+    },
+    /// Creates or removes filler entries in a directory.
+    Fill {
+        dir: u8,
+        first: u8,
+        count: u8,
+        remove: bool,
+    },
+    Write {
+        file: Target,
+        offset: u64,
+        len: u32,
+        seed: u8,
+    },
+    Read {
+        file: Target,
+        offset: u64,
+        len: u32,
+    },
+    Truncate {
+        file: Target,
+        size: u64,
+    },
+    Fallocate {
+        file: Target,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    },
+    Copy {
+        from: Target,
+        from_offset: u64,
+        to: Target,
+        to_offset: u64,
+        len: u64,
+    },
+    SetXattr {
+        file: Target,
+        name: u8,
+        len: u16,
+        mode: XattrMode,
+    },
+    RemoveXattr {
+        file: Target,
+        name: u8,
+    },
+    Chmod {
+        file: Target,
+        perm: u16,
+    },
+    Chown {
+        file: Target,
+        uid: u32,
+        gid: u32,
+    },
+    Utimes {
+        file: Target,
+        secs: i64,
+    },
+    /// Holds a file open.
+    Open {
+        at: Place,
+        slot: u8,
+    },
+    Tmpfile {
+        slot: u8,
+    },
+    /// Gives a file that is held open, and has no name, one.
+    LinkSlot {
+        slot: u8,
+        to: Place,
+    },
+    Close {
+        slot: u8,
+    },
+    Fsync {
+        file: Target,
+        datasync: bool,
+    },
+    FsyncDir {
+        dir: u8,
+    },
+    Sync,
+    Checkpoint,
+    Background,
+    /// Closes cleanly and mounts again.
+    Remount,
+    /// Drops without closing and mounts again: what was fsynced must be there.
+    Crash,
+}
+
+/// Offsets and sizes at which something changes in the format.
+const EDGES: &[u64] = &[
+    0,
+    1,
+    3400,
+    3488,
+    3600,
+    3688,
+    4095,
+    4096,
+    8192,
+    65536,
+    872 * 4096,
+    873 * 4096,
+    (873 + 1018) * 4096,
+    923 * 4096,
+    (923 + 1018) * 4096,
+    (923 + 2 * 1018) * 4096,
+    (923 + 2 * 1018 + 1018 * 1018) * 4096,
+    1 << 32,
+    1 << 40,
+];
+
+/// Names of extended attributes by number.
+pub fn xattr_name(name: u8) -> &'static [u8] {
+    [&b"user.a"[..], b"user.longer-name", b"trusted.t", b"user.b", b"security.s"][name as usize % 5]
+}
+
+/// Generates operations from a seed.
+pub struct Generator {
+    random: StdRng,
+    /// Whether [`Op::Crash`] is among them.
+    pub crashes: bool,
+}
+
+impl Generator {
+    /// The same seed gives the same operations.
+    pub fn new(seed: u64) -> Generator {
+        Generator { random: StdRng::seed_from_u64(seed), crashes: true }
+    }
+
+    fn place(&mut self) -> Place {
+        let dir = *[0, 0, 1, 1, 2, 3].choose(&mut self.random).expect("not empty");
+        let name = match self.random.random_range(0..100) {
+            0..=79 => self.random.random_range(0..6),
+            80..=94 => self.random.random_range(6..8),
+            95..=97 => 8,
+            98 => 9,
+            _ => self.random.random_range(FILLERS..=255),
+        };
+        place(dir, name)
+    }
+
+    fn target(&mut self) -> Target {
+        match self.random.random_range(0..4) {
+            0 => Target::Slot(self.random.random_range(0..SLOTS)),
+            _ => Target::Path(self.place()),
+        }
+    }
+
+    fn offset(&mut self) -> u64 {
+        let near = self.random.random_range(0..5000);
+        match self.random.random_range(0..10) {
+            0..=2 => self.random.random_range(0..20_000),
+            3..=4 => self.random.random_range(0..64) * 4096,
+            5 => EDGES.choose(&mut self.random).expect("not empty") + near,
+            6 => EDGES.choose(&mut self.random).expect("not empty").saturating_sub(near),
+            7 => self.random.random_range(0..400_000),
+            _ => *EDGES[..10].choose(&mut self.random).expect("not empty"),
+        }
+    }
+
+    fn len(&mut self) -> u32 {
+        match self.random.random_range(0..20) {
+            0..=5 => self.random.random_range(0..200),
+            6..=9 => self.random.random_range(1..5000),
+            10..=14 => 4096 * self.random.random_range(1..5),
+            15..=18 => self.random.random_range(4096..40_000),
+            _ => self.random.random_range(40_000..300_000),
+        }
+    }
+
+    fn fallocate(&mut self) -> Op {
+        let mode = *[
+            FallocateMode::empty(),
+            FallocateMode::KEEP_SIZE,
+            FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE,
+            FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE,
+            FallocateMode::ZERO_RANGE,
+            FallocateMode::ZERO_RANGE | FallocateMode::KEEP_SIZE,
+            FallocateMode::COLLAPSE_RANGE,
+            FallocateMode::INSERT_RANGE,
+        ]
+        .choose(&mut self.random)
+        .expect("not empty");
+        let (mut offset, mut len) = (self.offset(), u64::from(self.len()));
+        if mode.intersects(FallocateMode::COLLAPSE_RANGE | FallocateMode::INSERT_RANGE) {
+            offset %= 1 << 20;
+            if self.random.random_range(0..20) != 0 {
+                offset = offset / 4096 * 4096;
+                len = len.div_ceil(4096) * 4096;
+            }
+        }
+        Op::Fallocate { file: self.target(), mode, offset, len }
+    }
+
+    /// The next operation.
+    pub fn op(&mut self) -> Op {
+        let perm = self.random.random_range(0..0o1000);
+        match self.random.random_range(0..1000) {
+            0..=99 => Op::Create { at: self.place(), kind: FileKind::Regular, perm },
+            100..=149 => {
+                let at = place(self.random.random_range(0..DIRS), self.random.random_range(6..8));
+                Op::Create { at, kind: FileKind::Directory, perm }
+            }
+            150..=159 => {
+                let kinds = [FileKind::Fifo, FileKind::Socket, FileKind::CharDevice, FileKind::BlockDevice];
+                let kind = *kinds.choose(&mut self.random).expect("not empty");
+                Op::Create { at: self.place(), kind, perm }
+            }
+            160..=179 => Op::Symlink { at: self.place(), len: self.random.random_range(1..4095) },
+            180..=209 => Op::Link { from: self.place(), to: self.place() },
+            210..=264 => Op::Unlink { at: self.place() },
+            265..=279 => {
+                Op::Rmdir { at: place(self.random.random_range(0..DIRS), self.random.random_range(6..8)) }
+            }
+            280..=349 => {
+                let flags = match self.random.random_range(0..8) {
+                    0 => RenameFlags::NOREPLACE,
+                    1..=2 => RenameFlags::EXCHANGE,
+                    3 => RenameFlags::WHITEOUT,
+                    _ => RenameFlags::empty(),
+                };
+                Op::Rename { from: self.place(), to: self.place(), flags }
+            }
+            350..=357 => {
+                let first = self.random.random_range(FILLERS..=255);
+                let count = self.random.random_range(1..=255 - first.min(254));
+                let dir = self.random.random_range(0..DIRS);
+                Op::Fill { dir, first, count, remove: self.random.random() }
+            }
+            358..=559 => {
+                let (offset, len, seed) = (self.offset(), self.len(), self.random.random());
+                Op::Write { file: self.target(), offset, len, seed }
+            }
+            560..=589 => Op::Read { file: self.target(), offset: self.offset(), len: self.len() },
+            590..=639 => Op::Truncate { file: self.target(), size: self.offset() },
+            640..=699 => self.fallocate(),
+            700..=714 => {
+                let (from_offset, to_offset, len) = (self.offset(), self.offset(), u64::from(self.len()));
+                Op::Copy { from: self.target(), from_offset, to: self.target(), to_offset, len }
+            }
+            715..=754 => {
+                let len = *[0, 1, 10, 60, 200, 700].choose(&mut self.random).expect("not empty");
+                let modes = [XattrMode::Set, XattrMode::Set, XattrMode::Create, XattrMode::Replace];
+                let mode = *modes.choose(&mut self.random).expect("not empty");
+                Op::SetXattr { file: self.target(), name: self.random.random_range(0..5), len, mode }
+            }
+            755..=769 => Op::RemoveXattr { file: self.target(), name: self.random.random_range(0..5) },
+            770..=779 => Op::Chmod { file: self.target(), perm },
+            780..=789 => {
+                let (uid, gid) = (self.random.random_range(0..3000), self.random.random_range(0..3000));
+                Op::Chown { file: self.target(), uid, gid }
+            }
+            790..=799 => Op::Utimes { file: self.target(), secs: self.random.random_range(-10..1 << 33) },
+            800..=824 => Op::Open { at: self.place(), slot: self.random.random_range(0..SLOTS) },
+            825..=834 => Op::Tmpfile { slot: self.random.random_range(0..SLOTS) },
+            835..=839 => Op::LinkSlot { slot: self.random.random_range(0..SLOTS), to: self.place() },
+            840..=854 => Op::Close { slot: self.random.random_range(0..SLOTS) },
+            855..=924 => Op::Fsync { file: self.target(), datasync: self.random.random() },
+            925..=934 => Op::FsyncDir { dir: self.random.random_range(0..DIRS) },
+            935..=944 => Op::Sync,
+            945..=951 => Op::Checkpoint,
+            952..=983 => Op::Background,
+            984..=991 => Op::Remount,
+            _ if self.crashes => Op::Crash,
+            _ => Op::Remount,
+        }
+    }
+
+    /// The next `count` operations.
+    pub fn ops(&mut self, count: usize) -> Vec<Op> {
+        (0..count).map(|_| self.op()).collect()
+    }
+}
+
+/// The bytes an [`Op::Write`] writes: different for each seed and offset, so that misplaced content shows.
+pub fn pattern(seed: u8, offset: u64, len: usize) -> Vec<u8> {
+    let word = |index: u64| {
+        let mut z = index.wrapping_add(u64::from(seed) << 56).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 31)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 29)).to_le_bytes()
+    };
+    let mut out = Vec::with_capacity(len + 8);
+    let first = offset / 8;
+    let skip = (offset % 8) as usize;
+    let mut index = first;
+    while out.len() < len + skip {
+        out.extend_from_slice(&word(index));
+        index += 1;
+    }
+    out.drain(..skip);
+    out.truncate(len);
+    out
+}

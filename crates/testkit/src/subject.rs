@@ -1,0 +1,56 @@
+//! What the harnesses drive: the operations of a volume as a trait.
+//!
+//! The engine's `Volume` is one; [`crate::planted::ModelFs`], a file system with bugs on purpose, is another, by which the
+//! harnesses prove that they would notice. Operations mean what the engine's documentation says; in particular
+//! `lookup`, `create`, `tmpfile`, `symlink` and `link` return with a hold taken.
+
+use medfs::{Attr, DirEntry, FallocateMode, Ino, NewFile, RenameFlags, Result, Seek, SetAttr, XattrMode};
+use medfs_device::BlockDevice;
+use std::sync::Arc;
+
+/// A mounted file system. See the module.
+#[allow(missing_docs)]
+pub trait FileSystem: Send + Sync {
+    fn root(&self) -> Ino;
+    fn hold(&self, ino: Ino) -> Result<()>;
+    fn release(&self, ino: Ino);
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
+    fn getattr(&self, ino: Ino) -> Result<Attr>;
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr>;
+    fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> Result<Attr>;
+    fn tmpfile(&self, parent: Ino, new: &NewFile) -> Result<Attr>;
+    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr>;
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr>;
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()>;
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()>;
+    fn rename(&self, parent: Ino, name: &[u8], to: Ino, to_name: &[u8], flags: RenameFlags) -> Result<()>;
+    /// At most `limit` entries from `position` on.
+    fn readdir(&self, ino: Ino, position: u64, limit: usize) -> Result<Vec<DirEntry>>;
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize>;
+    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()>;
+    fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64>;
+    fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64>;
+    fn fsync(&self, ino: Ino, datasync: bool) -> Result<()>;
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>>;
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
+    fn sync(&self) -> Result<()>;
+    fn checkpoint(&self) -> Result<()>;
+    fn background(&self) -> Result<()>;
+    /// Ends cleanly. Dropping without it is a crash.
+    fn close(&self) -> Result<()>;
+}
+
+/// Mounts a device: runs recovery.
+pub type Mounter = Arc<dyn Fn(Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>> + Send + Sync>;
+
+/// Judges a device that was cleanly closed, e.g. a structural check. `Err` says what is wrong.
+pub trait Check: Send + Sync {
+    /// Name in reports.
+    fn name(&self) -> &str;
+    /// Judges.
+    fn check(&self, device: Arc<dyn BlockDevice>) -> Result<(), String>;
+}

@@ -1,0 +1,129 @@
+//! The engine as a subject of the harnesses.
+
+use crate::subject::{FileSystem, Mounter};
+use medfs::{
+    Attr, Clock, DirEntry, FallocateMode, Ino, ManualClock, MountOptions, NewFile, RenameFlags, Result, Seek,
+    SetAttr, Timestamp, Volume, XattrMode,
+};
+use medfs_device::BlockDevice;
+use std::sync::Arc;
+
+/// A mounter of volumes with these options and this clock.
+pub fn mounter(options: MountOptions, clock: Arc<ManualClock>) -> Mounter {
+    mounter_over(options, clock, |device| device)
+}
+
+/// The same with something between volume and device.
+pub fn mounter_over(
+    options: MountOptions,
+    clock: Arc<ManualClock>,
+    between: impl Fn(Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> + Send + Sync + 'static,
+) -> Mounter {
+    Arc::new(move |device| {
+        let clock: Arc<dyn Clock> = clock.clone();
+        Ok(Arc::new(Volume::open(between(device), options.clone(), clock)?))
+    })
+}
+
+/// A clock for tests: stands at some moment of 2024 until it is moved.
+pub fn test_clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(Timestamp { secs: 1_720_000_000, nanos: 0 }))
+}
+
+impl FileSystem for Volume {
+    fn root(&self) -> Ino {
+        self.root()
+    }
+    fn hold(&self, ino: Ino) -> Result<()> {
+        self.hold(ino, 1)
+    }
+    fn release(&self, ino: Ino) {
+        self.release(ino, 1);
+    }
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.lookup(parent, name)
+    }
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.getattr(ino)
+    }
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        self.setattr(ino, set)
+    }
+    fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> Result<Attr> {
+        self.create(parent, name, new)
+    }
+    fn tmpfile(&self, parent: Ino, new: &NewFile) -> Result<Attr> {
+        self.tmpfile(parent, new)
+    }
+    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
+        self.symlink(parent, name, target, 0, 0)
+    }
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.readlink(ino)
+    }
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.link(ino, parent, name)
+    }
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.unlink(parent, name)
+    }
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.rmdir(parent, name)
+    }
+    fn rename(&self, parent: Ino, name: &[u8], to: Ino, to_name: &[u8], flags: RenameFlags) -> Result<()> {
+        self.rename(parent, name, to, to_name, flags)
+    }
+    fn readdir(&self, ino: Ino, position: u64, limit: usize) -> Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        self.readdir(ino, position, &mut |entry| {
+            let room = entries.len() < limit;
+            if room {
+                entries.push(entry);
+            }
+            room
+        })?;
+        Ok(entries)
+    }
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read(ino, offset, buf)
+    }
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write(ino, offset, data)
+    }
+    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        self.fallocate(ino, mode, offset, len)
+    }
+    fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        self.seek(ino, offset, whence)
+    }
+    fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
+        self.copy_range(from, from_offset, to, to_offset, len)
+    }
+    fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
+        self.fsync(ino, datasync)
+    }
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.getxattr(ino, name)
+    }
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.listxattr(ino)
+    }
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.setxattr(ino, name, value, mode)
+    }
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.removexattr(ino, name)
+    }
+    fn sync(&self) -> Result<()> {
+        self.sync()
+    }
+    fn checkpoint(&self) -> Result<()> {
+        self.checkpoint()
+    }
+    fn background(&self) -> Result<()> {
+        self.background()
+    }
+    fn close(&self) -> Result<()> {
+        self.close()
+    }
+}

@@ -1,0 +1,73 @@
+//! Crash states of bounded workloads on the engine.
+//!
+//! The full run is a command of its own:
+//! `MEDFS_SEED=7 MEDFS_STATES=100000 cargo test --release -p medfs-testkit --test crash -- --ignored --nocapture`
+
+use medfs::MountOptions;
+use medfs_testkit::crash_states::{Report, Setup, run, seq1, seq2};
+use medfs_testkit::images::{FEATURE_SETS, FsckF2fs, FsckMedfs, formatted};
+use medfs_testkit::planted::{Disorder, Unordered};
+use medfs_testkit::subject::Check;
+use medfs_testkit::volume::{mounter, mounter_over, test_clock};
+use std::sync::Arc;
+use std::time::Instant;
+
+fn setup(features: &str) -> Setup {
+    let mounter = mounter(MountOptions::default(), test_clock());
+    let raw_checks: Vec<Arc<dyn Check>> = vec![Arc::new(FsckMedfs)];
+    let checks: Vec<Arc<dyn Check>> = vec![Arc::new(FsckMedfs), Arc::new(FsckF2fs)];
+    Setup { raw_checks, checks, ..Setup::new(formatted(64, features), mounter) }
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
+        Err(_) => otherwise,
+    }
+}
+
+fn must_be_clean(what: &str, report: &Report) {
+    println!("{what}: {report}");
+    assert!(report.failures.is_empty(), "{what}: {report}");
+}
+
+#[test]
+fn some_states() {
+    for features in FEATURE_SETS {
+        let some = Setup { max_states: 1500, check_every: 50, nested_every: 100, ..setup(features) };
+        let workloads: Vec<_> = seq1().into_iter().step_by(7).chain(seq2(1).into_iter().take(20)).collect();
+        must_be_clean(&format!("features [{features}]"), &run(&some, &workloads));
+    }
+}
+
+/// What an engine in the wrong order would do must be caught.
+#[test]
+fn disorder_is_caught() {
+    for disorder in [Disorder::NoFlush, Disorder::NodesBeforeData] {
+        let between = move |device| -> Arc<dyn medfs_device::BlockDevice> {
+            Arc::new(Unordered::new(device, disorder))
+        };
+        let mounter = mounter_over(MountOptions::default(), test_clock(), between);
+        let spoiled =
+            Setup { mounter, check_every: 0, nested_every: 0, max_failures: 3, ..setup(FEATURE_SETS[1]) };
+        let report = run(&spoiled, &seq1());
+        println!("{disorder:?}: {report}");
+        assert!(!report.failures.is_empty(), "{disorder:?} was not noticed in {report}");
+    }
+}
+
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn all_states() {
+    let seed = number("MEDFS_SEED", std::process::id().into());
+    let states = number("MEDFS_STATES", 100_000) as usize;
+    for features in FEATURE_SETS {
+        let mut full = setup(features);
+        (full.max_states, full.check_every, full.nested_every, full.plan.seed) = (states, 200, 100, seed);
+        println!("seed {seed}, features [{features}]");
+        let start = Instant::now();
+        let workloads: Vec<_> = seq1().into_iter().chain(seq2(seed)).collect();
+        must_be_clean(&format!("seed {seed}, features [{features}]"), &run(&full, &workloads));
+        println!("in {:.1?}", start.elapsed());
+    }
+}

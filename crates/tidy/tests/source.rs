@@ -1,0 +1,150 @@
+//! Rules for the source text: size, headers, words, and the direction of dependencies.
+
+use medfs_tidy::{Source, expect_none, read, sources};
+
+/// Most lines of a Rust file.
+const LINES_MAX: usize = 800;
+
+fn too_long(files: &[Source]) -> Vec<String> {
+    let rust = files.iter().filter(|f| f.is_rust()).map(|f| (&f.path, f.text.lines().count()));
+    rust.filter(|(_, lines)| *lines > LINES_MAX)
+        .map(|(path, lines)| format!("{path}: {lines} lines"))
+        .collect()
+}
+
+fn without_header(files: &[Source]) -> Vec<String> {
+    let rust = files.iter().filter(|f| f.is_rust());
+    rust.filter(|f| !f.text.starts_with("//!"))
+        .map(|f| format!("{}: does not open with //!", f.path))
+        .collect()
+}
+
+/// Lines that hold one of `words`. The words are put together here so that this file does not hold them.
+fn lines_with(files: &[Source], words: &[String]) -> Vec<String> {
+    let lines =
+        files.iter().flat_map(|f| f.text.lines().enumerate().map(move |(i, line)| (&f.path, i + 1, line)));
+    lines
+        .filter(|(_, _, line)| words.iter().any(|w| line.contains(w.as_str())))
+        .map(|(path, n, line)| format!("{path}:{n}: {}", line.trim()))
+        .collect()
+}
+
+fn unfinished_words() -> Vec<String> {
+    [("TO", "DO"), ("FIX", "ME"), ("todo", "!("), ("unimplemented", "!(")]
+        .iter()
+        .map(|(a, b)| format!("{a}{b}"))
+        .collect()
+}
+
+fn machine_paths() -> Vec<String> {
+    [("/wo", "rk/"), ("/fa", "rm/"), ("../sha", "red"), ("/tmp/br", "ief"), ("/tmp/", "wt/")]
+        .iter()
+        .map(|(a, b)| format!("{a}{b}"))
+        .collect()
+}
+
+#[test]
+fn files_fit_one_subject() {
+    expect_none("a Rust file has at most 800 lines", too_long(&sources()));
+    assert_eq!(too_long(&[Source::new("a.rs", &"x\n".repeat(801))]).len(), 1);
+    assert_eq!(
+        too_long(&[Source::new("a.rs", &"x\n".repeat(800)), Source::new("a.md", &"x\n".repeat(801))]).len(),
+        0
+    );
+}
+
+#[test]
+fn modules_open_with_their_purpose() {
+    expect_none("a Rust file opens with its purpose", without_header(&sources()));
+    assert_eq!(without_header(&[Source::new("a.rs", "use x;"), Source::new("b.rs", "//! B.")]).len(), 1);
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let words = unfinished_words();
+    expect_none("no marks of unfinished work", lines_with(&sources(), &words));
+    assert_eq!(
+        lines_with(&[Source::new("a.rs", &format!("fn f() {{\n {})\n}}", words[2]))], &words).len(),
+        1
+    );
+}
+
+#[test]
+fn no_paths_of_one_machine() {
+    let words = machine_paths();
+    expect_none("no paths of one machine", lines_with(&sources(), &words));
+    assert_eq!(lines_with(&[Source::new("a.md", &format!("see {}x", words[0]))], &words).len(), 1);
+}
+
+/// The layers of docs/ARCHITECTURE.md: a crate depends only on crates of smaller numbers.
+const LAYERS: [(&str, u32); 9] = [
+    ("medfs-format", 0),
+    ("medfs-device", 1),
+    ("medfs", 2),
+    ("medfs-mkfs", 3),
+    ("medfs-fsck", 3),
+    ("medfs-fuse", 3),
+    ("medfs-cli", 4),
+    ("medfs-testkit", 5),
+    ("medfs-tidy", 5),
+];
+
+fn layer(name: &str) -> Option<u32> {
+    LAYERS.iter().find(|(crate_name, _)| *crate_name == name).map(|(_, layer)| *layer)
+}
+
+fn manifests() -> Vec<(String, toml::Table)> {
+    let files =
+        sources().into_iter().filter(|f| f.path.starts_with("crates/") && f.path.ends_with("/Cargo.toml"));
+    files.map(|f| (f.path.clone(), f.text.parse().unwrap_or_else(|e| panic!("{}: {e}", f.path)))).collect()
+}
+
+fn package<'a>(manifest: &'a toml::Table, field: &str) -> &'a str {
+    manifest["package"].get(field).and_then(toml::Value::as_str).unwrap_or("")
+}
+
+/// The dependencies of a crate (of any platform), without those of its tests.
+fn dependencies(manifest: &toml::Table) -> Vec<&str> {
+    let platforms =
+        manifest.get("target").and_then(toml::Value::as_table).into_iter().flat_map(|t| t.values());
+    let tables = platforms.filter_map(toml::Value::as_table).chain([manifest]);
+    let lists = tables.filter_map(|t| t.get("dependencies")?.as_table());
+    lists.flat_map(|list| list.keys().map(String::as_str)).collect()
+}
+
+fn upward(path: &str, manifest: &toml::Table) -> Vec<String> {
+    let name = package(manifest, "name");
+    let Some(own) = layer(name) else {
+        return vec![format!(
+            "{path}: {name} has no layer: add it to LAYERS, docs/ARCHITECTURE.md and README.md"
+        )];
+    };
+    let ours = dependencies(manifest).into_iter().filter(|d| d.starts_with("medfs"));
+    ours.filter(|d| layer(d).is_none_or(|l| l >= own))
+        .map(|d| format!("{path}: {name} may not depend on {d}"))
+        .collect()
+}
+
+#[test]
+fn dependencies_point_down() {
+    expect_none("arrows point down only", manifests().iter().flat_map(|(path, m)| upward(path, m)).collect());
+    let parse = |text: &str| text.parse::<toml::Table>().unwrap();
+    let up = parse(
+        "[package]\nname='medfs-format'\n[target.'cfg(unix)'.dependencies]\nmedfs-device.workspace=true",
+    );
+    let tests_only = parse("[package]\nname='medfs-format'\n[dev-dependencies]\nmedfs-device.workspace=true");
+    let unknown = parse("[package]\nname='medfs-new'");
+    assert_eq!([&up, &tests_only, &unknown].map(|m| upward("x", m).len()), [1, 0, 1]);
+}
+
+#[test]
+fn every_crate_is_described() {
+    let (readme, architecture) = (read("README.md"), read("docs/ARCHITECTURE.md"));
+    for (path, manifest) in manifests() {
+        let (name, description) = (package(&manifest, "name"), package(&manifest, "description"));
+        let folder = path.trim_end_matches("/Cargo.toml");
+        assert!(description.len() > 20, "{path}: the description says nothing");
+        assert!(readme.contains(&format!("`{folder}`")), "README.md does not name {folder}");
+        assert!(architecture.contains(&format!("**{name}**")), "docs/ARCHITECTURE.md does not name {name}");
+    }
+}
