@@ -10,6 +10,7 @@ use medfs_mkfs::{MkfsOptions, Summary, format_volume, parse_features};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -78,6 +79,9 @@ fn prepare_file(args: &MkfsArgs) -> Result<bool> {
     let path = args.image.display();
     let exists = match std::fs::metadata(&args.image) {
         Ok(meta) if meta.is_file() => true,
+        Ok(meta) if !meta.file_type().is_block_device() => {
+            bail!("{path} is neither an image file nor a block device")
+        }
         Ok(_) if args.size.is_some() => {
             bail!("--size is for image files, and {path} is none: the volume takes the whole device")
         }

@@ -25,14 +25,6 @@ const SUMMARY_SIZE: usize = size_of::<RawSummary>();
 /// Bytes of a compact summary block that entries may use.
 const COMPACT_BYTES: usize = BLOCK_SIZE - 5;
 
-/// Why a checkpoint is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reason {
-    Changes,
-    Unmount,
-    Recovery,
-}
-
 /// The checkpoint in force.
 pub(crate) struct Checkpoint {
     /// Header of the pack in force.
@@ -47,21 +39,15 @@ impl Fs {
     /// Makes everything but the dirty pages of regular files durable. Takes `cp` and the operation lock.
     /// Calls that wait for a running checkpoint are served by one that starts after they came.
     pub(crate) fn checkpoint_now(&self) -> Result<()> {
-        self.checkpoint(Reason::Changes)
+        self.checkpoint(false)
     }
 
     /// The checkpoint of an unmount: afterwards there is nothing to recover.
     pub(crate) fn checkpoint_for_unmount(&self) -> Result<()> {
-        self.checkpoint(Reason::Unmount)
+        self.checkpoint(true)
     }
 
-    /// A checkpoint even where nothing changed: new nodes must not follow a chain that was replayed.
-    pub(crate) fn checkpoint_after_recovery(&self) -> Result<()> {
-        self.checkpoint(Reason::Recovery)
-    }
-
-    fn checkpoint(&self, reason: Reason) -> Result<()> {
-        let unmount = reason == Reason::Unmount;
+    fn checkpoint(&self, unmount: bool) -> Result<()> {
         let before = self.counters.checkpoints.load(Ordering::Acquire);
         let mut cp = self.cp.lock();
         // Two checkpoints ended while this call waited: the later one started after it came.
@@ -70,12 +56,8 @@ impl Fs {
         }
         let _ops = self.ops.write();
         self.check_writable()?;
-        let needless = match reason {
-            Reason::Changes => !self.has_changes(true),
-            Reason::Unmount => !self.has_changes(true) && cp.header.flags().contains(CpFlags::UMOUNT),
-            Reason::Recovery => false,
-        };
-        if needless {
+        let done_already = !unmount || cp.header.flags().contains(CpFlags::UMOUNT);
+        if done_already && !self.has_changes(true) {
             return Ok(());
         }
         let result = self.write_checkpoint(&mut cp, unmount);

@@ -107,17 +107,13 @@ impl Fs {
             return Ok(());
         }
         self.free_orphans_at_mount()?;
-        let chain = if self.opts.recover {
+        if self.opts.recover {
             let recovered = self.roll_forward()?;
             Counters::add(&self.counters.recovered_inodes, recovered.inodes);
-            recovered.chain
         } else {
-            self.abandon_chain()?
-        };
-        self.mounting.store(false, Ordering::Release);
-        if chain > 0 {
-            return self.checkpoint_after_recovery();
+            self.abandon_chain()?;
         }
+        self.mounting.store(false, Ordering::Release);
         if self.has_changes(false) { self.checkpoint_now() } else { Ok(()) }
     }
 }
@@ -366,8 +362,7 @@ fn read_cursegs(io: &Io, geo: &Geometry, pack: &Pack) -> Result<([CurSeg; 6], Ra
     let compact = flags.contains(CpFlags::COMPACT_SUM);
     let (nat, sit) = if compact {
         let count = compact_blocks(cursegs[..3].iter().map(CurSeg::summary_len).sum());
-        let blocks: Vec<Block> =
-            (start..end).take(count).map(|addr| Ok(*read(addr)?)).collect::<Result<_>>()?;
+        let blocks: Vec<Block> = (start..end).take(count).map(|addr| Ok(*read(addr)?)).collect::<Result<_>>()?;
         read_compact(&blocks, &mut cursegs[..3])?
     } else {
         for (i, c) in cursegs[..3].iter_mut().enumerate() {

@@ -99,11 +99,9 @@ impl Fs {
 
     /// Leaves what was fsynced behind. As after a roll-forward there is now something for a checkpoint to write, so that
     /// nodes written later do not lead into the old chain.
-    pub(crate) fn abandon_chain(&self) -> Result<u64> {
-        let chain = Chain::read(self)?;
-        self.pin_chain(&chain)?;
-        self.segs.lock().step_over_pinned(&self.io)?;
-        Ok(chain.links.len() as u64)
+    pub(crate) fn abandon_chain(&self) -> Result<()> {
+        self.pin_chain(&Chain::read(self)?)?;
+        self.segs.lock().step_over_pinned(&self.io)
     }
 
     /// Keeps the chain from being overwritten, and so makes a checkpoint necessary even where nothing is recovered.

@@ -46,6 +46,11 @@ impl SegEntry {
     pub(crate) fn any_writable(&self) -> bool {
         self.cur.iter().zip(&self.pinned).any(|(c, p)| c | p != 0xff)
     }
+    /// Mean modification time once one more block changes `now`. The time on disk may be anything.
+    fn mean_mtime(&self, now: u64) -> u64 {
+        let valid = u64::from(self.valid);
+        self.mtime.saturating_mul(valid).saturating_add(now) / (valid + 1)
+    }
     fn word(&self) -> u16 {
         0x8000 | (u16::from(self.seg_type) << 11) | self.valid
     }
@@ -165,7 +170,7 @@ impl Segments {
             return Err(wrong(segno, format!("block {addr} is used twice")));
         }
         set_bit(&mut e.pinned, offset);
-        e.mtime = if e.valid == 0 { now } else { (e.mtime * u64::from(e.valid) + now) / (u64::from(e.valid) + 1) };
+        e.mtime = e.mean_mtime(now);
         e.valid += 1;
         self.touch(segno);
         if was_free {
@@ -186,7 +191,7 @@ impl Segments {
             return Err(wrong(segno, format!("block {addr} is freed but was not in use")));
         }
         flip_bit(&mut e.cur, offset);
-        e.mtime = (e.mtime * u64::from(e.valid) + now) / (u64::from(e.valid) + 1);
+        e.mtime = e.mean_mtime(now);
         e.valid -= 1;
         let empty = e.valid == 0;
         self.touch(segno);

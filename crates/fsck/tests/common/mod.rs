@@ -126,6 +126,6 @@ pub fn judge(path: &Path) -> Result<(), String> {
     if out.status.success() && done && complaints.is_empty() {
         Ok(())
     } else {
-        Err(format!("fsck.f2fs, {}:\n{}", out.status, complaints.join("\n")))
+        Err(format!("fsck.f2fs, {}:\n{}", out.status, if complaints.is_empty() { text.clone() } else { complaints.join("\n") }))
     }
 }
