@@ -53,7 +53,7 @@ pub(crate) struct MkfsArgs {
     #[arg(long, value_parser = crate::size::parse)]
     pub(crate) size: Option<u64>,
     /// Volume label
-    #[arg(short, long, default_value = "")]
+    #[arg(short, long, default_value = "", hide_default_value = true)]
     pub(crate) label: String,
     /// Features: any of extra_attr, project_quota, inode_checksum, flexible_inline_xattr, quota, inode_crtime,
     /// lost_found, sb_checksum; 'default' for the defaults, ^NAME to leave one out, 'none' for none
@@ -232,7 +232,7 @@ pub(crate) struct StatArgs {
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     /// Transactions of each run
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=10_000_000))]
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) transactions: u32,
     /// Size of the volume
     #[arg(long, value_parser = crate::size::parse, default_value = "32G")]

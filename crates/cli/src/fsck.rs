@@ -37,7 +37,7 @@ pub(crate) fn helper(args: &[OsString]) -> u8 {
     match helper_args(&args[1..]) {
         Ok(Some(parsed)) => exit::run("fsck", exit::FSCK_OPERATIONAL, || run(&parsed)),
         Ok(None) => {
-            println!("fsck.medfs {}", env!("CARGO_PKG_VERSION"));
+            outln!("fsck.medfs {}", env!("CARGO_PKG_VERSION"));
             exit::SUCCESS
         }
         Err(e) => exit::run("fsck", exit::FSCK_USAGE, || Err(e)),
@@ -89,13 +89,13 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
     print_findings(&report);
     print_counts(&args.image, &report);
     if report.log_to_replay.nodes > 0 {
-        println!(
+        outln!(
             "{} inode(s) were fsynced after the last checkpoint: the next mount, or --repair, rolls them forward",
             report.log_to_replay.inodes
         );
     }
     if code != exit::SUCCESS {
-        println!("{}: NOT CLEAN, use --repair to mend it", args.image.display());
+        outln!("{}: NOT CLEAN, use --repair to mend it", args.image.display());
     }
     Ok(code)
 }
@@ -128,19 +128,19 @@ fn mend(args: &FsckArgs, dev: Arc<FileDevice>) -> Result<u8> {
     }
     print_findings(&done.before);
     if replayed.0 > 0 {
-        println!("rolled {} fsynced inode(s) forward", replayed.0);
+        outln!("rolled {} fsynced inode(s) forward", replayed.0);
     }
     if replayed.1 > 0 {
-        println!("freed {} orphan inode(s)", replayed.1);
+        outln!("freed {} orphan inode(s)", replayed.1);
     }
     if !left.is_clean() {
-        println!("left after the repair:");
+        outln!("left after the repair:");
         print_findings(&left);
     }
     print_counts(&args.image, &left);
     match code {
-        exit::FSCK_REPAIRED => println!("{}: repaired", args.image.display()),
-        exit::FSCK_ERRORS_LEFT => println!("{}: ERRORS ARE LEFT", args.image.display()),
+        exit::FSCK_REPAIRED => outln!("{}: repaired", args.image.display()),
+        exit::FSCK_ERRORS_LEFT => outln!("{}: ERRORS ARE LEFT", args.image.display()),
         _ => {}
     }
     Ok(code)
@@ -148,21 +148,21 @@ fn mend(args: &FsckArgs, dev: Arc<FileDevice>) -> Result<u8> {
 
 fn print_findings(report: &Report) {
     for finding in &report.findings {
-        println!("{finding}");
+        outln!("{finding}");
     }
     if report.suppressed > 0 {
-        println!("and {} more", report.suppressed);
+        outln!("and {} more", report.suppressed);
     }
 }
 
 fn print_counts(image: &Path, r: &Report) {
     let state = if r.is_clean() { "clean" } else { "faulty" };
-    println!("{}: {state}, {} directories, {} files, {} blocks in use", image.display(), r.directories, r.files, r.blocks);
+    outln!("{}: {state}, {} directories, {} files, {} blocks in use", image.display(), r.directories, r.files, r.blocks);
 }
 
 fn print_json(image: &Path, found: &Report, left: Option<&Report>, replayed: (u64, u64), changed: bool, exit: u8) -> Result<()> {
     let image = OsStr::to_string_lossy(image.as_os_str()).into_owned();
     let outcome = Outcome { image, found, left, rolled_forward: replayed.0, orphans_freed: replayed.1, changed, exit };
-    println!("{}", serde_json::to_string_pretty(&outcome)?);
+    outln!("{}", serde_json::to_string_pretty(&outcome)?);
     Ok(())
 }

@@ -4,10 +4,13 @@ use crate::args::{Cli, CompletionsArgs, ManArgs};
 use crate::exit;
 use anyhow::{Context, Result};
 use clap::CommandFactory;
+use std::io::Write;
 
 /// `medfs completions`
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<u8> {
-    clap_complete::generate(args.shell, &mut Cli::command(), "medfs", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "medfs", &mut script);
+    std::io::stdout().write_all(&script)?;
     Ok(exit::SUCCESS)
 }
 

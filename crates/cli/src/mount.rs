@@ -41,7 +41,7 @@ fn helper_args(args: &[OsString]) -> Result<Option<MountArgs>> {
     while let Some(arg) = rest.next() {
         match arg.to_str() {
             Some("-V" | "--version") => {
-                println!("mount.medfs {}", env!("CARGO_PKG_VERSION"));
+                outln!("mount.medfs {}", env!("CARGO_PKG_VERSION"));
                 return Ok(None);
             }
             Some("-o") => {

@@ -43,7 +43,7 @@ fn mounted(args: &StatArgs) -> Result<()> {
     }
     let json = medfs_fuse::control::stats_json(&args.target)?;
     if args.json {
-        println!("{json}");
+        outln!("{json}");
         return Ok(());
     }
     let value: serde_json::Value = serde_json::from_str(&json).context("the daemon's answer is no JSON")?;
@@ -75,27 +75,27 @@ fn print_rows(rows: Vec<(String, String)>) {
     if let Some(column) = table.column_mut(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    println!("{table}");
+    outln!("{table}");
 }
 
 fn image(args: &StatArgs) -> Result<()> {
     let s = describe(&args.target)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&s)?);
+        outln!("{}", serde_json::to_string_pretty(&s)?);
         return Ok(());
     }
-    println!("{}: F2FS volume of {}", args.target.display(), size::show(s.size_bytes));
-    println!("  label       {}", if s.label.is_empty() { "-" } else { &s.label });
-    println!("  uuid        {}", s.uuid);
-    println!("  features    {}", if s.features.is_empty() { "none".into() } else { s.features.join(",") });
-    println!("  used        {} of {}", size::show(s.used_bytes), size::show(s.user_bytes));
-    println!("  inodes      {} ({} node blocks)", s.inodes, s.nodes);
-    println!(
+    outln!("{}: F2FS volume of {}", args.target.display(), size::show(s.size_bytes));
+    outln!("  label       {}", if s.label.is_empty() { "-" } else { &s.label });
+    outln!("  uuid        {}", s.uuid);
+    outln!("  features    {}", if s.features.is_empty() { "none".into() } else { s.features.join(",") });
+    outln!("  used        {} of {}", size::show(s.used_bytes), size::show(s.user_bytes));
+    outln!("  inodes      {} ({} node blocks)", s.inodes, s.nodes);
+    outln!(
         "  segments    {} free of {}, {} over-provisioned, {} reserved for cleaning, {} a section",
         s.free_segments, s.main_segments, s.overprovision_segments, s.reserved_segments, s.segs_per_section
     );
-    println!("  checkpoint  version {}, {}", s.checkpoint_version, s.checkpoint_flags);
-    println!("  state       {}", if s.cleanly_unmounted { "cleanly unmounted" } else { "in use, or not cleanly unmounted" });
+    outln!("  checkpoint  version {}, {}", s.checkpoint_version, s.checkpoint_flags);
+    outln!("  state       {}", if s.cleanly_unmounted { "cleanly unmounted" } else { "in use, or not cleanly unmounted" });
     Ok(())
 }
 

@@ -160,6 +160,12 @@ impl RawCheckpoint {
                 format!("{} and {}", self.sit_ver_bitmap_bytesize, self.nat_ver_bitmap_bytesize),
             );
         }
+        let places = BitmapPlaces::of(self, g);
+        let end = (places.sit + sit_bytes as usize).max(places.nat + nat_bytes as usize);
+        let in_first = if places.sit >= BLOCK_SIZE { places.nat + nat_bytes as usize } else { end };
+        if end > BLOCK_SIZE * (1 + g.cp_payload as usize) || (g.cp_payload == 0 && in_first > CHECKSUM_OFFSET) {
+            return bad("nat_ver_bitmap_bytesize", format!("the version bitmaps end at byte {end} of the pack"));
+        }
         let total = self.cp_pack_total_block_count.get();
         let start = self.cp_pack_start_sum.get();
         if total > crate::BLOCKS_PER_SEG || total < 2 {

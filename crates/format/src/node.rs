@@ -13,6 +13,9 @@ pub const ADDRS_PER_BLOCK: usize = 1018;
 pub const NIDS_PER_BLOCK: usize = 1018;
 /// Address slots of the inline xattr area where its size is not per inode.
 pub const DEFAULT_INLINE_XATTR_ADDRS: usize = 50;
+/// Most address slots the inline xattr area may take: room for the extra attributes, the reserved slot and
+/// a smallest inline directory (10 slots) must stay.
+pub const MAX_INLINE_XATTR_ADDRS: usize = DEF_ADDRS_PER_INODE - EXTRA_ISIZE as usize / 4 - 1 - 10;
 /// Bytes of the extra attributes this implementation writes (all that are defined).
 pub const EXTRA_ISIZE: u16 = 36;
 /// Offset of `i_addr` in the inode block.
@@ -359,13 +362,19 @@ impl RawInode {
     /// `checksum_seed` is given where the volume has `inode_checksum`.
     pub fn validate(&self, ino: Ino, g: &Geometry, flexible: bool, checksum_seed: Option<u32>) -> Result<(), FormatError> {
         let bad = |field, value: String| Err(FormatError::corrupt(Structure::Inode, ino, field, value));
-        if let Some(extra) = self.extra() {
-            let size = usize::from(extra.i_extra_isize.get());
-            if size % 4 != 0 || size > DEF_ADDRS_PER_INODE * 4 / 2 || size < 4 {
-                return bad("i_extra_isize", size.to_string());
-            }
-            if flexible && usize::from(extra.i_inline_xattr_size.get()) > DEF_ADDRS_PER_INODE - size / 4 - 1 {
-                return bad("i_inline_xattr_size", extra.i_inline_xattr_size.to_string());
+        match self.extra() {
+            None if flexible => return bad("i_inline", "no extra attributes, which flexible_inline_xattr needs".into()),
+            None => {}
+            Some(extra) => {
+                let size = extra.i_extra_isize.get();
+                if size % 4 != 0 || !(4..=EXTRA_ISIZE).contains(&size) {
+                    return bad("i_extra_isize", size.to_string());
+                }
+                let xattr = usize::from(extra.i_inline_xattr_size.get());
+                let least = if self.inline().contains(Inline::XATTR) { crate::xattr::HEADER_SIZE / 4 } else { 0 };
+                if flexible && !(least..=MAX_INLINE_XATTR_ADDRS).contains(&xattr) {
+                    return bad("i_inline_xattr_size", xattr.to_string());
+                }
             }
         }
         if let Some(seed) = checksum_seed
@@ -400,7 +409,7 @@ impl RawInode {
         if kind == Some(FileKind::Directory) && self.i_current_depth.get() > crate::dentry::MAX_DEPTH {
             return bad("i_current_depth", self.i_current_depth.to_string());
         }
-        if self.i_xattr_nid.get() != 0 && !g.is_nid(self.i_xattr_nid.get()) {
+        if self.i_xattr_nid.get() == ino || (self.i_xattr_nid.get() != 0 && !g.is_nid(self.i_xattr_nid.get())) {
             return bad("i_xattr_nid", self.i_xattr_nid.to_string());
         }
         for nid in self.i_nid {

@@ -63,7 +63,7 @@ macro_rules! fields {
 
 const SUPERBLOCK: &[Field] = fields!(RawSuperblock:
     magic log_blocksize log_blocks_per_seg segs_per_sec secs_per_zone checksum_offset block_count section_count
-    segment_count segment_count_main cp_blkaddr main_blkaddr root_ino uuid extension_count cp_payload feature crc);
+    segment_count segment_count_main cp_blkaddr main_blkaddr root_ino uuid extension_count cp_payload feature qf_ino crc);
 const CHECKPOINT: &[Field] = fields!(RawCheckpoint:
     checkpoint_ver user_block_count valid_block_count rsvd_segment_count overprov_segment_count free_segment_count
     cur_node_segno cur_node_blkoff cur_data_segno cur_data_blkoff ckpt_flags cp_pack_total_block_count

@@ -34,7 +34,21 @@ impl Kind {
 pub(crate) struct Owner {
     pub(crate) nid: Nid,
     pub(crate) ofs_in_node: u16,
+    /// NAT version of `nid`.
+    pub(crate) version: u8,
     pub(crate) is_node: bool,
+}
+
+impl Owner {
+    /// A node as the owner of its own block.
+    pub(crate) fn node(nid: Nid, version: u8) -> Owner {
+        Owner { nid, ofs_in_node: 0, version, is_node: true }
+    }
+
+    /// The address slot of a node.
+    pub(crate) fn slot(nid: Nid, ofs_in_node: u16, version: u8) -> Owner {
+        Owner { nid, ofs_in_node, version, is_node: false }
+    }
 }
 
 /// The record of what was reached.
@@ -219,11 +233,11 @@ impl Space {
             Some(log) => image.cursegs[log].sum.entries[index],
             None => self.ssa(image, segno)?.entries[index],
         };
-        let right = sum.nid.get() == owner.nid && (owner.is_node || sum.ofs_in_node.get() == owner.ofs_in_node);
-        if right {
+        let same = sum.nid.get() == owner.nid && (owner.is_node || sum.ofs_in_node.get() == owner.ofs_in_node);
+        if same && (owner.is_node || sum.version == owner.version) {
             return Ok(true);
         }
-        if holds(image, &sum, addr, owner.is_node)? {
+        if !same && holds(image, &sum, addr, owner.is_node)? {
             findings.add(
                 Code::BlockTwice,
                 format!("{place}: block {addr} belongs to node {} (entry {})", sum.nid, sum.ofs_in_node),
@@ -233,8 +247,9 @@ impl Space {
         findings.add(
             Code::SsaOwner,
             format!(
-                "summary of block {addr} (segment {segno}) names node {} entry {}, but its owner is node {} entry {}",
-                sum.nid, sum.ofs_in_node, owner.nid, owner.ofs_in_node
+                "summary of block {addr} (segment {segno}) names node {} version {} entry {}, but its owner is node {} \
+                 version {} entry {}",
+                sum.nid, sum.version, sum.ofs_in_node, owner.nid, owner.version, owner.ofs_in_node
             ),
         );
         match log {
@@ -256,6 +271,7 @@ impl Space {
 
 fn set_owner(entry: &mut RawSummary, owner: Owner) {
     entry.nid = owner.nid.into();
+    entry.version = owner.version;
     entry.ofs_in_node = owner.ofs_in_node.into();
 }
 

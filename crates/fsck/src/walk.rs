@@ -229,7 +229,7 @@ impl<'d, 'p> Walker<'d, 'p> {
     }
 
     fn claim_node(&mut self, nid: Nid, addr: BlockAddr, place: &str) -> io::Result<bool> {
-        let owner = Owner { nid, ofs_in_node: 0, is_node: true };
+        let owner = Owner::node(nid, self.image.nat(nid)?.version);
         if !self.space.claim(&mut self.image, &mut self.findings, addr, owner, place)? {
             return Ok(false);
         }
@@ -394,10 +394,11 @@ impl<'d, 'p> Walker<'d, 'p> {
         let slots = inode.slots(self.rules.flexible());
         let in_inode = slots.addrs() / cluster * cluster;
         let place = format!("inode {}", f.ino);
+        let version = self.image.nat(f.ino)?.version;
         let mut page = 0u64;
         for i in 0..in_inode {
             let addr = inode.i_addr[slots.extra + i].get();
-            if addr != NULL_ADDR && !self.data(f, f.ino, i as u16, page + i as u64, addr, &place)? {
+            if addr != NULL_ADDR && !self.data(f, Owner::slot(f.ino, i as u16, version), page + i as u64, addr, &place)? {
                 inode.i_addr[slots.extra + i] = NULL_ADDR.into();
             }
         }
@@ -426,11 +427,11 @@ impl<'d, 'p> Walker<'d, 'p> {
     fn direct(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
         let place = format!("inode {}, node {nid}", f.ino);
         let Some((addr, mut block)) = self.child(f, nid, offset, &place)? else { return Ok(false) };
-        let count = f.addrs_per_block;
+        let (count, version) = (f.addrs_per_block, self.image.nat(nid)?.version);
         let mut changed = false;
         for slot in 0..count {
             let data = block.view::<RawDirectNode>().addr[slot].get();
-            if data != NULL_ADDR && !self.data(f, nid, slot as u16, page + slot as u64, data, &place)? {
+            if data != NULL_ADDR && !self.data(f, Owner::slot(nid, slot as u16, version), page + slot as u64, data, &place)? {
                 block.view_mut::<RawDirectNode>().addr[slot] = NULL_ADDR.into();
                 changed = true;
             }
@@ -482,8 +483,7 @@ impl<'d, 'p> Walker<'d, 'p> {
     fn data(
         &mut self,
         f: &mut FileWalk,
-        nid: Nid,
-        slot: u16,
+        owner: Owner,
         page: u64,
         addr: BlockAddr,
         place: &str,
@@ -498,7 +498,6 @@ impl<'d, 'p> Walker<'d, 'p> {
             f.cut = true;
             return Ok(false);
         }
-        let owner = Owner { nid, ofs_in_node: slot, is_node: false };
         if !self.space.claim(&mut self.image, &mut self.findings, addr, owner, place)? {
             f.cut = true;
             return Ok(false);

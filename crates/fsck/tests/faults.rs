@@ -125,6 +125,8 @@ const FAULTS: &[Fault] = &[
     }),
     ("SSA owner", Code::SsaOwner, |v| v.set(Target::Summary(v.settled().1), "nid", 4)),
     ("SSA place", Code::SsaOwner, |v| v.change(Target::Summary(v.settled().1), "ofs_in_node", |n| n + 900)),
+    ("SSA version", Code::SsaOwner, |v| v.change(Target::Summary(v.settled().1), "version", |n| n + 1)),
+    ("NAT version", Code::SsaOwner, |v| v.change(Target::Nat(v.ino("page")), "version", |n| n + 1)),
     ("SSA type", Code::SsaType, |v| v.set(Target::SummaryFooter(v.segno(v.settled().1)), "entry_type", 1)),
     ("inode mode", Code::Inode, |v| v.set(Target::Inode(v.ino("small")), "i_mode", 0)),
     ("inode checksum", Code::InodeChecksum, |v| v.set(Target::Inode(v.ino("small")), "i_inode_checksum", 1)),
@@ -180,6 +182,10 @@ const FAULTS: &[Fault] = &[
         v.set_addr(v.ino("page"), 1, v.addr(v.ino("direct"), 9));
     }),
     ("node as data", Code::BlockKind, |v| v.set_addr(v.ino("page"), 1, v.node_addr(v.ino("deep")) | 511)),
+    ("quota file", Code::QuotaFile, |v| {
+        v.set(Target::Superblock(0), "qf_ino[1]", 40_000);
+        v.set(Target::Superblock(1), "qf_ino[1]", 40_000);
+    }),
     ("dentry hash", Code::DentryHash, |v| v.set(Target::Dentry(v.ino("many"), MANY), "hash_code", 1)),
     ("dentry type unknown", Code::DentryType, |v| v.set(Target::Dentry(v.ino("many"), MANY), "file_type", 77)),
     ("dentry type wrong", Code::DentryType, |v| v.set(Target::Dentry(v.ino("many"), MANY), "file_type", 2)),
@@ -242,6 +248,9 @@ fn every_fault(options: &[&str]) {
         if !checksums && (needs_extra || *name == "superblock copy 2 crc") {
             continue;
         }
+        if *code == Code::QuotaFile && !options.iter().any(|o| o.contains("quota")) {
+            continue;
+        }
         let v = Volume { dev: whole.snapshot() };
         plant(&v);
         let found = check(&v.dev, &Options::default(), &mut |_| {}).unwrap();
@@ -264,7 +273,7 @@ fn every_fault(options: &[&str]) {
 
 #[test]
 fn faults_on_a_volume_with_features() {
-    every_fault(&["-O", "extra_attr,inode_checksum,lost_found,sb_checksum"]);
+    every_fault(&["-O", "extra_attr,inode_checksum,lost_found,sb_checksum,quota"]);
 }
 
 #[test]

@@ -27,7 +27,8 @@ struct State {
 }
 
 impl Crew {
-    /// A crew of `workers` workers, which `spawn` enlarges by one.
+    /// A crew of `workers` workers, which `spawn` enlarges by one. When it returns the new one must be ready to be
+    /// given requests, those included that wait already.
     pub(crate) fn new(workers: usize, spawn: Spawn) -> Crew {
         Crew { state: Mutex::new(State { workers, extra: 0, nested: 0 }), spawn }
     }

@@ -12,9 +12,8 @@ use std::path::Path;
 use std::time::Instant;
 
 /// What the user is told.
-pub(super) const WHY: &str = "FUSE cannot be used here (/dev/fuse and either root or fusermount3 are needed), or was not \
-wanted: the library is driven directly.\nSQLite needs a mount, so a built-in workload rewrites pages as SQLite's rollback \
-journal does.";
+pub(super) const WHY: &str = "The library is driven directly, without a mount. SQLite needs one, so a built-in workload \
+rewrites pages as SQLite's rollback journal does.";
 
 const PAGE: usize = 4096;
 /// Pages of the file that is updated.
@@ -119,6 +118,7 @@ pub(super) fn run(configuration: &Configuration, image: &Path, args: &DemoArgs) 
     let recovery_seconds = start.elapsed().as_secs_f64();
     let wrong = compare(&volume, &newest)?;
     volume.close()?;
+    drop(volume);
     let transactions = u64::from(args.transactions);
     let written_blocks = written(&after.written).since(written(&before.written));
     Ok(Outcome {

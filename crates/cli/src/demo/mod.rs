@@ -124,14 +124,17 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
     };
     let mounted = !args.no_mount && mounted::is_possible();
     if !mounted && !args.json {
-        println!("{}", library::WHY);
+        if !args.no_mount {
+            outln!("FUSE cannot be used here: /dev/fuse, and either root or fusermount3, are needed.");
+        }
+        outln!("{}", library::WHY);
     }
     let mut runs = Vec::new();
     for (number, configuration) in CONFIGURATIONS.iter().enumerate() {
         let image = folder.join(format!("demo-{number}.img"));
         make_volume(&image, args)?;
         if !args.json {
-            println!("{}: volume of {} in {}", configuration.name, size::show(args.size), image.display());
+            outln!("{}: volume of {} in {}", configuration.name, size::show(args.size), image.display());
         }
         let outcome = if mounted {
             mounted::run(configuration, &image, temporary.path(), args)
@@ -145,12 +148,12 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
     if args.json {
         let demo =
             Demo { mounted, volume_bytes: args.size, journal_mode: &args.journal, seed: args.seed, runs: &runs, lifetime };
-        println!("{}", serde_json::to_string_pretty(&demo)?);
+        outln!("{}", serde_json::to_string_pretty(&demo)?);
     } else {
         report::print(&runs, &lifetime, args, mounted);
     }
     if let Some(folder) = args.keep.as_ref().filter(|_| !args.json) {
-        println!("The images are in {}.", folder.display());
+        outln!("The images are in {}.", folder.display());
     }
     Ok(if good { exit::SUCCESS } else { exit::FAILURE })
 }

@@ -3,7 +3,9 @@
 use super::{Configuration, Crash, Outcome, Written, fsck_is_clean, sqlite};
 use crate::args::{DemoArgs, MountArgs};
 use crate::mount::{is_ready, spawn_daemon};
+use crate::progress;
 use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
 use serde::Deserialize;
 use sqlite::Client;
 use std::path::{Path, PathBuf};
@@ -93,10 +95,11 @@ pub(super) fn run(configuration: &Configuration, image: &Path, folder: &Path, ar
     let mount = Mount::new(configuration, image, &dir)?;
 
     // The first client makes the tables; what that costs is not measured.
-    finished(Client::start(&database, args, 1)?)?;
+    finished(Client::start(&database, args, 1)?, &ProgressBar::hidden())?;
     let before = mount.stats()?;
     let start = Instant::now();
-    let measured = finished(Client::start(&database, args, args.transactions)?)?;
+    let bar = progress::steps("transactions", u64::from(args.transactions));
+    let measured = finished(Client::start(&database, args, args.transactions)?, &bar)?;
     let after = mount.stats()?;
     let seconds = start.elapsed().as_secs_f64();
 
@@ -129,8 +132,12 @@ pub(super) fn run(configuration: &Configuration, image: &Path, folder: &Path, ar
     })
 }
 
-fn finished(client: Client) -> Result<sqlite::Progress> {
-    let (progress, errors) = client.follow(|_| Ok(()))?;
+fn finished(client: Client, bar: &ProgressBar) -> Result<sqlite::Progress> {
+    let (progress, errors) = client.follow(|_| {
+        bar.inc(1);
+        Ok(())
+    })?;
+    bar.finish_and_clear();
     if !progress.finished {
         bail!("the database client failed: {errors}");
     }

@@ -3,7 +3,7 @@
 use super::Outcome;
 use crate::args::DemoArgs;
 use crate::size;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use serde::Serialize;
 
 /// Lifetime by Eq. 1 of MedFS: years = PEC x (1 + OP) / (365 x DWPD x WA x R).
@@ -58,8 +58,8 @@ fn per_transaction(run: &Outcome) -> f64 {
     run.written_bytes as f64 / run.transactions as f64
 }
 
-fn kib(bytes: f64) -> String {
-    format!("{:.1} KiB", bytes / 1024.0)
+fn each(bytes: f64) -> String {
+    if bytes < 1024.0 { format!("{bytes:.0} B") } else { format!("{:.1} KiB", bytes / 1024.0) }
 }
 
 /// Prints everything.
@@ -69,21 +69,22 @@ pub(super) fn print(runs: &[Outcome], lifetime: &Lifetime, args: &DemoArgs, moun
     } else {
         "built-in page updates with a rollback journal".to_owned()
     };
-    println!();
-    println!("Written to the device by {} transactions ({what}), and per transaction:", args.transactions);
-    println!("{}", writes(runs));
-    println!();
-    println!("Killed with SIGKILL in the middle of {} more, then recovered:", args.transactions);
-    println!("{}", crashes(runs));
-    println!();
-    println!(
+    outln!();
+    outln!("Written to the device by {} transactions ({what}), and per transaction:", args.transactions);
+    outln!("{}", writes(runs));
+    outln!();
+    let end = if mounted { "The daemon was killed (SIGKILL)" } else { "The volume was dropped without being closed" };
+    outln!("{end} in the middle of {} more; then it was recovered:", args.transactions);
+    outln!("{}", crashes(runs));
+    outln!();
+    outln!(
         "Lifetime of a {} card at {} transactions a day ({:.4} full-card writes a day):",
         size::show(args.size),
         lifetime.transactions_per_day,
         lifetime.drive_writes_per_day
     );
-    println!("{}", lifetimes(lifetime));
-    println!(
+    outln!("{}", lifetimes(lifetime));
+    outln!(
         "years = PEC x (1 + OP) / (365 x DWPD x WA x R), with PEC = {} cycles, OP = {:.0} %, WA = {} inside the card \
          (assumed: --pe-cycles, --card-spare, --card-wa).",
         lifetime.pe_cycles,
@@ -95,6 +96,14 @@ pub(super) fn print(runs: &[Outcome], lifetime: &Lifetime, args: &DemoArgs, moun
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(header);
+    for lines_between_rows in [
+        TableComponent::HorizontalLines,
+        TableComponent::MiddleIntersections,
+        TableComponent::LeftBorderIntersections,
+        TableComponent::RightBorderIntersections,
+    ] {
+        table.remove_style(lines_between_rows);
+    }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -123,21 +132,23 @@ fn writes(runs: &[Outcome]) -> Table {
         for run in runs {
             let value = value(run);
             row.push(value.map_or("-".into(), |v| size::show(v as u64)));
-            row.push(value.map_or("-".into(), |v| kib(v / run.transactions as f64)));
+            row.push(value.map_or("-".into(), |v| each(v / run.transactions as f64)));
         }
         t.add_row(row);
     }
-    let mut amplification = vec!["write amplification (device / write(2))".to_owned()];
+    let mut amplification = vec!["write amplification: device / write(2)".to_owned()];
+    let mut of_rows = vec!["write amplification: device / rows changed".to_owned()];
     let mut flushes = vec!["flushes".to_owned()];
     let mut speed = vec!["time".to_owned()];
     for run in runs {
         let ratio = run.database_bytes.map(|b| run.written_bytes as f64 / b as f64);
         amplification.extend([String::new(), ratio.map_or("-".into(), |r| format!("{r:.2}"))]);
+        of_rows.extend([String::new(), format!("{:.0}", run.written_bytes as f64 / run.payload_bytes as f64)]);
         flushes.extend([run.flushes.to_string(), format!("{:.2}", run.flushes as f64 / run.transactions as f64)]);
-        let each = run.seconds / run.transactions as f64;
-        speed.extend([format!("{:.2} s", run.seconds), format!("{:.2} ms", each * 1e3)]);
+        let millis = run.seconds / run.transactions as f64 * 1e3;
+        speed.extend([format!("{:.2} s", run.seconds), format!("{millis:.2} ms")]);
     }
-    for row in [amplification, flushes, speed] {
+    for row in [amplification, of_rows, flushes, speed] {
         t.add_row(row);
     }
     t

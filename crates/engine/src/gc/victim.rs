@@ -69,7 +69,8 @@ impl Fs {
         let capacity = u64::from(per * BLOCKS_PER_SEG);
         let mut segs = self.segs.lock();
         segs.learn_all(&self.io)?;
-        let (start, look_at) = if policy.needs_age() { (cleaner.next % sections, SEARCH) } else { (0, u32::MAX) };
+        let (start, look_at) =
+            if policy.needs_age() { (cleaner.next % sections, SEARCH) } else { (0, u32::MAX) };
         let mut found: Vec<(u32, u64, u64)> = Vec::new();
         for section in (0..sections).map(|i| (start + i) % sections) {
             if cleaner.stuck.contains(&section) {

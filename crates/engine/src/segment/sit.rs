@@ -3,9 +3,11 @@
 use super::Segments;
 use crate::error::Result;
 use crate::io::Io;
-use medfs_format::sit::{ENTRIES_PER_BLOCK, RawSitBlock, RawSitEntry, VALID_MAP_SIZE, flip_bit, set_bit, test_bit};
+use medfs_format::sit::{
+    ENTRIES_PER_BLOCK, RawSitBlock, RawSitEntry, VALID_MAP_SIZE, flip_bit, set_bit, test_bit,
+};
 use medfs_format::summary::{Log, RawJournal, RawSitJournalEntry, SIT_JOURNAL_ENTRIES};
-use medfs_format::{Block, BlockAddr, BLOCKS_PER_SEG, FormatError, SegNo, Structure};
+use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, FormatError, SegNo, Structure};
 use std::collections::BTreeMap;
 
 /// SIT blocks kept in memory beyond the dirty ones.
@@ -77,7 +79,9 @@ impl Segments {
         let mut at = 0;
         while at < count {
             let second = test_bit(&self.sit_bitmap, (first + at) as usize);
-            let run = (at..count).take_while(|&i| test_bit(&self.sit_bitmap, (first + i) as usize) == second).count();
+            let run = (at..count)
+                .take_while(|&i| test_bit(&self.sit_bitmap, (first + i) as usize) == second)
+                .count();
             let mut refs: Vec<&mut Block> = blocks[at as usize..at as usize + run].iter_mut().collect();
             io.read_into(self.geo.sit_block(first + at, second), &mut refs)?;
             at += run as u32;
@@ -183,7 +187,13 @@ impl Segments {
     /// Marks a block no longer valid. `Corrupt` where it was not.
     pub(crate) fn mark_invalid(&mut self, io: &Io, addr: BlockAddr, now: u64) -> Result<()> {
         if !self.geo.in_main(addr) {
-            return Err(FormatError::corrupt(Structure::SitEntry, addr, "block address", "outside the main area").into());
+            return Err(FormatError::corrupt(
+                Structure::SitEntry,
+                addr,
+                "block address",
+                "outside the main area",
+            )
+            .into());
         }
         let (segno, offset) = (self.geo.segno(addr), self.geo.offset_in_seg(addr) as usize);
         let e = self.entry(io, segno)?;
@@ -274,7 +284,8 @@ impl Segments {
         for segno in std::mem::take(&mut self.dirty) {
             let start = self.geo.seg_start(segno);
             let index = segno / ENTRIES_PER_BLOCK as u32;
-            let e = &mut self.sit.get_mut(&index).expect("dirty pages stay")[segno as usize % ENTRIES_PER_BLOCK];
+            let e =
+                &mut self.sit.get_mut(&index).expect("dirty pages stay")[segno as usize % ENTRIES_PER_BLOCK];
             for offset in 0..BLOCKS_PER_SEG {
                 if test_bit(&e.pinned, offset as usize) && !test_bit(&e.cur, offset as usize) {
                     match runs.last_mut() {
