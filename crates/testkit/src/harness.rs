@@ -43,6 +43,17 @@ pub struct Failure {
     pub message: String,
 }
 
+impl Failure {
+    /// Whether it is likely to have the same reason: the same kind of operation, and a message that begins alike.
+    fn resembles(&self, other: &Failure) -> bool {
+        let kind = |failure: &Failure| failure.op.as_ref().map(std::mem::discriminant);
+        let start = |failure: &Failure| {
+            failure.message.chars().take(40).filter(char::is_ascii_alphabetic).collect::<String>()
+        };
+        kind(self) == kind(other) && start(self) == start(other)
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.op {
@@ -202,12 +213,12 @@ pub fn shrink(setup: &Setup, ops: &[Op], failure: &Failure, budget: Duration) ->
                 .map(|(_, op)| op.clone())
                 .collect();
             match run(setup, &shorter) {
-                Err(failure) => {
+                Err(failure) if failure.resembles(&cause) => {
                     best = shorter[..(failure.index + 1).min(shorter.len())].to_vec();
                     cause = failure;
                     removed = true;
                 }
-                Ok(_) => from += part,
+                _ => from += part,
             }
         }
         part = match (part, removed) {
