@@ -233,7 +233,12 @@ impl Segments {
     pub(crate) fn flush_sit(&mut self, io: &Io) -> Result<(RawJournal, Vec<(BlockAddr, Box<Block>)>)> {
         let mut to_flush = self.dirty.clone();
         if self.sit_journal.len() + to_flush.len() > SIT_JOURNAL_ENTRIES {
-            to_flush.extend(std::mem::take(&mut self.sit_journal).into_keys());
+            to_flush.extend(self.sit_journal.keys());
+            // Into memory first: the journal, which is about to be emptied, is newer than the SIT blocks.
+            for &segno in &to_flush {
+                self.entry(io, segno)?;
+            }
+            self.sit_journal.clear();
         }
         let mut sets: BTreeMap<u32, Vec<SegNo>> = BTreeMap::new();
         for segno in to_flush {
