@@ -159,9 +159,11 @@ impl Segments {
 
     pub(super) fn set_type(&mut self, io: &Io, segno: SegNo, log: Log) -> Result<()> {
         let e = self.entry(io, segno)?;
-        e.seg_type = log as u8;
-        let word = e.word();
-        self.known[segno as usize] = word;
+        if e.seg_type != log as u8 {
+            e.seg_type = log as u8;
+            // A checkpoint may come before the first block: a log's segment is of its type on the volume too.
+            self.touch(segno);
+        }
         Ok(())
     }
 
