@@ -43,7 +43,8 @@ pub struct AreaLayout {
 
 impl AreaLayout {
     /// Layout of a 4 KiB dentry block: 27 bytes of bitmap, 3 reserved.
-    pub const BLOCK: AreaLayout = AreaLayout { slots: DENTRIES_PER_BLOCK, entries_at: 30, names_at: 30 + 214 * 11 };
+    pub const BLOCK: AreaLayout =
+        AreaLayout { slots: DENTRIES_PER_BLOCK, entries_at: 30, names_at: 30 + 214 * 11 };
 
     /// Layout of an inline area of `bytes` bytes.
     pub fn inline(bytes: usize) -> AreaLayout {
@@ -126,11 +127,22 @@ impl<B: AsRef<[u8]>> Area<B> {
         let raw = self.raw(slot);
         let len = usize::from(raw.name_len.get());
         if len == 0 || len > NAME_LEN || slot + slots_for(len) > self.layout.slots {
-            return Err(FormatError::corrupt(Structure::Dentry, id, "name_len", format!("{len} in slot {slot}")));
+            return Err(FormatError::corrupt(
+                Structure::Dentry,
+                id,
+                "name_len",
+                format!("{len} in slot {slot}"),
+            ));
         }
         let at = self.layout.name_at(slot);
         let name = &self.bytes.as_ref()[at..at + len];
-        Ok(Entry { slot, ino: raw.ino.get(), kind: FileKind::from_dentry_type(raw.file_type), hash: raw.hash_code.get(), name })
+        Ok(Entry {
+            slot,
+            ino: raw.ino.get(),
+            kind: FileKind::from_dentry_type(raw.file_type),
+            hash: raw.hash_code.get(),
+            name,
+        })
     }
 
     /// All entries from slot `from` on, each checked. After an error the iterator ends.

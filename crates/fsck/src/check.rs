@@ -148,7 +148,12 @@ fn supported(dev: &dyn BlockDevice) -> Result<(), RepairError> {
     Ok(())
 }
 
-fn pass(dev: &dyn BlockDevice, options: &Options, fix: bool, progress: &mut dyn FnMut(f64)) -> io::Result<Report> {
+fn pass(
+    dev: &dyn BlockDevice,
+    options: &Options,
+    fix: bool,
+    progress: &mut dyn FnMut(f64),
+) -> io::Result<Report> {
     let mut findings = Findings::new(options.max_findings);
     let image = match Image::load(dev, &mut findings) {
         Ok(image) => image,
@@ -212,10 +217,12 @@ fn check_quota_files(w: &mut Walker<'_, '_>) -> io::Result<()> {
     let mut changed = false;
     for kind in 0..3 {
         let ino = w.image.raw_sb().qf_ino[kind].get();
-        if ino == 0 || w.visit(ino, 0, Via::Superblock, "quota file")? == Verdict::Accepted(FileKind::Regular) {
+        if ino == 0 || w.visit(ino, 0, Via::Superblock, "quota file")? == Verdict::Accepted(FileKind::Regular)
+        {
             continue;
         }
-        w.findings.add(Code::QuotaFile, format!("superblock: inode {ino} of quota type {kind} is no usable file"));
+        w.findings
+            .add(Code::QuotaFile, format!("superblock: inode {ino} of quota type {kind} is no usable file"));
         RawSuperblock::in_block_mut(&mut w.image.sb).qf_ino[kind] = 0.into();
         changed = true;
     }

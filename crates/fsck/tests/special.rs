@@ -51,7 +51,11 @@ fn ruined_volumes_are_named_and_left_alone() {
         assert!(repair.before.has(code), "{code}: {:?}", repair.before.findings);
         assert!(!repair.changed && !repair.after.is_clean());
         for addr in before.written() {
-            assert_eq!(read_block(&dev, addr).unwrap().0, read_block(&before, addr).unwrap().0, "block {addr}");
+            assert_eq!(
+                read_block(&dev, addr).unwrap().0,
+                read_block(&before, addr).unwrap().0,
+                "block {addr}"
+            );
         }
     }
     let short = MemDevice::new(whole.block_count() / 2);
