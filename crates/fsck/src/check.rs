@@ -175,9 +175,7 @@ fn pass(
         return Ok(report_of(w.findings));
     }
     w.drain()?;
-    if w.image.features.contains(Feature::QUOTA) {
-        check_quota_files(&mut w)?;
-    }
+    check_quota_files(&mut w)?;
     if fix {
         // Orphans are not walked: what they hold becomes free.
         w.supply.taken.extend(log.segments.iter());
@@ -212,7 +210,7 @@ fn pass(
     })
 }
 
-/// Walks the quota files. One that cannot be used is taken out of the superblock: whoever needs it makes a new one.
+/// Walks the quota files, with or without the feature, as fsck.f2fs does. One that cannot be used is taken out of the superblock: whoever needs it makes a new one.
 fn check_quota_files(w: &mut Walker<'_, '_>) -> io::Result<()> {
     let mut changed = false;
     for kind in 0..3 {

@@ -293,9 +293,6 @@ fn every_fault(options: &[&str]) {
         if !checksums && (needs_extra || *name == "superblock copy 2 crc") {
             continue;
         }
-        if *code == Code::QuotaFile && !options.iter().any(|o| o.contains("quota")) {
-            continue;
-        }
         let v = Volume { dev: whole.snapshot() };
         plant(&v);
         let found = check(&v.dev, &Options::default(), &mut |_| {}).unwrap();
