@@ -53,7 +53,7 @@ pub(crate) struct MkfsArgs {
     #[arg(long, value_parser = crate::size::parse)]
     pub(crate) size: Option<u64>,
     /// Volume label
-    #[arg(short, long, default_value = "")]
+    #[arg(short, long, default_value = "", hide_default_value = true)]
     pub(crate) label: String,
     /// Features: any of extra_attr, project_quota, inode_checksum, flexible_inline_xattr, quota, inode_crtime,
     /// lost_found, sb_checksum; 'default' for the defaults, ^NAME to leave one out, 'none' for none
@@ -152,10 +152,16 @@ pub(crate) enum DumpWhat {
     Super,
     /// The newest checkpoint
     Checkpoint,
-    /// The node address table's entries that are in use
-    Nat,
-    /// The segments that hold valid blocks
-    Sit,
+    /// The node address table: one entry, or all that are in use
+    Nat {
+        /// Node id
+        nid: Option<u32>,
+    },
+    /// The segment information table: one segment, or all that hold valid blocks
+    Sit {
+        /// Segment number
+        segno: Option<u32>,
+    },
     /// An inode by its number
     Inode {
         /// Inode number
@@ -226,7 +232,7 @@ pub(crate) struct StatArgs {
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     /// Transactions of each run
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=10_000_000))]
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) transactions: u32,
     /// Size of the volume
     #[arg(long, value_parser = crate::size::parse, default_value = "32G")]
@@ -238,10 +244,16 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Program/erase cycles each block of the card stands
-    #[arg(long, value_name = "CYCLES", default_value_t = 3000)]
+    #[arg(long, value_name = "CYCLES", default_value_t = 1000)]
     pub(crate) pe_cycles: u32,
+    /// Spare space inside the card, in per cent of its size
+    #[arg(long, value_name = "PERCENT", default_value_t = 7.0)]
+    pub(crate) card_spare: f64,
+    /// Write amplification inside the card
+    #[arg(long, value_name = "FACTOR", default_value_t = 4.0)]
+    pub(crate) card_wa: f64,
     /// Transactions the application makes a day
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value_t = 200_000)]
     pub(crate) per_day: u64,
     /// Folder for the image; it is made, and left there
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -51,10 +51,21 @@ pub(crate) fn run(name: &str, failure: u8, command: impl FnOnce() -> Result<u8>)
         Err(e) if is_closed_pipe(&e) => SUCCESS,
         Err(e) => {
             // Where standard error is closed there is nobody left to tell.
-            let _ = writeln!(std::io::stderr(), "medfs {name}: {e:#}");
+            let _ = writeln!(std::io::stderr(), "medfs {name}: {}", without_numbers(&format!("{e:#}")));
             e.downcast_ref::<Coded>().map_or(failure, |c| c.code)
         }
     }
+}
+
+/// Takes out the error numbers that the standard library puts behind the system's words.
+fn without_numbers(message: &str) -> String {
+    let mut text = String::new();
+    let mut parts = message.split(" (os error ");
+    text.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        text.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(')').unwrap_or(part));
+    }
+    text
 }
 
 /// The reader of our output went away (`medfs ls image | head`): no error.
@@ -70,5 +81,14 @@ pub(crate) fn usage(e: &clap::Error, command: &str) -> u8 {
         "mount" | "umount" => MOUNT_USAGE,
         "fsck" => FSCK_USAGE,
         _ => USAGE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn numbers_go() {
+        let text = super::without_numbers("a.img: No such file or directory (os error 2): and more (os error 17)");
+        assert_eq!(text, "a.img: No such file or directory: and more");
     }
 }

@@ -122,8 +122,8 @@ impl<'v> Filler<'v> {
         self.finish_size(ino, len)
     }
 
-    /// Copies a stream's content from `at` on; returns where it ended.
-    pub(crate) fn copy_stream(&mut self, ino: Ino, stream: &mut dyn Read) -> Result<u64> {
+    /// Copies a stream's content.
+    pub(crate) fn copy_stream(&mut self, ino: Ino, stream: &mut dyn Read) -> Result<()> {
         let mut buf = vec![0; CHUNK];
         let mut at = 0;
         loop {
@@ -135,9 +135,12 @@ impl<'v> Filler<'v> {
                 }
             }
             if n == 0 {
-                return Ok(at);
+                return self.finish_size(ino, at);
             }
-            self.write(ino, at, &buf[..n])?;
+            // Archives spell holes out.
+            if buf[..n].iter().any(|&b| b != 0) {
+                self.write(ino, at, &buf[..n])?;
+            }
             at += n as u64;
         }
     }

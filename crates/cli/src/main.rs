@@ -6,6 +6,14 @@
 //! Errors are one sentence on standard error; exit codes follow each command's convention ([`exit`]).
 #![forbid(unsafe_code)]
 
+/// Prints a line. Where nobody reads it any more (`medfs fsck image | head`), the work goes on all the same.
+macro_rules! outln {
+    ($($what:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($what)*);
+    }};
+}
+
 mod args;
 mod demo;
 mod dump;

@@ -5,11 +5,12 @@ use crate::{exit, fill, size, tarball, target};
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::{ManualClock, MountOptions, SystemClock, Timestamp, Volume};
-use medfs_device::{BlockDevice, FileDevice};
+use medfs_device::FileDevice;
 use medfs_mkfs::{MkfsOptions, Summary, format_volume, parse_features};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -78,6 +79,9 @@ fn prepare_file(args: &MkfsArgs) -> Result<bool> {
     let path = args.image.display();
     let exists = match std::fs::metadata(&args.image) {
         Ok(meta) if meta.is_file() => true,
+        Ok(meta) if !meta.file_type().is_block_device() => {
+            bail!("{path} is neither an image file nor a block device")
+        }
         Ok(_) if args.size.is_some() => {
             bail!("--size is for image files, and {path} is none: the volume takes the whole device")
         }
@@ -154,7 +158,7 @@ fn fill_from(volume: &Volume, source: &Path, quiet: bool) -> Result<()> {
         eprintln!("medfs mkfs: warning: {warning}");
     }
     if !quiet {
-        println!("filled with {} files and directories, {} of content", filled.entries, size::show(filled.bytes));
+        outln!("filled with {} files and directories, {} of content", filled.entries, size::show(filled.bytes));
     }
     Ok(())
 }
@@ -169,13 +173,13 @@ fn start_sector(path: &Path) -> u64 {
 
 fn print_summary(path: &Path, s: &Summary, options: &MkfsOptions) {
     let features = if s.features.is_empty() { "none".to_string() } else { s.features.join(",") };
-    println!("{}: F2FS volume of {}", path.display(), size::show(s.block_count * 4096));
-    println!("  uuid       {}", uuid::Uuid::from_bytes(s.uuid));
+    outln!("{}: F2FS volume of {}", path.display(), size::show(s.block_count * 4096));
+    outln!("  uuid       {}", uuid::Uuid::from_bytes(s.uuid));
     if !options.label.is_empty() {
-        println!("  label      {}", options.label);
+        outln!("  label      {}", options.label);
     }
-    println!("  features   {features}");
-    println!(
+    outln!("  features   {features}");
+    outln!(
         "  space      {} for files, {:.2} % over-provisioned ({} of {} segments, {} for cleaning)",
         size::show(s.user_blocks * 4096),
         s.overprovision_percent,
@@ -183,6 +187,6 @@ fn print_summary(path: &Path, s: &Summary, options: &MkfsOptions) {
         s.main_segments,
         s.reserved_segments
     );
-    println!("  sections   {} segment(s) each, {} section(s) a zone", s.segs_per_section, s.secs_per_zone);
-    println!("  discarded  {}", if s.discarded { "yes" } else { "no" });
+    outln!("  sections   {} segment(s) each, {} section(s) a zone", s.segs_per_section, s.secs_per_zone);
+    outln!("  discarded  {}", if s.discarded { "yes" } else { "no" });
 }

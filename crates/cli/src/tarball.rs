@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use medfs::{FileKind, Ino, Posix, Timestamp, Volume};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use tar::{Archive, Entry, EntryType};
 

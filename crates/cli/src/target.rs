@@ -3,13 +3,18 @@
 use anyhow::{Context, Result, bail};
 use medfs::{Clock, MountOptions, SystemClock, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
-use medfs_format::{BLOCK_SIZE, Block, superblock::RawSuperblock};
+use medfs_format::{Block, superblock::RawSuperblock};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Opens a device to read only.
 pub(crate) fn open_to_read(path: &Path) -> Result<Arc<FileDevice>> {
     Ok(Arc::new(FileDevice::open(path, FileOptions::read_only())?))
+}
+
+/// Opens a device to look at, even while it is in use: what is seen may then change under the reader.
+pub(crate) fn open_to_look(path: &Path) -> Result<Arc<FileDevice>> {
+    Ok(Arc::new(FileDevice::open(path, FileOptions { exclusive: false, ..FileOptions::read_only() })?))
 }
 
 /// Opens a device to read and write, with nobody else on it.
@@ -54,7 +59,7 @@ pub(crate) fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T
 pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
     let path = path.display();
     if dev.block_count() < 2 {
-        bail!("{path} is too short for an F2FS volume: it has {} bytes", dev.block_count() * BLOCK_SIZE as u64);
+        bail!("{path} is too short for an F2FS volume: it has less than 8 KiB");
     }
     let mut blocks = [Block::boxed(), Block::boxed()];
     let [first, second] = &mut blocks;

@@ -90,7 +90,8 @@ impl Fs {
         }
         let start = self.geo.cp_pack(1 - cp.pack);
         let (last, first) = pack.split_last().expect("a pack has at least two blocks");
-        let refs: Vec<(BlockAddr, &Block)> = first.iter().enumerate().map(|(i, b)| (start + i as u32, b)).collect();
+        let refs: Vec<(BlockAddr, &Block)> =
+            first.iter().enumerate().map(|(i, b)| (start + i as u32, b)).collect();
         self.io.write_scattered(&refs, meta)?;
         self.io.flush()?;
         self.io.write(start + first.len() as u32, &[last], meta)?;
@@ -152,7 +153,11 @@ impl Fs {
         }
         let mut flags = header.flags();
         flags.remove(
-            CpFlags::FASTBOOT | CpFlags::NAT_BITS | CpFlags::TRIMMED | CpFlags::NOCRC_RECOVERY | CpFlags::DISABLED,
+            CpFlags::FASTBOOT
+                | CpFlags::NAT_BITS
+                | CpFlags::TRIMMED
+                | CpFlags::NOCRC_RECOVERY
+                | CpFlags::DISABLED,
         );
         flags.insert(CpFlags::CRC_RECOVERY);
         flags.set(CpFlags::UMOUNT, unmount);

@@ -21,6 +21,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 /// Files that are being written atomically, and the processes that do so.
 pub(crate) struct AtomicWrites {
@@ -40,6 +41,7 @@ struct State {
     processes: HashMap<Pid, Arc<OwnedFd>>,
     /// Wakes the watching thread; made with it.
     wake: Option<Arc<OwnedFd>>,
+    thread: Option<JoinHandle<()>>,
     ended: bool,
 }
 
@@ -94,9 +96,15 @@ impl AtomicWrites {
 
 impl Drop for AtomicWrites {
     fn drop(&mut self) {
-        let mut state = self.watched.state.lock();
-        state.ended = true;
-        state.wake();
+        let thread = {
+            let mut state = self.watched.state.lock();
+            state.ended = true;
+            state.wake();
+            state.thread.take()
+        };
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -133,7 +141,8 @@ impl Watched {
             let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
             state.wake = Some(wake.clone());
             let watched = self.clone();
-            std::thread::Builder::new().name("medfs-atomic".into()).spawn(move || watched.run(&wake))?;
+            let run = move || watched.run(&wake);
+            state.thread = Some(std::thread::Builder::new().name("medfs-atomic".into()).spawn(run)?);
         }
         state.processes.insert(process, descriptor);
         state.wake();
@@ -178,7 +187,11 @@ impl Watched {
         };
         for (ino, nodeid) in left {
             if let Err(errno) = self.abort(ino, nodeid) {
-                tracing::error!(ino, errno = errno.0, "cannot abort the atomic write of a process that has ended");
+                tracing::error!(
+                    ino,
+                    errno = errno.0,
+                    "cannot abort the atomic write of a process that has ended"
+                );
             }
         }
     }

@@ -127,14 +127,16 @@ impl MountConfig {
             "nowriteback" if value.is_none() => self.writeback = false,
             "transport" => self.transport = value.unwrap_or_default().parse()?,
             "threads" => {
-                self.threads = value.and_then(|v| v.parse().ok()).filter(|n| (1..=256).contains(n)).ok_or_else(|| {
-                    Error::Option(format!("{option}: expected threads=N with N from 1 to 256"))
-                })?;
+                self.threads =
+                    value.and_then(|v| v.parse().ok()).filter(|n| (1..=256).contains(n)).ok_or_else(
+                        || Error::Option(format!("{option}: expected threads=N with N from 1 to 256")),
+                    )?;
             }
             "timeout" => {
-                self.timeout = value.and_then(|v| v.parse().ok()).map(Duration::from_secs).ok_or_else(|| {
-                    Error::Option(format!("{option}: expected timeout=N with N seconds"))
-                })?;
+                self.timeout = value
+                    .and_then(|v| v.parse().ok())
+                    .map(Duration::from_secs)
+                    .ok_or_else(|| Error::Option(format!("{option}: expected timeout=N with N seconds")))?;
             }
             // What mount(8) and fstab add for themselves.
             "defaults" | "auto" | "noauto" | "user" | "nouser" | "nofail" | "_netdev" => {}
@@ -186,7 +188,9 @@ mod tests {
     #[test]
     fn names_the_wrong_option() {
         let mut c = config();
-        for option in ["transport=tcp", "threads=0", "threads=many", "allow_other=maybe", "timeout=", "transport"] {
+        for option in
+            ["transport=tcp", "threads=0", "threads=many", "allow_other=maybe", "timeout=", "transport"]
+        {
             let message = c.set_option(option).unwrap_err().to_string();
             assert!(message.contains(option) && message.contains("expected"), "{message}");
         }

@@ -27,7 +27,8 @@ struct State {
 }
 
 impl Crew {
-    /// A crew of `workers` workers, which `spawn` enlarges by one.
+    /// A crew of `workers` workers, which `spawn` enlarges by one. When it returns the new one must be ready to be
+    /// given requests, those included that wait already.
     pub(crate) fn new(workers: usize, spawn: Spawn) -> Crew {
         Crew { state: Mutex::new(State { workers, extra: 0, nested: 0 }), spawn }
     }
@@ -71,10 +72,13 @@ mod tests {
     fn one_worker_always_stands_by() {
         let spawned = Arc::new(AtomicUsize::new(0));
         let count = spawned.clone();
-        let crew = Crew::new(2, Box::new(move || {
-            count.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        }));
+        let crew = Crew::new(
+            2,
+            Box::new(move || {
+                count.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }),
+        );
         crew.nested(|| {
             assert_eq!(spawned.load(Ordering::Relaxed), 0, "the second one stands by");
             crew.nested(|| assert_eq!(spawned.load(Ordering::Relaxed), 1)).unwrap();

@@ -9,9 +9,7 @@ mod ioctl;
 mod names;
 mod xattr;
 
-use crate::abi::{
-    AttrData, AttrOut, BatchForgetIn, EntryOut, ForgetIn, ForgetOne, Init, ROOT_ID, op,
-};
+use crate::abi::{AttrData, AttrOut, BatchForgetIn, EntryOut, ForgetIn, ForgetOne, Init, ROOT_ID, op};
 use crate::atomic::AtomicWrites;
 use crate::crew::Crew;
 use crate::notify::Notifier;
@@ -98,7 +96,9 @@ impl FileSystem {
 
     fn forget(&self, nodeid: u64, count: u64) {
         // The root is not counted: the volume holds it.
-        if nodeid != ROOT_ID && let Ok(ino) = self.ino(nodeid) {
+        if nodeid != ROOT_ID
+            && let Ok(ino) = self.ino(nodeid)
+        {
             self.volume.release(ino, count);
         }
     }
@@ -131,6 +131,8 @@ impl Handler for FileSystem {
                 }
                 return Answer::Silent;
             }
+            // Asked for only to get a queue going, see the io_uring transport.
+            op::NOTIFY_REPLY => return Answer::Silent,
             op::GETATTR => self.getattr(request, reply),
             op::STATX => self.statx(request, reply),
             op::SETATTR => self.setattr(request, reply),

@@ -40,7 +40,9 @@ pub enum Error {
         message: String,
     },
     /// The kernel speaks a protocol this crate does not.
-    #[error("the kernel's FUSE protocol {major}.{minor} is not supported: Linux 5.4 (7.31) or newer is needed")]
+    #[error(
+        "the kernel's FUSE protocol {major}.{minor} is not supported: Linux 5.4 (7.31) or newer is needed"
+    )]
     Protocol {
         /// Its major version.
         major: u32,

@@ -1,9 +1,11 @@
 //! Notifications to the kernel.
 
-use crate::abi::{NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
+use crate::abi::{
+    NOTIFY_INVAL_INODE, NOTIFY_RETRIEVE, NotifyInvalInodeOut, NotifyRetrieveOut, OutHeader, ROOT_ID,
+};
 use crate::request::Errno;
 use std::fs::File;
-use std::io::{IoSlice, Write};
+use std::io::Write;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -29,20 +31,28 @@ impl Notifier {
         self.inval(nodeid, offset, 0)
     }
 
+    /// Makes the kernel send a request that means nothing to the queue of the CPU we run on.
+    pub(crate) fn kick(&self) -> Result<(), Errno> {
+        // The root has no page cache, so the request carries nothing. Its number is the only one we choose ourselves:
+        // even, as the kernel's are, and out of reach of those it counts up.
+        const UNIQUE: u64 = 1 << 62;
+        let body =
+            NotifyRetrieveOut { notify_unique: UNIQUE, nodeid: ROOT_ID, ..NotifyRetrieveOut::default() };
+        self.send(NOTIFY_RETRIEVE, body.as_bytes())
+    }
+
     fn inval(&self, ino: u64, off: i64, len: i64) -> Result<(), Errno> {
-        let body = NotifyInvalInodeOut { ino, off, len };
-        let header = OutHeader {
-            len: (size_of::<OutHeader>() + size_of::<NotifyInvalInodeOut>()) as u32,
-            error: NOTIFY_INVAL_INODE,
-            unique: 0,
-        };
-        match (&*self.device).write_vectored(&[IoSlice::new(header.as_bytes()), IoSlice::new(body.as_bytes())]) {
-            Ok(_) => Ok(()),
-            Err(error) => match error.raw_os_error() {
-                // The kernel does not know the inode (any more): nothing is cached.
-                Some(libc::ENOENT) => Ok(()),
-                errno => Err(Errno(errno.unwrap_or(libc::EIO))),
-            },
+        match self.send(NOTIFY_INVAL_INODE, NotifyInvalInodeOut { ino, off, len }.as_bytes()) {
+            // The kernel does not know the inode (any more): nothing is cached.
+            Err(Errno::NOENT) => Ok(()),
+            other => other,
         }
+    }
+
+    fn send(&self, code: i32, body: &[u8]) -> Result<(), Errno> {
+        let header = OutHeader { len: (size_of::<OutHeader>() + body.len()) as u32, error: code, unique: 0 };
+        // A notification is one message: it is taken whole or refused.
+        let message = [header.as_bytes(), body].concat();
+        (&*self.device).write_all(&message).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
     }
 }

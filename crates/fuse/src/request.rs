@@ -14,6 +14,7 @@ pub(crate) struct Errno(pub(crate) i32);
 
 impl Errno {
     pub(crate) const PERM: Errno = Errno(libc::EPERM);
+    pub(crate) const NOENT: Errno = Errno(libc::ENOENT);
     pub(crate) const IO: Errno = Errno(libc::EIO);
     pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
     pub(crate) const INVAL: Errno = Errno(libc::EINVAL);
@@ -69,7 +70,9 @@ impl<'a> Request<'a> {
     }
 
     /// The operation's structure, and what follows it.
-    pub(crate) fn arg_and_rest<T: FromBytes + KnownLayout + Immutable>(&self) -> Result<(T, &'a [u8]), Errno> {
+    pub(crate) fn arg_and_rest<T: FromBytes + KnownLayout + Immutable>(
+        &self,
+    ) -> Result<(T, &'a [u8]), Errno> {
         let (value, behind) = T::read_from_prefix(self.head).map_err(|_| Errno::IO)?;
         Ok((value, self.rest.unwrap_or(behind)))
     }

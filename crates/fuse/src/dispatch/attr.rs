@@ -108,7 +108,11 @@ fn statx_data(attr: &Attr) -> StatxData {
     StatxData {
         mask: STATX_BASIC_STATS | if attr.crtime.is_some() { STATX_BTIME } else { 0 },
         blksize: medfs_format::BLOCK_SIZE as u32,
-        attributes: STATX_FLAGS.iter().filter(|(flag, _)| attr.flags.contains(*flag)).map(|(_, bit)| bit).sum(),
+        attributes: STATX_FLAGS
+            .iter()
+            .filter(|(flag, _)| attr.flags.contains(*flag))
+            .map(|(_, bit)| bit)
+            .sum(),
         attributes_mask: STATX_FLAGS.iter().map(|(_, bit)| bit).sum(),
         nlink: attr.nlink,
         uid: attr.uid,

@@ -27,7 +27,8 @@ impl FileSystem {
         if arg.write_flags & WRITE_KILL_SUIDGID != 0 {
             self.kill_privileges(ino)?;
         }
-        let written = self.volume.write(ino, arg.offset, data).inspect_err(|_| self.atomic.write_failed(ino))?;
+        let written =
+            self.volume.write(ino, arg.offset, data).inspect_err(|_| self.atomic.write_failed(ino))?;
         if arg.write_flags & WRITE_CACHE != 0 {
             self.written.lock().insert(request.nodeid());
         }

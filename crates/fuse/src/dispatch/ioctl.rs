@@ -123,7 +123,8 @@ impl FileSystem {
             }
             number::FS_GET_XATTR => {
                 let attr = self.volume.getattr(call.ino)?;
-                let out = FsXattr { xflags: to_xflags(attr.flags), projid: attr.project, ..FsXattr::default() };
+                let out =
+                    FsXattr { xflags: to_xflags(attr.flags), projid: attr.project, ..FsXattr::default() };
                 call.output(out.as_bytes())
             }
             number::FS_SET_XATTR => {
@@ -167,7 +168,11 @@ impl FileSystem {
 
     /// What F2FS asks of who writes atomically. That the descriptor is open for writing the request does not tell.
     fn require_owner(&self, call: &Call<'_, '_>) -> Done {
-        if call.uid == 0 || call.uid == self.volume.getattr(call.ino)?.uid { Ok(()) } else { Err(Errno::PERM) }
+        if call.uid == 0 || call.uid == self.volume.getattr(call.ino)?.uid {
+            Ok(())
+        } else {
+            Err(Errno::PERM)
+        }
     }
 
     fn set_fs_xattr(&self, call: &Call<'_, '_>) -> Done {
@@ -244,6 +249,10 @@ mod tests {
     fn flags_of_both_numberings() {
         let flags = FileFlags::IMMUTABLE | FileFlags::NODUMP | FileFlags::INDEX;
         assert_eq!(to_xflags(flags), 0x88);
-        assert_eq!(with_xflags(flags, 0x10), FileFlags::APPEND | FileFlags::INDEX, "what has no number there stays");
+        assert_eq!(
+            with_xflags(flags, 0x10),
+            FileFlags::APPEND | FileFlags::INDEX,
+            "what has no number there stays"
+        );
     }
 }

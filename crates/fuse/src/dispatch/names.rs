@@ -2,8 +2,8 @@
 
 use super::{Done, FileSystem};
 use crate::abi::{
-    AttrData, CreateIn, Dirent, EntryOut, FOPEN_KEEP_CACHE, LinkIn, MkdirIn, MknodIn, OpenOut, ReadIn, Rename2In,
-    RenameIn,
+    AttrData, CreateIn, Dirent, EntryOut, FOPEN_KEEP_CACHE, LinkIn, MkdirIn, MknodIn, OpenOut, ReadIn,
+    Rename2In, RenameIn,
 };
 use crate::request::{Errno, Reply, Request, name, split_name};
 use medfs::{DirEntry, FileKind, NewFile, Posix, RenameFlags};
@@ -154,7 +154,9 @@ impl FileSystem {
         let mut entries = Vec::new();
         let mut room = arg.size as usize;
         self.volume.readdir(directory, arg.offset, &mut |entry| {
-            let Some(left) = room.checked_sub(size_of::<EntryOut>() + dirent_size(&entry.name)) else { return false };
+            let Some(left) = room.checked_sub(size_of::<EntryOut>() + dirent_size(&entry.name)) else {
+                return false;
+            };
             room = left;
             entries.push(entry);
             true
@@ -168,7 +170,11 @@ impl FileSystem {
             match found {
                 Some(attr) => self.push_entry(reply, &attr)?,
                 None => reply.push(&EntryOut {
-                    attr: AttrData { ino: u64::from(entry.ino), mode: kind_mode(entry), ..AttrData::default() },
+                    attr: AttrData {
+                        ino: u64::from(entry.ino),
+                        mode: kind_mode(entry),
+                        ..AttrData::default()
+                    },
                     ..EntryOut::default()
                 })?,
             }

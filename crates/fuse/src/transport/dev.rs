@@ -26,7 +26,8 @@ pub(crate) fn start(
     threads: &Threads,
 ) -> io::Result<()> {
     let crew = Arc::new_cyclic(|crew: &Weak<Crew>| {
-        let (crew, device, handler, threads) = (crew.clone(), device.clone(), handler.clone(), threads.clone());
+        let (crew, device, handler, threads) =
+            (crew.clone(), device.clone(), handler.clone(), threads.clone());
         let spawn = move || {
             let crew = crew.upgrade().ok_or_else(|| io::Error::other("the session has ended"))?;
             spawn_worker(&device, handler.clone(), crew, &threads)
@@ -39,7 +40,12 @@ pub(crate) fn start(
     Ok(())
 }
 
-fn spawn_worker(device: &File, handler: Arc<dyn Handler>, crew: Arc<Crew>, threads: &Threads) -> io::Result<()> {
+fn spawn_worker(
+    device: &File,
+    handler: Arc<dyn Handler>,
+    crew: Arc<Crew>,
+    threads: &Threads,
+) -> io::Result<()> {
     let device = clone_device(device)?;
     threads.spawn("medfs-dev".into(), move || serve(device, &*handler, &crew))
 }

@@ -6,12 +6,17 @@
 //! served. A reply and the wait for the next request are one system call. FORGET and notifications still go
 //! through `/dev/fuse`.
 //!
+//! A worker that joins later ([`crate::crew`]) needs a kick: the kernel gives a new entry no request that is already
+//! waiting, only the next one that is made. So once the new entry is registered a request that means nothing is
+//! provoked on the same CPU; serving it makes the new worker fetch what waits.
+//!
 //! An entry is a header and a payload buffer whose addresses the kernel keeps. It writes to them only between our
 //! submission of a command and that command's completion; between completion and the next submission they are ours.
 
 use super::{HEAD_SIZE, Handler, PAYLOAD_SIZE, Threads};
 use crate::abi::{InHeader, OutHeader, UringCmdReq, UringReqHeader, uring_cmd};
 use crate::crew::Crew;
+use crate::notify::Notifier;
 use crate::request::{Answer, Reply, Request};
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
@@ -40,7 +45,8 @@ impl Plan {
         let possible = cpu_list("/sys/devices/system/cpu/possible")?;
         let online = cpu_list("/sys/devices/system/cpu/online")?;
         // The kernel counts queues by the number of possible CPUs and indexes them by CPU number.
-        let (own, shared): (Vec<usize>, Vec<usize>) = (0..possible.len()).partition(|cpu| online.contains(cpu));
+        let (own, shared): (Vec<usize>, Vec<usize>) =
+            (0..possible.len()).partition(|cpu| online.contains(cpu));
         let mut crews: Vec<_> = own.into_iter().map(|cpu| (Some(cpu), vec![cpu as u16])).collect();
         if !shared.is_empty() {
             crews.push((None, shared.into_iter().map(|cpu| cpu as u16).collect()));
@@ -50,7 +56,12 @@ impl Plan {
     }
 
     /// Starts the workers and registers their entries; returns when the kernel has them all.
-    pub(crate) fn start(self, device: &Arc<File>, handler: &Arc<dyn Handler>, threads: &Threads) -> io::Result<()> {
+    pub(crate) fn start(
+        self,
+        device: &Arc<File>,
+        handler: &Arc<dyn Handler>,
+        threads: &Threads,
+    ) -> io::Result<()> {
         let (started, done) = mpsc::channel();
         let mut expected = 0;
         for (cpu, queues) in self.crews {
@@ -60,12 +71,17 @@ impl Plan {
                 let (threads, queues) = (threads.clone(), queues.clone());
                 let spawn = move || {
                     let crew = crew.upgrade().ok_or_else(|| io::Error::other("the session has ended"))?;
-                    spawn_worker(cpu, &queues, &device, &handler, &crew, &threads, None)
+                    let (started, done) = mpsc::channel();
+                    spawn_worker(cpu, &queues, &device, &handler, &crew, &threads, started)?;
+                    done.recv().map_err(io::Error::other)??;
+                    Notifier::new(device.clone())
+                        .kick()
+                        .map_err(|errno| io::Error::from_raw_os_error(errno.0))
                 };
                 Crew::new(workers, Box::new(spawn))
             });
             for _ in 0..workers {
-                spawn_worker(cpu, &queues, device, handler, &crew, threads, Some(started.clone()))?;
+                spawn_worker(cpu, &queues, device, handler, &crew, threads, started.clone())?;
                 expected += 1;
             }
         }
@@ -109,7 +125,7 @@ fn spawn_worker(
     handler: &Arc<dyn Handler>,
     crew: &Arc<Crew>,
     threads: &Threads,
-    started: Option<mpsc::Sender<io::Result<()>>>,
+    started: mpsc::Sender<io::Result<()>>,
 ) -> io::Result<()> {
     let name = cpu.map_or_else(|| "medfs-ring".into(), |cpu| format!("medfs-ring{cpu}"));
     let (queues, device, handler, crew) = (queues.to_vec(), device.clone(), handler.clone(), crew.clone());
@@ -122,15 +138,12 @@ fn spawn_worker(
         }
         match Worker::register(&device, &queues) {
             Ok(worker) => {
-                if let Some(started) = started {
-                    let _ = started.send(Ok(()));
-                }
+                let _ = started.send(Ok(()));
+                drop(started);
                 worker.serve(&*handler, &crew);
             }
             Err(error) => {
-                if let Some(started) = started {
-                    let _ = started.send(Err(error));
-                }
+                let _ = started.send(Err(error));
             }
         }
     })
@@ -150,8 +163,8 @@ struct Slot {
 impl Slot {
     fn new(queue: u16) -> io::Result<Slot> {
         let mut header = UringReqHeader::new_box_zeroed().map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let mut payload =
-            Block::new_vec_zeroed(PAYLOAD_SIZE / size_of::<Block>()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let mut payload = Block::new_vec_zeroed(PAYLOAD_SIZE / size_of::<Block>())
+            .map_err(|_| io::ErrorKind::OutOfMemory)?;
         let iovecs = Box::new([
             libc::iovec { iov_base: (&raw mut *header).cast(), iov_len: size_of::<UringReqHeader>() },
             libc::iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: PAYLOAD_SIZE },

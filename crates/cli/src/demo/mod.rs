@@ -1,0 +1,176 @@
+//! `medfs demo`: a database on a new volume, a daemon killed at work, recovery, and what it all cost the card.
+//!
+//! Each [`Configuration`] is run alike: make a volume, mount it, run transactions and count what reaches the device,
+//! go on and kill the daemon in the middle, mount again, let SQLite and `fsck` judge, and compare what was acknowledged
+//! with what is found. Where FUSE cannot be used, [`library`] does the same without mounting, with a workload of its
+//! own in place of SQLite.
+
+mod library;
+mod mounted;
+mod report;
+mod sqlite;
+
+use crate::args::DemoArgs;
+use crate::{exit, size};
+use anyhow::{Context, Result};
+use medfs_device::{FileDevice, FileOptions};
+use medfs_mkfs::{MkfsOptions, format_volume};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A way to run the volume.
+pub(crate) struct Configuration {
+    /// Name in the report.
+    name: &'static str,
+    /// Mount options.
+    options: &'static str,
+}
+
+/// What is compared; the first is what the others are measured against.
+const CONFIGURATIONS: [Configuration; 1] = [Configuration { name: "stock F2FS layout", options: "" }];
+
+/// Blocks of 4 KiB that reached the device, by cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+struct Written {
+    data: u64,
+    node: u64,
+    compact: u64,
+    meta: u64,
+    gc: u64,
+}
+
+impl Written {
+    fn total(self) -> u64 {
+        self.data + self.node + self.compact + self.meta + self.gc
+    }
+
+    fn bytes(self) -> u64 {
+        self.total() * medfs_format::BLOCK_SIZE as u64
+    }
+
+    fn since(self, before: Written) -> Written {
+        Written {
+            data: self.data - before.data,
+            node: self.node - before.node,
+            compact: self.compact - before.compact,
+            meta: self.meta - before.meta,
+            gc: self.gc - before.gc,
+        }
+    }
+}
+
+/// What one configuration did.
+#[derive(Debug, Clone, Serialize)]
+struct Outcome {
+    configuration: &'static str,
+    /// Transactions over which writing was measured.
+    transactions: u64,
+    seconds: f64,
+    /// Bytes the transactions changed in rows.
+    payload_bytes: u64,
+    /// Bytes the database handed to write(2), where the system counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    database_bytes: Option<u64>,
+    written_blocks: Written,
+    written_bytes: u64,
+    flushes: u64,
+    crash: Crash,
+}
+
+/// What became of the transactions when the daemon was killed.
+#[derive(Debug, Clone, Serialize)]
+struct Crash {
+    /// Transactions whose commit had returned, from the beginning on.
+    acknowledged: u64,
+    /// Transactions found after recovery; one more than acknowledged where a commit was on its way.
+    found: u64,
+    lost: u64,
+    recovery_seconds: f64,
+    /// What the database's own check says.
+    integrity: String,
+    fsck_clean: bool,
+}
+
+impl Crash {
+    fn is_good(&self) -> bool {
+        self.lost == 0 && self.found <= self.acknowledged + 1 && self.integrity == "ok" && self.fsck_clean
+    }
+}
+
+/// All that `--json` prints.
+#[derive(Serialize)]
+struct Demo<'a> {
+    mounted: bool,
+    volume_bytes: u64,
+    journal_mode: &'a str,
+    seed: u64,
+    runs: &'a [Outcome],
+    lifetime: report::Lifetime,
+}
+
+/// `medfs demo`
+pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
+    if let Some(database) = &args.client {
+        return sqlite::client(database, args);
+    }
+    let temporary = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let folder = match &args.keep {
+        Some(folder) => {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            folder.clone()
+        }
+        None => temporary.path().to_owned(),
+    };
+    let mounted = !args.no_mount && mounted::is_possible();
+    if !mounted && !args.json {
+        if !args.no_mount {
+            outln!("FUSE cannot be used here: /dev/fuse, and either root or fusermount3, are needed.");
+        }
+        outln!("{}", library::WHY);
+    }
+    let mut runs = Vec::new();
+    for (number, configuration) in CONFIGURATIONS.iter().enumerate() {
+        let image = folder.join(format!("demo-{number}.img"));
+        make_volume(&image, args)?;
+        if !args.json {
+            outln!("{}: volume of {} in {}", configuration.name, size::show(args.size), image.display());
+        }
+        let outcome = if mounted {
+            mounted::run(configuration, &image, temporary.path(), args)
+        } else {
+            library::run(configuration, &image, args)
+        };
+        runs.push(outcome.with_context(|| format!("the run with the {}", configuration.name))?);
+    }
+    let lifetime = report::Lifetime::of(&runs, args);
+    let good = runs.iter().all(|r| r.crash.is_good());
+    if args.json {
+        let demo =
+            Demo { mounted, volume_bytes: args.size, journal_mode: &args.journal, seed: args.seed, runs: &runs, lifetime };
+        outln!("{}", serde_json::to_string_pretty(&demo)?);
+    } else {
+        report::print(&runs, &lifetime, args, mounted);
+    }
+    if let Some(folder) = args.keep.as_ref().filter(|_| !args.json) {
+        outln!("The images are in {}.", folder.display());
+    }
+    Ok(if good { exit::SUCCESS } else { exit::FAILURE })
+}
+
+fn make_volume(image: &Path, args: &DemoArgs) -> Result<()> {
+    if image.exists() {
+        std::fs::remove_file(image).with_context(|| format!("cannot replace {}", image.display()))?;
+    }
+    let dev = FileDevice::create(image, args.size, FileOptions::default())?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
+    let options = MkfsOptions::new(*uuid::Uuid::new_v4().as_bytes(), now);
+    format_volume(&dev, &options).with_context(|| format!("cannot make a volume on {}", image.display()))?;
+    Ok(())
+}
+
+/// Whether a check finds the image without fault.
+fn fsck_is_clean(image: &PathBuf) -> Result<bool> {
+    let dev = crate::target::open_to_read(image)?;
+    Ok(medfs_fsck::check(&*dev, &medfs_fsck::Options::default(), &mut |_| ())?.is_clean())
+}

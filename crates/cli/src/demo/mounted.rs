@@ -1,0 +1,161 @@
+//! A run on a mounted volume: SQLite in one process, the daemon in another.
+
+use super::{Configuration, Crash, Outcome, Written, fsck_is_clean, sqlite};
+use crate::args::{DemoArgs, MountArgs};
+use crate::mount::{is_ready, spawn_daemon};
+use crate::progress;
+use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
+use serde::Deserialize;
+use sqlite::Client;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Instant;
+
+/// What is read of the daemon's statistics.
+#[derive(Deserialize, Default, Clone, Copy)]
+struct Stats {
+    written: Written,
+    flushes: u64,
+}
+
+/// Whether this process may mount through FUSE.
+pub(super) fn is_possible() -> bool {
+    let device = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    let helper = || {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|dir| dir.join("fusermount3").is_file())
+    };
+    device && (rustix::process::geteuid().is_root() || helper())
+}
+
+/// A mounted volume whose daemon is a child of ours.
+struct Mount {
+    daemon: Child,
+    dir: PathBuf,
+    gone: bool,
+}
+
+impl Mount {
+    fn new(configuration: &Configuration, image: &Path, dir: &Path) -> Result<Mount> {
+        let args = MountArgs {
+            image: image.to_owned(),
+            dir: dir.to_owned(),
+            options: vec![configuration.options.to_owned()],
+            foreground: false,
+            log: None,
+            daemon: false,
+        };
+        let mut daemon = spawn_daemon(&args)?;
+        if !is_ready(&mut daemon)? {
+            daemon.wait()?;
+            bail!("the volume could not be mounted; --no-mount drives the library without mounting");
+        }
+        Ok(Mount { daemon, dir: dir.to_owned(), gone: false })
+    }
+
+    /// Statistics once everything written so far is on the device.
+    fn stats(&self) -> Result<Stats> {
+        medfs_fuse::control::sync(&self.dir)?;
+        Ok(serde_json::from_str(&medfs_fuse::control::stats_json(&self.dir)?)?)
+    }
+
+    /// SIGKILL, and the dead mount out of the way.
+    fn kill(&mut self) -> Result<()> {
+        self.daemon.kill().context("cannot kill the daemon")?;
+        self.daemon.wait()?;
+        Ok(())
+    }
+
+    fn unmount(mut self) -> Result<()> {
+        self.gone = true;
+        medfs_fuse::control::unmount(&self.dir)?;
+        self.daemon.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.gone {
+            return;
+        }
+        // Something went wrong before: leave neither a daemon nor a mount behind.
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        let _ = medfs_fuse::control::unmount(&self.dir);
+    }
+}
+
+/// Runs one configuration.
+pub(super) fn run(configuration: &Configuration, image: &Path, folder: &Path, args: &DemoArgs) -> Result<Outcome> {
+    let dir = folder.join("mounted");
+    std::fs::create_dir_all(&dir)?;
+    let database = dir.join("states.db");
+    let mount = Mount::new(configuration, image, &dir)?;
+
+    // The first client makes the tables; what that costs is not measured.
+    finished(Client::start(&database, args, 1)?, &ProgressBar::hidden())?;
+    let before = mount.stats()?;
+    let start = Instant::now();
+    let bar = progress::steps("transactions", u64::from(args.transactions));
+    let measured = finished(Client::start(&database, args, args.transactions)?, &bar)?;
+    let after = mount.stats()?;
+    let seconds = start.elapsed().as_secs_f64();
+
+    let acknowledged = kill_in_the_middle(mount, &database, args)?;
+    let start = Instant::now();
+    let mount = Mount::new(configuration, image, &dir)?;
+    let recovery_seconds = start.elapsed().as_secs_f64();
+    let (found, integrity) = sqlite::judge(&database, &args.journal)?;
+    mount.unmount()?;
+
+    let written_blocks = after.written.since(before.written);
+    let transactions = u64::from(args.transactions);
+    Ok(Outcome {
+        configuration: configuration.name,
+        transactions,
+        seconds,
+        payload_bytes: sqlite::payload_bytes(transactions),
+        database_bytes: measured.written,
+        written_blocks,
+        written_bytes: written_blocks.bytes(),
+        flushes: after.flushes - before.flushes,
+        crash: Crash {
+            acknowledged,
+            found,
+            lost: acknowledged.saturating_sub(found),
+            recovery_seconds,
+            integrity,
+            fsck_clean: fsck_is_clean(&image.to_owned())?,
+        },
+    })
+}
+
+fn finished(client: Client, bar: &ProgressBar) -> Result<sqlite::Progress> {
+    let (progress, errors) = client.follow(|_| {
+        bar.inc(1);
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    if !progress.finished {
+        bail!("the database client failed: {errors}");
+    }
+    Ok(progress)
+}
+
+/// Lets a client run, kills the daemon between two of its acknowledgements, and returns the last one.
+fn kill_in_the_middle(mut mount: Mount, database: &Path, args: &DemoArgs) -> Result<u64> {
+    let client = Client::start(database, args, args.transactions)?;
+    let mut acks = 0;
+    let (progress, _) = client.follow(|_| {
+        acks += 1;
+        if acks == args.transactions / 2 { mount.kill() } else { Ok(()) }
+    })?;
+    if progress.finished {
+        bail!("the client came to its end though the daemon was killed");
+    }
+    mount.gone = true;
+    medfs_fuse::control::unmount(&mount.dir).context("cannot take the dead mount away")?;
+    Ok(progress.acknowledged)
+}

@@ -1,0 +1,55 @@
+//! `medfs dump`: shows the structures of a volume.
+
+use crate::args::{DumpArgs, DumpWhat};
+use crate::{exit, target};
+use anyhow::{Context, Result};
+use medfs_fsck::dump::{Dump, DumpError, Record, Value};
+use std::io::{BufWriter, Write};
+
+/// `medfs dump`
+pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
+    let dev = target::open_to_look(&args.image)?;
+    target::explain_no_volume(&*dev, &args.image)?;
+    let mut dump = Dump::open(&*dev).with_context(|| format!("cannot read {}", args.image.display()))?;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    match args.what.as_ref().unwrap_or(&DumpWhat::Super) {
+        DumpWhat::Super => write!(out, "{}", dump.superblock())?,
+        DumpWhat::Checkpoint => write!(out, "{}", dump.checkpoint()?)?,
+        DumpWhat::Nat { nid: Some(nid) } => write!(out, "{}", dump.nat(*nid)?)?,
+        DumpWhat::Nat { nid: None } => table(&mut out, &["nid", "version", "ino", "block_addr"], "block_addr", |i| dump.nat(i))?,
+        DumpWhat::Sit { segno: Some(segno) } => write!(out, "{}", dump.sit(*segno)?)?,
+        DumpWhat::Sit { segno: None } => {
+            let fields = ["segno", "start_blkaddr", "type_name", "valid_blocks", "mtime", "current_log"];
+            table(&mut out, &fields, "valid_blocks", |i| dump.sit(i))?;
+        }
+        DumpWhat::Inode { number } => write!(out, "{}", dump.inode(*number)?)?,
+        DumpWhat::Path { path } => write!(out, "{}", dump.path(path)?)?,
+    }
+    out.flush()?;
+    Ok(exit::SUCCESS)
+}
+
+/// One line for each record whose field `used` is not zero, up to the end of the numbers.
+fn table(
+    out: &mut impl Write,
+    fields: &[&str],
+    used: &str,
+    mut record: impl FnMut(u32) -> Result<Record, DumpError>,
+) -> Result<()> {
+    let line: Vec<String> = fields.iter().map(|f| format!("{f:>13}")).collect();
+    writeln!(out, "{}", line.join(" "))?;
+    for number in 0.. {
+        let record = match record(number) {
+            Ok(record) => record,
+            Err(DumpError::NotFound(_)) => break,
+            Err(e) => return Err(e.into()),
+        };
+        if record.get(used) == Some(&Value::Number(0)) {
+            continue;
+        }
+        let line: Vec<String> =
+            fields.iter().map(|f| format!("{:>13}", record.get(f).map(ToString::to_string).unwrap_or_default())).collect();
+        writeln!(out, "{}", line.join(" "))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! `medfs mount` and `mount.medfs`: mounts a volume, in the foreground or as a daemon.
+//!
+//! The daemon is this program started again (no fork of a running process): it becomes the leader of a session of its
+//! own, mounts, writes one line to its standard output and lets go of the terminal. The first process waits for that
+//! line and ends with success, or ends with the daemon's exit code; the daemon's errors are on the shared standard error.
+
+use crate::args::MountArgs;
+use crate::exit::{self, Coded};
+use crate::target;
+use anyhow::{Context, Result, bail};
+use medfs::{MountOptions, Volume};
+use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
+use medfs_fuse::{MountConfig, Session};
+use rustix::process::geteuid;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+/// What the daemon says when the mount can be used.
+const READY: &str = "ready";
+
+/// Called by mount(8): `mount.medfs SOURCE DIR [-sfnv] [-N namespace] [-o options] [-t type]`.
+pub(crate) fn helper(args: &[OsString]) -> u8 {
+    match helper_args(&args[1..]) {
+        Ok(Some(parsed)) => exit::run("mount", exit::MOUNT_FAILURE, || run(&parsed)),
+        Ok(None) => exit::SUCCESS,
+        Err(e) => exit::run("mount", exit::MOUNT_USAGE, || Err(e)),
+    }
+}
+
+/// `None`: only asked to pretend (`-f`), or for the version.
+fn helper_args(args: &[OsString]) -> Result<Option<MountArgs>> {
+    let (mut places, mut options, mut fake, mut sloppy) = (Vec::new(), Vec::new(), false, false);
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        match arg.to_str() {
+            Some("-V" | "--version") => {
+                outln!("mount.medfs {}", env!("CARGO_PKG_VERSION"));
+                return Ok(None);
+            }
+            Some("-o") => {
+                let list = rest.next().and_then(|o| o.to_str()).context("-o needs a list of options")?;
+                options.push(list.to_owned());
+            }
+            Some("-N" | "-t") => {
+                rest.next();
+            }
+            Some(flags) if flags.starts_with('-') && flags.len() > 1 => {
+                for flag in flags[1..].chars() {
+                    match flag {
+                        'f' => fake = true,
+                        's' => sloppy = true,
+                        'n' | 'v' => {}
+                        'r' => options.push("ro".into()),
+                        'w' => options.push("rw".into()),
+                        _ => bail!("unknown flag -{flag}; usage: mount.medfs SOURCE DIR [-sfnv] [-o OPTION,...]"),
+                    }
+                }
+            }
+            _ => places.push(PathBuf::from(arg)),
+        }
+    }
+    let [image, dir] = <[PathBuf; 2]>::try_from(places)
+        .ok().context("a source and a directory are needed; usage: mount.medfs SOURCE DIR [-sfnv] [-o OPTION,...]")?;
+    if sloppy {
+        options = vec![known_options(&options.join(","))];
+    }
+    let args = MountArgs { image, dir, options, foreground: false, log: None, daemon: false };
+    parse_options(&args)?;
+    Ok((!fake).then_some(args))
+}
+
+/// Of a list of options those that are known.
+fn known_options(list: &str) -> String {
+    let known = |option: &&str| {
+        let in_config = MountConfig::new("/", "").set_option(option).unwrap_or(true);
+        in_config || MountOptions::default().apply(option).unwrap_or(true)
+    };
+    list.split(',').filter(known).collect::<Vec<_>>().join(",")
+}
+
+/// `medfs mount`
+pub(crate) fn run(args: &MountArgs) -> Result<u8> {
+    let (config, options) = parse_options(args)?;
+    if !args.dir.is_dir() {
+        bail!("{} is no directory to mount on", args.dir.display());
+    }
+    if !args.foreground && !args.daemon {
+        return detach(args);
+    }
+    if args.daemon {
+        // A child of the first process is never a group leader, so this cannot fail for a reason we could mend.
+        let _ = rustix::process::setsid();
+    }
+    let (session, volume) = mount(args, config, options)?;
+    tracing::info!(image = %args.image.display(), dir = %args.dir.display(), "mounted");
+    if args.daemon {
+        announce(args)?;
+    }
+    serve(session, &volume)
+}
+
+/// Divides the options between mount and engine.
+fn parse_options(args: &MountArgs) -> Result<(MountConfig, MountOptions)> {
+    let usage = |e: &dyn std::fmt::Display| Coded::new(exit::MOUNT_USAGE, e);
+    let mut config = MountConfig::new(&args.dir, args.image.to_string_lossy());
+    let mut for_engine = Vec::new();
+    for option in args.options.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|o| !o.is_empty()) {
+        if !config.set_option(option).map_err(|e| usage(&e))? {
+            for_engine.push(option);
+        }
+    }
+    let mut options = MountOptions::default();
+    options.parse(&for_engine.join(",")).map_err(|e| usage(&e))?;
+    Ok((config, options))
+}
+
+fn mount(args: &MountArgs, mut config: MountConfig, mut options: MountOptions) -> Result<(Session, Arc<Volume>)> {
+    let access = if options.read_only { Access::ReadOnly } else { Access::Fallback };
+    let mut dev = FileDevice::open(&args.image, FileOptions { access, ..FileOptions::default() })?;
+    if dev.read_only() && !options.read_only {
+        eprintln!("medfs mount: {} is write-protected, mounted read-only", args.image.display());
+        options.read_only = true;
+        config.set_option("ro")?;
+    }
+    if dev.is_block_device() && geteuid().is_root() {
+        // The kernel claims the device of a fuseblk mount itself; that nobody else has it was just seen.
+        drop(dev);
+        dev = FileDevice::open(&args.image, FileOptions { access, exclusive: false, ..FileOptions::default() })?;
+        config.block_device = Some(args.image.clone());
+    }
+    let volume = Arc::new(target::open_volume(Arc::new(dev), &args.image, options)?);
+    match medfs_fuse::mount(volume.clone(), config) {
+        Ok(session) => Ok((session, volume)),
+        Err(e) => {
+            // The mount's error is the one to tell; an unclean close loses nothing.
+            let _ = volume.close();
+            Err(e.into())
+        }
+    }
+}
+
+/// Serves until unmounted, by `medfs umount`, umount(8) or a signal, and closes the volume.
+fn serve(session: Session, volume: &Volume) -> Result<u8> {
+    let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot wait for signals")?;
+    let stop = signals.handle();
+    let unmounter = session.unmounter();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for signal in signals.forever() {
+                tracing::info!(signal, "unmounting");
+                if let Err(e) = unmounter.unmount() {
+                    tracing::warn!("{e}; it stays for those who use it and is gone for others");
+                    if let Err(e) = volume.sync() {
+                        tracing::error!("cannot write everything: {e}");
+                    }
+                    if let Err(e) = unmounter.unmount_lazy() {
+                        tracing::error!("{e}");
+                    }
+                }
+            }
+        });
+        let ended = session.wait();
+        stop.close();
+        ended
+    })?;
+    volume.close().context("cannot finish writing the volume")?;
+    Ok(exit::SUCCESS)
+}
+
+/// Starts the daemon and waits until the mount can be used.
+fn detach(args: &MountArgs) -> Result<u8> {
+    let mut daemon = spawn_daemon(args)?;
+    if is_ready(&mut daemon)? {
+        return Ok(exit::SUCCESS);
+    }
+    // It said why on our standard error.
+    let status = daemon.wait()?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::MOUNT_FAILURE))
+}
+
+/// Starts a process that mounts the volume and serves it.
+pub(crate) fn spawn_daemon(args: &MountArgs) -> Result<Child> {
+    let absolute = |path: &Path| path.canonicalize().with_context(|| format!("cannot find {}", path.display()));
+    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+    command.arg0("medfs").arg("mount").arg("--daemon");
+    for list in &args.options {
+        command.arg("-o").arg(list);
+    }
+    if let Some(log) = &args.log {
+        File::options().create(true).append(true).open(log).with_context(|| format!("cannot write {}", log.display()))?;
+        command.arg("--log").arg(absolute(log)?);
+    }
+    command.arg(absolute(&args.image)?).arg(absolute(&args.dir)?);
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped());
+    command.spawn().context("cannot start the daemon")
+}
+
+/// Whether the daemon came to serve; it ends otherwise.
+pub(crate) fn is_ready(daemon: &mut Child) -> Result<bool> {
+    let stdout = daemon.stdout.take().context("the daemon has no output")?;
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    Ok(line.trim_end() == READY)
+}
+
+/// Tells the first process, and lets go of its terminal.
+fn announce(args: &MountArgs) -> Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    let log = match &args.log {
+        Some(path) => File::options().create(true).append(true).open(path)?,
+        None => null.try_clone()?,
+    };
+    let mut out = std::io::stdout();
+    // Nobody may be waiting any more; the mount stands all the same.
+    let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
+    rustix::stdio::dup2_stdout(&log)?;
+    rustix::stdio::dup2_stderr(&log)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn helper(args: &[&str]) -> Result<Option<MountArgs>> {
+        let args: Vec<OsString> = args.iter().map(Into::into).collect();
+        helper_args(&args)
+    }
+
+    #[test]
+    fn mount8_calls() {
+        let args = helper(&["/dev/sda1", "/mnt", "-n", "-o", "rw,nofail,_netdev,noatime,x-systemd.automount"]).unwrap().unwrap();
+        assert_eq!((args.image, args.dir), ("/dev/sda1".into(), "/mnt".into()));
+        assert!(helper(&["/dev/sda1", "/mnt", "-f"]).unwrap().is_none(), "only pretended");
+    }
+
+    #[test]
+    fn sloppy_leaves_out_what_is_unknown() {
+        let args = helper(&["/dev/sda1", "/mnt", "-sv", "-o", "ro,frobnicate,noatime"]).unwrap().unwrap();
+        assert_eq!(args.options, ["ro,noatime"]);
+        let error = helper(&["/dev/sda1", "/mnt", "-o", "frobnicate"]).unwrap_err().to_string();
+        assert!(error.contains("frobnicate"), "{error}");
+    }
+
+    #[test]
+    fn wrong_calls() {
+        for args in [&["/dev/sda1"][..], &["a", "b", "c"], &["a", "b", "-x"], &["a", "b", "-o"]] {
+            assert!(helper(args).is_err(), "{args:?}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `medfs put`: copies files of the host into a volume that is not mounted.
+
+use crate::args::PutArgs;
+use crate::fill::{self, Filler};
+use crate::{exit, progress, target, tree};
+use anyhow::{Context, Result, bail};
+use medfs::{Ino, Posix, Volume};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// `medfs put`
+pub(crate) fn run(args: &PutArgs) -> Result<u8> {
+    let (destination, sources) = args.paths.split_last().context("no path given")?;
+    for source in sources {
+        let meta = source.symlink_metadata().with_context(|| format!("cannot read {}", source.display()))?;
+        if meta.is_dir() && !args.recursive {
+            bail!("{} is a folder: use -r to copy it with all it contains", source.display());
+        }
+    }
+    let filled = target::with_volume(&args.image, |volume| put(volume, sources, destination))?;
+    for warning in &filled.warnings {
+        eprintln!("medfs put: warning: {warning}");
+    }
+    Ok(exit::SUCCESS)
+}
+
+fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<fill::Filled> {
+    let total = sources.iter().map(|s| fill::content_bytes(s)).sum();
+    let mut filler = Filler::new(volume, progress::bytes("copying", total));
+    let directory = existing_directory(volume, destination)?;
+    if sources.len() > 1 && directory.is_none() {
+        bail!("{} in the volume is no directory: several files need one to be copied to", destination.display());
+    }
+    for source in sources {
+        let (parent, name) = match directory {
+            Some(ino) => (ino, own_name(source)?),
+            None => (parent_of(volume, destination)?, own_name(destination)?),
+        };
+        fill::put(&mut filler, source, parent, name.as_bytes())?;
+    }
+    filler.end()
+}
+
+fn existing_directory(volume: &Volume, path: &Path) -> Result<Option<Ino>> {
+    match tree::find(volume, path) {
+        Ok(held) if held.is_dir() => Ok(Some(held.ino())),
+        Ok(_) => Ok(None),
+        Err(e) if matches!(e.downcast_ref(), Some(medfs::Error::Posix(Posix::NotFound))) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn parent_of(volume: &Volume, path: &Path) -> Result<Ino> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let held = tree::find(volume, parent)?;
+    if !held.is_dir() {
+        bail!("{} in the volume is no directory", parent.display());
+    }
+    Ok(held.ino())
+}
+
+/// The last component; of `.` or `dir/..` that of the folder it is.
+fn own_name(path: &Path) -> Result<std::ffi::OsString> {
+    if let Some(name) = path.file_name() {
+        return Ok(name.to_owned());
+    }
+    let real = path.canonicalize().with_context(|| format!("cannot read {}", path.display()))?;
+    real.file_name().map(ToOwned::to_owned).with_context(|| format!("{} has no name to be copied under", path.display()))
+}

@@ -1,0 +1,134 @@
+//! `medfs stat`: what a volume holds; of a mounted one also what it has written, by cause.
+
+use crate::args::StatArgs;
+use crate::{exit, size, target};
+use anyhow::{Context, Result, bail};
+use comfy_table::{CellAlignment, Table, presets};
+use medfs_fsck::dump::{Dump, Value};
+use serde::Serialize;
+use std::path::Path;
+
+/// An image's description for `--json`.
+#[derive(Serialize)]
+struct ImageStat {
+    label: String,
+    uuid: String,
+    features: Vec<String>,
+    size_bytes: u64,
+    user_bytes: u64,
+    used_bytes: u64,
+    inodes: u64,
+    nodes: u64,
+    main_segments: u64,
+    free_segments: u64,
+    overprovision_segments: u64,
+    reserved_segments: u64,
+    segs_per_section: u64,
+    checkpoint_version: u64,
+    checkpoint_flags: String,
+    /// Unmounted cleanly: nothing is to be rolled forward.
+    cleanly_unmounted: bool,
+}
+
+/// `medfs stat`
+pub(crate) fn run(args: &StatArgs) -> Result<u8> {
+    let meta = std::fs::metadata(&args.target).with_context(|| format!("cannot look at {}", args.target.display()))?;
+    if meta.is_dir() { mounted(args) } else { image(args) }?;
+    Ok(exit::SUCCESS)
+}
+
+fn mounted(args: &StatArgs) -> Result<()> {
+    if !medfs_fuse::control::is_medfs(&args.target)? {
+        bail!("{} is not on a mounted medfs volume; for an image that is not mounted, name the image", args.target.display());
+    }
+    let json = medfs_fuse::control::stats_json(&args.target)?;
+    if args.json {
+        outln!("{json}");
+        return Ok(());
+    }
+    let value: serde_json::Value = serde_json::from_str(&json).context("the daemon's answer is no JSON")?;
+    let mut rows = Vec::new();
+    flatten("", &value, &mut rows);
+    print_rows(rows);
+    Ok(())
+}
+
+/// Nested objects as `a b` names.
+fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Vec<(String, String)>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (name, value) in fields {
+                let name = name.replace('_', " ");
+                flatten(format!("{prefix} {name}").trim(), value, rows);
+            }
+        }
+        other => rows.push((prefix.to_owned(), other.to_string())),
+    }
+}
+
+fn print_rows(rows: Vec<(String, String)>) {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    for (name, value) in rows {
+        table.add_row([name, value]);
+    }
+    if let Some(column) = table.column_mut(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    outln!("{table}");
+}
+
+fn image(args: &StatArgs) -> Result<()> {
+    let s = describe(&args.target)?;
+    if args.json {
+        outln!("{}", serde_json::to_string_pretty(&s)?);
+        return Ok(());
+    }
+    outln!("{}: F2FS volume of {}", args.target.display(), size::show(s.size_bytes));
+    outln!("  label       {}", if s.label.is_empty() { "-" } else { &s.label });
+    outln!("  uuid        {}", s.uuid);
+    outln!("  features    {}", if s.features.is_empty() { "none".into() } else { s.features.join(",") });
+    outln!("  used        {} of {}", size::show(s.used_bytes), size::show(s.user_bytes));
+    outln!("  inodes      {} ({} node blocks)", s.inodes, s.nodes);
+    outln!(
+        "  segments    {} free of {}, {} over-provisioned, {} reserved for cleaning, {} a section",
+        s.free_segments, s.main_segments, s.overprovision_segments, s.reserved_segments, s.segs_per_section
+    );
+    outln!("  checkpoint  version {}, {}", s.checkpoint_version, s.checkpoint_flags);
+    outln!("  state       {}", if s.cleanly_unmounted { "cleanly unmounted" } else { "in use, or not cleanly unmounted" });
+    Ok(())
+}
+
+fn describe(path: &Path) -> Result<ImageStat> {
+    let dev = target::open_to_look(path)?;
+    target::explain_no_volume(&*dev, path)?;
+    let mut dump = Dump::open(&*dev).with_context(|| format!("cannot read {}", path.display()))?;
+    let sb = dump.superblock();
+    let cp = dump.checkpoint()?;
+    let number = |name: &str| match sb.get(name).or_else(|| cp.get(name)) {
+        Some(Value::Number(n)) => *n,
+        _ => 0,
+    };
+    let text = |name: &str| sb.get(name).or_else(|| cp.get(name)).map(ToString::to_string).unwrap_or_default();
+    const BLOCK: u64 = medfs_format::BLOCK_SIZE as u64;
+    let flags = text("ckpt_flags");
+    Ok(ImageStat {
+        label: text("volume_name"),
+        uuid: text("uuid"),
+        features: text("feature").split_whitespace().map(str::to_owned).collect(),
+        size_bytes: number("block_count") * BLOCK,
+        user_bytes: number("user_block_count") * BLOCK,
+        used_bytes: number("valid_block_count") * BLOCK,
+        inodes: number("valid_inode_count"),
+        nodes: number("valid_node_count"),
+        main_segments: number("segment_count_main"),
+        free_segments: number("free_segment_count"),
+        overprovision_segments: number("overprov_segment_count"),
+        reserved_segments: number("rsvd_segment_count"),
+        segs_per_section: number("segs_per_sec"),
+        checkpoint_version: number("checkpoint_ver"),
+        cleanly_unmounted: flags.split_whitespace().any(|f| f == "umount"),
+        checkpoint_flags: flags,
+    })
+}
+

@@ -1,0 +1,71 @@
+//! `medfs umount` and `medfs sync`: reach the daemon of a mounted volume.
+
+use crate::args::DirArgs;
+use crate::{exit, target};
+use anyhow::{Context, Result, bail};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Longest wait for the daemon's last checkpoint.
+const CLOSE_MAX: Duration = Duration::from_secs(120);
+
+/// `medfs umount`: returns when the volume is complete on its device.
+pub(crate) fn run(args: &DirArgs) -> Result<u8> {
+    let dir = &args.dir;
+    let real = dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))?;
+    let Some(source) = source_of(&real)? else {
+        bail!("{} is not the mount point of a medfs volume", dir.display());
+    };
+    medfs_fuse::control::unmount(&real)?;
+    wait_until_closed(&source)?;
+    Ok(exit::SUCCESS)
+}
+
+/// `medfs sync`
+pub(crate) fn sync(args: &DirArgs) -> Result<u8> {
+    medfs_fuse::control::sync(&args.dir)?;
+    Ok(exit::SUCCESS)
+}
+
+/// Image or device mounted on a directory by medfs.
+fn source_of(dir: &Path) -> Result<Option<PathBuf>> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").context("cannot read the list of mounts")?;
+    let ours = mounts.lines().rev().find_map(|line| {
+        let mut fields = line.split(' ');
+        let (source, on, kind) = (fields.next()?, fields.next()?, fields.next()?);
+        (kind.ends_with(".medfs") && Path::new(&unescape(on)) == dir).then(|| PathBuf::from(unescape(source)))
+    });
+    Ok(ours)
+}
+
+/// Undoes the octal escapes of the list of mounts.
+fn unescape(field: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(field.to_owned(), |text, (escaped, plain)| text.replace(escaped, plain))
+}
+
+/// The daemon holds its image until the last checkpoint is written.
+fn wait_until_closed(source: &Path) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        match target::open_to_read(source) {
+            Err(e) if e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == ErrorKind::ResourceBusy) => {}
+            // Closed; or no longer to be seen from here, which is nothing to wait for.
+            _ => return Ok(()),
+        }
+        if start.elapsed() > CLOSE_MAX {
+            bail!("unmounted, but the daemon still writes to {}", source.display());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn escaped_mount_points() {
+        assert_eq!(super::unescape("/mnt/with\\040space"), "/mnt/with space");
+    }
+}

@@ -1,0 +1,243 @@
+//! Wrong input is named in one sentence, with the exit code of the command's convention.
+
+mod common;
+
+use common::*;
+use medfs_device::{BlockDevice, Cause, FileDevice, FileOptions, Temperature, WriteTag};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command as System;
+
+#[test]
+fn mkfs_refuses_what_it_cannot_do() {
+    let s = Scratch::new();
+    let mkfs = |args: &[&str]| error(1, medfs().arg("mkfs").args(args).arg(s.image()));
+    for (args, expected) in [
+        (&[][..], "does not exist: give its size to make it"),
+        (&["--size", "8M"], "8 MiB are too small for an F2FS volume: at least 52 MiB are needed"),
+        (&["--size", "60M", "-s", "4"], "with 4 segment(s) per section"),
+        (&["--size", "64M", "-O", "encrypt"], "unknown feature \"encrypt\"; known are: extra_attr"),
+        (&["--size", "64M", "-O", "inode_checksum"], "inode_checksum needs extra_attr too"),
+        (&["--size", "64M", "-s", "0"], "segments per section must be from 1 to 4096, not 0"),
+        (&["--size", "64M", "-o", "99"], "over-provisioning in per cent must be from 0.01 to 95, not 99"),
+        (&["--size", "17T"], "16 TiB"),
+        (&["--size", "64M", "--from", "/nonexistent"], "/nonexistent"),
+    ] {
+        let text = mkfs(args);
+        assert!(text.contains(expected), "{args:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(!s.image().exists(), "{args:?} left an image behind");
+    }
+    let text = error(2, medfs().args(["mkfs", "--size", "1Q"]).arg(s.image()));
+    assert!(text.contains("'1Q' is no size"), "{text}");
+    let text = error(1, medfs().arg("mkfs").arg("/dev/null"));
+    assert!(text.contains("neither an image file nor a block device"), "{text}");
+    let label = "x".repeat(512);
+    let text = error(1, medfs().args(["mkfs", "--size", "64M", "-l", &label]).arg(s.image()));
+    assert!(text.contains("512 UTF-16 units; at most 511"), "{text}");
+}
+
+#[test]
+fn mkfs_overwrites_only_when_forced_and_never_what_is_in_use() {
+    let s = Scratch::with_volume("64M");
+    let text = error(1, medfs().arg("mkfs").arg(s.image()));
+    assert!(text.contains("holds an F2FS file system: use --force"), "{text}");
+    let text = error(1, medfs().args(["mkfs", "--size", "80M"]).arg(s.image()));
+    assert!(text.contains("use --force"), "{text}");
+    assert_eq!(fs::metadata(s.image()).unwrap().len(), 64 << 20, "the size stays when it is refused");
+    medfs().args(["mkfs", "-f", "--size", "80M", "-l", "naïve", "-q"]).arg(s.image()).assert().success().stdout("");
+    assert!(output(&["stat"], &[&s.image()]).contains("naïve"));
+
+    let held = FileDevice::open(s.image(), FileOptions::default()).unwrap();
+    for command in ["mkfs", "ls", "put"] {
+        let mut run = medfs();
+        run.arg(command).arg(s.image());
+        match command {
+            "mkfs" => run.arg("-f"),
+            "put" => run.args(["/etc/hostname", "/"]),
+            _ => &mut run,
+        };
+        let text = error(1, &mut run);
+        assert!(text.contains("is in use: it is mounted, or another program has it open"), "{text}");
+    }
+    assert!(error(8, medfs().arg("fsck").arg(s.image())).contains("is in use"));
+    drop(held);
+    medfs().arg("fsck").arg(s.image()).assert().code(0);
+}
+
+#[test]
+fn what_is_no_volume_is_named() {
+    let s = Scratch::new();
+    let image = s.image();
+    let all = |expected: &str| {
+        for command in ["ls", "stat", "dump"] {
+            let text = error(1, medfs().arg(command).arg(&image));
+            assert!(text.contains(expected), "{command}: {text}");
+        }
+        assert!(error(8, medfs().arg("fsck").arg(&image)).contains(expected));
+        assert!(error(8, medfs().arg("fsck").arg("--repair").arg(&image)).contains(expected));
+        assert!(error(32, medfs().arg("mount").arg(&image).arg(s.path("."))).contains(expected));
+    };
+    all("No such file or directory");
+    fs::write(&image, "short").unwrap();
+    all("is too short for an F2FS volume");
+    File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    all("holds no F2FS volume: make one with");
+    assert!(System::new("mkfs.ext4").arg("-q").arg(&image).status().unwrap().success());
+    all("holds an ext2/3/4 file system, not an F2FS volume");
+}
+
+#[test]
+fn a_truncated_volume_is_refused() {
+    let s = Scratch::with_volume("128M");
+    let file = File::options().write(true).open(s.image()).unwrap();
+    for keep in [100 << 20, 9 << 20, 3 << 20, 8192] {
+        file.set_len(keep).unwrap();
+        let text = error(1, medfs().arg("ls").arg(s.image()));
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let code = medfs().arg("fsck").arg(s.image()).assert().get_output().status.code();
+        assert!(matches!(code, Some(4 | 8)), "{keep}: {code:?}");
+        error(32, medfs().arg("mount").arg(s.image()).arg(s.path(".")));
+    }
+}
+
+#[test]
+fn fsck_codes() {
+    let s = Scratch::with_volume("128M");
+    let image = s.image();
+    medfs().arg("fsck").arg(&image).assert().code(0);
+    medfs().arg("fsck").arg("--repair").arg(&image).assert().code(0);
+    // One copy of the superblock.
+    let file = File::options().write(true).open(&image).unwrap();
+    file.write_all_at(&[0; 512], 4096 + 1024).unwrap();
+    let found = medfs().args(["fsck", "--json"]).arg(&image).assert().code(4);
+    let json: serde_json::Value = serde_json::from_slice(&found.get_output().stdout).unwrap();
+    assert_eq!(json["exit"], 4);
+    assert!(json["found"]["findings"].as_array().is_some_and(|f| !f.is_empty()), "{json}");
+    medfs().arg("fsck").arg("--dry-run").arg(&image).assert().code(4);
+    medfs().arg("fsck").arg("--repair").arg(&image).assert().code(1);
+    medfs().arg("fsck").arg(&image).assert().code(0);
+    error(16, medfs().arg("fsck").arg("--no-such-flag").arg(&image));
+    error(16, medfs().args(["fsck", "--repair", "--dry-run"]).arg(&image));
+}
+
+#[test]
+fn fsck_repair_rolls_forward() {
+    let s = Scratch::with_volume("128M");
+    {
+        let dev = std::sync::Arc::new(FileDevice::open(s.image(), FileOptions::default()).unwrap());
+        let clock = std::sync::Arc::new(medfs::SystemClock);
+        let volume = medfs::Volume::open(dev, medfs::MountOptions::default(), clock).unwrap();
+        let new = medfs::NewFile { kind: medfs::FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let ino = volume.create(volume.root(), b"fsynced", &new).unwrap().ino;
+        volume.write(ino, 0, b"must survive").unwrap();
+        volume.fsync(ino, false).unwrap();
+        // Dropped without closing: a crash.
+    }
+    let text = output(&["fsck"], &[&s.image()]);
+    assert!(text.contains("fsynced after the last checkpoint"), "{text}");
+    let assert = medfs().arg("fsck").arg("--repair").arg(s.image()).assert().code(1);
+    assert!(String::from_utf8_lossy(&assert.get_output().stdout).contains("rolled 1 fsynced inode(s) forward"));
+    medfs().arg("fsck").arg("--repair").arg(s.image()).assert().code(0);
+    assert_eq!(output(&["get"], &[&s.image(), Path::new("/fsynced"), Path::new("-")]), "must survive");
+    assert_clean(&s.image());
+}
+
+/// The program under another name, as its links are called.
+fn called(name: &str) -> System {
+    let mut command = System::new(binary());
+    command.arg0(format!("/sbin/{name}"));
+    command
+}
+
+#[test]
+fn the_other_names_follow_their_callers() {
+    let s = Scratch::with_volume("128M");
+    let image = s.image();
+    let code = |command: &mut System| command.output().unwrap().status.code();
+    for flags in [&["-a"][..], &["-p"], &["-n"], &["-y"], &["-f", "-a"], &["-T", "-C0", "-a"], &["-V"]] {
+        assert_eq!(code(called("fsck.medfs").args(flags).arg(&image)), Some(0), "{flags:?}");
+    }
+    for flags in [&["-n", "-y"][..], &["-Q"], &["-a", "more"]] {
+        assert_eq!(code(called("fsck.medfs").args(flags).arg(&image)), Some(16), "{flags:?}");
+    }
+    assert_eq!(code(called("fsck.medfs").arg("-a").arg(s.path("gone"))), Some(8));
+    assert_eq!(code(called("mkfs.medfs").arg(&image)), Some(1));
+    assert_eq!(code(called("mkfs.medfs").args(["-f", "-q"]).arg(&image)), Some(0));
+    assert_eq!(code(called("mount.medfs").arg(&image).arg(s.path(".")).args(["-o", "bogus"])), Some(1));
+    assert_eq!(code(called("mount.medfs").arg(&image).arg(s.path(".")).args(["-f", "-o", "rw,nofail"])), Some(0));
+    assert_eq!(code(called("mount.medfs").arg(&image)), Some(1));
+    assert_eq!(code(called("mount.medfs").arg(s.path("gone")).arg(s.path("."))), Some(32));
+}
+
+#[test]
+fn mount_and_its_relatives_refuse() {
+    let s = Scratch::with_volume("64M");
+    let text = error(32, medfs().arg("mount").arg(s.image()).arg(s.path("nodir")));
+    assert!(text.contains("is no directory to mount on"), "{text}");
+    let text = error(1, medfs().args(["mount", "-o", "transport=tcp"]).arg(s.image()).arg(s.path(".")));
+    assert!(text.contains("transport=tcp: expected auto, dev or uring"), "{text}");
+    let text = error(1, medfs().args(["mount", "-o", "fsync_mode=never"]).arg(s.image()).arg(s.path(".")));
+    assert!(text.contains("fsync_mode=strict|posix|nobarrier"), "{text}");
+    let text = error(32, medfs().arg("umount").arg(s.path(".")));
+    assert!(text.contains("is not the mount point of a medfs volume"), "{text}");
+    let text = error(1, medfs().arg("sync").arg(s.path(".")));
+    assert!(text.contains("is not on a mounted medfs volume"), "{text}");
+    let text = error(1, medfs().arg("stat").arg(s.path(".")));
+    assert!(text.contains("is not on a mounted medfs volume"), "{text}");
+    error(1, medfs().arg("mount"));
+}
+
+#[test]
+fn a_damaged_directory_is_an_error_not_a_wrong_list() {
+    let s = Scratch::with_volume("64M");
+    let dev = FileDevice::open(s.image(), FileOptions::default()).unwrap();
+    // The root inode: first block of the hot node log.
+    let block = medfs_device::read_block(&dev, 0).unwrap();
+    let sb = medfs_format::superblock::RawSuperblock::in_block(&block);
+    let root = u64::from(sb.main_blkaddr.get());
+    let mut inode = medfs_device::read_block(&dev, root).unwrap();
+    inode.0[100] ^= 1;
+    dev.write(root, &[&inode], WriteTag::new(Cause::Node, Temperature::Hot)).unwrap();
+    drop(dev);
+    let text = error(1, medfs().arg("ls").arg(s.image()));
+    assert!(text.contains("i_inode_checksum"), "{text}");
+    medfs().arg("fsck").arg(s.image()).assert().code(4);
+}
+
+#[test]
+fn help_and_shell_support_exist() {
+    let help = output(&["--help"], &[]);
+    for command in ["mkfs", "mount", "umount", "fsck", "dump", "get", "put", "ls", "stat", "sync", "demo"] {
+        assert!(help.contains(&format!("  {command} ")), "{command}");
+        medfs().arg(command).arg("--help").assert().success();
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(output(&["completions", shell], &[]).contains("medfs"));
+    }
+    let s = Scratch::new();
+    medfs().arg("man").arg(s.path("man")).assert().success();
+    assert!(fs::read_to_string(s.path("man/medfs-mkfs.1")).unwrap().contains("over-provisioning") || s.path("man/medfs.1").exists());
+    assert!(output(&["--version"], &[]).starts_with("medfs "));
+}
+
+#[test]
+fn dump_shows_the_structures() {
+    let s = Scratch::with_volume("64M");
+    let image = s.image();
+    assert!(output(&["dump"], &[&image]).contains("segment_count_main"));
+    let dump = |what: &[&str]| {
+        let assert = medfs().arg("dump").arg(&image).args(what).assert().success();
+        String::from_utf8(assert.get_output().stdout.clone()).unwrap()
+    };
+    assert!(dump(&["checkpoint"]).contains("checkpoint_ver"));
+    assert_eq!(dump(&["nat"]).lines().count(), 5, "a header, two reserved numbers, root and lost+found");
+    assert!(dump(&["sit"]).contains("HotNode"));
+    assert!(dump(&["inode", "3"]).contains("Directory"));
+    assert!(dump(&["path", "/lost+found"]).contains("Directory"));
+    let text = error(1, medfs().arg("dump").arg(&image).args(["path", "/gone"]));
+    assert!(text.contains("gone"), "{text}");
+    error(1, medfs().arg("dump").arg(&image).args(["sit", "4000000000"]));
+}

@@ -1,0 +1,184 @@
+//! The daemon: mounting, unmounting, signals, kills, fstab's helper. Needs root and /dev/fuse; skipped aloud without.
+
+mod common;
+
+use common::*;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as System, Stdio};
+use std::time::{Duration, Instant};
+
+/// Unmounts at the end, whatever happened.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = System::new("umount").arg("-l").arg(&self.0).stderr(Stdio::null()).status();
+    }
+}
+
+fn mount(s: &Scratch, options: &str) -> Mounted {
+    let dir = s.path("mnt");
+    fs::create_dir_all(&dir).unwrap();
+    medfs().args(["mount", "-o", options]).arg(s.image()).arg(&dir).assert().success();
+    Mounted(dir)
+}
+
+/// A daemon in the foreground, whose process is ours to end.
+fn foreground(s: &Scratch) -> (Child, Mounted) {
+    let dir = s.path("mnt");
+    fs::create_dir_all(&dir).unwrap();
+    let child = System::new(binary()).args(["mount", "--foreground"]).arg(s.image()).arg(&dir).spawn().unwrap();
+    let start = Instant::now();
+    while !fs::read_to_string("/proc/self/mounts").unwrap().contains(&*dir.canonicalize().unwrap().to_string_lossy()) {
+        assert!(start.elapsed() < Duration::from_secs(20), "not mounted");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    (child, Mounted(dir))
+}
+
+fn fsync_file(path: &Path, content: &str) {
+    let mut file = File::create(path).unwrap();
+    file.write_all(content.as_bytes()).unwrap();
+    file.sync_all().unwrap();
+}
+
+#[test]
+fn mount_use_sync_stat_unmount() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("256M");
+    let m = mount(&s, "noatime");
+    make_tree(&m.0.join("tree"));
+    make_tree(&s.path("tree"));
+    medfs().arg("sync").arg(&m.0).assert().success();
+    let json: serde_json::Value = serde_json::from_str(&output(&["stat", "--json"], &[&m.0])).unwrap();
+    assert!(json["written"]["data"].as_u64().unwrap() > 2000, "{json}");
+    assert!(output(&["stat"], &[&m.0]).contains("written data"));
+    let text = error(32, medfs().arg("mount").arg(s.image()).arg(s.path("tree")));
+    assert!(text.contains("is in use"), "{text}");
+    assert!(output(&["stat"], &[&s.image()]).contains("in use, or not cleanly unmounted"));
+
+    let busy = File::open(m.0.join("tree/tiny")).unwrap();
+    let text = error(32, medfs().arg("umount").arg(&m.0));
+    assert!(text.contains("is in use: close its files"), "{text}");
+    drop(busy);
+    medfs().arg("umount").arg(&m.0).assert().success();
+    // The image is complete when the command returns.
+    assert!(output(&["stat"], &[&s.image()]).contains("cleanly unmounted"));
+    assert_clean(&s.image());
+    medfs().args(["get", "-r"]).arg(s.image()).arg("/tree").arg(s.path("back")).assert().success();
+    assert_eq!(describe(&s.path("back")).len(), describe(&s.path("tree")).len());
+    assert_eq!(fs::read(s.path("back/sub/big")).unwrap(), fs::read(s.path("tree/sub/big")).unwrap());
+}
+
+#[test]
+fn sigterm_leaves_a_clean_checkpoint() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("128M");
+    let (mut daemon, m) = foreground(&s);
+    fs::write(m.0.join("not fsynced"), "written all the same").unwrap();
+    let pid = rustix::process::Pid::from_raw(daemon.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(daemon.wait().unwrap().code(), Some(0));
+    assert!(output(&["stat"], &[&s.image()]).contains("cleanly unmounted"));
+    assert_eq!(output(&["get"], &[&s.image(), Path::new("/not fsynced"), Path::new("-")]), "written all the same");
+    assert_clean(&s.image());
+}
+
+#[test]
+fn sigkill_loses_nothing_that_was_fsynced() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("128M");
+    let (mut daemon, m) = foreground(&s);
+    fsync_file(&m.0.join("kept"), "durable");
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    drop(m);
+    medfs().arg("fsck").arg("--repair").arg(s.image()).assert().code(1);
+    assert_eq!(output(&["get"], &[&s.image(), Path::new("/kept"), Path::new("-")]), "durable");
+    assert_clean(&s.image());
+}
+
+#[test]
+fn read_only_mounts() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("128M");
+    let before = fs::read(s.image()).unwrap();
+    let m = mount(&s, "ro");
+    assert_eq!(File::create(m.0.join("x")).unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    medfs().arg("umount").arg(&m.0).assert().success();
+    assert!(before == fs::read(s.image()).unwrap(), "a read-only mount changed the image");
+}
+
+#[test]
+fn mount8_and_a_loop_device() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("128M");
+    let attach = |flags: &[&str]| {
+        let output = System::new("losetup").args(flags).args(["--show", "-f"]).arg(s.image()).output().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    };
+    let detach = |device: &str| System::new("losetup").arg("-d").arg(device).status().unwrap();
+    let Some(device) = attach(&[]) else {
+        eprintln!("SKIPPED: no loop devices here");
+        return;
+    };
+    let dir = s.path("mnt");
+    fs::create_dir_all(&dir).unwrap();
+    let m = Mounted(dir.clone());
+    let mut helper = System::new(binary());
+    helper.arg0("/sbin/mount.medfs").arg(&device).arg(&dir).args(["-n", "-o", "rw,nofail,_netdev,nosuid,noatime"]);
+    assert!(helper.status().unwrap().success());
+    let text = error(1, medfs().args(["mkfs", "-f"]).arg(&device));
+    assert!(text.contains("is in use"), "{text}");
+    fs::write(dir.join("file"), "on a block device").unwrap();
+    // Of a fuseblk mount the kernel's own syncfs reaches the volume.
+    assert!(System::new("sync").arg("-f").arg(&dir).status().unwrap().success());
+    medfs().arg("umount").arg(&dir).assert().success();
+    drop(m);
+    assert_eq!(output(&["get"], &[Path::new(&device), Path::new("/file"), Path::new("-")]), "on a block device");
+    assert_clean(Path::new(&device));
+    detach(&device);
+
+    let device = attach(&["-r"]).unwrap();
+    let text = error(1, medfs().args(["mkfs", "-f"]).arg(&device));
+    assert!(text.contains(&device) && text.lines().count() == 1, "{text}");
+    let assert = medfs().arg("mount").arg(&device).arg(&dir).assert().success();
+    assert!(String::from_utf8_lossy(&assert.get_output().stderr).contains("write-protected, mounted read-only"));
+    assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "on a block device");
+    medfs().arg("umount").arg(&dir).assert().success();
+    detach(&device);
+}
+
+#[test]
+fn the_demo_loses_nothing() {
+    let mut command = medfs();
+    command.args(["demo", "--transactions", "40", "--size", "512M", "--json"]);
+    if !can_mount() {
+        command.arg("--no-mount");
+    }
+    for mode in [&[][..], &["--no-mount"]] {
+        let assert = medfs().args(["demo", "--transactions", "40", "--size", "512M", "--json"]).args(mode).assert().success();
+        let json: serde_json::Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
+        let run = &json["runs"][0];
+        assert_eq!(run["crash"]["lost"], 0);
+        assert_eq!(run["crash"]["integrity"], "ok");
+        assert_eq!(run["crash"]["fsck_clean"], true);
+        let written = &run["written_blocks"];
+        let sum: u64 = ["data", "node", "compact", "meta", "gc"].iter().map(|c| written[c].as_u64().unwrap()).sum();
+        assert_eq!(sum * 4096, run["written_bytes"].as_u64().unwrap());
+        assert!(json["lifetime"]["runs"][0]["years"].as_f64().unwrap() > 0.0);
+    }
+}
