@@ -49,7 +49,8 @@ fn is_torn(fs: &Fs, block: &Block) -> bool {
     let inode: &RawInode = block.view();
     // Every inode of a volume with checksums has room for one: where it seems not to, the first sector is an old one.
     fs.nodes.rules.checksum_seed.is_some_and(|seed| {
-        !inode.extra_fits(12) || inode.extra().is_none_or(|e| e.i_inode_checksum.get() != inode.checksum(seed))
+        !inode.extra_fits(12)
+            || inode.extra().is_none_or(|e| e.i_inode_checksum.get() != inode.checksum(seed))
     })
 }
 
@@ -78,13 +79,7 @@ impl Chain {
                 break;
             }
             let at = chain.links.len();
-            let link = Link {
-                addr,
-                ino: f.ino.get(),
-                is_inode,
-                fsync: f.is_fsync(),
-                layout: None,
-            };
+            let link = Link { addr, ino: f.ino.get(), is_inode, fsync: f.is_fsync(), layout: None };
             chain.links.push(link);
             if link.fsync {
                 if !fs.geo.is_nid(link.ino) || link.ino == fs.geo.root_ino || !fs.geo.is_nid(f.nid.get()) {
