@@ -142,14 +142,14 @@ fn make(args: &MkfsArgs, mut options: MkfsOptions) -> Result<()> {
         }
         None => target::open_volume_at(dev, path, MountOptions::default(), Arc::new(SystemClock))?,
     };
-    fill_from(&volume, source, args.quiet)?;
+    fill_from(&volume, source, args)?;
     volume.close().with_context(|| format!("cannot finish writing {}", path.display()))
 }
 
-fn fill_from(volume: &Volume, source: &Path, quiet: bool) -> Result<()> {
+fn fill_from(volume: &Volume, source: &Path, args: &MkfsArgs) -> Result<()> {
     let name = source.display().to_string();
     let filled = if source.is_dir() {
-        fill::from_directory(volume, source)
+        fill::from_directory(volume, source, timestamp(args)?.is_some())
     } else {
         tarball::read(volume, source)
     }
@@ -157,7 +157,7 @@ fn fill_from(volume: &Volume, source: &Path, quiet: bool) -> Result<()> {
     for warning in &filled.warnings {
         eprintln!("medfs mkfs: warning: {warning}");
     }
-    if !quiet {
+    if !args.quiet {
         outln!("filled with {} files and directories, {} of content", filled.entries, size::show(filled.bytes));
     }
     Ok(())
