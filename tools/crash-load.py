@@ -10,7 +10,7 @@ tell for every page that it is one of the versions written since the last fsync,
 mixture. Steps: overwrite, append and sparse writes with fsync or fdatasync, truncate, create, safe rewrite
 (new file, fsync, rename), unlink, mkdir, link, xattr and mode changes, fsync of the directory, and syncfs.
 """
-import argparse, json, os, random, struct, sys, time
+import argparse, json, os, random, shlex, struct, subprocess, sys, time
 
 PAGE = 4096
 MAGIC = 0x4D444653
@@ -73,11 +73,16 @@ class Load:
         os.close(fd)
         self.note(op="dirsynced", dir=d)
 
+    def sync_all(self):
+        r = subprocess.run(shlex.split(self.syncer) or ["sync", "-f", self.root])
+        if r.returncode:
+            raise OSError("the sync command ended with %d" % r.returncode)
+
     def work(self, seconds):
         r = self.rnd
         for d in ("d0", "d1", "d2"):
             os.mkdir(self.p(d))
-        os.system("sync -f %s" % self.root) if not self.syncer else os.system(self.syncer)
+        self.sync_all()
         self.note(op="start")
         end = time.monotonic() + seconds
         n = 0
@@ -147,13 +152,7 @@ class Load:
                 self.note(op="synced", name=name)
                 os.close(fd)
             else:
-                fd = os.open(self.root, os.O_RDONLY)
-                if self.syncer:
-                    if os.system(self.syncer):
-                        raise OSError("sync command failed")
-                else:
-                    os.system("sync -f %s" % self.root)
-                os.close(fd)
+                self.sync_all()
                 self.note(op="allsynced")
         self.note(op="end")
 

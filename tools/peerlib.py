@@ -183,13 +183,14 @@ class Session:
     def loop(self, image):
         dev = run(["losetup", "--find", "--show", image]).strip()
         self.undo.callback(run, ["losetup", "--detach", dev], check=False)
+        run(["blockdev", "--setrw", dev])  # a read-only mark outlives the device's former user
         return dev
 
     def detach(self, dev):
         run(["losetup", "--detach", dev])
 
     def mount(self, kind, source, opts="", cpu=None):
-        """kind: medfs, fuse2fs, bindfs, or a kernel file system. cpu pins a FUSE daemon."""
+        """kind: medfs, fuse2fs, bindfs, passthrough_ll, or a kernel file system. cpu pins a FUSE daemon."""
         self.count += 1
         d = self.path("mnt%d" % self.count)
         os.mkdir(d)
@@ -199,6 +200,8 @@ class Session:
             cmd = [*pin, self.medfs, "mount", "--foreground", *o, source, d]
         elif kind == "fuse2fs":
             cmd = [*pin, "fuse2fs", source, d, "-f", "-o", ",".join(filter(None, ["fakeroot", "allow_other", opts]))]
+        elif kind == "passthrough_ll":
+            cmd = [*pin, self.passthrough, "-f", "-o", "source=%s,cache=never" % source, d]
         elif kind == "bindfs":
             cmd = [*pin, "bindfs", "-f", "--multithreaded", *o, source, d]
         else:

@@ -1,9 +1,9 @@
 //! Checkpoints: the moments the volume can be rolled back to.
 //!
 //! Steps of [`Fs::checkpoint_now`], with every operation kept out by the operation lock:
-//!  1. pages of directories and symbolic links, 2. every dirty node, 3. NAT, 4. SIT, 5. SSA blocks of filled segments,
-//!  6. the pack into the place of the older one, all but its last block, 7. FLUSH, 8. the last block, FLUSH.
-//!  Only then may what was freed be used again.
+//! (1) pages of directories and symbolic links, (2) every dirty node, (3) NAT, (4) SIT, (5) SSA blocks of filled
+//! segments, (6) the pack into the place of the older one, all but its last block, (7) FLUSH, (8) the last block, FLUSH.
+//! Only then may what was freed be used again.
 //!
 //! Invariant: of the two packs one is always whole; the newer whole one counts.
 //! Pack: `[header | payload.. | orphans.. | data summaries | node summaries at unmount | header again]`.
@@ -90,7 +90,8 @@ impl Fs {
         }
         let start = self.geo.cp_pack(1 - cp.pack);
         let (last, first) = pack.split_last().expect("a pack has at least two blocks");
-        let refs: Vec<(BlockAddr, &Block)> = first.iter().enumerate().map(|(i, b)| (start + i as u32, b)).collect();
+        let refs: Vec<(BlockAddr, &Block)> =
+            first.iter().enumerate().map(|(i, b)| (start + i as u32, b)).collect();
         self.io.write_scattered(&refs, meta)?;
         self.io.flush()?;
         self.io.write(start + first.len() as u32, &[last], meta)?;
@@ -152,7 +153,11 @@ impl Fs {
         }
         let mut flags = header.flags();
         flags.remove(
-            CpFlags::FASTBOOT | CpFlags::NAT_BITS | CpFlags::TRIMMED | CpFlags::NOCRC_RECOVERY | CpFlags::DISABLED,
+            CpFlags::FASTBOOT
+                | CpFlags::NAT_BITS
+                | CpFlags::TRIMMED
+                | CpFlags::NOCRC_RECOVERY
+                | CpFlags::DISABLED,
         );
         flags.insert(CpFlags::CRC_RECOVERY);
         flags.set(CpFlags::UMOUNT, unmount);

@@ -59,7 +59,13 @@ impl Fs {
         if let Some(page) = state.dirty.get_mut(&index) {
             f(Arc::make_mut(page));
             if addr == NULL_ADDR {
-                return Err(FormatError::corrupt(Structure::Inode, inode.ino, "i_addr", "dirty page without space").into());
+                return Err(FormatError::corrupt(
+                    Structure::Inode,
+                    inode.ino,
+                    "i_addr",
+                    "dirty page without space",
+                )
+                .into());
             }
             return Ok(slot);
         }
@@ -83,7 +89,13 @@ impl Fs {
     }
 
     /// Puts a page among the dirty ones. Its space must be reserved.
-    pub(crate) fn add_dirty_page(&self, inode: &Arc<Inode>, state: &mut InodeState, index: u64, page: Arc<Block>) {
+    pub(crate) fn add_dirty_page(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        index: u64,
+        page: Arc<Block>,
+    ) {
         let first = state.dirty.is_empty();
         if state.dirty.insert(index, page).is_none() {
             self.pages.add_dirty(1);
@@ -107,7 +119,13 @@ impl Fs {
     }
 
     /// Reads `buf.len()` bytes of a file's pages from `offset` on; the caller has clamped the range to the file.
-    pub(crate) fn read_range(&self, inode: &Inode, state: &InodeState, offset: u64, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_range(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
         let end = offset + buf.len() as u64;
         let last = end.div_ceil(BLOCK_SIZE as u64);
         let mut index = offset / BLOCK_SIZE as u64;
@@ -134,7 +152,9 @@ impl Fs {
                     break;
                 }
                 slot = self.find_slot_near(inode, slot.as_ref(), next)?;
-                if slot.as_ref().map(Slot::addr) != Some(addr + run as u32) || !self.geo.in_main(addr + run as u32) {
+                if slot.as_ref().map(Slot::addr) != Some(addr + run as u32)
+                    || !self.geo.in_main(addr + run as u32)
+                {
                     break;
                 }
                 run += 1;

@@ -10,6 +10,7 @@ use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
 use crate::node::Dirty;
+use crate::stats::Counters;
 use medfs_format::Ino;
 use medfs_format::node::{FileKind, Inline};
 use std::sync::Arc;
@@ -58,6 +59,7 @@ impl Fs {
                         self.edit(&inode, Dirty::Full, |r| r.i_links = 0.into());
                     }
                     self.free_inode(&inode)?;
+                    Counters::add(&self.counters.orphans_freed, 1);
                 }
                 Err(Error::Posix(Posix::Stale)) => {
                     self.orphans.lock().remove(&ino);

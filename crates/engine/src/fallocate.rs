@@ -19,7 +19,11 @@ impl Fs {
     pub(crate) fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         let inode = self.inode(ino)?;
         {
-            let _op = self.begin()?;
+            self.check_writable()?;
+            self.make_room()?;
+            // Nodes may be freed: none of them may be on its way to the device.
+            let _wb = inode.wb.lock();
+            let _op = self.op()?;
             let mut state = inode.lock.write();
             inode.check_alive(&state)?;
             self.check_regular(&inode)?;
@@ -43,7 +47,14 @@ impl Fs {
     }
 
     /// Reserves every page of a range.
-    fn preallocate(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64, keep: bool) -> Result<()> {
+    fn preallocate(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        start: u64,
+        end: u64,
+        keep: bool,
+    ) -> Result<()> {
         self.check_size(inode, end)?;
         self.convert_inline(inode, state)?;
         let mut near = None;
@@ -70,10 +81,10 @@ impl Fs {
             return (0..0, vec![(start / PAGE, (start % PAGE) as usize..(end % PAGE) as usize)]);
         }
         let mut parts = Vec::new();
-        if start % PAGE != 0 {
+        if !start.is_multiple_of(PAGE) {
             parts.push((start / PAGE, (start % PAGE) as usize..BLOCK_SIZE));
         }
-        if end % PAGE != 0 {
+        if !end.is_multiple_of(PAGE) {
             parts.push((end / PAGE, 0..(end % PAGE) as usize));
         }
         (whole, parts)
@@ -92,7 +103,14 @@ impl Fs {
         Ok(())
     }
 
-    fn zero_range(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64, keep: bool) -> Result<()> {
+    fn zero_range(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        start: u64,
+        end: u64,
+        keep: bool,
+    ) -> Result<()> {
         self.check_size(inode, end)?;
         self.punch_range(inode, state, start, end)?;
         let size = inode.size();
@@ -103,7 +121,7 @@ impl Fs {
 
     fn collapse(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
         let size = inode.size();
-        if start % PAGE != 0 || end % PAGE != 0 || end >= size {
+        if !start.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) || end >= size {
             return Err(Posix::InvalidArgument.into());
         }
         self.convert_inline(inode, state)?;
@@ -120,7 +138,7 @@ impl Fs {
 
     fn insert(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
         let size = inode.size();
-        if start % PAGE != 0 || end % PAGE != 0 || start >= size {
+        if !start.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) || start >= size {
             return Err(Posix::InvalidArgument.into());
         }
         let new_size = size.checked_add(end - start).ok_or(Posix::FileTooLarge)?;
@@ -189,8 +207,12 @@ impl Fs {
                 continue;
             };
             let addr = slot.addr();
-            let data = is_block(addr) || (addr == NEW_ADDR && state.dirty.contains_key(&index));
-            if data == (whence == Seek::Data) {
+            // As the kernel does: what is only reserved is neither where data starts nor a hole.
+            let found = match whence {
+                Seek::Data => is_block(addr) || (addr == NEW_ADDR && state.dirty.contains_key(&index)),
+                Seek::Hole => addr == NULL_ADDR,
+            };
+            if found {
                 return Ok(offset.max(index * PAGE));
             }
             near = Some(slot);
@@ -202,10 +224,18 @@ impl Fs {
         }
     }
 
-    pub(crate) fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
+    pub(crate) fn copy_range(
+        &self,
+        from: Ino,
+        from_offset: u64,
+        to: Ino,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
         let source = self.getattr(from)?;
         let len = len.min(source.size.saturating_sub(from_offset));
-        let overlap = from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len);
+        let overlap =
+            from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len);
         if from == to && len > 0 && overlap {
             return Err(Posix::InvalidArgument.into());
         }
@@ -227,4 +257,4 @@ impl Fs {
     }
 }
 
-const _: () = assert!(COPY_CHUNK % size_of::<Block>() == 0);
+const _: () = assert!(COPY_CHUNK.is_multiple_of(size_of::<Block>()));

@@ -132,7 +132,13 @@ impl Fs {
     }
 
     /// Writes pages until done or out of space; `NoSpace` only where nothing was written.
-    fn write_locked(&self, inode: &Arc<Inode>, state: &mut InodeState, offset: u64, data: &[u8]) -> Result<usize> {
+    fn write_locked(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
         let end = offset + data.len() as u64;
         if self.is_inline(inode) {
             if end <= self.slots(inode).inline_content_range().len() as u64 {
@@ -149,7 +155,8 @@ impl Fs {
             let (index, within) = (at / PAGE, (at % PAGE) as usize);
             let len = (BLOCK_SIZE - within).min(data.len() - done);
             // What lies beyond the old end of the file need not be read.
-            let replace = len == BLOCK_SIZE || (within == 0 && at + len as u64 >= size) || index * PAGE >= size;
+            let replace =
+                len == BLOCK_SIZE || (within == 0 && at + len as u64 >= size) || index * PAGE >= size;
             let chunk = &data[done..done + len];
             let changed = self.change_page(inode, state, index, near.as_ref(), replace, |b| {
                 b.0[within..within + len].copy_from_slice(chunk);
@@ -287,7 +294,11 @@ impl Fs {
 
     pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
         let inode = self.inode(ino)?;
-        let _op = self.begin()?;
+        self.check_writable()?;
+        self.make_room()?;
+        // Nodes may be freed: none of them may be on its way to the device.
+        let _wb = (set.size.is_some() || set.perm.is_some()).then(|| inode.wb.lock());
+        let _op = self.op()?;
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
         if let Some(size) = set.size {
@@ -410,7 +421,13 @@ impl Fs {
     }
 
     /// Keeps written pages aside until the atomic write commits; their space is reserved now.
-    fn stage_atomic(&self, inode: &Arc<Inode>, state: &mut InodeState, offset: u64, data: &[u8]) -> Result<()> {
+    fn stage_atomic(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
@@ -430,7 +447,11 @@ impl Fs {
                         self.add_blocks(inode, 1);
                     }
                     self.pages.add_dirty(1);
-                    if len == BLOCK_SIZE { Arc::new(Block::ZERO) } else { self.read_page(inode, state, index)? }
+                    if len == BLOCK_SIZE {
+                        Arc::new(Block::ZERO)
+                    } else {
+                        self.read_page(inode, state, index)?
+                    }
                 }
             };
             Arc::make_mut(&mut page).0[within..within + len].copy_from_slice(&data[done..done + len]);

@@ -77,15 +77,19 @@ impl Fs {
         let least = if datasync { Dirty::Full } else { Dirty::Times };
         if !regular {
             let dirty = !state.dirty.is_empty() || self.nodes.dirtiness_of(inode.ino) >= least;
-            let outcome = if dirty { Outcome::Checkpoint(NeedsCheckpoint::NotRegular) } else { Outcome::Done };
+            let outcome =
+                if dirty { Outcome::Checkpoint(NeedsCheckpoint::NotRegular) } else { Outcome::Done };
             return Ok(outcome);
         }
         let indices: Vec<u64> = state.dirty.keys().copied().collect();
         let placed = self.place_pages(inode, &mut state, &indices, purpose)?;
         let write_nodes = self.nodes.dirtiness_of(inode.ino) >= least;
         let reason = if write_nodes { self.needs_checkpoint(inode) } else { None };
-        let nodes =
-            if write_nodes && reason.is_none() { self.nodes.take_dirty_of(inode.ino, least) } else { Vec::new() };
+        let nodes = if write_nodes && reason.is_none() {
+            self.nodes.take_dirty_of(inode.ino, least)
+        } else {
+            Vec::new()
+        };
         drop(state);
 
         let written = self.write_pages(&placed, Cause::Data);
@@ -112,7 +116,11 @@ impl Fs {
     fn write_chain(&self, inode: &Inode, nodes: &[NodeSnapshot], data_mark: u64) -> Result<()> {
         let mode = self.opts.fsync_mode;
         let Some(last) = position_of_last(inode, nodes) else {
-            return if mode == FsyncMode::Nobarrier || self.io.is_durable(data_mark) { Ok(()) } else { self.io.flush() };
+            return if mode == FsyncMode::Nobarrier || self.io.is_durable(data_mark) {
+                Ok(())
+            } else {
+                self.io.flush()
+            };
         };
         let mut others: Vec<NodeSnapshot> = nodes.to_vec();
         let last = others.remove(last);
@@ -175,7 +183,9 @@ impl Fs {
         let Ok(dir) = self.inode(parent) else { return Ok(()) };
         let _op = self.op()?;
         let dir_state = dir.lock.read();
-        if dir.is_dir() && self.find_entry(&dir, &dir_state, &name).is_ok_and(|e| e.is_some_and(|e| e.ino == inode.ino)) {
+        if dir.is_dir()
+            && self.find_entry(&dir, &dir_state, &name).is_ok_and(|e| e.is_some_and(|e| e.ino == inode.ino))
+        {
             let _state = inode.lock.write();
             self.edit(inode, Dirty::Times, |r| r.i_advise &= !Advise::LOST_PINO.bits());
         }
@@ -192,7 +202,9 @@ impl Fs {
             self.pages.sub_dirty(pages.len());
             let mut near = None;
             for (index, page) in pages {
-                near = Some(self.change_page(inode, state, index, near.as_ref(), true, |b| *b = (*page).clone())?);
+                near = Some(
+                    self.change_page(inode, state, index, near.as_ref(), true, |b| *b = (*page).clone())?,
+                );
             }
             if size > inode.size() {
                 self.set_size(inode, size);

@@ -8,7 +8,9 @@ use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::node::{Dirty, NodePage, node_offset};
-use medfs_format::node::{ADDRS_PER_BLOCK, NIDS_PER_BLOCK, RawDirectNode, RawExtent, RawIndirectNode, RawInode};
+use medfs_format::node::{
+    ADDRS_PER_BLOCK, NIDS_PER_BLOCK, RawDirectNode, RawExtent, RawIndirectNode, RawInode,
+};
 use medfs_format::path::NodePath;
 use medfs_format::{Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Nid, Structure, is_block};
 use std::sync::Arc;
@@ -47,7 +49,11 @@ impl Slot {
 }
 
 fn read_addr(block: &Block, inode: bool, index: usize) -> BlockAddr {
-    if inode { block.view::<RawInode>().i_addr[index].get() } else { block.view::<RawDirectNode>().addr[index].get() }
+    if inode {
+        block.view::<RawInode>().i_addr[index].get()
+    } else {
+        block.view::<RawDirectNode>().addr[index].get()
+    }
 }
 
 fn write_addr(block: &mut Block, inode: bool, index: usize, addr: BlockAddr) {
@@ -93,7 +99,12 @@ impl Fs {
     }
 
     /// The slot after `last`, cheaply where it is in the same node.
-    pub(crate) fn find_slot_near(&self, inode: &Inode, last: Option<&Slot>, index: u64) -> Result<Option<Slot>> {
+    pub(crate) fn find_slot_near(
+        &self,
+        inode: &Inode,
+        last: Option<&Slot>,
+        index: u64,
+    ) -> Result<Option<Slot>> {
         match last.and_then(|s| s.step_to(index)) {
             Some(slot) => Ok(Some(slot)),
             None => self.find_slot(inode, index),
@@ -151,13 +162,24 @@ impl Fs {
     fn child(&self, inode: &Inode, nid: Nid, offset: u32) -> Result<Arc<NodePage>> {
         let page = self.nodes.get(&self.io, &self.nat, nid)?;
         if page.ino != inode.ino || node_offset(&page) != offset {
-            let found = format!("inode {} offset {}, expected {} and {offset}", page.ino, node_offset(&page), inode.ino);
+            let found = format!(
+                "inode {} offset {}, expected {} and {offset}",
+                page.ino,
+                node_offset(&page),
+                inode.ino
+            );
             return Err(FormatError::corrupt(Structure::NodeFooter, nid, "ino", found).into());
         }
         Ok(page)
     }
 
-    fn new_child(&self, inode: &Inode, parent: &Arc<NodePage>, index: usize, offset: u32) -> Result<Arc<NodePage>> {
+    fn new_child(
+        &self,
+        inode: &Inode,
+        parent: &Arc<NodePage>,
+        index: usize,
+        offset: u32,
+    ) -> Result<Arc<NodePage>> {
         let page = self.new_node(inode, offset, Block::ZERO)?;
         let nid = page.nid;
         let parent_is_inode = parent.nid == parent.ino;
@@ -212,7 +234,13 @@ impl Fs {
         if addr == NULL_ADDR || addr == NEW_ADDR || self.geo.in_main(addr) {
             return Ok(());
         }
-        Err(FormatError::corrupt(Structure::Inode, inode.ino, "i_addr", format!("{addr:#x} for page {index}")).into())
+        Err(FormatError::corrupt(
+            Structure::Inode,
+            inode.ino,
+            "i_addr",
+            format!("{addr:#x} for page {index}"),
+        )
+        .into())
     }
 
     /// Frees the blocks of pages `start..end` without touching nodes; returns how many there were.

@@ -9,7 +9,7 @@ use crate::fs::Fs;
 use crate::node::{Dirty, NodePage};
 use crate::types::{Attr, Timestamp};
 use foldhash::{HashMap, HashMapExt};
-use medfs_format::node::{FileKind, RawExtraAttr, RawInode, Slots};
+use medfs_format::node::{FileKind, Inline, RawExtraAttr, RawInode, Slots};
 use medfs_format::{Block, FormatError, Ino, Structure};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -141,10 +141,6 @@ impl Inodes {
         self.table.lock().dirty.values().cloned().collect()
     }
 
-    pub(crate) fn loaded(&self) -> usize {
-        self.table.lock().loaded.len()
-    }
-
     pub(crate) fn hold(&self, ino: Ino, count: u64) {
         *self.table.lock().holds.entry(ino).or_insert(0) += count;
     }
@@ -193,7 +189,13 @@ impl Fs {
         node.read(|d| {
             let r = d.inode();
             if r.i_links.get() == 0 && !self.orphans.lock().contains(&node.nid) {
-                return Err(FormatError::corrupt(Structure::Inode, node.nid, "i_links", "0 but not an orphan").into());
+                return Err(FormatError::corrupt(
+                    Structure::Inode,
+                    node.nid,
+                    "i_links",
+                    "0 but not an orphan",
+                )
+                .into());
             }
             Ok(())
         })
@@ -249,7 +251,7 @@ impl Fs {
             gid: r.i_gid.get(),
             rdev,
             size: r.i_size.get(),
-            blocks: r.i_blocks.get().saturating_sub(1).saturating_mul(8),
+            blocks: r.i_blocks.get().saturating_sub(1).saturating_mul(8) + inline_sectors(r),
             atime: Timestamp { secs: r.i_atime.get() as i64, nanos: r.i_atime_nsec.get() % 1_000_000_000 },
             mtime: Timestamp { secs: r.i_mtime.get() as i64, nanos: r.i_mtime_nsec.get() % 1_000_000_000 },
             ctime: Timestamp { secs: r.i_ctime.get() as i64, nanos: r.i_ctime_nsec.get() % 1_000_000_000 },
@@ -318,4 +320,14 @@ impl Inode {
     pub(crate) fn check_alive(&self, state: &InodeState) -> Result<()> {
         if state.dead { Err(Error::Posix(Posix::Stale)) } else { Ok(()) }
     }
+}
+
+/// Sectors that the kernel shows for content inside the inode, so that it does not look like a hole.
+fn inline_sectors(r: &RawInode) -> u64 {
+    let shown = match FileKind::from_mode(r.i_mode.get()) {
+        Some(FileKind::Regular) => Inline::DATA,
+        Some(FileKind::Directory) => Inline::DENTRY,
+        _ => return 0,
+    };
+    if r.inline().contains(shown) { r.i_size.get().div_ceil(512) } else { 0 }
 }

@@ -70,7 +70,10 @@ impl Fs {
 
     fn restore_superblocks(&self, copies: &[u32]) -> Result<()> {
         for &addr in copies {
-            tracing::warn!(copy = addr, "a superblock copy was damaged or stale and is written again from the other one");
+            tracing::warn!(
+                copy = addr,
+                "a superblock copy was damaged or stale and is written again from the other one"
+            );
             let mut block = self.io.read(addr)?;
             *RawSuperblock::in_block_mut(&mut block) = self.sb.clone();
             self.io.write(addr, &[&*block], WriteTag::new(Cause::Meta, Temperature::Cold))?;
@@ -102,7 +105,9 @@ impl Fs {
     fn bring_up_to_date(&self) -> Result<()> {
         if self.read_only {
             if self.opts.recover && self.roll_forward_needed()? {
-                tracing::warn!("fsynced files were not checkpointed; a read-only mount shows the last checkpoint");
+                tracing::warn!(
+                    "fsynced files were not checkpointed; a read-only mount shows the last checkpoint"
+                );
             }
             return Ok(());
         }
@@ -141,14 +146,15 @@ fn read_superblock(io: &Io) -> Result<(RawSuperblock, Geometry, Vec<u32>)> {
     }
     let Some((sb, geo)) = good else {
         return Err(match first_error {
-            Some(FormatError::Corrupt { field: "magic", .. }) => {
-                Error::Incompatible("no F2FS volume found: both superblock copies lack F2FS's magic number".into())
-            }
+            Some(FormatError::Corrupt { field: "magic", .. }) => Error::Incompatible(
+                "no F2FS volume found: both superblock copies lack F2FS's magic number".into(),
+            ),
             Some(e) => e.into(),
             None => Error::Incompatible("no superblock".into()),
         });
     };
-    let stale = copies.iter().filter(|(_, raw)| raw.as_bytes() != sb.as_bytes()).map(|(addr, _)| *addr).collect();
+    let stale =
+        copies.iter().filter(|(_, raw)| raw.as_bytes() != sb.as_bytes()).map(|(addr, _)| *addr).collect();
     Ok((sb, geo, stale))
 }
 
@@ -202,7 +208,8 @@ fn check_features(features: Feature, read_only: bool) -> Result<()> {
 fn check_devices(sb: &RawSuperblock) -> Result<()> {
     if sb.devs[0].path[0] != 0 {
         return Err(Error::Incompatible(
-            "the volume spans several devices, which is not supported; mount it with the kernel's f2fs".into(),
+            "the volume spans several devices, which is not supported; mount it with the kernel's f2fs"
+                .into(),
         ));
     }
     Ok(())
@@ -244,7 +251,13 @@ fn try_pack(io: &Io, geo: &Geometry, pack: usize) -> Result<Pack> {
     let last = io.read(end)?;
     verify_checksum(&last, end)?;
     if RawCheckpoint::in_block(&last).checkpoint_ver != header.checkpoint_ver {
-        return Err(FormatError::corrupt(Structure::Checkpoint, end, "checkpoint_ver", "differs from the first block's").into());
+        return Err(FormatError::corrupt(
+            Structure::Checkpoint,
+            end,
+            "checkpoint_ver",
+            "differs from the first block's",
+        )
+        .into());
     }
     let mut head = first.0.to_vec();
     for i in 1..=geo.cp_payload {
@@ -267,7 +280,12 @@ fn assemble(
     let places = BitmapPlaces::of(header, &geo);
     let bitmap = |at: usize, len: u32| {
         pack.head.get(at..at + len as usize).map(<[u8]>::to_vec).ok_or_else(|| {
-            FormatError::corrupt(Structure::Checkpoint, geo.cp_pack(pack.pack), "version bitmaps", "do not fit the pack")
+            FormatError::corrupt(
+                Structure::Checkpoint,
+                geo.cp_pack(pack.pack),
+                "version bitmaps",
+                "do not fit the pack",
+            )
         })
     };
     let sit_bitmap = bitmap(places.sit, header.sit_ver_bitmap_bytesize.get())?;
@@ -275,7 +293,8 @@ fn assemble(
     let (cursegs, nat_journal, sit_journal) = read_cursegs(&io, &geo, &pack)?;
     let small = geo.segment_count_main <= SMALL_VOLUME_SEGMENTS;
     let alloc_mode = opts.alloc_mode.unwrap_or(if small { AllocMode::Reuse } else { AllocMode::Default });
-    let default_in_place = if small { InPlace::Force } else { InPlace::Fsync { min_blocks: MIN_FSYNC_BLOCKS } };
+    let default_in_place =
+        if small { InPlace::Force } else { InPlace::Fsync { min_blocks: MIN_FSYNC_BLOCKS } };
     let in_place = opts.in_place.unwrap_or(default_in_place);
     let at_mount = SegmentsAtMount {
         sit_bitmap,
@@ -353,7 +372,12 @@ fn read_cursegs(io: &Io, geo: &Geometry, pack: &Pack) -> Result<([CurSeg; 6], Ra
     let end = geo.cp_pack(pack.pack) + header.cp_pack_total_block_count.get() - 1;
     let read = |addr: u32| {
         if addr >= end {
-            let e = FormatError::corrupt(Structure::Checkpoint, addr, "cp_pack_start_sum", "summaries end too early");
+            let e = FormatError::corrupt(
+                Structure::Checkpoint,
+                addr,
+                "cp_pack_start_sum",
+                "summaries end too early",
+            );
             return Err(Error::from(e));
         }
         io.read(addr)
@@ -362,11 +386,12 @@ fn read_cursegs(io: &Io, geo: &Geometry, pack: &Pack) -> Result<([CurSeg; 6], Ra
     let compact = flags.contains(CpFlags::COMPACT_SUM);
     let (nat, sit) = if compact {
         let count = compact_blocks(cursegs[..3].iter().map(CurSeg::summary_len).sum());
-        let blocks: Vec<Block> = (start..end).take(count).map(|addr| Ok(*read(addr)?)).collect::<Result<_>>()?;
+        let blocks: Vec<Block> =
+            (start..end).take(count).map(|addr| Ok(*read(addr)?)).collect::<Result<_>>()?;
         read_compact(&blocks, &mut cursegs[..3])?
     } else {
         for (i, c) in cursegs[..3].iter_mut().enumerate() {
-            c.summary = Box::new(read(start + i as u32)?.view::<RawSummaryBlock>().clone());
+            *c.summary = read(start + i as u32)?.view::<RawSummaryBlock>().clone();
         }
         let journal = |log: Log| cursegs[log as usize].summary.journal;
         (journal(Log::HotData), journal(Log::ColdData))
@@ -374,7 +399,7 @@ fn read_cursegs(io: &Io, geo: &Geometry, pack: &Pack) -> Result<([CurSeg; 6], Ra
     if flags.intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT) {
         let first = end - 3;
         for (i, c) in cursegs[3..].iter_mut().enumerate() {
-            c.summary = Box::new(read(first + i as u32)?.view::<RawSummaryBlock>().clone());
+            *c.summary = read(first + i as u32)?.view::<RawSummaryBlock>().clone();
         }
     } else {
         for c in &mut cursegs[3..] {
@@ -401,7 +426,13 @@ impl Fs {
         let root = self.inode(self.geo.root_ino)?;
         if !root.is_dir() {
             let mode = root.raw(|r: &RawInode| r.i_mode.get());
-            return Err(FormatError::corrupt(Structure::Inode, root.ino, "i_mode", format!("{mode:#o}, not a directory")).into());
+            return Err(FormatError::corrupt(
+                Structure::Inode,
+                root.ino,
+                "i_mode",
+                format!("{mode:#o}, not a directory"),
+            )
+            .into());
         }
         Ok(root.ino)
     }

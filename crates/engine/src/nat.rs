@@ -11,7 +11,9 @@ use foldhash::{HashMap, HashMapExt};
 use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock, RawNatEntry};
 use medfs_format::sit::{flip_bit, test_bit};
 use medfs_format::summary::{NAT_JOURNAL_ENTRIES, RawJournal, RawNatJournalEntry};
-use medfs_format::{Block, BlockAddr, FormatError, Geometry, Ino, NEW_ADDR, NULL_ADDR, Nid, Structure, is_block};
+use medfs_format::{
+    Block, BlockAddr, FormatError, Geometry, Ino, NEW_ADDR, NULL_ADDR, Nid, Structure, is_block,
+};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::little_endian::U32;
@@ -212,15 +214,6 @@ impl Nat {
         self.state.lock().dirty.len()
     }
 
-    /// Nodes that were allocated but have never been written: they must be written or freed before a checkpoint.
-    #[cfg(debug_assertions)]
-    pub(crate) fn assert_all_written(&self) {
-        let state = self.state.lock();
-        for nid in &state.dirty {
-            assert_ne!(state.cache[nid].addr, NEW_ADDR, "node {nid} was never written");
-        }
-    }
-
     /// For a checkpoint: puts dirty entries into the journal while they fit, the rest into the other copy of their
     /// NAT blocks. Returns the blocks to write and flips the version bitmap, which the caller then stores.
     pub(crate) fn flush(&self, io: &Io, journal: &mut RawJournal) -> Result<Vec<(BlockAddr, Box<Block>)>> {
@@ -254,8 +247,10 @@ impl Nat {
             flip_bit(&mut state.bitmap, index as usize);
             blocks.push((self.block_addr(&state, index), block));
         }
-        let entries: Vec<RawNatJournalEntry> =
-            journalled.iter().map(|(&nid, &entry)| RawNatJournalEntry { nid: U32::new(nid), entry }).collect();
+        let entries: Vec<RawNatJournalEntry> = journalled
+            .iter()
+            .map(|(&nid, &entry)| RawNatJournalEntry { nid: U32::new(nid), entry })
+            .collect();
         assert!(journal.set_nat(&entries), "counted above");
         Ok(blocks)
     }
@@ -300,7 +295,13 @@ fn parse(geo: &Geometry, nid: Nid, raw: &RawNatEntry) -> Result<NatEntry> {
     }
     // A reservation that was never written belongs to no checkpoint: the nid is free.
     let addr = if addr == NEW_ADDR { NULL_ADDR } else { addr };
-    Ok(NatEntry { ino: raw.ino.get(), addr, version: raw.version, checkpointed: addr != NULL_ADDR, fsynced_inode: false })
+    Ok(NatEntry {
+        ino: raw.ino.get(),
+        addr,
+        version: raw.version,
+        checkpointed: addr != NULL_ADDR,
+        fsynced_inode: false,
+    })
 }
 
 fn raw(e: &NatEntry) -> RawNatEntry {

@@ -65,6 +65,8 @@ impl NodePage {
 }
 
 const SHARDS: usize = 64;
+/// Fewest pages the cache is made for.
+const MIN_LIMIT: usize = 256;
 
 /// Validation of nodes as they come from disk, fixed for a volume.
 #[derive(Debug, Clone)]
@@ -74,8 +76,16 @@ pub(crate) struct NodeRules {
     pub(crate) checksum_seed: Option<u32>,
 }
 
+/// One part of the cache.
+struct Shard {
+    pages: HashMap<Nid, Arc<NodePage>>,
+    /// Size from which on an insertion looks for pages to drop: grows where nothing can be dropped, so that a shard full
+    /// of dirty pages is not searched again and again.
+    evict_at: usize,
+}
+
 pub(crate) struct Nodes {
-    shards: Vec<Mutex<HashMap<Nid, Arc<NodePage>>>>,
+    shards: Vec<Mutex<Shard>>,
     /// Dirty pages by owner, so that an fsync finds its own.
     dirty: Mutex<BTreeMap<(Ino, Nid), Arc<NodePage>>>,
     cached: AtomicUsize,
@@ -86,22 +96,24 @@ pub(crate) struct Nodes {
 impl Nodes {
     pub(crate) fn new(rules: NodeRules, limit: usize) -> Nodes {
         Nodes {
-            shards: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
+            shards: (0..SHARDS)
+                .map(|_| Mutex::new(Shard { pages: HashMap::new(), evict_at: limit.max(MIN_LIMIT) / SHARDS }))
+                .collect(),
             dirty: Mutex::default(),
             cached: AtomicUsize::new(0),
-            limit: limit.max(256),
+            limit: limit.max(MIN_LIMIT),
             rules,
         }
     }
 
-    fn shard(&self, nid: Nid) -> &Mutex<HashMap<Nid, Arc<NodePage>>> {
+    fn shard(&self, nid: Nid) -> &Mutex<Shard> {
         &self.shards[nid as usize % SHARDS]
     }
 
     /// The node, read from disk where it is not cached. Checks its footer and, for inodes, every trusted field.
     /// `Corrupt` where the nid is free.
     pub(crate) fn get(&self, io: &Io, nat: &Nat, nid: Nid) -> Result<Arc<NodePage>> {
-        let cached = self.shard(nid).lock().get(&nid).cloned();
+        let cached = self.shard(nid).lock().pages.get(&nid).cloned();
         if let Some(page) = cached
             && page.data.read().is_some()
         {
@@ -133,7 +145,14 @@ impl Nodes {
     }
 
     /// A new node with the given content, dirty.
-    pub(crate) fn create(&self, nid: Nid, ino: Ino, node_offset: u32, cold: bool, mut block: Block) -> Arc<NodePage> {
+    pub(crate) fn create(
+        &self,
+        nid: Nid,
+        ino: Ino,
+        node_offset: u32,
+        cold: bool,
+        mut block: Block,
+    ) -> Arc<NodePage> {
         let f = footer_mut(&mut block);
         f.nid = nid.into();
         f.ino = ino.into();
@@ -148,33 +167,35 @@ impl Nodes {
 
     fn page(&self, nid: Nid, ino: Ino) -> Arc<NodePage> {
         let mut shard = self.shard(nid).lock();
-        if let Some(page) = shard.get(&nid)
+        if let Some(page) = shard.pages.get(&nid)
             && page.ino == ino
         {
             return page.clone();
         }
-        if self.cached.load(Ordering::Relaxed) >= self.limit {
+        if shard.pages.len() >= shard.evict_at {
             self.evict(&mut shard);
         }
         let page = Arc::new(NodePage { nid, ino, data: RwLock::new(None) });
-        if shard.insert(nid, page.clone()).is_none() {
+        if shard.pages.insert(nid, page.clone()).is_none() {
             self.cached.fetch_add(1, Ordering::Relaxed);
         }
         page
     }
 
     /// Drops clean pages of a shard that nobody holds. Dirty pages are held by the dirty list.
-    fn evict(&self, shard: &mut HashMap<Nid, Arc<NodePage>>) {
-        let mut spare = shard.len() / 4;
-        let before = shard.len();
-        shard.retain(|_, page| {
+    fn evict(&self, shard: &mut Shard) {
+        let before = shard.pages.len();
+        let mut spare = before / 4;
+        shard.pages.retain(|_, page| {
             if spare > 0 && Arc::strong_count(page) == 1 {
                 spare -= 1;
                 return false;
             }
             true
         });
-        self.cached.fetch_sub(before - shard.len(), Ordering::Relaxed);
+        let left = shard.pages.len();
+        shard.evict_at = (self.limit / SHARDS).max(left + left / 8 + 1);
+        self.cached.fetch_sub(before - left, Ordering::Relaxed);
     }
 
     /// Changes a node and marks it.
@@ -205,7 +226,7 @@ impl Nodes {
 
     /// Forgets a node that was freed.
     pub(crate) fn forget(&self, nid: Nid) {
-        let removed = self.shard(nid).lock().remove(&nid);
+        let removed = self.shard(nid).lock().pages.remove(&nid);
         if let Some(page) = removed {
             self.cached.fetch_sub(1, Ordering::Relaxed);
             self.dirty.lock().remove(&(page.ino, nid));
@@ -216,7 +237,8 @@ impl Nodes {
     /// from now on. The pages returned must be kept until the NAT knows their new place.
     pub(crate) fn take_dirty_of(&self, ino: Ino, least: Dirty) -> Vec<(Arc<NodePage>, Arc<Block>)> {
         let mut dirty = self.dirty.lock();
-        let pages: Vec<Arc<NodePage>> = dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, p)| p.clone()).collect();
+        let pages: Vec<Arc<NodePage>> =
+            dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, p)| p.clone()).collect();
         let mut taken = Vec::new();
         for page in pages.into_iter().filter(|p| recoverable(p)) {
             let block = page.write(|data| {
@@ -256,7 +278,10 @@ impl Nodes {
     /// Highest mark among an inode's nodes that an fsync writes.
     pub(crate) fn dirtiness_of(&self, ino: Ino) -> Dirty {
         let dirty = self.dirty.lock();
-        let marks = dirty.range((ino, 0)..=(ino, Nid::MAX)).filter(|(_, p)| recoverable(p)).map(|(_, p)| p.read(|d| d.dirty));
+        let marks = dirty
+            .range((ino, 0)..=(ino, Nid::MAX))
+            .filter(|(_, p)| recoverable(p))
+            .map(|(_, p)| p.read(|d| d.dirty));
         marks.max().unwrap_or(Dirty::Clean)
     }
 

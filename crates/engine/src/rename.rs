@@ -31,10 +31,10 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    fn old(&mut self) -> &mut InodeState {
+    fn source(&mut self) -> &mut InodeState {
         &mut self.old
     }
-    fn new(&mut self) -> &mut InodeState {
+    fn target(&mut self) -> &mut InodeState {
         self.new.as_deref_mut().unwrap_or(&mut self.old)
     }
 }
@@ -93,10 +93,10 @@ impl Fs {
             let first = new.dir.lock.write();
             Pair { old: old.dir.lock.write(), new: Some(first) }
         };
-        self.check_can_remove(&old.dir, dirs.old())?;
-        self.check_can_add(&new.dir, dirs.new())?;
-        let found = self.find_entry(&old.dir, dirs.old(), name)?.ok_or(Posix::NotFound)?;
-        let search = self.search(&new.dir, dirs.new(), new_name)?;
+        self.check_can_remove(&old.dir, dirs.source())?;
+        self.check_can_add(&new.dir, dirs.target())?;
+        let found = self.find_entry(&old.dir, dirs.source(), name)?.ok_or(Posix::NotFound)?;
+        let search = self.search(&new.dir, dirs.target(), new_name)?;
         match search.found {
             Some(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Posix::Exists.into()),
             Some(replaced) if replaced.ino == found.ino => return Ok(()),
@@ -117,7 +117,7 @@ impl Fs {
         self.check_can_relink(&inode)?;
         self.check_project(&new.dir, &inode)?;
         if let Some(replaced) = &replaced {
-            self.check_can_remove(&new.dir, dirs.new())?;
+            self.check_can_remove(&new.dir, dirs.target())?;
             self.check_linked(&new.dir, replaced)?;
             self.check_can_relink(replaced)?;
         }
@@ -208,14 +208,14 @@ impl Fs {
             }
         };
         let added = match &search.found {
-            Some(there) => self.set_target(&new.dir, dirs.new(), there, inode.ino, kind),
-            None => self.add_name(&new.dir, dirs.new(), search, new.name, inode.ino, kind),
+            Some(there) => self.set_target(&new.dir, dirs.target(), there, inode.ino, kind),
+            None => self.add_name(&new.dir, dirs.target(), search, new.name, inode.ino, kind),
         };
         if let Err(e) = added {
             undo_whiteout();
             return Err(e);
         }
-        let moved = self.take_old_name(old, dirs.old(), whiteout.as_deref()).and_then(|()| match &up {
+        let moved = self.take_old_name(old, dirs.source(), whiteout.as_deref()).and_then(|()| match &up {
             Some(up) => self.set_target(inode, state, up, new.dir.ino, FileKind::Directory),
             None => Ok(()),
         });
@@ -257,18 +257,18 @@ impl Fs {
     ) {
         let kind = inode.kind();
         let undo = || -> Result<()> {
-            match (self.find_entry(&new.dir, dirs.new(), new.name)?, there) {
+            match (self.find_entry(&new.dir, dirs.target(), new.name)?, there) {
                 (Some(now), Some(before)) => {
                     let kind = self.inode(before.ino)?.kind();
-                    self.set_target(&new.dir, dirs.new(), &now, before.ino, kind)?;
+                    self.set_target(&new.dir, dirs.target(), &now, before.ino, kind)?;
                 }
-                (Some(now), None) => self.remove_name(&new.dir, dirs.new(), &now)?,
+                (Some(now), None) => self.remove_name(&new.dir, dirs.target(), &now)?,
                 (None, _) => {}
             }
-            let search = self.search(&old.dir, dirs.old(), old.name)?;
+            let search = self.search(&old.dir, dirs.source(), old.name)?;
             match search.found {
-                Some(found) => self.set_target(&old.dir, dirs.old(), &found, inode.ino, kind),
-                None => self.add_name(&old.dir, dirs.old(), &search, old.name, inode.ino, kind),
+                Some(found) => self.set_target(&old.dir, dirs.source(), &found, inode.ino, kind),
+                None => self.add_name(&old.dir, dirs.source(), &search, old.name, inode.ino, kind),
             }
         };
         if let Err(error) = { undo }() {
@@ -297,8 +297,8 @@ impl Fs {
         }
         // The steps in order, each with its undoing; every page involved has just been read.
         let mut forward = |ends: [Ino; 2], kinds: [FileKind; 2], parents: [Ino; 2]| -> Result<()> {
-            self.set_target(&new.dir, dirs.new(), &there, ends[0], kinds[0])?;
-            self.set_target(&old.dir, dirs.old(), &found, ends[1], kinds[1])?;
+            self.set_target(&new.dir, dirs.target(), &there, ends[0], kinds[0])?;
+            self.set_target(&old.dir, dirs.source(), &found, ends[1], kinds[1])?;
             if let Some(up) = &up {
                 self.set_target(inode, &mut named.old, up, parents[0], FileKind::Directory)?;
             }

@@ -15,7 +15,8 @@ impl Fs {
         self.check_writable()?;
         self.checkpoint_now()?;
         let first = (start / block).max(u64::from(self.geo.main_blkaddr));
-        let end = (start.saturating_add(len) / block).min(u64::from(self.geo.main_blkaddr) + u64::from(self.geo.main_blocks()));
+        let end = (start.saturating_add(len) / block)
+            .min(u64::from(self.geo.main_blkaddr) + u64::from(self.geo.main_blocks()));
         if first >= end {
             return Ok(0);
         }

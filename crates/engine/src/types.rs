@@ -34,7 +34,7 @@ pub struct Attr {
     pub rdev: u64,
     /// Size in bytes.
     pub size: u64,
-    /// Allocated space in units of 512 bytes, the inode's own block not counted.
+    /// Allocated space in units of 512 bytes; of the inode's own block only what inline content takes.
     pub blocks: u64,
     /// Last access.
     pub atime: Timestamp,

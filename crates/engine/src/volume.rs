@@ -26,7 +26,10 @@ pub struct Volume {
 
 impl std::fmt::Debug for Volume {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Volume").field("label", &self.fs.sb.label()).field("read_only", &self.is_read_only()).finish()
+        f.debug_struct("Volume")
+            .field("label", &self.fs.sb.label())
+            .field("read_only", &self.is_read_only())
+            .finish()
     }
 }
 
@@ -231,7 +234,14 @@ impl Volume {
     }
 
     /// Moves a name, in one step that is atomic over a crash.
-    pub fn rename(&self, parent: Ino, name: &[u8], new_parent: Ino, new_name: &[u8], flags: RenameFlags) -> Result<()> {
+    pub fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
         self.fs.rename(parent, name, new_parent, new_name, flags)
     }
 

@@ -109,7 +109,7 @@ impl Fs {
         match new {
             Some(new) if ADVISE_MODIFIABLE.contains(new) => {
                 self.edit(inode, Dirty::Full, |r| {
-                    r.i_advise = (r.advise() - ADVISE_MODIFIABLE | new).bits();
+                    r.i_advise = ((r.advise() - ADVISE_MODIFIABLE) | new).bits();
                 });
                 Ok(())
             }
@@ -253,7 +253,7 @@ impl Fs {
         };
         let (perm, acl) = acl.into_access(inode.raw(|r| r.i_mode.get() & 0o7777));
         self.store_acl(inode, NameIndex::PosixAclAccess, acl.as_ref())?;
-        self.edit(inode, Dirty::Full, |r| r.i_mode = (r.i_mode.get() & !0o7777 | perm).into());
+        self.edit(inode, Dirty::Full, |r| r.i_mode = ((r.i_mode.get() & !0o7777) | perm).into());
         Ok(())
     }
 

@@ -115,6 +115,8 @@ codes! {
     InlineNodes = 613, Error;
     /// A field of an inode is out of range and can be mended.
     InodeField = 614, Error;
+    /// A quota file cannot be used.
+    QuotaFile = 615, Error;
     /// A node id that is out of range or has no NAT entry.
     NodeId = 701, Error;
     /// A node block that is not the node it is taken for.

@@ -3,9 +3,11 @@
 use crate::finding::Code;
 use crate::image::Image;
 use medfs_format::dentry::MAX_DEPTH;
-use medfs_format::node::{DEF_ADDRS_PER_INODE, EXTRA_ISIZE, FileKind, Inline, NAME_LEN, RawInode};
+use medfs_format::node::{
+    DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileKind, Inline, MAX_INLINE_XATTR_ADDRS, NAME_LEN, RawInode,
+};
 use medfs_format::superblock::Feature;
-use medfs_format::{Geometry, Ino};
+use medfs_format::{Geometry, Ino, xattr};
 
 /// What of a volume decides how its inodes are read.
 #[derive(Debug, Clone)]
@@ -46,19 +48,23 @@ impl Rules {
             field("extra attributes on a volume without them".into());
             clear(inode, Inline::EXTRA_ATTR);
         }
+        let with_xattrs = inode.inline().contains(Inline::XATTR);
         if let Some(extra) = inode.extra_mut() {
             let size = extra.i_extra_isize.get();
-            if size % 4 != 0 || size > EXTRA_ISIZE || size < 4 {
+            if size % 4 != 0 || !(4..=EXTRA_ISIZE).contains(&size) {
                 field(format!("i_extra_isize {size} is out of range"));
                 extra.i_extra_isize = EXTRA_ISIZE.into();
             }
-            let room = DEF_ADDRS_PER_INODE - usize::from(EXTRA_ISIZE) / 4 - 1;
-            if self.flexible() && usize::from(extra.i_inline_xattr_size.get()) > room {
-                field(format!("i_inline_xattr_size {} is out of range", extra.i_inline_xattr_size));
-                extra.i_inline_xattr_size = (medfs_format::node::DEFAULT_INLINE_XATTR_ADDRS as u16).into();
+            let least = if with_xattrs { xattr::HEADER_SIZE / 4 } else { 0 };
+            let size = usize::from(extra.i_inline_xattr_size.get());
+            if self.flexible() && !(least..=MAX_INLINE_XATTR_ADDRS).contains(&size) {
+                field(format!("i_inline_xattr_size {size} is out of range"));
+                extra.i_inline_xattr_size = (DEFAULT_INLINE_XATTR_ADDRS as u16).into();
             }
         }
-        if inode.inline().contains(Inline::DATA) && !matches!(kind, Some(FileKind::Regular | FileKind::Symlink)) {
+        if inode.inline().contains(Inline::DATA)
+            && !matches!(kind, Some(FileKind::Regular | FileKind::Symlink))
+        {
             field("inline data on neither file nor symbolic link".into());
             clear(inode, Inline::DATA);
         }
@@ -84,7 +90,10 @@ impl Rules {
         }
         let no_node = |nid: u32| nid != 0 && (nid == ino || !self.g.is_nid(nid));
         if no_node(inode.i_xattr_nid.get()) {
-            found.push((Code::NodeId, format!("inode {ino}: i_xattr_nid {} is no node id", inode.i_xattr_nid)));
+            found.push((
+                Code::NodeId,
+                format!("inode {ino}: i_xattr_nid {} is no node id", inode.i_xattr_nid),
+            ));
             inode.i_xattr_nid = 0.into();
         }
         for (i, nid) in inode.i_nid.iter_mut().enumerate() {

@@ -64,7 +64,7 @@ impl Walker<'_, '_> {
     }
 
     /// A new block; `None` where the volume is full.
-    fn new_block(&mut self, node: bool, owner: impl FnOnce(&mut Self) -> Owner) -> io::Result<Option<BlockAddr>> {
+    fn new_block(&mut self, node: bool, owner: Owner) -> io::Result<Option<BlockAddr>> {
         let cp = self.image.checkpoint();
         if self.space.blocks >= cp.user_block_count.get() {
             return Ok(None);
@@ -82,9 +82,12 @@ impl Walker<'_, '_> {
             },
         };
         let next = Some((segno, offset + 1));
-        if node { self.supply.node = next } else { self.supply.data = next }
+        if node {
+            self.supply.node = next
+        } else {
+            self.supply.data = next
+        }
         let addr = self.image.g.seg_start(segno) + offset;
-        let owner = owner(self);
         self.space.take_new(&mut self.image, addr, owner)?;
         self.space.blocks += 1;
         Ok(Some(addr))
@@ -138,8 +141,10 @@ impl Walker<'_, '_> {
         }
         let Some(home) = self.lost_and_found()? else { return Ok(()) };
         // First those without an unreached parent, then whatever these did not reach (rings, false parents).
-        let (tops, rest): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|(nid, _)| !parent_of.contains_key(nid));
-        let (dirs, files): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, kind)| *kind == FileKind::Directory);
+        let (tops, rest): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|(nid, _)| !parent_of.contains_key(nid));
+        let (dirs, files): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|(_, kind)| *kind == FileKind::Directory);
         for (nid, kind) in tops.into_iter().chain(dirs).chain(files) {
             if !self.space.nid_reached(nid) && nid != home {
                 self.adopt(home, nid, kind)?;
@@ -176,14 +181,15 @@ impl Walker<'_, '_> {
         }
         let Some(spot) = self.room_in(root, NAME)? else { return Ok(None) };
         let Some(ino) = self.new_nid()? else { return Ok(None) };
-        let owner = Owner { nid: ino, ofs_in_node: 0, is_node: true };
-        let Some(addr) = self.new_block(true, |_| owner)? else { return Ok(None) };
+        let version = self.image.nat(ino)?.version;
+        let owner = Owner::node(ino, version);
+        let Some(addr) = self.new_block(true, owner)? else { return Ok(None) };
         let mut block = self.new_directory(ino, root)?;
         self.write_inode(addr, &mut block)?;
         self.space.reach_nid(ino);
         self.space.nodes += 1;
         self.space.inodes += 1;
-        let entry = RawNatEntry { version: 0, ino: ino.into(), block_addr: addr.into() };
+        let entry = RawNatEntry { version, ino: ino.into(), block_addr: addr.into() };
         self.image.nat_changes.insert(ino, entry);
         self.put(root, spot, NAME, ino, FileKind::Directory)?;
         Ok(Some(ino))
@@ -262,7 +268,7 @@ impl Walker<'_, '_> {
             if let Some(slot) = Area::new(AreaLayout::inline(bytes.len()), bytes).room(count) {
                 return Ok(Some(Spot::Inline { slot }));
             }
-            if !self.to_blocks(dir, addr, &mut block)? {
+            if !self.make_blocks(dir, addr, &mut block)? {
                 return Ok(None);
             }
         }
@@ -292,9 +298,9 @@ impl Walker<'_, '_> {
     }
 
     /// Moves inline entries, slot by slot, to the directory's first block.
-    fn to_blocks(&mut self, dir: Ino, addr: BlockAddr, block: &mut Block) -> io::Result<bool> {
-        let owner = Owner { nid: dir, ofs_in_node: 0, is_node: false };
-        let Some(data_addr) = self.new_block(false, |_| owner)? else { return Ok(false) };
+    fn make_blocks(&mut self, dir: Ino, addr: BlockAddr, block: &mut Block) -> io::Result<bool> {
+        let owner = Owner::slot(dir, 0, self.image.nat(dir)?.version);
+        let Some(data_addr) = self.new_block(false, owner)? else { return Ok(false) };
         let inode: &mut RawInode = block.view_mut();
         let slots = inode.slots(self.rules.flexible());
         let range = slots.inline_content_range();
@@ -345,8 +351,8 @@ impl Walker<'_, '_> {
                 new_page = Some((page, None));
             }
             Spot::NewPage { page } => {
-                let owner = Owner { nid: dir, ofs_in_node: page as u16, is_node: false };
-                let Some(data_addr) = self.new_block(false, |_| owner)? else { return Ok(()) };
+                let owner = Owner::slot(dir, page as u16, self.image.nat(dir)?.version);
+                let Some(data_addr) = self.new_block(false, owner)? else { return Ok(()) };
                 let mut data = Block::boxed();
                 Area::new(AreaLayout::BLOCK, &mut data.0).insert_at(0, name, target, kind);
                 self.write(data_addr, &data, Cause::Data)?;

@@ -15,6 +15,7 @@ use medfs_format::summary::{
     ENTRIES_PER_BLOCK, JOURNAL_SIZE, LOG_COUNT, RawJournal, RawSummary, RawSummaryBlock, RawSummaryFooter,
     SUM_TYPE_DATA, SUM_TYPE_NODE,
 };
+use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Structure};
 use std::io;
 use zerocopy::{FromBytes, FromZeros};
@@ -178,6 +179,11 @@ pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, keep_log: bool) -> i
             | CpFlags::UMOUNT
             | CpFlags::TRIMMED,
     );
+    let freed = cp.valid_block_count.get() != counts.blocks || cp.valid_inode_count.get() != counts.inodes;
+    if freed && image.features.contains(Feature::QUOTA) {
+        // What the quota files say of the usage is not recomputed here.
+        flags.insert(CpFlags::QUOTA_NEED_FSCK);
+    }
     let sums = if keep_log { 3 } else { 6 };
     if keep_log {
         flags.insert(CpFlags::NOCRC_RECOVERY);

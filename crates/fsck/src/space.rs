@@ -34,7 +34,21 @@ impl Kind {
 pub(crate) struct Owner {
     pub(crate) nid: Nid,
     pub(crate) ofs_in_node: u16,
+    /// NAT version of `nid`.
+    pub(crate) version: u8,
     pub(crate) is_node: bool,
+}
+
+impl Owner {
+    /// A node as the owner of its own block.
+    pub(crate) fn node(nid: Nid, version: u8) -> Owner {
+        Owner { nid, ofs_in_node: 0, version, is_node: true }
+    }
+
+    /// The address slot of a node.
+    pub(crate) fn slot(nid: Nid, ofs_in_node: u16, version: u8) -> Owner {
+        Owner { nid, ofs_in_node, version, is_node: false }
+    }
 }
 
 /// The record of what was reached.
@@ -111,7 +125,10 @@ impl Space {
         }
         if self.kinds[segno as usize] != kind {
             let (what, where_) = if owner.is_node { ("a node", "data") } else { ("data", "node") };
-            findings.add(Code::BlockKind, format!("{place}: block {addr} would be {what} in {where_} segment {segno}"));
+            findings.add(
+                Code::BlockKind,
+                format!("{place}: block {addr} would be {what} in {where_} segment {segno}"),
+            );
             return Ok(false);
         }
         if !self.check_owner(image, findings, addr, owner, place)? {
@@ -184,7 +201,12 @@ impl Space {
     }
 
     /// Replaces a segment's whole summary (a log moves away from it, or to it).
-    pub(crate) fn set_ssa(&mut self, image: &mut Image<'_>, segno: SegNo, sum: &RawSummaryBlock) -> io::Result<()> {
+    pub(crate) fn set_ssa(
+        &mut self,
+        image: &mut Image<'_>,
+        segno: SegNo,
+        sum: &RawSummaryBlock,
+    ) -> io::Result<()> {
         self.change_ssa(image, segno, |s| *s = sum.clone())
     }
 
@@ -219,11 +241,12 @@ impl Space {
             Some(log) => image.cursegs[log].sum.entries[index],
             None => self.ssa(image, segno)?.entries[index],
         };
-        let right = sum.nid.get() == owner.nid && (owner.is_node || sum.ofs_in_node.get() == owner.ofs_in_node);
-        if right {
+        let same =
+            sum.nid.get() == owner.nid && (owner.is_node || sum.ofs_in_node.get() == owner.ofs_in_node);
+        if same && (owner.is_node || sum.version == owner.version) {
             return Ok(true);
         }
-        if holds(image, &sum, addr, owner.is_node)? {
+        if !same && holds(image, &sum, addr, owner.is_node)? {
             findings.add(
                 Code::BlockTwice,
                 format!("{place}: block {addr} belongs to node {} (entry {})", sum.nid, sum.ofs_in_node),
@@ -233,8 +256,9 @@ impl Space {
         findings.add(
             Code::SsaOwner,
             format!(
-                "summary of block {addr} (segment {segno}) names node {} entry {}, but its owner is node {} entry {}",
-                sum.nid, sum.ofs_in_node, owner.nid, owner.ofs_in_node
+                "summary of block {addr} (segment {segno}) names node {} version {} entry {}, but its owner is node {} \
+                 version {} entry {}",
+                sum.nid, sum.version, sum.ofs_in_node, owner.nid, owner.version, owner.ofs_in_node
             ),
         );
         match log {
@@ -245,7 +269,12 @@ impl Space {
     }
 
     /// Records a new block's owner without asking what the summary said before.
-    pub(crate) fn take_new(&mut self, image: &mut Image<'_>, addr: BlockAddr, owner: Owner) -> io::Result<()> {
+    pub(crate) fn take_new(
+        &mut self,
+        image: &mut Image<'_>,
+        addr: BlockAddr,
+        owner: Owner,
+    ) -> io::Result<()> {
         let segno = image.g.segno(addr);
         let index = image.g.offset_in_seg(addr) as usize;
         set_bit(&mut self.main, Self::bit(&image.g, addr));
@@ -256,6 +285,7 @@ impl Space {
 
 fn set_owner(entry: &mut RawSummary, owner: Owner) {
     entry.nid = owner.nid.into();
+    entry.version = owner.version;
     entry.ofs_in_node = owner.ofs_in_node.into();
 }
 

@@ -108,6 +108,7 @@ abi! {
         attr_valid: u64, attr_valid_nsec: u32, flags: u32, spare: [u64; 2], stat: StatxData,
     }
     struct NotifyInvalInodeOut [24] { ino: u64, off: i64, len: i64, }
+    struct NotifyRetrieveOut [32] { notify_unique: u64, nodeid: u64, offset: u64, size: u32, padding: u32, }
     /// `struct fsxattr` of FS_IOC_FSGETXATTR.
     struct FsXattr [28] {
         xflags: u32, extsize: u32, nextents: u32, projid: u32, cowextsize: u32, pad: [u8; 8],
@@ -167,6 +168,7 @@ pub(crate) mod op {
     pub(crate) const CREATE: u32 = 35;
     pub(crate) const DESTROY: u32 = 38;
     pub(crate) const IOCTL: u32 = 39;
+    pub(crate) const NOTIFY_REPLY: u32 = 41;
     pub(crate) const BATCH_FORGET: u32 = 42;
     pub(crate) const FALLOCATE: u32 = 43;
     pub(crate) const READDIRPLUS: u32 = 44;
@@ -231,3 +233,5 @@ pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 pub(crate) const IOCTL_DIR: u32 = 1 << 4;
 /// Notification: drop what the kernel caches of an inode.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
+/// Notification: send what the page cache holds of an inode, as a NOTIFY_REPLY request.
+pub(crate) const NOTIFY_RETRIEVE: i32 = 5;

@@ -131,6 +131,8 @@ impl Handler for FileSystem {
                 }
                 return Answer::Silent;
             }
+            // Asked for only to get a queue going, see the io_uring transport.
+            op::NOTIFY_REPLY => return Answer::Silent,
             op::GETATTR => self.getattr(request, reply),
             op::STATX => self.statx(request, reply),
             op::SETATTR => self.setattr(request, reply),

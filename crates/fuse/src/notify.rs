@@ -1,6 +1,6 @@
 //! Notifications to the kernel.
 
-use crate::abi::{NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
+use crate::abi::{NOTIFY_INVAL_INODE, NOTIFY_RETRIEVE, NotifyInvalInodeOut, NotifyRetrieveOut, OutHeader};
 use crate::request::Errno;
 use std::fs::File;
 use std::io::Write;
@@ -29,22 +29,27 @@ impl Notifier {
         self.inval(nodeid, offset, 0)
     }
 
+    /// Makes the kernel send a request that means nothing to the queue of the CPU we run on. It does so only for a
+    /// regular file, of which it is asked for no bytes.
+    pub(crate) fn kick(&self, nodeid: u64) -> Result<(), Errno> {
+        // The number of the request is chosen by us: even, as the kernel's are, and out of reach of those it counts up.
+        const UNIQUE: u64 = 1 << 62;
+        let body = NotifyRetrieveOut { notify_unique: UNIQUE, nodeid, ..NotifyRetrieveOut::default() };
+        self.send(NOTIFY_RETRIEVE, body.as_bytes())
+    }
+
     fn inval(&self, ino: u64, off: i64, len: i64) -> Result<(), Errno> {
-        let body = NotifyInvalInodeOut { ino, off, len };
-        let header = OutHeader {
-            len: (size_of::<OutHeader>() + size_of::<NotifyInvalInodeOut>()) as u32,
-            error: NOTIFY_INVAL_INODE,
-            unique: 0,
-        };
-        // A notification is one message: it is taken whole or refused.
-        let message = [header.as_bytes(), body.as_bytes()].concat();
-        match (&*self.device).write_all(&message) {
-            Ok(()) => Ok(()),
-            Err(error) => match error.raw_os_error() {
-                // The kernel does not know the inode (any more): nothing is cached.
-                Some(libc::ENOENT) => Ok(()),
-                errno => Err(Errno(errno.unwrap_or(libc::EIO))),
-            },
+        match self.send(NOTIFY_INVAL_INODE, NotifyInvalInodeOut { ino, off, len }.as_bytes()) {
+            // The kernel does not know the inode (any more): nothing is cached.
+            Err(Errno::NOENT) => Ok(()),
+            other => other,
         }
+    }
+
+    fn send(&self, code: i32, body: &[u8]) -> Result<(), Errno> {
+        let header = OutHeader { len: (size_of::<OutHeader>() + body.len()) as u32, error: code, unique: 0 };
+        // A notification is one message: it is taken whole or refused.
+        let message = [header.as_bytes(), body].concat();
+        (&*self.device).write_all(&message).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
     }
 }

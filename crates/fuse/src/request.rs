@@ -14,6 +14,7 @@ pub(crate) struct Errno(pub(crate) i32);
 
 impl Errno {
     pub(crate) const PERM: Errno = Errno(libc::EPERM);
+    pub(crate) const NOENT: Errno = Errno(libc::ENOENT);
     pub(crate) const IO: Errno = Errno(libc::EIO);
     pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
     pub(crate) const INVAL: Errno = Errno(libc::EINVAL);

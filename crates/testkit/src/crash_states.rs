@@ -193,8 +193,10 @@ pub struct Setup {
     pub image: Arc<MemDevice>,
     /// How to mount.
     pub mounter: Mounter,
-    /// Judges of structure that look at every state as the crash left it: before recovery too a volume is sound.
+    /// Judges of structure that look at states as the crash left them: before recovery too a volume is sound.
     pub raw_checks: Vec<Arc<dyn Check>>,
+    /// One state in this many is shown to them. 0: none.
+    pub raw_every: usize,
     /// Judges of structure after recovery, for states in the sample.
     pub checks: Vec<Arc<dyn Check>>,
     /// One state in this many is closed, checked for structure and mounted again. 0: none.
@@ -220,6 +222,7 @@ impl Setup {
             image,
             mounter,
             raw_checks: Vec::new(),
+            raw_every: 16,
             checks: Vec::new(),
             check_every: 16,
             nested_every: 64,
@@ -381,8 +384,12 @@ fn run_one(
         report.states += 1;
         let judged =
             Judged { setup, history: &history, acknowledged: state.last_mark().unwrap_or(0) as usize };
-        let (check, nested) = (sampled(setup.check_every), sampled(setup.nested_every));
-        let result = guarded(|| judged.state(&state, check, nested, report));
+        let sample = Sample {
+            raw: sampled(setup.raw_every),
+            check: sampled(setup.check_every),
+            nested: sampled(setup.nested_every),
+        };
+        let result = guarded(|| judged.state(&state, sample, report));
         if let Err(message) = result {
             report.failures.push(format!("[{workload}] in {state:?} (plan seed {}): {message}", plan.seed));
             // One failure of a workload tells enough.
@@ -390,6 +397,14 @@ fn run_one(
         }
     }
     Ok(())
+}
+
+/// What else is done with a state.
+#[derive(Clone, Copy)]
+struct Sample {
+    raw: bool,
+    check: bool,
+    nested: bool,
 }
 
 /// The contract for states at one moment.
@@ -400,19 +415,13 @@ struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    fn state(
-        &self,
-        state: &CrashState,
-        check: bool,
-        nested: bool,
-        report: &mut Report,
-    ) -> Result<(), String> {
+    fn state(&self, state: &CrashState, sample: Sample, report: &mut Report) -> Result<(), String> {
         let device = Arc::new(state.device());
         let setup = self.setup;
-        for check in &setup.raw_checks {
+        for check in setup.raw_checks.iter().filter(|_| sample.raw) {
             check.check(device.clone()).map_err(|e| format!("before recovery, {}: {e}", check.name()))?;
         }
-        if nested {
+        if sample.nested {
             let recording = Arc::new(RecordingDevice::new(&device));
             self.recovered(&*(setup.mounter)(recording.clone()).map_err(|e| format!("mount: {e}"))?)?;
             let plan = CrashPlan { exhaustive: 16, samples: 4, torn_each: 0, ..setup.plan.clone() };
@@ -426,7 +435,7 @@ impl Judged<'_> {
         }
         let fs = (setup.mounter)(device.clone()).map_err(|e| format!("mount: {e}"))?;
         let found = self.recovered(&*fs)?;
-        if check {
+        if sample.check {
             report.checked += 1;
             fs.close().map_err(|e| format!("close after recovery: {e}"))?;
             drop(fs);

@@ -374,12 +374,13 @@ impl Model {
     }
     /// Renames. Moving a directory below itself is the caller's to refuse.
     pub fn rename(&mut self, dir: Id, name: &[u8], to: Id, to_name: &[u8], flags: RenameFlags) -> Result<()> {
-        let id = self.lookup(dir, name)?;
+        // What is wrong with the target's name comes before what is wrong with the source.
         let target = match self.lookup(to, to_name) {
             Ok(target) => Some(target),
             Err(Posix::NotFound) => None,
             Err(e) => return Err(e),
         };
+        let id = self.lookup(dir, name)?;
         if flags.contains(RenameFlags::EXCHANGE) {
             let other = target.ok_or(Posix::NotFound)?;
             if other != id {

@@ -4,8 +4,8 @@
 //! durable) and the tree that recovery produced, the judge asks:
 //!
 //! - each entry of a directory is one that existed since the last moment at which the entry was made durable:
-//!   by a sync, by an fsync of a directory (a checkpoint in F2FS), or by an fsync of the file, which makes durable the
-//!   name by which the file is reached, with all directories above;
+//!   by a sync or checkpoint, by an fsync of the directory, or by an fsync of the file, which makes durable the
+//!   names by which the file is reached, with all directories above;
 //! - what existed in all states since it was made durable can be reached, under exactly as many names as it has links;
 //! - each page of a file reads as one of its versions since the last fsync or fdatasync, at least as new as that; so does the size;
 //! - mode, owner, extended attributes and times set are as new as the last fsync.
@@ -35,6 +35,8 @@ struct Bounds {
     content: HashMap<Id, usize>,
     attributes: HashMap<Id, usize>,
     entries: HashMap<(Id, Vec<u8>), usize>,
+    /// All entries of a directory.
+    directories: HashMap<Id, usize>,
 }
 
 impl History {
@@ -82,10 +84,18 @@ impl History {
             content: HashMap::new(),
             attributes: HashMap::new(),
             entries: HashMap::new(),
+            directories: HashMap::new(),
         };
         for at in all + 1..=acknowledged {
-            let Durable::File { id, datasync } = self.durable[at - 1] else { continue };
             let state = &self.states[at];
+            let (id, datasync) = match self.durable[at - 1] {
+                Durable::File { id, datasync } => (id, datasync),
+                Durable::Directory { id } => {
+                    bounds.directories.insert(id, at);
+                    (id, false)
+                }
+                _ => continue,
+            };
             let known = bounds.content.get(&id).copied().unwrap_or(all);
             let reachable = self.states[known].get(id).is_some_and(|inode| inode.nlink > 0);
             bounds.content.insert(id, at);
@@ -141,7 +151,9 @@ impl History {
                     .flat_map(|dir| dir.entries.keys()),
             );
             for name in names {
-                let from = bounds.entries.get(&(id, name.clone())).copied().unwrap_or(bounds.metadata);
+                let own = bounds.entries.get(&(id, name.clone())).copied().unwrap_or(0);
+                let listed = bounds.directories.get(&id).copied().unwrap_or(0);
+                let from = own.max(listed).max(bounds.metadata);
                 let entry = |state: &Model| state.get(id).and_then(|dir| dir.entries.get(name).copied());
                 let allowed: HashSet<Option<Id>> = since(from).iter().map(entry).collect();
                 let Some(&child) = actual.get(name) else {

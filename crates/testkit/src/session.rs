@@ -21,6 +21,11 @@ pub enum Durable {
         /// Only what is needed to read the content.
         datasync: bool,
     },
+    /// A directory: its entries, present and absent, its attributes, and what is needed to reach it.
+    Directory {
+        /// Which.
+        id: Id,
+    },
     /// Everything but the content of regular files.
     Metadata,
     /// Everything.
@@ -316,16 +321,15 @@ impl Session {
             Op::Fsync { file, datasync } => {
                 let id = need!(self.target(file));
                 self.fs.fsync(self.ino(id), datasync).map_err(failed("fsync"))?;
-                // What is no regular file is made durable by a checkpoint.
-                return Ok(Some(match self.model.inode(id).kind {
-                    FileKind::Regular => Durable::File { id, datasync },
-                    _ => Durable::All,
+                return Ok(Some(match self.model.inode(id).is_dir() {
+                    true => Durable::Directory { id },
+                    false => Durable::File { id, datasync },
                 }));
             }
             Op::FsyncDir { dir } => {
                 let id = need!(self.dir(dir));
                 self.fs.fsync(self.ino(id), false).map_err(failed("fsync of a directory"))?;
-                return Ok(Some(Durable::All));
+                return Ok(Some(Durable::Directory { id }));
             }
             Op::Sync => {
                 self.fs.sync().map_err(failed("sync"))?;

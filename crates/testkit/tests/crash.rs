@@ -63,7 +63,8 @@ fn all_states() {
     let states = number("MEDFS_STATES", 100_000) as usize;
     for features in FEATURE_SETS {
         let mut full = setup(features);
-        (full.max_states, full.check_every, full.nested_every, full.plan.seed) = (states, 200, 100, seed);
+        (full.max_states, full.plan.seed) = (states, seed);
+        (full.raw_every, full.check_every, full.nested_every) = (50, 200, 100);
         println!("seed {seed}, features [{features}]");
         let start = Instant::now();
         let workloads: Vec<_> = seq1().into_iter().chain(seq2(seed)).collect();

@@ -2,12 +2,16 @@
 //!
 //! It starts at the block where the checkpoint's warm node log goes on; each node's footer names the next. A node belongs
 //! to the chain while its footer carries the version (and checksum) of the checkpoint.
+//!
+//! An inode block whose own checksum is wrong was torn by the crash: its fsync had not returned, nor had any that wrote
+//! behind it, as each ends with a flush of all before. So the chain ends there too.
 
 use crate::error::Result;
 use crate::fs::Fs;
-use medfs_format::node::footer;
+use medfs_format::checkpoint::CpFlags;
+use medfs_format::node::{RawInode, footer};
 use medfs_format::summary::Log;
-use medfs_format::{BlockAddr, Ino};
+use medfs_format::{Block, BlockAddr, Ino};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
@@ -40,30 +44,42 @@ pub(super) struct Chain {
     addrs: HashSet<BlockAddr>,
 }
 
+/// Whether an inode block was stored in part, as far as the volume's features can tell.
+fn is_torn(fs: &Fs, block: &Block) -> bool {
+    let inode: &RawInode = block.view();
+    // Every inode of a volume with checksums has room for one: where it seems not to, the first sector is an old one.
+    fs.nodes.rules.checksum_seed.is_some_and(|seed| {
+        !inode.extra_fits(12)
+            || inode.extra().is_none_or(|e| e.i_inode_checksum.get() != inode.checksum(seed))
+    })
+}
+
 impl Chain {
     /// Follows the chain. It ends at a block that does not belong to it, and, against damage, where it meets itself.
     pub(super) fn read(fs: &Fs) -> Result<Chain> {
         let version = fs.cp_ver.load(Ordering::Acquire);
+        // A repair renews the checkpoint's checksum: then only the version itself tells what belongs to it.
+        let ignore_crc = fs.cp.lock().header.flags().contains(CpFlags::NOCRC_RECOVERY);
+        let belongs = |found: u64| if ignore_crc { found as u32 == version as u32 } else { found == version };
         let mut chain = Chain::default();
         let mut addr = fs.segs.lock().next_addr(Log::WarmNode);
         while fs.geo.in_main(addr) {
             let block = fs.io.read(addr)?;
             let f = footer(&block);
-            if f.cp_ver.get() != version {
+            if !belongs(f.cp_ver.get()) {
                 break;
             }
             if !chain.addrs.insert(addr) {
                 tracing::warn!(addr, "the chain of fsynced nodes meets itself: it ends here");
                 break;
             }
+            let is_inode = f.nid.get() == f.ino.get() && f.node_offset() == 0;
+            if is_inode && is_torn(fs, &block) {
+                tracing::warn!(addr, ino = f.ino.get(), "a torn inode: the chain of fsynced nodes ends here");
+                break;
+            }
             let at = chain.links.len();
-            let link = Link {
-                addr,
-                ino: f.ino.get(),
-                is_inode: f.nid.get() == f.ino.get() && f.node_offset() == 0,
-                fsync: f.is_fsync(),
-                layout: None,
-            };
+            let link = Link { addr, ino: f.ino.get(), is_inode, fsync: f.is_fsync(), layout: None };
             chain.links.push(link);
             if link.fsync {
                 if !fs.geo.is_nid(link.ino) || link.ino == fs.geo.root_ino || !fs.geo.is_nid(f.nid.get()) {

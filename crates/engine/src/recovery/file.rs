@@ -6,7 +6,9 @@ use crate::error::{Error, Result};
 use crate::index::{Slot, subtree};
 use crate::inode::Inode;
 use crate::node::Dirty;
-use medfs_format::node::{Advise, FileFlags, FileKind, Inline, RawDirectNode, RawExtent, RawExtraAttr, RawInode};
+use medfs_format::node::{
+    Advise, FileFlags, FileKind, Inline, RawDirectNode, RawExtent, RawExtraAttr, RawInode,
+};
 use medfs_format::node::{footer, validate_footer};
 use medfs_format::path::{NodePath, first_page};
 use medfs_format::summary::{Log, RawSummary};
@@ -86,7 +88,11 @@ impl Replay<'_> {
         let raw: &RawInode = block.view();
         raw.validate(ino, &rules.geo, rules.flexible_inline_xattr, rules.checksum_seed)?;
         if FileKind::from_mode(raw.i_mode.get()) != Some(FileKind::Regular) {
-            return Err(bad_inode(ino, "i_mode", format!("{:#o}, but only regular files are fsynced", raw.i_mode)));
+            return Err(bad_inode(
+                ino,
+                "i_mode",
+                format!("{:#o}, but only regular files are fsynced", raw.i_mode),
+            ));
         }
         Ok(raw)
     }
@@ -97,11 +103,19 @@ impl Replay<'_> {
         let fs = self.fs;
         let raw = self.checked(inode.ino, block)?;
         if inode.kind() != FileKind::Regular {
-            return Err(bad_inode(inode.ino, "i_mode", format!("a regular file was fsynced, this is a {:?}", inode.kind())));
+            return Err(bad_inode(
+                inode.ino,
+                "i_mode",
+                format!("a regular file was fsynced, this is a {:?}", inode.kind()),
+            ));
         }
         let (now, then) = (fs.slots(inode), raw.slots(fs.flexible_inline_xattr()));
         if now.extra != then.extra {
-            return Err(bad_inode(inode.ino, "i_extra_isize", format!("{}, before {}", then.extra * 4, now.extra * 4)));
+            return Err(bad_inode(
+                inode.ino,
+                "i_extra_isize",
+                format!("{}, before {}", then.extra * 4, now.extra * 4),
+            ));
         }
         if now == then {
             return Ok(());
@@ -182,10 +196,15 @@ impl Replay<'_> {
         let slots = fs.slots(inode);
         let in_inode = slots.addrs();
         let first = first_page(offset, in_inode)
-            .filter(|&page| NodePath::of(page, in_inode).is_some_and(|p| p.depth == 0 || p.node_offset(p.depth) == offset))
+            .filter(|&page| {
+                NodePath::of(page, in_inode).is_some_and(|p| p.depth == 0 || p.node_offset(p.depth) == offset)
+            })
             .ok_or_else(|| bad_node_of(inode.ino, format!("node offset {offset}")))?;
         let addrs: Vec<BlockAddr> = if offset == 0 {
-            block.view::<RawInode>().i_addr[slots.extra..slots.extra + in_inode].iter().map(|a| a.get()).collect()
+            block.view::<RawInode>().i_addr[slots.extra..slots.extra + in_inode]
+                .iter()
+                .map(|a| a.get())
+                .collect()
         } else {
             block.view::<RawDirectNode>().addr.iter().map(|a| a.get()).collect()
         };
@@ -232,7 +251,8 @@ impl Replay<'_> {
             fs.add_blocks(inode, 1);
         }
         let nid = slot.node.nid;
-        let owner = RawSummary { nid: nid.into(), version: fs.node_version(nid)?, ofs_in_node: slot.offset.into() };
+        let owner =
+            RawSummary { nid: nid.into(), version: fs.node_version(nid)?, ofs_in_node: slot.offset.into() };
         let now = fs.elapsed();
         let mut segs = fs.segs.lock();
         if is_block(old) {

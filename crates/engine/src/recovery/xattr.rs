@@ -32,7 +32,11 @@ impl Replay<'_> {
             let page = fs.nodes.get(&fs.io, &fs.nat, nid)?;
             let offset = page.read(|d| footer(&d.block).node_offset());
             if page.ino != inode.ino || offset != XATTR_NODE_OFFSET {
-                return Err(super::dentry::bad_inode(inode.ino, "i_xattr_nid", format!("{nid} is no xattr node of it")));
+                return Err(super::dentry::bad_inode(
+                    inode.ino,
+                    "i_xattr_nid",
+                    format!("{nid} is no xattr node of it"),
+                ));
             }
             page
         } else {

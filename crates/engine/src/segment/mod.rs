@@ -65,7 +65,12 @@ pub(crate) struct SegmentsAtMount {
 }
 
 impl Segments {
-    pub(crate) fn new(io: &Io, geo: &Geometry, at: SegmentsAtMount, alloc_mode: AllocMode) -> Result<Segments> {
+    pub(crate) fn new(
+        io: &Io,
+        geo: &Geometry,
+        at: SegmentsAtMount,
+        alloc_mode: AllocMode,
+    ) -> Result<Segments> {
         let mut sit_journal = BTreeMap::new();
         for e in at.sit_journal.sit_entries()? {
             let segno = e.segno.get();
@@ -106,10 +111,6 @@ impl Segments {
             segments.count_sections();
         }
         Ok(segments)
-    }
-
-    pub(crate) fn geometry(&self) -> &Geometry {
-        &self.geo
     }
 
     pub(crate) fn curseg(&self, log: Log) -> &CurSeg {
@@ -155,7 +156,11 @@ impl Segments {
     }
 
     fn set_used(&mut self, segno: SegNo, in_use: bool) {
-        if in_use { self.free = self.free.saturating_sub(1) } else { self.free += 1 }
+        if in_use {
+            self.free = self.free.saturating_sub(1)
+        } else {
+            self.free += 1
+        }
         let section = self.geo.section_of(segno) as usize;
         if let Some(slot) = self.section_used.as_mut().and_then(|u| u.get_mut(section)) {
             if in_use { *slot += 1 } else { *slot = slot.saturating_sub(1) }
@@ -207,6 +212,9 @@ impl Segments {
 
     /// Summary blocks the checkpoint has to write to the SSA.
     pub(crate) fn take_pending_ssa(&mut self) -> Vec<(BlockAddr, Box<Block>)> {
-        std::mem::take(&mut self.pending_ssa).into_iter().map(|(segno, b)| (self.geo.ssa_block(segno), b)).collect()
+        std::mem::take(&mut self.pending_ssa)
+            .into_iter()
+            .map(|(segno, b)| (self.geo.ssa_block(segno), b))
+            .collect()
     }
 }

@@ -3,9 +3,11 @@
 use super::Segments;
 use crate::error::Result;
 use crate::io::Io;
-use medfs_format::sit::{ENTRIES_PER_BLOCK, RawSitBlock, RawSitEntry, VALID_MAP_SIZE, flip_bit, set_bit, test_bit};
+use medfs_format::sit::{
+    ENTRIES_PER_BLOCK, RawSitBlock, RawSitEntry, VALID_MAP_SIZE, flip_bit, set_bit, test_bit,
+};
 use medfs_format::summary::{Log, RawJournal, RawSitJournalEntry, SIT_JOURNAL_ENTRIES};
-use medfs_format::{Block, BlockAddr, BLOCKS_PER_SEG, FormatError, SegNo, Structure};
+use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, FormatError, SegNo, Structure};
 use std::collections::BTreeMap;
 
 /// SIT blocks kept in memory beyond the dirty ones.
@@ -46,10 +48,18 @@ impl SegEntry {
     pub(crate) fn any_writable(&self) -> bool {
         self.cur.iter().zip(&self.pinned).any(|(c, p)| c | p != 0xff)
     }
+    /// Mean modification time once one more block changes `now`. The time on disk may be anything.
+    fn mean_mtime(&self, now: u64) -> u64 {
+        let valid = u64::from(self.valid);
+        self.mtime.saturating_mul(valid).saturating_add(now) / (valid + 1)
+    }
     fn word(&self) -> u16 {
         0x8000 | (u16::from(self.seg_type) << 11) | self.valid
     }
 }
+
+/// Blocks with the addresses they are to be written to.
+pub(crate) type PlacedBlocks = Vec<(BlockAddr, Box<Block>)>;
 
 /// Runs of blocks that a checkpoint made reusable.
 pub(crate) struct Freed {
@@ -72,7 +82,9 @@ impl Segments {
         let mut at = 0;
         while at < count {
             let second = test_bit(&self.sit_bitmap, (first + at) as usize);
-            let run = (at..count).take_while(|&i| test_bit(&self.sit_bitmap, (first + i) as usize) == second).count();
+            let run = (at..count)
+                .take_while(|&i| test_bit(&self.sit_bitmap, (first + i) as usize) == second)
+                .count();
             let mut refs: Vec<&mut Block> = blocks[at as usize..at as usize + run].iter_mut().collect();
             io.read_into(self.geo.sit_block(first + at, second), &mut refs)?;
             at += run as u32;
@@ -165,7 +177,7 @@ impl Segments {
             return Err(wrong(segno, format!("block {addr} is used twice")));
         }
         set_bit(&mut e.pinned, offset);
-        e.mtime = if e.valid == 0 { now } else { (e.mtime * u64::from(e.valid) + now) / (u64::from(e.valid) + 1) };
+        e.mtime = e.mean_mtime(now);
         e.valid += 1;
         self.touch(segno);
         if was_free {
@@ -178,7 +190,13 @@ impl Segments {
     /// Marks a block no longer valid. `Corrupt` where it was not.
     pub(crate) fn mark_invalid(&mut self, io: &Io, addr: BlockAddr, now: u64) -> Result<()> {
         if !self.geo.in_main(addr) {
-            return Err(FormatError::corrupt(Structure::SitEntry, addr, "block address", "outside the main area").into());
+            return Err(FormatError::corrupt(
+                Structure::SitEntry,
+                addr,
+                "block address",
+                "outside the main area",
+            )
+            .into());
         }
         let (segno, offset) = (self.geo.segno(addr), self.geo.offset_in_seg(addr) as usize);
         let e = self.entry(io, segno)?;
@@ -186,7 +204,7 @@ impl Segments {
             return Err(wrong(segno, format!("block {addr} is freed but was not in use")));
         }
         flip_bit(&mut e.cur, offset);
-        e.mtime = (e.mtime * u64::from(e.valid) + now) / (u64::from(e.valid) + 1);
+        e.mtime = e.mean_mtime(now);
         e.valid -= 1;
         let empty = e.valid == 0;
         self.touch(segno);
@@ -215,7 +233,7 @@ impl Segments {
 
     /// For a checkpoint: puts dirty entries into the journal while they fit, the rest into the other copy of their SIT
     /// blocks, which it returns; the version bitmap is flipped for them.
-    pub(crate) fn flush_sit(&mut self, io: &Io) -> Result<(RawJournal, Vec<(BlockAddr, Box<Block>)>)> {
+    pub(crate) fn flush_sit(&mut self, io: &Io) -> Result<(RawJournal, PlacedBlocks)> {
         let mut to_flush = self.dirty.clone();
         if self.sit_journal.len() + to_flush.len() > SIT_JOURNAL_ENTRIES {
             to_flush.extend(std::mem::take(&mut self.sit_journal).into_keys());
@@ -269,7 +287,8 @@ impl Segments {
         for segno in std::mem::take(&mut self.dirty) {
             let start = self.geo.seg_start(segno);
             let index = segno / ENTRIES_PER_BLOCK as u32;
-            let e = &mut self.sit.get_mut(&index).expect("dirty pages stay")[segno as usize % ENTRIES_PER_BLOCK];
+            let e =
+                &mut self.sit.get_mut(&index).expect("dirty pages stay")[segno as usize % ENTRIES_PER_BLOCK];
             for offset in 0..BLOCKS_PER_SEG {
                 if test_bit(&e.pinned, offset as usize) && !test_bit(&e.cur, offset as usize) {
                     match runs.last_mut() {

@@ -6,12 +6,17 @@
 //! served. A reply and the wait for the next request are one system call. FORGET and notifications still go
 //! through `/dev/fuse`.
 //!
+//! A worker that joins later ([`crate::crew`]) needs a kick: the kernel gives a new entry no request that is already
+//! waiting, only the next one that is made. So once the new entry is registered a request that means nothing is
+//! provoked on the same CPU; serving it makes the new worker fetch what waits.
+//!
 //! An entry is a header and a payload buffer whose addresses the kernel keeps. It writes to them only between our
 //! submission of a command and that command's completion; between completion and the next submission they are ours.
 
 use super::{HEAD_SIZE, Handler, PAYLOAD_SIZE, Threads};
 use crate::abi::{InHeader, OutHeader, UringCmdReq, UringReqHeader, uring_cmd};
 use crate::crew::Crew;
+use crate::notify::Notifier;
 use crate::request::{Answer, Reply, Request};
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
@@ -64,14 +69,19 @@ impl Plan {
             let crew = Arc::new_cyclic(|crew: &Weak<Crew>| {
                 let (crew, device, handler) = (crew.clone(), device.clone(), handler.clone());
                 let (threads, queues) = (threads.clone(), queues.clone());
-                let spawn = move || {
+                let spawn = move |nodeid| {
                     let crew = crew.upgrade().ok_or_else(|| io::Error::other("the session has ended"))?;
-                    spawn_worker(cpu, &queues, &device, &handler, &crew, &threads, None)
+                    let (started, done) = mpsc::channel();
+                    spawn_worker(cpu, &queues, &device, &handler, &crew, &threads, started)?;
+                    done.recv().map_err(io::Error::other)??;
+                    Notifier::new(device.clone())
+                        .kick(nodeid)
+                        .map_err(|errno| io::Error::from_raw_os_error(errno.0))
                 };
                 Crew::new(workers, Box::new(spawn))
             });
             for _ in 0..workers {
-                spawn_worker(cpu, &queues, device, handler, &crew, threads, Some(started.clone()))?;
+                spawn_worker(cpu, &queues, device, handler, &crew, threads, started.clone())?;
                 expected += 1;
             }
         }
@@ -115,7 +125,7 @@ fn spawn_worker(
     handler: &Arc<dyn Handler>,
     crew: &Arc<Crew>,
     threads: &Threads,
-    started: Option<mpsc::Sender<io::Result<()>>>,
+    started: mpsc::Sender<io::Result<()>>,
 ) -> io::Result<()> {
     let name = cpu.map_or_else(|| "medfs-ring".into(), |cpu| format!("medfs-ring{cpu}"));
     let (queues, device, handler, crew) = (queues.to_vec(), device.clone(), handler.clone(), crew.clone());
@@ -128,15 +138,12 @@ fn spawn_worker(
         }
         match Worker::register(&device, &queues) {
             Ok(worker) => {
-                if let Some(started) = started {
-                    let _ = started.send(Ok(()));
-                }
+                let _ = started.send(Ok(()));
+                drop(started);
                 worker.serve(&*handler, &crew);
             }
             Err(error) => {
-                if let Some(started) = started {
-                    let _ = started.send(Err(error));
-                }
+                let _ = started.send(Err(error));
             }
         }
     })

@@ -1,0 +1,177 @@
+//! Making room: checkpoints when memory is short, cleaning when free sections are.
+//!
+//! Cleaning empties a section by moving what is valid in it: nodes are marked and leave with the next checkpoint, pages
+//! of files are rewritten to the cold data log. The section is free after that checkpoint; until then the old blocks
+//! stay as they are (rule 2 of the design), so a crash in the middle loses nothing.
+//!
+//! Invariants: the section being emptied is in `Segments::evacuating`, so that no log enters it. A block that cannot be
+//! moved (damaged summary, unreadable page, pinned file) stays valid where it is, and its section is left alone for
+//! a while.
+//! Locks: `gc` for the whole of a cleaning; the others as [`crate::fs`] orders them, none across steps.
+//! Kernel counterpart: `gc.c`, `f2fs_balance_fs` in `segment.c`.
+
+mod evacuate;
+mod victim;
+
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::stats::Counters;
+use medfs_format::BLOCKS_PER_SEG;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+/// Dirty NAT entries that make a checkpoint due.
+const MAX_DIRTY_NAT: usize = 1 << 16;
+/// Prefree segments that make a checkpoint due, as a part of the main area (the kernel's 5 %).
+const PREFREE_PART: u32 = 20;
+/// Most prefree segments in any case (the kernel's 4 GiB).
+const MAX_PREFREE: u32 = 2048;
+/// Sections emptied between two checkpoints.
+const SECTIONS_PER_CHECKPOINT: u32 = 4;
+/// Writes that pass after a cleaning without success before the next is tried.
+const REST_AFTER_FAILURE: u64 = 256;
+/// Background cleaning waits until this part (in percent) of the unused space lies in holes between valid blocks.
+const HOLES_PERCENT: u64 = 60;
+
+/// What cleaning remembers.
+#[derive(Debug, Default)]
+pub(crate) struct Cleaner {
+    /// Section where the search for the next victim of background cleaning starts.
+    next: u32,
+    /// Sections that could not be emptied.
+    stuck: BTreeSet<u32>,
+    /// No cleaning for want of space before the device's write mark reaches this.
+    rest_until: u64,
+}
+
+impl Fs {
+    /// Called at the start of every operation that changes the volume, with no lock held: keeps what a checkpoint has to
+    /// write, and the free sections, within bounds. Where nothing can be gained it returns all the same; reservations
+    /// then refuse what does not fit.
+    pub(crate) fn make_room(&self) -> Result<()> {
+        if self.mounting.load(Ordering::Acquire) || self.is_read_only() {
+            return Ok(());
+        }
+        if self.nodes.dirty_count() > self.nodes.limit() / 2 || self.nat.dirty_count() > MAX_DIRTY_NAT {
+            self.checkpoint_now()?;
+        }
+        let room = self.room();
+        if room.prefree > MAX_PREFREE.min(self.geo.segment_count_main / PREFREE_PART).max(2) {
+            self.checkpoint_now()?;
+        }
+        if room.is_short() { self.clean_for_space() } else { Ok(()) }
+    }
+
+    fn room(&self) -> Room {
+        let per_section = (self.geo.segs_per_sec * BLOCKS_PER_SEG) as usize;
+        let nodes = self.nodes.dirty_count().div_ceil(per_section) as u32;
+        let dentries = u32::from(self.pages.dirty() > 0);
+        let segs = self.segs.lock();
+        Room {
+            free: segs.free_sections(),
+            prefree: segs.prefree_segments(),
+            wanted: segs.reserved_sections() + nodes + dentries,
+        }
+    }
+
+    /// Cleans until free sections suffice, or until that brings nothing.
+    fn clean_for_space(&self) -> Result<()> {
+        let mut cleaner = self.gc.lock();
+        if self.io.write_mark() < cleaner.rest_until {
+            return Ok(());
+        }
+        loop {
+            let room = self.room();
+            if !room.is_short() {
+                return Ok(());
+            }
+            // What was freed since the last checkpoint comes first: it costs no moving.
+            if room.prefree > 0 || self.space.counts().since_checkpoint >= u64::from(BLOCKS_PER_SEG) {
+                self.checkpoint_now()?;
+                if !self.room().is_short() {
+                    return Ok(());
+                }
+            }
+            let before = self.room().free;
+            let mut emptied = 0;
+            while emptied < SECTIONS_PER_CHECKPOINT && before + emptied <= room.wanted {
+                let Some(section) = self.find_victim(&mut cleaner, &victim::Greedy)? else { break };
+                self.clean_section(&mut cleaner, section)?;
+                Counters::add(&self.counters.gc_foreground, 1);
+                emptied += 1;
+            }
+            if emptied > 0 {
+                self.checkpoint_now()?;
+            }
+            self.segs.lock().evacuating.clear();
+            if self.room().free <= before {
+                cleaner.rest_until = self.io.write_mark() + REST_AFTER_FAILURE;
+                cleaner.stuck.clear();
+                return Ok(());
+            }
+        }
+    }
+
+    /// Empties one section. Damage and want of space leave it as it is.
+    fn clean_section(&self, cleaner: &mut Cleaner, section: u32) -> Result<()> {
+        Counters::add(&self.counters.gc_sections, 1);
+        let per = self.geo.segs_per_sec;
+        {
+            let mut segs = self.segs.lock();
+            segs.evacuating.extend(section * per..(section + 1) * per);
+        }
+        let emptied = match self.evacuate(section) {
+            Ok(emptied) => emptied,
+            Err(e @ (Error::Corrupt(_) | Error::NoSpace | Error::Posix(_))) => {
+                tracing::warn!(section, error = %e, "cleaning left a section as it is");
+                false
+            }
+            Err(e) => return Err(e),
+        };
+        if !emptied {
+            cleaner.stuck.insert(section);
+        }
+        Ok(())
+    }
+
+    /// Cleans one section if much of the unused space lies in holes. The caller has seen that the volume is idle.
+    /// Tells whether it did anything.
+    pub(crate) fn background_clean(&self) -> Result<bool> {
+        if self.is_read_only() || !self.is_cleaning_worthwhile() {
+            return Ok(false);
+        }
+        let mut cleaner = self.gc.lock();
+        self.segs.lock().evacuating.clear();
+        let Some(section) = self.find_victim(&mut cleaner, victim::policy(self.opts.victim))? else {
+            return Ok(false);
+        };
+        self.clean_section(&mut cleaner, section)?;
+        Ok(true)
+    }
+
+    fn is_cleaning_worthwhile(&self) -> bool {
+        let counts = self.space.counts();
+        let unused = counts.user_blocks.saturating_sub(counts.valid_blocks);
+        let spare = u64::from(self.geo.main_blocks()).saturating_sub(counts.user_blocks);
+        let segs = self.segs.lock();
+        let free = u64::from(segs.free_segments() + segs.prefree_segments()) * u64::from(BLOCKS_PER_SEG);
+        let in_holes = unused.saturating_sub(free.saturating_sub(spare));
+        in_holes * 100 > unused * HOLES_PERCENT
+    }
+}
+
+/// Free sections against what is wanted.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    free: u32,
+    /// Segments that a checkpoint would free.
+    prefree: u32,
+    /// Sections that the next checkpoint may need, and those kept for cleaning.
+    wanted: u32,
+}
+
+impl Room {
+    fn is_short(&self) -> bool {
+        self.free <= self.wanted
+    }
+}

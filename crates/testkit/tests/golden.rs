@@ -1,0 +1,269 @@
+//! Volumes that the kernel's f2fs wrote, and what the kernel itself shows of them: medfs shows the same.
+//!
+//! `tests/golden` holds pairs: an image as `mkfs.f2fs` and the kernel left it, and a manifest, one JSON object for each
+//! path. Images named `crash-*` are as a crash left them; their manifests are what the kernel shows after its own
+//! recovery. `tools/golden` makes them, `tools/manifest.py` tells the fields.
+
+use medfs::{Attr, FileKind, Ino, ManualClock, MountOptions, Posix, Seek, Timestamp, Volume};
+use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag};
+use medfs_format::{BLOCK_SIZE, Block};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The chattr flags that a user sets.
+const USER_FLAGS: u32 = 0x8 | 0x10 | 0x20 | 0x40 | 0x80 | 0x1_0000 | 0x2000_0000;
+
+type Manifest = BTreeMap<String, Map<String, Value>>;
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
+}
+
+fn unpacked(path: &Path) -> impl Read {
+    let file = File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    ruzstd::decoding::StreamingDecoder::new(file).expect("a zstd file")
+}
+
+fn load_image(path: &Path) -> MemDevice {
+    let mut blocks = Vec::new();
+    let mut input = unpacked(path);
+    let mut block = Block::boxed();
+    let mut count = 0;
+    loop {
+        let mut filled = 0;
+        while filled < BLOCK_SIZE {
+            match input.read(&mut block.0[filled..]).expect("the image unpacks") {
+                0 => break,
+                n => filled += n,
+            }
+        }
+        if filled == 0 {
+            break;
+        }
+        assert_eq!(filled, BLOCK_SIZE, "an image is whole blocks");
+        if block.0 != [0; BLOCK_SIZE] {
+            blocks.push((count, block.clone()));
+        }
+        count += 1;
+    }
+    let device = MemDevice::new(count);
+    for (addr, block) in blocks {
+        device.write(addr, &[&block], WriteTag::new(Cause::Data, Temperature::Cold)).expect("memory");
+    }
+    device
+}
+
+fn load_manifest(path: &Path) -> Manifest {
+    let mut text = String::new();
+    unpacked(path).read_to_string(&mut text).expect("the manifest is text");
+    let lines = text.lines().map(|line| match serde_json::from_str(line) {
+        Ok(Value::Object(entry)) => (entry["path"].as_str().expect("a path").to_owned(), entry),
+        other => panic!("{line}: {other:?}"),
+    });
+    lines.collect()
+}
+
+fn escape(bytes: &[u8]) -> String {
+    let one = |&b: &u8| {
+        if (32..127).contains(&b) && b != b'%' { char::from(b).to_string() } else { format!("%{b:02X}") }
+    };
+    bytes.iter().map(one).collect()
+}
+
+fn time(t: Timestamp) -> Value {
+    json!(format!("{}.{:09}", t.secs, t.nanos))
+}
+
+fn kind(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Regular => "file",
+        FileKind::Directory => "dir",
+        FileKind::CharDevice => "char",
+        FileKind::BlockDevice => "block",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+        FileKind::Symlink => "symlink",
+    }
+}
+
+/// Extents of data, as SEEK_DATA and SEEK_HOLE tell them.
+fn extents(v: &Volume, ino: Ino, size: u64) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match v.seek(ino, at, Seek::Data) {
+            Ok(start) => start,
+            Err(medfs::Error::Posix(Posix::NoSuchAddress)) => break,
+            Err(e) => panic!("inode {ino}: {e}"),
+        };
+        at = v.seek(ino, start, Seek::Hole).expect("a hole follows, at the end at the latest");
+        assert!(at > start, "inode {ino}: no progress at {start}");
+        found.push((start, at.min(size) - start));
+    }
+    found
+}
+
+/// SHA-256 over number and content of every page that is not zero.
+fn digest(v: &Volume, ino: Ino, size: u64) -> String {
+    const READ_ALL: u64 = 64 << 20;
+    let ranges = if size <= READ_ALL { vec![(0, size)] } else { extents(v, ino, size) };
+    let mut hash = Sha256::new();
+    for (start, len) in ranges {
+        let page_size = BLOCK_SIZE as u64;
+        for index in start / page_size..(start + len).div_ceil(page_size) {
+            let mut page = [0; BLOCK_SIZE];
+            v.read(ino, index * page_size, &mut page).expect("the file reads");
+            if page != [0; BLOCK_SIZE] {
+                hash.update(index.to_le_bytes());
+                hash.update(page);
+            }
+        }
+    }
+    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn describe(v: &Volume, path: &str, a: &Attr) -> Map<String, Value> {
+    let mut entry = json!({
+        "path": path, "type": kind(a.kind), "mode": format!("{:04o}", a.perm), "uid": a.uid, "gid": a.gid,
+        "nlink": a.nlink, "size": a.size, "ino": a.ino, "blocks": a.blocks,
+        "atime": time(a.atime), "mtime": time(a.mtime), "ctime": time(a.ctime),
+        "flags": a.flags.bits() & USER_FLAGS, "project": a.project,
+    });
+    if let Some(t) = a.crtime {
+        entry["btime"] = time(t);
+    }
+    match a.kind {
+        FileKind::CharDevice | FileKind::BlockDevice => {
+            let (major, minor) = ((a.rdev >> 8) & 0xfff, (a.rdev & 0xff) | ((a.rdev >> 12) & 0xfff00));
+            entry["rdev"] = json!([major, minor]);
+        }
+        FileKind::Symlink => entry["target"] = json!(escape(&v.readlink(a.ino).expect("readlink"))),
+        FileKind::Regular => {
+            entry["data"] = json!(extents(v, a.ino, a.size));
+            entry["sha256"] = json!(digest(v, a.ino, a.size));
+        }
+        _ => {}
+    }
+    let mut xattrs = Map::new();
+    for name in v.listxattr(a.ino).expect("the attributes list") {
+        let value = v.getxattr(a.ino, &name).expect("a listed attribute reads");
+        let hex: String = value.iter().map(|b| format!("{b:02x}")).collect();
+        xattrs.insert(String::from_utf8(name).expect("a name of the test tree"), json!(hex));
+    }
+    entry["xattr"] = Value::Object(xattrs);
+    let Value::Object(entry) = entry else { unreachable!() };
+    entry
+}
+
+fn walk(v: &Volume, dir: Ino, prefix: &str, found: &mut Manifest) {
+    let mut names = Vec::new();
+    v.readdir(dir, 0, &mut |e| {
+        names.push(e.name);
+        true
+    })
+    .unwrap_or_else(|e| panic!("{prefix}: {e}"));
+    for name in names.into_iter().filter(|n| n != b"." && n != b"..") {
+        let path = format!("{prefix}{}", escape(&name));
+        let attr = v.lookup(dir, &name).unwrap_or_else(|e| panic!("{path}: {e}"));
+        found.insert(path.clone(), describe(v, &path, &attr));
+        if attr.kind == FileKind::Directory {
+            walk(v, attr.ino, &format!("{path}/"), found);
+        }
+        v.release(attr.ino, 1);
+    }
+}
+
+fn manifest_of(v: &Volume) -> Manifest {
+    let root = v.getattr(v.root()).expect("the root");
+    let mut found = Manifest::from([(".".to_owned(), describe(v, ".", &root))]);
+    walk(v, v.root(), "", &mut found);
+    found
+}
+
+/// Differences between what the kernel shows and what medfs shows, for each field that the kernel's manifest has.
+fn differences(kernel: &Manifest, medfs: &Manifest) -> Vec<String> {
+    let mut found = Vec::new();
+    for path in medfs.keys().filter(|p| !kernel.contains_key(*p)) {
+        found.push(format!("{path}: the kernel does not have it"));
+    }
+    for (path, expected) in kernel {
+        let Some(got) = medfs.get(path) else {
+            found.push(format!("{path}: missing"));
+            continue;
+        };
+        for (field, value) in expected.iter().filter(|(field, value)| got.get(*field) != Some(value)) {
+            found.push(format!("{path}: {field} is {}, not {value}", got.get(field).unwrap_or(&Value::Null)));
+        }
+        let extra =
+            got["xattr"].as_object().is_some_and(|x| !x.is_empty()) && !expected.contains_key("xattr");
+        if extra {
+            found.push(format!("{path}: has attributes {}", got["xattr"]));
+        }
+    }
+    found
+}
+
+fn open(device: &MemDevice, options: &str) -> Volume {
+    let mut parsed = MountOptions::default();
+    parsed.parse(options).expect("options");
+    let clock = ManualClock::new(Timestamp { secs: 1_800_000_000, nanos: 0 });
+    Volume::open(Arc::new(device.snapshot()), parsed, Arc::new(clock)).expect("the kernel's volume opens")
+}
+
+/// The names of all golden volumes that start so.
+fn volumes(start: &str) -> Vec<String> {
+    let files = fs::read_dir(golden()).expect("tests/golden").flatten();
+    let names = files.filter_map(|f| Some(f.file_name().to_str()?.strip_suffix(".img.zst")?.to_owned()));
+    let mut names: Vec<String> = names.filter(|n| n.starts_with(start)).collect();
+    names.sort();
+    names
+}
+
+fn load(name: &str) -> (MemDevice, Manifest) {
+    let path = |suffix: &str| golden().join(format!("{name}.{suffix}.zst"));
+    (load_image(&path("img")), load_manifest(&path("manifest")))
+}
+
+fn check(name: &str, options: &str) {
+    let (device, kernel) = load(name);
+    let volume = open(&device, options);
+    let differences = differences(&kernel, &manifest_of(&volume));
+    assert!(differences.is_empty(), "{name} opened with {options}:\n{}", differences.join("\n"));
+    volume.close().expect("it closes");
+}
+
+#[test]
+fn trees_of_the_kernel_are_shown_as_the_kernel_shows_them() {
+    let names = volumes("tree-");
+    assert!(names.len() >= 4, "{names:?}");
+    for name in names {
+        check(&name, "noatime");
+        check(&name, "ro");
+    }
+}
+
+#[test]
+fn what_the_kernel_fsynced_before_a_crash_is_recovered_as_the_kernel_does() {
+    let names = volumes("crash-");
+    assert!(names.len() >= 5, "{names:?}");
+    for name in names {
+        check(&name, "noatime");
+    }
+}
+
+#[test]
+fn a_difference_is_found() {
+    let (device, kernel) = load("tree-plain");
+    let volume = open(&device, "noatime");
+    let f =
+        volume.lookup(volume.root(), b"acl").and_then(|d| volume.lookup(d.ino, b"file")).expect("acl/file");
+    volume.write(f.ino, 1, b"?").expect("write");
+    let found = differences(&kernel, &manifest_of(&volume));
+    assert!(found.iter().all(|d| d.starts_with("acl/file: ")) && found.len() >= 3, "{found:?}");
+    assert!(found.iter().any(|d| d.contains("sha256")), "{found:?}");
+}
