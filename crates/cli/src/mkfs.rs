@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::{ManualClock, MountOptions, SystemClock, Timestamp, Volume};
 use medfs_device::FileDevice;
-use medfs_mkfs::{MkfsOptions, Summary, format_volume, parse_features};
+use medfs_mkfs::{Layout, MkfsOptions, Summary, format_volume, parse_features};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -33,7 +33,7 @@ pub(crate) fn helper(args: &[OsString]) -> u8 {
 /// `medfs mkfs`
 pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
     let options = options(args)?;
-    let made = prepare_file(args)?;
+    let made = prepare_file(args, &options)?;
     let result = make(args, options);
     if made && result.is_err() {
         // The file was ours and is of no use.
@@ -75,7 +75,7 @@ fn now() -> i64 {
 }
 
 /// Makes the image file or sets its size; `true` where it did not exist.
-fn prepare_file(args: &MkfsArgs) -> Result<bool> {
+fn prepare_file(args: &MkfsArgs, options: &MkfsOptions) -> Result<bool> {
     let path = args.image.display();
     let exists = match std::fs::metadata(&args.image) {
         Ok(meta) if meta.is_file() => true,
@@ -89,6 +89,11 @@ fn prepare_file(args: &MkfsArgs) -> Result<bool> {
         Err(e) if e.kind() == ErrorKind::NotFound => false,
         Err(e) => return Err(e).with_context(|| format!("cannot look at {path}")),
     };
+    if let Some(size) = args.size {
+        // Before anything is made or changed.
+        let blocks = size / medfs_format::BLOCK_SIZE as u64;
+        Layout::compute(blocks, options).with_context(|| format!("cannot make a volume on {path}"))?;
+    }
     let Some(size) = args.size else {
         if exists {
             return Ok(false);
