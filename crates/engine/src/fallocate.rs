@@ -84,10 +84,10 @@ impl Fs {
             return (0..0, vec![(start / PAGE, (start % PAGE) as usize..(end % PAGE) as usize)]);
         }
         let mut parts = Vec::new();
-        if start % PAGE != 0 {
+        if !start.is_multiple_of(PAGE) {
             parts.push((start / PAGE, (start % PAGE) as usize..BLOCK_SIZE));
         }
-        if end % PAGE != 0 {
+        if !end.is_multiple_of(PAGE) {
             parts.push((end / PAGE, 0..(end % PAGE) as usize));
         }
         (whole, parts)
@@ -124,7 +124,7 @@ impl Fs {
 
     fn collapse(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
         let size = inode.size();
-        if start % PAGE != 0 || end % PAGE != 0 || end >= size {
+        if !start.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) || end >= size {
             return Err(Posix::InvalidArgument.into());
         }
         self.convert_inline(inode, state)?;
@@ -143,7 +143,7 @@ impl Fs {
 
     fn insert(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
         let size = inode.size();
-        if start % PAGE != 0 || end % PAGE != 0 || start >= size {
+        if !start.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) || start >= size {
             return Err(Posix::InvalidArgument.into());
         }
         let new_size = size.checked_add(end - start).ok_or(Posix::FileTooLarge)?;
@@ -287,4 +287,4 @@ impl Fs {
     }
 }
 
-const _: () = assert!(COPY_CHUNK % size_of::<Block>() == 0);
+const _: () = assert!(COPY_CHUNK.is_multiple_of(size_of::<Block>()));

@@ -144,10 +144,6 @@ impl Inodes {
         self.table.lock().dirty.values().cloned().collect()
     }
 
-    pub(crate) fn loaded(&self) -> usize {
-        self.table.lock().loaded.len()
-    }
-
     pub(crate) fn hold(&self, ino: Ino, count: u64) {
         *self.table.lock().holds.entry(ino).or_insert(0) += count;
     }
