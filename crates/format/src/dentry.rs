@@ -169,7 +169,8 @@ impl<B: AsRef<[u8]>> Area<B> {
     pub fn find(&self, name: &[u8], id: u64) -> Result<Option<Entry<'_>>, FormatError> {
         let hash = dentry_hash(name);
         let bytes = self.bytes.as_ref();
-        let raw = <[RawDirEntry]>::ref_from_bytes(&bytes[self.layout.entries_at..self.layout.names_at]).expect("sized");
+        let raw = <[RawDirEntry]>::ref_from_bytes(&bytes[self.layout.entries_at..self.layout.names_at])
+            .expect("sized");
         let mut slot = 0;
         while slot < self.layout.slots {
             if bytes[slot / 8] == 0 && slot % 8 == 0 {
