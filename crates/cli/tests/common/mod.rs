@@ -96,12 +96,14 @@ pub fn make_tree(at: &Path) {
     fs::set_permissions(at.join("sub/big"), fs::Permissions::from_mode(0o6755)).unwrap();
     fs::set_permissions(at.join("sub"), fs::Permissions::from_mode(0o3775)).unwrap();
     for (name, value) in [("user.colour", "blue"), ("user.long", &"v".repeat(2000))] {
-        rustix::fs::setxattr(at.join("tiny"), name, value.as_bytes(), rustix::fs::XattrFlags::empty()).unwrap();
+        rustix::fs::setxattr(at.join("tiny"), name, value.as_bytes(), rustix::fs::XattrFlags::empty())
+            .unwrap();
     }
     let time = rustix::fs::Timespec { tv_sec: 981_173_106, tv_nsec: 789_000_001 };
     let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
     for name in ["tiny", "dangling", "sub/deep", "sub"] {
-        rustix::fs::utimensat(rustix::fs::CWD, at.join(name), &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        rustix::fs::utimensat(rustix::fs::CWD, at.join(name), &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+            .unwrap();
     }
 }
 
@@ -154,7 +156,17 @@ pub fn describe(root: &Path) -> Vec<String> {
 /// Judged by f2fs-tools as well as by ourselves.
 pub fn assert_clean(image: &Path) {
     medfs().arg("fsck").arg(image).assert().code(0);
-    let judge = std::process::Command::new("fsck.f2fs").arg("--dry-run").arg(image).output().expect("fsck.f2fs is needed");
+    let judge = std::process::Command::new("fsck.f2fs")
+        .arg("--dry-run")
+        .arg(image)
+        .output()
+        .expect("fsck.f2fs is needed");
     let text = String::from_utf8_lossy(&judge.stdout);
-    assert!(judge.status.success() && !text.contains("[FIX]") && !text.contains("[Fail]") && !text.contains("[ASSERT]"), "{text}");
+    assert!(
+        judge.status.success()
+            && !text.contains("[FIX]")
+            && !text.contains("[Fail]")
+            && !text.contains("[ASSERT]"),
+        "{text}"
+    );
 }
