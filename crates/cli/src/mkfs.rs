@@ -32,8 +32,9 @@ pub(crate) fn helper(args: &[OsString]) -> u8 {
 
 /// `medfs mkfs`
 pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
-    let options = options(args)?;
+    let mut options = options(args)?;
     let made = prepare_file(args, &options)?;
+    options.zeroed = made;
     let result = make(args, options);
     if made && result.is_err() {
         // The file was ours and is of no use.
