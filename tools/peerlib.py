@@ -197,7 +197,7 @@ class Session:
         pin = ["taskset", "-c", str(cpu)] if cpu is not None else []
         o = ["-o", opts] if opts else []
         if kind == "medfs":
-            cmd = [*pin, self.medfs, "mount", "--foreground", *o, source, d]
+            cmd = [*pin, self.medfs, "mount", "--foreground", "-o", ",".join(filter(None, ["allow_other", opts])), source, d]
         elif kind == "fuse2fs":
             cmd = [*pin, "fuse2fs", source, d, "-f", "-o", ",".join(filter(None, ["fakeroot", "allow_other", opts]))]
         elif kind == "passthrough_ll":

@@ -3,7 +3,7 @@
 //! I/O is direct (O_DIRECT) where the file system below allows it, so that a page is not cached twice and
 //! an acknowledged write has left the process's memory; buffered otherwise, which [`FileDevice::direct`] says.
 //! A flush is `fdatasync`, forced unit access is `RWF_DSYNC` where the kernel offers it and write + `fdatasync`
-//! elsewhere. Discard is `fallocate(PUNCH_HOLE)`, on block devices too: a device that has no way to do it
+//! elsewhere. Discard is `fallocate(PUNCH_HOLE)`, on block devices BLKDISCARD: a device that has no way to do it
 //! ignores it from then on, which [`FileDevice::discards`] says.
 //!
 //! Invariants: while open for writing nobody else who asks politely has it: block devices are opened with
@@ -69,7 +69,7 @@ pub struct FileDevice {
     block_device: bool,
     /// `RWF_DSYNC` is known to be refused.
     no_dsync: AtomicBool,
-    /// Punching holes is known to be refused.
+    /// Discarding is known to be refused.
     no_discard: AtomicBool,
 }
 
@@ -320,7 +320,11 @@ impl BlockDevice for FileDevice {
         }
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let (offset, len) = (addr * BLOCK_SIZE as u64, count * BLOCK_SIZE as u64);
-        match retry(|| rustix::fs::fallocate(&self.fd, mode, offset, len)) {
+        let result = retry(|| match self.block_device {
+            true => crate::discard::block_device(&self.fd, offset, len),
+            false => rustix::fs::fallocate(&self.fd, mode, offset, len),
+        });
+        match result {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 self.no_discard.store(true, Ordering::Relaxed);
                 Ok(())

@@ -6,10 +6,11 @@
 //! Invariants: a write is acknowledged when the call returns, durable after the next successful
 //! [`BlockDevice::flush`] (or at once with [`WriteTag::fua`]). Devices are safe to use from many threads
 //! and order nothing between calls that overlap in time.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod count;
 pub mod crash;
+mod discard;
 pub mod fault;
 pub mod file;
 pub mod mem;
