@@ -236,6 +236,10 @@ impl Segments {
     pub(crate) fn flush_sit(&mut self, io: &Io) -> Result<(RawJournal, PlacedBlocks)> {
         let mut to_flush = self.dirty.clone();
         if self.sit_journal.len() + to_flush.len() > SIT_JOURNAL_ENTRIES {
+            // Pages not in memory are read now, while the journal still says what is newer than their block.
+            for segno in self.sit_journal.keys().copied().collect::<Vec<_>>() {
+                self.entry(io, segno)?;
+            }
             to_flush.extend(std::mem::take(&mut self.sit_journal).into_keys());
         }
         let mut sets: BTreeMap<u32, Vec<SegNo>> = BTreeMap::new();
