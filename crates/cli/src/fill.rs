@@ -38,12 +38,14 @@ pub(crate) struct Filler<'v> {
     pub(crate) bar: ProgressBar,
     /// Directories with what they get at the end.
     directories: Vec<(Ino, Metadata)>,
+    /// Times of last access, which reading changes, are those of the last change: the same input makes the same image.
+    reproducible: bool,
     pub(crate) filled: Filled,
 }
 
 impl<'v> Filler<'v> {
     pub(crate) fn new(volume: &'v Volume, bar: ProgressBar) -> Filler<'v> {
-        Filler { volume, bar, directories: Vec::new(), filled: Filled::default() }
+        Filler { volume, bar, directories: Vec::new(), reproducible: false, filled: Filled::default() }
     }
 
     /// A new file or directory; an existing directory is taken, another existing file replaced.
@@ -190,8 +192,9 @@ impl<'v> Filler<'v> {
 }
 
 /// Fills the root directory with a folder's content, and gives it the folder's own owner, mode and times.
-pub(crate) fn from_directory(volume: &Volume, source: &Path) -> Result<Filled> {
+pub(crate) fn from_directory(volume: &Volume, source: &Path, reproducible: bool) -> Result<Filled> {
     let mut filler = Filler::new(volume, progress::bytes("filling", content_bytes(source)));
+    filler.reproducible = reproducible;
     tree_into(&mut filler, source, volume.root(), None)?;
     filler.end()
 }
@@ -216,7 +219,10 @@ fn tree_into<'v>(filler: &mut Filler<'v>, source: &Path, parent: Ino, name: Opti
         let entry = entry?;
         let path = entry.path();
         let host = entry.metadata()?;
-        let meta = Metadata::of_host(path, &host)?;
+        let mut meta = Metadata::of_host(path, &host)?;
+        if filler.reproducible {
+            meta.atime = meta.mtime;
+        }
         parents.truncate(entry.depth());
         if entry.depth() == 0 && name.is_none() {
             filler.directory(parent, meta);

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::{ManualClock, MountOptions, SystemClock, Timestamp, Volume};
 use medfs_device::FileDevice;
-use medfs_mkfs::{MkfsOptions, Summary, format_volume, parse_features};
+use medfs_mkfs::{Layout, MkfsOptions, Summary, format_volume, parse_features};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -33,7 +33,7 @@ pub(crate) fn helper(args: &[OsString]) -> u8 {
 /// `medfs mkfs`
 pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
     let options = options(args)?;
-    let made = prepare_file(args)?;
+    let made = prepare_file(args, &options)?;
     let result = make(args, options);
     if made && result.is_err() {
         // The file was ours and is of no use.
@@ -75,7 +75,7 @@ fn now() -> i64 {
 }
 
 /// Makes the image file or sets its size; `true` where it did not exist.
-fn prepare_file(args: &MkfsArgs) -> Result<bool> {
+fn prepare_file(args: &MkfsArgs, options: &MkfsOptions) -> Result<bool> {
     let path = args.image.display();
     let exists = match std::fs::metadata(&args.image) {
         Ok(meta) if meta.is_file() => true,
@@ -89,6 +89,11 @@ fn prepare_file(args: &MkfsArgs) -> Result<bool> {
         Err(e) if e.kind() == ErrorKind::NotFound => false,
         Err(e) => return Err(e).with_context(|| format!("cannot look at {path}")),
     };
+    if let Some(size) = args.size {
+        // Before anything is made or changed.
+        let blocks = size / medfs_format::BLOCK_SIZE as u64;
+        Layout::compute(blocks, options).with_context(|| format!("cannot make a volume on {path}"))?;
+    }
     let Some(size) = args.size else {
         if exists {
             return Ok(false);
@@ -142,14 +147,14 @@ fn make(args: &MkfsArgs, mut options: MkfsOptions) -> Result<()> {
         }
         None => target::open_volume_at(dev, path, MountOptions::default(), Arc::new(SystemClock))?,
     };
-    fill_from(&volume, source, args.quiet)?;
+    fill_from(&volume, source, args)?;
     volume.close().with_context(|| format!("cannot finish writing {}", path.display()))
 }
 
-fn fill_from(volume: &Volume, source: &Path, quiet: bool) -> Result<()> {
+fn fill_from(volume: &Volume, source: &Path, args: &MkfsArgs) -> Result<()> {
     let name = source.display().to_string();
     let filled = if source.is_dir() {
-        fill::from_directory(volume, source)
+        fill::from_directory(volume, source, timestamp(args)?.is_some())
     } else {
         tarball::read(volume, source)
     }
@@ -157,7 +162,7 @@ fn fill_from(volume: &Volume, source: &Path, quiet: bool) -> Result<()> {
     for warning in &filled.warnings {
         eprintln!("medfs mkfs: warning: {warning}");
     }
-    if !quiet {
+    if !args.quiet {
         outln!("filled with {} files and directories, {} of content", filled.entries, size::show(filled.bytes));
     }
     Ok(())

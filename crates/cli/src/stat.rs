@@ -26,8 +26,8 @@ struct ImageStat {
     segs_per_section: u64,
     checkpoint_version: u64,
     checkpoint_flags: String,
-    /// Unmounted cleanly: nothing is to be rolled forward.
-    cleanly_unmounted: bool,
+    /// The last checkpoint was written at unmount. What was fsynced since, if anything, `medfs fsck` tells.
+    last_checkpoint_at_unmount: bool,
 }
 
 /// `medfs stat`
@@ -95,7 +95,7 @@ fn image(args: &StatArgs) -> Result<()> {
         s.free_segments, s.main_segments, s.overprovision_segments, s.reserved_segments, s.segs_per_section
     );
     outln!("  checkpoint  version {}, {}", s.checkpoint_version, s.checkpoint_flags);
-    outln!("  state       {}", if s.cleanly_unmounted { "cleanly unmounted" } else { "in use, or not cleanly unmounted" });
+    outln!("  state       {}", if s.last_checkpoint_at_unmount { "last checkpoint written at unmount" } else { "in use, or not cleanly unmounted" });
     Ok(())
 }
 
@@ -127,7 +127,7 @@ fn describe(path: &Path) -> Result<ImageStat> {
         reserved_segments: number("rsvd_segment_count"),
         segs_per_section: number("segs_per_sec"),
         checkpoint_version: number("checkpoint_ver"),
-        cleanly_unmounted: flags.split_whitespace().any(|f| f == "umount"),
+        last_checkpoint_at_unmount: flags.split_whitespace().any(|f| f == "umount"),
         checkpoint_flags: flags,
     })
 }

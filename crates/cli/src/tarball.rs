@@ -133,9 +133,12 @@ fn metadata<R: Read>(entry: &mut Entry<'_, R>, kind: FileKind) -> Result<Metadat
     let header = entry.header();
     let mtime = Timestamp { secs: header.mtime()? as i64, nanos: 0 };
     let device = kind == FileKind::CharDevice || kind == FileKind::BlockDevice;
-    let rdev = match (device, header.device_major()?, header.device_minor()?) {
-        (true, Some(major), Some(minor)) => rustix::fs::makedev(major, minor),
-        _ => 0,
+    let rdev = if device {
+        let numbers = header.device_major()?.zip(header.device_minor()?);
+        let (major, minor) = numbers.context("a device without its number")?;
+        rustix::fs::makedev(major, minor)
+    } else {
+        0
     };
     let mut meta = Metadata {
         kind,

@@ -68,7 +68,7 @@ fn mount_use_sync_stat_unmount() {
     drop(busy);
     medfs().arg("umount").arg(&m.0).assert().success();
     // The image is complete when the command returns.
-    assert!(output(&["stat"], &[&s.image()]).contains("cleanly unmounted"));
+    assert!(output(&["stat"], &[&s.image()]).contains("last checkpoint written at unmount"));
     assert_clean(&s.image());
     medfs().args(["get", "-r"]).arg(s.image()).arg("/tree").arg(s.path("back")).assert().success();
     assert_eq!(describe(&s.path("back")).len(), describe(&s.path("tree")).len());
@@ -86,7 +86,7 @@ fn sigterm_leaves_a_clean_checkpoint() {
     let pid = rustix::process::Pid::from_raw(daemon.id() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(daemon.wait().unwrap().code(), Some(0));
-    assert!(output(&["stat"], &[&s.image()]).contains("cleanly unmounted"));
+    assert!(output(&["stat"], &[&s.image()]).contains("last checkpoint written at unmount"));
     assert_eq!(output(&["get"], &[&s.image(), Path::new("/not fsynced"), Path::new("-")]), "written all the same");
     assert_clean(&s.image());
 }

@@ -83,6 +83,12 @@ fn in_use(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, message)
 }
 
+/// Whether a block device is set read-only: opening it for writing succeeds all the same, and only writing fails.
+fn write_protected(rdev: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro")).is_ok_and(|text| text.trim() == "1")
+}
+
 impl FileDevice {
     /// Opens an existing image or block device. A part of a block at the end is left unused.
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> io::Result<FileDevice> {
@@ -125,6 +131,9 @@ impl FileDevice {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
             }
         };
+        if block_device && !read_only && write_protected(stat.st_rdev) {
+            return Err(explain(path, Errno::ROFS));
+        }
         let mut flags = OFlags::CLOEXEC | if read_only { OFlags::RDONLY } else { OFlags::RDWR };
         if block_device && options.exclusive {
             flags |= OFlags::EXCL;

@@ -1,9 +1,9 @@
 //! Checkpoints: the moments the volume can be rolled back to.
 //!
 //! Steps of [`Fs::checkpoint_now`], with every operation kept out by the operation lock:
-//!  1. pages of directories and symbolic links, 2. every dirty node, 3. NAT, 4. SIT, 5. SSA blocks of filled segments,
-//!  6. the pack into the place of the older one, all but its last block, 7. FLUSH, 8. the last block, FLUSH.
-//!  Only then may what was freed be used again.
+//! (1) pages of directories and symbolic links, (2) every dirty node, (3) NAT, (4) SIT, (5) SSA blocks of filled
+//! segments, (6) the pack into the place of the older one, all but its last block, (7) FLUSH, (8) the last block, FLUSH.
+//! Only then may what was freed be used again.
 //!
 //! Invariant: of the two packs one is always whole; the newer whole one counts.
 //! Pack: `[header | payload.. | orphans.. | data summaries | node summaries at unmount | header again]`.
@@ -108,6 +108,7 @@ impl Fs {
         self.cp_ver.store(cp.header.checkpoint_ver.get() | (u64::from(crc) << 32), Ordering::Release);
         self.nat.committed(&cp.nat_journal);
         self.trans_dirs.lock().clear();
+        self.cut_trees.lock().clear();
         self.space.committed();
         *self.last_checkpoint_at.lock() = self.clock.monotonic();
         Counters::add(&self.counters.checkpoints, 1);

@@ -113,6 +113,7 @@ impl Fs {
         }
         self.pages.sub_dirty(dropped.len());
         if state.dirty.is_empty() && !dropped.is_empty() {
+            state.with_checkpoint = false;
             self.inodes.set_clean(inode.ino);
         }
         self.pages.remove_range(inode.ino, start, end);

@@ -15,6 +15,9 @@ const PAGE: u64 = BLOCK_SIZE as u64;
 /// Bytes copied between two files under one lock.
 const COPY_CHUNK: usize = 1 << 20;
 
+/// Pages looked at together when a range is inserted.
+const MOVE_WINDOW: u64 = 1 << 16;
+
 impl Fs {
     pub(crate) fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         let inode = self.inode(ino)?;
@@ -81,10 +84,10 @@ impl Fs {
             return (0..0, vec![(start / PAGE, (start % PAGE) as usize..(end % PAGE) as usize)]);
         }
         let mut parts = Vec::new();
-        if start % PAGE != 0 {
+        if !start.is_multiple_of(PAGE) {
             parts.push((start / PAGE, (start % PAGE) as usize..BLOCK_SIZE));
         }
-        if end % PAGE != 0 {
+        if !end.is_multiple_of(PAGE) {
             parts.push((end / PAGE, 0..(end % PAGE) as usize));
         }
         (whole, parts)
@@ -121,7 +124,7 @@ impl Fs {
 
     fn collapse(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
         let size = inode.size();
-        if start % PAGE != 0 || end % PAGE != 0 || end >= size {
+        if !start.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) || end >= size {
             return Err(Posix::InvalidArgument.into());
         }
         self.convert_inline(inode, state)?;
@@ -130,15 +133,17 @@ impl Fs {
         self.forget_clean(inode, to, pages);
         // What a page held is dropped before it is filled again.
         self.drop_page_run(inode, state, to..from)?;
-        for index in from..pages {
-            self.move_page(inode, state, index, index - (from - to))?;
+        let mut index = from;
+        while let Some(at) = self.existing(inode, index, pages)? {
+            self.move_page(inode, state, at, at - (from - to))?;
+            index = at + 1;
         }
         self.resize(inode, state, size - (end - start))
     }
 
     fn insert(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
         let size = inode.size();
-        if start % PAGE != 0 || end % PAGE != 0 || start >= size {
+        if !start.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) || start >= size {
             return Err(Posix::InvalidArgument.into());
         }
         let new_size = size.checked_add(end - start).ok_or(Posix::FileTooLarge)?;
@@ -148,8 +153,20 @@ impl Fs {
         let pages = size.div_ceil(PAGE);
         self.forget_clean(inode, first, pages + by);
         self.drop_page_run(inode, state, pages..pages + by)?;
-        for index in (first..pages).rev() {
-            self.move_page(inode, state, index, index + by)?;
+        // From the end, in windows, so that the list of what has to move stays small.
+        let mut end = pages;
+        while end > first {
+            let start = first.max(end.saturating_sub(MOVE_WINDOW));
+            let mut present = Vec::new();
+            let mut index = start;
+            while let Some(at) = self.existing(inode, index, end)? {
+                present.push(at);
+                index = at + 1;
+            }
+            for &at in present.iter().rev() {
+                self.move_page(inode, state, at, at + by)?;
+            }
+            end = start;
         }
         self.set_size(inode, new_size);
         Ok(())
@@ -165,6 +182,18 @@ impl Fs {
         Ok(())
     }
 
+    /// First page at or after `index` and before `end` that is not in a hole as large as a node.
+    fn existing(&self, inode: &Inode, index: u64, end: u64) -> Result<Option<u64>> {
+        if index >= end {
+            return Ok(None);
+        }
+        let at = match self.find_slot(inode, index)? {
+            Some(_) => index,
+            None => self.next_existing(inode, index)?,
+        };
+        Ok((at < end).then_some(at))
+    }
+
     /// Makes page `to`, which is a hole, hold what page `from` holds, and `from` a hole. Content is written anew, so that
     /// a crash never finds one block named twice.
     fn move_page(&self, inode: &Arc<Inode>, state: &mut InodeState, from: u64, to: u64) -> Result<()> {
@@ -176,6 +205,7 @@ impl Fs {
         if is_block(addr) || state.dirty.contains_key(&from) {
             let page = self.read_page(inode, state, from)?;
             self.change_page(inode, state, to, None, true, |b| *b = (*page).clone())?;
+            state.with_checkpoint = true;
         } else {
             self.preallocate(inode, state, to * PAGE, (to + 1) * PAGE, true)?;
         }
@@ -257,4 +287,4 @@ impl Fs {
     }
 }
 
-const _: () = assert!(COPY_CHUNK % size_of::<Block>() == 0);
+const _: () = assert!(COPY_CHUNK.is_multiple_of(size_of::<Block>()));

@@ -210,6 +210,7 @@ impl Fs {
             let mut page = Block::ZERO;
             page.0[..content.len()].copy_from_slice(&content);
             self.add_dirty_page(inode, state, 0, Arc::new(page));
+            state.with_checkpoint = true;
         }
         Ok(())
     }

@@ -64,6 +64,9 @@ pub(crate) struct Fs {
     pub(crate) orphans: Mutex<BTreeSet<Ino>>,
     /// Directories from which a name was removed since the last checkpoint (strict fsync mode).
     pub(crate) trans_dirs: Mutex<BTreeSet<Ino>>,
+    /// Files that lost nodes at or below an indirect node since the last checkpoint: indirect nodes are not part of the
+    /// chain of fsynced nodes, so roll-forward could not tell.
+    pub(crate) cut_trees: Mutex<BTreeSet<Ino>>,
     pub(crate) ops: RwLock<()>,
     pub(crate) renames: Mutex<()>,
     pub(crate) chain: Mutex<()>,

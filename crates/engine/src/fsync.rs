@@ -28,6 +28,7 @@ enum NeedsCheckpoint {
     NoRoomToRecover,
     ParentNotCheckpointed,
     DirectoryChanged,
+    TreeCut,
 }
 
 enum Outcome {
@@ -167,6 +168,9 @@ impl Fs {
             && self.trans_dirs.lock().contains(&parent)
         {
             return Some(NeedsCheckpoint::DirectoryChanged);
+        }
+        if self.cut_trees.lock().contains(&inode.ino) {
+            return Some(NeedsCheckpoint::TreeCut);
         }
         None
     }

@@ -332,6 +332,9 @@ impl Fs {
             }
             let page = self.child(inode, nid, offset)?;
             if from <= first {
+                if level > 0 {
+                    self.note_cut(inode, nid)?;
+                }
                 self.edit(inode, Dirty::Full, |r| r.i_nid[i] = 0.into());
                 self.free_subtree(inode, &page, level)?;
             } else {
@@ -364,11 +367,20 @@ impl Fs {
             let child = self.child(inode, nid, child_offset(offset, level - 1, i))?;
             let start = i as u64 * below;
             if from <= start {
+                self.note_cut(inode, nid)?;
                 self.nodes.update(page, Dirty::Full, |b| b.view_mut::<RawIndirectNode>().nid[i] = 0.into());
                 self.free_subtree(inode, &child, level - 1)?;
             } else {
                 self.truncate_subtree(inode, &child, level - 1, from - start)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Notes that a subtree which the last checkpoint knows goes: see [`Fs::cut_trees`].
+    fn note_cut(&self, inode: &Inode, nid: Nid) -> Result<()> {
+        if self.nat.get(&self.io, nid)?.checkpointed {
+            self.cut_trees.lock().insert(inode.ino);
         }
         Ok(())
     }

@@ -32,6 +32,9 @@ pub(crate) struct InodeState {
     pub(crate) atomic_size: u64,
     /// The device's write mark after the last page of this file was written.
     pub(crate) data_mark: u64,
+    /// Among the dirty pages are some whose older content the file's nodes no longer name: it moved out of the inode
+    /// block, or to another place in the file. A checkpoint writes these pages, so that it does not lose what was durable.
+    pub(crate) with_checkpoint: bool,
     /// Freed: its number may belong to another file.
     pub(crate) dead: bool,
 }
@@ -139,10 +142,6 @@ impl Inodes {
     /// Inodes with dirty pages.
     pub(crate) fn dirty(&self) -> Vec<Arc<Inode>> {
         self.table.lock().dirty.values().cloned().collect()
-    }
-
-    pub(crate) fn loaded(&self) -> usize {
-        self.table.lock().loaded.len()
     }
 
     pub(crate) fn hold(&self, ino: Ino, count: u64) {

@@ -339,6 +339,7 @@ fn assemble(
         pages: Pages::new(cache_blocks / 4 * 3),
         orphans: Mutex::new(BTreeSet::new()),
         trans_dirs: Mutex::default(),
+        cut_trees: Mutex::default(),
         ops: RwLock::new(()),
         renames: Mutex::new(()),
         chain: Mutex::new(()),
@@ -391,7 +392,7 @@ fn read_cursegs(io: &Io, geo: &Geometry, pack: &Pack) -> Result<([CurSeg; 6], Ra
         read_compact(&blocks, &mut cursegs[..3])?
     } else {
         for (i, c) in cursegs[..3].iter_mut().enumerate() {
-            c.summary = Box::new(read(start + i as u32)?.view::<RawSummaryBlock>().clone());
+            *c.summary = read(start + i as u32)?.view::<RawSummaryBlock>().clone();
         }
         let journal = |log: Log| cursegs[log as usize].summary.journal;
         (journal(Log::HotData), journal(Log::ColdData))
@@ -399,7 +400,7 @@ fn read_cursegs(io: &Io, geo: &Geometry, pack: &Pack) -> Result<([CurSeg; 6], Ra
     if flags.intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT) {
         let first = end - 3;
         for (i, c) in cursegs[3..].iter_mut().enumerate() {
-            c.summary = Box::new(read(first + i as u32)?.view::<RawSummaryBlock>().clone());
+            *c.summary = read(first + i as u32)?.view::<RawSummaryBlock>().clone();
         }
     } else {
         for c in &mut cursegs[3..] {

@@ -214,15 +214,6 @@ impl Nat {
         self.state.lock().dirty.len()
     }
 
-    /// Nodes that were allocated but have never been written: they must be written or freed before a checkpoint.
-    #[cfg(debug_assertions)]
-    pub(crate) fn assert_all_written(&self) {
-        let state = self.state.lock();
-        for nid in &state.dirty {
-            assert_ne!(state.cache[nid].addr, NEW_ADDR, "node {nid} was never written");
-        }
-    }
-
     /// For a checkpoint: puts dirty entries into the journal while they fit, the rest into the other copy of their
     /// NAT blocks. Returns the blocks to write and flips the version bitmap, which the caller then stores.
     pub(crate) fn flush(&self, io: &Io, journal: &mut RawJournal) -> Result<Vec<(BlockAddr, Box<Block>)>> {

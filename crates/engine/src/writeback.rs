@@ -100,6 +100,7 @@ impl Fs {
             }
         }
         if state.dirty.is_empty() {
+            state.with_checkpoint = false;
             self.inodes.set_clean(inode.ino);
         }
     }
@@ -144,13 +145,14 @@ impl Fs {
         Ok(())
     }
 
-    /// For a checkpoint, which holds the operation lock exclusively: writes the pages of everything but regular files.
+    /// For a checkpoint, which holds the operation lock exclusively: writes the pages of everything but regular files, and
+    /// of those the ones that the checkpoint would lose (see [`InodeState::with_checkpoint`]).
     pub(crate) fn write_back_for_checkpoint(&self) -> Result<()> {
         for inode in self.inodes.dirty() {
-            if inode.kind() == medfs_format::node::FileKind::Regular {
+            let mut state = inode.lock.write();
+            if inode.kind() == medfs_format::node::FileKind::Regular && !state.with_checkpoint {
                 continue;
             }
-            let mut state = inode.lock.write();
             let indices: Vec<u64> = state.dirty.keys().copied().collect();
             let placed = self.place_pages(&inode, &mut state, &indices, Purpose::Checkpoint)?;
             self.write_pages(&placed, Cause::Data)?;

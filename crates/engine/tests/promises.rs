@@ -322,7 +322,11 @@ fn attributes_are_set_as_linux_does() {
     assert_eq!(listed, [b"security.capability".to_vec(), b"user.x".to_vec()]);
     assert_eq!(v.getxattr(f, b"user.x").expect("get"), [3; 3000]);
     assert_eq!(errno(v.setxattr(f, b"user.big", &[0; 5000], XattrMode::Set)), 7, "no file can have it");
-    assert_eq!(errno(v.setxattr(f, b"user.more", &[0; 2000], XattrMode::Set)), 7, "this file has no room for it");
+    assert_eq!(
+        errno(v.setxattr(f, b"user.more", &[0; 2000], XattrMode::Set)),
+        7,
+        "this file has no room for it"
+    );
     assert_eq!(errno(v.setxattr(f, b"other.x", b"1", XattrMode::Set)), 95);
     v.removexattr(f, b"user.x").expect("remove");
     assert_eq!(errno(v.removexattr(f, b"user.x")), 61);

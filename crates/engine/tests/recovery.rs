@@ -220,6 +220,46 @@ fn the_kernels_eight_cases() {
     }
 }
 
+/// The kernel moves blocks between pages and files without writing them, and leaves it to recovery to find that a block of
+/// the checkpoint has another owner now.
+#[test]
+fn blocks_that_change_their_owner() {
+    for base in bases() {
+        let (mut a, mut b) = (0, 0);
+        let device = crashed(&base, "in_place=off", |v| {
+            (a, b) = (file(v, v.root(), "a"), file(v, v.root(), "b"));
+            for i in 0..8 {
+                write_page(v, a, i, 1 + i as u8);
+                write_page(v, b, i, 101 + i as u8);
+            }
+            v.sync().unwrap();
+            for ino in [a, b] {
+                v.setattr(ino, &SetAttr { perm: Some(0o600), ..SetAttr::default() }).unwrap();
+                v.fsync(ino, false).unwrap();
+            }
+        });
+        let mut chain = Chain::of(&device);
+        let (of_a, of_b) = (chain.find(a, 0), chain.find(b, 0));
+        let flexible = chain.seed.is_some();
+        let first = |chain: &Chain, node: usize| chain.nodes[node].view::<RawInode>().slots(flexible).extra;
+        // Inside `a` all pages move one up; page 0 of `b` becomes page 7 of `a`, page 0 of `a` that of `b`.
+        let (in_a, in_b) = (first(&chain, of_a), first(&chain, of_b));
+        let from_b = chain.nodes[of_b].view::<RawInode>().i_addr[in_b];
+        let raw: &mut RawInode = chain.nodes[of_a].view_mut();
+        let to_b = raw.i_addr[in_a];
+        raw.i_addr.copy_within(in_a + 1..in_a + 8, in_a);
+        raw.i_addr[in_a + 7] = from_b;
+        chain.nodes[of_b].view_mut::<RawInode>().i_addr[in_b] = to_b;
+        chain.write(&device, &[Step(of_b, true, false), Step(of_a, true, false)]);
+        recovered(&device, |v| {
+            let tags =
+                |name: &str| content(v, ino_of(v, name)).chunks(PAGE).map(|c| c[0]).collect::<Vec<u8>>();
+            assert_eq!(tags("a"), [2, 3, 4, 5, 6, 7, 8, 101]);
+            assert_eq!(tags("b"), [1, 102, 103, 104, 105, 106, 107, 108]);
+        });
+    }
+}
+
 #[test]
 fn a_chain_that_meets_itself_ends_there() {
     for base in bases() {
@@ -312,6 +352,34 @@ fn trees_of_nodes_come_back() {
                         None => u8::from(old && i < 4000 && i % 7 == 0),
                     };
                     assert_eq!(read_page(v, attr.ino, i), page(expected), "page {i}");
+                }
+            });
+        }
+    }
+}
+
+/// Nodes that an fsynced truncation freed do not show through the hole that takes their place.
+#[test]
+fn a_hole_where_nodes_were_stays_a_hole() {
+    const PAGES: u64 = 5000; // the last are below an indirect node
+    for base in [blank(128, Feature::empty()), blank(128, all_features())] {
+        for kept in [0, 10, 1500, 3500] {
+            let device = crashed(&base, "", |v| {
+                let ino = file(v, v.root(), "f");
+                (0..PAGES).for_each(|i| write_page(v, ino, i, 1));
+                v.sync().unwrap();
+                for size in [kept, PAGES] {
+                    v.setattr(ino, &SetAttr { size: Some(size * PAGE as u64), ..SetAttr::default() })
+                        .unwrap();
+                }
+                write_page(v, ino, PAGES - 1, 2);
+                v.fsync(ino, false).unwrap();
+            });
+            recovered(&device, |v| {
+                let ino = ino_of(v, "f");
+                for i in 0..PAGES {
+                    let expected = if i < kept { 1 } else { 2 * u8::from(i == PAGES - 1) };
+                    assert_eq!(read_page(v, ino, i), page(expected), "page {i} of {kept} kept");
                 }
             });
         }

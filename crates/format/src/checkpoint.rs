@@ -150,11 +150,15 @@ impl RawCheckpoint {
         if u64::from(self.valid_node_count.get()) > self.valid_block_count.get()
             || self.valid_inode_count.get() > self.valid_node_count.get()
         {
-            return bad("valid_node_count", format!("{}, inodes {}", self.valid_node_count, self.valid_inode_count));
+            return bad(
+                "valid_node_count",
+                format!("{}, inodes {}", self.valid_node_count, self.valid_inode_count),
+            );
         }
         let sit_bytes = g.segment_count_sit / 2 * crate::BLOCKS_PER_SEG / 8;
         let nat_bytes = g.nat_blocks() / 8;
-        if self.sit_ver_bitmap_bytesize.get() != sit_bytes || self.nat_ver_bitmap_bytesize.get() != nat_bytes {
+        if self.sit_ver_bitmap_bytesize.get() != sit_bytes || self.nat_ver_bitmap_bytesize.get() != nat_bytes
+        {
             return bad(
                 "sit_ver_bitmap_bytesize",
                 format!("{} and {}", self.sit_ver_bitmap_bytesize, self.nat_ver_bitmap_bytesize),
@@ -163,12 +167,16 @@ impl RawCheckpoint {
         let places = BitmapPlaces::of(self, g);
         let end = (places.sit + sit_bytes as usize).max(places.nat + nat_bytes as usize);
         let in_first = if places.sit >= BLOCK_SIZE { places.nat + nat_bytes as usize } else { end };
-        if end > BLOCK_SIZE * (1 + g.cp_payload as usize) || (g.cp_payload == 0 && in_first > CHECKSUM_OFFSET) {
-            return bad("nat_ver_bitmap_bytesize", format!("the version bitmaps end at byte {end} of the pack"));
+        if end > BLOCK_SIZE * (1 + g.cp_payload as usize) || (g.cp_payload == 0 && in_first > CHECKSUM_OFFSET)
+        {
+            return bad(
+                "nat_ver_bitmap_bytesize",
+                format!("the version bitmaps end at byte {end} of the pack"),
+            );
         }
         let total = self.cp_pack_total_block_count.get();
         let start = self.cp_pack_start_sum.get();
-        if total > crate::BLOCKS_PER_SEG || total < 2 {
+        if !(2..=crate::BLOCKS_PER_SEG).contains(&total) {
             return bad("cp_pack_total_block_count", total.to_string());
         }
         if start < 1 + g.cp_payload || start > total - 1 {

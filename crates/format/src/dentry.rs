@@ -43,7 +43,8 @@ pub struct AreaLayout {
 
 impl AreaLayout {
     /// Layout of a 4 KiB dentry block: 27 bytes of bitmap, 3 reserved.
-    pub const BLOCK: AreaLayout = AreaLayout { slots: DENTRIES_PER_BLOCK, entries_at: 30, names_at: 30 + 214 * 11 };
+    pub const BLOCK: AreaLayout =
+        AreaLayout { slots: DENTRIES_PER_BLOCK, entries_at: 30, names_at: 30 + 214 * 11 };
 
     /// Layout of an inline area of `bytes` bytes.
     pub fn inline(bytes: usize) -> AreaLayout {
@@ -127,11 +128,22 @@ impl<B: AsRef<[u8]>> Area<B> {
         let raw = self.raw(slot);
         let len = usize::from(raw.name_len.get());
         if len == 0 || len > NAME_LEN || slot + slots_for(len) > self.layout.slots {
-            return Err(FormatError::corrupt(Structure::Dentry, id, "name_len", format!("{len} in slot {slot}")));
+            return Err(FormatError::corrupt(
+                Structure::Dentry,
+                id,
+                "name_len",
+                format!("{len} in slot {slot}"),
+            ));
         }
         let at = self.layout.name_at(slot);
         let name = &self.bytes.as_ref()[at..at + len];
-        Ok(Entry { slot, ino: raw.ino.get(), kind: FileKind::from_dentry_type(raw.file_type), hash: raw.hash_code.get(), name })
+        Ok(Entry {
+            slot,
+            ino: raw.ino.get(),
+            kind: FileKind::from_dentry_type(raw.file_type),
+            hash: raw.hash_code.get(),
+            name,
+        })
     }
 
     /// All entries from slot `from` on, each checked. After an error the iterator ends.
@@ -157,7 +169,8 @@ impl<B: AsRef<[u8]>> Area<B> {
     pub fn find(&self, name: &[u8], id: u64) -> Result<Option<Entry<'_>>, FormatError> {
         let hash = dentry_hash(name);
         let bytes = self.bytes.as_ref();
-        let raw = <[RawDirEntry]>::ref_from_bytes(&bytes[self.layout.entries_at..self.layout.names_at]).expect("sized");
+        let raw = <[RawDirEntry]>::ref_from_bytes(&bytes[self.layout.entries_at..self.layout.names_at])
+            .expect("sized");
         let mut slot = 0;
         while slot < self.layout.slots {
             if bytes[slot / 8] == 0 && slot % 8 == 0 {

@@ -70,7 +70,12 @@ pub enum FormatError {
 
 impl FormatError {
     /// A [`FormatError::Corrupt`].
-    pub fn corrupt(structure: Structure, id: impl Into<u64>, field: &'static str, value: impl ToString) -> Self {
+    pub fn corrupt(
+        structure: Structure,
+        id: impl Into<u64>,
+        field: &'static str,
+        value: impl ToString,
+    ) -> Self {
         FormatError::Corrupt { structure, id: id.into(), field, value: value.to_string() }
     }
 }

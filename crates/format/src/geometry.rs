@@ -116,18 +116,25 @@ impl Geometry {
         if at > u64::from(u32::MAX) {
             return bad("main_blkaddr", format!("the main area ends at block {at}, beyond 32-bit addresses"));
         }
-        if at > g.block_count || at > u64::from(g.segment0_blkaddr) + (u64::from(segment_count) << crate::LOG_BLOCKS_PER_SEG) {
-            return bad("segment_count", format!("the main area ends at block {at}, the volume at {}", g.block_count));
+        if at > g.block_count
+            || at > u64::from(g.segment0_blkaddr) + (u64::from(segment_count) << crate::LOG_BLOCKS_PER_SEG)
+        {
+            return bad(
+                "segment_count",
+                format!("the main area ends at block {at}, the volume at {}", g.block_count),
+            );
         }
-        if g.segment_count_sit % 2 != 0
-            || u64::from(g.segment_count_sit / 2) * u64::from(BLOCKS_PER_SEG) * (sit::ENTRIES_PER_BLOCK as u64)
+        if !g.segment_count_sit.is_multiple_of(2)
+            || u64::from(g.segment_count_sit / 2)
+                * u64::from(BLOCKS_PER_SEG)
+                * (sit::ENTRIES_PER_BLOCK as u64)
                 < u64::from(g.segment_count_main)
         {
             return bad("segment_count_sit", g.segment_count_sit.to_string());
         }
         let nids =
             u64::from(g.segment_count_nat / 2) * u64::from(BLOCKS_PER_SEG) * (nat::ENTRIES_PER_BLOCK as u64);
-        if g.segment_count_nat % 2 != 0 || g.segment_count_nat == 0 || nids > u64::from(u32::MAX) {
+        if !g.segment_count_nat.is_multiple_of(2) || g.segment_count_nat == 0 || nids > u64::from(u32::MAX) {
             return bad("segment_count_nat", g.segment_count_nat.to_string());
         }
         if u64::from(g.segment_count_ssa) * u64::from(BLOCKS_PER_SEG) < u64::from(g.segment_count_main) {

@@ -8,7 +8,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const ENTRIES_PER_BLOCK: usize = BLOCK_SIZE / size_of::<RawNatEntry>();
 
 /// One entry of the NAT (9 bytes).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct RawNatEntry {
     /// Counts reuses of the nid, so that a stale summary can be told.
@@ -28,4 +30,6 @@ pub struct RawNatBlock {
     _pad: [u8; BLOCK_SIZE - ENTRIES_PER_BLOCK * 9],
 }
 
-const _: () = assert!(size_of::<RawNatEntry>() == 9 && ENTRIES_PER_BLOCK == 455 && size_of::<RawNatBlock>() == BLOCK_SIZE);
+const _: () = assert!(
+    size_of::<RawNatEntry>() == 9 && ENTRIES_PER_BLOCK == 455 && size_of::<RawNatBlock>() == BLOCK_SIZE
+);

@@ -103,7 +103,9 @@ bitflags! {
 }
 
 /// The largest extent of a file as last known (12 bytes).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 #[allow(missing_docs)]
 pub struct RawExtent {
@@ -260,7 +262,8 @@ pub fn footer(block: &Block) -> &RawNodeFooter {
 
 /// The footer of any node block, to change.
 pub fn footer_mut(block: &mut Block) -> &mut RawNodeFooter {
-    RawNodeFooter::mut_from_bytes(&mut block.0[BLOCK_SIZE - size_of::<RawNodeFooter>()..]).expect("size asserted")
+    RawNodeFooter::mut_from_bytes(&mut block.0[BLOCK_SIZE - size_of::<RawNodeFooter>()..])
+        .expect("size asserted")
 }
 
 /// How the 923 slots of an inode are divided: `[extra attributes | addresses or inline content | inline xattrs]`.
@@ -308,15 +311,16 @@ impl RawInode {
     /// The extra attributes' bytes, seen as if all were present; `None` where the inode has none.
     /// Fields beyond `i_extra_isize` must not be used: see [`RawInode::extra_fits`].
     pub fn extra(&self) -> Option<&RawExtraAttr> {
-        self.inline()
-            .contains(Inline::EXTRA_ATTR)
-            .then(|| RawExtraAttr::ref_from_bytes(&self.i_addr.as_bytes()[..size_of::<RawExtraAttr>()]).expect("sized"))
+        self.inline().contains(Inline::EXTRA_ATTR).then(|| {
+            RawExtraAttr::ref_from_bytes(&self.i_addr.as_bytes()[..size_of::<RawExtraAttr>()]).expect("sized")
+        })
     }
 
     /// The extra attributes to change.
     pub fn extra_mut(&mut self) -> Option<&mut RawExtraAttr> {
         self.inline().contains(Inline::EXTRA_ATTR).then(|| {
-            RawExtraAttr::mut_from_bytes(&mut self.i_addr.as_mut_bytes()[..size_of::<RawExtraAttr>()]).expect("sized")
+            RawExtraAttr::mut_from_bytes(&mut self.i_addr.as_mut_bytes()[..size_of::<RawExtraAttr>()])
+                .expect("sized")
         })
     }
 
@@ -360,10 +364,18 @@ impl RawInode {
 
     /// Checks everything about the inode that later code trusts.
     /// `checksum_seed` is given where the volume has `inode_checksum`.
-    pub fn validate(&self, ino: Ino, g: &Geometry, flexible: bool, checksum_seed: Option<u32>) -> Result<(), FormatError> {
+    pub fn validate(
+        &self,
+        ino: Ino,
+        g: &Geometry,
+        flexible: bool,
+        checksum_seed: Option<u32>,
+    ) -> Result<(), FormatError> {
         let bad = |field, value: String| Err(FormatError::corrupt(Structure::Inode, ino, field, value));
         match self.extra() {
-            None if flexible => return bad("i_inline", "no extra attributes, which flexible_inline_xattr needs".into()),
+            None if flexible => {
+                return bad("i_inline", "no extra attributes, which flexible_inline_xattr needs".into());
+            }
             None => {}
             Some(extra) => {
                 let size = extra.i_extra_isize.get();
@@ -371,7 +383,8 @@ impl RawInode {
                     return bad("i_extra_isize", size.to_string());
                 }
                 let xattr = usize::from(extra.i_inline_xattr_size.get());
-                let least = if self.inline().contains(Inline::XATTR) { crate::xattr::HEADER_SIZE / 4 } else { 0 };
+                let least =
+                    if self.inline().contains(Inline::XATTR) { crate::xattr::HEADER_SIZE / 4 } else { 0 };
                 if flexible && !(least..=MAX_INLINE_XATTR_ADDRS).contains(&xattr) {
                     return bad("i_inline_xattr_size", xattr.to_string());
                 }
@@ -409,7 +422,8 @@ impl RawInode {
         if kind == Some(FileKind::Directory) && self.i_current_depth.get() > crate::dentry::MAX_DEPTH {
             return bad("i_current_depth", self.i_current_depth.to_string());
         }
-        if self.i_xattr_nid.get() == ino || (self.i_xattr_nid.get() != 0 && !g.is_nid(self.i_xattr_nid.get())) {
+        if self.i_xattr_nid.get() == ino || (self.i_xattr_nid.get() != 0 && !g.is_nid(self.i_xattr_nid.get()))
+        {
             return bad("i_xattr_nid", self.i_xattr_nid.to_string());
         }
         for nid in self.i_nid {
@@ -428,13 +442,28 @@ impl RawInode {
 pub fn validate_footer(block: &Block, nid: Nid, ino: Ino) -> Result<(), FormatError> {
     let f = footer(block);
     if f.nid.get() != nid {
-        return Err(FormatError::corrupt(Structure::NodeFooter, nid, "nid", format!("{}, expected {nid}", f.nid)));
+        return Err(FormatError::corrupt(
+            Structure::NodeFooter,
+            nid,
+            "nid",
+            format!("{}, expected {nid}", f.nid),
+        ));
     }
     if f.ino.get() != ino {
-        return Err(FormatError::corrupt(Structure::NodeFooter, nid, "ino", format!("{}, expected {ino}", f.ino)));
+        return Err(FormatError::corrupt(
+            Structure::NodeFooter,
+            nid,
+            "ino",
+            format!("{}, expected {ino}", f.ino),
+        ));
     }
     if (nid == ino) != (f.node_offset() == 0) {
-        return Err(FormatError::corrupt(Structure::NodeFooter, nid, "flag", format!("node offset {}", f.node_offset())));
+        return Err(FormatError::corrupt(
+            Structure::NodeFooter,
+            nid,
+            "flag",
+            format!("node offset {}", f.node_offset()),
+        ));
     }
     Ok(())
 }

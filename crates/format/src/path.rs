@@ -123,7 +123,7 @@ pub fn node_kind(offset: u32) -> NodeKind {
     let indirect = offset == 3
         || offset == 4 + n
         || offset == 5 + 2 * n
-        || (offset > 5 + 2 * n && (offset - 6 - 2 * n) % (n + 1) == 0);
+        || (offset > 5 + 2 * n && (offset - 6 - 2 * n).is_multiple_of(n + 1));
     if indirect { NodeKind::Indirect } else { NodeKind::Direct }
 }
 

@@ -69,7 +69,9 @@ pub struct RawSitBlock {
     _pad: [u8; BLOCK_SIZE - ENTRIES_PER_BLOCK * 74],
 }
 
-const _: () = assert!(size_of::<RawSitEntry>() == 74 && ENTRIES_PER_BLOCK == 55 && size_of::<RawSitBlock>() == BLOCK_SIZE);
+const _: () = assert!(
+    size_of::<RawSitEntry>() == 74 && ENTRIES_PER_BLOCK == 55 && size_of::<RawSitBlock>() == BLOCK_SIZE
+);
 
 /// Whether bit `index` of an F2FS on-disk bitmap (most significant bit first) is set.
 pub fn test_bit(map: &[u8], index: usize) -> bool {

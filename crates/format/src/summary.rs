@@ -47,7 +47,9 @@ pub const SUM_TYPE_DATA: u8 = 0;
 pub const SUM_TYPE_NODE: u8 = 1;
 
 /// Owner of one block (7 bytes).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct RawSummary {
     /// Node that holds the block's address (data), or the node itself (node blocks).
@@ -69,7 +71,9 @@ pub struct RawSummaryFooter {
 }
 
 /// One NAT entry in a journal (13 bytes).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct RawNatJournalEntry {
     /// The node id.
@@ -122,12 +126,21 @@ impl RawJournal {
         self.set(entries.as_bytes(), entries.len(), SIT_JOURNAL_ENTRIES)
     }
 
-    fn entries<T: FromBytes + Immutable + KnownLayout + Unaligned>(&self, max: usize) -> Result<&[T], FormatError> {
+    fn entries<T: FromBytes + Immutable + KnownLayout + Unaligned>(
+        &self,
+        max: usize,
+    ) -> Result<&[T], FormatError> {
         let count = usize::from(self.count.get());
         if count > max {
-            return Err(FormatError::corrupt(Structure::Journal, 0u32, "count", format!("{count}, at most {max}")));
+            return Err(FormatError::corrupt(
+                Structure::Journal,
+                0u32,
+                "count",
+                format!("{count}, at most {max}"),
+            ));
         }
-        Ok(<[T]>::ref_from_bytes_with_elems(&self.bytes[..count * size_of::<T>()], count).expect("sized above"))
+        Ok(<[T]>::ref_from_bytes_with_elems(&self.bytes[..count * size_of::<T>()], count)
+            .expect("sized above"))
     }
 
     fn set(&mut self, bytes: &[u8], count: usize, max: usize) -> bool {

@@ -196,7 +196,10 @@ impl RawSuperblock {
         if !(9..=12).contains(&self.log_sectorsize.get())
             || self.log_sectorsize.get().saturating_add(self.log_sectors_per_block.get()) != 12
         {
-            return Err(bad("log_sectorsize", format!("{} + {}", self.log_sectorsize, self.log_sectors_per_block)));
+            return Err(bad(
+                "log_sectorsize",
+                format!("{} + {}", self.log_sectorsize, self.log_sectors_per_block),
+            ));
         }
         if self.log_blocks_per_seg.get() != crate::LOG_BLOCKS_PER_SEG {
             return Err(bad("log_blocks_per_seg", self.log_blocks_per_seg.to_string()));

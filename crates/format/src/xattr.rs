@@ -89,7 +89,8 @@ pub fn parse_prefix(area: &[u8], id: u64) -> (Vec<XattrEntry>, Option<FormatErro
     }
     loop {
         let Ok((raw, tail)) = RawXattrEntry::ref_from_prefix(rest) else {
-            let error = if rest.iter().all(|&b| b == 0) { None } else { bad("e_name_index", "no end mark".into()) };
+            let error =
+                if rest.iter().all(|&b| b == 0) { None } else { bad("e_name_index", "no end mark".into()) };
             return (entries, error);
         };
         if raw.as_bytes() == [0; 4] {
@@ -98,7 +99,10 @@ pub fn parse_prefix(area: &[u8], id: u64) -> (Vec<XattrEntry>, Option<FormatErro
         let (name_len, value_len) = (usize::from(raw.e_name_len), usize::from(raw.e_value_size.get()));
         let size = (4 + name_len + value_len).next_multiple_of(4);
         if size > rest.len() {
-            return (entries, bad("e_value_size", format!("entry of {size} bytes in the last {}", rest.len())));
+            return (
+                entries,
+                bad("e_value_size", format!("entry of {size} bytes in the last {}", rest.len())),
+            );
         }
         entries.push(XattrEntry {
             index: raw.e_name_index,
@@ -117,7 +121,11 @@ pub fn write(area: &mut [u8], entries: &[XattrEntry]) -> bool {
         return false;
     }
     area.fill(0);
-    let header = RawXattrHeader { h_magic: U32::new(XATTR_MAGIC), h_refcount: U32::new(1), h_reserved: [U32::new(0); 4] };
+    let header = RawXattrHeader {
+        h_magic: U32::new(XATTR_MAGIC),
+        h_refcount: U32::new(1),
+        h_reserved: [U32::new(0); 4],
+    };
     area[..HEADER_SIZE].copy_from_slice(header.as_bytes());
     let mut at = HEADER_SIZE;
     for e in entries {

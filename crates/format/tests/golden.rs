@@ -29,7 +29,13 @@ const VOLUMES: &[(&[&str], u32)] = &[
     (&["-O", "quota"], 0x80),
     (&["-O", "lost_found"], 0x200),
     (&["-O", "sb_checksum"], 0x800),
-    (&["-O", "extra_attr,project_quota,inode_checksum,flexible_inline_xattr,quota,inode_crtime,lost_found,sb_checksum"], 0xbf8),
+    (
+        &[
+            "-O",
+            "extra_attr,project_quota,inode_checksum,flexible_inline_xattr,quota,inode_crtime,lost_found,sb_checksum",
+        ],
+        0xbf8,
+    ),
     (&["-i"], 0),
     (&["-i", "-O", "extra_attr,inode_checksum,sb_checksum"], 0x828),
     (&["-s", "2"], 0),
@@ -93,15 +99,8 @@ impl Volume {
         assert_eq!(RawCheckpoint::in_block(&read(&file, last)).as_bytes(), cp.as_bytes());
         let mut head = first.0.to_vec();
         (0..g.cp_payload).for_each(|i| head.extend_from_slice(&read(&file, start + 1 + i).0));
-        let mut v = Volume {
-            file,
-            sb,
-            g,
-            cp,
-            head,
-            nat_journal: RawJournal::EMPTY,
-            sit_journal: RawJournal::EMPTY,
-        };
+        let mut v =
+            Volume { file, sb, g, cp, head, nat_journal: RawJournal::EMPTY, sit_journal: RawJournal::EMPTY };
         let sum = start + v.cp.cp_pack_start_sum.get();
         if v.cp.flags().contains(CpFlags::COMPACT_SUM) {
             let block = v.block(sum);
@@ -199,9 +198,14 @@ fn empty_volumes_are_read_as_they_were_made() {
         };
         assert_eq!((v.g.segs_per_sec, v.g.secs_per_zone), (number("-s"), number("-z")));
         assert_eq!(v.cp.flags().contains(CpFlags::LARGE_NAT_BITMAP), options.contains(&"-i"), "{options:?}");
-        let files = 1 + v.sb.features().contains(Feature::LOST_FOUND) as u32
+        let files = 1
+            + v.sb.features().contains(Feature::LOST_FOUND) as u32
             + v.sb.qf_ino.iter().filter(|q| q.get() != 0).count() as u32;
-        assert_eq!((v.cp.valid_inode_count.get(), v.cp.valid_node_count.get()), (files, files), "{options:?}");
+        assert_eq!(
+            (v.cp.valid_inode_count.get(), v.cp.valid_node_count.get()),
+            (files, files),
+            "{options:?}"
+        );
 
         let root = v.inode(v.g.root_ino);
         assert_eq!(FileKind::from_mode(root.i_mode.get()), Some(FileKind::Directory));
@@ -276,10 +280,14 @@ fn hashes_and_checksums_are_those_that_f2fs_tools_write() {
         let name: String = (0..len).map(|i| char::from(b'!' + ((i * 7 + len * 13) % 90) as u8)).collect();
         fs::write(content.join(name.replace(['/', '.'], "_")), vec![b'x'; len]).unwrap();
     }
-    for name in ["Größe", "日本語のファイル名", "ÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿ", "naïve.txt"] {
+    for name in ["Größe", "日本語のファイル名", "ÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿ", "naïve.txt"]
+    {
         fs::write(content.join(name), "x").unwrap();
     }
-    for options in [&["-O", "extra_attr,inode_checksum"][..], &["-O", "extra_attr,inode_checksum,project_quota,inode_crtime"]] {
+    for options in [
+        &["-O", "extra_attr,inode_checksum"][..],
+        &["-O", "extra_attr,inode_checksum,project_quota,inode_crtime"],
+    ] {
         let v = Volume::make(&dir, options, Some(&content));
         let entries = v.entries(3);
         assert!(entries.len() > 255, "{}", entries.len());

@@ -148,7 +148,12 @@ fn supported(dev: &dyn BlockDevice) -> Result<(), RepairError> {
     Ok(())
 }
 
-fn pass(dev: &dyn BlockDevice, options: &Options, fix: bool, progress: &mut dyn FnMut(f64)) -> io::Result<Report> {
+fn pass(
+    dev: &dyn BlockDevice,
+    options: &Options,
+    fix: bool,
+    progress: &mut dyn FnMut(f64),
+) -> io::Result<Report> {
     let mut findings = Findings::new(options.max_findings);
     let image = match Image::load(dev, &mut findings) {
         Ok(image) => image,
@@ -170,9 +175,7 @@ fn pass(dev: &dyn BlockDevice, options: &Options, fix: bool, progress: &mut dyn 
         return Ok(report_of(w.findings));
     }
     w.drain()?;
-    if w.image.features.contains(Feature::QUOTA) {
-        check_quota_files(&mut w)?;
-    }
+    check_quota_files(&mut w)?;
     if fix {
         // Orphans are not walked: what they hold becomes free.
         w.supply.taken.extend(log.segments.iter());
@@ -207,15 +210,17 @@ fn pass(dev: &dyn BlockDevice, options: &Options, fix: bool, progress: &mut dyn 
     })
 }
 
-/// Walks the quota files. One that cannot be used is taken out of the superblock: whoever needs it makes a new one.
+/// Walks the quota files, with or without the feature, as fsck.f2fs does. One that cannot be used is taken out of the superblock: whoever needs it makes a new one.
 fn check_quota_files(w: &mut Walker<'_, '_>) -> io::Result<()> {
     let mut changed = false;
     for kind in 0..3 {
         let ino = w.image.raw_sb().qf_ino[kind].get();
-        if ino == 0 || w.visit(ino, 0, Via::Superblock, "quota file")? == Verdict::Accepted(FileKind::Regular) {
+        if ino == 0 || w.visit(ino, 0, Via::Superblock, "quota file")? == Verdict::Accepted(FileKind::Regular)
+        {
             continue;
         }
-        w.findings.add(Code::QuotaFile, format!("superblock: inode {ino} of quota type {kind} is no usable file"));
+        w.findings
+            .add(Code::QuotaFile, format!("superblock: inode {ino} of quota type {kind} is no usable file"));
         RawSuperblock::in_block_mut(&mut w.image.sb).qf_ino[kind] = 0.into();
         changed = true;
     }

@@ -60,7 +60,12 @@ pub(crate) fn right_place(hash: u32, page: u64, dir_level: u8) -> bool {
 
 impl Walker<'_, '_> {
     /// Judges an area of entries; `page` where it is a block. Returns whether `bytes` was changed.
-    pub(crate) fn dentries(&mut self, f: &mut FileWalk, bytes: &mut [u8], page: Option<u64>) -> io::Result<bool> {
+    pub(crate) fn dentries(
+        &mut self,
+        f: &mut FileWalk,
+        bytes: &mut [u8],
+        page: Option<u64>,
+    ) -> io::Result<bool> {
         let mut dir = f.dir.take().expect("called for directories");
         let result = self.area(&mut dir, f.ino, bytes, page);
         f.dir = Some(dir);
@@ -107,7 +112,10 @@ impl Walker<'_, '_> {
                 Some((target_now, kind_now)) => {
                     used = true;
                     if hash != right_hash {
-                        self.findings.add(Code::DentryHash, format!("{place}: hash {hash:#010x}, not {right_hash:#010x}"));
+                        self.findings.add(
+                            Code::DentryHash,
+                            format!("{place}: hash {hash:#010x}, not {right_hash:#010x}"),
+                        );
                         area.insert_at(slot, &name, target_now, kind_now);
                         changed = true;
                     }
@@ -162,7 +170,8 @@ impl Walker<'_, '_> {
     ) -> io::Result<Option<(Ino, FileKind)>> {
         if !dir.opaque {
             if name.iter().any(|&b| b == 0 || b == b'/') {
-                self.findings.add(Code::DentryName, format!("{place}: the name holds a byte that none may hold"));
+                self.findings
+                    .add(Code::DentryName, format!("{place}: the name holds a byte that none may hold"));
                 return Ok(None);
             }
             if page.is_some_and(|page| !right_place(dentry_hash(name), page, dir.dir_level)) {
@@ -180,7 +189,10 @@ impl Walker<'_, '_> {
             Verdict::Rejected => Ok(None),
             Verdict::Accepted(is) => {
                 if kind != Some(is) {
-                    self.findings.add(Code::DentryType, format!("{place}: type {kind:?}, but inode {target} is {is:?}"));
+                    self.findings.add(
+                        Code::DentryType,
+                        format!("{place}: type {kind:?}, but inode {target} is {is:?}"),
+                    );
                 }
                 dir.names.insert(key);
                 dir.subdirs += u32::from(is == FileKind::Directory);
@@ -194,8 +206,10 @@ impl Walker<'_, '_> {
         let mut changed = false;
         for (which, name, target) in [(0, &b"."[..], ino), (1, &b".."[..], dir.parent)] {
             if !dir.dots[which] && area.insert(name, target, FileKind::Directory) {
-                self.findings
-                    .add(Code::DotsMissing, format!("directory {ino}: \"{}\" is missing", String::from_utf8_lossy(name)));
+                self.findings.add(
+                    Code::DotsMissing,
+                    format!("directory {ino}: \"{}\" is missing", String::from_utf8_lossy(name)),
+                );
                 dir.dots[which] = true;
                 changed = true;
             }
@@ -204,11 +218,19 @@ impl Walker<'_, '_> {
     }
 
     /// What a directory's inode must say after its entries are known.
-    pub(crate) fn settle_dir(&mut self, dir: &DirWalk, last_page: Option<u64>, inode: &mut RawInode, ino: Ino) {
+    pub(crate) fn settle_dir(
+        &mut self,
+        dir: &DirWalk,
+        last_page: Option<u64>,
+        inode: &mut RawInode,
+        ino: Ino,
+    ) {
         let links = dir.subdirs + 2;
         if inode.i_links.get() != links {
-            self.findings
-                .add(Code::InodeLinks, format!("directory {ino}: i_links is {}, but should be {links}", inode.i_links));
+            self.findings.add(
+                Code::InodeLinks,
+                format!("directory {ino}: i_links is {}, but should be {links}", inode.i_links),
+            );
             inode.i_links = links.into();
         }
         // The root's own parent is not recorded.
@@ -226,7 +248,10 @@ impl Walker<'_, '_> {
         if inode.i_current_depth.get() < dir.depth {
             self.findings.add(
                 Code::DirDepth,
-                format!("directory {ino}: i_current_depth is {}, but its entries need {}", inode.i_current_depth, dir.depth),
+                format!(
+                    "directory {ino}: i_current_depth is {}, but its entries need {}",
+                    inode.i_current_depth, dir.depth
+                ),
             );
             inode.i_current_depth = dir.depth.into();
         }

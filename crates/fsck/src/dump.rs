@@ -155,7 +155,8 @@ fn flag_names<F: bitflags::Flags>(flags: F) -> String {
     names.join(" ")
 }
 
-/// A directory entry and its place.
+/// A directory entry and its place (only tests, which change entries, need the place).
+#[cfg_attr(not(feature = "test-support"), allow(dead_code))]
 pub(crate) struct Found {
     pub(crate) ino: Ino,
     /// Block it is in.
@@ -243,7 +244,9 @@ impl<'d> Dump<'d> {
         r.add("pack", self.image.pack as u64 + 1);
         r.add("checkpoint_ver", cp.checkpoint_ver.get());
         r.put("ckpt_flags", text(flag_names::<CpFlags>(cp.flags())));
-        for (name, value) in [("user_block_count", cp.user_block_count), ("valid_block_count", cp.valid_block_count)] {
+        for (name, value) in
+            [("user_block_count", cp.user_block_count), ("valid_block_count", cp.valid_block_count)]
+        {
             r.add(name, value.get());
         }
         for (name, value) in [
@@ -306,11 +309,17 @@ impl<'d> Dump<'d> {
         r.add("segno", segno);
         r.add("start_blkaddr", self.image.g.seg_start(segno));
         r.add("type", entry.seg_type());
-        r.put("type_name", text(Log::ALL.get(entry.seg_type() as usize).map_or("?".into(), |l| format!("{l:?}"))));
+        r.put(
+            "type_name",
+            text(Log::ALL.get(entry.seg_type() as usize).map_or("?".into(), |l| format!("{l:?}"))),
+        );
         r.add("valid_blocks", entry.valid_blocks());
         r.add("mtime", entry.mtime.get());
         r.put("valid_map", text(hex(&entry.valid_map)));
-        r.put("current_log", text(self.image.curseg_of(segno).map_or("-".into(), |l| format!("{:?}", Log::ALL[l]))));
+        r.put(
+            "current_log",
+            text(self.image.curseg_of(segno).map_or("-".into(), |l| format!("{:?}", Log::ALL[l]))),
+        );
         Ok(r)
     }
 
@@ -324,7 +333,9 @@ impl<'d> Dump<'d> {
         r.add("ino", ino);
         r.add("block_addr", addr);
         let faults: Vec<Value> = match sound {
-            Ok(list) => list.into_iter().map(|(code, sentence)| text(format_args!("{code} {sentence}"))).collect(),
+            Ok(list) => {
+                list.into_iter().map(|(code, sentence)| text(format_args!("{code} {sentence}"))).collect()
+            }
             Err(reason) => vec![text(reason)],
         };
         if !faults.is_empty() {
@@ -359,7 +370,8 @@ impl<'d> Dump<'d> {
         let name_len = (inode.i_namelen.get() as usize).min(node::NAME_LEN);
         r.put("i_name", text(String::from_utf8_lossy(&inode.i_name[..name_len])));
         r.add("i_dir_level", inode.i_dir_level);
-        let extent = format!("page {} block {} length {}", inode.i_ext.fofs, inode.i_ext.blk, inode.i_ext.len);
+        let extent =
+            format!("page {} block {} length {}", inode.i_ext.fofs, inode.i_ext.blk, inode.i_ext.len);
         r.put("i_ext", text(extent));
         self.extra(inode, &mut r);
         self.contents(&vetted, kind, &mut r);
@@ -382,7 +394,10 @@ impl<'d> Dump<'d> {
             r.put("i_inode_checksum", text(format_args!("{:#010x}", extra.i_inode_checksum)));
         }
         if inode.extra_fits(24) {
-            r.put("i_crtime", text(format_args!("{}.{:09}", extra.i_crtime.get() as i64, extra.i_crtime_nsec.get())));
+            r.put(
+                "i_crtime",
+                text(format_args!("{}.{:09}", extra.i_crtime.get() as i64, extra.i_crtime_nsec.get())),
+            );
         }
     }
 
@@ -407,7 +422,10 @@ impl<'d> Dump<'d> {
                 r.put("target", text(String::from_utf8_lossy(&inode.as_bytes()[range][..len])));
             }
         } else if !has_no_addresses(inode) {
-            r.put("i_addr", text(runs(inode.i_addr[slots.extra..slots.extra + slots.addrs()].iter().map(|a| a.get()))));
+            r.put(
+                "i_addr",
+                text(runs(inode.i_addr[slots.extra..slots.extra + slots.addrs()].iter().map(|a| a.get()))),
+            );
             r.put("i_nid", Value::List(inode.i_nid.iter().map(|n| n.get().into()).collect()));
         }
     }
@@ -415,7 +433,9 @@ impl<'d> Dump<'d> {
     fn xattrs(&mut self, inode: &RawInode) -> Result<Vec<Value>, DumpError> {
         let mut area = Vec::new();
         if inode.inline().contains(Inline::XATTR) {
-            area.extend_from_slice(&inode.as_bytes()[inode.slots(self.rules.flexible()).inline_xattr_range()]);
+            area.extend_from_slice(
+                &inode.as_bytes()[inode.slots(self.rules.flexible()).inline_xattr_range()],
+            );
         }
         if inode.i_xattr_nid.get() != 0 {
             let addr = self.image.nat(inode.i_xattr_nid.get())?.block_addr.get();
@@ -463,7 +483,13 @@ impl<'d> Dump<'d> {
             let layout = AreaLayout::inline(range.len());
             let area = Area::new(layout, &inode.as_bytes()[range.clone()]);
             let found = area.find(name, dir.into()).ok().flatten();
-            return Ok(found.map(|e| Found { ino: e.ino, addr: inode_addr, area: range, layout, slot: e.slot }));
+            return Ok(found.map(|e| Found {
+                ino: e.ino,
+                addr: inode_addr,
+                area: range,
+                layout,
+                slot: e.slot,
+            }));
         }
         let pages = inode.i_size.get().div_ceil(BLOCK_SIZE as u64).min(max_pages(slots.addrs()));
         let pages = pages.min(u64::from(self.image.g.main_blocks()));

@@ -209,7 +209,8 @@ impl<'d> Image<'d> {
                     if e.nid.get() < self.g.max_nid() {
                         self.nat_journal.insert(e.nid.get(), e.entry);
                     } else {
-                        findings.add(Code::Journal, format!("NAT journal: node id {} is out of range", e.nid));
+                        findings
+                            .add(Code::Journal, format!("NAT journal: node id {} is out of range", e.nid));
                     }
                 }
             }
@@ -221,7 +222,8 @@ impl<'d> Image<'d> {
                     if e.segno.get() < self.g.segment_count_main {
                         self.sit_journal.insert(e.segno.get(), e.entry);
                     } else {
-                        findings.add(Code::Journal, format!("SIT journal: segment {} is out of range", e.segno));
+                        findings
+                            .add(Code::Journal, format!("SIT journal: segment {} is out of range", e.segno));
                     }
                 }
             }
@@ -279,14 +281,20 @@ fn superblock(
         }
     }
     let Some((block, g)) = good else {
-        findings.add(Code::NoSuperblock, "neither copy of the superblock is usable: this is no F2FS volume, or a ruined one");
+        findings.add(
+            Code::NoSuperblock,
+            "neither copy of the superblock is usable: this is no F2FS volume, or a ruined one",
+        );
         return Err(Stop::Fatal);
     };
     let end = u64::from(g.main_blkaddr) + u64::from(g.segment_count_main) * u64::from(BLOCKS_PER_SEG);
     if end > dev.block_count() {
         findings.add(
             Code::Truncated,
-            format!("the device has {} blocks but the volume needs {end}: it was cut short", dev.block_count()),
+            format!(
+                "the device has {} blocks but the volume needs {end}: it was cut short",
+                dev.block_count()
+            ),
         );
         return Err(Stop::Fatal);
     }

@@ -14,7 +14,9 @@ use medfs_format::nat::RawNatEntry;
 use medfs_format::node::{self, RawDirectNode, RawExtraAttr, RawIndirectNode, RawInode, RawNodeFooter};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::sit::RawSitEntry;
-use medfs_format::summary::{ENTRIES_PER_BLOCK, JOURNAL_SIZE, RawJournal, RawSummary, RawSummaryBlock, RawSummaryFooter};
+use medfs_format::summary::{
+    ENTRIES_PER_BLOCK, JOURNAL_SIZE, RawJournal, RawSummary, RawSummaryBlock, RawSummaryFooter,
+};
 use medfs_format::superblock::{self, RawSuperblock};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, Nid, SegNo, nat, sit};
 use std::mem::offset_of;
@@ -78,7 +80,8 @@ const ORPHANS: &[Field] = fields!(RawOrphanBlock: ino entry_count);
 const INODE: &[Field] = fields!(RawInode:
     i_mode i_advise i_inline i_uid i_gid i_links i_size i_blocks i_generation i_current_depth i_xattr_nid i_flags
     i_pino i_namelen i_name i_dir_level i_ext i_addr i_nid);
-const EXTRA: &[Field] = fields!(RawExtraAttr: i_extra_isize i_inline_xattr_size i_projid i_inode_checksum i_crtime);
+const EXTRA: &[Field] =
+    fields!(RawExtraAttr: i_extra_isize i_inline_xattr_size i_projid i_inode_checksum i_crtime);
 const DIRECT: &[Field] = fields!(RawDirectNode: addr);
 const INDIRECT: &[Field] = fields!(RawIndirectNode: nid);
 const FOOTER: &[Field] = fields!(RawNodeFooter: nid ino flag cp_ver next_blkaddr);
@@ -174,7 +177,11 @@ fn locate(
         Target::Summary(addr) => {
             let segno = image.g.segno(addr);
             assert!(image.curseg_of(segno).is_none(), "segment {segno} is a current one");
-            (image.g.ssa_block(segno), image.g.offset_in_seg(addr) as usize * size_of::<RawSummary>(), SUMMARY)
+            (
+                image.g.ssa_block(segno),
+                image.g.offset_in_seg(addr) as usize * size_of::<RawSummary>(),
+                SUMMARY,
+            )
         }
         Target::SummaryFooter(segno) => {
             (image.g.ssa_block(segno), offset_of!(RawSummaryBlock, footer), SUMMARY_FOOTER)
@@ -238,7 +245,12 @@ fn journal(image: &Image<'_>, log: u32) -> (BlockAddr, usize) {
 }
 
 /// Place of an entry in the journal of data log `log`, whose entries of `size` bytes begin with a 32-bit key.
-fn in_journal(image: &mut Image<'_>, log: u32, size: usize, key: u32) -> Result<(BlockAddr, usize), DumpError> {
+fn in_journal(
+    image: &mut Image<'_>,
+    log: u32,
+    size: usize,
+    key: u32,
+) -> Result<(BlockAddr, usize), DumpError> {
     let (addr, at) = journal(image, log);
     let block = image.cache.get(addr)?;
     let first = at + 2;

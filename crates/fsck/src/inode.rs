@@ -51,7 +51,7 @@ impl Rules {
         let with_xattrs = inode.inline().contains(Inline::XATTR);
         if let Some(extra) = inode.extra_mut() {
             let size = extra.i_extra_isize.get();
-            if size % 4 != 0 || size > EXTRA_ISIZE || size < 4 {
+            if size % 4 != 0 || !(4..=EXTRA_ISIZE).contains(&size) {
                 field(format!("i_extra_isize {size} is out of range"));
                 extra.i_extra_isize = EXTRA_ISIZE.into();
             }
@@ -62,7 +62,9 @@ impl Rules {
                 extra.i_inline_xattr_size = (DEFAULT_INLINE_XATTR_ADDRS as u16).into();
             }
         }
-        if inode.inline().contains(Inline::DATA) && !matches!(kind, Some(FileKind::Regular | FileKind::Symlink)) {
+        if inode.inline().contains(Inline::DATA)
+            && !matches!(kind, Some(FileKind::Regular | FileKind::Symlink))
+        {
             field("inline data on neither file nor symbolic link".into());
             clear(inode, Inline::DATA);
         }
@@ -88,7 +90,10 @@ impl Rules {
         }
         let no_node = |nid: u32| nid != 0 && (nid == ino || !self.g.is_nid(nid));
         if no_node(inode.i_xattr_nid.get()) {
-            found.push((Code::NodeId, format!("inode {ino}: i_xattr_nid {} is no node id", inode.i_xattr_nid)));
+            found.push((
+                Code::NodeId,
+                format!("inode {ino}: i_xattr_nid {} is no node id", inode.i_xattr_nid),
+            ));
             inode.i_xattr_nid = 0.into();
         }
         for (i, nid) in inode.i_nid.iter_mut().enumerate() {

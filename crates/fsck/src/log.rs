@@ -36,9 +36,6 @@ pub(crate) fn walk(image: &mut Image<'_>) -> io::Result<LogWalk> {
     let mut log = LogWalk::default();
     let cp = image.checkpoint();
     let flags = cp.flags();
-    if flags.contains(CpFlags::UMOUNT) {
-        return Ok(log);
-    }
     let at = (cp.checksum_offset.get() as usize).min(medfs_format::checkpoint::CHECKSUM_OFFSET);
     let crc = u32::from_le_bytes(image.cp[at..at + 4].try_into().expect("four bytes"));
     let version = cp.checkpoint_ver.get();

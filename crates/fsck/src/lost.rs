@@ -82,7 +82,11 @@ impl Walker<'_, '_> {
             },
         };
         let next = Some((segno, offset + 1));
-        if node { self.supply.node = next } else { self.supply.data = next }
+        if node {
+            self.supply.node = next
+        } else {
+            self.supply.data = next
+        }
         let addr = self.image.g.seg_start(segno) + offset;
         self.space.take_new(&mut self.image, addr, owner)?;
         self.space.blocks += 1;
@@ -137,8 +141,10 @@ impl Walker<'_, '_> {
         }
         let Some(home) = self.lost_and_found()? else { return Ok(()) };
         // First those without an unreached parent, then whatever these did not reach (rings, false parents).
-        let (tops, rest): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|(nid, _)| !parent_of.contains_key(nid));
-        let (dirs, files): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, kind)| *kind == FileKind::Directory);
+        let (tops, rest): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|(nid, _)| !parent_of.contains_key(nid));
+        let (dirs, files): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|(_, kind)| *kind == FileKind::Directory);
         for (nid, kind) in tops.into_iter().chain(dirs).chain(files) {
             if !self.space.nid_reached(nid) && nid != home {
                 self.adopt(home, nid, kind)?;
@@ -262,7 +268,7 @@ impl Walker<'_, '_> {
             if let Some(slot) = Area::new(AreaLayout::inline(bytes.len()), bytes).room(count) {
                 return Ok(Some(Spot::Inline { slot }));
             }
-            if !self.to_blocks(dir, addr, &mut block)? {
+            if !self.make_blocks(dir, addr, &mut block)? {
                 return Ok(None);
             }
         }
@@ -292,7 +298,7 @@ impl Walker<'_, '_> {
     }
 
     /// Moves inline entries, slot by slot, to the directory's first block.
-    fn to_blocks(&mut self, dir: Ino, addr: BlockAddr, block: &mut Block) -> io::Result<bool> {
+    fn make_blocks(&mut self, dir: Ino, addr: BlockAddr, block: &mut Block) -> io::Result<bool> {
         let owner = Owner::slot(dir, 0, self.image.nat(dir)?.version);
         let Some(data_addr) = self.new_block(false, owner)? else { return Ok(false) };
         let inode: &mut RawInode = block.view_mut();

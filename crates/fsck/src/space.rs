@@ -125,7 +125,10 @@ impl Space {
         }
         if self.kinds[segno as usize] != kind {
             let (what, where_) = if owner.is_node { ("a node", "data") } else { ("data", "node") };
-            findings.add(Code::BlockKind, format!("{place}: block {addr} would be {what} in {where_} segment {segno}"));
+            findings.add(
+                Code::BlockKind,
+                format!("{place}: block {addr} would be {what} in {where_} segment {segno}"),
+            );
             return Ok(false);
         }
         if !self.check_owner(image, findings, addr, owner, place)? {
@@ -198,7 +201,12 @@ impl Space {
     }
 
     /// Replaces a segment's whole summary (a log moves away from it, or to it).
-    pub(crate) fn set_ssa(&mut self, image: &mut Image<'_>, segno: SegNo, sum: &RawSummaryBlock) -> io::Result<()> {
+    pub(crate) fn set_ssa(
+        &mut self,
+        image: &mut Image<'_>,
+        segno: SegNo,
+        sum: &RawSummaryBlock,
+    ) -> io::Result<()> {
         self.change_ssa(image, segno, |s| *s = sum.clone())
     }
 
@@ -233,7 +241,8 @@ impl Space {
             Some(log) => image.cursegs[log].sum.entries[index],
             None => self.ssa(image, segno)?.entries[index],
         };
-        let same = sum.nid.get() == owner.nid && (owner.is_node || sum.ofs_in_node.get() == owner.ofs_in_node);
+        let same =
+            sum.nid.get() == owner.nid && (owner.is_node || sum.ofs_in_node.get() == owner.ofs_in_node);
         if same && (owner.is_node || sum.version == owner.version) {
             return Ok(true);
         }
@@ -260,7 +269,12 @@ impl Space {
     }
 
     /// Records a new block's owner without asking what the summary said before.
-    pub(crate) fn take_new(&mut self, image: &mut Image<'_>, addr: BlockAddr, owner: Owner) -> io::Result<()> {
+    pub(crate) fn take_new(
+        &mut self,
+        image: &mut Image<'_>,
+        addr: BlockAddr,
+        owner: Owner,
+    ) -> io::Result<()> {
         let segno = image.g.segno(addr);
         let index = image.g.offset_in_seg(addr) as usize;
         set_bit(&mut self.main, Self::bit(&image.g, addr));

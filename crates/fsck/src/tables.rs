@@ -16,11 +16,14 @@ use std::io;
 impl Walker<'_, '_> {
     /// Names whose number is not `i_links` and inodes whose `i_links` says so.
     pub(crate) fn check_links(&mut self) -> io::Result<()> {
-        let mut wrong: Vec<_> = self.links.iter().filter(|(_, l)| l.found != l.claimed).map(|(&i, &l)| (i, l)).collect();
+        let mut wrong: Vec<_> =
+            self.links.iter().filter(|(_, l)| l.found != l.claimed).map(|(&i, &l)| (i, l)).collect();
         wrong.sort_unstable_by_key(|&(ino, _)| ino);
         for (ino, l) in wrong {
-            self.findings
-                .add(Code::InodeLinks, format!("inode {ino}: i_links is {}, but it has {} names", l.claimed, l.found));
+            self.findings.add(
+                Code::InodeLinks,
+                format!("inode {ino}: i_links is {}, but it has {} names", l.claimed, l.found),
+            );
             if self.fix {
                 let addr = self.image.nat(ino)?.block_addr.get();
                 let mut block = self.image.cache.read(addr)?;
@@ -33,13 +36,19 @@ impl Walker<'_, '_> {
 
     /// Nodes that have a NAT entry and were not reached. Calls `each` with the node id and whether it is an inode
     /// that can be read (and if so whether it is a directory).
-    pub(crate) fn unreached(&mut self, mut each: impl FnMut(&mut Self, Nid) -> io::Result<()>) -> io::Result<()> {
+    pub(crate) fn unreached(
+        &mut self,
+        mut each: impl FnMut(&mut Self, Nid) -> io::Result<()>,
+    ) -> io::Result<()> {
         for index in 0..self.image.g.nat_blocks() {
             let (block, _) = self.image.nat_block(index)?;
             let first = index * nat::ENTRIES_PER_BLOCK as u32;
             for (i, entry) in block.view::<RawNatBlock>().entries.iter().enumerate() {
                 let nid = first + i as u32;
-                if entry.block_addr.get() != NULL_ADDR && self.image.g.is_nid(nid) && !self.space.nid_reached(nid) {
+                if entry.block_addr.get() != NULL_ADDR
+                    && self.image.g.is_nid(nid)
+                    && !self.space.nid_reached(nid)
+                {
                     each(self, nid)?;
                 }
             }
@@ -79,7 +88,10 @@ impl Walker<'_, '_> {
                 } else if !self.space.nid_reached(nid) {
                     self.findings.add(
                         Code::NatUnreachable,
-                        format!("node {nid} of inode {} (block {}) is not in use by any file", entry.ino, entry.block_addr),
+                        format!(
+                            "node {nid} of inode {} (block {}) is not in use by any file",
+                            entry.ino, entry.block_addr
+                        ),
                     );
                     let version = entry.version.wrapping_add(1);
                     *entry = RawNatEntry { version, ..RawNatEntry::default() };
@@ -142,13 +154,19 @@ impl Walker<'_, '_> {
         if let Some(first) = missing.first() {
             self.findings.add(
                 Code::SitMissing,
-                format!("segment {segno}: {} blocks in use are marked free, the first is {first}", missing.len()),
+                format!(
+                    "segment {segno}: {} blocks in use are marked free, the first is {first}",
+                    missing.len()
+                ),
             );
         }
         if let Some(first) = leaked.first() {
             self.findings.add(
                 Code::SitLeaked,
-                format!("segment {segno}: {} blocks marked in use belong to nothing, the first is {first}", leaked.len()),
+                format!(
+                    "segment {segno}: {} blocks marked in use belong to nothing, the first is {first}",
+                    leaked.len()
+                ),
             );
         }
         let seg_type = entry.seg_type();
@@ -178,10 +196,15 @@ impl Walker<'_, '_> {
             let map = self.space.segment(segno);
             let used = |i: usize| test_bit(&map, i);
             if used(next) {
-                self.findings.add(Code::CursegNext, format!("log {log}: next block {next} of segment {segno} is in use"));
+                self.findings.add(
+                    Code::CursegNext,
+                    format!("log {log}: next block {next} of segment {segno} is in use"),
+                );
             } else if appends && (next + 1..BLOCKS_PER_SEG as usize).any(used) {
-                self.findings
-                    .add(Code::CursegTail, format!("log {log}: blocks behind {next} of segment {segno} are in use"));
+                self.findings.add(
+                    Code::CursegTail,
+                    format!("log {log}: blocks behind {next} of segment {segno} are in use"),
+                );
             } else {
                 continue;
             }
@@ -227,8 +250,18 @@ impl Walker<'_, '_> {
         for (code, field, says, is) in [
             (Code::ValidBlockCount, "valid_block_count", cp.valid_block_count.get(), counts.blocks),
             (Code::ValidNodeCount, "valid_node_count", cp.valid_node_count.get().into(), counts.nodes.into()),
-            (Code::ValidInodeCount, "valid_inode_count", cp.valid_inode_count.get().into(), counts.inodes.into()),
-            (Code::FreeSegmentCount, "free_segment_count", cp.free_segment_count.get().into(), free_segments.into()),
+            (
+                Code::ValidInodeCount,
+                "valid_inode_count",
+                cp.valid_inode_count.get().into(),
+                counts.inodes.into(),
+            ),
+            (
+                Code::FreeSegmentCount,
+                "free_segment_count",
+                cp.free_segment_count.get().into(),
+                free_segments.into(),
+            ),
         ] {
             if says != is {
                 self.findings.add(code, format!("checkpoint: {field} is {says}, but counted {is}"));

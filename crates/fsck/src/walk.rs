@@ -8,21 +8,19 @@
 //! and for each name of the directory in hand.
 
 use crate::dir::DirWalk;
-use crate::lost::Supply;
 use crate::finding::{Code, Findings};
 use crate::image::Image;
 use crate::inode::Rules;
+use crate::lost::Supply;
 use crate::space::{Owner, Space, has_no_addresses};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use medfs_device::Cause;
 use medfs_format::node::{
-    self, ADDRS_PER_BLOCK, FileFlags, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawExtent, RawIndirectNode,
-    RawInode,
+    self, ADDRS_PER_BLOCK, FileFlags, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawExtent,
+    RawIndirectNode, RawInode,
 };
 use medfs_format::path::XATTR_NODE_OFFSET;
-use medfs_format::{
-    Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, xattr,
-};
+use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, xattr};
 use std::io;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
@@ -135,7 +133,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             return Ok(Verdict::Rejected);
         }
         self.space.inodes += 1;
-        if self.space.inodes % 256 == 0 {
+        if self.space.inodes.is_multiple_of(256) {
             let total = self.image.checkpoint().valid_inode_count.get().max(1);
             (self.progress)(0.9 * (f64::from(self.space.inodes) / f64::from(total)).min(1.0));
         }
@@ -168,7 +166,8 @@ impl<'d, 'p> Walker<'d, 'p> {
         let inode: &RawInode = self.image.cache.get(addr)?.view();
         match FileKind::from_mode(inode.i_mode.get()) {
             Some(FileKind::Directory) => {
-                self.findings.add(Code::DirectoryTwice, format!("{place}: directory {ino} has a name already"));
+                self.findings
+                    .add(Code::DirectoryTwice, format!("{place}: directory {ino} has a name already"));
                 Ok(Verdict::Rejected)
             }
             Some(kind) => {
@@ -191,7 +190,13 @@ impl<'d, 'p> Walker<'d, 'p> {
     }
 
     /// Reads a node by its id and checks that it is the one; the reason it is not is a finding.
-    fn node(&mut self, nid: Nid, ino: Ino, code: Code, place: &str) -> io::Result<Option<(BlockAddr, Box<Block>)>> {
+    fn node(
+        &mut self,
+        nid: Nid,
+        ino: Ino,
+        code: Code,
+        place: &str,
+    ) -> io::Result<Option<(BlockAddr, Box<Block>)>> {
         let mut entry = self.image.nat(nid)?;
         let addr = entry.block_addr.get();
         if addr == NULL_ADDR {
@@ -199,7 +204,8 @@ impl<'d, 'p> Walker<'d, 'p> {
             return Ok(None);
         }
         if !self.image.g.in_main(addr) {
-            self.findings.add(Code::NatAddress, format!("{place}: NAT entry of node {nid} has address {addr}"));
+            self.findings
+                .add(Code::NatAddress, format!("{place}: NAT entry of node {nid} has address {addr}"));
             return Ok(None);
         }
         let mut block = self.image.cache.read(addr)?;
@@ -207,7 +213,10 @@ impl<'d, 'p> Walker<'d, 'p> {
         if f.nid.get() != nid || f.ino.get() != ino {
             self.findings.add(
                 Code::NodeFooter,
-                format!("{place}: block {addr} should be node {nid} of inode {ino} but says node {} of {}", f.nid, f.ino),
+                format!(
+                    "{place}: block {addr} should be node {nid} of inode {ino} but says node {} of {}",
+                    f.nid, f.ino
+                ),
             );
             return Ok(None);
         }
@@ -260,7 +269,8 @@ impl<'d, 'p> Walker<'d, 'p> {
             Err(_) => return Ok(()),
         }
         let checksum_wrong = self.rules.seed.is_some_and(|seed| {
-            before.extra_fits(12) && before.extra().is_some_and(|e| e.i_inode_checksum.get() != before.checksum(seed))
+            before.extra_fits(12)
+                && before.extra().is_some_and(|e| e.i_inode_checksum.get() != before.checksum(seed))
         });
         let kind = FileKind::from_mode(inode.i_mode.get()).expect("vetted");
         let compressed = inode.flags().contains(FileFlags::COMPR)
@@ -302,12 +312,16 @@ impl<'d, 'p> Walker<'d, 'p> {
         if inode.i_addr[slots.extra].get() != 0 {
             self.findings.add(
                 Code::InlineReserved,
-                format!("inode {}: the reserved slot before its inline content holds {}", f.ino, inode.i_addr[slots.extra]),
+                format!(
+                    "inode {}: the reserved slot before its inline content holds {}",
+                    f.ino, inode.i_addr[slots.extra]
+                ),
             );
             inode.i_addr[slots.extra] = 0.into();
         }
         if inode.i_nid.iter().any(|nid| nid.get() != 0) {
-            self.findings.add(Code::InlineNodes, format!("inode {}: inline content, but i_nid names nodes", f.ino));
+            self.findings
+                .add(Code::InlineNodes, format!("inode {}: inline content, but i_nid names nodes", f.ino));
             inode.i_nid = [U32::new(0); 5];
         }
         let range = slots.inline_content_range();
@@ -382,7 +396,10 @@ impl<'d, 'p> Walker<'d, 'p> {
         if footer.node_offset() != offset {
             self.findings.add(
                 Code::NodeFooter,
-                format!("{place}: node {nid} has offset {} in its file, expected {offset}", footer.node_offset()),
+                format!(
+                    "{place}: node {nid} has offset {} in its file, expected {offset}",
+                    footer.node_offset()
+                ),
             );
             footer.set_node_offset(offset);
             self.write(addr, &block, Cause::Node)?;
@@ -398,7 +415,9 @@ impl<'d, 'p> Walker<'d, 'p> {
         let mut page = 0u64;
         for i in 0..in_inode {
             let addr = inode.i_addr[slots.extra + i].get();
-            if addr != NULL_ADDR && !self.data(f, Owner::slot(f.ino, i as u16, version), page + i as u64, addr, &place)? {
+            if addr != NULL_ADDR
+                && !self.data(f, Owner::slot(f.ino, i as u16, version), page + i as u64, addr, &place)?
+            {
                 inode.i_addr[slots.extra + i] = NULL_ADDR.into();
             }
         }
@@ -431,7 +450,9 @@ impl<'d, 'p> Walker<'d, 'p> {
         let mut changed = false;
         for slot in 0..count {
             let data = block.view::<RawDirectNode>().addr[slot].get();
-            if data != NULL_ADDR && !self.data(f, Owner::slot(nid, slot as u16, version), page + slot as u64, data, &place)? {
+            if data != NULL_ADDR
+                && !self.data(f, Owner::slot(nid, slot as u16, version), page + slot as u64, data, &place)?
+            {
                 block.view_mut::<RawDirectNode>().addr[slot] = NULL_ADDR.into();
                 changed = true;
             }
@@ -444,7 +465,9 @@ impl<'d, 'p> Walker<'d, 'p> {
 
     fn indirect(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
         let each = f.addrs_per_block as u64;
-        self.children(f, nid, offset, |w, f, i, child| w.direct(f, child, offset + 1 + i, page + u64::from(i) * each))
+        self.children(f, nid, offset, |w, f, i, child| {
+            w.direct(f, child, offset + 1 + i, page + u64::from(i) * each)
+        })
     }
 
     fn double_indirect(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
@@ -494,7 +517,10 @@ impl<'d, 'p> Walker<'d, 'p> {
             return Ok(true);
         }
         if !self.image.g.in_main(addr) {
-            self.findings.add(Code::Address, format!("{place}: address {addr} of page {page} is outside the main area"));
+            self.findings.add(
+                Code::Address,
+                format!("{place}: address {addr} of page {page} is outside the main area"),
+            );
             f.cut = true;
             return Ok(false);
         }
@@ -525,8 +551,10 @@ impl<'d, 'p> Walker<'d, 'p> {
     fn settle(&mut self, f: &mut FileWalk, inode: &mut RawInode, kind: FileKind) -> io::Result<()> {
         let ino = f.ino;
         if inode.i_blocks.get() != f.blocks {
-            self.findings
-                .add(Code::InodeBlocks, format!("inode {ino}: i_blocks is {}, but it has {}", inode.i_blocks, f.blocks));
+            self.findings.add(
+                Code::InodeBlocks,
+                format!("inode {ino}: i_blocks is {}, but it has {}", inode.i_blocks, f.blocks),
+            );
             inode.i_blocks = f.blocks.into();
         }
         let stale = !has_no_addresses(inode) && f.extent_hits != f.extent.len.get();

@@ -15,7 +15,10 @@ const FEATURES: &[&[&str]] = &[
     &["-O", "lost_found"],
     &["-O", "sb_checksum"],
     &["-i"],
-    &["-O", "extra_attr,project_quota,inode_checksum,flexible_inline_xattr,quota,inode_crtime,lost_found,sb_checksum"],
+    &[
+        "-O",
+        "extra_attr,project_quota,inode_checksum,flexible_inline_xattr,quota,inode_crtime,lost_found,sb_checksum",
+    ],
     &["-s", "2"],
     &["-s", "4", "-z", "2"],
     &["-i", "-s", "2", "-O", "extra_attr,inode_checksum,sb_checksum"],

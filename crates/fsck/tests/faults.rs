@@ -79,15 +79,29 @@ const FAULTS: &[Fault] = &[
     ("superblock copy 2 crc", Code::SuperblockCopy, |v| v.set(Target::Superblock(1), "crc", 1)),
     ("superblock copy 2 geometry", Code::SuperblockCopy, |v| v.set(Target::Superblock(1), "main_blkaddr", 9)),
     ("superblock copies differ", Code::SuperblocksDiffer, |v| v.set(Target::Superblock(1), "uuid[3]", 7)),
-    ("other pack", Code::CheckpointPack, |v| v.change(Target::OtherCheckpoint, "valid_node_count", |n| n ^ 1)),
-    ("valid_block_count", Code::ValidBlockCount, |v| v.change(Target::Checkpoint, "valid_block_count", |n| n + 3)),
-    ("valid_node_count", Code::ValidNodeCount, |v| v.change(Target::Checkpoint, "valid_node_count", |n| n - 1)),
-    ("valid_inode_count", Code::ValidInodeCount, |v| v.change(Target::Checkpoint, "valid_inode_count", |n| n - 1)),
-    ("free_segment_count", Code::FreeSegmentCount, |v| v.change(Target::Checkpoint, "free_segment_count", |n| n - 1)),
+    ("other pack", Code::CheckpointPack, |v| {
+        v.change(Target::OtherCheckpoint, "valid_node_count", |n| n ^ 1)
+    }),
+    ("valid_block_count", Code::ValidBlockCount, |v| {
+        v.change(Target::Checkpoint, "valid_block_count", |n| n + 3)
+    }),
+    ("valid_node_count", Code::ValidNodeCount, |v| {
+        v.change(Target::Checkpoint, "valid_node_count", |n| n - 1)
+    }),
+    ("valid_inode_count", Code::ValidInodeCount, |v| {
+        v.change(Target::Checkpoint, "valid_inode_count", |n| n - 1)
+    }),
+    ("free_segment_count", Code::FreeSegmentCount, |v| {
+        v.change(Target::Checkpoint, "free_segment_count", |n| n - 1)
+    }),
     ("next_free_nid", Code::NextFreeNid, |v| v.set(Target::Checkpoint, "next_free_nid", u32::MAX.into())),
     ("fsck flag", Code::CheckpointFlagged, |v| v.change(Target::Checkpoint, "ckpt_flags", |n| n | 0x10)),
-    ("next block of a node log", Code::CursegNext, |v| v.change(Target::Checkpoint, "cur_node_blkoff[1]", |n| n - 1)),
-    ("next block of a data log", Code::CursegNext, |v| v.change(Target::Checkpoint, "cur_data_blkoff[1]", |n| n - 1)),
+    ("next block of a node log", Code::CursegNext, |v| {
+        v.change(Target::Checkpoint, "cur_node_blkoff[1]", |n| n - 1)
+    }),
+    ("next block of a data log", Code::CursegNext, |v| {
+        v.change(Target::Checkpoint, "cur_data_blkoff[1]", |n| n - 1)
+    }),
     ("hole in a log", Code::CursegTail, |v| {
         // A file's inode amidst others becomes free, and the next block that the warm node log is to write.
         let (ino, addr) = (v.ino("small"), v.node_addr(v.ino("small")));
@@ -113,12 +127,15 @@ const FAULTS: &[Fault] = &[
         let free = (0..v.superblock("segment_count_main")).rev().find(|&s| {
             let mut dump = Dump::open(&v.dev).unwrap();
             let sit = dump.sit(s).unwrap();
-            sit.get("valid_blocks") == Some(&Value::Number(0)) && sit.get("current_log") == Some(&Value::Text("-".into()))
+            sit.get("valid_blocks") == Some(&Value::Number(0))
+                && sit.get("current_log") == Some(&Value::Text("-".into()))
         });
         v.set(Target::Sit(free.unwrap()), "valid_map[3]", 0xff);
         v.change(Target::Sit(free.unwrap()), "vblocks", |n| n + 8);
     }),
-    ("SIT type", Code::SitType, |v| v.change(Target::Sit(v.segno(v.settled().1)), "vblocks", |n| n & 0x3ff | 4 << 10)),
+    ("SIT type", Code::SitType, |v| {
+        v.change(Target::Sit(v.segno(v.settled().1)), "vblocks", |n| n & 0x3ff | 4 << 10)
+    }),
     ("SIT type of a current segment", Code::SitType, |v| {
         let segno = v.current(4);
         v.change(Target::Sit(segno), "vblocks", |n| n & 0x3ff | 5 << 10);
@@ -130,27 +147,37 @@ const FAULTS: &[Fault] = &[
     ("SSA type", Code::SsaType, |v| v.set(Target::SummaryFooter(v.segno(v.settled().1)), "entry_type", 1)),
     ("inode mode", Code::Inode, |v| v.set(Target::Inode(v.ino("small")), "i_mode", 0)),
     ("inode checksum", Code::InodeChecksum, |v| v.set(Target::Inode(v.ino("small")), "i_inode_checksum", 1)),
-    ("directory checksum", Code::InodeChecksum, |v| v.set(Target::Inode(v.ino("deep")), "i_inode_checksum", 1)),
+    ("directory checksum", Code::InodeChecksum, |v| {
+        v.set(Target::Inode(v.ino("deep")), "i_inode_checksum", 1)
+    }),
     ("i_blocks", Code::InodeBlocks, |v| v.change(Target::Inode(v.ino("direct")), "i_blocks", |n| n + 1)),
     ("i_blocks zero", Code::InodeBlocks, |v| v.set(Target::Inode(v.ino("direct")), "i_blocks", 0)),
     ("i_links", Code::InodeLinks, |v| v.set(Target::Inode(v.ino("direct")), "i_links", 5)),
     ("i_links zero", Code::InodeLinks, |v| v.set(Target::Inode(v.ino("direct")), "i_links", 0)),
     ("directory's i_links", Code::InodeLinks, |v| v.set(Target::Inode(v.ino("deep")), "i_links", 9)),
     ("reserved slot", Code::InlineReserved, |v| v.set_addr(v.ino("small"), 0, 99)),
-    ("inline data flag", Code::InlineExist, |v| v.change(Target::Inode(v.ino("small")), "i_inline", |n| n & !8)),
+    ("inline data flag", Code::InlineExist, |v| {
+        v.change(Target::Inode(v.ino("small")), "i_inline", |n| n & !8)
+    }),
     ("nodes beside inline data", Code::InlineNodes, |v| v.set(Target::Inode(v.ino("small")), "i_nid[2]", 6)),
     ("extent", Code::InodeExtent, |v| {
         v.change(Target::Inode(v.ino("direct")), "i_ext[1]", |n| n + 1);
         v.set(Target::Inode(v.ino("direct")), "i_ext[2]", 3);
     }),
     ("directory depth", Code::DirDepth, |v| v.set(Target::Inode(v.ino("many")), "i_current_depth", 0)),
-    ("directory depth out of range", Code::InodeField, |v| v.set(Target::Inode(v.ino("many")), "i_current_depth", 99)),
+    ("directory depth out of range", Code::InodeField, |v| {
+        v.set(Target::Inode(v.ino("many")), "i_current_depth", 99)
+    }),
     ("directory size", Code::DirSize, |v| v.set(Target::Inode(v.ino("many")), "i_size", 0)),
     ("directory parent", Code::DirParent, |v| v.set(Target::Inode(v.ino("deep/er")), "i_pino", 3)),
     ("name length", Code::InodeField, |v| v.set(Target::Inode(v.ino("small")), "i_namelen", 300)),
     ("inline size", Code::InodeField, |v| v.set(Target::Inode(v.ino("small")), "i_size", 4096)),
-    ("inline dentries on a file", Code::InodeField, |v| v.change(Target::Inode(v.ino("direct")), "i_inline", |n| n | 4)),
-    ("inline data on a directory", Code::InodeField, |v| v.change(Target::Inode(v.ino("deep")), "i_inline", |n| n | 2)),
+    ("inline dentries on a file", Code::InodeField, |v| {
+        v.change(Target::Inode(v.ino("direct")), "i_inline", |n| n | 4)
+    }),
+    ("inline data on a directory", Code::InodeField, |v| {
+        v.change(Target::Inode(v.ino("deep")), "i_inline", |n| n | 2)
+    }),
     ("extra size", Code::InodeField, |v| v.set(Target::Inode(v.ino("deep")), "i_extra_isize", 39)),
     ("symbolic link of no length", Code::SymlinkSize, |v| v.set(Target::Inode(v.ino("link")), "i_size", 0)),
     ("xattr node id", Code::NodeId, |v| v.set(Target::Inode(v.ino("small")), "i_xattr_nid", u32::MAX.into())),
@@ -161,19 +188,29 @@ const FAULTS: &[Fault] = &[
         v.set(Target::Inode(ino), "i_addr[873]", 0xF2F5_2011);
         v.set(Target::Inode(ino), "i_addr[879]", 0xffff_0101);
     }),
-    ("node id of an inode", Code::NodeId, |v| v.set(Target::Inode(v.ino("direct")), "i_nid[0]", u32::MAX.into())),
+    ("node id of an inode", Code::NodeId, |v| {
+        v.set(Target::Inode(v.ino("direct")), "i_nid[0]", u32::MAX.into())
+    }),
     ("another file's node", Code::NodeFooter, |v| {
         v.set(Target::Inode(v.ino("direct")), "i_nid[1]", v.nth_nid(v.ino("indirect"), 0).into());
     }),
-    ("node footer's nid", Code::NodeFooter, |v| v.set(Target::Node(v.nth_nid(v.ino("direct"), 0)), "footer.nid", 9)),
-    ("node footer's ino", Code::NodeFooter, |v| v.set(Target::Node(v.nth_nid(v.ino("direct"), 0)), "footer.ino", 9)),
-    ("node offset", Code::NodeFooter, |v| v.set(Target::Node(v.nth_nid(v.ino("direct"), 0)), "footer.flag", 5 << 3)),
+    ("node footer's nid", Code::NodeFooter, |v| {
+        v.set(Target::Node(v.nth_nid(v.ino("direct"), 0)), "footer.nid", 9)
+    }),
+    ("node footer's ino", Code::NodeFooter, |v| {
+        v.set(Target::Node(v.nth_nid(v.ino("direct"), 0)), "footer.ino", 9)
+    }),
+    ("node offset", Code::NodeFooter, |v| {
+        v.set(Target::Node(v.nth_nid(v.ino("direct"), 0)), "footer.flag", 5 << 3)
+    }),
     ("inode footer", Code::NodeFooter, |v| v.set(Target::Inode(v.ino("direct")), "footer.nid", 9)),
     ("node named twice", Code::NodeTwice, |v| {
         let ino = v.ino("indirect");
         v.set(Target::Inode(ino), "i_nid[1]", v.nth_nid(ino, 0).into());
     }),
-    ("child of an indirect node", Code::NodeId, |v| v.set(Target::Node(v.nth_nid(v.ino("indirect"), 2)), "nid[5]", 2)),
+    ("child of an indirect node", Code::NodeId, |v| {
+        v.set(Target::Node(v.nth_nid(v.ino("indirect"), 2)), "nid[5]", 2)
+    }),
     ("address", Code::Address, |v| v.set_addr(v.ino("direct"), 3, 5)),
     ("address in a direct node", Code::Address, |v| {
         v.set(Target::Node(v.nth_nid(v.ino("direct"), 0)), "addr[7]", 0xffff_0000);
@@ -187,9 +224,13 @@ const FAULTS: &[Fault] = &[
         v.set(Target::Superblock(1), "qf_ino[1]", 40_000);
     }),
     ("dentry hash", Code::DentryHash, |v| v.set(Target::Dentry(v.ino("many"), MANY), "hash_code", 1)),
-    ("dentry type unknown", Code::DentryType, |v| v.set(Target::Dentry(v.ino("many"), MANY), "file_type", 77)),
+    ("dentry type unknown", Code::DentryType, |v| {
+        v.set(Target::Dentry(v.ino("many"), MANY), "file_type", 77)
+    }),
     ("dentry type wrong", Code::DentryType, |v| v.set(Target::Dentry(v.ino("many"), MANY), "file_type", 2)),
-    ("dentry without inode", Code::DentryInode, |v| v.set(Target::Dentry(v.ino("many"), MANY), "ino", 40_000)),
+    ("dentry without inode", Code::DentryInode, |v| {
+        v.set(Target::Dentry(v.ino("many"), MANY), "ino", 40_000)
+    }),
     ("dentry beyond the inodes", Code::DentryInode, |v| {
         v.set(Target::Dentry(v.ino("many"), MANY), "ino", u32::MAX.into());
     }),
@@ -223,14 +264,18 @@ const FAULTS: &[Fault] = &[
     ("dot", Code::Dots, |v| v.set(Target::Dentry(v.ino("deep"), b"."), "ino", 3)),
     ("dot-dot", Code::Dots, |v| v.set(Target::Dentry(v.ino("deep/er"), b".."), "ino", 3)),
     ("dot missing", Code::DotsMissing, |v| v.set(Target::Dentry(v.ino("deep"), b"."), "used", 0)),
-    ("dot-dot missing in blocks", Code::DotsMissing, |v| v.set(Target::Dentry(v.ino("many"), b".."), "used", 0)),
+    ("dot-dot missing in blocks", Code::DotsMissing, |v| {
+        v.set(Target::Dentry(v.ino("many"), b".."), "used", 0)
+    }),
     ("NAT journal", Code::Journal, |v| v.set(Target::Journal(0), "count", 39)),
     ("SIT journal", Code::Journal, |v| v.set(Target::Journal(2), "count", 7)),
     ("orphan block", Code::OrphanBlock, |v| {
         inject::set_orphans(&v.dev, &[v.ino("small")]).unwrap();
         v.set(Target::OrphanBlock, "entry_count", 1021);
     }),
-    ("orphan that has a name", Code::OrphanInode, |v| inject::set_orphans(&v.dev, &[v.ino("small")]).unwrap()),
+    ("orphan that has a name", Code::OrphanInode, |v| {
+        inject::set_orphans(&v.dev, &[v.ino("small")]).unwrap()
+    }),
     ("orphan that is nothing", Code::OrphanInode, |v| inject::set_orphans(&v.dev, &[40_000]).unwrap()),
 ];
 
@@ -246,9 +291,6 @@ fn every_fault(options: &[&str]) {
         let checksums = options.iter().any(|o| o.contains("inode_checksum"));
         let needs_extra = name.contains("checksum") || name.contains("extra");
         if !checksums && (needs_extra || *name == "superblock copy 2 crc") {
-            continue;
-        }
-        if *code == Code::QuotaFile && !options.iter().any(|o| o.contains("quota")) {
             continue;
         }
         let v = Volume { dev: whole.snapshot() };

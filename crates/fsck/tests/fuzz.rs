@@ -48,7 +48,9 @@ fn make(dir: &Path) {
     }
     let all = "extra_attr,inode_checksum,inode_crtime,lost_found,sb_checksum";
     let quota = "extra_attr,project_quota,flexible_inline_xattr,quota";
-    for (i, options) in [&[][..], &["-O", all], &["-i", "-O", "extra_attr"], &["-O", quota]].into_iter().enumerate() {
+    for (i, options) in
+        [&[][..], &["-O", all], &["-i", "-O", "extra_attr"], &["-O", quota]].into_iter().enumerate()
+    {
         let image = bed.mkfs("base.img", 80, options);
         bed.sload(&image, &tree);
         std::fs::rename(image, dir.join(format!("base{i}.img"))).unwrap();
@@ -147,8 +149,8 @@ fn look(dev: &MemDevice, rng: &mut SmallRng) {
     }
 }
 
-/// One case; panics where something is wrong.
-fn case(seed: u64, bases: &[(MemDevice, Vec<u64>)], judge_in: Option<&Path>) {
+/// One case; panics where something is wrong. Returns whether there was something to mend.
+fn case(seed: u64, bases: &[(MemDevice, Vec<u64>)], judge_in: Option<&Path>) -> bool {
     let mut rng = SmallRng::seed_from_u64(seed);
     let which = rng.random_range(0..bases.len());
     let (base, blocks) = &bases[which];
@@ -174,8 +176,9 @@ fn case(seed: u64, bases: &[(MemDevice, Vec<u64>)], judge_in: Option<&Path>) {
                 save(&dev, path);
                 common::judge(path).unwrap();
             }
+            repaired.changed
         }
-        Err(RepairError::Unsupported(_)) => {}
+        Err(RepairError::Unsupported(_)) => false,
         Err(RepairError::Io(e)) => panic!("memory does not fail: {e}"),
     }
 }
@@ -193,17 +196,17 @@ fn child() {
     }
     let end = Instant::now() + Duration::from_secs(variable("MEDFS_FUZZ_SECONDS").unwrap());
     let first = variable("MEDFS_FUZZ_SEED").unwrap();
-    let mut seed = first;
+    let (mut seed, mut mended) = (first, 0);
     while Instant::now() < end {
         std::fs::write(dir.join("seed"), seed.to_string()).unwrap();
         let start = Instant::now();
         let image = dir.join("judged.img");
         let judged = judge.is_some_and(|every| seed % every == 0).then_some(image.as_path());
-        case(seed, &bases, judged);
+        mended += u64::from(case(seed, &bases, judged));
         assert!(start.elapsed() < LONGEST, "case {seed} took {:?}", start.elapsed());
         seed += 1;
     }
-    std::fs::write(dir.join("cases"), (seed - first).to_string()).unwrap();
+    std::fs::write(dir.join("cases"), format!("{} {mended}", seed - first)).unwrap();
 }
 
 #[test]
@@ -211,7 +214,12 @@ fn mutated_volumes() {
     let dir = tempfile::tempdir().unwrap();
     make(dir.path());
     if let Some(seed) = variable("MEDFS_FUZZ_CASE") {
-        return case(seed, &bases(dir.path()), variable("MEDFS_FUZZ_JUDGE").map(|_| dir.path().join("judged.img")).as_deref());
+        case(
+            seed,
+            &bases(dir.path()),
+            variable("MEDFS_FUZZ_JUDGE").map(|_| dir.path().join("judged.img")).as_deref(),
+        );
+        return;
     }
     let seconds = variable("MEDFS_FUZZ_SECONDS").unwrap_or(20);
     let seed = variable("MEDFS_FUZZ_SEED").unwrap_or_else(|| rand::rng().random_range(0..1 << 40));
@@ -248,7 +256,9 @@ fn mutated_volumes() {
         Some(status) if !status.success() => panic!("{status}: MEDFS_FUZZ_CASE={at}\n{said}"),
         Some(_) => {}
     }
-    let cases: u64 = std::fs::read_to_string(dir.path().join("cases")).unwrap().parse().unwrap();
-    println!("{cases} cases");
-    assert!(cases > 10, "only {cases} cases in {seconds} s");
+    let counts = std::fs::read_to_string(dir.path().join("cases")).unwrap();
+    let (cases, mended) = counts.split_once(' ').unwrap();
+    let (cases, mended): (u64, u64) = (cases.parse().unwrap(), mended.parse().unwrap());
+    println!("{cases} cases, {mended} volumes mended");
+    assert!(cases > 10 && mended > cases / 4, "{mended} of {cases} volumes in {seconds} s: too few");
 }

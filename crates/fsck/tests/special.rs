@@ -9,7 +9,7 @@ use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::node::{RawInode, footer_mut};
 use medfs_fsck::dump::{Dump, Value};
 use medfs_fsck::inject::{self, Target};
-use medfs_fsck::{Code, Options, Report, check, repair};
+use medfs_fsck::{Code, Options, Report, Severity, check, repair};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -51,7 +51,11 @@ fn ruined_volumes_are_named_and_left_alone() {
         assert!(repair.before.has(code), "{code}: {:?}", repair.before.findings);
         assert!(!repair.changed && !repair.after.is_clean());
         for addr in before.written() {
-            assert_eq!(read_block(&dev, addr).unwrap().0, read_block(&before, addr).unwrap().0, "block {addr}");
+            assert_eq!(
+                read_block(&dev, addr).unwrap().0,
+                read_block(&before, addr).unwrap().0,
+                "block {addr}"
+            );
         }
     }
     let short = MemDevice::new(whole.block_count() / 2);
@@ -184,6 +188,8 @@ fn a_repair_that_is_interrupted_after_any_write_can_be_repeated() {
             let dev = broken.snapshot();
             let prefix = Prefix { dev: &dev, left: writes.into() };
             let whole = repair(&prefix, &Options::default(), &mut |_| {}).is_ok();
+            assert_ne!(checked(&dev).worst(), Some(Severity::Fatal), "power off after {writes} writes");
+            Dump::open(&dev).unwrap().path("indirect").expect("readable at every moment");
             let again = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
             assert_eq!(again.after.findings, [], "power off after {writes} writes");
             // What the first finding cut off, and the fsynced file, are the same whenever the power went.

@@ -83,7 +83,7 @@ impl AtomicWrites {
 
     /// Drops a file's transaction.
     pub(crate) fn abort(&self, crew: &Crew, ino: Ino, nodeid: u64) -> Result<(), Errno> {
-        crew.nested(|| self.watched.abort(ino, nodeid))?
+        crew.nested(nodeid, || self.watched.abort(ino, nodeid))?
     }
 
     /// Notes that a write to a file failed: where it belonged to a transaction, that one is lost.
@@ -118,7 +118,7 @@ impl State {
 
 impl Watched {
     fn flush(&self, crew: &Crew, nodeid: u64) -> Result<(), Errno> {
-        crew.nested(|| self.notifier.flush_pages(nodeid, 0))?
+        crew.nested(nodeid, || self.notifier.flush_pages(nodeid, 0))?
     }
 
     fn abort(&self, ino: Ino, nodeid: u64) -> Result<(), Errno> {

@@ -12,7 +12,8 @@ use std::io;
 /// Workers a crew may start beyond its first ones.
 const EXTRA_WORKERS_MAX: usize = 64;
 
-type Spawn = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
+/// Starts a worker; gets the node id of the regular file for whose sake that is needed.
+type Spawn = Box<dyn Fn(u64) -> io::Result<()> + Send + Sync>;
 
 /// The workers of one queue. Lock: `state` is a leaf, never held across anything that blocks.
 pub(crate) struct Crew {
@@ -33,8 +34,9 @@ impl Crew {
         Crew { state: Mutex::new(State { workers, extra: 0, nested: 0 }), spawn }
     }
 
-    /// Runs what makes the kernel send requests to this queue before it ends. `EAGAIN` where too many do so at once.
-    pub(crate) fn nested<T>(&self, f: impl FnOnce() -> T) -> Result<T, Errno> {
+    /// Runs what makes the kernel send requests about a regular file to this queue before it ends. `EAGAIN` where too many
+    /// do so at once.
+    pub(crate) fn nested<T>(&self, nodeid: u64, f: impl FnOnce() -> T) -> Result<T, Errno> {
         let enlarge = {
             let mut state = self.state.lock();
             let enlarge = state.nested + 1 >= state.workers;
@@ -48,7 +50,7 @@ impl Crew {
             }
             enlarge
         };
-        if enlarge && let Err(error) = (self.spawn)() {
+        if enlarge && let Err(error) = (self.spawn)(nodeid) {
             tracing::error!(%error, "cannot start another worker");
             let mut state = self.state.lock();
             state.workers -= 1;
@@ -74,36 +76,36 @@ mod tests {
         let count = spawned.clone();
         let crew = Crew::new(
             2,
-            Box::new(move || {
+            Box::new(move |_| {
                 count.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }),
         );
-        crew.nested(|| {
+        crew.nested(7, || {
             assert_eq!(spawned.load(Ordering::Relaxed), 0, "the second one stands by");
-            crew.nested(|| assert_eq!(spawned.load(Ordering::Relaxed), 1)).unwrap();
+            crew.nested(7, || assert_eq!(spawned.load(Ordering::Relaxed), 1)).unwrap();
         })
         .unwrap();
-        crew.nested(|| crew.nested(|| ()).unwrap()).unwrap();
+        crew.nested(7, || crew.nested(7, || ()).unwrap()).unwrap();
         assert_eq!(spawned.load(Ordering::Relaxed), 1, "the extra one stays");
     }
 
     #[test]
     fn a_failed_start_is_reported_and_undone() {
-        let crew = Crew::new(1, Box::new(|| Err(io::Error::other("no threads"))));
-        assert_eq!(crew.nested(|| ()).unwrap_err(), Errno::AGAIN);
-        assert_eq!(crew.nested(|| ()).unwrap_err(), Errno::AGAIN);
+        let crew = Crew::new(1, Box::new(|_| Err(io::Error::other("no threads"))));
+        assert_eq!(crew.nested(7, || ()).unwrap_err(), Errno::AGAIN);
+        assert_eq!(crew.nested(7, || ()).unwrap_err(), Errno::AGAIN);
         let state = crew.state.lock();
         assert_eq!((state.workers, state.extra, state.nested), (1, 0, 0));
     }
 
     fn recurse(crew: &Crew, depth: usize) -> usize {
-        crew.nested(|| recurse(crew, depth + 1)).unwrap_or(depth)
+        crew.nested(7, || recurse(crew, depth + 1)).unwrap_or(depth)
     }
 
     #[test]
     fn the_crew_does_not_grow_without_bound() {
-        let crew = Crew::new(1, Box::new(|| Ok(())));
+        let crew = Crew::new(1, Box::new(|_| Ok(())));
         assert_eq!(recurse(&crew, 0), EXTRA_WORKERS_MAX);
     }
 }

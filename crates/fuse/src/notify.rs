@@ -1,8 +1,6 @@
 //! Notifications to the kernel.
 
-use crate::abi::{
-    NOTIFY_INVAL_INODE, NOTIFY_RETRIEVE, NotifyInvalInodeOut, NotifyRetrieveOut, OutHeader, ROOT_ID,
-};
+use crate::abi::{NOTIFY_INVAL_INODE, NOTIFY_RETRIEVE, NotifyInvalInodeOut, NotifyRetrieveOut, OutHeader};
 use crate::request::Errno;
 use std::fs::File;
 use std::io::Write;
@@ -31,13 +29,12 @@ impl Notifier {
         self.inval(nodeid, offset, 0)
     }
 
-    /// Makes the kernel send a request that means nothing to the queue of the CPU we run on.
-    pub(crate) fn kick(&self) -> Result<(), Errno> {
-        // The root has no page cache, so the request carries nothing. Its number is the only one we choose ourselves:
-        // even, as the kernel's are, and out of reach of those it counts up.
+    /// Makes the kernel send a request that means nothing to the queue of the CPU we run on. It does so only for a
+    /// regular file, of which it is asked for no bytes.
+    pub(crate) fn kick(&self, nodeid: u64) -> Result<(), Errno> {
+        // The number of the request is chosen by us: even, as the kernel's are, and out of reach of those it counts up.
         const UNIQUE: u64 = 1 << 62;
-        let body =
-            NotifyRetrieveOut { notify_unique: UNIQUE, nodeid: ROOT_ID, ..NotifyRetrieveOut::default() };
+        let body = NotifyRetrieveOut { notify_unique: UNIQUE, nodeid, ..NotifyRetrieveOut::default() };
         self.send(NOTIFY_RETRIEVE, body.as_bytes())
     }
 

@@ -13,6 +13,7 @@ fn setup(bug: Bug) -> Setup {
         mounter: Arc::new(move || mounter(bug)),
         clock: None,
         checks: Vec::new(),
+        check_every: 1,
         compare_every: 200,
     }
 }

@@ -8,6 +8,7 @@
 
 use crate::error::Result;
 use crate::fs::Fs;
+use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::{RawInode, footer};
 use medfs_format::summary::Log;
 use medfs_format::{Block, BlockAddr, Ino};
@@ -48,7 +49,8 @@ fn is_torn(fs: &Fs, block: &Block) -> bool {
     let inode: &RawInode = block.view();
     // Every inode of a volume with checksums has room for one: where it seems not to, the first sector is an old one.
     fs.nodes.rules.checksum_seed.is_some_and(|seed| {
-        !inode.extra_fits(12) || inode.extra().is_none_or(|e| e.i_inode_checksum.get() != inode.checksum(seed))
+        !inode.extra_fits(12)
+            || inode.extra().is_none_or(|e| e.i_inode_checksum.get() != inode.checksum(seed))
     })
 }
 
@@ -56,12 +58,15 @@ impl Chain {
     /// Follows the chain. It ends at a block that does not belong to it, and, against damage, where it meets itself.
     pub(super) fn read(fs: &Fs) -> Result<Chain> {
         let version = fs.cp_ver.load(Ordering::Acquire);
+        // A repair renews the checkpoint's checksum: then only the version itself tells what belongs to it.
+        let ignore_crc = fs.cp.lock().header.flags().contains(CpFlags::NOCRC_RECOVERY);
+        let belongs = |found: u64| if ignore_crc { found as u32 == version as u32 } else { found == version };
         let mut chain = Chain::default();
         let mut addr = fs.segs.lock().next_addr(Log::WarmNode);
         while fs.geo.in_main(addr) {
             let block = fs.io.read(addr)?;
             let f = footer(&block);
-            if f.cp_ver.get() != version {
+            if !belongs(f.cp_ver.get()) {
                 break;
             }
             if !chain.addrs.insert(addr) {
@@ -74,13 +79,7 @@ impl Chain {
                 break;
             }
             let at = chain.links.len();
-            let link = Link {
-                addr,
-                ino: f.ino.get(),
-                is_inode,
-                fsync: f.is_fsync(),
-                layout: None,
-            };
+            let link = Link { addr, ino: f.ino.get(), is_inode, fsync: f.is_fsync(), layout: None };
             chain.links.push(link);
             if link.fsync {
                 if !fs.geo.is_nid(link.ino) || link.ino == fs.geo.root_ino || !fs.geo.is_nid(f.nid.get()) {

@@ -113,10 +113,6 @@ impl Segments {
         Ok(segments)
     }
 
-    pub(crate) fn geometry(&self) -> &Geometry {
-        &self.geo
-    }
-
     pub(crate) fn curseg(&self, log: Log) -> &CurSeg {
         &self.cursegs[log as usize]
     }

@@ -58,6 +58,9 @@ impl SegEntry {
     }
 }
 
+/// Blocks with the addresses they are to be written to.
+pub(crate) type PlacedBlocks = Vec<(BlockAddr, Box<Block>)>;
+
 /// Runs of blocks that a checkpoint made reusable.
 pub(crate) struct Freed {
     pub(crate) runs: Vec<(BlockAddr, u32)>,
@@ -230,7 +233,7 @@ impl Segments {
 
     /// For a checkpoint: puts dirty entries into the journal while they fit, the rest into the other copy of their SIT
     /// blocks, which it returns; the version bitmap is flipped for them.
-    pub(crate) fn flush_sit(&mut self, io: &Io) -> Result<(RawJournal, Vec<(BlockAddr, Box<Block>)>)> {
+    pub(crate) fn flush_sit(&mut self, io: &Io) -> Result<(RawJournal, PlacedBlocks)> {
         let mut to_flush = self.dirty.clone();
         if self.sit_journal.len() + to_flush.len() > SIT_JOURNAL_ENTRIES {
             to_flush.extend(std::mem::take(&mut self.sit_journal).into_keys());

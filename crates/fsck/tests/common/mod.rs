@@ -28,7 +28,8 @@ pub fn save(dev: &MemDevice, path: &Path) {
 
 /// Runs a tool of f2fs-tools.
 pub fn tool(name: &str, args: &[&str]) -> Output {
-    match Command::new(name).args(args).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin").output() {
+    match Command::new(name).args(args).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin").output()
+    {
         Ok(output) => output,
         Err(e) => panic!("{name} could not be run ({e}): these tests need the package f2fs-tools"),
     }
@@ -126,6 +127,10 @@ pub fn judge(path: &Path) -> Result<(), String> {
     if out.status.success() && done && complaints.is_empty() {
         Ok(())
     } else {
-        Err(format!("fsck.f2fs, {}:\n{}", out.status, if complaints.is_empty() { text.clone() } else { complaints.join("\n") }))
+        Err(format!(
+            "fsck.f2fs, {}:\n{}",
+            out.status,
+            if complaints.is_empty() { text.clone() } else { complaints.join("\n") }
+        ))
     }
 }

@@ -52,7 +52,7 @@ impl FileSystem {
         };
         if self.writeback {
             let offset = i64::try_from(arg.offset).map_err(|_| Errno::INVAL)?;
-            crew.nested(|| self.notifier.flush_pages(request.nodeid(), offset))??;
+            crew.nested(request.nodeid(), || self.notifier.flush_pages(request.nodeid(), offset))??;
         }
         let offset = self.volume.seek(self.subject(request)?, arg.offset, whence)?;
         reply.push(&LseekOut { offset })

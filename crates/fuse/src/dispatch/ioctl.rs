@@ -5,7 +5,7 @@ use crate::abi::{FsXattr, IOCTL_DIR, IoctlIn, IoctlOut, TrimRange};
 use crate::control::{self, STATS_PAGE_SIZE, StatsPage};
 use crate::crew::Crew;
 use crate::request::{Errno, Reply, Request};
-use medfs::{FileFlags, Ino};
+use medfs::{FileFlags, FileKind, Ino};
 use rustix::ioctl::{Opcode, opcode};
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -147,17 +147,17 @@ impl FileSystem {
                 call.output(features.as_bytes())
             }
             number::ATOMIC_START => {
-                self.require_owner(&call)?;
+                self.require_owned_file(&call)?;
                 self.atomic.start(crew, call.ino, request.nodeid(), request.header.pid)?;
                 call.done()
             }
             number::ATOMIC_COMMIT => {
-                self.require_owner(&call)?;
+                self.require_owned_file(&call)?;
                 self.atomic.commit(crew, call.ino, request.nodeid())?;
                 call.done()
             }
             number::ATOMIC_ABORT => {
-                self.require_owner(&call)?;
+                self.require_owned_file(&call)?;
                 self.atomic.abort(crew, call.ino, request.nodeid())?;
                 call.done()
             }
@@ -167,11 +167,12 @@ impl FileSystem {
     }
 
     /// What F2FS asks of who writes atomically. That the descriptor is open for writing the request does not tell.
-    fn require_owner(&self, call: &Call<'_, '_>) -> Done {
-        if call.uid == 0 || call.uid == self.volume.getattr(call.ino)?.uid {
-            Ok(())
-        } else {
-            Err(Errno::PERM)
+    fn require_owned_file(&self, call: &Call<'_, '_>) -> Done {
+        let attr = self.volume.getattr(call.ino)?;
+        match attr.kind {
+            FileKind::Regular if call.uid == 0 || call.uid == attr.uid => Ok(()),
+            FileKind::Regular => Err(Errno::PERM),
+            _ => Err(Errno::INVAL),
         }
     }
 

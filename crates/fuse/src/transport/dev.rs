@@ -28,7 +28,7 @@ pub(crate) fn start(
     let crew = Arc::new_cyclic(|crew: &Weak<Crew>| {
         let (crew, device, handler, threads) =
             (crew.clone(), device.clone(), handler.clone(), threads.clone());
-        let spawn = move || {
+        let spawn = move |_| {
             let crew = crew.upgrade().ok_or_else(|| io::Error::other("the session has ended"))?;
             spawn_worker(&device, handler.clone(), crew, &threads)
         };

@@ -69,13 +69,13 @@ impl Plan {
             let crew = Arc::new_cyclic(|crew: &Weak<Crew>| {
                 let (crew, device, handler) = (crew.clone(), device.clone(), handler.clone());
                 let (threads, queues) = (threads.clone(), queues.clone());
-                let spawn = move || {
+                let spawn = move |nodeid| {
                     let crew = crew.upgrade().ok_or_else(|| io::Error::other("the session has ended"))?;
                     let (started, done) = mpsc::channel();
                     spawn_worker(cpu, &queues, &device, &handler, &crew, &threads, started)?;
                     done.recv().map_err(io::Error::other)??;
                     Notifier::new(device.clone())
-                        .kick()
+                        .kick(nodeid)
                         .map_err(|errno| io::Error::from_raw_os_error(errno.0))
                 };
                 Crew::new(workers, Box::new(spawn))
