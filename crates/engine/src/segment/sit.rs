@@ -236,6 +236,10 @@ impl Segments {
     pub(crate) fn flush_sit(&mut self, io: &Io) -> Result<(RawJournal, PlacedBlocks)> {
         let mut to_flush = self.dirty.clone();
         if self.sit_journal.len() + to_flush.len() > SIT_JOURNAL_ENTRIES {
+            // Their blocks on disk are older than the journal: they are read while it still tells.
+            for segno in self.sit_journal.keys().copied().collect::<Vec<_>>() {
+                self.entry(io, segno)?;
+            }
             to_flush.extend(std::mem::take(&mut self.sit_journal).into_keys());
         }
         let mut sets: BTreeMap<u32, Vec<SegNo>> = BTreeMap::new();
