@@ -170,6 +170,7 @@ fn mount8_and_a_loop_device() {
     let device = attach(&["-r"]).unwrap();
     let text = error(1, medfs().args(["mkfs", "-f"]).arg(&device));
     assert!(text.contains(&device) && text.lines().count() == 1, "{text}");
+    let _mounted = Mounted(dir.clone());
     let assert = medfs().arg("mount").arg(&device).arg(&dir).assert().success();
     assert!(
         String::from_utf8_lossy(&assert.get_output().stderr).contains("write-protected, mounted read-only")
