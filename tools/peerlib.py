@@ -182,12 +182,19 @@ class Session:
 
     def loop(self, image):
         dev = run(["losetup", "--find", "--show", image]).strip()
-        self.undo.callback(run, ["losetup", "--detach", dev], check=False)
+        self.undo.callback(self.detach, dev, image)
         run(["blockdev", "--setrw", dev])  # a read-only mark outlives the device's former user
         return dev
 
-    def detach(self, dev):
-        run(["losetup", "--detach", dev])
+    @staticmethod
+    def detach(dev, image):
+        """Let go of a loop device, if it still is the image's: the number may be another's by now."""
+        try:
+            with open("/sys/block/%s/loop/backing_file" % os.path.basename(dev)) as f:
+                if f.read().strip().removesuffix(" (deleted)") == image:
+                    run(["losetup", "--detach", dev], check=False)
+        except OSError:
+            pass
 
     def mount(self, kind, source, opts="", cpu=None):
         """kind: medfs, fuse2fs, bindfs, passthrough_ll, or a kernel file system. cpu pins a FUSE daemon."""

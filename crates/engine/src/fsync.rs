@@ -14,6 +14,7 @@ use crate::node::{Dirty, NodePage};
 use crate::options::FsyncMode;
 use crate::placement::Purpose;
 use crate::stats::Counters;
+use crate::writeback::Placing;
 use medfs_device::Cause;
 use medfs_format::Block;
 use medfs_format::node::{Advise, FileKind};
@@ -83,8 +84,8 @@ impl Fs {
             return Ok(outcome);
         }
         let indices: Vec<u64> = state.dirty.keys().copied().collect();
-        let placed = self.place_pages(inode, &mut state, &indices, purpose)?;
-        let write_nodes = self.nodes.dirtiness_of(inode.ino) >= least;
+        let Placing { pages: placed, outcome } = self.place_pages(inode, &mut state, &indices, purpose);
+        let write_nodes = outcome.is_ok() && self.nodes.dirtiness_of(inode.ino) >= least;
         let reason = if write_nodes { self.needs_checkpoint(inode) } else { None };
         let nodes = if write_nodes && reason.is_none() {
             self.nodes.take_dirty_of(inode.ino, least)
@@ -101,7 +102,7 @@ impl Fs {
             }
             state.data_mark
         };
-        let result = written.and_then(|()| match reason {
+        let result = written.and(outcome).and_then(|()| match reason {
             Some(_) => Ok(()),
             None => self.write_chain(inode, &nodes, mark),
         });

@@ -161,10 +161,12 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if !self.ended {
-            if let Err(error) = self.unmounter.unmount_lazy() {
+            if self.unmounter.unmount().is_ok() {
+                self.end();
+            } else if let Err(error) = self.unmounter.unmount_lazy() {
                 tracing::error!(%error, "cannot unmount");
             }
-            self.end();
+            // A lazy end is not waited for: whoever uses the mount may be waiting for us.
         }
     }
 }

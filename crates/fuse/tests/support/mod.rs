@@ -94,9 +94,10 @@ pub fn open(path: &Path) -> Arc<Volume> {
 
 /// A mounted image.
 pub struct Mount {
-    pub image: Image,
-    pub volume: Arc<Volume>,
+    // Dropped first where a test fails: the mount goes before the directory it is on.
     session: Option<Session>,
+    pub volume: Arc<Volume>,
+    pub image: Image,
 }
 
 impl Mount {
