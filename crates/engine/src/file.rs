@@ -266,7 +266,10 @@ impl Fs {
         if within == 0 {
             return Ok(());
         }
-        self.zero_part(inode, state, size / PAGE, within..BLOCK_SIZE)
+        self.zero_part(inode, state, size / PAGE, within..BLOCK_SIZE)?;
+        // A checkpoint with the new size but the old page would show the old bytes when the file grows again.
+        state.with_checkpoint |= state.dirty.contains_key(&(size / PAGE));
+        Ok(())
     }
 
     /// Zeroes part of a page, where the page has a block at all.

@@ -15,6 +15,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Time that shrinking a failure may take.
+const SHRINK_BUDGET: Duration = Duration::from_secs(60);
+
 /// What a run needs.
 #[derive(Clone)]
 pub struct Setup {
@@ -238,9 +241,16 @@ pub fn run_seed(setup: &Setup, seed: u64, count: usize, generator: impl FnOnce(&
     match run(setup, &ops) {
         Ok(report) => report,
         Err(failure) => {
-            let finer = Setup { compare_every: 1, ..setup.clone() };
-            let finer = if failure.index < 3000 { &finer } else { setup };
-            let (minimal, cause) = shrink(finer, &ops, &failure, Duration::from_secs(60));
+            // Judges are needed only for what they have found.
+            let judged = setup.checks.iter().any(|check| failure.message.contains(check.name()));
+            let lean =
+                Setup { checks: if judged { setup.checks.clone() } else { Vec::new() }, ..setup.clone() };
+            let (mut minimal, mut cause) = shrink(&lean, &ops, &failure, SHRINK_BUDGET);
+            // Comparing after each operation shows where a short sequence goes wrong first.
+            let finer = Setup { compare_every: 1, ..lean };
+            if let Err(first) = run(&finer, &minimal) {
+                (minimal, cause) = shrink(&finer, &minimal, &first, SHRINK_BUDGET);
+            }
             let shown: Vec<String> = minimal.iter().map(|op| format!("    {op:?},")).collect();
             panic!(
                 "seed {seed}: {failure}\n{} operations suffice (then: {cause}):\n{}",

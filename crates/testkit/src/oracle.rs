@@ -265,12 +265,14 @@ fn judge_content(versions: &[&Content], actual: &Content) -> Result<(), String> 
         let within = (size - index * PAGE).min(PAGE) as usize;
         let content = &actual.page(index)[..within];
         if versions.iter().all(|version| version.page(index)[..within] != *content) {
-            let newest = versions.last().map(|version| &version.page(index)[..within]);
-            let at = newest.and_then(|newest| newest.iter().zip(content).position(|(a, b)| a != b));
-            let zeros = content.iter().all(|byte| *byte == 0);
+            let differs = |version: &&Content| {
+                version.page(index)[..within].iter().zip(content).position(|(a, b)| a != b).unwrap_or(within)
+            };
+            let from: Vec<usize> = versions.iter().map(differs).collect();
+            let zeros = within - content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
             return Err(format!(
-                "page {index} reads as none of its {} versions (size {size}, all zeros: {zeros}, differs from the newest from byte {at:?} on)",
-                versions.len()
+                "page {index} reads as none of its versions (size {size}; its last {zeros} of {within} bytes are zeros; \
+                 versions, oldest first, differ from byte {from:?} on)"
             ));
         }
     }
