@@ -75,6 +75,9 @@ def mounted(path):
 def fsck(image):
     """Run fsck.f2fs, changing nothing; the list of its complaints (empty: nothing is wrong)."""
     out = run(["fsck.f2fs", "--dry-run", image], check=False).stdout.splitlines()
+    # Quotas are left to fsck.f2fs, which is told so; its dry run then allots a segment to the quota files and reports that segment's type.
+    if any("quota_need_fsck" in l for l in out):
+        out = [l for l in out if "(check_sit_types" not in l]
     bad = [l for l in out if re.search(r"\[Fail\]|\[FAIL\]|\[ASSERT\]|\[FIX\]|\bError\b|Can't find a valid", l)]
     if sum("[Ok..]" in l for l in out) < 8:
         bad.append("fsck.f2fs did not get through its checks: " + " | ".join(out[-3:]))
