@@ -16,7 +16,9 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
         DumpWhat::Super => write!(out, "{}", dump.superblock())?,
         DumpWhat::Checkpoint => write!(out, "{}", dump.checkpoint()?)?,
         DumpWhat::Nat { nid: Some(nid) } => write!(out, "{}", dump.nat(*nid)?)?,
-        DumpWhat::Nat { nid: None } => table(&mut out, &["nid", "version", "ino", "block_addr"], "block_addr", |i| dump.nat(i))?,
+        DumpWhat::Nat { nid: None } => {
+            table(&mut out, &["nid", "version", "ino", "block_addr"], "block_addr", |i| dump.nat(i))?
+        }
         DumpWhat::Sit { segno: Some(segno) } => write!(out, "{}", dump.sit(*segno)?)?,
         DumpWhat::Sit { segno: None } => {
             let fields = ["segno", "start_blkaddr", "type_name", "valid_blocks", "mtime", "current_log"];
@@ -47,8 +49,10 @@ fn table(
         if record.get(used) == Some(&Value::Number(0)) {
             continue;
         }
-        let line: Vec<String> =
-            fields.iter().map(|f| format!("{:>13}", record.get(f).map(ToString::to_string).unwrap_or_default())).collect();
+        let line: Vec<String> = fields
+            .iter()
+            .map(|f| format!("{:>13}", record.get(f).map(ToString::to_string).unwrap_or_default()))
+            .collect();
         writeln!(out, "{}", line.join(" "))?;
     }
     Ok(())

@@ -63,7 +63,9 @@ fn without_numbers(message: &str) -> String {
     let mut parts = message.split(" (os error ");
     text.push_str(parts.next().unwrap_or_default());
     for part in parts {
-        text.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(')').unwrap_or(part));
+        text.push_str(
+            part.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(')').unwrap_or(part),
+        );
     }
     text
 }
@@ -88,7 +90,8 @@ pub(crate) fn usage(e: &clap::Error, command: &str) -> u8 {
 mod tests {
     #[test]
     fn numbers_go() {
-        let text = super::without_numbers("a.img: No such file or directory (os error 2): and more (os error 17)");
+        let text =
+            super::without_numbers("a.img: No such file or directory (os error 2): and more (os error 17)");
         assert_eq!(text, "a.img: No such file or directory: and more");
     }
 }

@@ -49,7 +49,13 @@ impl<'v> Filler<'v> {
     }
 
     /// A new file or directory; an existing directory is taken, another existing file replaced.
-    pub(crate) fn create(&mut self, parent: Ino, name: &[u8], meta: &Metadata, link: Option<&[u8]>) -> Result<Held<'v>> {
+    pub(crate) fn create(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        meta: &Metadata,
+        link: Option<&[u8]>,
+    ) -> Result<Held<'v>> {
         if let Some(directory) = self.make_way(parent, name, meta.kind)? {
             self.directories.push((directory.ino(), meta.clone()));
             return Ok(directory);
@@ -175,7 +181,10 @@ impl<'v> Filler<'v> {
     fn warn_refused(&mut self, refused: &[String], path: &Path) {
         for name in refused {
             if self.filled.warnings.len() < MAX_WARNINGS {
-                self.filled.warnings.push(format!("{}: attribute {name} has no place in F2FS and is left out", path.display()));
+                self.filled.warnings.push(format!(
+                    "{}: attribute {name} has no place in F2FS and is left out",
+                    path.display()
+                ));
             }
         }
     }

@@ -46,7 +46,9 @@ pub(crate) fn helper(args: &[OsString]) -> u8 {
 
 /// `None`: the version is asked for.
 fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
-    let wrong = |what: String| Coded::new(exit::FSCK_USAGE, format!("{what}; usage: fsck.medfs [-a|-p|-y|-n] [-f] DEVICE"));
+    let wrong = |what: String| {
+        Coded::new(exit::FSCK_USAGE, format!("{what}; usage: fsck.medfs [-a|-p|-y|-n] [-f] DEVICE"))
+    };
     let mut image = None;
     let (mut mend, mut look) = (false, false);
     for arg in args {
@@ -57,7 +59,9 @@ fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
             Some("-f" | "-v" | "-T" | "-r" | "-s") => {}
             Some(flag) if flag.starts_with("-C") => {}
             Some("-V" | "--version") => return Ok(None),
-            Some(flag) if flag.starts_with('-') && flag.len() > 1 => return Err(wrong(format!("unknown flag {flag}")).into()),
+            Some(flag) if flag.starts_with('-') && flag.len() > 1 => {
+                return Err(wrong(format!("unknown flag {flag}")).into());
+            }
             _ if image.is_some() => return Err(wrong("more than one device".into()).into()),
             _ => image = Some(PathBuf::from(arg)),
         }
@@ -71,15 +75,17 @@ fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
 
 /// `medfs fsck`
 pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
-    let dev = if args.repair { target::open_to_write(&args.image)? } else { target::open_to_read(&args.image)? };
+    let dev =
+        if args.repair { target::open_to_write(&args.image)? } else { target::open_to_read(&args.image)? };
     target::explain_no_volume(&*dev, &args.image)?;
     if args.repair { mend(args, dev) } else { look(args, &*dev) }
 }
 
 fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
     let bar = progress::steps("checking", PROGRESS_STEPS);
-    let report = check(dev, &Options::default(), &mut |done| bar.set_position((done * PROGRESS_STEPS as f64) as u64))
-        .with_context(|| format!("cannot check {}", args.image.display()))?;
+    let report =
+        check(dev, &Options::default(), &mut |done| bar.set_position((done * PROGRESS_STEPS as f64) as u64))
+            .with_context(|| format!("cannot check {}", args.image.display()))?;
     bar.finish_and_clear();
     let code = if report.is_clean() { exit::SUCCESS } else { exit::FSCK_ERRORS_LEFT };
     if args.json {
@@ -104,8 +110,10 @@ const PROGRESS_STEPS: u64 = 1000;
 
 fn mend(args: &FsckArgs, dev: Arc<FileDevice>) -> Result<u8> {
     let bar = progress::steps("checking and mending", PROGRESS_STEPS);
-    let done = repair(&*dev, &Options::default(), &mut |done| bar.set_position((done * PROGRESS_STEPS as f64) as u64))
-        .with_context(|| format!("cannot repair {}", args.image.display()))?;
+    let done = repair(&*dev, &Options::default(), &mut |done| {
+        bar.set_position((done * PROGRESS_STEPS as f64) as u64)
+    })
+    .with_context(|| format!("cannot repair {}", args.image.display()))?;
     bar.finish_and_clear();
     let mut left = done.after;
     let mut replayed = (0, 0);
@@ -157,12 +165,26 @@ fn print_findings(report: &Report) {
 
 fn print_counts(image: &Path, r: &Report) {
     let state = if r.is_clean() { "clean" } else { "faulty" };
-    outln!("{}: {state}, {} directories, {} files, {} blocks in use", image.display(), r.directories, r.files, r.blocks);
+    outln!(
+        "{}: {state}, {} directories, {} files, {} blocks in use",
+        image.display(),
+        r.directories,
+        r.files,
+        r.blocks
+    );
 }
 
-fn print_json(image: &Path, found: &Report, left: Option<&Report>, replayed: (u64, u64), changed: bool, exit: u8) -> Result<()> {
+fn print_json(
+    image: &Path,
+    found: &Report,
+    left: Option<&Report>,
+    replayed: (u64, u64),
+    changed: bool,
+    exit: u8,
+) -> Result<()> {
     let image = OsStr::to_string_lossy(image.as_os_str()).into_owned();
-    let outcome = Outcome { image, found, left, rolled_forward: replayed.0, orphans_freed: replayed.1, changed, exit };
+    let outcome =
+        Outcome { image, found, left, rolled_forward: replayed.0, orphans_freed: replayed.1, changed, exit };
     outln!("{}", serde_json::to_string_pretty(&outcome)?);
     Ok(())
 }

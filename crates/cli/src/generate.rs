@@ -18,6 +18,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<u8> {
 pub(crate) fn man(args: &ManArgs) -> Result<u8> {
     let dir = &args.dir;
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    clap_mangen::generate_to(Cli::command(), dir).with_context(|| format!("cannot write to {}", dir.display()))?;
+    clap_mangen::generate_to(Cli::command(), dir)
+        .with_context(|| format!("cannot write to {}", dir.display()))?;
     Ok(exit::SUCCESS)
 }

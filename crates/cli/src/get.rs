@@ -34,8 +34,12 @@ pub(crate) fn run(args: &GetArgs) -> Result<u8> {
     if sources.len() > 1 && !into_folder {
         bail!("{} is no folder: several files need one to be copied to", destination.display());
     }
-    let mut getter =
-        Getter { volume: &volume, bar: progress::unknown("copying"), links: HashMap::new(), directories: Vec::new() };
+    let mut getter = Getter {
+        volume: &volume,
+        bar: progress::unknown("copying"),
+        links: HashMap::new(),
+        directories: Vec::new(),
+    };
     for source in sources {
         let held = tree::find(&volume, source)?;
         if held.is_dir() && !args.recursive {
@@ -93,7 +97,10 @@ impl Getter<'_> {
             for entry in tree::list(self.volume, dir).with_context(|| name.display().to_string())? {
                 let child_name = tree::join(&name, &entry.name);
                 if !is_safe_name(&entry.name) {
-                    bail!("{} in the volume has a name that would lead out of the destination", child_name.display());
+                    bail!(
+                        "{} in the volume has a name that would lead out of the destination",
+                        child_name.display()
+                    );
                 }
                 let found = self.volume.lookup(dir, &entry.name);
                 let child = Held::new(self.volume, found.with_context(|| child_name.display().to_string())?);
@@ -120,16 +127,20 @@ impl Getter<'_> {
         remove_old(to)?;
         if held.attr.nlink > 1 {
             if let Some(first) = self.links.get(&held.ino()) {
-                return std::fs::hard_link(first, to).with_context(|| format!("cannot make {}", to.display()));
+                return std::fs::hard_link(first, to)
+                    .with_context(|| format!("cannot make {}", to.display()));
             }
             self.links.insert(held.ino(), to.to_owned());
         }
         self.make(held, &meta, to).with_context(|| format!("cannot make {}", to.display()))?;
-        meta.apply_to_host(to).with_context(|| format!("cannot set owner, mode and times of {}", to.display()))
+        meta.apply_to_host(to)
+            .with_context(|| format!("cannot set owner, mode and times of {}", to.display()))
     }
 
     fn make(&mut self, held: &Held<'_>, meta: &Metadata, to: &Path) -> Result<()> {
-        let special = |kind: rustix::fs::FileType| rustix::fs::mknodat(CWD, to, kind, Mode::from_raw_mode(0o600), meta.rdev);
+        let special = |kind: rustix::fs::FileType| {
+            rustix::fs::mknodat(CWD, to, kind, Mode::from_raw_mode(0o600), meta.rdev)
+        };
         match meta.kind {
             FileKind::Regular => self.content(held, &File::create_new(to)?)?,
             FileKind::Symlink => {
@@ -175,7 +186,8 @@ impl Getter<'_> {
     /// Gives folders what they wait for, the innermost first.
     fn end(self) -> Result<()> {
         for (path, meta) in self.directories.into_iter().rev() {
-            meta.apply_to_host(&path).with_context(|| format!("cannot set owner, mode and times of {}", path.display()))?;
+            meta.apply_to_host(&path)
+                .with_context(|| format!("cannot set owner, mode and times of {}", path.display()))?;
         }
         self.bar.finish_and_clear();
         Ok(())

@@ -123,7 +123,14 @@ impl<'v, W: Write> Lister<'v, W> {
         }
         if self.args.long {
             let (size, time) = (size_or_device(attr), time(attr.mtime.secs, "%Y-%m-%d %H:%M:%S"));
-            write!(self.out, "{} {:>3} {:>6} {:>6} {size:>12} {time} ", mode(attr), attr.nlink, attr.uid, attr.gid)?;
+            write!(
+                self.out,
+                "{} {:>3} {:>6} {:>6} {size:>12} {time} ",
+                mode(attr),
+                attr.nlink,
+                attr.uid,
+                attr.gid
+            )?;
         }
         let name = self.shown_bytes(name);
         self.out.write_all(&name)?;
@@ -141,7 +148,10 @@ impl<'v, W: Write> Lister<'v, W> {
             return name.to_vec();
         }
         let text = String::from_utf8_lossy(name);
-        text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect::<String>().into()
+        text.chars()
+            .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+            .collect::<String>()
+            .into()
     }
 
     fn shown(&self, name: &[u8]) -> String {

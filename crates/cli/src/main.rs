@@ -38,6 +38,7 @@ mod umount;
 use args::{Cli, Command};
 use clap::Parser;
 use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -45,7 +46,8 @@ use tracing_subscriber::EnvFilter;
 fn main() -> ExitCode {
     log_to_stderr();
     let args: Vec<OsString> = std::env::args_os().collect();
-    let called_as = args.first().and_then(|a| Path::new(a).file_name()).and_then(OsStr::to_str).unwrap_or("medfs");
+    let called_as =
+        args.first().and_then(|a| Path::new(a).file_name()).and_then(OsStr::to_str).unwrap_or("medfs");
     let code = match called_as {
         "mount.medfs" | "mount.fuse.medfs" => mount::helper(&args),
         "fsck.medfs" => fsck::helper(&args),
@@ -58,7 +60,9 @@ fn main() -> ExitCode {
 /// Structured logs go where errors go; `RUST_LOG` says what is logged.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let colours = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    log.with_target(false).with_ansi(colours).init();
 }
 
 fn medfs(args: &[OsString]) -> u8 {

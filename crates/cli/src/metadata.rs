@@ -38,7 +38,8 @@ impl Metadata {
             rdev: meta.rdev(),
             atime: Timestamp { secs: meta.atime(), nanos: meta.atime_nsec() as u32 },
             mtime: Timestamp { secs: meta.mtime(), nanos: meta.mtime_nsec() as u32 },
-            xattrs: host_xattrs(path).with_context(|| format!("cannot read the attributes of {}", path.display()))?,
+            xattrs: host_xattrs(path)
+                .with_context(|| format!("cannot read the attributes of {}", path.display()))?,
         })
     }
 
@@ -64,7 +65,14 @@ impl Metadata {
     /// As a request for a new file. Set-id bits wait for [`Metadata::apply`]: a set-gid directory would hand its
     /// group on to files that bring their own.
     pub(crate) fn new_file(&self) -> NewFile {
-        NewFile { kind: self.kind, perm: self.perm & 0o1777, umask: 0, uid: self.uid, gid: self.gid, rdev: self.rdev }
+        NewFile {
+            kind: self.kind,
+            perm: self.perm & 0o1777,
+            umask: 0,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+        }
     }
 
     /// Gives everything to a file of the volume, times last. Attributes the volume does not take are returned.
@@ -142,7 +150,9 @@ fn host_xattrs(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
 }
 
 /// Calls with a buffer of the largest size an attribute or list can have.
-fn grow(call: impl Fn(&mut Vec<u8>) -> Result<usize, rustix::io::Errno>) -> Result<Vec<u8>, rustix::io::Errno> {
+fn grow(
+    call: impl Fn(&mut Vec<u8>) -> Result<usize, rustix::io::Errno>,
+) -> Result<Vec<u8>, rustix::io::Errno> {
     const LARGEST: usize = 64 << 10;
     let mut buf = vec![0; LARGEST];
     let len = call(&mut buf)?;

@@ -32,8 +32,9 @@ pub(crate) fn helper(args: &[OsString]) -> u8 {
 
 /// `medfs mkfs`
 pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
-    let options = options(args)?;
+    let mut options = options(args)?;
     let made = prepare_file(args, &options)?;
+    options.zeroed = made;
     let result = make(args, options);
     if made && result.is_err() {
         // The file was ours and is of no use.
@@ -63,7 +64,9 @@ fn timestamp(args: &MkfsArgs) -> Result<Option<i64>> {
     match (args.timestamp, std::env::var("SOURCE_DATE_EPOCH")) {
         (Some(time), _) => Ok(Some(time)),
         (None, Ok(text)) => {
-            let time = text.parse().with_context(|| format!("SOURCE_DATE_EPOCH is '{text}', not a number of seconds"))?;
+            let time = text
+                .parse()
+                .with_context(|| format!("SOURCE_DATE_EPOCH is '{text}', not a number of seconds"))?;
             Ok(Some(time))
         }
         (None, Err(_)) => Ok(None),
@@ -102,10 +105,11 @@ fn prepare_file(args: &MkfsArgs, options: &MkfsOptions) -> Result<bool> {
     };
     if exists {
         let dev = target::open_to_write(&args.image)?;
-        refuse_to_overwrite(&*dev, args)?;
+        refuse_to_overwrite(&dev, args)?;
         // The lock is held by `dev` until the size is set.
         let file = File::options().write(true).open(&args.image)?;
-        file.set_len(size).with_context(|| format!("cannot set the size of {path} to {}", size::show(size)))?;
+        file.set_len(size)
+            .with_context(|| format!("cannot set the size of {path} to {}", size::show(size)))?;
         return Ok(false);
     }
     let file = File::create_new(&args.image).with_context(|| format!("cannot make {path}"))?;
@@ -133,8 +137,8 @@ fn make(args: &MkfsArgs, mut options: MkfsOptions) -> Result<()> {
     if dev.is_block_device() {
         options.start_sector = start_sector(path);
     }
-    let mut summary =
-        format_volume(&*dev, &options).with_context(|| format!("cannot make a volume on {}", path.display()))?;
+    let mut summary = format_volume(&*dev, &options)
+        .with_context(|| format!("cannot make a volume on {}", path.display()))?;
     summary.discarded &= dev.discards();
     if !args.quiet {
         print_summary(path, &summary, &options);
@@ -163,7 +167,11 @@ fn fill_from(volume: &Volume, source: &Path, args: &MkfsArgs) -> Result<()> {
         eprintln!("medfs mkfs: warning: {warning}");
     }
     if !args.quiet {
-        outln!("filled with {} files and directories, {} of content", filled.entries, size::show(filled.bytes));
+        outln!(
+            "filled with {} files and directories, {} of content",
+            filled.entries,
+            size::show(filled.bytes)
+        );
     }
     Ok(())
 }

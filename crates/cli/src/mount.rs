@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use medfs::{MountOptions, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
 use medfs_fuse::{MountConfig, Session};
+use rustix::fs::FlockOperation;
 use rustix::process::geteuid;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -59,15 +60,18 @@ fn helper_args(args: &[OsString]) -> Result<Option<MountArgs>> {
                         'n' | 'v' => {}
                         'r' => options.push("ro".into()),
                         'w' => options.push("rw".into()),
-                        _ => bail!("unknown flag -{flag}; usage: mount.medfs SOURCE DIR [-sfnv] [-o OPTION,...]"),
+                        _ => bail!(
+                            "unknown flag -{flag}; usage: mount.medfs SOURCE DIR [-sfnv] [-o OPTION,...]"
+                        ),
                     }
                 }
             }
             _ => places.push(PathBuf::from(arg)),
         }
     }
-    let [image, dir] = <[PathBuf; 2]>::try_from(places)
-        .ok().context("a source and a directory are needed; usage: mount.medfs SOURCE DIR [-sfnv] [-o OPTION,...]")?;
+    let [image, dir] = <[PathBuf; 2]>::try_from(places).ok().context(
+        "a source and a directory are needed; usage: mount.medfs SOURCE DIR [-sfnv] [-o OPTION,...]",
+    )?;
     if sloppy {
         options = vec![known_options(&options.join(","))];
     }
@@ -98,12 +102,14 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
         // A child of the first process is never a group leader, so this cannot fail for a reason we could mend.
         let _ = rustix::process::setsid();
     }
+    // Before the mount can be seen: a signal that comes while mounting waits.
+    let signals = Signals::new([SIGTERM, SIGINT]).context("cannot wait for signals")?;
     let (session, volume) = mount(args, config, options)?;
     tracing::info!(image = %args.image.display(), dir = %args.dir.display(), "mounted");
     if args.daemon {
         announce(args)?;
     }
-    serve(session, &volume)
+    serve(session, &volume, signals)
 }
 
 /// Divides the options between mount and engine.
@@ -111,7 +117,9 @@ fn parse_options(args: &MountArgs) -> Result<(MountConfig, MountOptions)> {
     let usage = |e: &dyn std::fmt::Display| Coded::new(exit::MOUNT_USAGE, e);
     let mut config = MountConfig::new(&args.dir, args.image.to_string_lossy());
     let mut for_engine = Vec::new();
-    for option in args.options.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|o| !o.is_empty()) {
+    for option in
+        args.options.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|o| !o.is_empty())
+    {
         if !config.set_option(option).map_err(|e| usage(&e))? {
             for_engine.push(option);
         }
@@ -121,7 +129,11 @@ fn parse_options(args: &MountArgs) -> Result<(MountConfig, MountOptions)> {
     Ok((config, options))
 }
 
-fn mount(args: &MountArgs, mut config: MountConfig, mut options: MountOptions) -> Result<(Session, Arc<Volume>)> {
+fn mount(
+    args: &MountArgs,
+    mut config: MountConfig,
+    mut options: MountOptions,
+) -> Result<(Session, Arc<Volume>)> {
     let access = if options.read_only { Access::ReadOnly } else { Access::Fallback };
     let mut dev = FileDevice::open(&args.image, FileOptions { access, ..FileOptions::default() })?;
     if dev.read_only() && !options.read_only {
@@ -132,8 +144,12 @@ fn mount(args: &MountArgs, mut config: MountConfig, mut options: MountOptions) -
     if dev.is_block_device() && geteuid().is_root() {
         // The kernel claims the device of a fuseblk mount itself; that nobody else has it was just seen.
         drop(dev);
-        dev = FileDevice::open(&args.image, FileOptions { access, exclusive: false, ..FileOptions::default() })?;
+        dev = FileDevice::open(
+            &args.image,
+            FileOptions { access, exclusive: false, ..FileOptions::default() },
+        )?;
         config.block_device = Some(args.image.clone());
+        mark_in_use(&args.image)?;
     }
     let volume = Arc::new(target::open_volume(Arc::new(dev), &args.image, options)?);
     match medfs_fuse::mount(volume.clone(), config) {
@@ -146,9 +162,18 @@ fn mount(args: &MountArgs, mut config: MountConfig, mut options: MountOptions) -
     }
 }
 
+/// Holds a shared lock on a block device until this process ends, which `medfs umount` waits for: the kernel lets go of
+/// a fuseblk device before our last checkpoint is written. Shared, because udev takes such locks when it looks.
+fn mark_in_use(device: &Path) -> Result<()> {
+    let file = File::open(device)?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)
+        .with_context(|| format!("cannot lock {}", device.display()))?;
+    std::mem::forget(file);
+    Ok(())
+}
+
 /// Serves until unmounted, by `medfs umount`, umount(8) or a signal, and closes the volume.
-fn serve(session: Session, volume: &Volume) -> Result<u8> {
-    let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot wait for signals")?;
+fn serve(session: Session, volume: &Volume, mut signals: Signals) -> Result<u8> {
     let stop = signals.handle();
     let unmounter = session.unmounter();
     std::thread::scope(|scope| {
@@ -187,14 +212,19 @@ fn detach(args: &MountArgs) -> Result<u8> {
 
 /// Starts a process that mounts the volume and serves it.
 pub(crate) fn spawn_daemon(args: &MountArgs) -> Result<Child> {
-    let absolute = |path: &Path| path.canonicalize().with_context(|| format!("cannot find {}", path.display()));
+    let absolute =
+        |path: &Path| path.canonicalize().with_context(|| format!("cannot find {}", path.display()));
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     command.arg0("medfs").arg("mount").arg("--daemon");
     for list in &args.options {
         command.arg("-o").arg(list);
     }
     if let Some(log) = &args.log {
-        File::options().create(true).append(true).open(log).with_context(|| format!("cannot write {}", log.display()))?;
+        File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("cannot write {}", log.display()))?;
         command.arg("--log").arg(absolute(log)?);
     }
     command.arg(absolute(&args.image)?).arg(absolute(&args.dir)?);
@@ -236,7 +266,10 @@ mod tests {
 
     #[test]
     fn mount8_calls() {
-        let args = helper(&["/dev/sda1", "/mnt", "-n", "-o", "rw,nofail,_netdev,noatime,x-systemd.automount"]).unwrap().unwrap();
+        let args =
+            helper(&["/dev/sda1", "/mnt", "-n", "-o", "rw,nofail,_netdev,noatime,x-systemd.automount"])
+                .unwrap()
+                .unwrap();
         assert_eq!((args.image, args.dir), ("/dev/sda1".into(), "/mnt".into()));
         assert!(helper(&["/dev/sda1", "/mnt", "-f"]).unwrap().is_none(), "only pretended");
     }

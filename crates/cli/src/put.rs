@@ -29,7 +29,10 @@ fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<fill:
     let mut filler = Filler::new(volume, progress::bytes("copying", total));
     let directory = existing_directory(volume, destination)?;
     if sources.len() > 1 && directory.is_none() {
-        bail!("{} in the volume is no directory: several files need one to be copied to", destination.display());
+        bail!(
+            "{} in the volume is no directory: several files need one to be copied to",
+            destination.display()
+        );
     }
     for source in sources {
         let (parent, name) = match directory {
@@ -65,5 +68,7 @@ fn own_name(path: &Path) -> Result<std::ffi::OsString> {
         return Ok(name.to_owned());
     }
     let real = path.canonicalize().with_context(|| format!("cannot read {}", path.display()))?;
-    real.file_name().map(ToOwned::to_owned).with_context(|| format!("{} has no name to be copied under", path.display()))
+    real.file_name()
+        .map(ToOwned::to_owned)
+        .with_context(|| format!("{} has no name to be copied under", path.display()))
 }

@@ -1,16 +1,19 @@
 //! Sizes and owners as people write them.
 
-const UNITS: [(&str, u64); 5] = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40), ("P", 1 << 50)];
+const UNITS: [(&str, u64); 5] =
+    [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40), ("P", 1 << 50)];
 
 /// Bytes from `512M`, `1.5G`, `64MiB` or a plain number. Units are powers of 1024.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is no size: give a number, with K, M, G or T for powers of 1024, such as 512M or 1.5G");
+    let wrong = || {
+        format!(
+            "'{text}' is no size: give a number, with K, M, G or T for powers of 1024, such as 512M or 1.5G"
+        )
+    };
     let upper = text.trim().to_ascii_uppercase();
     let bare = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
-    let (digits, unit) = UNITS
-        .iter()
-        .find_map(|(name, unit)| Some((bare.strip_suffix(name)?, *unit)))
-        .unwrap_or((bare, 1));
+    let (digits, unit) =
+        UNITS.iter().find_map(|(name, unit)| Some((bare.strip_suffix(name)?, *unit))).unwrap_or((bare, 1));
     if !digits.bytes().all(|b| b.is_ascii_digit() || b == b'.') || (unit == 1 && digits.contains('.')) {
         return Err(wrong());
     }
@@ -27,7 +30,7 @@ pub(crate) fn show(bytes: u64) -> String {
         return format!("{bytes} B");
     };
     let value = bytes as f64 / *unit as f64;
-    if bytes % unit == 0 { format!("{value:.0} {name}iB") } else { format!("{value:.1} {name}iB") }
+    if bytes.is_multiple_of(*unit) { format!("{value:.0} {name}iB") } else { format!("{value:.1} {name}iB") }
 }
 
 /// `1000:1000`.

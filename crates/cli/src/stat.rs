@@ -32,14 +32,18 @@ struct ImageStat {
 
 /// `medfs stat`
 pub(crate) fn run(args: &StatArgs) -> Result<u8> {
-    let meta = std::fs::metadata(&args.target).with_context(|| format!("cannot look at {}", args.target.display()))?;
+    let meta = std::fs::metadata(&args.target)
+        .with_context(|| format!("cannot look at {}", args.target.display()))?;
     if meta.is_dir() { mounted(args) } else { image(args) }?;
     Ok(exit::SUCCESS)
 }
 
 fn mounted(args: &StatArgs) -> Result<()> {
     if !medfs_fuse::control::is_medfs(&args.target)? {
-        bail!("{} is not on a mounted medfs volume; for an image that is not mounted, name the image", args.target.display());
+        bail!(
+            "{} is not on a mounted medfs volume; for an image that is not mounted, name the image",
+            args.target.display()
+        );
     }
     let json = medfs_fuse::control::stats_json(&args.target)?;
     if args.json {
@@ -92,10 +96,21 @@ fn image(args: &StatArgs) -> Result<()> {
     outln!("  inodes      {} ({} node blocks)", s.inodes, s.nodes);
     outln!(
         "  segments    {} free of {}, {} over-provisioned, {} reserved for cleaning, {} a section",
-        s.free_segments, s.main_segments, s.overprovision_segments, s.reserved_segments, s.segs_per_section
+        s.free_segments,
+        s.main_segments,
+        s.overprovision_segments,
+        s.reserved_segments,
+        s.segs_per_section
     );
     outln!("  checkpoint  version {}, {}", s.checkpoint_version, s.checkpoint_flags);
-    outln!("  state       {}", if s.last_checkpoint_at_unmount { "last checkpoint written at unmount" } else { "in use, or not cleanly unmounted" });
+    outln!(
+        "  state       {}",
+        if s.last_checkpoint_at_unmount {
+            "last checkpoint written at unmount"
+        } else {
+            "in use, or not cleanly unmounted"
+        }
+    );
     Ok(())
 }
 
@@ -109,7 +124,8 @@ fn describe(path: &Path) -> Result<ImageStat> {
         Some(Value::Number(n)) => *n,
         _ => 0,
     };
-    let text = |name: &str| sb.get(name).or_else(|| cp.get(name)).map(ToString::to_string).unwrap_or_default();
+    let text =
+        |name: &str| sb.get(name).or_else(|| cp.get(name)).map(ToString::to_string).unwrap_or_default();
     const BLOCK: u64 = medfs_format::BLOCK_SIZE as u64;
     let flags = text("ckpt_flags");
     Ok(ImageStat {
@@ -131,4 +147,3 @@ fn describe(path: &Path) -> Result<ImageStat> {
         checkpoint_flags: flags,
     })
 }
-

@@ -14,8 +14,13 @@ use tar::{Archive, Entry, EntryType};
 /// Prefix of extended attributes in extended headers.
 const XATTR_PREFIX: &str = "SCHILY.xattr.";
 /// First bytes of compressed archives, with the program that unpacks them.
-const COMPRESSED: [(&[u8], &str); 5] =
-    [(b"\x1F\x8B", "gzip"), (b"\x28\xB5\x2F\xFD", "zstd"), (b"\xFD7zXZ", "xz"), (b"BZh", "bzip2"), (b"\x04\x22\x4D\x18", "lz4")];
+const COMPRESSED: [(&[u8], &str); 5] = [
+    (b"\x1F\x8B", "gzip"),
+    (b"\x28\xB5\x2F\xFD", "zstd"),
+    (b"\xFD7zXZ", "xz"),
+    (b"BZh", "bzip2"),
+    (b"\x04\x22\x4D\x18", "lz4"),
+];
 /// Mode of directories an archive implies and does not list.
 const IMPLIED_PERM: u16 = 0o755;
 
@@ -43,7 +48,9 @@ fn fill(volume: &Volume, stream: impl Read, bar: indicatif::ProgressBar) -> Resu
 
 fn refuse_compressed(start: &[u8]) -> Result<()> {
     match COMPRESSED.iter().find(|(magic, _)| start.starts_with(magic)) {
-        Some((_, program)) => bail!("the archive is compressed: unpack it on the way, as in '{program} -dc ARCHIVE | medfs mkfs --from - ...'"),
+        Some((_, program)) => bail!(
+            "the archive is compressed: unpack it on the way, as in '{program} -dc ARCHIVE | medfs mkfs --from - ...'"
+        ),
         None => Ok(()),
     }
 }
@@ -124,7 +131,10 @@ fn directory(volume: &Volume, filler: &mut Filler<'_>, names: &[Vec<u8>]) -> Res
 fn existing<'v>(volume: &'v Volume, names: &[Vec<u8>]) -> Result<Held<'v>> {
     let mut held = Held::root(volume)?;
     for name in names {
-        held = Held::new(volume, volume.lookup(held.ino(), name).context("the hard link's target is not in the archive")?);
+        held = Held::new(
+            volume,
+            volume.lookup(held.ino(), name).context("the hard link's target is not in the archive")?,
+        );
     }
     Ok(held)
 }

@@ -40,8 +40,7 @@ pub(crate) fn open_volume_at(
 
 /// Opens the volume in an image to read only, without changing a bit of it.
 pub(crate) fn open_volume_to_read(path: &Path) -> Result<Volume> {
-    let mut options = MountOptions::default();
-    options.read_only = true;
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
     open_volume(open_to_read(path)?, path, options)
 }
 

@@ -56,7 +56,8 @@ pub(crate) fn find<'v>(volume: &'v Volume, path: &Path) -> Result<Held<'v>> {
             continue;
         }
         let parent = chain.last().context("the root is never left")?.ino();
-        let found = volume.lookup(parent, &name).with_context(|| format!("{} in the volume", path.display()))?;
+        let found =
+            volume.lookup(parent, &name).with_context(|| format!("{} in the volume", path.display()))?;
         let held = Held::new(volume, found);
         if held.attr.kind != FileKind::Symlink || pending.is_empty() {
             chain.push(held);

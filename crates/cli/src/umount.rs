@@ -1,9 +1,11 @@
 //! `medfs umount` and `medfs sync`: reach the daemon of a mounted volume.
 
 use crate::args::DirArgs;
-use crate::{exit, target};
+use crate::exit;
 use anyhow::{Context, Result, bail};
-use std::io::ErrorKind;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -46,15 +48,16 @@ fn unescape(field: &str) -> String {
         .fold(field.to_owned(), |text, (escaped, plain)| text.replace(escaped, plain))
 }
 
-/// The daemon holds its image until the last checkpoint is written.
+/// The daemon holds a lock on its image or device until the last checkpoint is written.
 fn wait_until_closed(source: &Path) -> Result<()> {
     let start = Instant::now();
     loop {
-        match target::open_to_read(source) {
-            Err(e) if e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == ErrorKind::ResourceBusy) => {}
-            // Closed; or no longer to be seen from here, which is nothing to wait for.
-            _ => return Ok(()),
+        // Something no longer to be seen from here is nothing to wait for.
+        let Ok(file) = File::open(source) else { return Ok(()) };
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK) {
+            return Ok(());
         }
+        drop(file);
         if start.elapsed() > CLOSE_MAX {
             bail!("unmounted, but the daemon still writes to {}", source.display());
         }

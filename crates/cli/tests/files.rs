@@ -16,7 +16,8 @@ fn a_folder_goes_in_and_comes_out() {
     assert_clean(&s.image());
     medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("back")).assert().success();
     assert_eq!(describe(&s.path("back")), describe(&s.path("tree")));
-    let blocks = |path: &Path| std::os::unix::fs::MetadataExt::blocks(&fs::metadata(path.join("sparse")).unwrap());
+    let blocks =
+        |path: &Path| std::os::unix::fs::MetadataExt::blocks(&fs::metadata(path.join("sparse")).unwrap());
     assert!(blocks(&s.path("back")) < 200, "holes stay holes");
 }
 
@@ -37,7 +38,12 @@ fn an_archive_goes_in_and_comes_out() {
         assert!(status.success());
     };
     tar("pax", &["--xattrs"], "pax.tar");
-    medfs().args(["mkfs", "-q", "--size", "300M", "--from"]).arg(s.path("pax.tar")).arg(s.image()).assert().success();
+    medfs()
+        .args(["mkfs", "-q", "--size", "300M", "--from"])
+        .arg(s.path("pax.tar"))
+        .arg(s.image())
+        .assert()
+        .success();
     assert_clean(&s.image());
     medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("back")).assert().success();
     assert_eq!(describe(&s.path("back")), describe(&s.path("tree")));
@@ -55,13 +61,19 @@ fn an_archive_goes_in_and_comes_out() {
     medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("gnu")).assert().success();
     let coarse = |root: &Path| -> Vec<String> {
         let lines = describe(root).into_iter();
-        lines.map(|l| l.split(" [").next().unwrap().replace(".789000001", ".000000000")).map(|l| without_fraction(&l)).collect()
+        lines
+            .map(|l| l.split(" [").next().unwrap().replace(".789000001", ".000000000"))
+            .map(|l| without_fraction(&l))
+            .collect()
     };
     assert_eq!(coarse(&s.path("gnu")), coarse(&s.path("tree")));
 }
 
 fn without_fraction(line: &str) -> String {
-    line.split(' ').map(|w| if w.len() > 10 && w.rfind('.') == Some(w.len() - 10) { &w[..w.len() - 10] } else { w }).collect::<Vec<_>>().join(" ")
+    line.split(' ')
+        .map(|w| if w.len() > 10 && w.rfind('.') == Some(w.len() - 10) { &w[..w.len() - 10] } else { w })
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[test]
@@ -76,16 +88,25 @@ fn archives_that_lead_out_or_are_compressed_are_refused() {
     bytes.extend([b'x'; 512]);
     bytes.extend([0; 1024]);
     fs::write(s.path("evil.tar"), &bytes).unwrap();
-    let text = error(1, medfs().args(["mkfs", "-q", "--size", "64M", "--from"]).arg(s.path("evil.tar")).arg(s.image()));
+    let text = error(
+        1,
+        medfs().args(["mkfs", "-q", "--size", "64M", "--from"]).arg(s.path("evil.tar")).arg(s.image()),
+    );
     assert!(text.contains("leads out of the archive"), "{text}");
     assert!(!s.image().exists(), "an image that was made and could not be filled is removed");
 
     fs::write(s.path("a.tar.gz"), b"\x1F\x8B\x08\0rest").unwrap();
-    let text = error(1, medfs().args(["mkfs", "-q", "--size", "64M", "--from"]).arg(s.path("a.tar.gz")).arg(s.image()));
+    let text = error(
+        1,
+        medfs().args(["mkfs", "-q", "--size", "64M", "--from"]).arg(s.path("a.tar.gz")).arg(s.image()),
+    );
     assert!(text.contains("gzip -dc"), "{text}");
 
     fs::write(s.path("no.tar"), [7; 2000]).unwrap();
-    let text = error(1, medfs().args(["mkfs", "-q", "--size", "64M", "--from"]).arg(s.path("no.tar")).arg(s.image()));
+    let text = error(
+        1,
+        medfs().args(["mkfs", "-q", "--size", "64M", "--from"]).arg(s.path("no.tar")).arg(s.image()),
+    );
     assert!(text.contains("no tar archive"), "{text}");
 }
 
@@ -129,7 +150,10 @@ fn put_get_and_ls() {
     let long = output(&["ls", "-lR"], &[&image]);
     assert!(long.contains("/folder:\n-rw-r--r--") && long.contains("drwx------"), "{long}");
     let json = output(&["ls", "--json", "-r"], &[&image]);
-    let inside = json.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()).find(|v| v["path"] == "/folder/inside");
+    let inside = json
+        .lines()
+        .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap())
+        .find(|v| v["path"] == "/folder/inside");
     assert_eq!(inside.unwrap()["size"], 5);
     assert_clean(&image);
 
@@ -155,6 +179,9 @@ fn a_full_volume_says_so_and_stays_sound() {
     let text = error(1, medfs().arg("put").args([&s.image(), &s.path("big")]).arg("/"));
     assert!(text.contains("no space left on the volume") && text.contains("big"), "{text}");
     assert_clean(&s.image());
-    let text = error(1, medfs().args(["mkfs", "-q", "--size", "64M", "--from"]).arg(s.path("big")).arg(s.path("new")));
+    let text = error(
+        1,
+        medfs().args(["mkfs", "-q", "--size", "64M", "--from"]).arg(s.path("big")).arg(s.path("new")),
+    );
     assert!(!text.is_empty() && !s.path("new").exists(), "{text}");
 }

@@ -47,7 +47,12 @@ fn mkfs_overwrites_only_when_forced_and_never_what_is_in_use() {
     let text = error(1, medfs().args(["mkfs", "--size", "80M"]).arg(s.image()));
     assert!(text.contains("use --force"), "{text}");
     assert_eq!(fs::metadata(s.image()).unwrap().len(), 64 << 20, "the size stays when it is refused");
-    medfs().args(["mkfs", "-f", "--size", "80M", "-l", "naïve", "-q"]).arg(s.image()).assert().success().stdout("");
+    medfs()
+        .args(["mkfs", "-f", "--size", "80M", "-l", "naïve", "-q"])
+        .arg(s.image())
+        .assert()
+        .success()
+        .stdout("");
     assert!(output(&["stat"], &[&s.image()]).contains("naïve"));
 
     let held = FileDevice::open(s.image(), FileOptions::default()).unwrap();
@@ -130,7 +135,8 @@ fn fsck_repair_rolls_forward() {
         let dev = std::sync::Arc::new(FileDevice::open(s.image(), FileOptions::default()).unwrap());
         let clock = std::sync::Arc::new(medfs::SystemClock);
         let volume = medfs::Volume::open(dev, medfs::MountOptions::default(), clock).unwrap();
-        let new = medfs::NewFile { kind: medfs::FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let new =
+            medfs::NewFile { kind: medfs::FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
         let ino = volume.create(volume.root(), b"fsynced", &new).unwrap().ino;
         volume.write(ino, 0, b"must survive").unwrap();
         volume.fsync(ino, false).unwrap();
@@ -139,7 +145,9 @@ fn fsck_repair_rolls_forward() {
     let text = output(&["fsck"], &[&s.image()]);
     assert!(text.contains("fsynced after the last checkpoint"), "{text}");
     let assert = medfs().arg("fsck").arg("--repair").arg(s.image()).assert().code(1);
-    assert!(String::from_utf8_lossy(&assert.get_output().stdout).contains("rolled 1 fsynced inode(s) forward"));
+    assert!(
+        String::from_utf8_lossy(&assert.get_output().stdout).contains("rolled 1 fsynced inode(s) forward")
+    );
     medfs().arg("fsck").arg("--repair").arg(s.image()).assert().code(0);
     assert_eq!(output(&["get"], &[&s.image(), Path::new("/fsynced"), Path::new("-")]), "must survive");
     assert_clean(&s.image());
@@ -167,7 +175,10 @@ fn the_other_names_follow_their_callers() {
     assert_eq!(code(called("mkfs.medfs").arg(&image)), Some(1));
     assert_eq!(code(called("mkfs.medfs").args(["-f", "-q"]).arg(&image)), Some(0));
     assert_eq!(code(called("mount.medfs").arg(&image).arg(s.path(".")).args(["-o", "bogus"])), Some(1));
-    assert_eq!(code(called("mount.medfs").arg(&image).arg(s.path(".")).args(["-f", "-o", "rw,nofail"])), Some(0));
+    assert_eq!(
+        code(called("mount.medfs").arg(&image).arg(s.path(".")).args(["-f", "-o", "rw,nofail"])),
+        Some(0)
+    );
     assert_eq!(code(called("mount.medfs").arg(&image)), Some(1));
     assert_eq!(code(called("mount.medfs").arg(s.path("gone")).arg(s.path("."))), Some(32));
 }
@@ -219,7 +230,10 @@ fn help_and_shell_support_exist() {
     }
     let s = Scratch::new();
     medfs().arg("man").arg(s.path("man")).assert().success();
-    assert!(fs::read_to_string(s.path("man/medfs-mkfs.1")).unwrap().contains("over-provisioning") || s.path("man/medfs.1").exists());
+    assert!(
+        fs::read_to_string(s.path("man/medfs-mkfs.1")).unwrap().contains("over-provisioning")
+            || s.path("man/medfs.1").exists()
+    );
     assert!(output(&["--version"], &[]).starts_with("medfs "));
 }
 

@@ -30,9 +30,13 @@ fn mount(s: &Scratch, options: &str) -> Mounted {
 fn foreground(s: &Scratch) -> (Child, Mounted) {
     let dir = s.path("mnt");
     fs::create_dir_all(&dir).unwrap();
-    let child = System::new(binary()).args(["mount", "--foreground"]).arg(s.image()).arg(&dir).spawn().unwrap();
+    let child =
+        System::new(binary()).args(["mount", "--foreground"]).arg(s.image()).arg(&dir).spawn().unwrap();
     let start = Instant::now();
-    while !fs::read_to_string("/proc/self/mounts").unwrap().contains(&*dir.canonicalize().unwrap().to_string_lossy()) {
+    while !fs::read_to_string("/proc/self/mounts")
+        .unwrap()
+        .contains(&*dir.canonicalize().unwrap().to_string_lossy())
+    {
         assert!(start.elapsed() < Duration::from_secs(20), "not mounted");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -87,7 +91,10 @@ fn sigterm_leaves_a_clean_checkpoint() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(daemon.wait().unwrap().code(), Some(0));
     assert!(output(&["stat"], &[&s.image()]).contains("last checkpoint written at unmount"));
-    assert_eq!(output(&["get"], &[&s.image(), Path::new("/not fsynced"), Path::new("-")]), "written all the same");
+    assert_eq!(
+        output(&["get"], &[&s.image(), Path::new("/not fsynced"), Path::new("-")]),
+        "written all the same"
+    );
     assert_clean(&s.image());
 }
 
@@ -127,7 +134,8 @@ fn mount8_and_a_loop_device() {
     }
     let s = Scratch::with_volume("128M");
     let attach = |flags: &[&str]| {
-        let output = System::new("losetup").args(flags).args(["--show", "-f"]).arg(s.image()).output().unwrap();
+        let output =
+            System::new("losetup").args(flags).args(["--show", "-f"]).arg(s.image()).output().unwrap();
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap().trim().to_owned())
     };
     let detach = |device: &str| System::new("losetup").arg("-d").arg(device).status().unwrap();
@@ -139,7 +147,11 @@ fn mount8_and_a_loop_device() {
     fs::create_dir_all(&dir).unwrap();
     let m = Mounted(dir.clone());
     let mut helper = System::new(binary());
-    helper.arg0("/sbin/mount.medfs").arg(&device).arg(&dir).args(["-n", "-o", "rw,nofail,_netdev,nosuid,noatime"]);
+    helper.arg0("/sbin/mount.medfs").arg(&device).arg(&dir).args([
+        "-n",
+        "-o",
+        "rw,nofail,_netdev,nosuid,noatime",
+    ]);
     assert!(helper.status().unwrap().success());
     let text = error(1, medfs().args(["mkfs", "-f"]).arg(&device));
     assert!(text.contains("is in use"), "{text}");
@@ -148,15 +160,21 @@ fn mount8_and_a_loop_device() {
     assert!(System::new("sync").arg("-f").arg(&dir).status().unwrap().success());
     medfs().arg("umount").arg(&dir).assert().success();
     drop(m);
-    assert_eq!(output(&["get"], &[Path::new(&device), Path::new("/file"), Path::new("-")]), "on a block device");
+    assert_eq!(
+        output(&["get"], &[Path::new(&device), Path::new("/file"), Path::new("-")]),
+        "on a block device"
+    );
     assert_clean(Path::new(&device));
     detach(&device);
 
     let device = attach(&["-r"]).unwrap();
     let text = error(1, medfs().args(["mkfs", "-f"]).arg(&device));
     assert!(text.contains(&device) && text.lines().count() == 1, "{text}");
+    let _mounted = Mounted(dir.clone());
     let assert = medfs().arg("mount").arg(&device).arg(&dir).assert().success();
-    assert!(String::from_utf8_lossy(&assert.get_output().stderr).contains("write-protected, mounted read-only"));
+    assert!(
+        String::from_utf8_lossy(&assert.get_output().stderr).contains("write-protected, mounted read-only")
+    );
     assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "on a block device");
     medfs().arg("umount").arg(&dir).assert().success();
     detach(&device);
@@ -170,14 +188,19 @@ fn the_demo_loses_nothing() {
         command.arg("--no-mount");
     }
     for mode in [&[][..], &["--no-mount"]] {
-        let assert = medfs().args(["demo", "--transactions", "40", "--size", "512M", "--json"]).args(mode).assert().success();
+        let assert = medfs()
+            .args(["demo", "--transactions", "40", "--size", "512M", "--json"])
+            .args(mode)
+            .assert()
+            .success();
         let json: serde_json::Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
         let run = &json["runs"][0];
         assert_eq!(run["crash"]["lost"], 0);
         assert_eq!(run["crash"]["integrity"], "ok");
         assert_eq!(run["crash"]["fsck_clean"], true);
         let written = &run["written_blocks"];
-        let sum: u64 = ["data", "node", "compact", "meta", "gc"].iter().map(|c| written[c].as_u64().unwrap()).sum();
+        let sum: u64 =
+            ["data", "node", "compact", "meta", "gc"].iter().map(|c| written[c].as_u64().unwrap()).sum();
         assert_eq!(sum * 4096, run["written_bytes"].as_u64().unwrap());
         assert!(json["lifetime"]["runs"][0]["years"].as_f64().unwrap() > 0.0);
     }

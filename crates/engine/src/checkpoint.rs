@@ -108,6 +108,7 @@ impl Fs {
         self.cp_ver.store(cp.header.checkpoint_ver.get() | (u64::from(crc) << 32), Ordering::Release);
         self.nat.committed(&cp.nat_journal);
         self.trans_dirs.lock().clear();
+        self.moved_names.lock().clear();
         self.cut_trees.lock().clear();
         self.space.committed();
         *self.last_checkpoint_at.lock() = self.clock.monotonic();

@@ -266,7 +266,10 @@ impl Fs {
         if within == 0 {
             return Ok(());
         }
-        self.zero_part(inode, state, size / PAGE, within..BLOCK_SIZE)
+        self.zero_part(inode, state, size / PAGE, within..BLOCK_SIZE)?;
+        // A checkpoint with the new size but the old page would show the old bytes when the file grows again.
+        state.with_checkpoint |= state.dirty.contains_key(&(size / PAGE));
+        Ok(())
     }
 
     /// Zeroes part of a page, where the page has a block at all.
@@ -302,6 +305,10 @@ impl Fs {
         let _op = self.op()?;
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
+        let owner_or_mode = set.perm.is_some() || set.uid.is_some() || set.gid.is_some();
+        if owner_or_mode && inode.raw(|r| r.flags().intersects(FileFlags::IMMUTABLE | FileFlags::APPEND)) {
+            return Err(Posix::NotPermitted.into());
+        }
         if let Some(size) = set.size {
             self.check_regular(&inode)?;
             self.check_readable_content(&inode)?;
@@ -311,7 +318,6 @@ impl Fs {
             self.acl_chmod(&inode, perm & 0o7777)?;
         }
         let now = self.clock.now();
-        let owner_or_mode = set.perm.is_some() || set.uid.is_some() || set.gid.is_some();
         let dirty = if owner_or_mode { Dirty::Full } else { Dirty::Times };
         self.edit(&inode, dirty, |r| {
             if let Some(perm) = set.perm {
@@ -348,11 +354,13 @@ impl Fs {
         let _op = self.begin()?;
         let state = inode.lock.write();
         inode.check_alive(&state)?;
+        // As the kernel: what a user cannot set cannot be cleared either, and naming it as it is does no harm.
         let old = inode.raw(|r| r.flags());
-        if !(flags ^ old).difference(settable).is_empty() {
+        if !flags.difference(settable | old).is_empty() {
             return Err(Posix::NotSupported.into());
         }
-        self.edit(&inode, Dirty::Full, |r| r.i_flags = flags.bits().into());
+        let new = (flags & settable) | old.difference(settable);
+        self.edit(&inode, Dirty::Full, |r| r.i_flags = new.bits().into());
         self.touch_changed(&inode);
         Ok(())
     }

@@ -39,7 +39,7 @@ use medfs_format::summary::{Log, RawSummary};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{Block, BlockAddr, Geometry, Ino, Nid, is_block};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -62,8 +62,11 @@ pub(crate) struct Fs {
     pub(crate) cp_ver: AtomicU64,
     /// Inodes without a name that must be freed when nobody holds them.
     pub(crate) orphans: Mutex<BTreeSet<Ino>>,
-    /// Directories from which a name was removed since the last checkpoint (strict fsync mode).
+    /// Directories that were moved, or whose attributes changed, since the last checkpoint (strict fsync mode).
     pub(crate) trans_dirs: Mutex<BTreeSet<Ino>>,
+    /// Names taken from inodes that live on, since the last checkpoint, and those inodes (strict fsync mode). A new file of
+    /// such a name must not be recovered before the other inode's new name is durable.
+    pub(crate) moved_names: Mutex<BTreeMap<(Ino, Vec<u8>), Ino>>,
     /// Files that lost nodes at or below an indirect node since the last checkpoint: indirect nodes are not part of the
     /// chain of fsynced nodes, so roll-forward could not tell.
     pub(crate) cut_trees: Mutex<BTreeSet<Ino>>,

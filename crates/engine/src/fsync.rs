@@ -14,9 +14,10 @@ use crate::node::{Dirty, NodePage};
 use crate::options::FsyncMode;
 use crate::placement::Purpose;
 use crate::stats::Counters;
+use crate::writeback::Placing;
 use medfs_device::Cause;
-use medfs_format::Block;
 use medfs_format::node::{Advise, FileKind};
+use medfs_format::{Block, Ino, NULL_ADDR};
 use std::sync::Arc;
 
 /// Why an fsync cannot be served by the file's own nodes.
@@ -30,6 +31,18 @@ enum NeedsCheckpoint {
     DirectoryChanged,
     TreeCut,
 }
+
+/// What an fsync does about a file's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Names {
+    /// The name is durable, or the file is new and its first fsync records it.
+    AsTheyWere,
+    /// The file was renamed since its last fsync, and the new name is recorded.
+    Record,
+}
+
+/// Longest row of files that took each other's names and are settled one by one.
+const MAX_SETTLED_NAMES: usize = 8;
 
 enum Outcome {
     Done,
@@ -47,7 +60,12 @@ impl Fs {
         }
         self.check_writable()?;
         self.make_room()?;
-        match self.sync_by_nodes(inode, Purpose::Fsync { datasync }, |_| Ok(()))? {
+        let blocked = !self.settle_names(inode, MAX_SETTLED_NAMES)?;
+        let outcome = match blocked {
+            true => Outcome::Checkpoint(NeedsCheckpoint::DirectoryChanged),
+            false => self.sync_by_nodes(inode, Purpose::Fsync { datasync }, Names::AsTheyWere, |_| Ok(()))?,
+        };
+        match outcome {
             Outcome::Done => Ok(()),
             Outcome::Checkpoint(reason) => {
                 tracing::debug!(ino = inode.ino, ?reason, "fsync by checkpoint");
@@ -66,6 +84,7 @@ impl Fs {
         &self,
         inode: &Arc<Inode>,
         purpose: Purpose,
+        names: Names,
         prepare: impl FnOnce(&mut InodeState) -> Result<()>,
     ) -> Result<Outcome> {
         let datasync = matches!(purpose, Purpose::Fsync { datasync: true });
@@ -83,9 +102,9 @@ impl Fs {
             return Ok(outcome);
         }
         let indices: Vec<u64> = state.dirty.keys().copied().collect();
-        let placed = self.place_pages(inode, &mut state, &indices, purpose)?;
-        let write_nodes = self.nodes.dirtiness_of(inode.ino) >= least;
-        let reason = if write_nodes { self.needs_checkpoint(inode) } else { None };
+        let Placing { pages: placed, outcome } = self.place_pages(inode, &mut state, &indices, purpose);
+        let write_nodes = outcome.is_ok() && self.nodes.dirtiness_of(inode.ino) >= least;
+        let reason = if write_nodes { self.needs_checkpoint(inode, names) } else { None };
         let nodes = if write_nodes && reason.is_none() {
             self.nodes.take_dirty_of(inode.ino, least)
         } else {
@@ -101,9 +120,9 @@ impl Fs {
             }
             state.data_mark
         };
-        let result = written.and_then(|()| match reason {
+        let result = written.and(outcome).and_then(|()| match reason {
             Some(_) => Ok(()),
-            None => self.write_chain(inode, &nodes, mark),
+            None => self.write_chain(inode, &nodes, mark, names),
         });
         if let Err(e) = result {
             // Keep in memory what did not reach the device.
@@ -114,7 +133,7 @@ impl Fs {
     }
 
     /// Writes an fsync's nodes with the flushes its mode asks for. `data_mark`: the write mark after the file's last page.
-    fn write_chain(&self, inode: &Inode, nodes: &[NodeSnapshot], data_mark: u64) -> Result<()> {
+    fn write_chain(&self, inode: &Inode, nodes: &[NodeSnapshot], data_mark: u64, names: Names) -> Result<()> {
         let mode = self.opts.fsync_mode;
         let Some(last) = position_of_last(inode, nodes) else {
             return if mode == FsyncMode::Nobarrier || self.io.is_durable(data_mark) {
@@ -134,7 +153,8 @@ impl Fs {
             self.io.flush()?;
         }
         let is_inode = last.0.nid == last.0.ino;
-        let marks = NodeMarks { fsync: true, dentry: is_inode && self.needs_dentry_mark(inode)? };
+        let dentry = is_inode && (names == Names::Record || self.needs_dentry_mark(inode)?);
+        let marks = NodeMarks { fsync: true, dentry };
         {
             let _chain = self.chain.lock();
             let placed = self.place_nodes(&[last], marks)?;
@@ -149,12 +169,13 @@ impl Fs {
         Ok(!e.checkpointed && !e.fsynced_inode)
     }
 
-    fn needs_checkpoint(&self, inode: &Inode) -> Option<NeedsCheckpoint> {
-        let (nlink, advise, parent) = inode.raw(|r| (r.i_links.get(), r.advise(), r.i_pino.get()));
+    fn needs_checkpoint(&self, inode: &Inode, names: Names) -> Option<NeedsCheckpoint> {
+        let (nlink, advise) = inode.raw(|r| (r.i_links.get(), r.advise()));
+        let (parent, name) = recorded_name(inode);
         if nlink != 1 {
             return Some(NeedsCheckpoint::Links);
         }
-        if advise.contains(Advise::LOST_PINO) {
+        if advise.contains(Advise::LOST_PINO) && names == Names::AsTheyWere {
             return Some(NeedsCheckpoint::LostParent);
         }
         if !self.space.room_for_roll_forward() {
@@ -164,8 +185,9 @@ impl Fs {
             return Some(NeedsCheckpoint::ParentNotCheckpointed);
         }
         if self.opts.fsync_mode == FsyncMode::Strict
-            && self.needs_dentry_mark(inode).unwrap_or(true)
-            && self.trans_dirs.lock().contains(&parent)
+            && (names == Names::Record || self.needs_dentry_mark(inode).unwrap_or(true))
+            && (self.trans_dirs.lock().contains(&parent)
+                || self.other_of_name(inode.ino, parent, name).is_some())
         {
             return Some(NeedsCheckpoint::DirectoryChanged);
         }
@@ -175,21 +197,58 @@ impl Fs {
         None
     }
 
+    /// Makes durable the new names of files that had the name by which `inode` would be recovered: otherwise recovery
+    /// would take that name from them, and with it their last link. `false` where only a checkpoint can do that.
+    /// No lock is held.
+    fn settle_names(&self, inode: &Arc<Inode>, most: usize) -> Result<bool> {
+        let (parent, name) = recorded_name(inode);
+        let Some(other) = self.other_of_name(inode.ino, parent, name.clone()) else { return Ok(true) };
+        if !self.needs_dentry_mark(inode)? && !inode.raw(|r| r.advise().contains(Advise::LOST_PINO)) {
+            return Ok(true); // recovery leaves its names alone
+        }
+        let entry = self.nat.get(&self.io, other)?;
+        let gone = entry.addr == NULL_ADDR;
+        if !gone && (entry.checkpointed || most == 0) {
+            return Ok(false);
+        }
+        if !gone && entry.fsynced_inode {
+            let Ok(other) = self.inode(other) else { return Ok(false) };
+            if other.kind() != FileKind::Regular || !self.name_is_right(&other) {
+                return Ok(false);
+            }
+            if !self.settle_names(&other, most - 1)? {
+                return Ok(false);
+            }
+            let purpose = Purpose::Fsync { datasync: false };
+            if let Outcome::Checkpoint(_) = self.sync_by_nodes(&other, purpose, Names::Record, |_| Ok(()))? {
+                return Ok(false);
+            }
+        }
+        self.moved_names.lock().remove(&(parent, name));
+        Ok(true)
+    }
+
+    /// The inode other than `ino` that had this name at the last checkpoint or since, and lives on.
+    fn other_of_name(&self, ino: Ino, parent: Ino, name: Vec<u8>) -> Option<Ino> {
+        self.moved_names.lock().get(&(parent, name)).copied().filter(|&other| other != ino)
+    }
+
+    /// Whether the inode's one name is the one that its block records.
+    fn name_is_right(&self, inode: &Inode) -> bool {
+        let (parent, name) = recorded_name(inode);
+        if inode.nlink() != 1 || name.is_empty() {
+            return false;
+        }
+        let Ok(dir) = self.inode(parent) else { return false };
+        let state = dir.lock.read();
+        dir.is_dir()
+            && self.find_entry(&dir, &state, &name).is_ok_and(|e| e.is_some_and(|e| e.ino == inode.ino))
+    }
+
     /// After a checkpoint, a file whose parent and name are recorded rightly can be recovered by itself again.
     fn find_lost_parent(&self, inode: &Arc<Inode>) -> Result<()> {
-        let (nlink, parent, name) = inode.raw(|r| {
-            let len = (r.i_namelen.get() as usize).min(r.i_name.len());
-            (r.i_links.get(), r.i_pino.get(), r.i_name[..len].to_vec())
-        });
-        if nlink != 1 || name.is_empty() {
-            return Ok(());
-        }
-        let Ok(dir) = self.inode(parent) else { return Ok(()) };
         let _op = self.op()?;
-        let dir_state = dir.lock.read();
-        if dir.is_dir()
-            && self.find_entry(&dir, &dir_state, &name).is_ok_and(|e| e.is_some_and(|e| e.ino == inode.ino))
-        {
+        if self.name_is_right(inode) {
             let _state = inode.lock.write();
             self.edit(inode, Dirty::Times, |r| r.i_advise &= !Advise::LOST_PINO.bits());
         }
@@ -216,11 +275,19 @@ impl Fs {
             self.touch_modified(inode);
             Ok(())
         };
-        match self.sync_by_nodes(inode, Purpose::Atomic, apply)? {
+        match self.sync_by_nodes(inode, Purpose::Atomic, Names::AsTheyWere, apply)? {
             Outcome::Done => Ok(()),
             Outcome::Checkpoint(_) => self.checkpoint_now(),
         }
     }
+}
+
+/// Parent and name that an inode's block records.
+fn recorded_name(inode: &Inode) -> (Ino, Vec<u8>) {
+    inode.raw(|r| {
+        let len = (r.i_namelen.get() as usize).min(r.i_name.len());
+        (r.i_pino.get(), r.i_name[..len].to_vec())
+    })
 }
 
 /// The node to write last: the inode where it is among them, as only a marked inode can restore its directory entry.

@@ -33,7 +33,7 @@ pub(crate) struct InodeState {
     /// The device's write mark after the last page of this file was written.
     pub(crate) data_mark: u64,
     /// Among the dirty pages are some whose older content the file's nodes no longer name: it moved out of the inode
-    /// block, or to another place in the file. A checkpoint writes these pages, so that it does not lose what was durable.
+    /// block, or to another place in the file, or lies beyond the end now. A checkpoint writes these pages, so that it does not lose what was durable.
     pub(crate) with_checkpoint: bool,
     /// Freed: its number may belong to another file.
     pub(crate) dead: bool,

@@ -339,6 +339,7 @@ fn assemble(
         pages: Pages::new(cache_blocks / 4 * 3),
         orphans: Mutex::new(BTreeSet::new()),
         trans_dirs: Mutex::default(),
+        moved_names: Mutex::default(),
         cut_trees: Mutex::default(),
         ops: RwLock::new(()),
         renames: Mutex::new(()),

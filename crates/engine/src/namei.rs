@@ -120,6 +120,13 @@ impl Fs {
         }
     }
 
+    /// Notes that a name no longer leads to an inode that lives on, or that was a directory (strict fsync mode).
+    pub(crate) fn note_moved_name(&self, dir: Ino, name: &[u8], ino: Ino) {
+        if self.opts.fsync_mode == FsyncMode::Strict {
+            self.moved_names.lock().insert((dir, name.to_vec()), ino);
+        }
+    }
+
     /// Attributes of an inode, with one hold on it.
     pub(crate) fn attr_held(&self, inode: &Inode) -> Attr {
         self.inodes.hold(inode.ino, 1);
@@ -213,7 +220,9 @@ impl Fs {
             self.edit(&dir, Dirty::Full, |r| add_links(r, -1));
         }
         self.touch_modified(&dir);
-        self.note_changed_dir(dir.ino);
+        if directory || inode.nlink() > 0 {
+            self.note_moved_name(dir.ino, name, inode.ino);
+        }
         drop((state, dir_state, op));
         self.free_if_unused(&inode);
         Ok(())

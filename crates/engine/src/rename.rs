@@ -139,9 +139,11 @@ impl Fs {
         self.move_name(&old, &new, &mut dirs, &inode, &mut named.old, &search, whiteout)?;
         if let Some(replaced) = &replaced {
             self.drop_name(replaced);
+            if replaced.is_dir() || replaced.nlink() > 0 {
+                self.note_moved_name(new.dir.ino, new.name, replaced.ino);
+            }
         }
-        self.note_changed_dir(old.dir.ino);
-        self.note_changed_dir(new.dir.ino);
+        self.note_moved_name(old.dir.ino, old.name, inode.ino);
         if inode.is_dir() {
             self.note_changed_dir(inode.ino);
             let (gone, come) = (-1, i32::from(replaced.is_none()));
@@ -329,9 +331,9 @@ impl Fs {
             self.edit(&new.dir, Dirty::Full, |r| add_links(r, links));
             self.edit(&old.dir, Dirty::Full, |r| add_links(r, -links));
         }
-        for side in [old, new] {
+        for (side, gone) in [(old, inode), (new, other)] {
             self.touch_modified(&side.dir);
-            self.note_changed_dir(side.dir.ino);
+            self.note_moved_name(side.dir.ino, side.name, gone.ino);
         }
         for inode in [inode, other].into_iter().filter(|i| i.is_dir()) {
             self.note_changed_dir(inode.ino);

@@ -7,6 +7,7 @@
 
 use crate::error::Result;
 use crate::fs::Fs;
+use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
 use crate::placement::{Page, Purpose};
 use crate::stats::Counters;
@@ -27,15 +28,28 @@ pub(crate) struct Placed {
     temperature: Temperature,
 }
 
+impl Placed {
+    fn new(index: u64, page: Arc<Block>) -> Placed {
+        Placed { index, addr: NULL_ADDR, page, temperature: Temperature::Warm }
+    }
+}
+
+/// Pages that were placed, and whether all were that should be.
+pub(crate) struct Placing {
+    pub(crate) pages: Vec<Placed>,
+    pub(crate) outcome: Result<()>,
+}
+
 impl Fs {
     /// Gives dirty pages their blocks. The inode's lock is held exclusively, and `wb` and the operation lock.
+    /// What was placed before a failure must be written all the same, as slots name those blocks already.
     pub(crate) fn place_pages(
         &self,
         inode: &Inode,
         state: &mut InodeState,
         indices: &[u64],
         purpose: Purpose,
-    ) -> Result<Vec<Placed>> {
+    ) -> Placing {
         let about = inode.raw(|r| Page {
             purpose,
             is_dir: inode.is_dir(),
@@ -43,39 +57,52 @@ impl Fs {
             pinned: r.inline().contains(Inline::PIN_FILE),
             dirty_pages: state.dirty.len(),
         });
-        let (log, may_overwrite) = (self.placement.log(&about), self.placement.in_place(&about));
-        let temperature = temperature(log);
-        let now = self.elapsed();
-        let mut placed = Vec::with_capacity(indices.len());
+        let mut pages = Vec::with_capacity(indices.len());
         let mut near = None;
-        for &index in indices {
-            let Some(page) = state.dirty.get(&index).cloned() else { continue };
-            let slot = self.make_slot_near(inode, near.as_ref(), index)?;
-            let old = slot.addr();
-            let addr = if is_block(old) && may_overwrite {
-                Counters::add(&self.counters.in_place_blocks, 1);
-                old
-            } else {
-                let owner = RawSummary {
-                    nid: slot.node.nid.into(),
-                    version: self.node_version(slot.node.nid)?,
-                    ofs_in_node: slot.offset.into(),
-                };
-                let mut segs = self.segs.lock();
-                let addr = segs.allocate(&self.io, log, owner, now)?;
-                if is_block(old) {
-                    segs.mark_invalid(&self.io, old, now)?;
-                }
-                drop(segs);
-                debug_assert_ne!(old, NULL_ADDR, "space is reserved when a page becomes dirty");
-                self.set_addr(inode, &slot, addr);
-                addr
-            };
-            placed.push(Placed { index, addr, page, temperature });
-            near = Some(slot);
+        let mut place_all = || {
+            for &index in indices {
+                let Some(page) = state.dirty.get(&index).cloned() else { continue };
+                let slot = self.make_slot_near(inode, near.as_ref(), index)?;
+                self.place_page(inode, &slot, &about, Placed::new(index, page), &mut pages)?;
+                near = Some(slot);
+            }
+            Ok(())
+        };
+        let outcome = place_all();
+        self.space.wrote(pages.len() as u64);
+        Placing { pages, outcome }
+    }
+
+    /// Gives one page its block and adds it to those placed.
+    fn place_page(
+        &self,
+        inode: &Inode,
+        slot: &Slot,
+        about: &Page,
+        page: Placed,
+        placed: &mut Vec<Placed>,
+    ) -> Result<()> {
+        let (log, old) = (self.placement.log(about), slot.addr());
+        let temperature = temperature(log);
+        if is_block(old) && self.placement.in_place(about) {
+            Counters::add(&self.counters.in_place_blocks, 1);
+            placed.push(Placed { addr: old, temperature, ..page });
+            return Ok(());
         }
-        self.space.wrote(placed.len() as u64);
-        Ok(placed)
+        debug_assert_ne!(old, NULL_ADDR, "space is reserved when a page becomes dirty");
+        let owner = RawSummary {
+            nid: slot.node.nid.into(),
+            version: self.node_version(slot.node.nid)?,
+            ofs_in_node: slot.offset.into(),
+        };
+        let now = self.elapsed();
+        let mut segs = self.segs.lock();
+        let addr = segs.allocate(&self.io, log, owner, now)?;
+        let freed = if is_block(old) { segs.mark_invalid(&self.io, old, now) } else { Ok(()) };
+        drop(segs);
+        self.set_addr(inode, slot, addr);
+        placed.push(Placed { addr, temperature, ..page });
+        freed
     }
 
     /// Writes placed pages. The inode's lock is not held.
@@ -116,10 +143,11 @@ impl Fs {
             let mut state = inode.lock.write();
             let indices: Vec<u64> = state.dirty.range(from..).take(BATCH).map(|(&i, _)| i).collect();
             let Some(&last) = indices.last() else { return Ok(()) };
-            let placed = self.place_pages(inode, &mut state, &indices, Purpose::Background)?;
+            let placing = self.place_pages(inode, &mut state, &indices, Purpose::Background);
             drop(state);
-            self.write_pages(&placed, Cause::Data)?;
-            self.pages_written(inode, &mut inode.lock.write(), placed);
+            self.write_pages(&placing.pages, Cause::Data)?;
+            self.pages_written(inode, &mut inode.lock.write(), placing.pages);
+            placing.outcome?;
             from = last + 1;
         }
     }
@@ -154,9 +182,10 @@ impl Fs {
                 continue;
             }
             let indices: Vec<u64> = state.dirty.keys().copied().collect();
-            let placed = self.place_pages(&inode, &mut state, &indices, Purpose::Checkpoint)?;
-            self.write_pages(&placed, Cause::Data)?;
-            self.pages_written(&inode, &mut state, placed);
+            let placing = self.place_pages(&inode, &mut state, &indices, Purpose::Checkpoint);
+            self.write_pages(&placing.pages, Cause::Data)?;
+            self.pages_written(&inode, &mut state, placing.pages);
+            placing.outcome?;
         }
         Ok(())
     }
@@ -182,11 +211,11 @@ impl Fs {
             }
             present.push(index);
         }
-        let placed = self.place_pages(inode, &mut state, &present, Purpose::Move)?;
+        let placing = self.place_pages(inode, &mut state, &present, Purpose::Move);
         drop(state);
-        self.write_pages(&placed, Cause::Gc)?;
-        self.pages_written(inode, &mut inode.lock.write(), placed);
-        Ok(())
+        self.write_pages(&placing.pages, Cause::Gc)?;
+        self.pages_written(inode, &mut inode.lock.write(), placing.pages);
+        placing.outcome
     }
 }
 

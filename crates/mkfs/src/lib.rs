@@ -23,8 +23,9 @@ pub use layout::Layout;
 pub use options::{MkfsOptions, default_features, parse_features};
 
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
+use medfs_format::summary::Log;
 use medfs_format::superblock::{MAGIC, RawSuperblock};
-use medfs_format::{Block, BlockAddr};
+use medfs_format::{Block, BlockAddr, Geometry};
 use serde::Serialize;
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -78,17 +79,9 @@ pub fn format_volume(dev: &dyn BlockDevice, options: &MkfsOptions) -> Result<Sum
     let geometry = superblock.validate().map_err(Error::Format)?;
     let discarded = options.discard && dev.discard(0, blocks).is_ok();
 
-    let none = Block::ZERO;
-    dev.write(0, &[&none, &none], meta())?;
-    dev.flush()?;
-    clear(dev, geometry.sit_block(0, false), geometry.segment_count_sit / 2 * medfs_format::BLOCKS_PER_SEG)?;
-    for segment in 0..geometry.nat_blocks() / medfs_format::BLOCKS_PER_SEG {
-        let index = segment * medfs_format::BLOCKS_PER_SEG;
-        clear(dev, geometry.nat_block(index, false), medfs_format::BLOCKS_PER_SEG)?;
+    if !options.zeroed {
+        clear_old(dev, &geometry, &layout)?;
     }
-    // Roll-forward recovery starts where the warm node log continues: nothing stale may stand there.
-    clear(dev, geometry.seg_start(layout.cursegs[4]), 1)?;
-
     let tree = tree::build(&geometry, &layout, options);
     let inodes = tree.inos.len() as u32;
     let mut out = checkpoint::build(&geometry, &layout, options, &tree, discarded);
@@ -103,6 +96,21 @@ pub fn format_volume(dev: &dyn BlockDevice, options: &MkfsOptions) -> Result<Sum
     dev.write(0, &[&block, &block], meta())?;
     dev.flush()?;
     Ok(summary(&layout, options, inodes, discarded))
+}
+
+/// Makes sure that nothing old is taken for this volume's: superblocks, SIT and NAT in force, the fsync log.
+fn clear_old(dev: &dyn BlockDevice, g: &Geometry, layout: &Layout) -> Result<()> {
+    let none = Block::ZERO;
+    dev.write(0, &[&none, &none], meta())?;
+    dev.flush()?;
+    clear(dev, g.sit_block(0, false), g.segment_count_sit / 2 * medfs_format::BLOCKS_PER_SEG)?;
+    for segment in 0..g.nat_blocks() / medfs_format::BLOCKS_PER_SEG {
+        let index = segment * medfs_format::BLOCKS_PER_SEG;
+        clear(dev, g.nat_block(index, false), medfs_format::BLOCKS_PER_SEG)?;
+    }
+    // Roll-forward recovery starts where the warm node log continues: nothing stale may stand there.
+    clear(dev, g.seg_start(layout.cursegs[Log::WarmNode as usize]), 1)?;
+    Ok(())
 }
 
 fn meta() -> WriteTag {

@@ -26,6 +26,8 @@ pub struct MkfsOptions {
     pub root_owner: (u32, u32),
     /// Discard the whole device first, where it can.
     pub discard: bool,
+    /// The caller knows that the whole device reads as zeros, as a new sparse file does: nothing is cleared.
+    pub zeroed: bool,
     /// First sector (512 bytes) of the partition on its disk, to align zones to the disk.
     pub start_sector: u64,
     /// What the superblock names as its maker.
@@ -46,6 +48,7 @@ impl MkfsOptions {
             checkpoint_version: None,
             root_owner: (0, 0),
             discard: true,
+            zeroed: false,
             start_sector: 0,
             version: concat!("medfs ", env!("CARGO_PKG_VERSION")).to_string(),
         }

@@ -15,6 +15,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Time that shrinking a failure may take.
+const SHRINK_BUDGET: Duration = Duration::from_secs(60);
+
 /// What a run needs.
 #[derive(Clone)]
 pub struct Setup {
@@ -41,6 +44,17 @@ pub struct Failure {
     pub op: Option<Op>,
     /// What differed.
     pub message: String,
+}
+
+impl Failure {
+    /// Whether it is likely to have the same reason: the same kind of operation, and a message that begins alike.
+    fn resembles(&self, other: &Failure) -> bool {
+        let kind = |failure: &Failure| failure.op.as_ref().map(std::mem::discriminant);
+        let start = |failure: &Failure| {
+            failure.message.chars().take(40).filter(char::is_ascii_alphabetic).collect::<String>()
+        };
+        kind(self) == kind(other) && start(self) == start(other)
+    }
 }
 
 impl fmt::Display for Failure {
@@ -202,12 +216,12 @@ pub fn shrink(setup: &Setup, ops: &[Op], failure: &Failure, budget: Duration) ->
                 .map(|(_, op)| op.clone())
                 .collect();
             match run(setup, &shorter) {
-                Err(failure) => {
+                Err(failure) if failure.resembles(&cause) => {
                     best = shorter[..(failure.index + 1).min(shorter.len())].to_vec();
                     cause = failure;
                     removed = true;
                 }
-                Ok(_) => from += part,
+                _ => from += part,
             }
         }
         part = match (part, removed) {
@@ -227,9 +241,16 @@ pub fn run_seed(setup: &Setup, seed: u64, count: usize, generator: impl FnOnce(&
     match run(setup, &ops) {
         Ok(report) => report,
         Err(failure) => {
-            let finer = Setup { compare_every: 1, ..setup.clone() };
-            let finer = if failure.index < 3000 { &finer } else { setup };
-            let (minimal, cause) = shrink(finer, &ops, &failure, Duration::from_secs(60));
+            // Judges are needed only for what they have found.
+            let judged = setup.checks.iter().any(|check| failure.message.contains(check.name()));
+            let lean =
+                Setup { checks: if judged { setup.checks.clone() } else { Vec::new() }, ..setup.clone() };
+            let (mut minimal, mut cause) = shrink(&lean, &ops, &failure, SHRINK_BUDGET);
+            // Comparing after each operation shows where a short sequence goes wrong first.
+            let finer = Setup { compare_every: 1, ..lean };
+            if let Err(first) = run(&finer, &minimal) {
+                (minimal, cause) = shrink(&finer, &minimal, &first, SHRINK_BUDGET);
+            }
             let shown: Vec<String> = minimal.iter().map(|op| format!("    {op:?},")).collect();
             panic!(
                 "seed {seed}: {failure}\n{} operations suffice (then: {cause}):\n{}",

@@ -341,6 +341,9 @@ impl Model {
     }
     /// Another name.
     pub fn link(&mut self, id: Id, dir: Id, name: &[u8]) -> Result<()> {
+        if name.len() > NAME_MAX {
+            return Err(Posix::NameTooLong);
+        }
         if self.inode(id).is_dir() {
             return Err(Posix::NotPermitted);
         }

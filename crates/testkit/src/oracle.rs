@@ -16,6 +16,7 @@ use crate::model::{Content, Id, Inode, Model, PAGE, ROOT};
 use crate::observe::compare_attributes;
 use crate::session::Durable;
 use medfs::FileKind;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// An execution so far.
@@ -168,8 +169,12 @@ impl History {
                         .iter()
                         .any(|state| state.get(*candidate).is_some_and(|inode| inode.ino == ino))
                 };
-                match allowed.iter().flatten().copied().find(same_ino) {
-                    Some(candidate) => todo.push((candidate, child)),
+                // A number may have been used again: the file that fits is meant, else the newest is reported.
+                let mut candidates: Vec<Id> = allowed.iter().flatten().copied().filter(same_ino).collect();
+                candidates.sort_unstable_by_key(|id| Reverse(*id));
+                let fits = |id: &&Id| self.judge_inode(&bounds, **id, found.inode(child), issued).is_ok();
+                match candidates.iter().find(fits).or(candidates.first()) {
+                    Some(&candidate) => todo.push((candidate, child)),
                     None => {
                         let expected: Vec<_> = allowed
                             .iter()
@@ -195,29 +200,31 @@ impl History {
             }
         }
 
-        // Attributes and content.
         for (&id, &at) in &paired {
-            let actual = found.inode(at);
-            let path = || found.path_of(at);
-            let versions = |bound: &HashMap<Id, usize>, otherwise: usize| -> Vec<&Inode> {
-                let from = bound.get(&id).copied().unwrap_or(otherwise);
-                since(from).iter().filter_map(|state| state.get(id)).collect()
-            };
-            let attributes = versions(&bounds.attributes, bounds.metadata);
-            judge_attributes(&attributes, actual).map_err(|e| format!("{}: {e}", path()))?;
-            let contents = versions(&bounds.content, bounds.all);
-            match actual.kind {
-                FileKind::Regular => {
-                    let contents: Vec<&Content> = contents.iter().map(|inode| &inode.content).collect();
-                    judge_content(&contents, &actual.content).map_err(|e| format!("{}: {e}", path()))?;
-                }
-                FileKind::Symlink if contents.iter().all(|inode| inode.target != actual.target) => {
-                    return Err(format!("{}: wrong target", path()));
-                }
-                _ => {}
-            }
+            self.judge_inode(&bounds, id, found.inode(at), issued)
+                .map_err(|e| format!("{}: {e}", found.path_of(at)))?;
         }
         Ok(())
+    }
+
+    /// Attributes and content of one inode.
+    fn judge_inode(&self, bounds: &Bounds, id: Id, actual: &Inode, issued: usize) -> Result<(), String> {
+        let versions = |bound: &HashMap<Id, usize>, otherwise: usize| -> Vec<&Inode> {
+            let from = bound.get(&id).copied().unwrap_or(otherwise);
+            self.states[from..=issued].iter().filter_map(|state| state.get(id)).collect()
+        };
+        judge_attributes(&versions(&bounds.attributes, bounds.metadata), actual)?;
+        let contents = versions(&bounds.content, bounds.all);
+        match actual.kind {
+            FileKind::Regular => {
+                let contents: Vec<&Content> = contents.iter().map(|inode| &inode.content).collect();
+                judge_content(&contents, &actual.content)
+            }
+            FileKind::Symlink if contents.iter().all(|inode| inode.target != actual.target) => {
+                Err("wrong target".into())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -258,12 +265,14 @@ fn judge_content(versions: &[&Content], actual: &Content) -> Result<(), String> 
         let within = (size - index * PAGE).min(PAGE) as usize;
         let content = &actual.page(index)[..within];
         if versions.iter().all(|version| version.page(index)[..within] != *content) {
-            let newest = versions.last().map(|version| &version.page(index)[..within]);
-            let at = newest.and_then(|newest| newest.iter().zip(content).position(|(a, b)| a != b));
-            let zeros = content.iter().all(|byte| *byte == 0);
+            let differs = |version: &&Content| {
+                version.page(index)[..within].iter().zip(content).position(|(a, b)| a != b).unwrap_or(within)
+            };
+            let from: Vec<usize> = versions.iter().map(differs).collect();
+            let zeros = within - content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
             return Err(format!(
-                "page {index} reads as none of its {} versions (size {size}, all zeros: {zeros}, differs from the newest from byte {at:?} on)",
-                versions.len()
+                "page {index} reads as none of its versions (size {size}; its last {zeros} of {within} bytes are zeros; \
+                 versions, oldest first, differ from byte {from:?} on)"
             ));
         }
     }

@@ -57,7 +57,8 @@ fn long_run() {
     for features in FEATURE_SETS {
         println!("seed {seed}, {ops} operations, features [{features}], options {options}");
         let start = Instant::now();
-        let setup = Setup { check_every: 20, ..setup(512, features, &options) };
+        let setup =
+            Setup { check_every: number("MEDFS_CHECK_EVERY", 20) as usize, ..setup(512, features, &options) };
         let report = run_seed(&setup, seed, ops, |_| {});
         println!("{report:?} in {:.1?}", start.elapsed());
     }

@@ -135,8 +135,12 @@ pub(super) fn run(configuration: &Configuration, image: &Path, args: &DemoArgs) 
             found: acknowledged - wrong.min(acknowledged),
             lost: wrong,
             recovery_seconds,
-            integrity: if wrong == 0 { "ok".into() } else { format!("{wrong} of {PAGES} pages are not the newest") },
-            fsck_clean: fsck_is_clean(&image.to_owned())?,
+            integrity: if wrong == 0 {
+                "ok".into()
+            } else {
+                format!("{wrong} of {PAGES} pages are not the newest")
+            },
+            fsck_clean: fsck_is_clean(image)?,
         },
     })
 }

@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use medfs_device::{FileDevice, FileOptions};
 use medfs_mkfs::{MkfsOptions, format_volume};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A way to run the volume.
@@ -146,8 +146,14 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
     let lifetime = report::Lifetime::of(&runs, args);
     let good = runs.iter().all(|r| r.crash.is_good());
     if args.json {
-        let demo =
-            Demo { mounted, volume_bytes: args.size, journal_mode: &args.journal, seed: args.seed, runs: &runs, lifetime };
+        let demo = Demo {
+            mounted,
+            volume_bytes: args.size,
+            journal_mode: &args.journal,
+            seed: args.seed,
+            runs: &runs,
+            lifetime,
+        };
         outln!("{}", serde_json::to_string_pretty(&demo)?);
     } else {
         report::print(&runs, &lifetime, args, mounted);
@@ -170,7 +176,7 @@ fn make_volume(image: &Path, args: &DemoArgs) -> Result<()> {
 }
 
 /// Whether a check finds the image without fault.
-fn fsck_is_clean(image: &PathBuf) -> Result<bool> {
+fn fsck_is_clean(image: &Path) -> Result<bool> {
     let dev = crate::target::open_to_read(image)?;
     Ok(medfs_fsck::check(&*dev, &medfs_fsck::Options::default(), &mut |_| ())?.is_clean())
 }

@@ -88,7 +88,12 @@ impl Drop for Mount {
 }
 
 /// Runs one configuration.
-pub(super) fn run(configuration: &Configuration, image: &Path, folder: &Path, args: &DemoArgs) -> Result<Outcome> {
+pub(super) fn run(
+    configuration: &Configuration,
+    image: &Path,
+    folder: &Path,
+    args: &DemoArgs,
+) -> Result<Outcome> {
     let dir = folder.join("mounted");
     std::fs::create_dir_all(&dir)?;
     let database = dir.join("states.db");
@@ -127,7 +132,7 @@ pub(super) fn run(configuration: &Configuration, image: &Path, folder: &Path, ar
             lost: acknowledged.saturating_sub(found),
             recovery_seconds,
             integrity,
-            fsck_clean: fsck_is_clean(&image.to_owned())?,
+            fsck_clean: fsck_is_clean(image)?,
         },
     })
 }

@@ -35,7 +35,8 @@ impl Lifetime {
         let stock = runs.first().map_or(0.0, per_transaction);
         let dwpd = stock * args.per_day as f64 / args.size as f64;
         let spare = args.card_spare / 100.0;
-        let years = |ratio: f64| f64::from(args.pe_cycles) * (1.0 + spare) / (365.0 * dwpd * args.card_wa * ratio);
+        let years =
+            |ratio: f64| f64::from(args.pe_cycles) * (1.0 + spare) / (365.0 * dwpd * args.card_wa * ratio);
         let of_run = |run: &Outcome| {
             let ratio = per_transaction(run) / stock;
             LifetimeRun { configuration: run.configuration, ratio, years: years(ratio) }
@@ -73,7 +74,11 @@ pub(super) fn print(runs: &[Outcome], lifetime: &Lifetime, args: &DemoArgs, moun
     outln!("Written to the device by {} transactions ({what}), and per transaction:", args.transactions);
     outln!("{}", writes(runs));
     outln!();
-    let end = if mounted { "The daemon was killed (SIGKILL)" } else { "The volume was dropped without being closed" };
+    let end = if mounted {
+        "The daemon was killed (SIGKILL)"
+    } else {
+        "The volume was dropped without being closed"
+    };
     outln!("{end} in the middle of {} more; then it was recovered:", args.transactions);
     outln!("{}", crashes(runs));
     outln!();
@@ -143,8 +148,12 @@ fn writes(runs: &[Outcome]) -> Table {
     for run in runs {
         let ratio = run.database_bytes.map(|b| run.written_bytes as f64 / b as f64);
         amplification.extend([String::new(), ratio.map_or("-".into(), |r| format!("{r:.2}"))]);
-        of_rows.extend([String::new(), format!("{:.0}", run.written_bytes as f64 / run.payload_bytes as f64)]);
-        flushes.extend([run.flushes.to_string(), format!("{:.2}", run.flushes as f64 / run.transactions as f64)]);
+        of_rows
+            .extend([String::new(), format!("{:.0}", run.written_bytes as f64 / run.payload_bytes as f64)]);
+        flushes.extend([
+            run.flushes.to_string(),
+            format!("{:.2}", run.flushes as f64 / run.transactions as f64),
+        ]);
         let millis = run.seconds / run.transactions as f64 * 1e3;
         speed.extend([format!("{:.2} s", run.seconds), format!("{millis:.2} ms")]);
     }
@@ -174,7 +183,11 @@ fn crashes(runs: &[Outcome]) -> Table {
 fn lifetimes(lifetime: &Lifetime) -> Table {
     let mut t = table(&["", "R (bytes written / stock)", "lifetime"]);
     for run in &lifetime.runs {
-        let time = if run.years >= 1.0 { format!("{:.1} years", run.years) } else { format!("{:.0} days", run.years * 365.0) };
+        let time = if run.years >= 1.0 {
+            format!("{:.1} years", run.years)
+        } else {
+            format!("{:.0} days", run.years * 365.0)
+        };
         t.add_row([run.configuration.to_owned(), format!("{:.2}", run.ratio), time]);
     }
     t

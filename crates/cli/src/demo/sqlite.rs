@@ -63,7 +63,9 @@ fn open(database: &Path, journal: &str) -> Result<Connection> {
 }
 
 fn create(connection: &mut Connection) -> Result<()> {
-    let exists: bool = connection.query_row("SELECT count(*) FROM sqlite_master WHERE name = 'history'", [], |r| r.get(0))?;
+    let exists: bool =
+        connection
+            .query_row("SELECT count(*) FROM sqlite_master WHERE name = 'history'", [], |r| r.get(0))?;
     if exists {
         return Ok(());
     }
@@ -75,7 +77,8 @@ fn create(connection: &mut Connection) -> Result<()> {
     {
         let mut insert = t.prepare("INSERT INTO sensor VALUES (?1, ?2, 0.0, 0)")?;
         for id in 0..SENSORS {
-            insert.execute((id as i64, format!("building/floor-{}/room-{}/sensor-{id}", id % 7, id % 113)))?;
+            insert
+                .execute((id as i64, format!("building/floor-{}/room-{}/sensor-{id}", id % 7, id % 113)))?;
         }
     }
     t.commit()?;

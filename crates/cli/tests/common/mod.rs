@@ -7,62 +7,62 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// The command under test.
-pub fn medfs() -> Command {
+pub(crate) fn medfs() -> Command {
     let mut command = Command::cargo_bin("medfs").unwrap();
     command.env_remove("RUST_LOG").env_remove("SOURCE_DATE_EPOCH");
     command
 }
 
 /// Its path.
-pub fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     assert_cmd::cargo::cargo_bin("medfs")
 }
 
 /// A folder with an image of a new volume.
-pub struct Scratch {
+pub(crate) struct Scratch {
     dir: tempfile::TempDir,
 }
 
 impl Scratch {
-    pub fn new() -> Scratch {
+    pub(crate) fn new() -> Scratch {
         Scratch { dir: tempfile::tempdir().unwrap() }
     }
 
-    pub fn with_volume(size: &str) -> Scratch {
+    pub(crate) fn with_volume(size: &str) -> Scratch {
         let scratch = Scratch::new();
         medfs().args(["mkfs", "-q", "--size", size]).arg(scratch.image()).assert().success();
         scratch
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub fn image(&self) -> PathBuf {
+    pub(crate) fn image(&self) -> PathBuf {
         self.path("image")
     }
 }
 
 /// Standard output of a command that must succeed.
-pub fn output(args: &[&str], paths: &[&Path]) -> String {
+pub(crate) fn output(args: &[&str], paths: &[&Path]) -> String {
     let assert = medfs().args(args).args(paths).assert().success();
     String::from_utf8(assert.get_output().stdout.clone()).unwrap()
 }
 
 /// Standard error of a command that must fail with a code: one line, no panic.
-pub fn error(code: i32, command: &mut Command) -> String {
+pub(crate) fn error(code: i32, command: &mut Command) -> String {
     let assert = command.assert().code(code);
     let text = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
     assert!(!text.contains("panicked"), "{text}");
     text
 }
 
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 /// Whether this process can mount; says so where it cannot.
-pub fn can_mount() -> bool {
+pub(crate) fn can_mount() -> bool {
     let can = is_root() && File::options().read(true).write(true).open("/dev/fuse").is_ok();
     if !can {
         eprintln!("SKIPPED: mounting needs root and /dev/fuse");
@@ -71,7 +71,7 @@ pub fn can_mount() -> bool {
 }
 
 /// A folder with every kind of file.
-pub fn make_tree(at: &Path) {
+pub(crate) fn make_tree(at: &Path) {
     fs::create_dir_all(at.join("sub/deep")).unwrap();
     fs::create_dir(at.join("empty")).unwrap();
     fs::write(at.join("tiny"), "hello\n").unwrap();
@@ -96,17 +96,19 @@ pub fn make_tree(at: &Path) {
     fs::set_permissions(at.join("sub/big"), fs::Permissions::from_mode(0o6755)).unwrap();
     fs::set_permissions(at.join("sub"), fs::Permissions::from_mode(0o3775)).unwrap();
     for (name, value) in [("user.colour", "blue"), ("user.long", &"v".repeat(2000))] {
-        rustix::fs::setxattr(at.join("tiny"), name, value.as_bytes(), rustix::fs::XattrFlags::empty()).unwrap();
+        rustix::fs::setxattr(at.join("tiny"), name, value.as_bytes(), rustix::fs::XattrFlags::empty())
+            .unwrap();
     }
     let time = rustix::fs::Timespec { tv_sec: 981_173_106, tv_nsec: 789_000_001 };
     let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
     for name in ["tiny", "dangling", "sub/deep", "sub"] {
-        rustix::fs::utimensat(rustix::fs::CWD, at.join(name), &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        rustix::fs::utimensat(rustix::fs::CWD, at.join(name), &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+            .unwrap();
     }
 }
 
 /// One line for each file below a folder with all that must survive.
-pub fn describe(root: &Path) -> Vec<String> {
+pub(crate) fn describe(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut links = std::collections::HashMap::new();
     for entry in walkdir::WalkDir::new(root).sort_by_file_name() {
@@ -152,9 +154,19 @@ pub fn describe(root: &Path) -> Vec<String> {
 }
 
 /// Judged by f2fs-tools as well as by ourselves.
-pub fn assert_clean(image: &Path) {
+pub(crate) fn assert_clean(image: &Path) {
     medfs().arg("fsck").arg(image).assert().code(0);
-    let judge = std::process::Command::new("fsck.f2fs").arg("--dry-run").arg(image).output().expect("fsck.f2fs is needed");
+    let judge = std::process::Command::new("fsck.f2fs")
+        .arg("--dry-run")
+        .arg(image)
+        .output()
+        .expect("fsck.f2fs is needed");
     let text = String::from_utf8_lossy(&judge.stdout);
-    assert!(judge.status.success() && !text.contains("[FIX]") && !text.contains("[Fail]") && !text.contains("[ASSERT]"), "{text}");
+    assert!(
+        judge.status.success()
+            && !text.contains("[FIX]")
+            && !text.contains("[Fail]")
+            && !text.contains("[ASSERT]"),
+        "{text}"
+    );
 }

@@ -162,9 +162,11 @@ impl Segments {
 
     pub(super) fn set_type(&mut self, io: &Io, segno: SegNo, log: Log) -> Result<()> {
         let e = self.entry(io, segno)?;
-        e.seg_type = log as u8;
-        let word = e.word();
-        self.known[segno as usize] = word;
+        if e.seg_type != log as u8 {
+            e.seg_type = log as u8;
+            // A checkpoint may come before the first block: a log's segment is of its type on the volume too.
+            self.touch(segno);
+        }
         Ok(())
     }
 
@@ -236,11 +238,12 @@ impl Segments {
     pub(crate) fn flush_sit(&mut self, io: &Io) -> Result<(RawJournal, PlacedBlocks)> {
         let mut to_flush = self.dirty.clone();
         if self.sit_journal.len() + to_flush.len() > SIT_JOURNAL_ENTRIES {
-            // Pages not in memory are read now, while the journal still says what is newer than their block.
-            for segno in self.sit_journal.keys().copied().collect::<Vec<_>>() {
+            to_flush.extend(self.sit_journal.keys());
+            // Into memory first: the journal, which is about to be emptied, is newer than the SIT blocks.
+            for &segno in &to_flush {
                 self.entry(io, segno)?;
             }
-            to_flush.extend(std::mem::take(&mut self.sit_journal).into_keys());
+            self.sit_journal.clear();
         }
         let mut sets: BTreeMap<u32, Vec<SegNo>> = BTreeMap::new();
         for segno in to_flush {
