@@ -8,6 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Runs a command and returns what it printed; panics with its words where it fails.
 pub fn run(program: &str, args: &[&str]) -> String {
@@ -124,7 +125,12 @@ impl Mount {
     /// Unmounts, closes the volume and has fsck.f2fs look at it.
     pub fn finish(mut self) -> Image {
         let session = self.session.take().unwrap();
-        session.unmount().unwrap();
+        // A child that another test has just forked holds our files until it executes its program.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while let Err(error) = session.unmount() {
+            assert!(matches!(error, medfs_fuse::Error::Busy(_)) && Instant::now() < deadline, "{error}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         session.wait().unwrap();
         self.volume.close().unwrap();
         let Mount { image, .. } = self;
