@@ -39,6 +39,8 @@ enum Names {
     AsTheyWere,
     /// The file was renamed since its last fsync, and the new name is recorded.
     Record,
+    /// Another file's new name must become durable first, which only a checkpoint can do.
+    Unsettled,
 }
 
 /// Longest row of files that took each other's names and are settled one by one.
@@ -60,12 +62,9 @@ impl Fs {
         }
         self.check_writable()?;
         self.make_room()?;
-        let blocked = !self.settle_names(inode, MAX_SETTLED_NAMES)?;
-        let outcome = match blocked {
-            true => Outcome::Checkpoint(NeedsCheckpoint::DirectoryChanged),
-            false => self.sync_by_nodes(inode, Purpose::Fsync { datasync }, Names::AsTheyWere, |_| Ok(()))?,
-        };
-        match outcome {
+        let settled = self.settle_names(inode, MAX_SETTLED_NAMES)?;
+        let names = if settled { Names::AsTheyWere } else { Names::Unsettled };
+        match self.sync_by_nodes(inode, Purpose::Fsync { datasync }, names, |_| Ok(()))? {
             Outcome::Done => Ok(()),
             Outcome::Checkpoint(reason) => {
                 tracing::debug!(ino = inode.ino, ?reason, "fsync by checkpoint");
@@ -174,6 +173,9 @@ impl Fs {
         let (parent, name) = recorded_name(inode);
         if nlink != 1 {
             return Some(NeedsCheckpoint::Links);
+        }
+        if names == Names::Unsettled {
+            return Some(NeedsCheckpoint::DirectoryChanged);
         }
         if advise.contains(Advise::LOST_PINO) && names == Names::AsTheyWere {
             return Some(NeedsCheckpoint::LostParent);
