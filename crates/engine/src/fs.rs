@@ -10,12 +10,13 @@
 //!
 //! Lock order, outermost first:
 //!  1. `gc` (one cleaning at a time), `cp` (one checkpoint at a time)
-//!  2. `renames` (one rename of a directory across directories at a time)
-//!  3. an inode's `wb`
-//!  4. `ops`: shared by every operation that changes the volume, exclusive for a checkpoint. Never taken twice by a thread.
+//!  2. an inode's `wb`
+//!  3. `ops`: shared by every operation that changes the volume, exclusive for a checkpoint. Never taken twice by a thread.
+//!  4. `renames` (one rename between two directories at a time)
 //!  5. inode locks: a parent before its child; otherwise by inode number
 //!  6. `chain` (order of fsynced nodes in their log)
-//!  7. leaves: `orphans`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`, `io`; `nodes` before `nat` before `segs`.
+//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`, `io`;
+//!     `nodes` before `nat` before `segs`.
 //!
 //! A checkpoint that an fsync needs is made after the fsync has given back its locks.
 
