@@ -26,6 +26,11 @@ pub(crate) struct DirWalk {
 }
 
 impl DirWalk {
+    /// Whether it has no name any more: removed while it was open, and still on the orphan list.
+    fn is_orphan(&self) -> bool {
+        self.parent == 0
+    }
+
     pub(crate) fn new(inode: &RawInode, _ino: Ino, parent: Ino) -> DirWalk {
         DirWalk {
             parent,
@@ -100,6 +105,8 @@ impl Walker<'_, '_> {
             };
             let outcome = match name.as_slice() {
                 b"." => self.dot(dir, 0, ino, target, kind, &place),
+                // Where it was before it was removed: any directory.
+                b".." if dir.is_orphan() => self.dot(dir, 1, target, target, kind, &place),
                 b".." => self.dot(dir, 1, dir.parent, target, kind, &place),
                 _ => self.entry(dir, ino, &name, target, kind, page, &place)?,
             };
@@ -225,7 +232,7 @@ impl Walker<'_, '_> {
         inode: &mut RawInode,
         ino: Ino,
     ) {
-        let links = dir.subdirs + 2;
+        let links = if dir.is_orphan() { 0 } else { dir.subdirs + 2 };
         if inode.i_links.get() != links {
             self.findings.add(
                 Code::InodeLinks,
@@ -234,7 +241,7 @@ impl Walker<'_, '_> {
             inode.i_links = links.into();
         }
         // The root's own parent is not recorded.
-        if inode.i_pino.get() != dir.parent && ino != self.image.g.root_ino {
+        if inode.i_pino.get() != dir.parent && ino != self.image.g.root_ino && !dir.is_orphan() {
             self.findings.add(
                 Code::DirParent,
                 format!("directory {ino}: i_pino is {}, but it is in {}", inode.i_pino, dir.parent),
