@@ -161,7 +161,7 @@ fn inode(fs: &dyn FileSystem, attr: &Attr, path: &str) -> Result<Inode, String> 
                 }
             }
             while at < end {
-                let page = read_page(fs, ino, at / PAGE, attr.size, path)?;
+                let page = read_page(fs, ino, at / PAGE, attr.size).map_err(|e| format!("{path}: {e}"))?;
                 if page != [0; PAGE as usize] {
                     inode.content.put_page(at / PAGE, page);
                 }
@@ -178,17 +178,12 @@ pub(crate) fn read_page(
     ino: Ino,
     index: u64,
     size: u64,
-    path: &str,
 ) -> Result<[u8; PAGE as usize], String> {
     let mut page = [0; PAGE as usize];
     let expected = size.saturating_sub(index * PAGE).min(PAGE) as usize;
-    let read = fs
-        .read(ino, index * PAGE, &mut page)
-        .map_err(failed(format_args!("reading page {index} of {path}")))?;
+    let read = fs.read(ino, index * PAGE, &mut page).map_err(failed(format_args!("reading page {index}")))?;
     if read != expected {
-        return Err(format!(
-            "reading page {index} of {path} gave {read} bytes instead of {expected}, size {size}"
-        ));
+        return Err(format!("reading page {index} gave {read} bytes instead of {expected}, size {size}"));
     }
     page[read..].fill(0);
     Ok(page)
@@ -200,23 +195,25 @@ pub fn compare(model: &Model, observed: &Model) -> Result<(), String> {
     let mut pairs: BTreeMap<Id, Id> = BTreeMap::new();
     while let Some((expected_id, actual_id)) = todo.pop() {
         let (expected, actual) = (model.inode(expected_id), observed.inode(actual_id));
-        let path = model.path_of(expected_id);
+        let path = || model.path_of(expected_id);
         if let Some(&before) = pairs.get(&expected_id) {
             if before != actual_id {
-                return Err(format!("{path}: the names of one inode lead to two"));
+                return Err(format!("{}: the names of one inode lead to two", path()));
             }
             continue;
         }
         pairs.insert(expected_id, actual_id);
-        compare_inode(expected, actual).map_err(|e| format!("{path}: {e}"))?;
+        compare_inode(expected, actual).map_err(|e| format!("{}: {e}", path()))?;
         for (name, &child) in &expected.entries {
             match actual.entries.get(name) {
                 Some(&found) => todo.push((child, found)),
-                None => return Err(format!("{path}: entry {:?} is missing", String::from_utf8_lossy(name))),
+                None => {
+                    return Err(format!("{}: entry {:?} is missing", path(), String::from_utf8_lossy(name)));
+                }
             }
         }
         if let Some(extra) = actual.entries.keys().find(|name| !expected.entries.contains_key(*name)) {
-            return Err(format!("{path}: entry {:?} should not exist", String::from_utf8_lossy(extra)));
+            return Err(format!("{}: entry {:?} should not exist", path(), String::from_utf8_lossy(extra)));
         }
     }
     Ok(())

@@ -91,9 +91,9 @@ impl History {
             let state = &self.states[at];
             let (id, datasync) = match self.durable[at - 1] {
                 Durable::File { id, datasync } => (id, datasync),
-                Durable::Directory { id } => {
+                Durable::Directory { id, datasync } => {
                     bounds.directories.insert(id, at);
-                    (id, false)
+                    (id, datasync)
                 }
                 _ => continue,
             };

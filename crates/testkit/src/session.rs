@@ -21,10 +21,12 @@ pub enum Durable {
         /// Only what is needed to read the content.
         datasync: bool,
     },
-    /// A directory: its entries, present and absent, its attributes, and what is needed to reach it.
+    /// A directory: its entries, present and absent, (without `datasync`) its attributes, and what is needed to reach it.
     Directory {
         /// Which.
         id: Id,
+        /// Only what is needed to read the entries.
+        datasync: bool,
     },
     /// Everything but the content of regular files.
     Metadata,
@@ -322,14 +324,14 @@ impl Session {
                 let id = need!(self.target(file));
                 self.fs.fsync(self.ino(id), datasync).map_err(failed("fsync"))?;
                 return Ok(Some(match self.model.inode(id).is_dir() {
-                    true => Durable::Directory { id },
+                    true => Durable::Directory { id, datasync },
                     false => Durable::File { id, datasync },
                 }));
             }
             Op::FsyncDir { dir } => {
                 let id = need!(self.dir(dir));
                 self.fs.fsync(self.ino(id), false).map_err(failed("fsync of a directory"))?;
-                return Ok(Some(Durable::Directory { id }));
+                return Ok(Some(Durable::Directory { id, datasync: false }));
             }
             Op::Sync => {
                 self.fs.sync().map_err(failed("sync"))?;
@@ -390,19 +392,19 @@ impl Session {
         if let Ok(attr) = &actual {
             self.fs.release(attr.ino);
         }
-        let shown = format!("{}/{}", self.model.path_of(dir), String::from_utf8_lossy(&at.name()));
+        let shown = || format!("{}/{}", self.model.path_of(dir), String::from_utf8_lossy(&at.name()));
         let checked = same(actual, self.model.lookup(dir, &at.name()))
-            .map_err(|e| format!("lookup of {shown}: {e}"))?;
+            .map_err(|e| format!("lookup of {}: {e}", shown()))?;
         if let Some((attr, id)) = checked {
-            compare_attr(self.model.inode(id), &attr).map_err(|e| format!("{shown}: {e}"))?;
+            compare_attr(self.model.inode(id), &attr).map_err(|e| format!("{}: {e}", shown()))?;
         }
         self.compare_attr(dir)
     }
 
     fn compare_attr(&self, id: Id) -> Result<(), String> {
-        let path = self.model.path_of(id);
-        let attr = self.fs.getattr(self.ino(id)).map_err(failed(format_args!("getattr of {path}")))?;
-        compare_attr(self.model.inode(id), &attr).map_err(|e| format!("{path}: {e}"))
+        let attr = self.fs.getattr(self.ino(id)).map_err(failed("getattr"));
+        let compared = attr.and_then(|attr| compare_attr(self.model.inode(id), &attr));
+        compared.map_err(|e| format!("{}: {e}", self.model.path_of(id)))
     }
 
     fn compare_xattrs(&self, id: Id) -> Result<(), String> {
@@ -435,7 +437,8 @@ impl Session {
         let inode = self.model.inode(id);
         let size = inode.content.size();
         for index in pages.take_while(|index| index * PAGE < size) {
-            let actual = read_page(&*self.fs, inode.ino, index, size, &self.model.path_of(id))?;
+            let actual = read_page(&*self.fs, inode.ino, index, size)
+                .map_err(|e| format!("{}: {e}", self.model.path_of(id)))?;
             let expected = inode.content.page(index);
             if let Some(at) = expected.iter().zip(&actual).position(|(a, b)| a != b) {
                 let path = self.model.path_of(id);
