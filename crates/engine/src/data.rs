@@ -10,9 +10,11 @@ use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
 use std::sync::Arc;
+use zerocopy::FromBytes;
 
-/// Longest run of blocks that a read brings into the cache; longer ones pass by it.
-const MAX_CACHED_RUN: usize = 32;
+/// Longest run of blocks that a read brings into the cache; longer ones pass by it, as those who read so much have a
+/// cache of their own.
+const MAX_CACHED_RUN: usize = 8;
 /// Longest run of blocks read in one go.
 const MAX_READ_RUN: usize = 256;
 
@@ -80,7 +82,7 @@ impl Fs {
         if addr == NULL_ADDR {
             self.space.reserve(1)?;
             self.set_addr(inode, &slot, NEW_ADDR);
-            self.add_blocks(inode, 1);
+            self.count_block(inode);
         }
         self.pages.remove(inode.ino, index);
         f(Arc::make_mut(&mut page));
@@ -160,19 +162,48 @@ impl Fs {
                 }
                 run += 1;
             }
-            let mut blocks = vec![Block::ZERO; run];
-            let mut refs: Vec<&mut Block> = blocks.iter_mut().collect();
-            self.io.read_into(addr, &mut refs)?;
-            for (i, block) in blocks.into_iter().enumerate() {
-                copy_out(buf, offset, index + i as u64, &block);
-                if run <= MAX_CACHED_RUN {
-                    self.pages.insert(inode.ino, index + i as u64, Arc::new(block));
-                }
-            }
+            self.read_run(inode, index, addr, run, offset, buf)?;
             index += run as u64;
         }
         Ok(())
     }
+
+    /// Reads the neighbouring blocks of pages from `index` on: straight into `buf` where they fit it.
+    fn read_run(
+        &self,
+        inode: &Inode,
+        index: u64,
+        addr: BlockAddr,
+        run: usize,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let keep = |i: usize, block: &Block| {
+            if run <= MAX_CACHED_RUN {
+                self.pages.insert(inode.ino, index + i as u64, Arc::new(block.clone()));
+            }
+        };
+        if let Some(pages) = whole_pages(buf, offset, index, run) {
+            self.io.read_into(addr, &mut pages.iter_mut().collect::<Vec<_>>())?;
+            pages.iter().enumerate().for_each(|(i, block)| keep(i, block));
+            return Ok(());
+        }
+        let mut blocks = vec![Block::ZERO; run];
+        self.io.read_into(addr, &mut blocks.iter_mut().collect::<Vec<_>>())?;
+        for (i, block) in blocks.iter().enumerate() {
+            copy_out(buf, offset, index + i as u64, block);
+            keep(i, block);
+        }
+        Ok(())
+    }
+}
+
+/// The part of `buf`, which starts at `offset` of the file, that is `run` whole pages from `index` on; `None` where it does
+/// not hold them all, or not aligned as direct I/O wants it.
+fn whole_pages(buf: &mut [u8], offset: u64, index: u64, run: usize) -> Option<&mut [Block]> {
+    let from = (index * BLOCK_SIZE as u64).checked_sub(offset)? as usize;
+    let bytes = buf.get_mut(from..from + run * BLOCK_SIZE)?;
+    <[Block]>::mut_from_bytes(bytes).ok()
 }
 
 /// Copies the part of page `index` that the range starting at `offset` asks for.

@@ -4,6 +4,7 @@
 //! Kernel counterpart: `f2fs_fallocate`, `f2fs_seek_block`.
 
 use crate::error::{Posix, Result};
+use crate::file::WriteTimes;
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
 use crate::types::{FallocateMode, Seek};
@@ -277,7 +278,7 @@ impl Fs {
             if read == 0 {
                 break;
             }
-            let written = self.write(to, to_offset + done, &buf[..read])?;
+            let written = self.write(to, to_offset + done, &buf[..read], WriteTimes::Now)?;
             done += written as u64;
             if written < read {
                 break;

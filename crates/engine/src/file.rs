@@ -18,6 +18,28 @@ use std::sync::Arc;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
 
+/// Who keeps the times of a file that is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteTimes {
+    /// They become the time of the write.
+    Now,
+    /// A page cache above, which sets them itself: what it writes back was modified earlier.
+    Kept,
+}
+
+/// Whether the times to be set, ctime among them, are those that the inode has.
+fn times_are(inode: &Inode, set: &SetAttr) -> bool {
+    inode.raw(|r| {
+        let is = |wanted: Option<Timestamp>, secs: u64, nanos: u32| {
+            wanted.is_none_or(|t| t == Timestamp { secs: secs as i64, nanos })
+        };
+        set.ctime.is_some()
+            && is(set.atime, r.i_atime.get(), r.i_atime_nsec.get())
+            && is(set.mtime, r.i_mtime.get(), r.i_mtime_nsec.get())
+            && is(set.ctime, r.i_ctime.get(), r.i_ctime_nsec.get())
+    })
+}
+
 impl Fs {
     pub(crate) fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let inode = self.inode(ino)?;
@@ -101,7 +123,8 @@ impl Fs {
         }
     }
 
-    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+    /// Writes to a file; `times` tells who keeps mtime and ctime.
+    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8], times: WriteTimes) -> Result<usize> {
         let inode = self.inode(ino)?;
         {
             let _op = self.begin()?;
@@ -122,7 +145,9 @@ impl Fs {
                 return Ok(data.len());
             }
             let written = self.write_locked(&inode, &mut state, offset, data)?;
-            self.touch_modified(&inode);
+            if times == WriteTimes::Now {
+                self.touch_modified(&inode);
+            }
             if written < data.len() {
                 return Ok(written);
             }
@@ -319,6 +344,9 @@ impl Fs {
         }
         let now = self.clock.now();
         let dirty = if owner_or_mode { Dirty::Full } else { Dirty::Times };
+        if !owner_or_mode && set.size.is_none() && times_are(&inode, set) {
+            return Ok(self.attr(&inode));
+        }
         self.edit(&inode, dirty, |r| {
             if let Some(perm) = set.perm {
                 r.i_mode = ((r.i_mode.get() & 0o170000) | (perm & 0o7777)).into();

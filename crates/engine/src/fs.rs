@@ -157,6 +157,7 @@ impl Fs {
     ) -> Result<Vec<(BlockAddr, Box<Block>)>> {
         let now = self.elapsed();
         let mut placed = Vec::with_capacity(nodes.len());
+        self.nodes.note_placed();
         for (page, content) in nodes {
             let mut block = Block::boxed();
             block.0.copy_from_slice(&content.0);
@@ -200,7 +201,7 @@ impl Fs {
 
     /// NAT version of a node, as summaries carry it.
     pub(crate) fn node_version(&self, nid: Nid) -> Result<u8> {
-        Ok(self.nat.get(&self.io, nid)?.version)
+        Ok(self.nat.peek(&self.io, nid)?.version)
     }
 }
 

@@ -1,8 +1,8 @@
 //! fsync: what of a file has to reach the device, and in which order.
 //!
 //! Order in strict mode (rule 3 of the design): data, and all but the last node; FLUSH; the last node, which carries the
-//! fsync mark; FLUSH. Nodes of one fsync are a snapshot taken together with the pages, so that a crash shows the
-//! file as it was at one moment.
+//! fsync mark; FLUSH. The first flush is left out where the node names nothing new. Nodes of one fsync are a snapshot
+//! taken together with the pages, so that a crash shows the file as it was at one moment.
 //! Invariant: when a marked node is durable, every node before it in the log's chain is too, because nodes are placed
 //! and written under the `chain` lock and one flush follows.
 //! Kernel counterpart: `f2fs_do_sync_file`, `f2fs_fsync_node_pages`.
@@ -104,6 +104,7 @@ impl Fs {
         let Placing { pages: placed, outcome } = self.place_pages(inode, &mut state, &indices, purpose);
         let write_nodes = outcome.is_ok() && self.nodes.dirtiness_of(inode.ino) >= least;
         let reason = if write_nodes { self.needs_checkpoint(inode, names) } else { None };
+        let times_only = self.nodes.dirtiness_of(inode.ino) == Dirty::Times;
         let nodes = if write_nodes && reason.is_none() {
             self.nodes.take_dirty_of(inode.ino, least)
         } else {
@@ -112,7 +113,7 @@ impl Fs {
         drop(state);
 
         let written = self.write_pages(&placed, Cause::Data);
-        let mark = {
+        let data_mark = {
             let mut state = inode.lock.write();
             if written.is_ok() {
                 self.pages_written(inode, &mut state, placed);
@@ -121,7 +122,7 @@ impl Fs {
         };
         let result = written.and(outcome).and_then(|()| match reason {
             Some(_) => Ok(()),
-            None => self.write_chain(inode, &nodes, mark, names),
+            None => self.write_chain(inode, &nodes, data_mark, times_only, names),
         });
         if let Err(e) = result {
             // Keep in memory what did not reach the device.
@@ -131,8 +132,18 @@ impl Fs {
         Ok(reason.map_or(Outcome::Done, Outcome::Checkpoint))
     }
 
-    /// Writes an fsync's nodes with the flushes its mode asks for. `data_mark`: the write mark after the file's last page.
-    fn write_chain(&self, inode: &Inode, nodes: &[NodeSnapshot], data_mark: u64, names: Names) -> Result<()> {
+    /// Writes an fsync's nodes with the flushes its mode asks for. `data_mark`: the write mark after the file's last page;
+    /// `times_only`: the inode is the only node and nothing but its times differs from what is durable. Such an inode
+    /// names no block that it did not name before: its pages were written in place, and whichever is durable first, the
+    /// file is one that was written. So one flush serves both.
+    fn write_chain(
+        &self,
+        inode: &Inode,
+        nodes: &[NodeSnapshot],
+        data_mark: u64,
+        times_only: bool,
+        names: Names,
+    ) -> Result<()> {
         let mode = self.opts.fsync_mode;
         let Some(last) = position_of_last(inode, nodes) else {
             return if mode == FsyncMode::Nobarrier || self.io.is_durable(data_mark) {
@@ -148,7 +159,8 @@ impl Fs {
             let placed = self.place_nodes(&others, NodeMarks::default())?;
             self.write_nodes(&placed)?;
         }
-        if mode == FsyncMode::Strict && !(others.is_empty() && self.io.is_durable(data_mark)) {
+        let in_order = times_only || (others.is_empty() && self.io.is_durable(data_mark));
+        if mode == FsyncMode::Strict && !in_order {
             self.io.flush()?;
         }
         let is_inode = last.0.nid == last.0.ino;
@@ -164,7 +176,7 @@ impl Fs {
 
     /// Whether recovery would have to make the file's directory entry too.
     fn needs_dentry_mark(&self, inode: &Inode) -> Result<bool> {
-        let e = self.nat.get(&self.io, inode.ino)?;
+        let e = self.nat.peek(&self.io, inode.ino)?;
         Ok(!e.checkpointed && !e.fsynced_inode)
     }
 
@@ -183,7 +195,7 @@ impl Fs {
         if !self.space.room_for_roll_forward() {
             return Some(NeedsCheckpoint::NoRoomToRecover);
         }
-        if !self.nat.get(&self.io, parent).is_ok_and(|e| e.checkpointed) {
+        if !self.nat.peek(&self.io, parent).is_ok_and(|e| e.checkpointed) {
             return Some(NeedsCheckpoint::ParentNotCheckpointed);
         }
         if self.opts.fsync_mode == FsyncMode::Strict
@@ -208,7 +220,7 @@ impl Fs {
         if !self.needs_dentry_mark(inode)? && !inode.raw(|r| r.advise().contains(Advise::LOST_PINO)) {
             return Ok(true); // recovery leaves its names alone
         }
-        let entry = self.nat.get(&self.io, other)?;
+        let entry = self.nat.peek(&self.io, other)?;
         let gone = entry.addr == NULL_ADDR;
         if !gone && (entry.checkpointed || most == 0) {
             return Ok(false);

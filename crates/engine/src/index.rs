@@ -204,7 +204,7 @@ impl Fs {
             }
         };
         let page = self.nodes.create(nid, inode.ino, offset, !inode.is_dir(), content);
-        self.add_blocks(inode, 1);
+        self.count_block(inode);
         Ok(page)
     }
 

@@ -174,7 +174,7 @@ impl Fs {
         if !self.geo.is_nid(ino) {
             return Err(Posix::Stale.into());
         }
-        let entry = self.nat.get(&self.io, ino)?;
+        let entry = self.nat.peek(&self.io, ino)?;
         if entry.addr == medfs_format::NULL_ADDR || entry.ino != ino {
             return Err(Posix::Stale.into());
         }
@@ -224,6 +224,12 @@ impl Fs {
         self.edit(inode, Dirty::Full, |r| {
             r.i_blocks = r.i_blocks.get().saturating_add_signed(delta).max(1).into();
         });
+    }
+
+    /// Adds one to `i_blocks` for a block that is, or will be, named by the inode or one of its nodes: whichever it is gets
+    /// dirty by that.
+    pub(crate) fn count_block(&self, inode: &Inode) {
+        self.edit(inode, Dirty::Count, |r| r.i_blocks = r.i_blocks.get().saturating_add(1).into());
     }
 
     /// Sets mtime and ctime to now; by itself this forces no write.

@@ -22,6 +22,7 @@ mod nat;
 mod node;
 mod pages;
 mod placement;
+mod readahead;
 mod recovery;
 mod rename;
 mod segment;

@@ -1,7 +1,8 @@
 //! The node address table in memory: cached entries, dirty ones, and the supply of free node ids.
 //!
 //! Invariants: a changed entry stays cached and dirty until a checkpoint has written it; a nid freed since the last
-//! checkpoint is not handed out before the next one. NAT blocks are read when needed and not kept.
+//! checkpoint is not handed out before the next one. Of the table itself a bounded number of blocks is kept; a kept block
+//! equals the valid copy on disk, or the one that a checkpoint is about to make valid.
 //! Locks: one mutex, a leaf but for the device; it is not held while a NAT block is read.
 //! Kernel counterpart: `node.c`, NAT cache and free nid management.
 
@@ -15,11 +16,15 @@ use medfs_format::{
     Block, BlockAddr, FormatError, Geometry, Ino, NEW_ADDR, NULL_ADDR, Nid, Structure, is_block,
 };
 use parking_lot::Mutex;
+use quick_cache::sync::Cache;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use zerocopy::little_endian::U32;
 
 /// Clean entries kept beyond this number are dropped at the next checkpoint.
 const MAX_CLEAN: usize = 1 << 16;
+/// NAT blocks kept in memory: 4 MiB, for the nodes of half a million files.
+const MAX_BLOCKS: usize = 1024;
 /// Free nids gathered in one go.
 const FREE_TARGET: usize = 2048;
 
@@ -47,10 +52,14 @@ struct State {
     fruitless: u32,
     /// Grows with each checkpoint, so that a block read across one is not trusted.
     epoch: u64,
+    /// Blocks that the checkpoint under way makes valid; their place on disk may still hold something else.
+    pending: HashMap<u32, Arc<Block>>,
 }
 
 pub(crate) struct Nat {
     state: Mutex<State>,
+    /// Blocks of the table by their index. Changed under the state's lock alone.
+    blocks: Cache<u32, Arc<Block>>,
     geo: Geometry,
 }
 
@@ -64,39 +73,51 @@ impl Nat {
             scan: (next_free.min(geo.max_nid() - 1)) / ENTRIES_PER_BLOCK as u32,
             fruitless: 0,
             epoch: 0,
+            pending: HashMap::new(),
         };
         for e in journal.nat_entries()? {
             let nid = e.nid.get();
             state.cache.insert(nid, parse(geo, nid, &e.entry)?);
         }
-        Ok(Nat { state: Mutex::new(state), geo: geo.clone() })
+        Ok(Nat { state: Mutex::new(state), blocks: Cache::new(MAX_BLOCKS), geo: geo.clone() })
     }
 
-    /// The entry of a nid; an entry with `NULL_ADDR` where the nid is free.
+    /// The entry of a nid, for those who may change it; an entry with `NULL_ADDR` where the nid is free.
     pub(crate) fn get(&self, io: &Io, nid: Nid) -> Result<NatEntry> {
+        let entry = self.peek(io, nid)?;
+        Ok(*self.state.lock().cache.entry(nid).or_insert(entry))
+    }
+
+    /// The entry of a nid, for those who only look: unlike [`Nat::get`] it leaves nothing in memory but the block.
+    pub(crate) fn peek(&self, io: &Io, nid: Nid) -> Result<NatEntry> {
         if !self.geo.is_nid(nid) {
             return Err(FormatError::corrupt(Structure::NatEntry, nid, "nid", "out of range").into());
         }
+        let index = nid / ENTRIES_PER_BLOCK as u32;
         loop {
             let (epoch, addr) = {
                 let state = self.state.lock();
                 if let Some(e) = state.cache.get(&nid) {
                     return Ok(*e);
                 }
-                (state.epoch, self.block_addr(&state, nid / ENTRIES_PER_BLOCK as u32))
+                let kept = state.pending.get(&index).cloned().or_else(|| self.blocks.get(&index));
+                if let Some(block) = kept {
+                    return self.entry_in(&block, nid);
+                }
+                (state.epoch, self.block_addr(&state, index))
             };
-            let block = io.read(addr)?;
-            let raw = block.view::<RawNatBlock>().entries[nid as usize % ENTRIES_PER_BLOCK];
-            let entry = parse(&self.geo, nid, &raw)?;
-            let mut state = self.state.lock();
-            if let Some(e) = state.cache.get(&nid) {
-                return Ok(*e);
-            }
-            if state.epoch == epoch {
-                state.cache.insert(nid, entry);
-                return Ok(entry);
+            let block = Arc::new(*io.read(addr)?);
+            let state = self.state.lock();
+            // Otherwise a checkpoint has made another block valid.
+            if state.epoch == epoch && self.block_addr(&state, index) == addr {
+                self.blocks.insert(index, block.clone());
+                return state.cache.get(&nid).map_or_else(|| self.entry_in(&block, nid), |e| Ok(*e));
             }
         }
+    }
+
+    fn entry_in(&self, block: &Block, nid: Nid) -> Result<NatEntry> {
+        parse(&self.geo, nid, &block.view::<RawNatBlock>().entries[nid as usize % ENTRIES_PER_BLOCK])
     }
 
     fn block_addr(&self, state: &State, index: u32) -> BlockAddr {
@@ -245,6 +266,8 @@ impl Nat {
                 journalled.remove(&nid);
             }
             flip_bit(&mut state.bitmap, index as usize);
+            self.blocks.remove(&index);
+            state.pending.insert(index, Arc::new((*block).clone()));
             blocks.push((self.block_addr(&state, index), block));
         }
         let entries: Vec<RawNatJournalEntry> = journalled
@@ -264,6 +287,9 @@ impl Nat {
     pub(crate) fn committed(&self, journal: &RawJournal) {
         let mut state = self.state.lock();
         state.epoch += 1;
+        for (index, block) in std::mem::take(&mut state.pending) {
+            self.blocks.insert(index, block);
+        }
         let dirty = std::mem::take(&mut state.dirty);
         for nid in dirty {
             let Some(e) = state.cache.get_mut(&nid) else { continue };
@@ -310,5 +336,45 @@ fn raw(e: &NatEntry) -> RawNatEntry {
         version: e.version,
         ino: U32::new(if free { 0 } else { e.ino }),
         block_addr: U32::new(if free { NULL_ADDR } else { e.addr }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag};
+    use medfs_format::superblock::RawSuperblock;
+    use medfs_mkfs::{MkfsOptions, format_volume};
+    use zerocopy::FromZeros;
+
+    #[test]
+    fn a_block_that_a_checkpoint_has_not_written_yet_is_known_all_the_same() {
+        let device = MemDevice::new(64 * 256);
+        format_volume(&device, &MkfsOptions::new([7; 16], 0)).expect("a volume");
+        let mut block = Block::boxed();
+        device.read(0, &mut [&mut *block]).expect("read");
+        let geo = RawSuperblock::in_block(&block).validate().expect("a superblock");
+        let journal = RawJournal::new_zeroed();
+        let bitmap = vec![0; geo.nat_blocks().div_ceil(8) as usize];
+        let neighbour =
+            RawNatEntry { version: 3, ino: U32::new(9), block_addr: U32::new(geo.main_blkaddr + 7) };
+        let mut block = Block::boxed();
+        block.view_mut::<RawNatBlock>().entries[9] = neighbour;
+        let tag = WriteTag::new(Cause::Meta, Temperature::Warm);
+        device.write(u64::from(geo.nat_block(0, false)), &[&block], tag).expect("written");
+        let io = Io::new(Arc::new(device));
+        let nat = Nat::new(&geo, bitmap, &journal, geo.root_ino).expect("a table");
+        for nid in 20..20 + NAT_JOURNAL_ENTRIES as u32 + 1 {
+            nat.get(&io, nid).expect("an entry");
+            nat.set(nid, nid, geo.main_blkaddr + nid, false);
+        }
+        let mut written = RawJournal::new_zeroed();
+        let blocks = nat.flush(&io, &mut written).expect("flushed");
+        assert_eq!(blocks.len(), 1, "more than the journal holds");
+        // The other copy's place still holds zeros.
+        let found = nat.peek(&io, 9).expect("an entry");
+        assert_eq!((found.addr, found.version), (geo.main_blkaddr + 7, 3));
+        nat.committed(&written);
+        assert_eq!(nat.peek(&io, 9).expect("an entry").addr, geo.main_blkaddr + 7);
     }
 }

@@ -4,27 +4,33 @@
 //! not cached equals its block on disk. A dirty page stays cached until it has been written. Only the holder of the
 //! owning inode's lock changes a node's content; cleaning may mark any node for rewriting.
 //! Locks: a shard's mutex is taken before a page's lock only to look pages up, never across I/O; the page lock is
-//! held while its block is read.
+//! held while its block is read. Two page locks are never waited for at once: read ahead only tries.
 //! Kernel counterpart: the node mapping (`node.c`).
 
 use crate::error::Result;
 use crate::io::Io;
 use crate::nat::Nat;
+use crate::readahead::Readahead;
 use foldhash::{HashMap, HashMapExt};
 use medfs_format::node::{RawInode, footer, footer_mut, validate_footer};
 use medfs_format::path::{NodeKind, node_kind};
-use medfs_format::{Block, FormatError, Geometry, Ino, NEW_ADDR, Nid, Structure, is_block};
+use medfs_format::{
+    BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Ino, NEW_ADDR, Nid, Structure, is_block,
+};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// How urgently a node must be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Dirty {
     /// Equal to the block on disk.
     Clean,
-    /// Only times differ: rides on the next write, forces none by fdatasync.
+    /// Only the block count of an inode differs, by blocks that other nodes name: roll-forward counts them again, so
+    /// no fsync needs it.
+    Count,
+    /// Only times, or that count, differ: rides on the next write, forces none by fdatasync.
     Times,
     /// Content differs.
     Full,
@@ -90,6 +96,9 @@ pub(crate) struct Nodes {
     dirty: Mutex<BTreeMap<(Ino, Nid), Arc<NodePage>>>,
     cached: AtomicUsize,
     limit: usize,
+    ahead: Readahead,
+    /// Counts how often nodes got new places.
+    placed: AtomicU64,
     pub(crate) rules: NodeRules,
 }
 
@@ -102,6 +111,8 @@ impl Nodes {
             dirty: Mutex::default(),
             cached: AtomicUsize::new(0),
             limit: limit.max(MIN_LIMIT),
+            ahead: Readahead::default(),
+            placed: AtomicU64::new(0),
             rules,
         }
     }
@@ -119,7 +130,7 @@ impl Nodes {
         {
             return Ok(page);
         }
-        let entry = nat.get(io, nid)?;
+        let entry = nat.peek(io, nid)?;
         if !is_block(entry.addr) {
             let what = if entry.addr == NEW_ADDR { "never written" } else { "free" };
             return Err(FormatError::corrupt(Structure::NatEntry, nid, "block_addr", what).into());
@@ -128,20 +139,66 @@ impl Nodes {
         let mut data = page.data.write();
         if data.is_none() {
             // Asked again under the page's lock: nobody can have changed the node since, as it was not cached.
-            let entry = nat.get(io, nid)?;
+            let entry = nat.peek(io, nid)?;
             if !is_block(entry.addr) {
                 return Err(FormatError::corrupt(Structure::NatEntry, nid, "block_addr", "free").into());
             }
-            let block = io.read(entry.addr)?;
-            validate_footer(&block, nid, entry.ino)?;
-            if nid == entry.ino {
-                let r = &self.rules;
-                block.view::<RawInode>().validate(nid, &r.geo, r.flexible_inline_xattr, r.checksum_seed)?;
-            }
-            *data = Some(NodeData { block: Arc::new(*block), dirty: Dirty::Clean });
+            let placed = self.placed.load(Ordering::Acquire);
+            let (block, behind) = self.read_ahead(io, entry.addr)?;
+            self.validate(&block, nid, entry.ino)?;
+            *data = Some(NodeData { block: Arc::new(block), dirty: Dirty::Clean });
+            drop(data);
+            self.adopt(io, nat, entry.addr + 1, behind, placed);
+            return Ok(page);
         }
         drop(data);
         Ok(page)
+    }
+
+    /// Checks what a block from disk says: its footer and, for inodes, every trusted field.
+    fn validate(&self, block: &Block, nid: Nid, ino: Ino) -> Result<()> {
+        validate_footer(block, nid, ino)?;
+        if nid == ino {
+            let r = &self.rules;
+            block.view::<RawInode>().validate(nid, &r.geo, r.flexible_inline_xattr, r.checksum_seed)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a node's block, and those behind it where nodes are being read in the order in which they lie.
+    fn read_ahead(&self, io: &Io, addr: BlockAddr) -> Result<(Block, Vec<Block>)> {
+        let geo = &self.rules.geo;
+        let room = BLOCKS_PER_SEG - geo.offset_in_seg(addr);
+        let mut blocks = vec![Block::ZERO; self.ahead.blocks(addr, room) as usize];
+        if io.read_into(addr, &mut blocks.iter_mut().collect::<Vec<_>>()).is_err() {
+            blocks.truncate(1); // a neighbour may be the one that cannot be read
+            io.read_into(addr, &mut [&mut blocks[0]])?;
+        }
+        let behind = blocks.split_off(1);
+        Ok((blocks.remove(0), behind))
+    }
+
+    /// Keeps those of the blocks read from `at` on that are nodes as they are now; `placed` was taken before the read.
+    fn adopt(&self, io: &Io, nat: &Nat, at: BlockAddr, blocks: Vec<Block>, placed: u64) {
+        for (addr, block) in (at..).zip(blocks) {
+            let (nid, ino) = (footer(&block).nid.get(), footer(&block).ino.get());
+            let lies_there = || nat.peek(io, nid).is_ok_and(|e| e.addr == addr && e.ino == ino);
+            let known = self.shard(nid).lock().pages.contains_key(&nid);
+            if known || !lies_there() || self.validate(&block, nid, ino).is_err() {
+                continue;
+            }
+            let page = self.page(nid, ino);
+            let Some(mut data) = page.data.try_write() else { continue };
+            // A node that was written meanwhile may even have come back to this block, with other content.
+            if data.is_none() && lies_there() && self.placed.load(Ordering::Acquire) == placed {
+                *data = Some(NodeData { block: Arc::new(block), dirty: Dirty::Clean });
+            }
+        }
+    }
+
+    /// Notes that nodes are about to get new places.
+    pub(crate) fn note_placed(&self) {
+        self.placed.fetch_add(1, Ordering::AcqRel);
     }
 
     /// A new node with the given content, dirty.

@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use crate::error::{Error, Posix, Result};
+use crate::file::WriteTimes;
 use crate::fs::Fs;
 use crate::options::MountOptions;
 use crate::stats::{Stats, Written};
@@ -258,7 +259,14 @@ impl Volume {
 
     /// Writes bytes; fewer than given only where space ran out in the middle.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        self.fs.write(ino, offset, data)
+        self.fs.write(ino, offset, data, WriteTimes::Now)
+    }
+
+    /// Like [`Volume::write`] for a page cache above that keeps the file's times itself: mtime and ctime stay as they
+    /// are until it sets them. Without this, pages written back long after they were modified would make a new mtime
+    /// each time, and each fsync an inode block that nobody needs.
+    pub fn write_cached(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        self.fs.write(ino, offset, data, WriteTimes::Kept)
     }
 
     /// `fallocate(2)`.

@@ -62,7 +62,7 @@ impl Fs {
         let mut all = true;
         for &(addr, summary) in blocks {
             let nid = summary.nid.get();
-            match self.nat.get(&self.io, nid) {
+            match self.nat.peek(&self.io, nid) {
                 Ok(entry) if entry.addr == addr => by_owner.entry(entry.ino).or_default().push((addr, nid)),
                 Ok(_) | Err(Error::Corrupt(_)) => all &= self.is_gone(addr, nid)?,
                 Err(e) => return Err(e),
@@ -80,7 +80,7 @@ impl Fs {
                 continue;
             }
             for (addr, nid) in nodes {
-                if self.nat.get(&self.io, nid)?.addr != addr {
+                if self.nat.peek(&self.io, nid)?.addr != addr {
                     continue;
                 }
                 match self.nodes.get(&self.io, &self.nat, nid) {

@@ -27,9 +27,15 @@ impl FileSystem {
         if arg.write_flags & WRITE_KILL_SUIDGID != 0 {
             self.kill_privileges(ino)?;
         }
-        let written =
-            self.volume.write(ino, arg.offset, data).inspect_err(|_| self.atomic.write_failed(ino))?;
-        if arg.write_flags & WRITE_CACHE != 0 {
+        let cached = arg.write_flags & WRITE_CACHE != 0;
+        // Under writeback the kernel keeps the times of what it caches, and sends them by themselves.
+        let written = if cached && self.writeback {
+            self.volume.write_cached(ino, arg.offset, data)
+        } else {
+            self.volume.write(ino, arg.offset, data)
+        };
+        let written = written.inspect_err(|_| self.atomic.write_failed(ino))?;
+        if cached {
             self.written.lock().insert(request.nodeid());
         }
         reply.push(&WriteOut { size: written as u32, padding: 0 })

@@ -7,11 +7,12 @@ use super::{HEAD_SIZE, Handler, PAYLOAD_SIZE, Threads};
 use crate::abi::OutHeader;
 use crate::crew::Crew;
 use crate::request::{Answer, Reply, Request};
+use medfs_format::Block;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Weak};
-use zerocopy::IntoBytes;
+use zerocopy::{FromZeros, IntoBytes};
 
 /// Bytes of a reply's header.
 const OUT_HEADER_SIZE: usize = size_of::<OutHeader>();
@@ -67,7 +68,12 @@ fn clone_ioctl(clone: &File, original: u32) -> io::Result<()> {
 /// Serves requests until the connection ends.
 fn serve(mut device: File, handler: &dyn Handler, crew: &Crew) {
     let mut input = vec![0; HEAD_SIZE + PAYLOAD_SIZE];
-    let mut output = vec![0; HEAD_SIZE + PAYLOAD_SIZE];
+    // Aligned, so that what is read from a file need not be copied.
+    let Ok(mut output) = Block::new_vec_zeroed((HEAD_SIZE + PAYLOAD_SIZE) / size_of::<Block>()) else {
+        tracing::error!("no memory for a worker's buffer");
+        return;
+    };
+    let output = output.as_mut_slice().as_mut_bytes();
     loop {
         let len = match device.read(&mut input) {
             Ok(len) => len,
@@ -85,15 +91,15 @@ fn serve(mut device: File, handler: &dyn Handler, crew: &Crew) {
             tracing::error!(len, "the kernel sent a request shorter than its header");
             continue;
         };
-        let mut reply = Reply::new(&mut output[OUT_HEADER_SIZE..]);
+        let mut reply = Reply::new(&mut *output);
         let (error, len) = match handler.handle(crew, &request, &mut reply) {
-            Answer::Reply => (0, OUT_HEADER_SIZE + reply.len()),
-            Answer::Error(errno) => (-errno.0, OUT_HEADER_SIZE),
+            Answer::Reply => (0, reply.len()),
+            Answer::Error(errno) => (-errno.0, 0),
             Answer::Silent => continue,
         };
-        let header = OutHeader { len: len as u32, error, unique: request.header.unique };
-        output[..OUT_HEADER_SIZE].copy_from_slice(header.as_bytes());
-        if let Err(error) = device.write(&output[..len]) {
+        let header = OutHeader { len: (OUT_HEADER_SIZE + len) as u32, error, unique: request.header.unique };
+        let reply = [IoSlice::new(header.as_bytes()), IoSlice::new(&output[..len])];
+        if let Err(error) = device.write_vectored(&reply) {
             match error.raw_os_error() {
                 // The request or the connection was aborted.
                 Some(libc::ENOENT | libc::ENODEV | libc::ECONNABORTED) => {}

@@ -1,0 +1,115 @@
+//! What operations cost in blocks and in calls to the device: no more than they need.
+
+mod common;
+
+use common::*;
+use medfs::{ManualClock, SetAttr, Stats, Timestamp, Volume};
+use medfs_device::count::CountingDevice;
+use std::sync::Arc;
+
+/// A page whose address lies in a direct node, not in the inode.
+const IN_DIRECT_NODE: u64 = 1500 * PAGE as u64;
+
+/// Nodes, data blocks and flushes of an fsync.
+fn cost_of_fsync(v: &Volume, ino: u32) -> (u64, u64, u64) {
+    let numbers = |s: &Stats| (s.written.node, s.written.data, s.flushes);
+    let before = numbers(&v.stats());
+    v.fsync(ino, false).expect("fsync");
+    let after = numbers(&v.stats());
+    (after.0 - before.0, after.1 - before.1, after.2 - before.2)
+}
+
+fn set_mtime(v: &Volume, ino: u32, nanos: u32) {
+    let now = Some(Timestamp { secs: START.secs + 9, nanos });
+    v.setattr(ino, &SetAttr { mtime: now, ctime: now, ..SetAttr::default() }).expect("times are set");
+}
+
+/// A volume of 64 MiB, on which pages are overwritten in place, with one large file, all of it durable.
+fn volume_with_a_file() -> (Volume, u32) {
+    let v = open(blank(64, all_features()));
+    let f = file(&v, v.root(), "f");
+    write(&v, f, 0, &[1; 4 * PAGE]);
+    write(&v, f, IN_DIRECT_NODE, &[1; 4 * PAGE]);
+    v.sync().expect("sync");
+    (v, f)
+}
+
+#[test]
+fn pages_from_a_cache_above_that_keeps_times_need_no_inode() {
+    let (v, f) = volume_with_a_file();
+    let before = v.getattr(f).expect("attributes").mtime;
+    v.write_cached(f, 0, &[2; PAGE]).expect("written");
+    assert_eq!(v.getattr(f).expect("attributes").mtime, before);
+    assert_eq!(cost_of_fsync(&v, f), (0, 1, 1), "the page alone, in place");
+    set_mtime(&v, f, 1);
+    v.write_cached(f, 0, &[3; PAGE]).expect("written");
+    assert_eq!(cost_of_fsync(&v, f), (1, 1, 1), "a node that names nothing new needs no flush before it");
+    set_mtime(&v, f, 1);
+    assert_eq!(cost_of_fsync(&v, f), (0, 0, 0), "the same time again is no change");
+}
+
+#[test]
+fn a_new_page_of_a_direct_node_needs_no_inode() {
+    let (v, f) = volume_with_a_file();
+    let blocks = v.getattr(f).expect("attributes").blocks;
+    v.write_cached(f, IN_DIRECT_NODE - 8 * PAGE as u64, &[2; PAGE]).expect("written");
+    assert_eq!(cost_of_fsync(&v, f), (1, 1, 2), "page, flush, direct node, flush");
+    assert_eq!(v.getattr(f).expect("attributes").blocks, blocks + 8);
+    v.write_cached(f, 9 * PAGE as u64, &[2; PAGE]).expect("written");
+    assert_eq!(cost_of_fsync(&v, f), (1, 1, 2), "page, flush, inode, flush");
+}
+
+#[test]
+fn looking_at_many_files_reads_their_inodes_in_runs() {
+    const FILES: usize = 1500;
+    let device = Arc::new(blank(64, all_features()));
+    let v = open(device.clone());
+    let d = dir(&v, v.root(), "d");
+    for n in 0..FILES {
+        let f = file(&v, d, &format!("f{n:04}"));
+        write(&v, f, 0, format!("content of {n}").as_bytes());
+        v.release(f, 1);
+    }
+    v.close().expect("close");
+    drop(v);
+
+    let counted = Arc::new(CountingDevice::new(device));
+    let v = open_with(counted.clone(), "", Arc::new(ManualClock::new(START)));
+    let before = counted.counts();
+    for n in 0..FILES {
+        let attr = at(&v, &format!("d/f{n:04}")).expect("the file is there");
+        assert_eq!(content(&v, attr.ino), format!("content of {n}").as_bytes());
+    }
+    let (calls, blocks) =
+        (counted.counts().reads - before.reads, counted.counts().blocks_read - before.blocks_read);
+    assert!(calls < FILES as u64 / 8, "{calls} reads for {FILES} files");
+    assert!(blocks < FILES as u64 * 3 / 2, "{blocks} blocks for {FILES} files");
+}
+
+#[test]
+fn what_is_read_ahead_is_never_older_than_what_was_written() {
+    // The inodes lie in one row, in which those that moved away have left what they were.
+    const FILES: usize = 600;
+    let changed = |n: usize| n % 5 == 3;
+    let device = Arc::new(blank(64, all_features()));
+    let v = open(device.clone());
+    for n in 0..FILES {
+        let f = file(&v, v.root(), &format!("f{n:04}"));
+        v.release(f, 1);
+    }
+    v.close().expect("close");
+    drop(v);
+    let v = open(device.clone());
+    for n in (0..FILES).filter(|n| changed(*n)) {
+        let f = at(&v, &format!("f{n:04}")).expect("the file is there").ino;
+        write(&v, f, 0, b"new");
+    }
+    v.close().expect("close");
+    drop(v);
+
+    let v = open(device);
+    for n in 0..FILES {
+        let f = at(&v, &format!("f{n:04}")).expect("the file is there").ino;
+        assert_eq!(content(&v, f), if changed(n) { &b"new"[..] } else { b"" }, "f{n:04}");
+    }
+}
