@@ -1,0 +1,86 @@
+//! Deltas by general compression that sees the base: `lz4-dict` and `zstd-prefix`.
+
+use crate::compress::{ZSTD_LEVEL, Zstd};
+use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
+use lz4_flex::block::{compress_into_with_dict, decompress_into_with_dict, get_maximum_output_size};
+
+/// A raw LZ4 block with the base as dictionary.
+#[derive(Debug, Clone, Default)]
+pub struct Lz4Dict {
+    worst: Vec<u8>,
+}
+
+impl DeltaCodec for Lz4Dict {
+    fn tag(&self) -> CodecTag {
+        CodecTag::Lz4Dict
+    }
+
+    fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
+        // The library refuses an `out` that could not hold the worst case.
+        self.worst.resize(get_maximum_output_size(PAGE_SIZE), 0);
+        let size = compress_into_with_dict(page, &mut self.worst, base).ok()?;
+        put(out, &self.worst[..size])
+    }
+
+    fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
+        match decompress_into_with_dict(delta, page, base) {
+            Ok(PAGE_SIZE) => Ok(()),
+            _ => Err(CodecError::Damaged(self.tag())),
+        }
+    }
+}
+
+/// Copies a delta to the front of `out`, if it is no larger than that or a page.
+fn put(out: &mut [u8], delta: &[u8]) -> Option<usize> {
+    if delta.len() > PAGE_SIZE {
+        return None;
+    }
+    out.get_mut(..delta.len())?.copy_from_slice(delta);
+    Some(delta.len())
+}
+
+/// A zstd frame without its magic, with the base as the bytes before the page.
+#[derive(Default)]
+pub struct ZstdPrefix {
+    zstd: Zstd,
+    frame: Vec<u8>,
+}
+
+/// What each frame begins with, and no delta.
+const FRAME_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+/// What makes zstd take a prefix for a trained dictionary.
+const DICTIONARY_MAGIC: [u8; 4] = [0x37, 0xA4, 0x30, 0xEC];
+/// Most bytes of a frame.
+const FRAME_MAX: usize = PAGE_SIZE + FRAME_MAGIC.len();
+
+impl DeltaCodec for ZstdPrefix {
+    fn tag(&self) -> CodecTag {
+        CodecTag::ZstdPrefix
+    }
+
+    fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
+        if base.starts_with(&DICTIONARY_MAGIC) {
+            return None;
+        }
+        self.frame.resize(FRAME_MAX.min(out.len() + FRAME_MAGIC.len()), 0);
+        let size =
+            self.zstd.encoder()?.compress_using_dict(&mut self.frame[..], page, base, ZSTD_LEVEL).ok()?;
+        let delta = self.frame.get(..size)?.strip_prefix(&FRAME_MAGIC)?;
+        put(out, delta)
+    }
+
+    fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
+        let damaged = CodecError::Damaged(self.tag());
+        if delta.len() > PAGE_SIZE {
+            return Err(damaged);
+        }
+        self.frame.clear();
+        self.frame.extend_from_slice(&FRAME_MAGIC);
+        self.frame.extend_from_slice(delta);
+        let decoder = self.zstd.decoder().ok_or(damaged)?;
+        match decoder.decompress_using_dict(&mut page[..], &self.frame, base) {
+            Ok(PAGE_SIZE) => Ok(()),
+            _ => Err(damaged),
+        }
+    }
+}
