@@ -6,7 +6,7 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, 
 use zstd_safe::{CCtx, DCtx};
 
 /// Level of zstd: the fastest of the regular ones.
-pub(crate) const ZSTD_LEVEL: i32 = 1;
+const ZSTD_LEVEL: i32 = 1;
 
 /// Compresses and expands blocks of bytes. A compressor owns its scratch memory: one for each thread.
 pub trait Compressor {
@@ -46,8 +46,7 @@ impl Compressor for Lz4 {
         // The library refuses an `out` that could not hold the worst case.
         self.worst.resize(get_maximum_output_size(source.len()), 0);
         let size = compress_into_with_table(source, &mut self.worst, &mut self.table).ok()?;
-        out.get_mut(..size)?.copy_from_slice(&self.worst[..size]);
-        Some(size)
+        put(&self.worst[..size], out)
     }
 
     fn expand(&mut self, source: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
@@ -55,19 +54,31 @@ impl Compressor for Lz4 {
     }
 }
 
+/// Copies what was made to the front of `out`.
+pub(crate) fn put(made: &[u8], out: &mut [u8]) -> Option<usize> {
+    out.get_mut(..made.len())?.copy_from_slice(made);
+    Some(made.len())
+}
+
 /// A zstd frame. Its two contexts are made when they are first needed.
 #[derive(Default)]
 pub struct Zstd {
     encoder: Option<CCtx<'static>>,
     decoder: Option<DCtx<'static>>,
+    worst: Vec<u8>,
 }
 
 impl Zstd {
-    pub(crate) fn encoder(&mut self) -> Option<&mut CCtx<'static>> {
+    /// Compresses `source` behind `prefix`; an empty one is none. The library wants more room than the frame takes in
+    /// the end, so it gets the worst case's.
+    pub(crate) fn frame(&mut self, source: &[u8], prefix: &[u8]) -> Option<&[u8]> {
         if self.encoder.is_none() {
             self.encoder = CCtx::try_create();
         }
-        self.encoder.as_mut()
+        self.worst.resize(zstd_safe::compress_bound(source.len()), 0);
+        let encoder = self.encoder.as_mut()?;
+        let size = encoder.compress_using_dict(&mut self.worst[..], source, prefix, ZSTD_LEVEL).ok()?;
+        self.worst.get(..size)
     }
 
     pub(crate) fn decoder(&mut self) -> Option<&mut DCtx<'static>> {
@@ -80,7 +91,7 @@ impl Zstd {
 
 impl Compressor for Zstd {
     fn compress(&mut self, source: &[u8], out: &mut [u8]) -> Option<usize> {
-        self.encoder()?.compress(out, source, ZSTD_LEVEL).ok()
+        put(self.frame(source, &[])?, out)
     }
 
     fn expand(&mut self, source: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {

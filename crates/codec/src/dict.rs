@@ -1,6 +1,6 @@
 //! Deltas by general compression that sees the base: `lz4-dict` and `zstd-prefix`.
 
-use crate::compress::{ZSTD_LEVEL, Zstd};
+use crate::compress::{Zstd, put};
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
 use lz4_flex::block::{compress_into_with_dict, decompress_into_with_dict, get_maximum_output_size};
 
@@ -19,7 +19,7 @@ impl DeltaCodec for Lz4Dict {
         // The library refuses an `out` that could not hold the worst case.
         self.worst.resize(get_maximum_output_size(PAGE_SIZE), 0);
         let size = compress_into_with_dict(page, &mut self.worst, base).ok()?;
-        put(out, &self.worst[..size])
+        put(&self.worst[..size], within_page(out))
     }
 
     fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
@@ -30,13 +30,10 @@ impl DeltaCodec for Lz4Dict {
     }
 }
 
-/// Copies a delta to the front of `out`, if it is no larger than that or a page.
-fn put(out: &mut [u8], delta: &[u8]) -> Option<usize> {
-    if delta.len() > PAGE_SIZE {
-        return None;
-    }
-    out.get_mut(..delta.len())?.copy_from_slice(delta);
-    Some(delta.len())
+/// As much of `out` as a delta may fill.
+fn within_page(out: &mut [u8]) -> &mut [u8] {
+    let room = out.len().min(PAGE_SIZE);
+    &mut out[..room]
 }
 
 /// A zstd frame without its magic, with the base as the bytes before the page.
@@ -50,8 +47,6 @@ pub struct ZstdPrefix {
 const FRAME_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 /// What makes zstd take a prefix for a trained dictionary.
 const DICTIONARY_MAGIC: [u8; 4] = [0x37, 0xA4, 0x30, 0xEC];
-/// Most bytes of a frame.
-const FRAME_MAX: usize = PAGE_SIZE + FRAME_MAGIC.len();
 
 impl DeltaCodec for ZstdPrefix {
     fn tag(&self) -> CodecTag {
@@ -62,11 +57,8 @@ impl DeltaCodec for ZstdPrefix {
         if base.starts_with(&DICTIONARY_MAGIC) {
             return None;
         }
-        self.frame.resize(FRAME_MAX.min(out.len() + FRAME_MAGIC.len()), 0);
-        let size =
-            self.zstd.encoder()?.compress_using_dict(&mut self.frame[..], page, base, ZSTD_LEVEL).ok()?;
-        let delta = self.frame.get(..size)?.strip_prefix(&FRAME_MAGIC)?;
-        put(out, delta)
+        let delta = self.zstd.frame(page, base)?.strip_prefix(&FRAME_MAGIC)?;
+        put(delta, within_page(out))
     }
 
     fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {

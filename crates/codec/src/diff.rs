@@ -8,7 +8,10 @@ use crate::{PAGE_SIZE, Page};
 /// Bytes a word of the map stands for.
 pub(crate) const WORD: usize = 64;
 /// Bytes that are passed over at once where they are equal.
-const PIECE: usize = 4 * WORD;
+const PIECE: usize = PIECE_WORDS * WORD;
+const PIECE_WORDS: usize = 4;
+type Piece = [u8; PIECE];
+type PieceMap = [u64; PIECE_WORDS];
 /// Words of the map.
 const WORDS: usize = PAGE_SIZE / WORD;
 /// Unchanged bytes between two changed ones that are counted as changed: to leave them out takes more.
@@ -45,16 +48,17 @@ impl Diff {
         Self::compare(base, page, |a, b| differing_avx2(a, b))
     }
 
-    /// Passes over equal pieces at the speed of memory, and maps the others with `differing`.
+    /// Maps piece by piece with `differing`.
     #[inline(always)]
-    fn compare(base: &Page, page: &Page, differing: impl Fn(&[u8; WORD], &[u8; WORD]) -> u64) -> Self {
+    fn compare(base: &Page, page: &Page, differing: impl Fn(&Piece, &Piece) -> Option<PieceMap>) -> Self {
         let mut diff = Diff { words: 0, bytes: [0; WORDS] };
         let pieces = base.as_chunks::<PIECE>().0.iter().zip(page.as_chunks::<PIECE>().0);
-        for (i, (a, b)) in pieces.enumerate().filter(|(_, (a, b))| !equal(a, b)) {
-            let words = a.as_chunks::<WORD>().0.iter().zip(b.as_chunks::<WORD>().0);
-            for (i, (a, b)) in (i * PIECE / WORD..).zip(words) {
-                diff.bytes[i] = differing(a, b);
-                diff.words |= u64::from(diff.bytes[i] != 0) << i;
+        let maps = diff.bytes.as_chunks_mut::<PIECE_WORDS>().0;
+        for (i, ((a, b), map)) in pieces.zip(maps).enumerate() {
+            if let Some(differing) = differing(a, b) {
+                *map = differing;
+                let changed = (0..PIECE_WORDS).fold(0, |bits, i| bits | u64::from(map[i] != 0) << i);
+                diff.words |= changed << (i * PIECE_WORDS);
             }
         }
         diff
@@ -91,46 +95,55 @@ impl Diff {
         })
     }
 
-    /// Where runs of changed bytes start and end, in order; runs at most [`CLOSE`] bytes apart are one.
+    /// Where runs of changed bytes start and end, in order; runs at most [`CLOSE`] bytes apart are one. `None` where
+    /// there are clearly more than `most`.
     #[inline(always)]
     pub(crate) fn runs<'a>(
         &self,
         edges: &'a mut Edges,
-    ) -> impl ExactSizeIterator<Item = (usize, usize)> + use<'a> {
-        let count = self.edges(edges);
+        most: usize,
+    ) -> Option<impl ExactSizeIterator<Item = (usize, usize)> + use<'a>> {
+        let count = self.edges(edges, 2 * most)?;
         let pairs = edges.0[..count].as_chunks::<2>().0;
-        pairs.iter().map(|&[start, end]| (usize::from(start), usize::from(end) - CLOSE))
+        Some(pairs.iter().map(|&[start, end]| (usize::from(start), usize::from(end) - CLOSE)))
     }
 
-    /// Writes start and end of each run, the end [`CLOSE`] bytes late, and returns how many numbers that are.
+    /// Writes start and end of each run, the end [`CLOSE`] bytes late, and returns how many numbers that are; `None`
+    /// where they are more than `most` before the last word.
     #[inline(always)]
-    fn edges(&self, out: &mut Edges) -> usize {
+    fn edges(&self, out: &mut Edges, most: usize) -> Option<usize> {
         // A run is widened by CLOSE bytes at its end, so that close ones meet. `carry` is what of that reaches into the
         // next word, `open` whether a run does.
         let (mut count, mut next, mut carry, mut open) = (0, 0, 0u64, 0u64);
-        let mut put = |position: usize| {
-            out.0[count] = position as u16;
-            count += 1;
-        };
         for i in self.changed_words() {
+            if count > most {
+                return None;
+            }
             if open != 0 && i != next {
-                put(next * WORD + carry.trailing_ones() as usize);
+                put(out, &mut count, next * WORD + carry.trailing_ones() as usize);
                 (carry, open) = (0, 0);
             }
             let map = self.bytes[i];
             let wide = map | map << 1 | map << 2 | carry;
             let mut edges = wide ^ (wide << 1 | open);
             while edges != 0 {
-                put(i * WORD + edges.trailing_zeros() as usize);
+                put(out, &mut count, i * WORD + edges.trailing_zeros() as usize);
                 edges &= edges - 1;
             }
             (next, carry, open) = (i + 1, map >> 63 | map >> 62, wide >> 63);
         }
         if open != 0 {
-            put(next * WORD + carry.trailing_ones() as usize);
+            put(out, &mut count, next * WORD + carry.trailing_ones() as usize);
         }
-        count
+        Some(count)
     }
+}
+
+/// Writes the next number.
+#[inline(always)]
+fn put(out: &mut Edges, count: &mut usize, position: usize) {
+    out.0[*count] = position as u16;
+    *count += 1;
 }
 
 /// Scratch memory for the runs of a [`Diff`]: their starts and ends, of which a page has no more.
@@ -143,33 +156,34 @@ impl Default for Edges {
     }
 }
 
-/// Whether two pieces are equal, without a branch, so that it becomes vector code.
+/// Bit i of the map is set where byte i differs; equal pieces have none, and are passed over at the speed of memory.
 #[inline(always)]
-fn equal(a: &[u8; PIECE], b: &[u8; PIECE]) -> bool {
-    let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
-    words.fold(0, |or, (a, b)| or | (u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b))) == 0
+fn differing(a: &Piece, b: &Piece) -> Option<PieceMap> {
+    let (a, b) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
+    let xor = |i: usize| u64::from_le_bytes(a[i]) ^ u64::from_le_bytes(b[i]);
+    if (0..PIECE / 8).fold(0, |or, i| or | xor(i)) == 0 {
+        return None;
+    }
+    Some(std::array::from_fn(|word| (0..8).rev().fold(0, |map, i| map << 8 | differing8(xor(word * 8 + i)))))
 }
 
-/// Bit i is set where byte i differs.
-#[inline(always)]
-fn differing(a: &[u8; WORD], b: &[u8; WORD]) -> u64 {
-    let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
-    words.rev().fold(0, |map, (a, b)| map << 8 | differing8(u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b)))
-}
-
-/// [`differing`] with two comparisons.
+/// [`differing`] with eight comparisons.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[inline]
-fn differing_avx2(a: &[u8; WORD], b: &[u8; WORD]) -> u64 {
-    use std::arch::x86_64::{_mm256_cmpeq_epi8, _mm256_movemask_epi8, _mm256_set_epi64x};
-    let load = |bytes: &[u8; WORD], half: usize| {
-        let word = |i: usize| i64::from_le_bytes(bytes.as_chunks::<8>().0[half * 4 + i]);
+fn differing_avx2(a: &Piece, b: &Piece) -> Option<PieceMap> {
+    use std::arch::x86_64::{_mm256_and_si256, _mm256_cmpeq_epi8, _mm256_movemask_epi8, _mm256_set_epi64x};
+    let load = |piece: &Piece, i: usize| {
+        let word = |j: usize| i64::from_le_bytes(piece.as_chunks::<8>().0[i * 4 + j]);
         _mm256_set_epi64x(word(3), word(2), word(1), word(0))
     };
-    let equal =
-        |half| u64::from(_mm256_movemask_epi8(_mm256_cmpeq_epi8(load(a, half), load(b, half))) as u32);
-    !(equal(0) | equal(1) << 32)
+    let equal: [_; PIECE / 32] = std::array::from_fn(|i| _mm256_cmpeq_epi8(load(a, i), load(b, i)));
+    let all = equal[1..].iter().fold(equal[0], |all, equal| _mm256_and_si256(all, *equal));
+    if _mm256_movemask_epi8(all) == -1 {
+        return None;
+    }
+    let map = |i: usize| u64::from(!_mm256_movemask_epi8(equal[i]) as u32);
+    Some(std::array::from_fn(|word| map(2 * word) | map(2 * word + 1) << 32))
 }
 
 /// One bit for each byte of a word that is not zero.
@@ -199,7 +213,10 @@ mod tests {
 
     fn check(base: &Page, page: &Page) {
         let diff = Diff::new(base, page);
-        assert_eq!(diff.runs(&mut Edges::default()).collect::<Vec<_>>(), runs_one_by_one(base, page));
+        assert_eq!(
+            diff.runs(&mut Edges::default(), PAGE_SIZE).expect("no more than a page").collect::<Vec<_>>(),
+            runs_one_by_one(base, page)
+        );
         assert_eq!(diff.changed(), (0..PAGE_SIZE).filter(|&i| base[i] != page[i]).count());
         assert_eq!(diff.is_empty(), base == page);
         let next = |from: usize| (from..PAGE_SIZE).find(|&i| base[i] != page[i]).unwrap_or(PAGE_SIZE);
@@ -220,6 +237,21 @@ mod tests {
         }
         check(&[0; PAGE_SIZE], &[0; PAGE_SIZE]);
         check(&[0; PAGE_SIZE], &[1; PAGE_SIZE]);
+    }
+
+    #[test]
+    fn the_most_runs_there_can_be_have_room() {
+        for first in 0..CLOSE + 2 {
+            check(&[0; PAGE_SIZE], &std::array::from_fn(|i| u8::from(i % (CLOSE + 2) == first)));
+        }
+    }
+
+    #[test]
+    fn more_runs_than_wanted_are_none() {
+        let page: Page = std::array::from_fn(|i| u8::from(i % 8 == 0));
+        let diff = Diff::new(&[0; PAGE_SIZE], &page);
+        assert!(diff.runs(&mut Edges::default(), PAGE_SIZE / 8).is_some());
+        assert!(diff.runs(&mut Edges::default(), PAGE_SIZE / 8 - WORD).is_none());
     }
 
     proptest! {

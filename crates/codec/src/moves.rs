@@ -88,7 +88,7 @@ impl Moves {
     pub fn encode_diff(&mut self, diff: &Diff, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
         index(&mut self.index, base);
         let room = out.len().min(PAGE_SIZE);
-        let mut steps = Steps { page, out: &mut out[..room], at: 0, done: 0, shift: 0 };
+        let mut steps = Steps { page, out: &mut out[..room], at: 0, done: 0, shift: 0, misses: 0 };
         let mut new = diff.next_changed(0);
         while new < PAGE_SIZE {
             let end = self.new_run(diff, base, &mut steps, new)?;
@@ -100,14 +100,15 @@ impl Moves {
     /// Steps for what is changed from `new` on, up to the next piece of the base; returns where that ends.
     #[inline(always)]
     fn new_run(&self, diff: &Diff, base: &Page, steps: &mut Steps, new: usize) -> Option<usize> {
-        let (mut i, mut misses) = (new, 0);
+        let mut i = new;
         while i < PAGE_SIZE {
             if let Some(piece) = find(&self.index, base, steps.page, new, i, steps.shift) {
                 steps.piece(new, piece)?;
+                steps.misses = 0;
                 return Some(steps.done);
             }
-            misses += 1;
-            i += 1 + misses / PATIENCE;
+            steps.misses += 1;
+            i += 1 + steps.misses / PATIENCE;
             if diff.next_changed(i) >= i + SAME_MIN {
                 break;
             }
@@ -189,6 +190,8 @@ struct Steps<'a> {
     done: usize,
     /// What the last `MOVE` added to a place to find its source, modulo 2^64.
     shift: usize,
+    /// Places in the page where nothing was found since the last find.
+    misses: usize,
 }
 
 impl Steps<'_> {

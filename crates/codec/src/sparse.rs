@@ -23,6 +23,8 @@ pub const LONGER: usize = 255;
 /// The shortest runs that have these.
 const LONG_MIN: usize = LONG + 1;
 const LONGER_MIN: usize = LONG_MIN + LONGER;
+/// Fewest bytes a run takes.
+const RUN_MIN: usize = 3;
 /// Bytes that are copied at once where there is room.
 const WIDE: usize = 16;
 
@@ -32,17 +34,30 @@ pub struct Sparse {
     edges: Edges,
 }
 
+/// What was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Made {
+    /// Bytes of the delta.
+    pub len: usize,
+    /// Bytes of runs above [`SHORT`] each.
+    pub long: usize,
+}
+
+/// Bytes of a run that take no more as they are than as a piece of the base from another place.
+pub const SHORT: usize = 8;
+
 impl Sparse {
     /// [`DeltaCodec::encode`] after the first look.
-    pub fn encode_diff(&mut self, diff: &Diff, page: &Page, out: &mut [u8]) -> Option<usize> {
+    pub fn encode_diff(&mut self, diff: &Diff, page: &Page, out: &mut [u8]) -> Option<Made> {
         let room = out.len().min(PAGE_SIZE);
         let out = &mut out[..room];
-        let (mut at, mut copied) = (0, 0);
-        for (start, end) in diff.runs(&mut self.edges) {
+        let (mut at, mut copied, mut long) = (0, 0, 0);
+        for (start, end) in diff.runs(&mut self.edges, room / RUN_MIN)? {
             at = put_run(out, at, start - copied, page, start..end)?;
+            long += (end - start).saturating_sub(SHORT);
             copied = end;
         }
-        Some(at)
+        Some(Made { len: at, long })
     }
 }
 
@@ -52,7 +67,7 @@ impl DeltaCodec for Sparse {
     }
 
     fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
-        self.encode_diff(&Diff::new(base, page), page, out)
+        self.encode_diff(&Diff::new(base, page), page, out).map(|made| made.len)
     }
 
     fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {

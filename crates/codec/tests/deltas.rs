@@ -203,6 +203,20 @@ fn a_wrong_base_is_what_the_checksum_finds() {
 }
 
 #[test]
+fn a_base_that_looks_like_a_dictionary_is_no_prefix() {
+    let mut base = [3; PAGE_SIZE];
+    base[..4].copy_from_slice(&[0x37, 0xA4, 0x30, 0xEC]);
+    let (mut page, mut codecs) = (base, Codecs::default());
+    page[7] = 1;
+    assert_eq!(codecs.encode_with(CodecTag::ZstdPrefix, &base, &page, &mut [0; PAGE_SIZE]), None);
+    check(&mut codecs, None, &base, &page, PAGE_SIZE).expect("others do");
+    let (mut delta, plain) = ([0; PAGE_SIZE], [3; PAGE_SIZE]);
+    let made = codecs.encode_with(CodecTag::ZstdPrefix, &plain, &page, &mut delta).expect("fits");
+    let decoded = codecs.decode(made.tag, &base, &delta[..made.len], &mut page);
+    assert_eq!(decoded, Err(CodecError::Damaged(CodecTag::ZstdPrefix)));
+}
+
+#[test]
 fn tags_are_those_of_the_disk() {
     let bytes: Vec<u8> = CodecTag::ALL.iter().map(|tag| *tag as u8).collect();
     assert_eq!(bytes, (1..=8).collect::<Vec<u8>>());
