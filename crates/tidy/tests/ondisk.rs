@@ -122,6 +122,22 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         xattr::XATTR_MAGIC,
         xattr::HEADER_SIZE,
         xattr::NODE_BYTES,
+        medfs_codec::PAGE_SIZE,
+        medfs_codec::CodecTag::Raw,
+        medfs_codec::CodecTag::XorSparse,
+        medfs_codec::CodecTag::Moves,
+        medfs_codec::CodecTag::XorLzo,
+        medfs_codec::CodecTag::XorLz4,
+        medfs_codec::CodecTag::XorZstd,
+        medfs_codec::CodecTag::Lz4Dict,
+        medfs_codec::CodecTag::ZstdPrefix,
+        medfs_codec::sparse::LONG,
+        medfs_codec::sparse::LONGER,
+        medfs_codec::moves::NEW,
+        medfs_codec::moves::SAME,
+        medfs_codec::moves::ON,
+        medfs_codec::moves::MOVE,
+        medfs_codec::moves::LONG,
     ]
 }
 

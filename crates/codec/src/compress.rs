@@ -1,0 +1,101 @@
+//! Compression of pages and clusters of pages behind one trait: LZO, LZ4 and zstd, as F2FS's compressed clusters
+//! have them.
+
+use crate::{CodecError, CodecTag, lzo};
+use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
+use zstd_safe::{CCtx, DCtx};
+
+/// Level of zstd: the fastest of the regular ones.
+const ZSTD_LEVEL: i32 = 1;
+
+/// Compresses and expands blocks of bytes. A compressor owns its scratch memory: one for each thread.
+pub trait Compressor {
+    /// Compresses `source` to the front of `out` and returns the size in bytes; `None` where `out` is too small.
+    fn compress(&mut self, source: &[u8], out: &mut [u8]) -> Option<usize>;
+
+    /// Expands `source` to the front of `out` and returns the size in bytes.
+    ///
+    /// # Errors
+    /// `source` is damaged, or what it holds is larger than `out`.
+    fn expand(&mut self, source: &[u8], out: &mut [u8]) -> Result<usize, CodecError>;
+}
+
+/// LZO1X, as the kernel's `lzo` reads it.
+#[derive(Debug, Default)]
+pub struct Lzo(lzo::Encoder);
+
+impl Compressor for Lzo {
+    fn compress(&mut self, source: &[u8], out: &mut [u8]) -> Option<usize> {
+        self.0.compress(source, out)
+    }
+
+    fn expand(&mut self, source: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
+        lzo::expand(source, out)
+    }
+}
+
+/// A raw LZ4 block.
+#[derive(Default)]
+pub struct Lz4 {
+    table: CompressTable,
+    worst: Vec<u8>,
+}
+
+impl Compressor for Lz4 {
+    fn compress(&mut self, source: &[u8], out: &mut [u8]) -> Option<usize> {
+        // The library refuses an `out` that could not hold the worst case.
+        self.worst.resize(get_maximum_output_size(source.len()), 0);
+        let size = compress_into_with_table(source, &mut self.worst, &mut self.table).ok()?;
+        put(&self.worst[..size], out)
+    }
+
+    fn expand(&mut self, source: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
+        decompress_into(source, out).map_err(|_| CodecError::Damaged(CodecTag::XorLz4))
+    }
+}
+
+/// Copies what was made to the front of `out`.
+pub(crate) fn put(made: &[u8], out: &mut [u8]) -> Option<usize> {
+    out.get_mut(..made.len())?.copy_from_slice(made);
+    Some(made.len())
+}
+
+/// A zstd frame. Its two contexts are made when they are first needed.
+#[derive(Default)]
+pub struct Zstd {
+    encoder: Option<CCtx<'static>>,
+    decoder: Option<DCtx<'static>>,
+    worst: Vec<u8>,
+}
+
+impl Zstd {
+    /// Compresses `source` behind `prefix`; an empty one is none. The library wants more room than the frame takes in
+    /// the end, so it gets the worst case's.
+    pub(crate) fn frame(&mut self, source: &[u8], prefix: &[u8]) -> Option<&[u8]> {
+        if self.encoder.is_none() {
+            self.encoder = CCtx::try_create();
+        }
+        self.worst.resize(zstd_safe::compress_bound(source.len()), 0);
+        let encoder = self.encoder.as_mut()?;
+        let size = encoder.compress_using_dict(&mut self.worst[..], source, prefix, ZSTD_LEVEL).ok()?;
+        self.worst.get(..size)
+    }
+
+    pub(crate) fn decoder(&mut self) -> Option<&mut DCtx<'static>> {
+        if self.decoder.is_none() {
+            self.decoder = DCtx::try_create();
+        }
+        self.decoder.as_mut()
+    }
+}
+
+impl Compressor for Zstd {
+    fn compress(&mut self, source: &[u8], out: &mut [u8]) -> Option<usize> {
+        put(self.frame(source, &[])?, out)
+    }
+
+    fn expand(&mut self, source: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
+        const DAMAGED: CodecError = CodecError::Damaged(CodecTag::XorZstd);
+        self.decoder().ok_or(DAMAGED)?.decompress(out, source).map_err(|_| DAMAGED)
+    }
+}

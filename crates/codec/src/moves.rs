@@ -1,0 +1,371 @@
+//! `moves`: pieces of the base, wherever they lie in it, and new bytes.
+//!
+//! SQLite moves cells inside a page when a row grows, and a text file moves all that follows a longer word: there
+//! XOR finds hardly a byte unchanged, yet nearly all of them are in the base. A delta is a list of steps that fill the
+//! page from its first byte to its last:
+//!
+//! ```text
+//! u8      kind << 6 | n   n below 48: n + 1 bytes; else 49 + (n - 48) * 256 + the next byte
+//! u8      n from 48 on:   the rest of the length
+//! u16     kind MOVE:      where in the base the bytes are
+//! bytes   kind NEW:       the bytes
+//! ```
+//!
+//! `NEW` takes bytes from the delta, `SAME` those of the base at the same place, `MOVE` those of the base at another
+//! one, `ON` those of the base as far from their place as the last `MOVE` took its own. What follows the last step is
+//! the same.
+//!
+//! Moved pieces are found by a hash of the base's bytes at every eighth place, in the changed runs only.
+
+use crate::diff::Diff;
+use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
+
+const TAG: CodecTag = CodecTag::Moves;
+
+/// The kind of step that takes bytes from the delta.
+pub const NEW: usize = 0;
+/// The kind of step that takes those of the base at the same place.
+pub const SAME: usize = 1;
+/// The kind of step that goes on with the last `MOVE`.
+pub const ON: usize = 2;
+/// The kind of step that takes those of the base at another place.
+pub const MOVE: usize = 3;
+/// First value of the length field that says another byte follows.
+pub const LONG: usize = 48;
+/// Shortest length that has one.
+const LONG_MIN: usize = LONG + 1;
+/// Bytes that are copied at once where there is room.
+const WIDE: usize = 16;
+
+/// Log2 of the index's slots.
+const SLOTS_LOG: u32 = 10;
+/// Bytes that are looked up, and the distance of the base's places that are indexed.
+const KEY: usize = 8;
+/// Places without a find after which every second is tried, then every third, and so on.
+const PATIENCE: usize = 64;
+/// Shortest piece worth an `ON` step, and a `SAME` step between new bytes.
+const ON_MIN: usize = 4;
+const SAME_MIN: usize = 3;
+
+/// The codec: scratch memory.
+#[derive(Debug, Clone)]
+pub struct Moves {
+    index: [u16; 1 << SLOTS_LOG],
+}
+
+impl Default for Moves {
+    fn default() -> Self {
+        Moves { index: [0; 1 << SLOTS_LOG] }
+    }
+}
+
+impl DeltaCodec for Moves {
+    fn tag(&self) -> CodecTag {
+        TAG
+    }
+
+    fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
+        self.encode_diff(&Diff::new(base, page), base, page, out)
+    }
+
+    fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
+        decode(base, delta, page)
+    }
+}
+
+/// A piece of the page that is in the base.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    /// Where in the page.
+    at: usize,
+    /// Where in the base.
+    source: usize,
+    len: usize,
+}
+
+impl Moves {
+    /// [`DeltaCodec::encode`] after the first look.
+    pub fn encode_diff(&mut self, diff: &Diff, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
+        index(&mut self.index, base);
+        let room = out.len().min(PAGE_SIZE);
+        let mut steps = Steps { page, out: &mut out[..room], at: 0, done: 0, shift: 0, misses: 0 };
+        let mut new = diff.next_changed(0);
+        while new < PAGE_SIZE {
+            let end = self.new_run(diff, base, &mut steps, new)?;
+            new = diff.next_changed(end);
+        }
+        Some(steps.at)
+    }
+
+    /// Steps for what is changed from `new` on, up to the next piece of the base; returns where that ends.
+    #[inline(always)]
+    fn new_run(&self, diff: &Diff, base: &Page, steps: &mut Steps, new: usize) -> Option<usize> {
+        let mut i = new;
+        while i < PAGE_SIZE {
+            if let Some(piece) = find(&self.index, base, steps.page, new, i, steps.shift) {
+                steps.piece(new, piece)?;
+                steps.misses = 0;
+                return Some(steps.done);
+            }
+            steps.misses += 1;
+            i += 1 + steps.misses / PATIENCE;
+            if diff.next_changed(i) >= i + SAME_MIN {
+                break;
+            }
+        }
+        steps.new_bytes(new, i.min(PAGE_SIZE))?;
+        Some(steps.done)
+    }
+}
+
+/// Slot of the [`KEY`] bytes.
+fn slot(key: u64) -> usize {
+    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SLOTS_LOG)) as usize
+}
+
+/// The bytes that are looked up, at `at`.
+fn key(page: &Page, at: usize) -> Option<u64> {
+    let bytes = page.get(at..)?.first_chunk::<KEY>()?;
+    Some(u64::from_le_bytes(*bytes))
+}
+
+fn index(index: &mut [u16; 1 << SLOTS_LOG], base: &Page) {
+    *index = [0; 1 << SLOTS_LOG];
+    for (i, key) in base.as_chunks::<KEY>().0.iter().enumerate() {
+        index[slot(u64::from_le_bytes(*key))] = (i * KEY) as u16;
+    }
+}
+
+/// The piece of the base that is at `at` of the page, and before as far as `from`.
+#[inline(always)]
+fn find(
+    index: &[u16; 1 << SLOTS_LOG],
+    base: &Page,
+    page: &Page,
+    from: usize,
+    at: usize,
+    shift: usize,
+) -> Option<Piece> {
+    let source = at.wrapping_add(shift);
+    if shift != 0 && source < PAGE_SIZE && base[source] == page[at] {
+        let len = common(base, source, page, at);
+        if len >= ON_MIN {
+            return Some(Piece { at, source, len });
+        }
+    }
+    let key_here = key(page, at)?;
+    let source = usize::from(index[slot(key_here)]) % PAGE_SIZE;
+    if key(base, source) != Some(key_here) {
+        return None;
+    }
+    let len = KEY + common(base, source + KEY, page, at + KEY);
+    let before =
+        page[from..at].iter().rev().zip(base[..source].iter().rev()).take_while(|(a, b)| a == b).count();
+    Some(Piece { at: at - before, source: source - before, len: len + before })
+}
+
+/// How many bytes from `source` of the base on and from `at` of the page on are equal.
+#[inline(always)]
+fn common(base: &Page, source: usize, page: &Page, at: usize) -> usize {
+    let (Some(a), Some(b)) = (base.get(source..), page.get(at..)) else { return 0 };
+    let mut len =
+        32 * a.as_chunks::<32>().0.iter().zip(b.as_chunks::<32>().0).take_while(|(a, b)| a == b).count();
+    for (a, b) in a[len..].as_chunks::<8>().0.iter().zip(b[len..].as_chunks::<8>().0) {
+        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differing != 0 {
+            return len + differing.trailing_zeros() as usize / 8;
+        }
+        len += 8;
+    }
+    len + a[len..].iter().zip(&b[len..]).take_while(|(a, b)| a == b).count()
+}
+
+/// Writes steps.
+struct Steps<'a> {
+    page: &'a Page,
+    out: &'a mut [u8],
+    /// Bytes of `out` that are written.
+    at: usize,
+    /// Bytes of the page that the steps fill.
+    done: usize,
+    /// What the last `MOVE` added to a place to find its source, modulo 2^64.
+    shift: usize,
+    /// Places in the page where nothing was found since the last find.
+    misses: usize,
+}
+
+impl Steps<'_> {
+    /// Bytes up to `new` are the same, up to the piece's start they are new.
+    fn piece(&mut self, new: usize, piece: Piece) -> Option<()> {
+        if new < piece.at {
+            self.new_bytes(new, piece.at)?;
+        } else {
+            self.same(new)?;
+        }
+        let shift = piece.source.wrapping_sub(piece.at);
+        if shift == self.shift {
+            self.head(ON, piece.len)?;
+        } else {
+            self.head(MOVE, piece.len)?;
+            self.put(&(piece.source as u16).to_le_bytes())?;
+            self.shift = shift;
+        }
+        self.done = piece.at + piece.len;
+        Some(())
+    }
+
+    /// Bytes up to `start` are the same, up to `end` they are new.
+    fn new_bytes(&mut self, start: usize, end: usize) -> Option<()> {
+        self.same(start)?;
+        self.head(NEW, end - start)?;
+        self.done = end;
+        self.put(&self.page[start..end])
+    }
+
+    fn same(&mut self, end: usize) -> Option<()> {
+        if self.done < end {
+            self.head(SAME, end - self.done)?;
+            self.done = end;
+        }
+        Some(())
+    }
+
+    fn head(&mut self, kind: usize, len: usize) -> Option<()> {
+        if len < LONG_MIN {
+            return self.put(&[(kind << 6 | (len - 1)) as u8]);
+        }
+        let more = len - LONG_MIN;
+        self.put(&[(kind << 6 | (LONG + (more >> 8))) as u8, more as u8])
+    }
+
+    #[inline(always)]
+    fn put(&mut self, bytes: &[u8]) -> Option<()> {
+        self.out.get_mut(self.at..self.at + bytes.len())?.copy_from_slice(bytes);
+        self.at += bytes.len();
+        Some(())
+    }
+}
+
+/// [`DeltaCodec::decode`].
+fn decode(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
+    let (mut rest, mut at, mut shift) = (delta, 0usize, 0usize);
+    while let Some((head, tail)) = rest.split_first() {
+        rest = tail;
+        let (kind, field) = (usize::from(head >> 6), usize::from(head & 63));
+        let len = if field < LONG {
+            field + 1
+        } else {
+            let (more, tail) = rest.split_first().ok_or(CodecError::Truncated(TAG))?;
+            rest = tail;
+            LONG_MIN + (field - LONG) * 256 + usize::from(*more)
+        };
+        if kind == NEW {
+            if rest.len() < len {
+                return Err(CodecError::Truncated(TAG));
+            }
+            copy(page, at, rest, 0, len)?;
+            rest = &rest[len..];
+        } else {
+            if kind == MOVE {
+                let (source, tail) = rest.split_first_chunk::<2>().ok_or(CodecError::Truncated(TAG))?;
+                rest = tail;
+                shift = usize::from(u16::from_le_bytes(*source)).wrapping_sub(at);
+            }
+            let source = if kind == SAME { at } else { at.wrapping_add(shift) };
+            copy(page, at, base, source, len)?;
+        }
+        at += len;
+    }
+    page[at..].copy_from_slice(&base[at..]);
+    Ok(())
+}
+
+/// Copies `len` bytes from `source` of `from` to `at` of the page; what it writes behind them is written again.
+#[inline(always)]
+fn copy(page: &mut Page, at: usize, from: &[u8], source: usize, len: usize) -> Result<(), CodecError> {
+    if len <= WIDE
+        && let Some(from) = source.checked_add(WIDE).and_then(|end| from.get(source..end))
+        && let Some(to) = page.get_mut(at..at + WIDE)
+    {
+        to.copy_from_slice(from);
+        return Ok(());
+    }
+    let end = source.checked_add(len).ok_or(CodecError::OutOfRange(TAG))?;
+    let from = from.get(source..end).ok_or(CodecError::OutOfRange(TAG))?;
+    page.get_mut(at..at + len).ok_or(CodecError::OutOfRange(TAG))?.copy_from_slice(from);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that do not repeat.
+    fn base() -> Page {
+        let mix = |x: u64| (x ^ x >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        std::array::from_fn(|i| (mix(mix((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))) >> 40) as u8)
+    }
+
+    fn encoded(page: &Page) -> Vec<u8> {
+        let mut out = [0; PAGE_SIZE];
+        let len = Moves::default().encode(&base(), page, &mut out).expect("fits");
+        let mut rebuilt = [0; PAGE_SIZE];
+        decode(&base(), &out[..len], &mut rebuilt).expect("decodes");
+        assert!(rebuilt == *page);
+        out[..len].to_vec()
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_disk() {
+        assert_eq!(encoded(&base()), []);
+        let mut page = base();
+        page[40] ^= 1;
+        assert_eq!(encoded(&page), [(SAME << 6 | 39) as u8, 0, page[40]]);
+        let mut page = base();
+        page[49] ^= 1;
+        assert_eq!(encoded(&page), [(SAME << 6 | 48) as u8, 0, 0, page[49]]);
+        let mut page = base();
+        page.copy_within(1000..1600, 2000);
+        assert_eq!(encoded(&page)[..2], [(SAME << 6 | (48 + 7)) as u8, (2000 - 49 - 7 * 256) as u8]);
+        assert_eq!(
+            encoded(&page)[2..],
+            [(MOVE << 6 | (48 + 2)) as u8, (600 - 49 - 2 * 256) as u8, 0xE8, 0x03]
+        );
+    }
+
+    #[test]
+    fn a_change_in_a_moved_piece_goes_on_with_the_same_move() {
+        let mut page = base();
+        page.copy_within(1000..1600, 2000);
+        page[2300] ^= 1;
+        let steps = encoded(&page);
+        assert_eq!(steps.len(), 2 + 4 + 2 + 2);
+        assert_eq!(steps[8] >> 6, ON as u8);
+    }
+
+    #[test]
+    fn a_longer_word_moves_what_follows_it() {
+        let mut page = base();
+        page.copy_within(100..PAGE_SIZE - 5, 105);
+        page[100..105].copy_from_slice(b"added");
+        assert!(encoded(&page).len() <= 2 + 6 + 4, "{:?}", encoded(&page));
+    }
+
+    #[test]
+    fn wrong_bytes_name_what_is_wrong() {
+        let decode = |delta: &[u8]| decode(&base(), delta, &mut [0; PAGE_SIZE]);
+        for cut in [&[0x00][..], &[0x30], &[0x3F, 0xFF], &[0xC0], &[0xC0, 1], &[0x05, 1, 2, 3, 4, 5]] {
+            assert_eq!(decode(cut), Err(CodecError::Truncated(TAG)), "{cut:?}");
+        }
+        let beyond: [&[u8]; 5] = [
+            &[0x7F, 0xFF],
+            &[0xC1, 0xFF, 0x0F],
+            &[0xC0, 0xFF, 0xFF],
+            &[0x7F, 0xBF, 0x7F, 0],
+            &[0xC1, 0xFE, 0x0F, 0x80],
+        ];
+        for delta in beyond {
+            assert_eq!(decode(delta), Err(CodecError::OutOfRange(TAG)), "{delta:?}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Every codec: what is encoded decodes, within every budget; what is damaged is an error and nothing worse.
+
+#[path = "support/pages.rs"]
+mod pages;
+
+use medfs_codec::{CodecError, CodecTag, Codecs, PAGE_SIZE, Page, page_checksum};
+use proptest::prelude::*;
+
+/// How an application changes a page.
+#[derive(Debug, Clone)]
+enum Edit {
+    /// New bytes at a place.
+    Write { at: usize, bytes: Vec<u8> },
+    /// A piece is copied to another place, as SQLite does with cells.
+    Copy { from: usize, to: usize, len: usize },
+    /// What follows a place moves back, as in a text file that grew.
+    Insert { at: usize, bytes: Vec<u8> },
+    /// What follows a place moves forward.
+    Remove { at: usize, len: usize },
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    let place = 0..PAGE_SIZE;
+    let bytes = |max| proptest::collection::vec(any::<u8>(), 1..max);
+    prop_oneof![
+        (place.clone(), bytes(400)).prop_map(|(at, bytes)| Edit::Write { at, bytes }),
+        (place.clone(), place.clone(), 1..1500usize).prop_map(|(from, to, len)| Edit::Copy { from, to, len }),
+        (place.clone(), bytes(40)).prop_map(|(at, bytes)| Edit::Insert { at, bytes }),
+        (place, 1..100usize).prop_map(|(at, len)| Edit::Remove { at, len }),
+    ]
+}
+
+fn apply(page: &mut Page, edit: &Edit) {
+    match edit {
+        Edit::Write { at, bytes } => {
+            let end = (at + bytes.len()).min(PAGE_SIZE);
+            page[*at..end].copy_from_slice(&bytes[..end - at]);
+        }
+        Edit::Copy { from, to, len } => {
+            let len = *len.min(&(PAGE_SIZE - from.max(to)));
+            page.copy_within(*from..from + len, *to);
+        }
+        Edit::Insert { at, bytes } => {
+            let end = (at + bytes.len()).min(PAGE_SIZE);
+            page.copy_within(*at..PAGE_SIZE - (end - at), end);
+            page[*at..end].copy_from_slice(&bytes[..end - at]);
+        }
+        Edit::Remove { at, len } => page.copy_within((at + len).min(PAGE_SIZE).., *at),
+    }
+}
+
+/// A page: of text-like bytes, of any bytes, or of one byte.
+fn page() -> impl Strategy<Value = Page> {
+    let of = |bytes: &Vec<u8>| -> Page {
+        std::array::from_fn(|i| bytes[i % bytes.len()].wrapping_add((i / 511) as u8))
+    };
+    prop_oneof![
+        proptest::collection::vec(any::<u8>(), PAGE_SIZE).prop_map(move |bytes| of(&bytes)),
+        proptest::collection::vec(97..105u8, PAGE_SIZE).prop_map(move |bytes| of(&bytes)),
+        any::<u8>().prop_map(|byte| [byte; PAGE_SIZE]),
+    ]
+}
+
+fn pair() -> impl Strategy<Value = (Page, Page)> {
+    let edited = (page(), proptest::collection::vec(edit(), 0..12)).prop_map(|(base, edits)| {
+        let mut page = base;
+        edits.iter().for_each(|edit| apply(&mut page, edit));
+        (base, page)
+    });
+    prop_oneof![4 => edited, 1 => (page(), page())]
+}
+
+/// Bytes no codec may write, before and behind what it is given.
+const GUARD: [u8; 32] = [0xA5; 32];
+
+/// Encodes with guards around a budget, and checks them, the size, and what is decoded.
+fn check(
+    codecs: &mut Codecs,
+    tag: Option<CodecTag>,
+    base: &Page,
+    page: &Page,
+    budget: usize,
+) -> Option<usize> {
+    let mut buffer = vec![GUARD[0]; GUARD.len() + budget + GUARD.len()];
+    let out = &mut buffer[GUARD.len()..GUARD.len() + budget];
+    let encoded = match tag {
+        Some(tag) => codecs.encode_with(tag, base, page, out),
+        None => codecs.encode(base, page, out),
+    };
+    assert_eq!(buffer[..GUARD.len()], GUARD);
+    assert_eq!(buffer[GUARD.len() + budget..], GUARD);
+    let encoded = encoded?;
+    assert!(encoded.len <= budget.min(PAGE_SIZE), "{} bytes of {}", encoded.len, encoded.tag.name());
+    assert!(tag.is_none_or(|tag| tag == encoded.tag));
+    let mut rebuilt = [0x5A; PAGE_SIZE];
+    let delta = &buffer[GUARD.len()..][..encoded.len];
+    codecs.decode(encoded.tag, base, delta, &mut rebuilt).expect("what was encoded decodes");
+    assert!(rebuilt == *page, "{} rebuilds another page", encoded.tag.name());
+    assert_eq!(page_checksum(&rebuilt), page_checksum(page));
+    rebuilt = *base;
+    codecs.patch(encoded.tag, &mut rebuilt, delta).expect("what decodes patches");
+    assert!(rebuilt == *page, "{} patches to another page", encoded.tag.name());
+    Some(encoded.len)
+}
+
+proptest! {
+    #[test]
+    fn what_is_encoded_decodes((base, page) in pair(), budget in 0..=PAGE_SIZE + 100) {
+        let mut codecs = Codecs::default();
+        for tag in CodecTag::ALL {
+            let whole = check(&mut codecs, Some(tag), &base, &page, PAGE_SIZE + 100);
+            let within = check(&mut codecs, Some(tag), &base, &page, budget);
+            prop_assert_eq!(within, whole.filter(|len| *len <= budget), "{}", tag.name());
+        }
+    }
+
+    #[test]
+    fn the_choice_fits_and_is_never_larger_than_a_page((base, page) in pair(), budget in 0..PAGE_SIZE) {
+        let mut codecs = Codecs::default();
+        let whole = check(&mut codecs, None, &base, &page, PAGE_SIZE);
+        prop_assert!(whole.is_some_and(|len| len <= PAGE_SIZE));
+        let within = check(&mut codecs, None, &base, &page, budget);
+        for tag in [CodecTag::XorSparse, CodecTag::Moves] {
+            let alone = check(&mut codecs, Some(tag), &base, &page, budget);
+            prop_assert!(alone.is_none() || within.is_some(), "{} fits and was not chosen", tag.name());
+        }
+    }
+
+    #[test]
+    fn codecs_forget_what_they_did_before((base, page) in pair(), (other_base, other) in pair()) {
+        let mut used = Codecs::default();
+        for tag in CodecTag::ALL {
+            let (mut first, mut second) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
+            used.encode_with(tag, &other_base, &other, &mut first);
+            let after = used.encode_with(tag, &base, &page, &mut first);
+            let fresh = Codecs::default().encode_with(tag, &base, &page, &mut second);
+            prop_assert_eq!(after, fresh);
+            let len = fresh.map_or(0, |encoded| encoded.len);
+            prop_assert!(first[..len] == second[..len], "{}", tag.name());
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_page_or_an_error(base in page(), delta in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let mut codecs = Codecs::default();
+        for tag in CodecTag::ALL {
+            // The page is all a codec can reach: that it does not panic is what is shown.
+            let _ = codecs.decode(tag, &base, &delta, &mut [0; PAGE_SIZE]);
+            let _ = codecs.patch(tag, &mut base.clone(), &delta);
+        }
+    }
+
+    #[test]
+    fn damaged_deltas_are_a_page_or_an_error(
+        (base, page) in pair(),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut codecs = Codecs::default();
+        for tag in CodecTag::ALL {
+            let mut delta = [0; PAGE_SIZE];
+            let Some(encoded) = codecs.encode_with(tag, &base, &page, &mut delta) else { continue };
+            let delta = &mut delta[..encoded.len];
+            let _ = codecs.decode(tag, &base, &delta[..cut.index(delta.len() + 1)], &mut [0; PAGE_SIZE]);
+            for (at, byte) in damage.iter().filter(|_| encoded.len > 0) {
+                delta[at.index(encoded.len)] = *byte;
+            }
+            let _ = codecs.decode(tag, &base, delta, &mut [0; PAGE_SIZE]);
+        }
+    }
+}
+
+#[test]
+fn real_pages_come_back() {
+    let mut codecs = Codecs::default();
+    for set in pages::real().into_iter().chain([pages::grid(5, 16, 20), pages::grid(25, 4, 20)]) {
+        for (base, page) in set.pairs.iter().step_by(5) {
+            for tag in CodecTag::ALL {
+                check(&mut codecs, Some(tag), base, page, PAGE_SIZE);
+            }
+            check(&mut codecs, None, base, page, PAGE_SIZE)
+                .unwrap_or_else(|| panic!("{}: with a page's room one fits", set.name));
+        }
+    }
+}
+
+#[test]
+fn equal_pages_take_nothing() {
+    let encoded =
+        Codecs::default().encode(&[7; PAGE_SIZE], &[7; PAGE_SIZE], &mut []).expect("no byte is needed");
+    assert_eq!((encoded.tag, encoded.len), (CodecTag::XorSparse, 0));
+}
+
+#[test]
+fn a_wrong_base_is_what_the_checksum_finds() {
+    let (base, mut page, mut wrong) = ([1; PAGE_SIZE], [1; PAGE_SIZE], [1; PAGE_SIZE]);
+    (page[100], wrong[2000]) = (2, 9);
+    let mut codecs = Codecs::default();
+    let (mut delta, mut rebuilt) = ([0; 64], [0; PAGE_SIZE]);
+    let encoded = codecs.encode(&base, &page, &mut delta).expect("fits");
+    codecs.decode(encoded.tag, &wrong, &delta[..encoded.len], &mut rebuilt).expect("decodes");
+    assert_ne!(page_checksum(&rebuilt), page_checksum(&page));
+}
+
+#[test]
+fn a_base_that_looks_like_a_dictionary_is_no_prefix() {
+    let mut base = [3; PAGE_SIZE];
+    base[..4].copy_from_slice(&[0x37, 0xA4, 0x30, 0xEC]);
+    let (mut page, mut codecs) = (base, Codecs::default());
+    page[7] = 1;
+    assert_eq!(codecs.encode_with(CodecTag::ZstdPrefix, &base, &page, &mut [0; PAGE_SIZE]), None);
+    check(&mut codecs, None, &base, &page, PAGE_SIZE).expect("others do");
+    let (mut delta, plain) = ([0; PAGE_SIZE], [3; PAGE_SIZE]);
+    let made = codecs.encode_with(CodecTag::ZstdPrefix, &plain, &page, &mut delta).expect("fits");
+    let decoded = codecs.decode(made.tag, &base, &delta[..made.len], &mut page);
+    assert_eq!(decoded, Err(CodecError::Damaged(CodecTag::ZstdPrefix)));
+}
+
+#[test]
+fn tags_are_those_of_the_disk() {
+    let bytes: Vec<u8> = CodecTag::ALL.iter().map(|tag| *tag as u8).collect();
+    assert_eq!(bytes, (1..=8).collect::<Vec<u8>>());
+    for tag in CodecTag::ALL {
+        assert_eq!(CodecTag::try_from(tag as u8), Ok(tag));
+        assert_eq!(Codecs::default().codec(tag).tag(), tag);
+    }
+    assert_eq!(CodecTag::try_from(0), Err(CodecError::UnknownTag(0)));
+    assert_eq!(CodecTag::try_from(9), Err(CodecError::UnknownTag(9)));
+}
