@@ -39,7 +39,7 @@ impl Fs {
         if !is_block(addr) {
             return Ok(Arc::new(Block::ZERO));
         }
-        let page: Arc<Block> = Arc::new(*self.io.read(addr)?);
+        let page = self.page_at(inode, index, addr)?;
         self.pages.insert(inode.ino, index, page.clone());
         Ok(page)
     }
@@ -55,6 +55,7 @@ impl Fs {
         replace: bool,
         f: impl FnOnce(&mut Block),
     ) -> Result<Slot> {
+        self.make_address_room(inode, state, index)?;
         let slot = self.make_slot_near(inode, near, index)?;
         let addr = slot.addr();
         self.check_addr(inode, index, addr)?;
@@ -71,14 +72,14 @@ impl Fs {
             }
             return Ok(slot);
         }
-        let mut page = if replace || !is_block(addr) {
-            Arc::new(Block::ZERO)
-        } else {
-            match self.pages.get(inode.ino, index) {
-                Some(page) => page,
-                None => self.load(inode, index, addr)?,
-            }
-        };
+        let mut clean = self.pages.get(inode.ino, index);
+        if clean.is_none() && !replace && is_block(addr) {
+            clean = Some(self.load(inode, index, addr)?);
+        }
+        if let Some(clean) = &clean {
+            self.note_base(inode, index, addr, clean);
+        }
+        let mut page = clean.filter(|_| !replace && is_block(addr)).unwrap_or_else(|| Arc::new(Block::ZERO));
         if addr == NULL_ADDR {
             self.space.reserve(1)?;
             self.set_addr(inode, &slot, NEW_ADDR);
@@ -114,6 +115,7 @@ impl Fs {
             state.dirty.remove(index);
         }
         self.pages.sub_dirty(dropped.len());
+        state.whole.retain(|index| !(start..end).contains(index));
         if state.dirty.is_empty() && !dropped.is_empty() {
             state.with_checkpoint = false;
             self.inodes.set_clean(inode.ino);
@@ -133,6 +135,7 @@ impl Fs {
         let last = end.div_ceil(BLOCK_SIZE as u64);
         let mut index = offset / BLOCK_SIZE as u64;
         let mut slot: Option<Slot> = None;
+        let deltas = self.delta_pages(inode)?;
         while index < last {
             if let Some(page) = self.page_in_memory(inode, state, index) {
                 copy_out(buf, offset, index, &page);
@@ -147,11 +150,16 @@ impl Fs {
                 index += 1;
                 continue;
             }
+            if deltas.binary_search(&index).is_ok() {
+                copy_out(buf, offset, index, &*self.load(inode, index, addr)?);
+                index += 1;
+                continue;
+            }
             // Gather the run of neighbouring blocks that must come from the device.
             let mut run = 1;
             while index + (run as u64) < last && run < MAX_READ_RUN {
                 let next = index + run as u64;
-                if state.dirty.contains_key(&next) {
+                if state.dirty.contains_key(&next) || deltas.binary_search(&next).is_ok() {
                     break;
                 }
                 slot = self.find_slot_near(inode, slot.as_ref(), next)?;

@@ -477,6 +477,7 @@ impl Fs {
                     if self.pages.dirty() > self.pages.capacity() {
                         return Err(Error::NoSpace);
                     }
+                    self.make_address_room(inode, state, index)?;
                     let slot = self.make_slot(inode, index)?;
                     if slot.addr() == NULL_ADDR {
                         self.space.reserve(1)?;

@@ -22,6 +22,7 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::clock::Clock;
+use crate::delta::Deltas;
 use crate::error::{Error, Result};
 use crate::inode::Inodes;
 use crate::io::Io;
@@ -52,6 +53,9 @@ pub(crate) struct Fs {
     pub(crate) opts: MountOptions,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) placement: Box<dyn Placement>,
+    /// Whether the volume's magic is medfs's own: only such a volume may hold deltas.
+    pub(crate) delta_volume: bool,
+    pub(crate) deltas: Deltas,
     pub(crate) nat: Nat,
     pub(crate) nodes: Nodes,
     pub(crate) segs: Mutex<Segments>,

@@ -245,6 +245,7 @@ impl Fs {
 
     /// Frees the blocks of pages `start..end` without touching nodes; returns how many there were.
     pub(crate) fn punch(&self, inode: &Inode, start: u64, end: u64) -> Result<u64> {
+        self.drop_deltas(inode, start..end)?;
         let mut freed = 0;
         let mut index = start;
         while index < end {
@@ -318,6 +319,7 @@ impl Fs {
 
     /// Frees every block from page `from` on and the nodes that become empty by it.
     pub(crate) fn truncate_index(&self, inode: &Inode, from: u64) -> Result<()> {
+        self.drop_deltas(inode, from..u64::MAX)?;
         let addrs = self.slots(inode).addrs() as u64;
         if from < addrs {
             let slot = self.make_slot(inode, from)?;

@@ -12,7 +12,7 @@ use foldhash::{HashMap, HashMapExt};
 use medfs_format::node::{FileKind, Inline, RawExtraAttr, RawInode, Slots};
 use medfs_format::{Block, FormatError, Ino, Structure};
 use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 use std::sync::Arc;
 
@@ -35,6 +35,9 @@ pub(crate) struct InodeState {
     /// Among the dirty pages are some whose older content the file's nodes no longer name: it moved out of the inode
     /// block, or to another place in the file, or lies beyond the end now. A checkpoint writes these pages, so that it does not lose what was durable.
     pub(crate) with_checkpoint: bool,
+    /// Dirty pages whose delta is gone from the zone: their old block may be its base on disk, so that they must go to a
+    /// new one.
+    pub(crate) whole: BTreeSet<u64>,
     /// Freed: its number may belong to another file.
     pub(crate) dead: bool,
 }

@@ -6,6 +6,7 @@
 mod checkpoint;
 mod create;
 mod data;
+mod delta;
 mod dir;
 mod evict;
 mod fallocate;
@@ -43,6 +44,6 @@ pub mod xattr_names;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Error, Posix, Result};
 pub use options::{AllocMode, Atime, FsyncMode, InPlace, MountOptions, VictimPolicy};
-pub use stats::{Stats, Written};
+pub use stats::{DeltaStats, Stats, Written};
 pub use types::*;
 pub use volume::Volume;

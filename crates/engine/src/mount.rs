@@ -6,12 +6,14 @@
 
 use crate::checkpoint::{Checkpoint, compact_blocks, read_compact, stored_checksum};
 use crate::clock::Clock;
+use crate::delta::{BASES_PART, Deltas};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inodes;
 use crate::io::Io;
 use crate::nat::Nat;
 use crate::node::{NodeRules, Nodes};
+use crate::options::DeltaMode;
 use crate::options::{AllocMode, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
 use crate::pages::Pages;
 use crate::placement::KernelPlacement;
@@ -328,6 +330,11 @@ fn assemble(
     let limit = nodes.limit();
     Ok(Fs {
         placement: Box::new(KernelPlacement { in_place }),
+        delta_volume: sb.is_delta_volume(),
+        deltas: Deltas::new(
+            if sb.is_delta_volume() { opts.delta } else { DeltaMode::Off },
+            cache_blocks / BASES_PART,
+        ),
         elapsed_base: header.elapsed_time.get(),
         cp: Mutex::new(Checkpoint { header: header.clone(), pack: pack.pack, nat_journal }),
         cp_ver: AtomicU64::new(cp_ver),
@@ -336,7 +343,7 @@ fn assemble(
         segs: Mutex::new(segs),
         space: Space::new(counts),
         inodes: Inodes::new(limit / 2),
-        pages: Pages::new(cache_blocks / 4 * 3),
+        pages: Pages::new(cache_blocks / 4 * 3 - cache_blocks / BASES_PART),
         orphans: Mutex::new(BTreeSet::new()),
         trans_dirs: Mutex::default(),
         moved_names: Mutex::default(),

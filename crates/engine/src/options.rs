@@ -67,6 +67,16 @@ pub enum Atime {
     Strictatime,
 }
 
+/// What becomes of small updates (`delta=`). Volumes that are not medfs's own take `off` in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeltaMode {
+    /// Pages are written as a whole; deltas that are there are read.
+    Off,
+    /// Deltas in the inode (MedFS's DCI).
+    #[default]
+    Inline,
+}
+
 /// How a volume is opened. The default is the kernel's, except for `fsync_mode`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
@@ -103,6 +113,8 @@ pub struct MountOptions {
     pub recover: bool,
     /// Longest time between checkpoints while there is something to write (`commit=60s`).
     pub commit_interval: Duration,
+    /// `delta=off|inline`.
+    pub delta: DeltaMode,
     /// Logs written at once. Six is the only number supported.
     pub active_logs: u8,
 }
@@ -126,6 +138,7 @@ impl Default for MountOptions {
             user_xattr: true,
             recover: true,
             commit_interval: Duration::from_secs(60),
+            delta: DeltaMode::default(),
             active_logs: 6,
         }
     }
@@ -258,6 +271,10 @@ impl MountOptions {
                 self.victim = choose(option, value, &policies)?;
             }
             "in_place" => self.in_place = Some(in_place(option, value)?),
+            "delta" => {
+                let modes = [("off", DeltaMode::Off), ("inline", DeltaMode::Inline)];
+                self.delta = choose(option, value, &modes)?;
+            }
             "cache" => self.cache_bytes = cache_bytes(option, value)?,
             "commit" => self.commit_interval = commit_interval(option, value)?,
             "active_logs" => self.active_logs = choose(option, value, &[("6", 6)])?,
@@ -343,7 +360,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync:4,nodiscard,background_gc=off,victim=greedy,\
-             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,active_logs=6",
+             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,delta=off,active_logs=6",
         );
         let expected = MountOptions {
             read_only: true,
@@ -362,11 +379,12 @@ mod tests {
             user_xattr: false,
             recover: false,
             commit_interval: Duration::from_secs(5),
+            delta: DeltaMode::Off,
             active_logs: 6,
         };
         assert_eq!(all, expected);
         let undone = "rw,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,delta=inline";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(

@@ -30,6 +30,8 @@ pub(crate) struct Page {
     pub(crate) pinned: bool,
     /// Dirty pages the file has.
     pub(crate) dirty_pages: usize,
+    /// Whether pages may be kept as deltas.
+    pub(crate) deltas: bool,
 }
 
 /// Decides for each page.

@@ -44,6 +44,27 @@ impl Written {
     }
 }
 
+/// What became of small updates since the volume was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+pub struct DeltaStats {
+    /// Pages kept as deltas in their inode instead of being written.
+    pub made: u64,
+    /// Bytes of these deltas.
+    pub bytes: u64,
+    /// Pages rebuilt from base and delta.
+    pub rebuilt: u64,
+    /// Bases that were needed.
+    pub bases: u64,
+    /// Those that had to be read from the device.
+    pub bases_read: u64,
+    /// Deltas that gave way to addresses of a growing file (MedFS, section 4.1.3, case 1).
+    pub evicted_by_growth: u64,
+    /// Deltas that gave way to others (case 2).
+    pub evicted_by_delta: u64,
+    /// Deltas that were no longer worth being one (case 3).
+    pub outgrown: u64,
+}
+
 /// State and history of a volume since it was opened. Counts are blocks of 4 KiB unless the name says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stats {
@@ -65,6 +86,8 @@ pub struct Stats {
     pub fsyncs_with_checkpoint: u64,
     /// Data blocks overwritten in place.
     pub in_place_blocks: u64,
+    /// Deltas.
+    pub deltas: DeltaStats,
     /// Sections cleaned.
     pub gc_sections: u64,
     /// Of them, for want of space.

@@ -96,6 +96,7 @@ impl Volume {
             fsyncs: get(&fs.counters.fsyncs),
             fsyncs_with_checkpoint: get(&fs.counters.fsyncs_with_checkpoint),
             in_place_blocks: get(&fs.counters.in_place_blocks),
+            deltas: fs.deltas.counters.stats(),
             gc_sections: get(&fs.counters.gc_sections),
             gc_foreground: get(&fs.counters.gc_foreground),
             recovered_inodes: get(&fs.counters.recovered_inodes),

@@ -5,6 +5,7 @@
 //! the holder of the inode's `wb`, after the pages, or by a checkpoint, which waits for every operation.
 //! Locks: `wb`, then the operation lock, then the inode's lock, which is released during I/O.
 
+use crate::delta::Kept;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::index::Slot;
@@ -45,7 +46,7 @@ impl Fs {
     /// What was placed before a failure must be written all the same, as slots name those blocks already.
     pub(crate) fn place_pages(
         &self,
-        inode: &Inode,
+        inode: &Arc<Inode>,
         state: &mut InodeState,
         indices: &[u64],
         purpose: Purpose,
@@ -56,19 +57,33 @@ impl Fs {
             advise: r.advise(),
             pinned: r.inline().contains(Inline::PIN_FILE),
             dirty_pages: state.dirty.len(),
+            deltas: purpose != Purpose::Move,
         });
         let mut pages = Vec::with_capacity(indices.len());
         let mut near = None;
-        let mut place_all = || {
+        let mut place_all = |indices: &[u64], state: &mut InodeState, about: &Page| {
             for &index in indices {
                 let Some(page) = state.dirty.get(&index).cloned() else { continue };
                 let slot = self.make_slot_near(inode, near.as_ref(), index)?;
-                self.place_page(inode, &slot, &about, Placed::new(index, page), &mut pages)?;
+                let kept = self.keep_as_delta(inode, state, &slot, index, &page, about)?;
+                if kept == Kept::Delta {
+                    self.page_is_clean(inode, state, index, page);
+                } else {
+                    let page = Placed::new(index, page);
+                    self.place_page(inode, &slot, about, kept == Kept::NewBlock, page, &mut pages)?;
+                    self.drop_deltas(inode, index..index + 1)?;
+                    state.whole.remove(&index);
+                }
                 near = Some(slot);
             }
             Ok(())
         };
-        let outcome = place_all();
+        let mut outcome = place_all(indices, state, &about);
+        // Pages whose deltas gave way must be durable together with the inode that says so.
+        let gave_way: Vec<u64> = state.whole.iter().copied().collect();
+        if outcome.is_ok() && !gave_way.is_empty() {
+            outcome = place_all(&gave_way, state, &Page { deltas: false, ..about });
+        }
         self.space.wrote(pages.len() as u64);
         Placing { pages, outcome }
     }
@@ -79,12 +94,14 @@ impl Fs {
         inode: &Inode,
         slot: &Slot,
         about: &Page,
+        new_block: bool,
         page: Placed,
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
         let (log, old) = (self.placement.log(about), slot.addr());
         let temperature = temperature(log);
-        if is_block(old) && self.placement.in_place(about) {
+        if is_block(old) && !new_block && self.placement.in_place(about) {
+            self.forget_base(old);
             Counters::add(&self.counters.in_place_blocks, 1);
             placed.push(Placed { addr: old, temperature, ..page });
             return Ok(());
@@ -100,6 +117,7 @@ impl Fs {
         let addr = segs.allocate(&self.io, log, owner, now)?;
         let freed = if is_block(old) { segs.mark_invalid(&self.io, old, now) } else { Ok(()) };
         drop(segs);
+        self.forget_base(addr);
         self.set_addr(inode, slot, addr);
         placed.push(Placed { addr, temperature, ..page });
         freed
@@ -109,7 +127,10 @@ impl Fs {
     pub(crate) fn write_pages(&self, placed: &[Placed], cause: Cause) -> Result<()> {
         let Some(first) = placed.first() else { return Ok(()) };
         let refs: Vec<(BlockAddr, &Block)> = placed.iter().map(|p| (p.addr, &*p.page)).collect();
-        self.io.write_scattered(&refs, WriteTag::new(cause, first.temperature))
+        let started = self.clock.monotonic();
+        self.io.write_scattered(&refs, WriteTag::new(cause, first.temperature))?;
+        self.note_write_cost(placed.len(), self.clock.monotonic().saturating_sub(started));
+        Ok(())
     }
 
     /// Notes that placed pages have been written; those changed meanwhile stay dirty.
@@ -121,11 +142,16 @@ impl Fs {
         for p in placed {
             let unchanged = state.dirty.get(&p.index).is_some_and(|page| Arc::ptr_eq(page, &p.page));
             if unchanged {
-                state.dirty.remove(&p.index);
-                self.pages.sub_dirty(1);
-                self.pages.insert(inode.ino, p.index, p.page);
+                self.page_is_clean(inode, state, p.index, p.page);
             }
         }
+    }
+
+    /// Notes that a dirty page has reached its block, or the delta zone.
+    fn page_is_clean(&self, inode: &Inode, state: &mut InodeState, index: u64, page: Arc<Block>) {
+        state.dirty.remove(&index);
+        self.pages.sub_dirty(1);
+        self.pages.insert(inode.ino, index, page);
         if state.dirty.is_empty() {
             state.with_checkpoint = false;
             self.inodes.set_clean(inode.ino);
@@ -205,6 +231,10 @@ impl Fs {
                 if !is_block(slot.addr()) {
                     continue;
                 }
+                if self.delta_of(inode, index)?.is_some() {
+                    self.move_base(inode, &mut state, &slot, index)?;
+                    continue;
+                }
                 let page = self.read_page(inode, &state, index)?;
                 self.pages.remove(inode.ino, index);
                 self.add_dirty_page(inode, &mut state, index, page);
@@ -216,6 +246,28 @@ impl Fs {
         self.write_pages(&placing.pages, Cause::Gc)?;
         self.pages_written(inode, &mut inode.lock.write(), placing.pages);
         placing.outcome
+    }
+}
+
+impl Fs {
+    /// For cleaning: moves the base of a page that is a delta, which stays. Readers wait: nothing but the inode tells
+    /// them that this block is not a page.
+    fn move_base(&self, inode: &Arc<Inode>, state: &mut InodeState, slot: &Slot, index: u64) -> Result<()> {
+        let about = Page {
+            purpose: Purpose::Move,
+            is_dir: false,
+            advise: inode.raw(|r| r.advise()),
+            pinned: false,
+            dirty_pages: 0,
+            deltas: false,
+        };
+        let base = Placed::new(index, self.base(slot.addr())?);
+        let mut placed = Vec::new();
+        let outcome = self.place_page(inode, slot, &about, true, base, &mut placed);
+        self.write_pages(&placed, Cause::Gc)?;
+        state.data_mark = self.io.write_mark();
+        self.space.wrote(placed.len() as u64);
+        outcome
     }
 }
 

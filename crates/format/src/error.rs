@@ -22,6 +22,7 @@ pub enum Structure {
     InlineData,
     Symlink,
     Data,
+    DeltaZone,
 }
 
 impl std::fmt::Display for Structure {
@@ -43,6 +44,7 @@ impl std::fmt::Display for Structure {
             Structure::InlineData => "inline data",
             Structure::Symlink => "symbolic link",
             Structure::Data => "data block",
+            Structure::DeltaZone => "delta zone of inode",
         };
         f.write_str(name)
     }

@@ -14,6 +14,7 @@
 pub mod block;
 pub mod checkpoint;
 pub mod crc;
+pub mod delta;
 pub mod dentry;
 pub mod error;
 pub mod geometry;

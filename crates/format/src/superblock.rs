@@ -7,6 +7,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// F2FS's magic number.
 pub const MAGIC: u32 = 0xF2F5_2010;
+/// Magic number of a volume that may hold deltas: what knows F2FS alone would return bases for pages, so it must not
+/// take it for one of its own.
+pub const DELTA_MAGIC: u32 = 0x4D65_4453;
+/// Version of what a delta volume has beyond F2FS.
+pub const DELTA_VERSION: u32 = 1;
 /// Offset of the superblock inside its block.
 pub const OFFSET_IN_BLOCK: usize = 1024;
 /// Offset of the checksum inside the superblock, which is also the number of bytes it covers.
@@ -118,8 +123,25 @@ pub struct RawSuperblock {
     pub s_encoding_flags: U16,
     pub s_stop_reason: [u8; 32],
     pub s_errors: [u8; 16],
-    pub reserved: [u8; 258],
+    pub delta: RawDeltaInfo,
+    pub reserved: [u8; 242],
     pub crc: U32,
+}
+
+/// What a delta volume says of itself in the superblock's reserved space (16 bytes); zeros on F2FS.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct RawDeltaInfo {
+    /// [`DELTA_VERSION`].
+    pub version: U32,
+    /// Additions that may be ignored.
+    pub compat: U32,
+    /// Additions that must be known to write.
+    pub ro_compat: U32,
+    /// Additions that must be known to read.
+    pub incompat: U32,
 }
 
 const _: () = assert!(
@@ -175,8 +197,9 @@ impl RawSuperblock {
     /// Checks every field that is later trusted and derives the volume's geometry from them.
     pub fn validate(&self) -> Result<Geometry, FormatError> {
         let bad = |field, value: String| FormatError::corrupt(Structure::Superblock, 0u32, field, value);
-        if self.magic.get() != MAGIC {
-            return Err(bad("magic", format!("{:#010x}, not F2FS's {MAGIC:#010x}", self.magic)));
+        if self.magic.get() != MAGIC && !self.is_delta_volume() {
+            let expected = format!("neither F2FS's {MAGIC:#010x} nor medfs's {DELTA_MAGIC:#010x}");
+            return Err(bad("magic", format!("{:#010x}, {expected}", self.magic)));
         }
         if self.features().contains(Feature::SB_CHECKSUM) {
             if self.checksum_offset.get() as usize != CRC_OFFSET {
@@ -204,6 +227,56 @@ impl RawSuperblock {
         if self.log_blocks_per_seg.get() != crate::LOG_BLOCKS_PER_SEG {
             return Err(bad("log_blocks_per_seg", self.log_blocks_per_seg.to_string()));
         }
+        self.check_deltas()?;
         Geometry::from_superblock(self)
+    }
+
+    /// Whether the volume may hold deltas.
+    pub fn is_delta_volume(&self) -> bool {
+        self.magic.get() == DELTA_MAGIC
+    }
+
+    /// Makes a superblock that of a delta volume. The caller has seen to what deltas need.
+    pub fn become_delta_volume(&mut self) {
+        self.magic = DELTA_MAGIC.into();
+        self.delta = RawDeltaInfo { version: DELTA_VERSION.into(), ..RawDeltaInfo::default() };
+        self.seal();
+    }
+
+    /// Makes a superblock one of plain F2FS. The caller has seen to it that no delta is left.
+    pub fn become_plain(&mut self) {
+        self.magic = MAGIC.into();
+        self.delta = RawDeltaInfo::default();
+        self.seal();
+    }
+
+    /// Whether the volume holds something beyond F2FS that has to be known to write to it, and is not.
+    pub fn has_unknown_ro_compat(&self) -> bool {
+        self.is_delta_volume() && self.delta.ro_compat.get() != 0
+    }
+
+    /// Refuses delta volumes of later versions, and such as lack what deltas need.
+    fn check_deltas(&self) -> Result<(), FormatError> {
+        if !self.is_delta_volume() {
+            return Ok(());
+        }
+        let info = &self.delta;
+        if info.version.get() != DELTA_VERSION || info.incompat.get() != 0 {
+            return Err(FormatError::Incompatible(format!(
+                "deltas of version {} with additions {:#x}: this medfs knows version {DELTA_VERSION} alone; use a newer one",
+                info.version, info.incompat
+            )));
+        }
+        let needed = Feature::EXTRA_ATTR | Feature::FLEXIBLE_INLINE_XATTR | Feature::INODE_CHECKSUM;
+        if !self.features().contains(needed) {
+            let missing = needed - self.features();
+            return Err(FormatError::corrupt(
+                Structure::Superblock,
+                0u32,
+                "feature",
+                format!("a volume with deltas lacks {missing:?}"),
+            ));
+        }
+        Ok(())
     }
 }

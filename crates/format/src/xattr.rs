@@ -51,6 +51,8 @@ pub enum NameIndex {
     Advise = 7,
     Encryption = 9,
     Verity = 11,
+    /// The delta zone: ours, and no part of F2FS (see [`crate::delta`]).
+    Delta = 0x6d,
 }
 
 /// One entry.

@@ -3,8 +3,11 @@
 //! Both come with Debian's `f2fs-tools`; without them the tests that need them fail and say so.
 
 use crate::subject::Check;
-use medfs_device::{BlockDevice, FileDevice, FileOptions, MemDevice, read_block};
+use medfs_device::{
+    BlockDevice, Cause, FileDevice, FileOptions, MemDevice, Temperature, WriteTag, read_block,
+};
 use medfs_format::BLOCK_SIZE;
+use medfs_format::superblock::RawSuperblock;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,6 +21,12 @@ use std::sync::Arc;
 pub const FEATURE_SETS: [&str; 2] =
     ["", "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum"];
 
+/// A volume for deltas: the second feature set, with medfs's own magic.
+pub const DELTAS: &str = "deltas";
+
+/// What is tested on every kind of volume is tested on these.
+pub const VOLUMES: [&str; 3] = [FEATURE_SETS[0], FEATURE_SETS[1], DELTAS];
+
 /// A freshly formatted volume of `mebibytes`, in memory; made once a process. Panics where `mkfs.f2fs` is missing or fails.
 pub fn formatted(mebibytes: u64, features: &str) -> Arc<MemDevice> {
     type Made = BTreeMap<(u64, String), Arc<MemDevice>>;
@@ -28,6 +37,11 @@ pub fn formatted(mebibytes: u64, features: &str) -> Arc<MemDevice> {
 }
 
 fn format(mebibytes: u64, features: &str) -> MemDevice {
+    if features == DELTAS {
+        let device = format(mebibytes, FEATURE_SETS[1]);
+        change_superblocks(&device, RawSuperblock::become_delta_volume).expect("memory takes it");
+        return device;
+    }
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = dir.path().join("image");
     let options = FileOptions { direct: false, ..FileOptions::default() };
@@ -41,6 +55,25 @@ fn format(mebibytes: u64, features: &str) -> MemDevice {
     assert!(output.status.success(), "mkfs.f2fs: {}", String::from_utf8_lossy(&output.stdout));
     let file = FileDevice::open(&path, options).expect("the image just made");
     MemDevice::copy_of(&file).expect("the image is readable")
+}
+
+/// Changes both copies of the superblock.
+fn change_superblocks(device: &MemDevice, change: impl Fn(&mut RawSuperblock)) -> io::Result<()> {
+    for addr in 0..2 {
+        let mut block = read_block(device, addr)?;
+        change(RawSuperblock::in_block_mut(&mut block));
+        device.write(addr, &[&block], WriteTag::new(Cause::Meta, Temperature::Cold))?;
+    }
+    Ok(())
+}
+
+/// A copy that other tools take for F2FS: deltas are nothing but an extended attribute to them.
+fn as_plain(device: &dyn BlockDevice) -> io::Result<MemDevice> {
+    let copy = MemDevice::copy_of(device)?;
+    if RawSuperblock::in_block(&*read_block(&copy, 0)?).is_delta_volume() {
+        change_superblocks(&copy, RawSuperblock::become_plain)?;
+    }
+    Ok(copy)
 }
 
 /// Saves a device as a sparse file.
@@ -65,7 +98,8 @@ impl Check for FsckF2fs {
     fn check(&self, device: Arc<dyn BlockDevice>) -> Result<(), String> {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
         let path = dir.path().join("image");
-        save(&*device, &path).map_err(|e| format!("saving the image: {e}"))?;
+        let plain = as_plain(&*device).map_err(|e| format!("copying the image: {e}"))?;
+        save(&plain, &path).map_err(|e| format!("saving the image: {e}"))?;
         let output = Command::new("fsck.f2fs")
             .args(["-f", "--dry-run"])
             .arg(&path)
@@ -109,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_judge_accepts_and_rejects() {
-        for features in FEATURE_SETS {
+        for features in VOLUMES {
             let image = formatted(64, features);
             FsckF2fs.check(image.clone()).unwrap();
             FsckMedfs.check(image.clone()).unwrap();

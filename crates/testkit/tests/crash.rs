@@ -5,7 +5,7 @@
 
 use medfs::MountOptions;
 use medfs_testkit::crash_states::{Report, Setup, run, seq1, seq2};
-use medfs_testkit::images::{FEATURE_SETS, FsckF2fs, FsckMedfs, formatted};
+use medfs_testkit::images::{FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted};
 use medfs_testkit::planted::{Disorder, Unordered};
 use medfs_testkit::subject::Check;
 use medfs_testkit::volume::{mounter, mounter_over, test_clock};
@@ -33,7 +33,7 @@ fn must_be_clean(what: &str, report: &Report) {
 
 #[test]
 fn some_states() {
-    for features in FEATURE_SETS {
+    for features in VOLUMES {
         let some = Setup { max_states: 1500, check_every: 50, nested_every: 100, ..setup(features) };
         let workloads: Vec<_> = seq1().into_iter().step_by(7).chain(seq2(1).into_iter().take(20)).collect();
         must_be_clean(&format!("features [{features}]"), &run(&some, &workloads));
@@ -61,7 +61,7 @@ fn disorder_is_caught() {
 fn all_states() {
     let seed = number("MEDFS_SEED", std::process::id().into());
     let states = number("MEDFS_STATES", 100_000) as usize;
-    for features in FEATURE_SETS {
+    for features in VOLUMES {
         let mut full = setup(features);
         (full.max_states, full.plan.seed) = (states, seed);
         (full.raw_every, full.check_every, full.nested_every) = (50, 200, 100);

@@ -5,7 +5,7 @@
 
 use medfs::MountOptions;
 use medfs_testkit::harness::{Setup, run_seed};
-use medfs_testkit::images::{FEATURE_SETS, FsckF2fs, FsckMedfs, formatted};
+use medfs_testkit::images::{FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted};
 use medfs_testkit::volume::{mounter, test_clock};
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,7 +35,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 #[test]
 fn three_thousand_operations() {
-    for (seed, features) in (1..).zip(FEATURE_SETS) {
+    for (seed, features) in (1..).zip(VOLUMES) {
         let report = run_seed(&setup(256, features, "rw"), seed, 3000, |_| {});
         println!("seed {seed}, features [{features}]: {report:?}");
     }
@@ -54,7 +54,7 @@ fn long_run() {
     let seed = number("MEDFS_SEED", std::process::id().into());
     let ops = number("MEDFS_OPS", 100_000) as usize;
     let options = std::env::var("MEDFS_OPTIONS").unwrap_or_else(|_| "rw".into());
-    for features in FEATURE_SETS {
+    for features in VOLUMES {
         println!("seed {seed}, {ops} operations, features [{features}], options {options}");
         let start = Instant::now();
         let setup =

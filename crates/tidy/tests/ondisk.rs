@@ -3,7 +3,7 @@
 //! A layout is a fenced block ```` ```layout Name size ````, one line a field: offset, size, name, and
 //! words. A number is a table row: `` `name` ``, value, words. Both directions are checked.
 
-use medfs_format::{checkpoint, dentry, geometry, nat, node, path, sit, summary, superblock, xattr};
+use medfs_format::{checkpoint, delta, dentry, geometry, nat, node, path, sit, summary, superblock, xattr};
 use medfs_tidy::read;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -49,8 +49,11 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
             sit_blkaddr, nat_blkaddr, ssa_blkaddr, main_blkaddr, root_ino, node_ino, meta_ino, uuid, volume_name,
             extension_count, extension_list, cp_payload, version, init_version, feature, encryption_level,
             encrypt_pw_salt, devs, qf_ino, hot_ext_count, s_encoding, s_encoding_flags, s_stop_reason, s_errors,
-            reserved, crc,
+            delta, reserved, crc,
         }
+        superblock::RawDeltaInfo { version, compat, ro_compat, incompat }
+        delta::RawZoneHeader { version, reserved, used }
+        delta::RawRecord { index, size, codec, reserved, checksum }
         checkpoint::RawCheckpoint {
             checkpoint_ver, user_block_count, valid_block_count, rsvd_segment_count, overprov_segment_count,
             free_segment_count, cur_node_segno, cur_node_blkoff, cur_data_segno, cur_data_blkoff, ckpt_flags,
@@ -94,6 +97,10 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         medfs_format::COMPRESS_ADDR,
         geometry::MAX_SEGMENTS,
         superblock::MAGIC,
+        superblock::DELTA_MAGIC,
+        superblock::DELTA_VERSION,
+        delta::ZONE_VERSION,
+        delta::ZONE_OFFSET,
         superblock::OFFSET_IN_BLOCK,
         superblock::CRC_OFFSET,
         checkpoint::HEADER_SIZE,

@@ -1,0 +1,204 @@
+//! Deltas in the inode: what they cost, and that pages read as what was written.
+
+mod common;
+
+use common::*;
+use medfs::{FallocateMode, FileKind, ManualClock, Volume, XattrMode};
+use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::superblock::RawSuperblock;
+use std::sync::Arc;
+
+/// An empty delta volume in memory.
+fn blank_delta(mib: u64) -> MemDevice {
+    let device = blank(mib, all_features());
+    for addr in 0..2 {
+        let mut block = read_block(&device, addr).expect("memory");
+        RawSuperblock::in_block_mut(&mut block).become_delta_volume();
+        device.write(addr, &[&block], WriteTag::new(Cause::Meta, Temperature::Cold)).expect("memory");
+    }
+    device
+}
+
+/// A page with content that depends on `seed`, which does not repeat.
+fn noise(seed: u64) -> Vec<u8> {
+    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..PAGE)
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            (x >> 24) as u8
+        })
+        .collect()
+}
+
+/// A file of so many pages of noise, durable.
+fn noisy_file(v: &Volume, name: &str, pages: u64) -> (u32, Vec<u8>) {
+    let f = file(v, v.root(), name);
+    let content: Vec<u8> = (0..pages).flat_map(noise).collect();
+    write(v, f, 0, &content);
+    v.sync().expect("sync");
+    (f, content)
+}
+
+fn written(v: &Volume) -> (u64, u64) {
+    let s = v.stats();
+    (s.written.data, s.written.node)
+}
+
+fn reopened(v: Volume, device: &Arc<MemDevice>) -> Volume {
+    v.close().expect("close");
+    drop(v);
+    open(device.clone())
+}
+
+/// Overwrites a few bytes, in the volume and in what is expected.
+fn patch(v: &Volume, f: u32, content: &mut [u8], at: usize, bytes: &[u8]) {
+    write(v, f, at as u64, bytes);
+    content[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+#[test]
+fn a_small_update_costs_the_inode_alone() {
+    let device = Arc::new(blank_delta(64));
+    let v = open(device.clone());
+    let (f, mut expected) = noisy_file(&v, "f", 20);
+    let before = written(&v);
+    for n in 0..10 {
+        patch(&v, f, &mut expected, n * PAGE + 100 + n, b"small");
+    }
+    v.fsync(f, false).expect("fsync");
+    assert_eq!((written(&v).0 - before.0, written(&v).1 - before.1), (0, 1));
+    assert_eq!(content(&v, f), expected);
+    let v = reopened(v, &device);
+    let f = at(&v, "f").expect("the file").ino;
+    assert_eq!(content(&v, f), expected);
+    // Again the same pages, and one that changes altogether.
+    let before = written(&v);
+    patch(&v, f, &mut expected, 3 * PAGE, b"other");
+    patch(&v, f, &mut expected, 4 * PAGE, &noise(99));
+    v.fsync(f, false).expect("fsync");
+    assert_eq!((written(&v).0 - before.0, written(&v).1 - before.1), (1, 1));
+    assert_eq!(content(&reopened(v, &device), f), expected);
+}
+
+#[test]
+fn a_lost_power_supply_keeps_what_was_fsynced() {
+    let device = Arc::new(blank_delta(64));
+    let v = open(device.clone());
+    let (f, mut expected) = noisy_file(&v, "f", 8);
+    patch(&v, f, &mut expected, 5, b"small");
+    v.fsync(f, false).expect("fsync");
+    let crashed = Arc::new(device.snapshot());
+    drop(v);
+    let v = open(crashed);
+    let f = at(&v, "f").expect("the file").ino;
+    assert_eq!(content(&v, f), expected);
+}
+
+#[test]
+fn a_zone_gives_way_to_addresses_and_freezes() {
+    let device = Arc::new(blank_delta(64));
+    let v = open(device.clone());
+    let (f, mut expected) = noisy_file(&v, "f", 8);
+    for round in 0..40 {
+        // Deltas of 100 bytes each, and 50 new pages a round, until direct nodes are needed.
+        for n in 0..8 {
+            patch(&v, f, &mut expected, n * PAGE + round, &noise(n as u64)[..100]);
+        }
+        let more: Vec<u8> = (0..50).flat_map(|n| noise(1000 * round as u64 + n)).collect();
+        write(&v, f, expected.len() as u64, &more);
+        expected.extend(&more);
+        v.fsync(f, false).expect("fsync");
+        assert!(content(&v, f) == expected, "round {round}");
+    }
+    let v = reopened(v, &device);
+    assert!(content(&v, f) == expected);
+    let before = written(&v);
+    patch(&v, f, &mut expected, 1500 * PAGE, b"small");
+    v.fsync(f, false).expect("fsync");
+    assert_eq!(written(&v).0, before.0, "a page of a direct node may be a delta too");
+    assert!(content(&reopened(v, &device), f) == expected);
+}
+
+#[test]
+fn an_index_used_again_never_meets_an_old_delta() {
+    let device = Arc::new(blank_delta(64));
+    let v = open(device.clone());
+    let (f, mut expected) = noisy_file(&v, "f", 8);
+    for n in 0..8 {
+        patch(&v, f, &mut expected, n * PAGE + 9, b"small");
+    }
+    v.fsync(f, false).expect("fsync");
+    v.setattr(f, &medfs::SetAttr { size: Some(2 * PAGE as u64), ..Default::default() }).expect("truncate");
+    v.fallocate(f, FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE, 0, PAGE as u64).expect("punch");
+    v.setattr(f, &medfs::SetAttr { size: Some(8 * PAGE as u64), ..Default::default() }).expect("grow");
+    expected[..PAGE].fill(0);
+    expected[2 * PAGE..].fill(0);
+    assert_eq!(content(&v, f), expected);
+    patch(&v, f, &mut expected, 5 * PAGE, &noise(55));
+    let v = reopened(v, &device);
+    assert_eq!(content(&v, f), expected);
+    v.fallocate(f, FallocateMode::COLLAPSE_RANGE, 0, PAGE as u64).expect("collapse");
+    expected.drain(..PAGE);
+    assert_eq!(content(&v, f), expected);
+    assert_eq!(content(&reopened(v, &device), f), expected);
+}
+
+#[test]
+fn attributes_and_deltas_live_together() {
+    let device = Arc::new(blank_delta(64));
+    let v = open(device.clone());
+    let (f, mut expected) = noisy_file(&v, "f", 8);
+    let set = |v: &Volume, name: &str, len: usize| {
+        v.setxattr(f, name.as_bytes(), &vec![7; len], XattrMode::Set).expect("set");
+    };
+    set(&v, "user.small", 20);
+    for n in 0..8 {
+        patch(&v, f, &mut expected, n * PAGE + 9, b"small");
+    }
+    v.fsync(f, false).expect("fsync");
+    set(&v, "user.large", 2000);
+    set(&v, "user.other", 50);
+    assert_eq!(v.listxattr(f).expect("list").len(), 3, "the zone is not shown");
+    let v = reopened(v, &device);
+    assert_eq!(v.getxattr(f, b"user.small").expect("get"), vec![7; 20]);
+    assert_eq!(v.getxattr(f, b"user.large").expect("get"), vec![7; 2000]);
+    assert_eq!(content(&v, f), expected);
+    v.removexattr(f, b"user.large").expect("remove");
+    let more: Vec<u8> = (0..700).flat_map(noise).collect();
+    write(&v, f, expected.len() as u64, &more);
+    expected.extend(more);
+    let v = reopened(v, &device);
+    assert_eq!(v.getxattr(f, b"user.other").expect("get"), vec![7; 50]);
+    assert!(content(&v, f) == expected);
+}
+
+#[test]
+fn a_volume_of_f2fs_gets_no_delta() {
+    let device = Arc::new(blank(64, all_features()));
+    let v = open(device.clone());
+    let (f, _) = noisy_file(&v, "f", 8);
+    let before = written(&v);
+    write(&v, f, 5, b"small");
+    v.fsync(f, false).expect("fsync");
+    assert_eq!(written(&v).0 - before.0, 1);
+    assert_eq!(v.getattr(f).expect("attributes").kind, FileKind::Regular);
+}
+
+#[test]
+fn without_new_deltas_old_ones_are_read() {
+    let device = Arc::new(blank_delta(64));
+    let v = open(device.clone());
+    let (f, mut expected) = noisy_file(&v, "f", 8);
+    patch(&v, f, &mut expected, 5, b"small");
+    v.close().expect("close");
+    drop(v);
+    let v = open_with(device.clone(), "delta=off", Arc::new(ManualClock::new(START)));
+    assert_eq!(content(&v, f), expected);
+    let before = written(&v);
+    patch(&v, f, &mut expected, 900, b"small");
+    v.fsync(f, false).expect("fsync");
+    assert_eq!(written(&v).0 - before.0, 1);
+    assert_eq!(content(&reopened(v, &device), f), expected);
+}
