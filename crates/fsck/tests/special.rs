@@ -7,7 +7,7 @@ use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_bl
 use medfs_format::Block;
 use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::node::{RawInode, footer_mut};
-use medfs_fsck::dump::{Dump, Value};
+use medfs_fsck::dump::{Dump, Record, Value};
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Options, Report, Severity, check, repair};
 use std::io;
@@ -169,6 +169,21 @@ impl BlockDevice for Prefix<'_> {
     }
 }
 
+/// Which checkpoint is in force: its pack and version.
+fn checkpoint_in_force(dev: &MemDevice) -> [Option<Value>; 2] {
+    let checkpoint = Dump::open(dev).unwrap().checkpoint().unwrap();
+    ["pack", "checkpoint_ver"].map(|field| checkpoint.get(field).cloned())
+}
+
+/// The NAT and SIT entries in force.
+fn tables_in_force(dev: &MemDevice) -> Vec<Record> {
+    const NIDS: u32 = 1500;
+    let mut dump = Dump::open(dev).unwrap();
+    let mut entries: Vec<Record> = (0..NIDS).map(|nid| dump.nat(nid).unwrap()).collect();
+    entries.extend((0..).map_while(|segno| dump.sit(segno).ok()));
+    entries
+}
+
 #[test]
 fn a_repair_that_is_interrupted_after_any_write_can_be_repeated() {
     let bed = Bed::new();
@@ -183,13 +198,19 @@ fn a_repair_that_is_interrupted_after_any_write_can_be_repeated() {
         if log {
             fsync(&broken, false);
         }
-        let mut writes = 0;
+        let (old, tables) = (checkpoint_in_force(&broken), tables_in_force(&broken));
+        let (mut writes, mut under_the_old) = (0, 0);
         loop {
             let dev = broken.snapshot();
             let prefix = Prefix { dev: &dev, left: writes.into() };
             let whole = repair(&prefix, &Options::default(), &mut |_| {}).is_ok();
             assert_ne!(checked(&dev).worst(), Some(Severity::Fatal), "power off after {writes} writes");
             Dump::open(&dev).unwrap().path("indirect").expect("readable at every moment");
+            // What the old checkpoint stands on stays as it was until another is in force: nothing of it is written in place.
+            if checkpoint_in_force(&dev) == old {
+                assert!(tables_in_force(&dev) == tables, "log {log}: a table changed within {writes} writes");
+                under_the_old += 1;
+            }
             let again = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
             assert_eq!(again.after.findings, [], "power off after {writes} writes");
             // What the first finding cut off, and the fsynced file, are the same whenever the power went.
@@ -204,5 +225,6 @@ fn a_repair_that_is_interrupted_after_any_write_can_be_repeated() {
             writes += 1;
         }
         assert!(writes > 20, "{writes} writes are suspiciously few");
+        assert!(under_the_old > 10, "only {under_the_old} of {writes} states had the old checkpoint");
     }
 }

@@ -4,7 +4,7 @@
 //! pages, the first direct node, indirect nodes, far holes. Operations are plain values that print as they
 //! would be written in a test, so that a minimal failing sequence is its own reproduction.
 
-use medfs::{FallocateMode, FileKind, RenameFlags, XattrMode};
+use medfs::{FallocateMode, FileFlags, FileKind, RenameFlags, XattrMode};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -148,6 +148,34 @@ pub enum Op {
         file: Target,
         secs: i64,
     },
+    /// Sets the chattr flags.
+    SetFlags {
+        file: Target,
+        flags: FileFlags,
+    },
+    /// Sets the ACL that [`crate::acl::Acl::of`] makes of kind and permissions, or removes it (kind 0).
+    SetAcl {
+        file: Target,
+        default: bool,
+        kind: u8,
+        perm: u16,
+    },
+    /// From here to [`Op::AtomicEnd`] what is written is kept aside.
+    AtomicStart {
+        file: Target,
+    },
+    AtomicEnd {
+        file: Target,
+        commit: bool,
+    },
+    /// A whole atomic write: start, the same length at two places, end.
+    AtomicUpdate {
+        file: Target,
+        offsets: [u64; 2],
+        len: u32,
+        seed: u8,
+        commit: bool,
+    },
     /// Holds a file open.
     Open {
         at: Place,
@@ -213,12 +241,14 @@ pub struct Generator {
     random: StdRng,
     /// Whether [`Op::Crash`] is among them.
     pub crashes: bool,
+    /// Whether files are large and many, so that a small volume is full most of the time.
+    pub crowded: bool,
 }
 
 impl Generator {
     /// The same seed gives the same operations.
     pub fn new(seed: u64) -> Generator {
-        Generator { random: StdRng::seed_from_u64(seed), crashes: true }
+        Generator { random: StdRng::seed_from_u64(seed), crashes: true, crowded: false }
     }
 
     fn place(&mut self) -> Place {
@@ -253,6 +283,9 @@ impl Generator {
     }
 
     fn len(&mut self) -> u32 {
+        if self.crowded && self.random.random_range(0..3) == 0 {
+            return self.random.random_range(1 << 18..3 << 20);
+        }
         match self.random.random_range(0..20) {
             0..=5 => self.random.random_range(0..200),
             6..=9 => self.random.random_range(1..5000),
@@ -286,11 +319,39 @@ impl Generator {
         Op::Fallocate { file: self.target(), mode, offset, len }
     }
 
+    fn set_flags(&mut self) -> Op {
+        let one = [
+            FileFlags::IMMUTABLE,
+            FileFlags::APPEND,
+            FileFlags::NODUMP,
+            FileFlags::NOATIME | FileFlags::SYNC,
+            FileFlags::DIRSYNC | FileFlags::PROJINHERIT,
+        ];
+        let some = *one.choose(&mut self.random).expect("not empty");
+        // What is fixed should not stay so for long.
+        let flags = if self.random.random_range(0..3) == 0 { some } else { FileFlags::empty() };
+        Op::SetFlags { file: self.target(), flags }
+    }
+
+    fn atomic(&mut self) -> Op {
+        let (file, commit) = (self.target(), self.random.random_range(0..4) > 0);
+        match self.random.random_range(0..6) {
+            0 => Op::AtomicStart { file },
+            1..3 => Op::AtomicEnd { file, commit },
+            _ => {
+                let (offsets, seed) = ([self.offset(), self.offset()], self.random.random());
+                Op::AtomicUpdate { file, offsets, len: self.len().min(40_000), seed, commit }
+            }
+        }
+    }
+
     /// The next operation.
     pub fn op(&mut self) -> Op {
         let perm = self.random.random_range(0..0o1000);
         match self.random.random_range(0..1000) {
-            0..=99 => Op::Create { at: self.place(), kind: FileKind::Regular, perm },
+            0..=64 => Op::Create { at: self.place(), kind: FileKind::Regular, perm },
+            65..=79 => self.set_flags(),
+            80..=99 => self.atomic(),
             100..=149 => {
                 let at = place(self.random.random_range(0..DIRS), self.random.random_range(6..8));
                 Op::Create { at, kind: FileKind::Directory, perm }
@@ -353,7 +414,11 @@ impl Generator {
             925..=934 => Op::FsyncDir { dir: self.random.random_range(0..DIRS) },
             935..=944 => Op::Sync,
             945..=951 => Op::Checkpoint,
-            952..=983 => Op::Background,
+            952..=969 => Op::Background,
+            970..=983 => {
+                let (default, kind) = (self.random.random(), self.random.random_range(0..5));
+                Op::SetAcl { file: self.target(), default, kind, perm: self.random.random_range(0..0o10000) }
+            }
             984..=991 => Op::Remount,
             _ if self.crashes => Op::Crash,
             _ => Op::Remount,

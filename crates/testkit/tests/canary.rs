@@ -15,6 +15,7 @@ fn setup(bug: Bug) -> Setup {
         checks: Vec::new(),
         check_every: 1,
         compare_every: 200,
+        crowded: false,
     }
 }
 
@@ -34,6 +35,9 @@ fn every_planted_bug_is_caught_and_shrunk() {
         Bug::RenameLosesSource,
         Bug::FdatasyncForgets,
         Bug::XattrsNotDurable,
+        Bug::FlagsNotDurable,
+        Bug::CommitForgets,
+        Bug::AbortCommits,
     ];
     for bug in bugs {
         let setup = setup(bug);
