@@ -72,7 +72,7 @@ fn as_superblock(rng: &mut SmallRng, block: &Block) -> u32 {
         if g.in_main(addr) {
             let segno = g.segno(addr);
             assert_eq!(g.seg_start(segno) + g.offset_in_seg(addr), addr);
-            assert!(u64::from(g.ssa_block(segno)) < g.block_count && g.section_of(segno) <= g.section_count);
+            assert!(u64::from(g.ssa_block(segno)) < g.block_count && g.section_of(segno) < g.section_count);
         }
         let index = rng.random_range(0..g.nat_blocks());
         assert!(u64::from(g.nat_block(index, true)) < g.block_count);

@@ -27,6 +27,8 @@ pub const fn place(dir: u8, name: u8) -> Place {
 pub const DIRS: u8 = 4;
 /// Number of open files.
 pub const SLOTS: u8 = 3;
+/// The first of the names of files that fill a volume and that no other operation touches.
+const BALLAST: u8 = 10;
 /// The first of the names that only exist to fill directories.
 pub const FILLERS: u8 = 20;
 
@@ -241,14 +243,15 @@ pub struct Generator {
     random: StdRng,
     /// Whether [`Op::Crash`] is among them.
     pub crashes: bool,
-    /// Whether files are large and many, so that a small volume is full most of the time.
-    pub crowded: bool,
+    /// Mebibytes to be filled for good before the first operation. Where there are any, files are large too, so that a
+    /// small volume is full much of the time.
+    pub crowded: u32,
 }
 
 impl Generator {
     /// The same seed gives the same operations.
     pub fn new(seed: u64) -> Generator {
-        Generator { random: StdRng::seed_from_u64(seed), crashes: true, crowded: false }
+        Generator { random: StdRng::seed_from_u64(seed), crashes: true, crowded: 0 }
     }
 
     fn place(&mut self) -> Place {
@@ -283,7 +286,7 @@ impl Generator {
     }
 
     fn len(&mut self) -> u32 {
-        if self.crowded && self.random.random_range(0..3) == 0 {
+        if self.crowded > 0 && self.random.random_range(0..3) == 0 {
             return self.random.random_range(1 << 18..3 << 20);
         }
         match self.random.random_range(0..20) {
@@ -425,9 +428,17 @@ impl Generator {
         }
     }
 
-    /// The next `count` operations.
+    /// The next `count` operations; on a crowded volume after those that fill most of it with what stays.
     pub fn ops(&mut self, count: usize) -> Vec<Op> {
-        (0..count).map(|_| self.op()).collect()
+        let fill = (0..self.crowded).flat_map(|piece| {
+            let at = place(0, BALLAST + piece as u8 / 64);
+            let file = Target::Path(at);
+            let create = Op::Create { at, kind: FileKind::Regular, perm: 0o600 };
+            let write = Op::Write { file, offset: u64::from(piece % 64) << 20, len: 1 << 20, seed: piece as u8 };
+            [create, write]
+        });
+        let fill: Vec<Op> = fill.chain((self.crowded > 0).then_some(Op::Sync)).collect();
+        fill.into_iter().chain((0..count).map(|_| self.op())).collect()
     }
 }
 

@@ -77,7 +77,10 @@ fn allowed(moments: &[(String, Moment)]) -> BTreeMap<String, Allowed> {
         });
         match moment {
             Moment::WriteBegins(version) => known.versions.1 = *version,
-            Moment::RenameBegins(name) => known.names.push(name.clone()),
+            Moment::RenameBegins(name) => {
+                known.names.retain(|known| known != name);
+                known.names.push(name.clone());
+            }
             Moment::RemoveBegins => (known.must_exist, known.removed) = (false, true),
             Moment::Fsynced => {
                 known.names = known.names.split_off(known.names.len() - 1);
