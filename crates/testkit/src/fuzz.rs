@@ -7,6 +7,7 @@
 //! - `MEDFS_FUZZ_SECONDS`: how long.
 //! - `MEDFS_FUZZ_SEED`: first seed of the random row; printed at the start. With it the other row is left out.
 //! - `MEDFS_FUZZ_CASE`: runs one case, in the test's own process and without limits, to replay a failure.
+//! - `MEDFS_FUZZ_BASES`: a folder that a failure left, with the volumes that its cases started from.
 
 use std::fs;
 use std::io::Read;
@@ -60,13 +61,22 @@ impl<B> Target<B> {
             self.child(Path::new(&dir));
             return None;
         }
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        (self.make)(dir.path());
         if let Some(seed) = variable("MEDFS_FUZZ_CASE") {
-            (self.case)(seed, &(self.load)(dir.path()));
+            let kept = std::env::var("MEDFS_FUZZ_BASES").map(PathBuf::from);
+            let dir = tempfile::tempdir().expect("a temporary folder");
+            if kept.is_err() {
+                (self.make)(dir.path());
+            }
+            (self.case)(seed, &(self.load)(kept.as_deref().unwrap_or(dir.path())));
             return None;
         }
-        Some(self.parent(dir.path()))
+        let mut dir = tempfile::tempdir().expect("a temporary folder");
+        (self.make)(dir.path());
+        // Tools that make volumes do not make the same one twice.
+        dir.disable_cleanup(true);
+        let done = self.parent(dir.path());
+        dir.disable_cleanup(false);
+        Some(done)
     }
 
     fn parent(&self, dir: &Path) -> Done {
@@ -91,9 +101,10 @@ impl<B> Target<B> {
         let at = fs::read_to_string(dir.join("seed")).unwrap_or_default();
         let said = last_words(&dir.join("stderr"));
         let test = self.test;
+        let again = format!("MEDFS_FUZZ_CASE={at} MEDFS_FUZZ_BASES={}", dir.display());
         match status {
-            None => panic!("{test} hangs: MEDFS_FUZZ_CASE={at}\n{said}"),
-            Some(status) if !status.success() => panic!("{test}, {status}: MEDFS_FUZZ_CASE={at}\n{said}"),
+            None => panic!("{test} hangs: {again}\n{said}"),
+            Some(status) if !status.success() => panic!("{test}, {status}: {again}\n{said}"),
             Some(_) => {}
         }
         let counts = fs::read_to_string(dir.join("counts")).expect("the child counts its cases");
