@@ -132,6 +132,21 @@ fn a_file_with_several_names_needs_a_checkpoint() {
     });
 }
 
+/// Its block records the name that it lost last, not the one that it has.
+#[test]
+fn a_file_that_does_not_record_its_name_needs_a_checkpoint() {
+    let workload = |v: &Volume, mark: &dyn Fn(u64)| {
+        let old = written(v, "y", 1);
+        fsync(v, old);
+        mark(1);
+        v.link(old, v.root(), b"x").expect("link");
+        v.unlink(v.root(), b"x").expect("unlink");
+        fsync(v, written(v, "x", 2));
+        mark(2);
+    };
+    check(1, workload, both_are_there);
+}
+
 #[test]
 fn a_renamed_file_of_the_checkpoint_is_fsynced_by_one() {
     let workload = |v: &Volume, mark: &dyn Fn(u64)| {
