@@ -66,6 +66,34 @@ fn ruined_volumes_are_named_and_left_alone() {
     assert!(checked(&MemDevice::new(1)).has(Code::NoSuperblock));
 }
 
+/// Found by fuzzing: the pack that the repair wrote was not valid itself, so that the older one came back.
+#[test]
+fn a_count_of_user_blocks_below_what_is_in_use_is_mended() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("user.img", &[]));
+    for (field, value) in [("valid_inode_count", 1), ("valid_node_count", 1), ("valid_block_count", 2)] {
+        set(&dev, Target::Checkpoint, field, value);
+    }
+    set(&dev, Target::Checkpoint, "user_block_count", 5);
+    let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+    assert!(repaired.before.has(Code::ValidBlockCount) && repaired.changed);
+    assert_eq!(repaired.after.findings, []);
+    bed.judge(&dev).unwrap();
+}
+
+/// Found by fuzzing: a checksum in the middle of the version bitmaps changes them whenever it is written.
+#[test]
+fn a_checksum_inside_the_bitmaps_is_refused() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("checksum.img", &[]));
+    set(&dev, Target::Checkpoint, "checksum_offset", 200);
+    let report = checked(&dev);
+    assert!(report.has(Code::CheckpointPack), "{:?}", report.findings);
+    let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+    let worst = repaired.after.worst();
+    assert!(worst.is_none() || worst == Some(Severity::Fatal), "{:?}", repaired.after.findings);
+}
+
 /// Unlinks `small` but leaves it on the orphan list, as a crash does while it is open.
 fn with_orphan(bed: &Bed) -> MemDevice {
     let dev = load(&bed.filled("orphan.img", &["-O", "extra_attr,inode_checksum"]));
