@@ -81,6 +81,14 @@ fn overwrite(v: &Volume, files: &mut Files, random: &mut Random, count: u64) {
     }
 }
 
+/// Opens the volume anew: everything is there, and both checkers are content.
+fn still_there(device: &Arc<MemDevice>, options: &str, files: &Files) {
+    let v = open_device(device, options);
+    verify(&v, files);
+    v.close().unwrap();
+    judge(device);
+}
+
 fn life(device: Arc<MemDevice>, options: &str, seed: u64) {
     eprintln!("seed {seed}, {options:?}");
     let mut random = Random(seed);
@@ -107,10 +115,7 @@ fn life(device: Arc<MemDevice>, options: &str, seed: u64) {
         stats.gc_sections, stats.gc_foreground, stats.checkpoints, stats.written
     );
     drop(v);
-    let v = open_device(&device, options);
-    verify(&v, &files);
-    v.close().unwrap();
-    judge(&device);
+    still_there(&device, options, &files);
 }
 
 #[test]
@@ -161,10 +166,7 @@ fn background_cleaning_gathers_free_space() {
         assert!(after.written.gc > before.written.gc && after.gc_foreground == 0);
         verify(&v, &files);
         drop(v);
-        let v = open_device(&device, options);
-        verify(&v, &files);
-        v.close().unwrap();
-        judge(&device);
+        still_there(&device, options, &files);
     }
 }
 

@@ -61,7 +61,8 @@ impl Watched {
             for (at, digits) in (0u64..).step_by(8).zip(map.as_bytes().chunks(2)) {
                 let byte = u8::from_str_radix(std::str::from_utf8(digits).expect("digits"), 16).expect("hex");
                 // Validity maps are kept most significant bit first.
-                kept.blocks.extend((0..8).filter(|bit| byte & (0x80 >> bit) != 0).map(|bit| start + at + bit));
+                kept.blocks
+                    .extend((0..8).filter(|bit| byte & (0x80 >> bit) != 0).map(|bit| start + at + bit));
             }
         }
     }

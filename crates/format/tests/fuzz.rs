@@ -26,7 +26,8 @@ const BLOCKS: usize = 64;
 
 fn make(dir: &Path) {
     for (i, features) in FEATURE_SETS.into_iter().enumerate() {
-        let setup = Setup::new(formatted(64, features), mounter(medfs::MountOptions::default(), test_clock()));
+        let setup =
+            Setup::new(formatted(64, features), mounter(medfs::MountOptions::default(), test_clock()));
         let filled = prepared(&setup).expect("a small tree");
         save(&filled, &dir.join(format!("{i}.img"))).expect("the image is saved");
     }
@@ -34,13 +35,13 @@ fn make(dir: &Path) {
 
 fn load(dir: &Path) -> Vec<Base> {
     let read = |i| {
-        let file = FileDevice::open(&dir.join(format!("{i}.img")), FileOptions::read_only());
+        let file = FileDevice::open(dir.join(format!("{i}.img")), FileOptions::read_only());
         Base::new(MemDevice::copy_of(&file.expect("the image just made")).expect("readable"))
     };
     (0..FEATURE_SETS.len()).map(read).collect()
 }
 
-fn case(seed: u64, bases: &Vec<Base>) -> bool {
+fn case(seed: u64, bases: &[Base]) -> bool {
     let mut rng = SmallRng::seed_from_u64(seed);
     let base = bases.choose(&mut rng).expect("there are some");
     let superblock = read_block(&base.dev, 0).expect("memory");

@@ -293,10 +293,11 @@ fn seal(image: &mut Image<'_>, block: &mut Block, target: &Target<'_>, field: &s
     let (field, _) = split(field);
     match target {
         Target::Superblock(_) if field != "crc" => RawSuperblock::in_block_mut(block).seal(),
-        Target::Checkpoint => {
-            if RawCheckpoint::in_block(block).checksum_offset.get() as usize <= checkpoint::CHECKSUM_OFFSET {
-                checkpoint::seal(block);
-            }
+        Target::Checkpoint
+            if RawCheckpoint::in_block(block).checksum_offset.get() as usize
+                <= checkpoint::CHECKSUM_OFFSET =>
+        {
+            checkpoint::seal(block);
         }
         Target::Inode(_) if field != "i_inode_checksum" => {
             if let Some(seed) = image.inode_seed() {

@@ -5,7 +5,7 @@
 //! the repair (and memory is not limited).
 mod common;
 
-use common::{Bed, load, save};
+use common::{Bed, load};
 use medfs_device::MemDevice;
 use medfs_format::BLOCK_SIZE;
 use medfs_fsck::dump::Dump;
@@ -14,7 +14,7 @@ use medfs_testkit::fuzz::{Target, variable};
 use medfs_testkit::mutate::{Base, nasty};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Small volumes of every layout, saved as files in `dir`.
 fn make(dir: &Path) {
@@ -42,15 +42,8 @@ fn make(dir: &Path) {
     }
 }
 
-/// The volumes, and where the judge's image goes.
-struct Bases {
-    volumes: Vec<Base>,
-    judged: PathBuf,
-}
-
-fn bases(dir: &Path) -> Bases {
-    let open = |i| Base::new(load(&dir.join(format!("base{i}.img"))));
-    Bases { volumes: (0..4).map(open).collect(), judged: dir.join("judged.img") }
+fn load_bases(dir: &Path) -> Vec<Base> {
+    (0..4).map(|i| Base::new(load(&dir.join(format!("base{i}.img"))))).collect()
 }
 
 fn look(dev: &MemDevice, rng: &mut SmallRng) {
@@ -66,10 +59,10 @@ fn look(dev: &MemDevice, rng: &mut SmallRng) {
 }
 
 /// One case; panics where something is wrong. Tells whether there was something to mend.
-fn case(seed: u64, bases: &Bases) -> bool {
+fn case(seed: u64, bases: &[Base]) -> bool {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let which = rng.random_range(0..bases.volumes.len());
-    let dev = bases.volumes[which].damaged(&mut rng);
+    let which = rng.random_range(0..bases.len());
+    let dev = bases[which].damaged(&mut rng);
     // What quota files say of the usage is not repaired, but fsck.f2fs judges it.
     let judged = which != 3 && variable("MEDFS_FUZZ_JUDGE").is_some_and(|every| seed.is_multiple_of(every));
     look(&dev, &mut rng);
@@ -82,8 +75,7 @@ fn case(seed: u64, bases: &Bases) -> bool {
             let hopeless = worst == Some(Severity::Fatal);
             assert!(worst.is_none() || hopeless, "left after the repair: {:#?}", repaired.after.findings);
             if judged && !hopeless {
-                save(&dev, &bases.judged);
-                common::judge(&bases.judged).unwrap();
+                Bed::new().judge(&dev).unwrap();
             }
             repaired.changed
         }
@@ -95,7 +87,7 @@ fn case(seed: u64, bases: &Bases) -> bool {
 #[test]
 fn mutated_volumes() {
     let limited = variable("MEDFS_FUZZ_JUDGE").is_none();
-    let target = Target { test: "mutated_volumes", seconds: 20, limited, make, load: bases, case };
+    let target = Target { test: "mutated_volumes", seconds: 20, limited, make, load: load_bases, case };
     if let Some(done) = target.run() {
         assert!(done.cases > 10 && done.deep > done.cases / 5, "{done:?}: too few volumes were mended");
     }

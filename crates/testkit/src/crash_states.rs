@@ -153,7 +153,9 @@ pub fn operations() -> Vec<(Op, Place)> {
     }
     add(Op::RemoveXattr { file: Target::Path(at), name: 0 }, at);
     add(Op::Chmod { file: Target::Path(at), perm: 0o400 }, at);
-    for (flags, at) in [(FileFlags::NODUMP, at), (FileFlags::IMMUTABLE, at), (FileFlags::NOATIME, place(0, 6))] {
+    for (flags, at) in
+        [(FileFlags::NODUMP, at), (FileFlags::IMMUTABLE, at), (FileFlags::NOATIME, place(0, 6))]
+    {
         add(Op::SetFlags { file: Target::Path(at), flags }, at);
     }
     for (at, default) in [(at, false), (place(0, 6), true)] {

@@ -33,9 +33,9 @@ pub struct Target<B> {
     /// Makes in a folder what cases start from.
     pub make: fn(&Path),
     /// Reads that.
-    pub load: fn(&Path) -> B,
+    pub load: fn(&Path) -> Vec<B>,
     /// Runs a case; panics where something is wrong. Tells whether the case got past the first check.
-    pub case: fn(u64, &B) -> bool,
+    pub case: fn(u64, &[B]) -> bool,
 }
 
 /// What a run did.
@@ -174,8 +174,7 @@ fn last_words(path: &PathBuf) -> String {
     if let Ok(mut file) = fs::File::open(path) {
         let _ = file.read_to_end(&mut bytes);
     }
-    let text = String::from_utf8_lossy(&bytes);
-    text[text.ceil_char_boundary(text.len().saturating_sub(3000))..].to_owned()
+    String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(3000)..]).into_owned()
 }
 
 /// A figure of this process that the kernel gives in kilobytes, in bytes.

@@ -434,7 +434,8 @@ impl Generator {
             let at = place(0, BALLAST + piece as u8 / 64);
             let file = Target::Path(at);
             let create = Op::Create { at, kind: FileKind::Regular, perm: 0o600 };
-            let write = Op::Write { file, offset: u64::from(piece % 64) << 20, len: 1 << 20, seed: piece as u8 };
+            let write =
+                Op::Write { file, offset: u64::from(piece % 64) << 20, len: 1 << 20, seed: piece as u8 };
             [create, write]
         });
         let fill: Vec<Op> = fill.chain((self.crowded > 0).then_some(Op::Sync)).collect();

@@ -229,8 +229,9 @@ impl History {
                 match contents.split_last() {
                     Some((new, old)) if bounds.committing == Some(id) && !old.is_empty() => {
                         judge_content(old, &actual.content).or_else(|before| {
-                            judge_content(&[new], &actual.content)
-                                .map_err(|after| format!("neither before an atomic write ({before}) nor after ({after})"))
+                            judge_content(&[new], &actual.content).map_err(|after| {
+                                format!("neither before an atomic write ({before}) nor after ({after})")
+                            })
                         })
                     }
                     _ => judge_content(&contents, &actual.content),

@@ -4,7 +4,9 @@
 //! harnesses prove that they would notice. Operations mean what the engine's documentation says; in particular
 //! `lookup`, `create`, `tmpfile`, `symlink` and `link` return with a hold taken.
 
-use medfs::{Attr, DirEntry, FallocateMode, FileFlags, Ino, NewFile, RenameFlags, Result, Seek, SetAttr, XattrMode};
+use medfs::{
+    Attr, DirEntry, FallocateMode, FileFlags, Ino, NewFile, RenameFlags, Result, Seek, SetAttr, XattrMode,
+};
 use medfs_device::BlockDevice;
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use crate::subject::{FileSystem, Mounter};
 use medfs::{
-    Attr, Clock, DirEntry, FallocateMode, FileFlags, Ino, ManualClock, MountOptions, NewFile, RenameFlags, Result, Seek,
-    SetAttr, Timestamp, Volume, XattrMode,
+    Attr, Clock, DirEntry, FallocateMode, FileFlags, Ino, ManualClock, MountOptions, NewFile, RenameFlags,
+    Result, Seek, SetAttr, Timestamp, Volume, XattrMode,
 };
 use medfs_device::BlockDevice;
 use std::sync::Arc;

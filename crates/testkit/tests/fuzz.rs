@@ -78,7 +78,9 @@ fn fine<T>(result: medfs::Result<T>) -> Option<T> {
         Ok(value) => Some(value),
         Err(Error::Io(e)) => panic!("an address was not checked: {e}"),
         Err(Error::Invalid(message)) => panic!("no option is wrong: {message}"),
-        Err(Error::Corrupt(_) | Error::Incompatible(_) | Error::NoSpace | Error::ReadOnly | Error::Posix(_)) => None,
+        Err(
+            Error::Corrupt(_) | Error::Incompatible(_) | Error::NoSpace | Error::ReadOnly | Error::Posix(_),
+        ) => None,
     }
 }
 
@@ -224,14 +226,17 @@ fn change_one(v: &Volume, rng: &mut SmallRng, dir: Ino, name: &[u8], ino: Ino) {
 }
 
 /// One case; tells whether the volume was opened to write.
-fn case(seed: u64, bases: &Vec<Base>) -> bool {
+fn case(seed: u64, bases: &[Base]) -> bool {
     let mut rng = SmallRng::seed_from_u64(seed);
     let which = rng.random_range(0..bases.len());
     let dev = Arc::new(bases[which].damaged(&mut rng));
     let before = dev.written().len();
     if let Some(v) = open(&dev, "ro") {
         walk(&v);
-        assert!(fine(v.create(v.root(), b"x", &new(FileKind::Regular))).is_none(), "a read-only volume changed");
+        assert!(
+            fine(v.create(v.root(), b"x", &new(FileKind::Regular))).is_none(),
+            "a read-only volume changed"
+        );
     }
     assert_eq!(dev.written().len(), before, "a read-only mount wrote");
     let options = ["", "cache=1M", "in_place=off,fsync_mode=posix", "disable_roll_forward"];
@@ -253,7 +258,8 @@ fn case(seed: u64, bases: &Vec<Base>) -> bool {
 /// A volume of our own with something of everything.
 fn own(features: Feature, segs_per_sec: u32, closed: bool) -> MemDevice {
     let dev = Arc::new(MemDevice::new(96 * 256));
-    let options = MkfsOptions { features, segs_per_sec, discard: false, ..MkfsOptions::new([3; 16], 1_700_000_000) };
+    let options =
+        MkfsOptions { features, segs_per_sec, discard: false, ..MkfsOptions::new([3; 16], 1_700_000_000) };
     format_volume(&*dev, &options).expect("a volume of this size can be made");
     let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
     let v = Volume::open(dev.clone(), MountOptions::default(), clock.clone()).expect("a new volume opens");
@@ -268,7 +274,8 @@ fn own(features: Feature, segs_per_sec: u32, closed: bool) -> MemDevice {
     let deep = make(make(dir, "a", FileKind::Directory), "b", FileKind::Directory);
     let big = make(deep, "big", FileKind::Regular);
     (0..40).for_each(|i| write(big, i * 80 * PAGE, &[i as u8; 2 * PAGE as usize]));
-    let acl = [2u32.to_le_bytes(), [1, 0, 7, 0], [255; 4], [4, 0, 5, 0], [255; 4], [32, 0, 1, 0], [255; 4]].concat();
+    let acl = [2u32.to_le_bytes(), [1, 0, 7, 0], [255; 4], [4, 0, 5, 0], [255; 4], [32, 0, 1, 0], [255; 4]]
+        .concat();
     v.setxattr(deep, b"system.posix_acl_default", &acl, XattrMode::Set).expect("an ACL");
     v.setxattr(big, b"user.big", &[6; 1500], XattrMode::Set).expect("an xattr node");
     v.symlink(root, b"link", &[b'l'; 3900], 0, 0).expect("a link of a page");
@@ -312,7 +319,7 @@ fn make(dir: &Path) {
 fn load(dir: &Path) -> Vec<Base> {
     let images = (0..).map(|i| dir.join(format!("{i}.img"))).take_while(|path| path.exists());
     let read = |path: PathBuf| {
-        let file = FileDevice::open(&path, FileOptions::read_only()).expect("the image just made");
+        let file = FileDevice::open(path, FileOptions::read_only()).expect("the image just made");
         Base::new(MemDevice::copy_of(&file).expect("the image is readable"))
     };
     images.map(read).collect()

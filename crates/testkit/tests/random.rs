@@ -70,7 +70,8 @@ fn long_run_on_a_full_volume() {
     for features in FEATURE_SETS {
         println!("seed {seed}, {ops} operations, features [{features}], full");
         let start = Instant::now();
-        let setup = Setup { check_every: variable("MEDFS_CHECK_EVERY").unwrap_or(20) as usize, ..full(features) };
+        let setup =
+            Setup { check_every: variable("MEDFS_CHECK_EVERY").unwrap_or(20) as usize, ..full(features) };
         let report = run_seed(&setup, seed, ops, |generator| generator.crowded = BALLAST);
         println!("{report:?} in {:.1?}", start.elapsed());
         must_have_been_full(&report);
@@ -86,8 +87,10 @@ fn long_run() {
     for features in FEATURE_SETS {
         println!("seed {seed}, {ops} operations, features [{features}], options {options}");
         let start = Instant::now();
-        let setup =
-            Setup { check_every: variable("MEDFS_CHECK_EVERY").unwrap_or(20) as usize, ..setup(512, features, &options) };
+        let setup = Setup {
+            check_every: variable("MEDFS_CHECK_EVERY").unwrap_or(20) as usize,
+            ..setup(512, features, &options)
+        };
         let report = run_seed(&setup, seed, ops, |_| {});
         println!("{report:?} in {:.1?}", start.elapsed());
     }

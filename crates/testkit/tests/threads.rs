@@ -353,7 +353,10 @@ fn threads_on_a_crowded_volume() {
         let log = Log::default();
         run(&v, &log, seed, 400);
         let stats = v.stats();
-        println!("seed {seed}: {} sections cleaned for space, {} checkpoints", stats.gc_foreground, stats.checkpoints);
+        println!(
+            "seed {seed}: {} sections cleaned for space, {} checkpoints",
+            stats.gc_foreground, stats.checkpoints
+        );
         assert!(stats.gc_foreground > 0, "nothing was cleaned");
         let moments = log.moments.into_inner();
         judge(&v, &moments);
