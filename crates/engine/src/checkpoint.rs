@@ -259,8 +259,13 @@ fn compact_summaries(segs: &crate::segment::Segments, nat: &RawJournal, sit: &Ra
 /// What compact summary blocks hold: both journals, and the entries of the data logs, filled into `cursegs`.
 pub(crate) fn read_compact(blocks: &[Block], cursegs: &mut [CurSeg]) -> Result<(RawJournal, RawJournal)> {
     use zerocopy::FromBytes;
+    let short = |segno: u32, what| {
+        let structure = medfs_format::Structure::Summary;
+        medfs_format::FormatError::corrupt(structure, segno, "compact summaries", what)
+    };
+    let first = blocks.first().ok_or_else(|| short(0, "there are none"))?;
     let journal = |at: usize| {
-        RawJournal::read_from_bytes(&blocks[0].0[at..at + JOURNAL_SIZE]).expect("the size is the journal's")
+        RawJournal::read_from_bytes(&first.0[at..at + JOURNAL_SIZE]).expect("the size is the journal's")
     };
     let (nat, sit) = (journal(0), journal(JOURNAL_SIZE));
     let (mut block, mut at) = (0, 2 * JOURNAL_SIZE);
@@ -270,15 +275,7 @@ pub(crate) fn read_compact(blocks: &[Block], cursegs: &mut [CurSeg]) -> Result<(
                 block += 1;
                 at = 0;
             }
-            let Some(b) = blocks.get(block) else {
-                return Err(medfs_format::FormatError::corrupt(
-                    medfs_format::Structure::Summary,
-                    c.segno,
-                    "compact summaries",
-                    "end before the last entry",
-                )
-                .into());
-            };
+            let b = blocks.get(block).ok_or_else(|| short(c.segno, "end before the last entry"))?;
             c.summary.entries[i] = RawSummary::read_from_bytes(&b.0[at..at + SUMMARY_SIZE]).expect("sized");
             at += SUMMARY_SIZE;
         }

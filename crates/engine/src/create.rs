@@ -131,12 +131,11 @@ impl Fs {
             self.orphans.lock().insert(ino);
         }
         let inode = self.adopt_inode(self.nodes.create(ino, ino, 0, new.kind != FileKind::Directory, block));
-        match self.fill_content(&inode, &mut inode.lock.write(), dir.ino, target, inherited) {
-            Ok(()) => {}
-            Err(e) => {
-                self.discard(&inode);
-                return Err(e);
-            }
+        // A statement of its own: taking the inode apart needs the lock again.
+        let filled = self.fill_content(&inode, &mut inode.lock.write(), dir.ino, target, inherited);
+        if let Err(e) = filled {
+            self.discard(&inode);
+            return Err(e);
         }
         Ok(inode)
     }

@@ -7,7 +7,7 @@ use crate::error::{Posix, Result};
 use crate::file::WriteTimes;
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
-use crate::types::{FallocateMode, Seek};
+use crate::types::{FallocateMode, FileFlags, Seek};
 use medfs_format::{BLOCK_SIZE, Block, Ino, NEW_ADDR, NULL_ADDR, is_block};
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,6 +31,12 @@ impl Fs {
             let mut state = inode.lock.write();
             inode.check_alive(&state)?;
             self.check_regular(&inode)?;
+            let only_adds = mode.difference(FallocateMode::KEEP_SIZE).is_empty();
+            inode.check_flags(if only_adds {
+                FileFlags::IMMUTABLE
+            } else {
+                FileFlags::IMMUTABLE | FileFlags::APPEND
+            })?;
             if len == 0 {
                 return Err(Posix::InvalidArgument.into());
             }

@@ -215,6 +215,9 @@ impl Fs {
     /// would take that name from them, and with it their last link. `false` where only a checkpoint can do that.
     /// No lock is held.
     fn settle_names(&self, inode: &Arc<Inode>, most: usize) -> Result<bool> {
+        if self.moved_names.lock().is_empty() {
+            return Ok(true);
+        }
         let (parent, name) = recorded_name(inode);
         let Some(other) = self.other_of_name(inode.ino, parent, name.clone()) else { return Ok(true) };
         if !self.needs_dentry_mark(inode)? && !inode.raw(|r| r.advise().contains(Advise::LOST_PINO)) {

@@ -7,7 +7,7 @@
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::node::{Dirty, NodePage};
-use crate::types::{Attr, Timestamp};
+use crate::types::{Attr, FileFlags, Timestamp};
 use foldhash::{HashMap, HashMapExt};
 use medfs_format::node::{FileKind, Inline, RawExtraAttr, RawInode, Slots};
 use medfs_format::{Block, FormatError, Ino, Structure};
@@ -331,6 +331,16 @@ impl Inode {
     /// Fails where the inode was freed while the caller waited for its lock.
     pub(crate) fn check_alive(&self, state: &InodeState) -> Result<()> {
         if state.dead { Err(Error::Posix(Posix::Stale)) } else { Ok(()) }
+    }
+
+    /// Whether the inode has any of these chattr flags.
+    pub(crate) fn has_flags(&self, flags: FileFlags) -> bool {
+        self.raw(|r| r.flags().intersects(flags))
+    }
+
+    /// `NotPermitted` where the inode has any of these chattr flags, which forbid what the caller is about to do.
+    pub(crate) fn check_flags(&self, forbidding: FileFlags) -> Result<()> {
+        if self.has_flags(forbidding) { Err(Posix::NotPermitted.into()) } else { Ok(()) }
     }
 }
 

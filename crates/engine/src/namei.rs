@@ -50,10 +50,6 @@ pub(crate) fn add_links(r: &mut RawInode, delta: i32) {
     r.i_links = r.i_links.get().saturating_add_signed(delta).into();
 }
 
-fn has_flags(inode: &Inode, flags: FileFlags) -> bool {
-    inode.raw(|r| r.flags().intersects(flags))
-}
-
 impl Fs {
     /// The inode of a directory.
     pub(crate) fn directory(&self, ino: Ino) -> Result<Arc<Inode>> {
@@ -61,7 +57,7 @@ impl Fs {
         if !dir.is_dir() {
             return Err(Posix::NotDirectory.into());
         }
-        if has_flags(&dir, FileFlags::CASEFOLD) {
+        if dir.has_flags(FileFlags::CASEFOLD) {
             return Err(Error::Incompatible(format!(
                 "directory {ino} is case-insensitive, which is not supported"
             )));
@@ -75,25 +71,24 @@ impl Fs {
         if dir.nlink() == 0 {
             return Err(Posix::NotFound.into());
         }
-        if has_flags(dir, FileFlags::IMMUTABLE) { Err(Posix::NotPermitted.into()) } else { Ok(()) }
+        dir.check_flags(FileFlags::IMMUTABLE)
     }
 
     /// Checks that names may be removed from a directory.
     pub(crate) fn check_can_remove(&self, dir: &Inode, state: &InodeState) -> Result<()> {
         self.check_can_add(dir, state)?;
-        if has_flags(dir, FileFlags::APPEND) { Err(Posix::NotPermitted.into()) } else { Ok(()) }
+        dir.check_flags(FileFlags::APPEND)
     }
 
     /// Checks that an inode's names may change.
     pub(crate) fn check_can_relink(&self, inode: &Inode) -> Result<()> {
-        let fixed = has_flags(inode, FileFlags::IMMUTABLE | FileFlags::APPEND);
-        if fixed { Err(Posix::NotPermitted.into()) } else { Ok(()) }
+        inode.check_flags(FileFlags::IMMUTABLE | FileFlags::APPEND)
     }
 
     /// Checks that an inode may get a name in a directory that hands its project down.
     pub(crate) fn check_project(&self, dir: &Inode, inode: &Inode) -> Result<()> {
         let project = |i: &Inode| self.attr(i).project;
-        if has_flags(dir, FileFlags::PROJINHERIT) && project(dir) != project(inode) {
+        if dir.has_flags(FileFlags::PROJINHERIT) && project(dir) != project(inode) {
             return Err(Posix::CrossDevice.into());
         }
         Ok(())

@@ -77,9 +77,7 @@ impl Fs {
         let _op = self.op()?;
         let state = inode.lock.write();
         inode.check_alive(&state)?;
-        if inode.raw(|r| r.flags().intersects(FileFlags::IMMUTABLE | FileFlags::APPEND)) {
-            return Err(Posix::NotPermitted.into());
-        }
+        inode.check_flags(FileFlags::IMMUTABLE | FileFlags::APPEND)?;
         match index {
             NameIndex::Advise => self.set_advise(&inode, value)?,
             NameIndex::PosixAclAccess => self.set_access_acl(&inode, value)?,

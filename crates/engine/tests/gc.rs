@@ -7,23 +7,9 @@ use medfs::{Ino, ManualClock, Volume};
 use medfs_device::MemDevice;
 use medfs_format::superblock::Feature;
 use medfs_mkfs::{MkfsOptions, format_volume};
-use medfs_testkit::images::{FsckF2fs, FsckMedfs};
-use medfs_testkit::subject::Check;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// xorshift: small, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
 
 const FILE_PAGES: u64 = 512;
 const ENOSPC: i32 = 28;
@@ -53,21 +39,12 @@ fn verify(v: &Volume, files: &Files) {
     }
 }
 
-fn judge(device: &Arc<MemDevice>) {
-    FsckMedfs.check(device.clone()).unwrap_or_else(|e| panic!("fsck.medfs: {e}"));
-    FsckF2fs.check(device.clone()).unwrap_or_else(|e| panic!("fsck.f2fs: {e}"));
-}
-
 fn volume_of(mib: u64, features: Feature, segs_per_sec: u32) -> Arc<MemDevice> {
     let device = MemDevice::new(mib * 256);
     let options =
         MkfsOptions { features, segs_per_sec, discard: false, ..MkfsOptions::new([9; 16], START.secs) };
     format_volume(&device, &options).expect("a volume of this size can be made");
     Arc::new(device)
-}
-
-fn open_device(device: &Arc<MemDevice>, options: &str) -> Volume {
-    open_with(device.clone(), options, Arc::new(ManualClock::new(START)))
 }
 
 /// Writes files until nothing fits any more.
@@ -104,6 +81,14 @@ fn overwrite(v: &Volume, files: &mut Files, random: &mut Random, count: u64) {
     }
 }
 
+/// Opens the volume anew: everything is there, and both checkers are content.
+fn still_there(device: &Arc<MemDevice>, options: &str, files: &Files) {
+    let v = open_device(device, options);
+    verify(&v, files);
+    v.close().unwrap();
+    judge(device);
+}
+
 fn life(device: Arc<MemDevice>, options: &str, seed: u64) {
     eprintln!("seed {seed}, {options:?}");
     let mut random = Random(seed);
@@ -130,10 +115,7 @@ fn life(device: Arc<MemDevice>, options: &str, seed: u64) {
         stats.gc_sections, stats.gc_foreground, stats.checkpoints, stats.written
     );
     drop(v);
-    let v = open_device(&device, options);
-    verify(&v, &files);
-    v.close().unwrap();
-    judge(&device);
+    still_there(&device, options, &files);
 }
 
 #[test]
@@ -184,10 +166,7 @@ fn background_cleaning_gathers_free_space() {
         assert!(after.written.gc > before.written.gc && after.gc_foreground == 0);
         verify(&v, &files);
         drop(v);
-        let v = open_device(&device, options);
-        verify(&v, &files);
-        v.close().unwrap();
-        judge(&device);
+        still_there(&device, options, &files);
     }
 }
 

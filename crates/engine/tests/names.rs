@@ -677,6 +677,24 @@ fn a_full_volume_refuses_and_stays_sound() {
     });
 }
 
+/// What a new inode holds besides its block may not fit: then the inode is taken apart again.
+#[test]
+fn a_link_whose_target_does_not_fit_is_refused() {
+    on_layouts(|image| {
+        let v = image.open();
+        let fill = make(&v, v.root(), "fill", FileKind::Regular).ino;
+        let mut at = 0;
+        while v.statfs().free > 1 {
+            at += v.write(fill, at, &[1; 4096]).unwrap() as u64;
+        }
+        assert_eq!(errno(v.symlink(v.root(), b"long", &[b'x'; 3900], 0, 0)), 28);
+        assert!(find(&v, v.root(), "long").is_none());
+        let link = v.symlink(v.root(), b"short", b"x", 0, 0).unwrap();
+        v.release(link.ino, 1);
+        image.close(v);
+    });
+}
+
 #[test]
 fn threads_rename_and_unlink_in_one_tree() {
     let mut image = Image::new(LAYOUTS[1], 256);

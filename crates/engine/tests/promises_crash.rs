@@ -7,57 +7,9 @@ mod common;
 
 use common::*;
 use medfs::{FileKind, ManualClock, RenameFlags, Volume};
-use medfs_device::MemDevice;
-use medfs_device::crash::{CrashPlan, RecordingDevice};
-use medfs_format::superblock::Feature;
+use medfs_device::crash::RecordingDevice;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Runs a workload and shows the judge every crash state; returns how many there were. With `options` of `mount`.
-fn crash(
-    base: &MemDevice,
-    options: &str,
-    workload: impl FnOnce(&Volume, &dyn Fn(u64)),
-    judge: impl Fn(&Volume, u64),
-) -> usize {
-    let recorder = Arc::new(RecordingDevice::new(base));
-    let volume = open_with(recorder.clone(), options, Arc::new(ManualClock::new(START)));
-    workload(&volume, &|mark| recorder.mark(mark));
-    drop(volume);
-    let plan = CrashPlan { exhaustive: 32, samples: 12, seed: 11, ..CrashPlan::default() };
-    let mut states = 0;
-    for state in recorder.recording().states(&plan) {
-        let name = format!("{state:?}");
-        let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let volume = open_with(Arc::new(state.device()), options, Arc::new(ManualClock::new(START)));
-            judge(&volume, state.last_mark().unwrap_or(0));
-            volume.close().expect("a recovered volume closes");
-        }));
-        if let Err(panic) = shown {
-            eprintln!("seed {}: {name}", plan.seed);
-            std::panic::resume_unwind(panic);
-        }
-        states += 1;
-    }
-    assert!(states > 10, "only {states} crash states: the workload wrote nothing");
-    states
-}
-
-/// A page that says which version it is.
-fn page(version: u8) -> Vec<u8> {
-    vec![version; PAGE]
-}
-
-/// The one value all bytes of a page have; a mixture fails.
-fn version(page: &[u8]) -> u8 {
-    assert!(page.iter().all(|b| *b == page[0]), "a page is a mixture");
-    page[0]
-}
-
-/// Volumes without any feature and with all of them.
-fn bases() -> [MemDevice; 2] {
-    [blank(64, Feature::empty()), blank(64, all_features())]
-}
 
 #[test]
 fn fsynced_pages_are_found_as_new_as_the_fsync() {

@@ -15,20 +15,7 @@ use medfs_format::node::{RawInode, footer, footer_mut};
 use medfs_format::summary::Log;
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{Block, Geometry, crc};
-use medfs_testkit::images::{FsckF2fs, FsckMedfs};
-use medfs_testkit::subject::Check;
 use std::sync::Arc;
-
-/// Both checkers find nothing.
-#[track_caller]
-fn judge(device: &Arc<MemDevice>) {
-    FsckMedfs.check(device.clone()).unwrap_or_else(|e| panic!("fsck.medfs: {e}"));
-    FsckF2fs.check(device.clone()).unwrap_or_else(|e| panic!("fsck.f2fs: {e}"));
-}
-
-fn open_device(device: &Arc<MemDevice>, options: &str) -> Volume {
-    open_with(device.clone(), options, Arc::new(ManualClock::new(START)))
-}
 
 /// Runs `work` on a copy of `base` and crashes.
 fn crashed(base: &MemDevice, options: &str, work: impl FnOnce(&Volume)) -> Arc<MemDevice> {
@@ -51,14 +38,6 @@ fn recovered(device: &Arc<MemDevice>, look: impl Fn(&Volume)) {
     look(&volume);
     volume.close().expect("closed");
     judge(device);
-}
-
-fn bases() -> [MemDevice; 2] {
-    [blank(64, Feature::empty()), blank(64, all_features())]
-}
-
-fn page(tag: u8) -> Vec<u8> {
-    vec![tag; PAGE]
 }
 
 fn ino_of(v: &Volume, name: &str) -> Ino {
@@ -565,18 +544,6 @@ fn what_is_not_rolled_forward_does_not_come_back_later() {
             assert!((0..20).all(|n| at(v, &format!("new{n}")).is_none()), "the old chain was continued");
             assert_eq!(read_page(v, ino_of(v, "old"), 0), page(1));
         });
-    }
-}
-
-/// xorshift: small, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
     }
 }
 

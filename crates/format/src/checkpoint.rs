@@ -174,6 +174,13 @@ impl RawCheckpoint {
                 format!("the version bitmaps end at byte {end} of the pack"),
             );
         }
+        // The checksum's place is where nobody else writes: before the large bitmaps, after the small ones.
+        let crc = self.checksum_offset.get() as usize;
+        let large = self.flags().contains(CpFlags::LARGE_NAT_BITMAP);
+        let free = if large { HEADER_SIZE..=HEADER_SIZE } else { in_first..=CHECKSUM_OFFSET };
+        if !free.contains(&crc) {
+            return bad("checksum_offset", format!("{crc}, with bitmaps up to byte {in_first}"));
+        }
         let total = self.cp_pack_total_block_count.get();
         let start = self.cp_pack_start_sum.get();
         if !(2..=crate::BLOCKS_PER_SEG).contains(&total) {

@@ -86,7 +86,7 @@ impl Geometry {
             return bad("secs_per_zone", g.secs_per_zone.to_string());
         }
         if g.section_count == 0
-            || u64::from(g.section_count) * u64::from(g.segs_per_sec) > u64::from(g.segment_count_main)
+            || u64::from(g.section_count) * u64::from(g.segs_per_sec) != u64::from(g.segment_count_main)
         {
             return bad("section_count", format!("{} of {} segments", g.section_count, g.segs_per_sec));
         }

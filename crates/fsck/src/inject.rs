@@ -102,7 +102,7 @@ pub fn change(
     let mut dump = Dump::open(dev)?;
     let (addr, base, fields) = locate(&mut dump, target, field)?;
     let mut block = medfs_device::read_block(dev, u64::from(addr))?;
-    if let (Target::Dentry(..), "used") = (target, field) {
+    if let (Target::Dentry(..), "used") = (target, split(field).0) {
         // The entry's bit in the area's bitmap: byte offset in `base`, bit number in the high half.
         let (byte, bit) = (base & 0xffff, base >> 16);
         let was = u64::from(block.0[byte] >> bit & 1);
@@ -119,25 +119,51 @@ pub fn change(
     dev.write(u64::from(addr), &[&block], tag)?;
     if *target == Target::Checkpoint {
         let total = RawCheckpoint::in_block(&block).cp_pack_total_block_count.get();
-        dev.write(u64::from(addr + total - 1), &[&block], tag)?;
+        let last = (u64::from(addr) + u64::from(total)).saturating_sub(1);
+        if last < dev.block_count() {
+            dev.write(last, &[&block], tag)?;
+        }
     }
     Ok(())
 }
 
-/// Splits `name[index]` and finds offset and width.
-fn resolve(fields: &[Field], field: &str) -> (usize, usize) {
-    let (name, index) = match field.split_once('[') {
-        Some((name, rest)) => (name, rest.trim_end_matches(']').parse::<usize>().expect("an index")),
-        None => (field, 0),
+/// The fields of `target` by which [`change`] knows them, each with its number of elements.
+pub fn fields(dev: &dyn BlockDevice, target: &Target<'_>) -> Result<Vec<(&'static str, usize)>, DumpError> {
+    let mut dump = Dump::open(dev)?;
+    let (_, _, own) = locate(&mut dump, target, "")?;
+    let more: &[&[Field]] = match target {
+        Target::Inode(_) => &[EXTRA, FOOTER_DOTTED],
+        Target::Node(_) => &[FOOTER_DOTTED],
+        _ => &[],
     };
-    let &(_, offset, size) =
-        fields.iter().find(|(n, ..)| *n == name).unwrap_or_else(|| panic!("there is no field {name}"));
-    let width = match name {
+    let elements = |&(name, _, size): &Field| (name, size / width(name, size));
+    Ok(own.iter().chain(more.iter().copied().flatten()).map(elements).collect())
+}
+
+/// Bytes of an element of a field.
+fn width(name: &str, size: usize) -> usize {
+    match name {
         "cur_node_blkoff" | "cur_data_blkoff" => 2,
         "alloc_type" | "i_name" | "valid_map" | "uuid" | "name" => 1,
         _ if size > 8 => 4,
         _ => size,
-    };
+    }
+}
+
+/// Name and index of `name[index]`.
+fn split(field: &str) -> (&str, usize) {
+    match field.split_once('[') {
+        Some((name, rest)) => (name, rest.trim_end_matches(']').parse::<usize>().expect("an index")),
+        None => (field, 0),
+    }
+}
+
+/// Splits `name[index]` and finds offset and width.
+fn resolve(fields: &[Field], field: &str) -> (usize, usize) {
+    let (name, index) = split(field);
+    let &(_, offset, size) =
+        fields.iter().find(|(n, ..)| *n == name).unwrap_or_else(|| panic!("there is no field {name}"));
+    let width = width(name, size);
     assert!((index + 1) * width <= size, "{field} is beyond the array");
     (offset + index * width, width)
 }
@@ -176,7 +202,9 @@ fn locate(
         }
         Target::Summary(addr) => {
             let segno = image.g.segno(addr);
-            assert!(image.curseg_of(segno).is_none(), "segment {segno} is a current one");
+            if image.curseg_of(segno).is_some() {
+                return Err(DumpError::NotFound(format!("segment {segno} is a current one")));
+            }
             (
                 image.g.ssa_block(segno),
                 image.g.offset_in_seg(addr) as usize * size_of::<RawSummary>(),
@@ -196,7 +224,7 @@ fn locate(
             if let Some(_name) = field.strip_prefix("footer.") {
                 return Ok((addr, BLOCK_SIZE - size_of::<RawNodeFooter>(), FOOTER_DOTTED));
             }
-            let extra = EXTRA.iter().any(|(name, ..)| *name == field);
+            let extra = EXTRA.iter().any(|(name, ..)| *name == split(field).0);
             if extra { (addr, node::ADDR_OFFSET, EXTRA) } else { (addr, 0, INODE) }
         }
         Target::Node(nid) => {
@@ -239,7 +267,7 @@ fn journal(image: &Image<'_>, log: u32) -> (BlockAddr, usize) {
         (start + cp.cp_pack_start_sum.get(), if log == 0 { 0 } else { JOURNAL_SIZE })
     } else {
         let back = if cp.flags().intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT) { 7 } else { 4 };
-        let addr = start + cp.cp_pack_total_block_count.get() - back + log;
+        let addr = (start + cp.cp_pack_total_block_count.get()).saturating_sub(back) + log;
         (addr, ENTRIES_PER_BLOCK * size_of::<RawSummary>())
     }
 }
@@ -257,13 +285,18 @@ fn in_journal(
     let found = (0..(JOURNAL_SIZE - 2) / size)
         .map(|i| first + i * size)
         .find(|&e| u32::from_le_bytes(block.0[e..e + 4].try_into().expect("four bytes")) == key);
-    Ok((addr, found.expect("the journal was read from here") + 4))
+    let gone = || DumpError::NotFound(format!("the journal has no entry {key} any more"));
+    Ok((addr, found.ok_or_else(gone)? + 4))
 }
 
 fn seal(image: &mut Image<'_>, block: &mut Block, target: &Target<'_>, field: &str) {
+    let (field, _) = split(field);
     match target {
         Target::Superblock(_) if field != "crc" => RawSuperblock::in_block_mut(block).seal(),
-        Target::Checkpoint => {
+        Target::Checkpoint
+            if RawCheckpoint::in_block(block).checksum_offset.get() as usize
+                <= checkpoint::CHECKSUM_OFFSET =>
+        {
             checkpoint::seal(block);
         }
         Target::Inode(_) if field != "i_inode_checksum" => {

@@ -194,6 +194,12 @@ pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, keep_log: bool) -> i
     }
     let payload = image.g.cp_payload;
     cp.ckpt_flags = flags.bits().into();
+    if cp.user_block_count.get() < counts.blocks {
+        // Fewer than are in use: no such pack is valid. What is not over-provisioned is for users.
+        let segments = image.g.segment_count_main.saturating_sub(cp.overprov_segment_count.get());
+        let users = u64::from(segments) * u64::from(BLOCKS_PER_SEG);
+        cp.user_block_count = users.max(counts.blocks).into();
+    }
     cp.valid_block_count = counts.blocks.into();
     cp.valid_node_count = counts.nodes.into();
     cp.valid_inode_count = counts.inodes.into();

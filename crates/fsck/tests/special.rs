@@ -7,7 +7,7 @@ use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_bl
 use medfs_format::Block;
 use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::node::{RawInode, footer_mut};
-use medfs_fsck::dump::{Dump, Value};
+use medfs_fsck::dump::{Dump, Record, Value};
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Options, Report, Severity, check, repair};
 use std::io;
@@ -64,6 +64,34 @@ fn ruined_volumes_are_named_and_left_alone() {
     }
     assert!(checked(&short).has(Code::Truncated));
     assert!(checked(&MemDevice::new(1)).has(Code::NoSuperblock));
+}
+
+/// Found by fuzzing: the pack that the repair wrote was not valid itself, so that the older one came back.
+#[test]
+fn a_count_of_user_blocks_below_what_is_in_use_is_mended() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("user.img", &[]));
+    for (field, value) in [("valid_inode_count", 1), ("valid_node_count", 1), ("valid_block_count", 2)] {
+        set(&dev, Target::Checkpoint, field, value);
+    }
+    set(&dev, Target::Checkpoint, "user_block_count", 5);
+    let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+    assert!(repaired.before.has(Code::ValidBlockCount) && repaired.changed);
+    assert_eq!(repaired.after.findings, []);
+    bed.judge(&dev).unwrap();
+}
+
+/// Found by fuzzing: a checksum in the middle of the version bitmaps changes them whenever it is written.
+#[test]
+fn a_checksum_inside_the_bitmaps_is_refused() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("checksum.img", &[]));
+    set(&dev, Target::Checkpoint, "checksum_offset", 200);
+    let report = checked(&dev);
+    assert!(report.has(Code::CheckpointPack), "{:?}", report.findings);
+    let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+    let worst = repaired.after.worst();
+    assert!(worst.is_none() || worst == Some(Severity::Fatal), "{:?}", repaired.after.findings);
 }
 
 /// Unlinks `small` but leaves it on the orphan list, as a crash does while it is open.
@@ -169,6 +197,21 @@ impl BlockDevice for Prefix<'_> {
     }
 }
 
+/// Which checkpoint is in force: its pack and version.
+fn checkpoint_in_force(dev: &MemDevice) -> [Option<Value>; 2] {
+    let checkpoint = Dump::open(dev).unwrap().checkpoint().unwrap();
+    ["pack", "checkpoint_ver"].map(|field| checkpoint.get(field).cloned())
+}
+
+/// The NAT and SIT entries in force.
+fn tables_in_force(dev: &MemDevice) -> Vec<Record> {
+    const NIDS: u32 = 1500;
+    let mut dump = Dump::open(dev).unwrap();
+    let mut entries: Vec<Record> = (0..NIDS).map(|nid| dump.nat(nid).unwrap()).collect();
+    entries.extend((0..).map_while(|segno| dump.sit(segno).ok()));
+    entries
+}
+
 #[test]
 fn a_repair_that_is_interrupted_after_any_write_can_be_repeated() {
     let bed = Bed::new();
@@ -183,13 +226,19 @@ fn a_repair_that_is_interrupted_after_any_write_can_be_repeated() {
         if log {
             fsync(&broken, false);
         }
-        let mut writes = 0;
+        let (old, tables) = (checkpoint_in_force(&broken), tables_in_force(&broken));
+        let (mut writes, mut under_the_old) = (0, 0);
         loop {
             let dev = broken.snapshot();
             let prefix = Prefix { dev: &dev, left: writes.into() };
             let whole = repair(&prefix, &Options::default(), &mut |_| {}).is_ok();
             assert_ne!(checked(&dev).worst(), Some(Severity::Fatal), "power off after {writes} writes");
             Dump::open(&dev).unwrap().path("indirect").expect("readable at every moment");
+            // What the old checkpoint stands on stays as it was until another is in force: nothing of it is written in place.
+            if checkpoint_in_force(&dev) == old {
+                assert!(tables_in_force(&dev) == tables, "log {log}: a table changed within {writes} writes");
+                under_the_old += 1;
+            }
             let again = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
             assert_eq!(again.after.findings, [], "power off after {writes} writes");
             // What the first finding cut off, and the fsynced file, are the same whenever the power went.
@@ -204,5 +253,6 @@ fn a_repair_that_is_interrupted_after_any_write_can_be_repeated() {
             writes += 1;
         }
         assert!(writes > 20, "{writes} writes are suspiciously few");
+        assert!(under_the_old > 10, "only {under_the_old} of {writes} states had the old checkpoint");
     }
 }

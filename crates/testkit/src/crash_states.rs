@@ -16,7 +16,7 @@ use crate::ops::{Op, Place, Target, place};
 use crate::oracle::History;
 use crate::session::{Durable, Session};
 use crate::subject::{Check, FileSystem, Mounter};
-use medfs::{FallocateMode, FileKind, RenameFlags, XattrMode};
+use medfs::{FallocateMode, FileFlags, FileKind, RenameFlags, XattrMode};
 use medfs_device::crash::{CrashPlan, CrashState, RecordingDevice, TornFilter};
 use medfs_device::{Cause, MemDevice, read_block};
 use medfs_format::{Block, checkpoint, node, superblock};
@@ -116,6 +116,9 @@ pub fn operations() -> Vec<(Op, Place)> {
         let file = Target::Path(at);
         add(Op::Write { file, offset: if at.dir == 0 { 9000 } else { 40_000 }, len: 6000, seed: 13 }, at);
         add(Op::Write { file, offset: 4096, len: 4096, seed: 14 }, at);
+        add(Op::Patch { file, first: 0, count: 3, len: 5, seed: 17 }, at);
+        add(Op::Patch { file, first: 1, count: 9, len: 220, seed: 18 }, at);
+        add(Op::Patch { file, first: 0, count: 40, len: 100, seed: 19 }, at);
         add(Op::Truncate { file, size: 100_000 }, at);
         add(Op::Fallocate { file, mode: F::empty(), offset: 4096, len: 65_536 }, at);
         add(Op::Fallocate { file, mode: F::KEEP_SIZE, offset: 40_960, len: 16_384 }, at);
@@ -153,6 +156,20 @@ pub fn operations() -> Vec<(Op, Place)> {
     }
     add(Op::RemoveXattr { file: Target::Path(at), name: 0 }, at);
     add(Op::Chmod { file: Target::Path(at), perm: 0o400 }, at);
+    for (flags, at) in
+        [(FileFlags::NODUMP, at), (FileFlags::IMMUTABLE, at), (FileFlags::NOATIME, place(0, 6))]
+    {
+        add(Op::SetFlags { file: Target::Path(at), flags }, at);
+    }
+    for (at, default) in [(at, false), (place(0, 6), true)] {
+        add(Op::SetAcl { file: Target::Path(at), default, kind: 3, perm: 0o4751 }, at);
+    }
+    for at in [place(0, 0), place(0, 1), place(1, 0)] {
+        let file = Target::Path(at);
+        for commit in [true, false] {
+            add(Op::AtomicUpdate { file, offsets: [0, 8192], len: 5000, seed: 16, commit }, at);
+        }
+    }
     list
 }
 

@@ -3,6 +3,7 @@
 //! A run is decided by its operations alone (and those by the seed), so a failure replays from either. When one
 //! fails, [`shrink`] looks for a shorter sequence that fails with the same operation kind, and the report prints both.
 
+use crate::model::Model;
 use crate::observe::observe;
 use crate::ops::{Generator, Op};
 use crate::oracle::History;
@@ -33,6 +34,8 @@ pub struct Setup {
     pub check_every: usize,
     /// The whole tree is compared after this many operations, and at each mount.
     pub compare_every: usize,
+    /// Whether the volume may be full: see [`Session::crowded`].
+    pub crowded: bool,
 }
 
 /// How a run went wrong.
@@ -77,6 +80,12 @@ pub struct Report {
     pub crashes: usize,
     /// Judgements of the whole tree.
     pub compared: usize,
+    /// Operations that a full volume refused.
+    pub refused: usize,
+    /// Sections cleaned because space was short.
+    pub cleaned: u64,
+    /// Pages kept as deltas.
+    pub deltas: u64,
 }
 
 struct Run<'a> {
@@ -93,9 +102,28 @@ impl<'a> Run<'a> {
     fn start(setup: &'a Setup) -> Result<Run<'a>, String> {
         let device = Arc::new(setup.image.snapshot());
         let mounter = (setup.mounter)();
-        let session = Session::new(mount(&mounter, &device)?)?;
+        let mut session = Session::new(mount(&mounter, &device)?)?;
+        session.crowded = setup.crowded;
         let history = History::new(session.model.clone());
         Ok(Run { setup, device, mounter, session: Some(session), history, report: Report::default() })
+    }
+
+    /// Goes on with another mount.
+    fn go_on(&mut self, fs: Arc<dyn FileSystem>, model: Model) {
+        let mut session = Session::remounted(fs, model);
+        session.crowded = self.setup.crowded;
+        self.history = History::new(session.model.clone());
+        self.session = Some(session);
+    }
+
+    /// Counts what a mount did before it ends.
+    fn count(&mut self) {
+        let session = self.session();
+        let (refused, cleaned) = (session.refused, session.fs.cleaned_for_space());
+        let deltas = session.fs.deltas_made();
+        self.report.deltas += deltas;
+        self.report.refused += refused;
+        self.report.cleaned += cleaned;
     }
 
     fn session(&mut self) -> &mut Session {
@@ -126,20 +154,21 @@ impl<'a> Run<'a> {
 
     fn remount(&mut self, judged: bool) -> Result<(), String> {
         self.report.remounts += 1;
+        self.count();
         self.session().fs.close().map_err(|e| format!("close: {e}"))?;
         for check in self.setup.checks.iter().filter(|_| judged) {
             let copy = Arc::new(self.device.snapshot());
             check.check(copy).map_err(|e| format!("after a clean unmount, {}: {e}", check.name()))?;
         }
         let fs = mount(&self.mounter, &self.device)?;
-        let session = Session::remounted(fs, self.session().model.clone());
-        self.history = History::new(session.model.clone());
-        self.session = Some(session);
+        let model = self.session().model.clone();
+        self.go_on(fs, model);
         self.compare()
     }
 
     fn crash(&mut self) -> Result<(), String> {
         self.report.crashes += 1;
+        self.count();
         // The mounted one goes first, so that nothing of it reaches the device during recovery.
         let last = self.session.take().map(|session| session.model).expect("no crash runs during a crash");
         let fs = mount(&self.mounter, &self.device).map_err(|e| format!("after a crash: {e}"))?;
@@ -148,8 +177,7 @@ impl<'a> Run<'a> {
         self.history.judge(&found, ops, ops).map_err(|e| format!("after a crash: {e}"))?;
         let mut model = found;
         model.number_after(&last);
-        self.history = History::new(model.clone());
-        self.session = Some(Session::remounted(fs, model));
+        self.go_on(fs, model);
         Ok(())
     }
 

@@ -1,19 +1,23 @@
 //! What the engine is tested with: a reference model, random operations, and crash states.
 //!
-//! - [`model`]: what a POSIX file system is, in memory; [`observe`]: reads a real one into a model.
+//! - [`model`]: what a POSIX file system is, in memory ([`acl`]: its access control lists); [`observe`]: reads a real one into a model.
 //! - [`ops`]: operations over a small name space, from a seed; [`session`]: applies them to both and compares.
 //! - [`oracle`]: which trees the durability contract allows after a crash.
 //! - [`harness`]: long random runs with remounts and crashes, shrinking what fails.
 //! - [`crash_states`]: short workloads, and every state that a crash may leave on the device.
 //! - [`images`]: formatted volumes and the independent judge, by the real `mkfs.f2fs` and `fsck.f2fs`.
+//! - [`mutate`]: volumes damaged at random; [`fuzz`]: runs cases of such in a process of their own.
 //! - [`planted`]: a file system and a device with bugs on purpose, by which the harnesses are proven.
 //! - [`volume`]: the engine as what is tested.
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod crash_states;
+pub mod fuzz;
 pub mod harness;
 pub mod images;
 pub mod model;
+pub mod mutate;
 pub mod observe;
 pub mod ops;
 pub mod oracle;

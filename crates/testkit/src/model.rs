@@ -6,7 +6,8 @@
 //! Permissions are the caller's business, as they are for the engine. Times are known only where they were set
 //! explicitly and nothing has changed the file since.
 
-use medfs::{FallocateMode, FileKind, NewFile, Posix, RenameFlags, Timestamp, XattrMode};
+use crate::acl::{ACCESS, Acl, DEFAULT};
+use medfs::{FallocateMode, FileFlags, FileKind, NewFile, Posix, RenameFlags, Timestamp, XattrMode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -169,6 +170,35 @@ pub struct Inode {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Holds that keep it alive without a name.
     pub held: u32,
+    /// chattr flags, of those in [`USER_FLAGS`].
+    pub flags: FileFlags,
+    /// Whether it was made without a name and has not had one yet.
+    pub nameless: bool,
+    /// The content as an open atomic write sees it.
+    pub staged: Option<Content>,
+}
+
+/// The chattr flags that a user sets.
+pub const USER_FLAGS: FileFlags = FileFlags::SYNC
+    .union(FileFlags::IMMUTABLE)
+    .union(FileFlags::APPEND)
+    .union(FileFlags::NODUMP)
+    .union(FileFlags::NOATIME)
+    .union(FileFlags::DIRSYNC)
+    .union(FileFlags::PROJINHERIT);
+
+/// With one of these, names and attributes stay as they are.
+const FIXED: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
+
+/// Those that what is made in a directory takes over.
+fn handed_down(flags: FileFlags, kind: FileKind) -> FileFlags {
+    let always = FileFlags::NODUMP | FileFlags::NOATIME;
+    let wanted = match kind {
+        FileKind::Directory => always | FileFlags::SYNC | FileFlags::DIRSYNC | FileFlags::PROJINHERIT,
+        FileKind::Regular => always | FileFlags::SYNC,
+        _ => always,
+    };
+    flags & wanted
 }
 
 impl Inode {
@@ -188,7 +218,14 @@ impl Inode {
             target: Vec::new(),
             xattrs: BTreeMap::new(),
             held: 0,
+            flags: FileFlags::empty(),
+            nameless: false,
+            staged: None,
         }
+    }
+    /// The content as a reader sees it.
+    pub fn visible(&self) -> &Content {
+        self.staged.as_ref().unwrap_or(&self.content)
     }
     /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
@@ -321,16 +358,51 @@ impl Model {
         }
     }
 
+    /// `NotPermitted` where the inode has any of these flags.
+    fn allowed(&self, id: Id, forbidding: FileFlags) -> Result<()> {
+        if self.inode(id).flags.intersects(forbidding) { Err(Posix::NotPermitted) } else { Ok(()) }
+    }
+    fn may_add(&self, dir: Id, name: &[u8]) -> Result<()> {
+        if name.len() > NAME_MAX {
+            return Err(Posix::NameTooLong);
+        }
+        self.allowed(dir, FileFlags::IMMUTABLE)
+    }
+    fn may_remove(&self, dir: Id, name: &[u8]) -> Result<()> {
+        self.may_add(dir, name)?;
+        self.allowed(dir, FIXED)
+    }
+
+    /// A new inode as the directory that it is made in has it: flags and ACLs.
+    fn born(&self, dir: Id, new: &NewFile) -> Inode {
+        let parent = self.inode(dir);
+        let mut inode = Inode { flags: handed_down(parent.flags, new.kind), ..Inode::new(0, new) };
+        let default = parent.xattrs.get(DEFAULT).filter(|_| new.kind != FileKind::Symlink);
+        if let Some(value) = default {
+            let access = Acl::from_value(value).handed_down(new.perm);
+            inode.perm = new.perm & !0o777 | access.mode();
+            if !access.is_mode() {
+                inode.xattrs.insert(ACCESS.to_vec(), access.value());
+            }
+            if new.kind == FileKind::Directory {
+                inode.xattrs.insert(DEFAULT.to_vec(), value.clone());
+            }
+        }
+        inode
+    }
+
     /// A new file of any kind.
     pub fn create(&mut self, dir: Id, name: &[u8], new: &NewFile) -> Result<Id> {
+        self.may_add(dir, name)?;
         self.vacant(dir, name)?;
-        let id = self.add(Inode::new(0, new));
+        let id = self.add(self.born(dir, new));
         self.enter(dir, name, id);
         Ok(id)
     }
     /// A file without a name, held once.
-    pub fn tmpfile(&mut self, new: &NewFile) -> Id {
-        self.add(Inode { nlink: 0, held: 1, ..Inode::new(0, new) })
+    pub fn tmpfile(&mut self, dir: Id, new: &NewFile) -> Result<Id> {
+        self.allowed(dir, FileFlags::IMMUTABLE)?;
+        Ok(self.add(Inode { nlink: 0, held: 1, nameless: true, ..self.born(dir, new) }))
     }
     /// A symbolic link.
     pub fn symlink(&mut self, dir: Id, name: &[u8], target: &[u8]) -> Result<Id> {
@@ -347,14 +419,20 @@ impl Model {
         if self.inode(id).is_dir() {
             return Err(Posix::NotPermitted);
         }
+        self.may_add(dir, name)?;
+        self.allowed(id, FIXED)?;
         self.vacant(dir, name)?;
-        self.inode_mut(id).nlink += 1;
+        let inode = self.inode_mut(id);
+        inode.nlink += 1;
+        inode.nameless = false;
         self.enter(dir, name, id);
         Ok(())
     }
     /// Removes a name of what is no directory.
     pub fn unlink(&mut self, dir: Id, name: &[u8]) -> Result<()> {
+        self.may_remove(dir, name)?;
         let id = self.lookup(dir, name)?;
+        self.allowed(id, FIXED)?;
         if self.inode(id).is_dir() {
             return Err(Posix::IsDirectory);
         }
@@ -364,7 +442,9 @@ impl Model {
     }
     /// Removes an empty directory.
     pub fn rmdir(&mut self, dir: Id, name: &[u8]) -> Result<()> {
+        self.may_remove(dir, name)?;
         let id = self.lookup(dir, name)?;
+        self.allowed(id, FIXED)?;
         if !self.inode(id).is_dir() {
             return Err(Posix::NotDirectory);
         }
@@ -377,30 +457,34 @@ impl Model {
     }
     /// Renames. Moving a directory below itself is the caller's to refuse.
     pub fn rename(&mut self, dir: Id, name: &[u8], to: Id, to_name: &[u8], flags: RenameFlags) -> Result<()> {
-        // What is wrong with the target's name comes before what is wrong with the source.
-        let target = match self.lookup(to, to_name) {
-            Ok(target) => Some(target),
-            Err(Posix::NotFound) => None,
-            Err(e) => return Err(e),
-        };
+        // What is wrong with a name, or cannot change, comes first.
+        if name.len().max(to_name.len()) > NAME_MAX {
+            return Err(Posix::NameTooLong);
+        }
+        self.may_remove(dir, name)?;
+        self.may_add(to, to_name)?;
         let id = self.lookup(dir, name)?;
-        if flags.contains(RenameFlags::EXCHANGE) {
-            let other = target.ok_or(Posix::NotFound)?;
-            if other != id {
-                self.leave(dir, name);
-                self.leave(to, to_name);
-                self.enter(dir, name, other);
-                self.enter(to, to_name, id);
-            }
+        let target = self.inode(to).entries.get(to_name).copied();
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        match target {
+            Some(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Posix::Exists),
+            Some(target) if target == id => return Ok(()),
+            None if exchange => return Err(Posix::NotFound),
+            _ => {}
+        }
+        self.allowed(id, FIXED)?;
+        if let Some(target) = target {
+            self.may_remove(to, to_name)?;
+            self.allowed(target, FIXED)?;
+        }
+        if let (Some(other), true) = (target, exchange) {
+            self.leave(dir, name);
+            self.leave(to, to_name);
+            self.enter(dir, name, other);
+            self.enter(to, to_name, id);
             return Ok(());
         }
         if let Some(target) = target {
-            if flags.contains(RenameFlags::NOREPLACE) {
-                return Err(Posix::Exists);
-            }
-            if target == id {
-                return Ok(());
-            }
             match (self.inode(id).is_dir(), self.inode(target).is_dir()) {
                 (true, false) => return Err(Posix::NotDirectory),
                 (false, true) => return Err(Posix::IsDirectory),
@@ -414,7 +498,7 @@ impl Model {
         self.enter(to, to_name, id);
         if flags.contains(RenameFlags::WHITEOUT) {
             let new = NewFile { kind: FileKind::CharDevice, perm: 0, umask: 0, uid: 0, gid: 0, rdev: 0 };
-            let whiteout = self.add(Inode::new(0, &new));
+            let whiteout = self.add(self.born(dir, &new));
             self.enter(dir, name, whiteout);
         }
         Ok(())
@@ -428,8 +512,10 @@ impl Model {
         self.inode_mut(id).held -= 1;
         self.reap(id);
     }
-    /// Forgets all holds, as an unmount does.
+    /// Forgets all holds and open atomic writes, as an unmount does.
     pub fn release_all(&mut self) {
+        let open: Vec<Id> = self.inodes().filter(|(_, i)| i.staged.is_some()).map(|(id, _)| id).collect();
+        open.into_iter().for_each(|id| self.atomic_end(id, false));
         let held: Vec<Id> = self.inodes().filter(|(_, inode)| inode.held > 0).map(|(id, _)| id).collect();
         for id in held {
             self.inode_mut(id).held = 0;
@@ -443,12 +529,83 @@ impl Model {
         inode.mtime = None;
         &mut inode.content
     }
+    /// Whether bytes may be written.
+    pub fn may_write(&self, id: Id) -> Result<()> {
+        self.allowed(id, FileFlags::IMMUTABLE)
+    }
+    /// Writes bytes, into the file or aside while an atomic write is open.
+    pub fn write(&mut self, id: Id, offset: u64, data: &[u8]) {
+        match &mut self.inode_mut(id).staged {
+            Some(staged) => staged.write(offset, data),
+            None => self.content_mut(id).write(offset, data),
+        }
+    }
+    /// Sets the size.
+    pub fn truncate(&mut self, id: Id, size: u64) -> Result<()> {
+        self.allowed(id, FIXED)?;
+        self.content_mut(id).truncate(size);
+        Ok(())
+    }
     /// Changes allocation or content, in all modes.
     pub fn fallocate(&mut self, id: Id, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        let only_adds = (mode - FallocateMode::KEEP_SIZE).is_empty();
+        self.allowed(id, if only_adds { FileFlags::IMMUTABLE } else { FIXED })?;
         self.content_mut(id).fallocate(mode, offset, len)
+    }
+    /// Starts an atomic write; one that is open goes on.
+    pub fn atomic_start(&mut self, id: Id) {
+        let inode = self.inode_mut(id);
+        if inode.staged.is_none() {
+            inode.staged = Some(inode.content.clone());
+        }
+    }
+    /// Ends an atomic write: all of it is in the file, or nothing.
+    pub fn atomic_end(&mut self, id: Id, commit: bool) {
+        if let (Some(staged), true) = (self.inode_mut(id).staged.take(), commit) {
+            *self.content_mut(id) = staged;
+        }
+    }
+    /// Changes permission bits and owner, each where it is given.
+    pub fn set_owner(&mut self, id: Id, perm: Option<u16>, owner: Option<(u32, u32)>) -> Result<()> {
+        self.allowed(id, FIXED)?;
+        let inode = self.inode_mut(id);
+        (inode.uid, inode.gid) = owner.unwrap_or((inode.uid, inode.gid));
+        if let Some(perm) = perm {
+            inode.perm = perm;
+            if let Some(value) = inode.xattrs.get_mut(ACCESS) {
+                *value = Acl::from_value(value).after_chmod(perm).value();
+            }
+        }
+        Ok(())
+    }
+    /// Sets the chattr flags.
+    pub fn set_flags(&mut self, id: Id, flags: FileFlags) {
+        self.inode_mut(id).flags = flags & USER_FLAGS;
+    }
+    /// Sets or removes the access or default ACL.
+    pub fn set_acl(&mut self, id: Id, default: bool, acl: Option<&Acl>) -> Result<()> {
+        self.allowed(id, FIXED)?;
+        let inode = self.inode_mut(id);
+        match (inode.kind, default) {
+            (FileKind::Symlink, _) => return Err(Posix::NotSupported),
+            (FileKind::Directory, true) | (_, false) => {}
+            _ => return if acl.is_some() { Err(Posix::AccessDenied) } else { Ok(()) },
+        }
+        let name = if default { DEFAULT } else { ACCESS };
+        inode.xattrs.remove(name);
+        if let Some(acl) = acl {
+            if !default {
+                inode.perm = inode.perm & !0o777 | acl.mode();
+            }
+            if default || !acl.is_mode() {
+                inode.xattrs.insert(name.to_vec(), acl.value());
+            }
+        }
+        Ok(())
     }
     /// Sets an extended attribute.
     pub fn setxattr(&mut self, id: Id, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.allowed(id, FIXED)?;
         match (self.inode(id).xattrs.contains_key(name), mode) {
             (true, XattrMode::Create) => Err(Posix::Exists),
             (false, XattrMode::Replace) => Err(Posix::NoAttribute),
@@ -460,6 +617,7 @@ impl Model {
     }
     /// Removes an extended attribute.
     pub fn removexattr(&mut self, id: Id, name: &[u8]) -> Result<()> {
+        self.allowed(id, FIXED)?;
         match self.inode(id).xattrs.contains_key(name) {
             false => Err(Posix::NoAttribute),
             true => {

@@ -1,6 +1,6 @@
 //! Reads a whole file system into a [`Model`], checking on the way what must hold in any state.
 
-use crate::model::{Id, Inode, Model, PAGE, ROOT};
+use crate::model::{Id, Inode, Model, PAGE, ROOT, USER_FLAGS};
 use crate::subject::FileSystem;
 use medfs::{Attr, Error, FileKind, Ino, NewFile, Posix, Seek};
 use std::collections::BTreeMap;
@@ -122,6 +122,7 @@ fn inode(fs: &dyn FileSystem, attr: &Attr, path: &str) -> Result<Inode, String> 
     let mut inode = Inode::new(ino, &NewFile { kind, perm, umask: 0, uid, gid, rdev });
     inode.nlink = attr.nlink;
     inode.mtime = Some(attr.mtime);
+    inode.flags = attr.flags & USER_FLAGS;
     if kind == FileKind::Symlink {
         inode.target = fs.readlink(ino).map_err(failed(format_args!("readlink of {path}")))?;
     } else {
@@ -244,12 +245,12 @@ pub(crate) fn compare_inode(expected: &Inode, actual: &Inode) -> Result<(), Stri
     Ok(())
 }
 
-/// Compares kind, permissions, owner, device number, times and extended attributes.
+/// Compares kind, permissions, owner, device number, flags, times and extended attributes.
 pub(crate) fn compare_attributes(expected: &Inode, actual: &Inode) -> Result<(), String> {
-    let brief = |inode: &Inode| (inode.kind, inode.perm, inode.uid, inode.gid, inode.rdev);
+    let brief = |inode: &Inode| (inode.kind, inode.perm, inode.uid, inode.gid, inode.rdev, inode.flags);
     if brief(expected) != brief(actual) {
         return Err(format!(
-            "kind, mode, uid, gid, rdev are {:?} instead of {:?}",
+            "kind, mode, uid, gid, rdev, flags are {:?} instead of {:?}",
             brief(actual),
             brief(expected)
         ));

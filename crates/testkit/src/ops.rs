@@ -4,7 +4,7 @@
 //! pages, the first direct node, indirect nodes, far holes. Operations are plain values that print as they
 //! would be written in a test, so that a minimal failing sequence is its own reproduction.
 
-use medfs::{FallocateMode, FileKind, RenameFlags, XattrMode};
+use medfs::{FallocateMode, FileFlags, FileKind, RenameFlags, XattrMode};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -27,6 +27,8 @@ pub const fn place(dir: u8, name: u8) -> Place {
 pub const DIRS: u8 = 4;
 /// Number of open files.
 pub const SLOTS: u8 = 3;
+/// The first of the names of files that fill a volume and that no other operation touches.
+const BALLAST: u8 = 10;
 /// The first of the names that only exist to fill directories.
 pub const FILLERS: u8 = 20;
 
@@ -103,6 +105,14 @@ pub enum Op {
         len: u32,
         seed: u8,
     },
+    /// Writes `len` bytes into each of `count` pages from page `first` on: what becomes deltas.
+    Patch {
+        file: Target,
+        first: u16,
+        count: u8,
+        len: u16,
+        seed: u8,
+    },
     Read {
         file: Target,
         offset: u64,
@@ -147,6 +157,34 @@ pub enum Op {
     Utimes {
         file: Target,
         secs: i64,
+    },
+    /// Sets the chattr flags.
+    SetFlags {
+        file: Target,
+        flags: FileFlags,
+    },
+    /// Sets the ACL that [`crate::acl::Acl::of`] makes of kind and permissions, or removes it (kind 0).
+    SetAcl {
+        file: Target,
+        default: bool,
+        kind: u8,
+        perm: u16,
+    },
+    /// From here to [`Op::AtomicEnd`] what is written is kept aside.
+    AtomicStart {
+        file: Target,
+    },
+    AtomicEnd {
+        file: Target,
+        commit: bool,
+    },
+    /// A whole atomic write: start, the same length at two places, end.
+    AtomicUpdate {
+        file: Target,
+        offsets: [u64; 2],
+        len: u32,
+        seed: u8,
+        commit: bool,
     },
     /// Holds a file open.
     Open {
@@ -213,12 +251,17 @@ pub struct Generator {
     random: StdRng,
     /// Whether [`Op::Crash`] is among them.
     pub crashes: bool,
+    /// Mebibytes to be filled for good before the first operation. Where there are any, files are large too, so that a
+    /// small volume is full much of the time.
+    pub crowded: u32,
+    /// Most operations change little of a few files, so that there are deltas in every state that they can be in.
+    pub patching: bool,
 }
 
 impl Generator {
     /// The same seed gives the same operations.
     pub fn new(seed: u64) -> Generator {
-        Generator { random: StdRng::seed_from_u64(seed), crashes: true }
+        Generator { random: StdRng::seed_from_u64(seed), crashes: true, crowded: 0, patching: false }
     }
 
     fn place(&mut self) -> Place {
@@ -253,6 +296,9 @@ impl Generator {
     }
 
     fn len(&mut self) -> u32 {
+        if self.crowded > 0 && self.random.random_range(0..3) == 0 {
+            return self.random.random_range(1 << 18..3 << 20);
+        }
         match self.random.random_range(0..20) {
             0..=5 => self.random.random_range(0..200),
             6..=9 => self.random.random_range(1..5000),
@@ -286,11 +332,90 @@ impl Generator {
         Op::Fallocate { file: self.target(), mode, offset, len }
     }
 
+    fn patch(&mut self, file: Target) -> Op {
+        let (first, seed) = (self.random.random_range(0..6), self.random.random());
+        let count = *[1, 1, 2, 5, 12, 40].choose(&mut self.random).expect("not empty");
+        let len = *[1, 4, 30, 90, 200, 300].choose(&mut self.random).expect("not empty");
+        Op::Patch { file, first, count, len, seed }
+    }
+
+    /// An operation on one of a few files with deltas.
+    fn patching_op(&mut self) -> Op {
+        const FILES: u8 = 3;
+        let at = place(0, self.random.random_range(0..FILES));
+        let file = Target::Path(at);
+        let page = self.random.random_range(0..50) * 4096;
+        let seed = self.random.random();
+        match self.random.random_range(0..100) {
+            0..=44 => self.patch(file),
+            45..=63 => Op::Fsync { file, datasync: self.random.random() },
+            64..=71 => Op::Write { file, offset: page, len: 4096 * self.random.random_range(1..4), seed },
+            72..=75 => Op::Truncate { file, size: page + self.random.random_range(0..4096) },
+            76..=79 => {
+                let modes = [
+                    FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE,
+                    FallocateMode::ZERO_RANGE,
+                    FallocateMode::COLLAPSE_RANGE,
+                    FallocateMode::INSERT_RANGE,
+                    FallocateMode::empty(),
+                ];
+                let mode = *modes.choose(&mut self.random).expect("not empty");
+                Op::Fallocate { file, mode, offset: page, len: 4096 * self.random.random_range(1..9) }
+            }
+            80..=82 => Op::Create { at, kind: FileKind::Regular, perm: 0o644 },
+            83..=85 => {
+                let offset = self.random.random_range(0..1000) * 4096;
+                Op::Write { file, offset, len: self.random.random_range(1..200_000), seed }
+            }
+            86..=88 => Op::AtomicUpdate { file, offsets: [page, page + 4100], len: 90, seed, commit: true },
+            89..=90 => Op::SetXattr { file, name: 1, len: page as u16 % 1500, mode: XattrMode::Set },
+            91..=92 => {
+                Op::Rename { from: at, to: place(0, (at.name + 1) % FILES), flags: RenameFlags::empty() }
+            }
+            93..=94 => Op::Background,
+            95 => Op::Checkpoint,
+            96..=97 => Op::Remount,
+            _ if self.crashes => Op::Crash,
+            _ => Op::Sync,
+        }
+    }
+
+    fn set_flags(&mut self) -> Op {
+        let one = [
+            FileFlags::IMMUTABLE,
+            FileFlags::APPEND,
+            FileFlags::NODUMP,
+            FileFlags::NOATIME | FileFlags::SYNC,
+            FileFlags::DIRSYNC | FileFlags::PROJINHERIT,
+        ];
+        let some = *one.choose(&mut self.random).expect("not empty");
+        // What is fixed should not stay so for long.
+        let flags = if self.random.random_range(0..3) == 0 { some } else { FileFlags::empty() };
+        Op::SetFlags { file: self.target(), flags }
+    }
+
+    fn atomic(&mut self) -> Op {
+        let (file, commit) = (self.target(), self.random.random_range(0..4) > 0);
+        match self.random.random_range(0..6) {
+            0 => Op::AtomicStart { file },
+            1..3 => Op::AtomicEnd { file, commit },
+            _ => {
+                let (offsets, seed) = ([self.offset(), self.offset()], self.random.random());
+                Op::AtomicUpdate { file, offsets, len: self.len().min(40_000), seed, commit }
+            }
+        }
+    }
+
     /// The next operation.
     pub fn op(&mut self) -> Op {
+        if self.patching && self.random.random_range(0..5) != 0 {
+            return self.patching_op();
+        }
         let perm = self.random.random_range(0..0o1000);
         match self.random.random_range(0..1000) {
-            0..=99 => Op::Create { at: self.place(), kind: FileKind::Regular, perm },
+            0..=64 => Op::Create { at: self.place(), kind: FileKind::Regular, perm },
+            65..=79 => self.set_flags(),
+            80..=99 => self.atomic(),
             100..=149 => {
                 let at = place(self.random.random_range(0..DIRS), self.random.random_range(6..8));
                 Op::Create { at, kind: FileKind::Directory, perm }
@@ -321,7 +446,11 @@ impl Generator {
                 let dir = self.random.random_range(0..DIRS);
                 Op::Fill { dir, first, count, remove: self.random.random() }
             }
-            358..=559 => {
+            358..=437 => {
+                let file = self.target();
+                self.patch(file)
+            }
+            438..=559 => {
                 let (offset, len, seed) = (self.offset(), self.len(), self.random.random());
                 Op::Write { file: self.target(), offset, len, seed }
             }
@@ -353,16 +482,29 @@ impl Generator {
             925..=934 => Op::FsyncDir { dir: self.random.random_range(0..DIRS) },
             935..=944 => Op::Sync,
             945..=951 => Op::Checkpoint,
-            952..=983 => Op::Background,
+            952..=969 => Op::Background,
+            970..=983 => {
+                let (default, kind) = (self.random.random(), self.random.random_range(0..5));
+                Op::SetAcl { file: self.target(), default, kind, perm: self.random.random_range(0..0o10000) }
+            }
             984..=991 => Op::Remount,
             _ if self.crashes => Op::Crash,
             _ => Op::Remount,
         }
     }
 
-    /// The next `count` operations.
+    /// The next `count` operations; on a crowded volume after those that fill most of it with what stays.
     pub fn ops(&mut self, count: usize) -> Vec<Op> {
-        (0..count).map(|_| self.op()).collect()
+        let fill = (0..self.crowded).flat_map(|piece| {
+            let at = place(0, BALLAST + piece as u8 / 64);
+            let file = Target::Path(at);
+            let create = Op::Create { at, kind: FileKind::Regular, perm: 0o600 };
+            let write =
+                Op::Write { file, offset: u64::from(piece % 64) << 20, len: 1 << 20, seed: piece as u8 };
+            [create, write]
+        });
+        let fill: Vec<Op> = fill.chain((self.crowded > 0).then_some(Op::Sync)).collect();
+        fill.into_iter().chain((0..count).map(|_| self.op())).collect()
     }
 }
 

@@ -8,7 +8,8 @@
 //!   names by which the file is reached, with all directories above;
 //! - what existed in all states since it was made durable can be reached, under exactly as many names as it has links;
 //! - each page of a file reads as one of its versions since the last fsync or fdatasync, at least as new as that; so does the size;
-//! - mode, owner, extended attributes and times set are as new as the last fsync.
+//! - a file whose atomic write was about to be committed reads as before it or as after it;
+//! - mode, owner, flags, extended attributes and times set are as new as the last fsync.
 //!
 //! That the tree can be read at all, and that its link counts are consistent, is [`crate::observe`]'s part.
 
@@ -38,6 +39,8 @@ struct Bounds {
     entries: HashMap<(Id, Vec<u8>), usize>,
     /// All entries of a directory.
     directories: HashMap<Id, usize>,
+    /// The file whose atomic write may have been committing: its content is all old or all new.
+    committing: Option<Id>,
 }
 
 impl History {
@@ -75,7 +78,7 @@ impl History {
         }
     }
 
-    fn bounds(&self, acknowledged: usize) -> Bounds {
+    fn bounds(&self, acknowledged: usize, issued: usize) -> Bounds {
         let past = &self.durable[..acknowledged];
         let last = |wanted| past.iter().rposition(|durable| *durable == wanted).map_or(0, |op| op + 1);
         let all = last(Durable::All);
@@ -86,11 +89,16 @@ impl History {
             attributes: HashMap::new(),
             entries: HashMap::new(),
             directories: HashMap::new(),
+            committing: match self.durable[acknowledged..issued].last() {
+                Some(Durable::Atomic { id }) => Some(*id),
+                _ => None,
+            },
         };
         for at in all + 1..=acknowledged {
             let state = &self.states[at];
             let (id, datasync) = match self.durable[at - 1] {
                 Durable::File { id, datasync } => (id, datasync),
+                Durable::Atomic { id } => (id, false),
                 Durable::Directory { id, datasync } => {
                     bounds.directories.insert(id, at);
                     (id, datasync)
@@ -123,7 +131,7 @@ impl History {
     /// Judges a tree found after a crash at a moment when the first `acknowledged` operations had returned and no
     /// more than the first `issued` had begun.
     pub fn judge(&self, found: &Model, acknowledged: usize, issued: usize) -> Result<(), String> {
-        let bounds = self.bounds(acknowledged);
+        let bounds = self.bounds(acknowledged, issued);
         let since = |from: usize| &self.states[from..=issued];
         let newest = &self.states[issued];
         let show = |dir: Id, name: &[u8]| {
@@ -218,7 +226,16 @@ impl History {
         match actual.kind {
             FileKind::Regular => {
                 let contents: Vec<&Content> = contents.iter().map(|inode| &inode.content).collect();
-                judge_content(&contents, &actual.content)
+                match contents.split_last() {
+                    Some((new, old)) if bounds.committing == Some(id) && !old.is_empty() => {
+                        judge_content(old, &actual.content).or_else(|before| {
+                            judge_content(&[new], &actual.content).map_err(|after| {
+                                format!("neither before an atomic write ({before}) nor after ({after})")
+                            })
+                        })
+                    }
+                    _ => judge_content(&contents, &actual.content),
+                }
             }
             FileKind::Symlink if contents.iter().all(|inode| inode.target != actual.target) => {
                 Err("wrong target".into())
@@ -336,6 +353,31 @@ mod tests {
         let mut short = history.states[1].clone();
         short.content_mut(id).truncate(10);
         assert!(history.judge(&short, 3, 3).unwrap_err().contains("size"));
+    }
+
+    #[test]
+    fn half_an_atomic_write_is_caught() {
+        let mut model = Model::new(Inode::new(3, &DIR));
+        let id = model.create(ROOT, b"f", &FILE).unwrap();
+        model.inode_mut(id).ino = 4;
+        model.content_mut(id).write(0, &[1; 8192]);
+        let mut history = History::new(model.clone());
+        model.content_mut(id).write(0, &[2; 8192]);
+        history.push(model.clone(), Durable::Atomic { id });
+        for (found, commit_is_acknowledged, allowed) in [
+            ([1, 1], false, true),
+            ([2, 2], false, true),
+            ([2, 1], false, false),
+            ([1, 2], false, false),
+            ([1, 1], true, false),
+            ([2, 2], true, true),
+        ] {
+            let mut state = model.clone();
+            state.content_mut(id).write(0, &[found[0]; 4096]);
+            state.content_mut(id).write(4096, &[found[1]; 4096]);
+            let judged = history.judge(&state, usize::from(commit_is_acknowledged), 1);
+            assert_eq!(judged.is_ok(), allowed, "{found:?} {commit_is_acknowledged}: {judged:?}");
+        }
     }
 
     #[test]

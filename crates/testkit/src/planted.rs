@@ -6,6 +6,7 @@
 //! [`Unordered`] stands between the engine and its device and spoils the order of writes, as an engine would
 //! that flushes in the wrong place: crash states must show it.
 
+use crate::acl::{ACCESS, Acl, DEFAULT};
 use crate::model::{Id, Model, ROOT};
 use crate::subject::{FileSystem, Mounter};
 use medfs::{
@@ -33,6 +34,12 @@ pub enum Bug {
     FdatasyncForgets,
     /// A crash loses the extended attributes of what was fsynced.
     XattrsNotDurable,
+    /// A crash loses the chattr flags of what was fsynced.
+    FlagsNotDurable,
+    /// The commit of an atomic write makes nothing durable.
+    CommitForgets,
+    /// Aborting an atomic write keeps what was written.
+    AbortCommits,
 }
 
 /// The medium: what survives.
@@ -87,7 +94,7 @@ impl ModelFs {
             mtime: time,
             ctime: Timestamp::default(),
             crtime: None,
-            flags: FileFlags::empty(),
+            flags: inode.flags,
             project: 0,
         })
     }
@@ -127,15 +134,16 @@ impl FileSystem for ModelFs {
             let content = model.content_mut(id(ino));
             let page = *content.page(size / 4096);
             let shrinks = size < content.size();
-            content.truncate(size);
+            model.truncate(id(ino), size)?;
+            let content = model.content_mut(id(ino));
             if self.disk.bug == Bug::TruncateLeavesTail && shrinks && size % 4096 != 0 {
                 content.put_page(size / 4096, page);
             }
         }
+        if set.perm.is_some() || set.uid.is_some() {
+            model.set_owner(id(ino), set.perm, set.uid.zip(set.gid))?;
+        }
         let inode = model.inode_mut(id(ino));
-        inode.perm = set.perm.unwrap_or(inode.perm);
-        inode.uid = set.uid.unwrap_or(inode.uid);
-        inode.gid = set.gid.unwrap_or(inode.gid);
         inode.mtime = set.mtime.or(inode.mtime);
         self.attr(&model, id(ino))
     }
@@ -144,9 +152,9 @@ impl FileSystem for ModelFs {
         let id = model.create(id(parent), name, new)?;
         self.held(&mut model, id)
     }
-    fn tmpfile(&self, _parent: Ino, new: &NewFile) -> Result<Attr> {
+    fn tmpfile(&self, parent: Ino, new: &NewFile) -> Result<Attr> {
         let mut model = self.model.lock();
-        let id = model.tmpfile(new);
+        let id = model.tmpfile(id(parent), new)?;
         self.attr(&model, id)
     }
     fn symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
@@ -192,13 +200,15 @@ impl FileSystem for ModelFs {
         Ok(part.map(entry).collect())
     }
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let data = self.model.lock().inode(id(ino)).content.read(offset, buf.len() as u64);
+        let data = self.model.lock().inode(id(ino)).visible().read(offset, buf.len() as u64);
         buf[..data.len()].copy_from_slice(&data);
         Ok(data.len())
     }
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         let wrong = self.disk.bug == Bug::MisplacedWrite && offset / 4096 == 2;
-        self.model.lock().content_mut(id(ino)).write(offset + u64::from(wrong), data);
+        let mut model = self.model.lock();
+        model.may_write(id(ino))?;
+        model.write(id(ino), offset + u64::from(wrong), data);
         Ok(data.len())
     }
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
@@ -226,6 +236,7 @@ impl FileSystem for ModelFs {
     fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
         let mut model = self.model.lock();
         let data = model.inode(id(from)).content.read(from_offset, len);
+        model.may_write(id(to))?;
         if !data.is_empty() {
             model.content_mut(id(to)).write(to_offset, &data);
         }
@@ -236,6 +247,7 @@ impl FileSystem for ModelFs {
         match self.disk.bug {
             Bug::FdatasyncForgets if datasync => return Ok(()),
             Bug::XattrsNotDurable => model.inode_mut(id(ino)).xattrs.clear(),
+            Bug::FlagsNotDurable => model.inode_mut(id(ino)).flags = FileFlags::empty(),
             _ => {}
         }
         self.persist(&model);
@@ -249,10 +261,37 @@ impl FileSystem for ModelFs {
         Ok(self.model.lock().inode(id(ino)).xattrs.keys().cloned().collect())
     }
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        if name == ACCESS || name == DEFAULT {
+            let acl = Acl::from_value(value);
+            return Ok(self.model.lock().set_acl(id(ino), name == DEFAULT, Some(&acl))?);
+        }
         Ok(self.model.lock().setxattr(id(ino), name, value, mode)?)
     }
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        if name == ACCESS || name == DEFAULT {
+            return Ok(self.model.lock().set_acl(id(ino), name == DEFAULT, None)?);
+        }
         Ok(self.model.lock().removexattr(id(ino), name)?)
+    }
+    fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
+        self.model.lock().set_flags(id(ino), flags);
+        Ok(())
+    }
+    fn atomic_start(&self, ino: Ino) -> Result<()> {
+        self.model.lock().atomic_start(id(ino));
+        Ok(())
+    }
+    fn atomic_commit(&self, ino: Ino) -> Result<()> {
+        let mut model = self.model.lock();
+        model.atomic_end(id(ino), true);
+        if self.disk.bug != Bug::CommitForgets {
+            self.persist(&model);
+        }
+        Ok(())
+    }
+    fn atomic_abort(&self, ino: Ino) -> Result<()> {
+        self.model.lock().atomic_end(id(ino), self.disk.bug == Bug::AbortCommits);
+        Ok(())
     }
     fn sync(&self) -> Result<()> {
         self.persist(&self.model.lock());

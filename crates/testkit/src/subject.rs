@@ -4,7 +4,9 @@
 //! harnesses prove that they would notice. Operations mean what the engine's documentation says; in particular
 //! `lookup`, `create`, `tmpfile`, `symlink` and `link` return with a hold taken.
 
-use medfs::{Attr, DirEntry, FallocateMode, Ino, NewFile, RenameFlags, Result, Seek, SetAttr, XattrMode};
+use medfs::{
+    Attr, DirEntry, FallocateMode, FileFlags, Ino, NewFile, RenameFlags, Result, Seek, SetAttr, XattrMode,
+};
 use medfs_device::BlockDevice;
 use std::sync::Arc;
 
@@ -37,11 +39,23 @@ pub trait FileSystem: Send + Sync {
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>>;
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
+    fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()>;
+    fn atomic_start(&self, ino: Ino) -> Result<()>;
+    fn atomic_commit(&self, ino: Ino) -> Result<()>;
+    fn atomic_abort(&self, ino: Ino) -> Result<()>;
     fn sync(&self) -> Result<()>;
     fn checkpoint(&self) -> Result<()>;
     fn background(&self) -> Result<()>;
     /// Ends cleanly. Dropping without it is a crash.
     fn close(&self) -> Result<()>;
+    /// Pages kept as deltas since the mount.
+    fn deltas_made(&self) -> u64 {
+        0
+    }
+    /// Sections cleaned since the mount because space was short.
+    fn cleaned_for_space(&self) -> u64 {
+        0
+    }
 }
 
 /// Mounts a device: runs recovery.

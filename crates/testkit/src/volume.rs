@@ -2,8 +2,8 @@
 
 use crate::subject::{FileSystem, Mounter};
 use medfs::{
-    Attr, Clock, DirEntry, FallocateMode, Ino, ManualClock, MountOptions, NewFile, RenameFlags, Result, Seek,
-    SetAttr, Timestamp, Volume, XattrMode,
+    Attr, Clock, DirEntry, FallocateMode, FileFlags, Ino, ManualClock, MountOptions, NewFile, RenameFlags,
+    Result, Seek, SetAttr, Timestamp, Volume, XattrMode,
 };
 use medfs_device::BlockDevice;
 use std::sync::Arc;
@@ -114,6 +114,18 @@ impl FileSystem for Volume {
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         self.removexattr(ino, name)
     }
+    fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
+        self.set_flags(ino, flags)
+    }
+    fn atomic_start(&self, ino: Ino) -> Result<()> {
+        self.atomic_start(ino)
+    }
+    fn atomic_commit(&self, ino: Ino) -> Result<()> {
+        self.atomic_commit(ino)
+    }
+    fn atomic_abort(&self, ino: Ino) -> Result<()> {
+        self.atomic_abort(ino)
+    }
     fn sync(&self) -> Result<()> {
         self.sync()
     }
@@ -125,5 +137,11 @@ impl FileSystem for Volume {
     }
     fn close(&self) -> Result<()> {
         self.close()
+    }
+    fn deltas_made(&self) -> u64 {
+        self.stats().deltas.made
+    }
+    fn cleaned_for_space(&self) -> u64 {
+        self.stats().gc_foreground
     }
 }

@@ -15,6 +15,7 @@ fn setup(bug: Bug) -> Setup {
         checks: Vec::new(),
         check_every: 1,
         compare_every: 200,
+        crowded: false,
     }
 }
 
@@ -34,12 +35,15 @@ fn every_planted_bug_is_caught_and_shrunk() {
         Bug::RenameLosesSource,
         Bug::FdatasyncForgets,
         Bug::XattrsNotDurable,
+        Bug::FlagsNotDurable,
+        Bug::CommitForgets,
+        Bug::AbortCommits,
     ];
     for bug in bugs {
         let setup = setup(bug);
-        let ops = Generator::new(1).ops(5000);
+        let ops = Generator::new(2).ops(5000);
         let failure = run(&setup, &ops).expect_err(&format!("{bug:?} is caught"));
-        let (minimal, cause) = shrink(&setup, &ops, &failure, Duration::from_secs(5));
+        let (minimal, cause) = shrink(&setup, &ops, &failure, Duration::from_secs(10));
         println!("{bug:?}: {failure}; {} operations suffice: {minimal:?} ({cause})", minimal.len());
         assert!(minimal.len() <= 12, "{bug:?}: {minimal:?}");
         assert!(run(&setup, &minimal).is_err());

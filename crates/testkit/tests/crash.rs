@@ -5,6 +5,7 @@
 
 use medfs::MountOptions;
 use medfs_testkit::crash_states::{Report, Setup, run, seq1, seq2};
+use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted};
 use medfs_testkit::planted::{Disorder, Unordered};
 use medfs_testkit::subject::Check;
@@ -17,13 +18,6 @@ fn setup(features: &str) -> Setup {
     let raw_checks: Vec<Arc<dyn Check>> = vec![Arc::new(FsckMedfs)];
     let checks: Vec<Arc<dyn Check>> = vec![Arc::new(FsckMedfs), Arc::new(FsckF2fs)];
     Setup { raw_checks, checks, ..Setup::new(formatted(64, features), mounter) }
-}
-
-fn number(name: &str, otherwise: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
-        Err(_) => otherwise,
-    }
 }
 
 fn must_be_clean(what: &str, report: &Report) {
@@ -59,8 +53,8 @@ fn disorder_is_caught() {
 #[test]
 #[ignore = "minutes; see the head of this file"]
 fn all_states() {
-    let seed = number("MEDFS_SEED", std::process::id().into());
-    let states = number("MEDFS_STATES", 100_000) as usize;
+    let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let states = variable("MEDFS_STATES").unwrap_or(100_000) as usize;
     for features in VOLUMES {
         let mut full = setup(features);
         (full.max_states, full.plan.seed) = (states, seed);

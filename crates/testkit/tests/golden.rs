@@ -4,59 +4,23 @@
 //! path. Images named `crash-*` are as a crash left them; their manifests are what the kernel shows after its own
 //! recovery. `tools/golden` makes them, `tools/manifest.py` tells the fields.
 
+mod common;
+
+use common::{golden, load_image, unpacked, volumes};
 use medfs::{Attr, FileKind, Ino, ManualClock, MountOptions, Posix, Seek, Timestamp, Volume};
-use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag};
-use medfs_format::{BLOCK_SIZE, Block};
+use medfs_device::MemDevice;
+use medfs_format::BLOCK_SIZE;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The chattr flags that a user sets.
 const USER_FLAGS: u32 = 0x8 | 0x10 | 0x20 | 0x40 | 0x80 | 0x1_0000 | 0x2000_0000;
 
 type Manifest = BTreeMap<String, Map<String, Value>>;
-
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
-}
-
-fn unpacked(path: &Path) -> impl Read {
-    let file = File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    ruzstd::decoding::StreamingDecoder::new(file).expect("a zstd file")
-}
-
-fn load_image(path: &Path) -> MemDevice {
-    let mut blocks = Vec::new();
-    let mut input = unpacked(path);
-    let mut block = Block::boxed();
-    let mut count = 0;
-    loop {
-        let mut filled = 0;
-        while filled < BLOCK_SIZE {
-            match input.read(&mut block.0[filled..]).expect("the image unpacks") {
-                0 => break,
-                n => filled += n,
-            }
-        }
-        if filled == 0 {
-            break;
-        }
-        assert_eq!(filled, BLOCK_SIZE, "an image is whole blocks");
-        if block.0 != [0; BLOCK_SIZE] {
-            blocks.push((count, block.clone()));
-        }
-        count += 1;
-    }
-    let device = MemDevice::new(count);
-    for (addr, block) in blocks {
-        device.write(addr, &[&block], WriteTag::new(Cause::Data, Temperature::Cold)).expect("memory");
-    }
-    device
-}
 
 fn load_manifest(path: &Path) -> Manifest {
     let mut text = String::new();
@@ -213,15 +177,6 @@ fn open(device: &MemDevice, options: &str) -> Volume {
     parsed.parse(options).expect("options");
     let clock = ManualClock::new(Timestamp { secs: 1_800_000_000, nanos: 0 });
     Volume::open(Arc::new(device.snapshot()), parsed, Arc::new(clock)).expect("the kernel's volume opens")
-}
-
-/// The names of all golden volumes that start so.
-fn volumes(start: &str) -> Vec<String> {
-    let files = fs::read_dir(golden()).expect("tests/golden").flatten();
-    let names = files.filter_map(|f| Some(f.file_name().to_str()?.strip_suffix(".img.zst")?.to_owned()));
-    let mut names: Vec<String> = names.filter(|n| n.starts_with(start)).collect();
-    names.sort();
-    names
 }
 
 fn load(name: &str) -> (MemDevice, Manifest) {

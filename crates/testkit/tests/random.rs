@@ -4,8 +4,9 @@
 //! `MEDFS_SEED=7 MEDFS_OPS=100000 cargo test --release -p medfs-testkit --test random -- --ignored --nocapture`
 
 use medfs::MountOptions;
-use medfs_testkit::harness::{Setup, run_seed};
-use medfs_testkit::images::{FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted};
+use medfs_testkit::fuzz::variable;
+use medfs_testkit::harness::{Report, Setup, run_seed};
+use medfs_testkit::images::{DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted};
 use medfs_testkit::volume::{mounter, test_clock};
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,14 +23,7 @@ fn setup(mebibytes: u64, features: &str, options: &str) -> Setup {
         checks: vec![Arc::new(FsckMedfs), Arc::new(FsckF2fs)],
         check_every: 1,
         compare_every: 500,
-    }
-}
-
-/// A number from the environment.
-fn number(name: &str, otherwise: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
-        Err(_) => otherwise,
+        crowded: false,
     }
 }
 
@@ -48,17 +42,81 @@ fn three_thousand_operations_with_a_tiny_cache() {
     println!("seed 3: {report:?}");
 }
 
+/// Small updates of a few files, on a small volume so that sections are cleaned too.
+#[test]
+fn two_thousand_operations_on_deltas() {
+    let setup = setup(64, DELTAS, "in_place=force");
+    let report = run_seed(&setup, 5, 2000, |generator| generator.patching = true);
+    println!("seed 5: {report:?}");
+    assert!(report.deltas > 300, "hardly any deltas: {report:?}");
+}
+
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn long_run_on_deltas() {
+    let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let ops = variable("MEDFS_OPS").unwrap_or(100_000) as usize;
+    for options in ["in_place=force", "in_place=off,cache=1M", "fsync_mode=posix"] {
+        println!("seed {seed}, {ops} operations on deltas, options {options}");
+        let start = Instant::now();
+        let setup = Setup {
+            check_every: variable("MEDFS_CHECK_EVERY").unwrap_or(20) as usize,
+            ..setup(64, DELTAS, options)
+        };
+        let report = run_seed(&setup, seed, ops, |generator| generator.patching = true);
+        println!("{report:?} in {:.1?}", start.elapsed());
+    }
+}
+
+/// Mebibytes filled for good, of the 16 that a volume of 64 has for users.
+const BALLAST: u32 = 12;
+
+/// A small volume that is full most of the time, so that operations are refused and sections cleaned to go on.
+fn full(features: &str) -> Setup {
+    Setup { crowded: true, ..setup(64, features, "in_place=off") }
+}
+
+fn must_have_been_full(report: &Report) {
+    assert!(report.refused > report.ops / 100, "the volume was seldom full: {report:?}");
+    assert!(report.cleaned > 0, "nothing was cleaned: {report:?}");
+}
+
+#[test]
+fn fifteen_hundred_operations_on_a_full_volume() {
+    let report = run_seed(&full(FEATURE_SETS[1]), 4, 1500, |generator| generator.crowded = BALLAST);
+    println!("seed 4: {report:?}");
+    must_have_been_full(&report);
+}
+
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn long_run_on_a_full_volume() {
+    let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let ops = variable("MEDFS_OPS").unwrap_or(100_000) as usize;
+    for features in VOLUMES {
+        println!("seed {seed}, {ops} operations, features [{features}], full");
+        let start = Instant::now();
+        let setup =
+            Setup { check_every: variable("MEDFS_CHECK_EVERY").unwrap_or(20) as usize, ..full(features) };
+        let report = run_seed(&setup, seed, ops, |generator| generator.crowded = BALLAST);
+        println!("{report:?} in {:.1?}", start.elapsed());
+        must_have_been_full(&report);
+    }
+}
+
 #[test]
 #[ignore = "minutes; see the head of this file"]
 fn long_run() {
-    let seed = number("MEDFS_SEED", std::process::id().into());
-    let ops = number("MEDFS_OPS", 100_000) as usize;
+    let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let ops = variable("MEDFS_OPS").unwrap_or(100_000) as usize;
     let options = std::env::var("MEDFS_OPTIONS").unwrap_or_else(|_| "rw".into());
     for features in VOLUMES {
         println!("seed {seed}, {ops} operations, features [{features}], options {options}");
         let start = Instant::now();
-        let setup =
-            Setup { check_every: number("MEDFS_CHECK_EVERY", 20) as usize, ..setup(512, features, &options) };
+        let setup = Setup {
+            check_every: variable("MEDFS_CHECK_EVERY").unwrap_or(20) as usize,
+            ..setup(512, features, &options)
+        };
         let report = run_seed(&setup, seed, ops, |_| {});
         println!("{report:?} in {:.1?}", start.elapsed());
     }

@@ -2,9 +2,12 @@
 #![allow(dead_code)]
 
 use medfs::{Attr, Clock, FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs_device::crash::{CrashPlan, RecordingDevice};
 use medfs_device::{BlockDevice, MemDevice};
 use medfs_format::superblock::Feature;
 use medfs_mkfs::{MkfsOptions, format_volume};
+use medfs_testkit::images::{FsckF2fs, FsckMedfs};
+use medfs_testkit::subject::Check;
 use std::sync::Arc;
 
 /// Bytes of a page.
@@ -102,4 +105,74 @@ pub(crate) fn names(v: &Volume, ino: Ino) -> Vec<String> {
     names.retain(|n| n != "." && n != "..");
     names.sort();
     names
+}
+
+/// Runs a workload and shows the judge every crash state; returns how many there were. With `options` of `mount`.
+pub(crate) fn crash(
+    base: &MemDevice,
+    options: &str,
+    workload: impl FnOnce(&Volume, &dyn Fn(u64)),
+    judge: impl Fn(&Volume, u64),
+) -> usize {
+    let recorder = Arc::new(RecordingDevice::new(base));
+    let volume = open_with(recorder.clone(), options, Arc::new(ManualClock::new(START)));
+    workload(&volume, &|mark| recorder.mark(mark));
+    drop(volume);
+    let plan = CrashPlan { exhaustive: 32, samples: 12, seed: 11, ..CrashPlan::default() };
+    let mut states = 0;
+    for state in recorder.recording().states(&plan) {
+        let name = format!("{state:?}");
+        let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let volume = open_with(Arc::new(state.device()), options, Arc::new(ManualClock::new(START)));
+            judge(&volume, state.last_mark().unwrap_or(0));
+            volume.close().expect("a recovered volume closes");
+        }));
+        if let Err(panic) = shown {
+            eprintln!("seed {}: {name}", plan.seed);
+            std::panic::resume_unwind(panic);
+        }
+        states += 1;
+    }
+    assert!(states > 10, "only {states} crash states: the workload wrote nothing");
+    states
+}
+
+/// A page that says which version it is.
+pub(crate) fn page(version: u8) -> Vec<u8> {
+    vec![version; PAGE]
+}
+
+/// The one value all bytes of a page have; a mixture fails.
+pub(crate) fn version(page: &[u8]) -> u8 {
+    assert!(page.iter().all(|b| *b == page[0]), "a page is a mixture");
+    page[0]
+}
+
+/// Volumes without any feature and with all of them.
+pub(crate) fn bases() -> [MemDevice; 2] {
+    [blank(64, Feature::empty()), blank(64, all_features())]
+}
+
+/// Opens a volume that stays in memory.
+pub(crate) fn open_device(device: &Arc<MemDevice>, options: &str) -> Volume {
+    open_with(device.clone(), options, Arc::new(ManualClock::new(START)))
+}
+
+/// Both checkers find nothing.
+#[track_caller]
+pub(crate) fn judge(device: &Arc<MemDevice>) {
+    FsckMedfs.check(device.clone()).unwrap_or_else(|e| panic!("fsck.medfs: {e}"));
+    FsckF2fs.check(device.clone()).unwrap_or_else(|e| panic!("fsck.f2fs: {e}"));
+}
+
+/// xorshift: small, and the same everywhere.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
 }

@@ -1,8 +1,7 @@
 //! Volumes made and judged by f2fs-tools, in memory while this crate works on them.
 #![allow(dead_code, unreachable_pub)]
 
-use medfs_device::{BlockDevice, Cause, FileDevice, FileOptions, MemDevice, Temperature, WriteTag};
-use medfs_format::BLOCK_SIZE;
+use medfs_device::{FileDevice, FileOptions, MemDevice};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -13,17 +12,10 @@ pub fn load(path: &Path) -> MemDevice {
     MemDevice::copy_of(&file).expect("image is readable")
 }
 
-/// Writes a device to an image file.
+/// Writes a device to an image file, in place of what was there.
 pub fn save(dev: &MemDevice, path: &Path) {
     let _ = fs::remove_file(path);
-    let options = FileOptions { direct: false, ..FileOptions::default() };
-    let file = FileDevice::create(path, dev.block_count() * BLOCK_SIZE as u64, options);
-    let tag = WriteTag::new(Cause::Data, Temperature::Cold);
-    let file = file.expect("image can be made");
-    for addr in dev.written() {
-        let block = medfs_device::read_block(dev, addr).expect("memory is readable");
-        file.write(addr, &[&block], tag).expect("image is writable");
-    }
+    medfs_testkit::images::save(dev, path).expect("image can be made");
 }
 
 /// Runs a tool of f2fs-tools.
