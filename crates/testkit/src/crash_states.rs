@@ -203,6 +203,32 @@ pub fn seq2(seed: u64) -> Vec<Workload> {
     all
 }
 
+/// `count` workloads of five operations each on files with deltas: pages patched, written whole, cut off and punched,
+/// deltas that give way to others and to addresses.
+pub fn on_deltas(seed: u64, count: usize) -> Vec<Workload> {
+    use FallocateMode as F;
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut pick = |n: usize| random.random_range(0..n);
+    let mut step = || {
+        let at = [place(1, 0), place(0, 0)][pick(2)];
+        let (file, seed) = (Target::Path(at), pick(200) as u8);
+        let page = pick(10) as u64 * 4096;
+        let op = match pick(12) {
+            0..=2 => Op::Patch { file, first: pick(4) as u16, count: 3, len: 5, seed },
+            3 => Op::Patch { file, first: 0, count: 10, len: 240, seed },
+            4..=5 => Op::Patch { file, first: 0, count: 40, len: 90, seed },
+            6 => Op::Write { file, offset: page, len: 4096, seed },
+            7 => Op::Write { file, offset: 0, len: 40_000, seed },
+            8 => Op::Write { file, offset: 860 * 4096, len: 30 * 4096, seed },
+            9 => Op::Truncate { file, size: page + 100 },
+            10 => Op::Fallocate { file, mode: F::PUNCH_HOLE | F::KEEP_SIZE, offset: page, len: 8192 },
+            _ => Op::AtomicUpdate { file, offsets: [page, 20_480], len: 70, seed, commit: true },
+        };
+        Step { op, subject: at, persist: PERSISTS[pick(PERSISTS.len())] }
+    };
+    (0..count).map(|_| Workload((0..5).map(|_| step()).collect())).collect()
+}
+
 /// What a run needs.
 #[derive(Clone)]
 pub struct Setup {

@@ -4,9 +4,9 @@
 //! `MEDFS_SEED=7 MEDFS_STATES=100000 cargo test --release -p medfs-testkit --test crash -- --ignored --nocapture`
 
 use medfs::MountOptions;
-use medfs_testkit::crash_states::{Report, Setup, run, seq1, seq2};
+use medfs_testkit::crash_states::{Report, Setup, on_deltas, run, seq1, seq2};
 use medfs_testkit::fuzz::variable;
-use medfs_testkit::images::{FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted};
+use medfs_testkit::images::{DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted};
 use medfs_testkit::planted::{Disorder, Unordered};
 use medfs_testkit::subject::Check;
 use medfs_testkit::volume::{mounter, mounter_over, test_clock};
@@ -34,6 +34,12 @@ fn some_states() {
     }
 }
 
+#[test]
+fn some_states_of_deltas() {
+    let some = Setup { max_states: 1500, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    must_be_clean("deltas", &run(&some, &on_deltas(3, 60)));
+}
+
 /// What an engine in the wrong order would do must be caught.
 #[test]
 fn disorder_is_caught() {
@@ -48,6 +54,17 @@ fn disorder_is_caught() {
         println!("{disorder:?}: {report}");
         assert!(!report.failures.is_empty(), "{disorder:?} was not noticed in {report}");
     }
+}
+
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn all_states_of_deltas() {
+    let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let states = variable("MEDFS_STATES").unwrap_or(100_000) as usize;
+    let mut full = setup(DELTAS);
+    (full.max_states, full.plan.seed) = (states, seed);
+    (full.raw_every, full.check_every, full.nested_every) = (50, 200, 100);
+    must_be_clean(&format!("seed {seed}, deltas"), &run(&full, &on_deltas(seed, states / 20)));
 }
 
 #[test]
