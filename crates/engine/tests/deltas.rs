@@ -202,3 +202,24 @@ fn without_new_deltas_old_ones_are_read() {
     assert_eq!(written(&v).0 - before.0, 1);
     assert_eq!(content(&reopened(v, &device), f), expected);
 }
+
+#[test]
+fn a_delta_that_gave_way_is_not_lost_by_a_checkpoint() {
+    let device = Arc::new(blank_delta(64));
+    let v = open(device.clone());
+    let (f, mut expected) = noisy_file(&v, "f", 10);
+    for n in 0..10 {
+        patch(&v, f, &mut expected, n * PAGE, &noise(500 + n as u64)[..220]);
+    }
+    v.fsync(f, false).expect("fsync");
+    // So many pages that the zone has to go, none of them written yet.
+    let more: Vec<u8> = (0..800).flat_map(noise).collect();
+    write(&v, f, expected.len() as u64, &more);
+    assert!(v.stats().deltas.evicted_by_growth > 0, "{:?}", v.stats().deltas);
+    v.checkpoint().expect("checkpoint");
+    let crashed = Arc::new(device.snapshot());
+    drop(v);
+    let v = open(crashed);
+    let f = at(&v, "f").expect("the file").ino;
+    assert_eq!(content(&v, f)[..expected.len()], expected);
+}

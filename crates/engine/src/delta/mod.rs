@@ -204,6 +204,12 @@ impl Fs {
             return Ok(otherwise);
         }
         let base = self.base(addr)?;
+        if base.0 == page.0 {
+            // Back to what the block holds, or never different.
+            self.drop_deltas(inode, u64::from(index)..u64::from(index) + 1)?;
+            state.whole.remove(&u64::from(index));
+            return Ok(Kept::Delta);
+        }
         let mut room = [0; INLINE_MAX];
         let encoded = self.deltas.with_codecs(|codecs| codecs.encode(&base.0, &page.0, &mut room));
         let Some(encoded) = encoded else {
