@@ -130,7 +130,7 @@ fn key(page: &Page, at: usize) -> Option<u64> {
 }
 
 fn index(index: &mut [u16; 1 << SLOTS_LOG], base: &Page) {
-    *index = [0; 1 << SLOTS_LOG];
+    // What is left of another page does no harm: where no key of this one has the slot, none is taken for found.
     for (i, key) in base.as_chunks::<KEY>().0.iter().enumerate() {
         index[slot(u64::from_le_bytes(*key))] = (i * KEY) as u16;
     }
