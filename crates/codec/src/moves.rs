@@ -363,7 +363,8 @@ mod tests {
         for cut in [&[0x00][..], &[0x30], &[0x3F, 0xFF], &[0xC0], &[0xC0, 1], &[0x05, 1, 2, 3, 4, 5]] {
             assert_eq!(decode(cut), Err(CodecError::Truncated(TAG)), "{cut:?}");
         }
-        let beyond: [&[u8]; 5] = [
+        let beyond: [&[u8]; 6] = [
+            &[0x7F, 0xCE, 0x01, 1, 2],
             &[0x7F, 0xFF],
             &[0xC1, 0xFF, 0x0F],
             &[0xC0, 0xFF, 0xFF],

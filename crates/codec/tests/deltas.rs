@@ -265,6 +265,8 @@ fn moves_rests_after_tries_in_vain_and_comes_back() {
 #[test]
 fn what_only_moves_makes_fit_fits_even_where_it_rests() {
     let (mut codecs, base) = (Codecs::default(), noise(1));
+    let made = codecs.encode(&base, &changed(&base, 500, false), &mut [0; 1000]);
+    assert_eq!(made.map(|made| made.tag), Some(CodecTag::Moves), "it is tried where others fit too");
     for _ in 0..10 {
         let made = codecs.encode(&base, &changed(&base, 500, true), &mut [0; 1000]);
         assert_eq!(made.map(|made| made.tag), Some(CodecTag::XorSparse));
