@@ -44,11 +44,13 @@ struct Kind(usize);
 impl Kind {
     /// Kinds there are; where nothing can be saved is the first one, where `xor-sparse` is large the last.
     const COUNT: usize = FIRST.ilog2() as usize + 2;
+    const LAST: Kind = Kind(Self::COUNT - 1);
 
     fn of(sparse: Option<sparse::Made>) -> Self {
         match sparse {
-            None => Kind(Self::COUNT - 1),
+            None => Self::LAST,
             Some(made) if made.len <= CHEAP => Kind(0),
+            Some(made) if made.len > FIRST => Self::LAST,
             Some(made) => Kind(made.long.checked_ilog2().map_or(0, |log| log as usize + 1)),
         }
     }
@@ -66,11 +68,17 @@ const PATIENCE: u8 = 4;
 const REST: u8 = 64;
 
 impl Luck {
+    /// Whether pages of the kind are let pass.
+    fn rests(&self, kind: Kind) -> bool {
+        kind.0 == 0 || self.vain[kind.0] >= PATIENCE
+    }
+
+    /// Whether a page of the kind is to be tried; counts it if not.
     fn is_due(&mut self, kind: Kind) -> bool {
-        let vain = &mut self.vain[kind.0];
-        if kind.0 == 0 || *vain < PATIENCE {
-            return kind.0 != 0;
+        if !self.rests(kind) {
+            return true;
         }
+        let vain = &mut self.vain[kind.0];
         *vain += 1;
         if *vain == PATIENCE + REST {
             *vain = PATIENCE - 1;
@@ -84,7 +92,7 @@ impl Luck {
     }
 }
 
-/// All codecs, and the choice between them. About 20 KiB of scratch memory: one for each thread.
+/// All codecs, and the choice between them. 40 KiB with their scratch memory: one for each thread.
 pub struct Codecs {
     luck: Luck,
     sparse: Sparse,
@@ -121,11 +129,11 @@ impl Codecs {
     /// depends on the pages before.
     pub fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
         let diff = Diff::new(base, page);
-        let first = out.len().min(FIRST);
+        let first = if self.luck.rests(Kind::LAST) { out.len() } else { out.len().min(FIRST) };
         let mut sparse = self.sparse.encode_diff(&diff, page, &mut out[..first]);
         let kind = Kind::of(sparse);
         let due = self.luck.is_due(kind);
-        if sparse.is_none() && !due {
+        if sparse.is_none() && !due && first < out.len() {
             sparse = self.sparse.encode_diff(&diff, page, out);
         }
         if let (Some(made), false) = (sparse, due) {

@@ -45,8 +45,6 @@ pub struct ZstdPrefix {
 
 /// What each frame begins with, and no delta.
 const FRAME_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
-/// What makes zstd take a prefix for a trained dictionary.
-const DICTIONARY_MAGIC: [u8; 4] = [0x37, 0xA4, 0x30, 0xEC];
 
 impl DeltaCodec for ZstdPrefix {
     fn tag(&self) -> CodecTag {
@@ -54,9 +52,7 @@ impl DeltaCodec for ZstdPrefix {
     }
 
     fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
-        if base.starts_with(&DICTIONARY_MAGIC) {
-            return None;
-        }
+        // A base that begins like a trained dictionary is one to the library, here and in decoding, or it refuses it.
         let delta = self.zstd.frame(page, base)?.strip_prefix(&FRAME_MAGIC)?;
         put(delta, within_page(out))
     }

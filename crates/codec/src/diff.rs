@@ -31,6 +31,7 @@ pub struct Diff {
 
 impl Diff {
     /// Compares two pages.
+    #[inline]
     pub fn new(base: &Page, page: &Page) -> Self {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {

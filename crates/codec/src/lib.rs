@@ -4,6 +4,9 @@
 //! fits a budget at the least cost and reads every delta that was ever written; each kind of delta is a
 //! [`DeltaCodec`] of its own, known on disk by its [`CodecTag`]. Nothing here knows files or devices.
 //!
+//! [`compress`] has the compressors themselves, for whole pages and clusters, and [`entropy`] foretells what they make
+//! of a page.
+//!
 //! A delta decodes with a wrong base as well, into a wrong page: whoever stores one stores the
 //! [`page_checksum`] of the page it rebuilds with it, and compares.
 //!
@@ -14,6 +17,7 @@ pub mod choose;
 pub mod compress;
 pub mod dict;
 pub mod diff;
+pub mod entropy;
 pub mod lzo;
 pub mod moves;
 pub mod sparse;

@@ -256,7 +256,8 @@ impl Reader<'_> {
     /// Repeats `len` bytes from `distance` back; they may overlap what they make.
     fn copy(&mut self, distance: usize, len: usize) -> Result<(), CodecError> {
         self.room(len)?;
-        let start = self.at.checked_sub(distance).ok_or(CodecError::OutOfRange(TAG))?;
+        let start = self.at.checked_sub(distance).filter(|start| *start < self.at);
+        let start = start.ok_or(CodecError::OutOfRange(TAG))?;
         let end = self.at + len;
         while self.at < end {
             // All that lies there by now, a multiple of `distance`, repeats itself.

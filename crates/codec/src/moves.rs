@@ -39,8 +39,10 @@ const WIDE: usize = 16;
 
 /// Log2 of the index's slots.
 const SLOTS_LOG: u32 = 10;
-/// Bytes that are looked up, and the distance of the base's places that are indexed.
-const KEY: usize = 8;
+/// Distance of the base's places that are indexed.
+const STRIDE: usize = 8;
+/// Bytes that are looked up: the low ones of a word.
+const KEY: usize = 6;
 /// Places without a find after which every second is tried, then every third, and so on.
 const PATIENCE: usize = 64;
 /// Shortest piece worth an `ON` step, and a `SAME` step between new bytes.
@@ -123,16 +125,20 @@ fn slot(key: u64) -> usize {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SLOTS_LOG)) as usize
 }
 
+/// The bytes of a word that are looked up.
+fn key_of(word: &[u8; 8]) -> u64 {
+    u64::from_le_bytes(*word) & (u64::MAX >> (u64::BITS as usize - 8 * KEY))
+}
+
 /// The bytes that are looked up, at `at`.
 fn key(page: &Page, at: usize) -> Option<u64> {
-    let bytes = page.get(at..)?.first_chunk::<KEY>()?;
-    Some(u64::from_le_bytes(*bytes))
+    page.get(at..)?.first_chunk().map(key_of)
 }
 
 fn index(index: &mut [u16; 1 << SLOTS_LOG], base: &Page) {
-    *index = [0; 1 << SLOTS_LOG];
-    for (i, key) in base.as_chunks::<KEY>().0.iter().enumerate() {
-        index[slot(u64::from_le_bytes(*key))] = (i * KEY) as u16;
+    // What is left of another page does no harm: where no key of this one has the slot, none is taken for found.
+    for (i, word) in base.as_chunks::<STRIDE>().0.iter().enumerate() {
+        index[slot(key_of(word))] = (i * STRIDE) as u16;
     }
 }
 
@@ -357,7 +363,8 @@ mod tests {
         for cut in [&[0x00][..], &[0x30], &[0x3F, 0xFF], &[0xC0], &[0xC0, 1], &[0x05, 1, 2, 3, 4, 5]] {
             assert_eq!(decode(cut), Err(CodecError::Truncated(TAG)), "{cut:?}");
         }
-        let beyond: [&[u8]; 5] = [
+        let beyond: [&[u8]; 6] = [
+            &[0x7F, 0xCE, 0x01, 1, 2],
             &[0x7F, 0xFF],
             &[0xC1, 0xFF, 0x0F],
             &[0xC0, 0xFF, 0xFF],

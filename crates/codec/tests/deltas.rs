@@ -3,7 +3,8 @@
 #[path = "support/pages.rs"]
 mod pages;
 
-use medfs_codec::{CodecError, CodecTag, Codecs, PAGE_SIZE, Page, page_checksum};
+use medfs_codec::compress::{Compressor, Lz4, Lzo, Zstd};
+use medfs_codec::{CodecError, CodecTag, Codecs, PAGE_SIZE, Page, entropy, page_checksum};
 use proptest::prelude::*;
 
 /// How an application changes a page.
@@ -185,6 +186,23 @@ fn real_pages_come_back() {
 }
 
 #[test]
+fn entropy_foretells_what_lzo_makes_of_real_pages() {
+    let (mut lzo, mut out) = (Lzo::default(), [0; 2 * PAGE_SIZE]);
+    let (mut errors, mut sampling, mut count) = (0.0, 0.0, 0.0);
+    let sets = pages::real();
+    for (_, page) in sets.iter().flat_map(|set| set.pairs.iter().step_by(7)) {
+        let size = lzo.compress(&page[..], &mut out).expect("the worst case fits");
+        let ratio = f64::from(entropy::ratio(page)) / f64::from(entropy::WHOLE);
+        let whole = f64::from(entropy::whole_entropy(page));
+        errors += (ratio - size as f64 / PAGE_SIZE as f64).abs();
+        sampling += (f64::from(entropy::entropy(page)) - whole).abs() / whole;
+        count += 1.0;
+    }
+    assert!(errors / count < 0.1, "mean error of the ratio {:.3}", errors / count);
+    assert!(sampling / count < 0.05, "mean error of the sampled entropy {:.3}", sampling / count);
+}
+
+#[test]
 fn equal_pages_take_nothing() {
     let encoded =
         Codecs::default().encode(&[7; PAGE_SIZE], &[7; PAGE_SIZE], &mut []).expect("no byte is needed");
@@ -203,7 +221,7 @@ fn a_wrong_base_is_what_the_checksum_finds() {
 }
 
 #[test]
-fn a_base_that_looks_like_a_dictionary_is_no_prefix() {
+fn a_base_that_begins_like_a_dictionary_does_no_harm() {
     let mut base = [3; PAGE_SIZE];
     base[..4].copy_from_slice(&[0x37, 0xA4, 0x30, 0xEC]);
     let (mut page, mut codecs) = (base, Codecs::default());
@@ -214,6 +232,72 @@ fn a_base_that_looks_like_a_dictionary_is_no_prefix() {
     let made = codecs.encode_with(CodecTag::ZstdPrefix, &plain, &page, &mut delta).expect("fits");
     let decoded = codecs.decode(made.tag, &base, &delta[..made.len], &mut page);
     assert_eq!(decoded, Err(CodecError::Damaged(CodecTag::ZstdPrefix)));
+}
+
+/// A page whose bytes do not repeat.
+fn noise(seed: u64) -> Page {
+    let mut state = seed;
+    std::array::from_fn(|_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    })
+}
+
+/// `base` with `len` bytes at 3000 that are new, or its own from 1000.
+fn changed(base: &Page, len: usize, new: bool) -> Page {
+    let mut page = *base;
+    let source = if new { noise(base[0].into()) } else { *base };
+    page[3000..3000 + len].copy_from_slice(&source[1000..1000 + len]);
+    page
+}
+
+#[test]
+fn moves_rests_after_tries_in_vain_and_comes_back() {
+    let (mut codecs, base) = (Codecs::default(), noise(1));
+    let mut tag = |new| codecs.encode(&base, &changed(&base, 100, new), &mut [0; 255]).map(|made| made.tag);
+    assert_eq!(tag(false), Some(CodecTag::Moves));
+    (0..10).for_each(|_| assert_eq!(tag(true), Some(CodecTag::XorSparse)));
+    assert_eq!(tag(false), Some(CodecTag::XorSparse), "it rests");
+    assert!((0..70).any(|_| tag(false) == Some(CodecTag::Moves)), "it comes back");
+    assert_eq!(tag(false), Some(CodecTag::Moves), "what succeeds is tried again");
+}
+
+#[test]
+fn what_only_moves_makes_fit_fits_even_where_it_rests() {
+    let (mut codecs, base) = (Codecs::default(), noise(1));
+    let made = codecs.encode(&base, &changed(&base, 500, false), &mut [0; 1000]);
+    assert_eq!(made.map(|made| made.tag), Some(CodecTag::Moves), "it is tried where others fit too");
+    for _ in 0..10 {
+        let made = codecs.encode(&base, &changed(&base, 500, true), &mut [0; 1000]);
+        assert_eq!(made.map(|made| made.tag), Some(CodecTag::XorSparse));
+    }
+    let made = codecs.encode(&base, &changed(&base, 500, false), &mut [0; 255]);
+    assert_eq!(made.map(|made| made.tag), Some(CodecTag::Moves));
+}
+
+#[test]
+fn deltas_of_less_or_more_than_a_page_are_damaged() {
+    let (mut codecs, base, mut page) = (Codecs::default(), noise(1), [0; PAGE_SIZE]);
+    let mut damaged = |tag, delta: &[u8]| {
+        assert_eq!(codecs.decode(tag, &base, delta, &mut page), Err(CodecError::Damaged(tag)));
+        assert_eq!(codecs.patch(tag, &mut page, delta), Err(CodecError::Damaged(tag)));
+    };
+    for size in [0, 1, 100, PAGE_SIZE - 1, PAGE_SIZE + 1] {
+        let data = vec![5; size];
+        let compressed = |compressor: &mut dyn Compressor| {
+            let mut out = vec![0; 200];
+            let len = compressor.compress(&data, &mut out).expect("fits");
+            out[..len].to_vec()
+        };
+        let (lzo, lz4) = (compressed(&mut Lzo::default()), compressed(&mut Lz4::default()));
+        let zstd = compressed(&mut Zstd::default());
+        damaged(CodecTag::Raw, &data);
+        damaged(CodecTag::XorLzo, &lzo);
+        damaged(CodecTag::XorLz4, &lz4);
+        damaged(CodecTag::XorZstd, &zstd);
+        damaged(CodecTag::Lz4Dict, &lz4);
+        damaged(CodecTag::ZstdPrefix, &zstd[4..]);
+    }
 }
 
 #[test]
