@@ -11,9 +11,9 @@ use crate::error::Result;
 use crate::io::Io;
 use crate::nat::Nat;
 use foldhash::{HashMap, HashMapExt};
-use medfs_format::node::{RawInode, footer, footer_mut, validate_footer};
-use medfs_format::path::{NodeKind, node_kind};
-use medfs_format::{Block, FormatError, Geometry, Ino, NEW_ADDR, Nid, Structure, is_block};
+use medfs_format::node::{DEF_ADDRS_PER_INODE, RawInode, footer, footer_mut, validate_footer};
+use medfs_format::path::{NodeKind, max_pages, node_kind};
+use medfs_format::{BLOCK_SIZE, Block, FormatError, Geometry, Ino, NEW_ADDR, Nid, Structure, is_block};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -76,6 +76,20 @@ pub(crate) struct NodeRules {
     pub(crate) checksum_seed: Option<u32>,
 }
 
+/// Bytes of the largest file there can be: those that calculate with sizes need not fear overflow.
+const MAX_SIZE: u64 = max_pages(DEF_ADDRS_PER_INODE) * BLOCK_SIZE as u64;
+
+impl NodeRules {
+    /// Checks an inode as it came from disk.
+    pub(crate) fn validate(&self, ino: Ino, raw: &RawInode) -> Result<(), FormatError> {
+        raw.validate(ino, &self.geo, self.flexible_inline_xattr, self.checksum_seed)?;
+        match raw.i_size.get() {
+            size if size > MAX_SIZE => Err(FormatError::corrupt(Structure::Inode, ino, "i_size", size)),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// One part of the cache.
 struct Shard {
     pages: HashMap<Nid, Arc<NodePage>>,
@@ -135,8 +149,7 @@ impl Nodes {
             let block = io.read(entry.addr)?;
             validate_footer(&block, nid, entry.ino)?;
             if nid == entry.ino {
-                let r = &self.rules;
-                block.view::<RawInode>().validate(nid, &r.geo, r.flexible_inline_xattr, r.checksum_seed)?;
+                self.rules.validate(nid, block.view())?;
             }
             *data = Some(NodeData { block: Arc::new(*block), dirty: Dirty::Clean });
         }
