@@ -81,7 +81,7 @@ impl Fs {
         let (sit_journal, sit_blocks) = segs.flush_sit(&self.io)?;
         let ssa_blocks = segs.take_pending_ssa();
         let orphans: Vec<Ino> = self.orphans.lock().iter().copied().collect();
-        let version = cp.header.checkpoint_ver.get() + 1;
+        let version = cp.header.checkpoint_ver.get().wrapping_add(1);
         let pack = self.build_pack(cp, &segs, &sit_journal, &orphans, version, unmount);
         drop(segs);
         for blocks in [nat_blocks, sit_blocks, ssa_blocks] {

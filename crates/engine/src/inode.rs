@@ -263,7 +263,7 @@ impl Fs {
             gid: r.i_gid.get(),
             rdev,
             size: r.i_size.get(),
-            blocks: r.i_blocks.get().saturating_sub(1).saturating_mul(8) + inline_sectors(r),
+            blocks: r.i_blocks.get().saturating_sub(1).saturating_mul(8).saturating_add(inline_sectors(r)),
             atime: Timestamp { secs: r.i_atime.get() as i64, nanos: r.i_atime_nsec.get() % 1_000_000_000 },
             mtime: Timestamp { secs: r.i_mtime.get() as i64, nanos: r.i_mtime_nsec.get() % 1_000_000_000 },
             ctime: Timestamp { secs: r.i_ctime.get() as i64, nanos: r.i_ctime_nsec.get() % 1_000_000_000 },

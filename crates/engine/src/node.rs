@@ -12,10 +12,11 @@ use crate::io::Io;
 use crate::nat::Nat;
 use crate::readahead::Readahead;
 use foldhash::{HashMap, HashMapExt};
-use medfs_format::node::{RawInode, footer, footer_mut, validate_footer};
-use medfs_format::path::{NodeKind, node_kind};
+use medfs_format::node::{DEF_ADDRS_PER_INODE, RawInode, footer, footer_mut, validate_footer};
+use medfs_format::path::{NodeKind, max_pages, node_kind};
 use medfs_format::{
-    BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Ino, NEW_ADDR, Nid, Structure, is_block,
+    BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Ino, NEW_ADDR, Nid, Structure,
+    is_block,
 };
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -80,6 +81,20 @@ pub(crate) struct NodeRules {
     pub(crate) geo: Geometry,
     pub(crate) flexible_inline_xattr: bool,
     pub(crate) checksum_seed: Option<u32>,
+}
+
+/// Bytes of the largest file there can be: those that calculate with sizes need not fear overflow.
+const MAX_SIZE: u64 = max_pages(DEF_ADDRS_PER_INODE) * BLOCK_SIZE as u64;
+
+impl NodeRules {
+    /// Checks an inode as it came from disk.
+    pub(crate) fn validate(&self, ino: Ino, raw: &RawInode) -> Result<(), FormatError> {
+        raw.validate(ino, &self.geo, self.flexible_inline_xattr, self.checksum_seed)?;
+        match raw.i_size.get() {
+            size if size > MAX_SIZE => Err(FormatError::corrupt(Structure::Inode, ino, "i_size", size)),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// One part of the cache.
@@ -156,13 +171,9 @@ impl Nodes {
     }
 
     /// Checks what a block from disk says: its footer and, for inodes, every trusted field.
-    fn validate(&self, block: &Block, nid: Nid, ino: Ino) -> Result<()> {
+    fn validate(&self, block: &Block, nid: Nid, ino: Ino) -> std::result::Result<(), FormatError> {
         validate_footer(block, nid, ino)?;
-        if nid == ino {
-            let r = &self.rules;
-            block.view::<RawInode>().validate(nid, &r.geo, r.flexible_inline_xattr, r.checksum_seed)?;
-        }
-        Ok(())
+        if nid == ino { self.rules.validate(nid, block.view()) } else { Ok(()) }
     }
 
     /// Reads a node's block, and those behind it where nodes are being read in the order in which they lie.

@@ -7,6 +7,7 @@ use medfs::{Error, ManualClock, MountOptions, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::checkpoint::{RawCheckpoint, seal};
 use medfs_format::superblock::RawSuperblock;
+use medfs_fsck::inject::{Target, set};
 use std::sync::Arc;
 
 const META: WriteTag = WriteTag { cause: Cause::Meta, temperature: Temperature::Cold, fua: false };
@@ -64,6 +65,33 @@ fn a_checksum_inside_the_version_bitmaps() {
         let dev = closed(base);
         change_packs(&dev, |cp| cp.checksum_offset = 200.into());
         assert!(refusal(dev).contains("checksum_offset"));
+    }
+}
+
+/// What cannot be is shown as it is; it must only not overflow.
+#[test]
+fn an_inode_of_more_blocks_than_can_be() {
+    for base in bases() {
+        let device = Arc::new(base);
+        let v = open_device(&device, "");
+        let d = dir(&v, v.root(), "d");
+        v.close().expect("closed");
+        drop(v);
+        set(&device, &Target::Inode(d), "i_blocks", u64::MAX).expect("the field is there");
+        let v = open_device(&device, "");
+        assert_eq!(at(&v, "d").expect("the directory").blocks, u64::MAX);
+    }
+}
+
+#[test]
+fn a_size_beyond_the_largest_file() {
+    for base in bases() {
+        let device = Arc::new(closed(base));
+        let f = at(&open_device(&device, "ro"), "f").expect("the file").ino;
+        set(&device, &Target::Inode(f), "i_size", u64::MAX).expect("the field is there");
+        let v = open_device(&device, "");
+        let error = v.getattr(f).expect_err("the size is wrong");
+        assert!(matches!(error, Error::Corrupt(_)), "{error}");
     }
 }
 

@@ -677,6 +677,29 @@ fn a_full_volume_refuses_and_stays_sound() {
     });
 }
 
+#[test]
+fn chattr_flags_hold_changes_back() {
+    use medfs::{FallocateMode, FileFlags, SetAttr};
+    on_layouts(|image| {
+        let v = image.open();
+        let f = make(&v, v.root(), "f", FileKind::Regular).ino;
+        v.write(f, 0, &[1; 20_000]).unwrap();
+        let shorter = SetAttr { size: Some(10), ..SetAttr::default() };
+        let hole = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+        for (flags, adding) in [(FileFlags::IMMUTABLE, 1), (FileFlags::APPEND, 0)] {
+            v.set_flags(f, flags).unwrap();
+            assert_eq!(errno(v.setattr(f, &shorter)), 1, "{flags:?}");
+            assert_eq!(errno(v.fallocate(f, hole, 0, 4096)), 1, "{flags:?}");
+            assert_eq!(errno(v.unlink(v.root(), b"f")), 1, "{flags:?}");
+            let added = v.fallocate(f, FallocateMode::KEEP_SIZE, 20_480, 4096);
+            assert_eq!(added.map_or_else(|e| e.errno(), |()| 0), adding, "{flags:?}");
+        }
+        v.set_flags(f, FileFlags::empty()).unwrap();
+        v.setattr(f, &shorter).unwrap();
+        image.close(v);
+    });
+}
+
 /// What a new inode holds besides its block may not fit: then the inode is taken apart again.
 #[test]
 fn a_link_whose_target_does_not_fit_is_refused() {

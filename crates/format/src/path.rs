@@ -91,7 +91,7 @@ impl NodePath {
 }
 
 /// Largest number of pages of a file whose inode holds `addrs_per_inode` addresses.
-pub fn max_pages(addrs_per_inode: usize) -> u64 {
+pub const fn max_pages(addrs_per_inode: usize) -> u64 {
     addrs_per_inode as u64 + 2 * A + 2 * A * N + A * N * N
 }
 

@@ -83,10 +83,9 @@ fn copy_attributes(from: &RawInode, to: &mut RawInode) {
 impl Replay<'_> {
     /// An inode block of the chain, with everything checked that is trusted later.
     pub(super) fn checked<'b>(&self, ino: Ino, block: &'b Block) -> Result<&'b RawInode> {
-        let rules = &self.fs.nodes.rules;
         validate_footer(block, ino, ino)?;
         let raw: &RawInode = block.view();
-        raw.validate(ino, &rules.geo, rules.flexible_inline_xattr, rules.checksum_seed)?;
+        self.fs.nodes.rules.validate(ino, raw)?;
         if FileKind::from_mode(raw.i_mode.get()) != Some(FileKind::Regular) {
             return Err(bad_inode(
                 ino,
