@@ -6,7 +6,7 @@
 use crate::error::{Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
-use crate::types::{FallocateMode, Seek};
+use crate::types::{FallocateMode, FileFlags, Seek};
 use medfs_format::{BLOCK_SIZE, Block, Ino, NEW_ADDR, NULL_ADDR, is_block};
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,6 +36,15 @@ impl Fs {
             let end = offset.checked_add(len).ok_or(Posix::FileTooLarge)?;
             let st = &mut *state;
             let keep = mode.contains(FallocateMode::KEEP_SIZE);
+            // Of an append-only file room may be reserved, and nothing else.
+            let fixed = if mode.difference(FallocateMode::KEEP_SIZE).is_empty() {
+                FileFlags::IMMUTABLE
+            } else {
+                FileFlags::IMMUTABLE | FileFlags::APPEND
+            };
+            if inode.raw(|r| r.flags().intersects(fixed)) {
+                return Err(Posix::NotPermitted.into());
+            }
             match mode.difference(FallocateMode::KEEP_SIZE) {
                 m if m.is_empty() => self.preallocate(&inode, st, offset, end, keep)?,
                 FallocateMode::PUNCH_HOLE if keep => self.punch_range(&inode, st, offset, end)?,

@@ -306,7 +306,10 @@ impl Fs {
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
         let owner_or_mode = set.perm.is_some() || set.uid.is_some() || set.gid.is_some();
-        if owner_or_mode && inode.raw(|r| r.flags().intersects(FileFlags::IMMUTABLE | FileFlags::APPEND)) {
+        // Times may come from the kernel's cache, for a change made before the flag was set.
+        if (owner_or_mode || set.size.is_some())
+            && inode.raw(|r| r.flags().intersects(FileFlags::IMMUTABLE | FileFlags::APPEND))
+        {
             return Err(Posix::NotPermitted.into());
         }
         if let Some(size) = set.size {

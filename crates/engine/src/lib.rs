@@ -7,6 +7,7 @@ mod checkpoint;
 mod create;
 mod data;
 mod dir;
+mod durable;
 mod evict;
 mod fallocate;
 mod file;
