@@ -109,7 +109,9 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     tracing::info!(image = %args.image.display(), dir = %args.dir.display(), "mounted");
     let watchdog = Watchdog::start(&args.dir);
     if let Err(error) = &watchdog {
-        tracing::info!("if this daemon is killed, 'medfs umount' may be needed to free who uses the mount: {error:#}");
+        tracing::info!(
+            "if this daemon is killed, 'medfs umount' may be needed to free who uses the mount: {error:#}"
+        );
     }
     if args.daemon {
         announce(args)?;

@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use medfs_device::{BlockDevice, WriteTag};
 use medfs_format::{Block, BlockAddr};
 use parking_lot::{Condvar, Mutex};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Most blocks handed to the device in one call.
 const MAX_RUN: usize = 256;

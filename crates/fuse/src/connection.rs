@@ -29,7 +29,8 @@ pub struct MountEntry {
 
 /// The medfs volume mounted on a directory (an absolute path without symbolic links); asks no file system.
 pub fn find_mount(dir: &Path) -> Result<Option<MountEntry>> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").map_err(Error::io("reading the list of mounts"))?;
+    let mounts =
+        std::fs::read_to_string("/proc/self/mountinfo").map_err(Error::io("reading the list of mounts"))?;
     // A later mount hides an earlier one.
     Ok(mounts.lines().rev().find_map(|line| {
         let (on, entry) = parse_mount(line)?;
@@ -74,8 +75,7 @@ pub fn abort_file(connection: u32) -> Result<File> {
 fn own_fusectl(name: &str) -> rustix::io::Result<File> {
     let context = rustix::mount::fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(&context)?;
-    let root =
-        rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    let root = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
     rustix::fs::openat(root, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map(File::from)
 }
 
@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn lines_of_mountinfo() {
-        let line = "45 28 0:61 / /mnt/with\\040space rw,relatime shared:1 - fuse.medfs /a\\134b.img rw,user_id=0";
+        let line =
+            "45 28 0:61 / /mnt/with\\040space rw,relatime shared:1 - fuse.medfs /a\\134b.img rw,user_id=0";
         let entry = MountEntry { source: "/a\\b.img".into(), connection: 61 };
         assert_eq!(parse_mount(line), Some(("/mnt/with space".into(), entry)));
         let line = "45 28 7:2 / /mnt rw - fuseblk.medfs /dev/loop2 rw";

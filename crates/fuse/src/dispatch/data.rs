@@ -26,7 +26,8 @@ impl FileSystem {
         let flags = arg.flags as i32;
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let appends = flags & libc::O_APPEND != 0;
-        let fixed = attr.flags.contains(FileFlags::IMMUTABLE) || (attr.flags.contains(FileFlags::APPEND) && !appends);
+        let fixed =
+            attr.flags.contains(FileFlags::IMMUTABLE) || (attr.flags.contains(FileFlags::APPEND) && !appends);
         if writes && fixed {
             return Err(Errno::PERM);
         }
