@@ -149,24 +149,6 @@ fn flags_forbid_writing_also_for_root() {
     });
 }
 
-#[test]
-fn what_was_written_before_a_file_became_immutable_is_kept() {
-    on_each_transport(|m| {
-        let path = m.path("f");
-        let file = File::create(&path).unwrap();
-        file.write_all_at(&[7; 50_000], 0).unwrap();
-        chattr("+i", &path);
-        file.sync_all().expect("nothing is left that may not be written");
-        drop(file);
-        chattr("-i", &path);
-        let ino = m.volume.lookup(m.volume.root(), b"f").unwrap().ino;
-        let mut bytes = vec![0; 50_000];
-        m.volume.read(ino, 0, &mut bytes).unwrap();
-        m.volume.release(ino, 1);
-        assert!(bytes == [7; 50_000]);
-    });
-}
-
 /// What is found on the volume after a loss of power at this moment: the names in a directory, and the content of files.
 fn after_power_loss<T>(m: &Mount, look: impl FnOnce(&medfs::Volume) -> T) -> T {
     let copy = m.image.dir.path().join("copy");
