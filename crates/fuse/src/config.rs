@@ -148,7 +148,8 @@ impl MountConfig {
 
     /// The generic options in words, for fusermount3. It does not know the ones about access times, which are the engine's.
     pub(crate) fn flag_words(&self) -> impl Iterator<Item = &'static str> {
-        let flags = self.flags.difference(MountFlags::RELATIME | MountFlags::STRICTATIME);
+        let flags =
+            self.flags.difference(MountFlags::RELATIME | MountFlags::STRICTATIME | MountFlags::NODIRATIME);
         GENERIC.iter().filter(move |(_, flag, set, _)| *set && flags.contains(*flag)).map(|(name, ..)| *name)
     }
 }
