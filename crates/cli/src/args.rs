@@ -39,6 +39,9 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Write the manual pages into a folder
     Man(ManArgs),
+    /// Watch the daemon that has started this process
+    #[command(hide = true)]
+    Watchdog(WatchdogArgs),
 }
 
 #[derive(Args, Debug)]
@@ -106,7 +109,7 @@ pub(crate) struct MountArgs {
     /// Stay in the foreground until the volume is unmounted
     #[arg(long)]
     pub(crate) foreground: bool,
-    /// Append the daemon's messages to this file
+    /// Append the daemon's messages to this file [default: the system's log]
     #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
     pub(crate) log: Option<PathBuf>,
     /// This process is the daemon
@@ -280,4 +283,10 @@ pub(crate) struct ManArgs {
     /// Folder to write the pages to
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WatchdogArgs {
+    /// Process id of the daemon
+    pub(crate) daemon: u32,
 }

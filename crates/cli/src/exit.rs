@@ -50,8 +50,13 @@ pub(crate) fn run(name: &str, failure: u8, command: impl FnOnce() -> Result<u8>)
         Ok(code) => code,
         Err(e) if is_closed_pipe(&e) => SUCCESS,
         Err(e) => {
-            // Where standard error is closed there is nobody left to tell.
-            let _ = writeln!(std::io::stderr(), "medfs {name}: {}", without_numbers(&format!("{e:#}")));
+            let message = format!("medfs {name}: {}", without_numbers(&format!("{e:#}")));
+            if crate::log::is_detached() {
+                tracing::error!("{message}");
+            } else {
+                // Where standard error is closed there is nobody left to tell.
+                let _ = writeln!(std::io::stderr(), "{message}");
+            }
             e.downcast_ref::<Coded>().map_or(failure, |c| c.code)
         }
     }

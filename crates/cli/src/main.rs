@@ -23,6 +23,7 @@ mod fsck;
 mod generate;
 mod get;
 mod list;
+mod log;
 mod metadata;
 mod mkfs;
 mod mount;
@@ -34,17 +35,16 @@ mod tarball;
 mod target;
 mod tree;
 mod umount;
+mod watchdog;
 
 use args::{Cli, Command};
 use clap::Parser;
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    log_to_stderr();
+    log::start();
     let args: Vec<OsString> = std::env::args_os().collect();
     let called_as =
         args.first().and_then(|a| Path::new(a).file_name()).and_then(OsStr::to_str).unwrap_or("medfs");
@@ -55,14 +55,6 @@ fn main() -> ExitCode {
         _ => medfs(&args),
     };
     ExitCode::from(code)
-}
-
-/// Structured logs go where errors go; `RUST_LOG` says what is logged.
-fn log_to_stderr() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    let colours = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    log.with_target(false).with_ansi(colours).init();
 }
 
 fn medfs(args: &[OsString]) -> u8 {
@@ -84,6 +76,7 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Demo(a) => exit::run("demo", exit::FAILURE, || demo::run(&a)),
         Command::Completions(a) => exit::run("completions", exit::FAILURE, || generate::completions(&a)),
         Command::Man(a) => exit::run("man", exit::FAILURE, || generate::man(&a)),
+        Command::Watchdog(a) => exit::run("watchdog", exit::FAILURE, || watchdog::run(&a)),
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::args::MountArgs;
 use crate::exit::{self, Coded};
 use crate::target;
+use crate::watchdog::Watchdog;
 use anyhow::{Context, Result, bail};
 use medfs::{MountOptions, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
@@ -106,16 +107,26 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     let signals = Signals::new([SIGTERM, SIGINT]).context("cannot wait for signals")?;
     let (session, volume) = mount(args, config, options)?;
     tracing::info!(image = %args.image.display(), dir = %args.dir.display(), "mounted");
+    let watchdog = Watchdog::start(&args.dir);
+    if let Err(error) = &watchdog {
+        tracing::info!(
+            "if this daemon is killed, 'medfs umount' may be needed to free who uses the mount: {error:#}"
+        );
+    }
     if args.daemon {
         announce(args)?;
     }
-    serve(session, &volume, signals)
+    let served = serve(session, &volume, signals);
+    drop(watchdog);
+    served
 }
 
 /// Divides the options between mount and engine.
 fn parse_options(args: &MountArgs) -> Result<(MountConfig, MountOptions)> {
     let usage = |e: &dyn std::fmt::Display| Coded::new(exit::MOUNT_USAGE, e);
-    let mut config = MountConfig::new(&args.dir, args.image.to_string_lossy());
+    // What cannot be found is reported when it is opened.
+    let source = args.image.canonicalize().unwrap_or_else(|_| args.image.clone());
+    let mut config = MountConfig::new(&args.dir, source.to_string_lossy());
     let mut for_engine = Vec::new();
     for option in
         args.options.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|o| !o.is_empty())
@@ -240,7 +251,7 @@ pub(crate) fn is_ready(daemon: &mut Child) -> Result<bool> {
     Ok(line.trim_end() == READY)
 }
 
-/// Tells the first process, and lets go of its terminal.
+/// Tells the first process, and lets go of its terminal: messages go to the log file or to the system's log from now on.
 fn announce(args: &MountArgs) -> Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     let log = match &args.log {
@@ -252,6 +263,9 @@ fn announce(args: &MountArgs) -> Result<()> {
     let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
     rustix::stdio::dup2_stdout(&log)?;
     rustix::stdio::dup2_stderr(&log)?;
+    if args.log.is_none() {
+        crate::log::to_system();
+    }
     Ok(())
 }
 

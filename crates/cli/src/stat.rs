@@ -66,6 +66,8 @@ fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Vec<(String, Stri
                 flatten(format!("{prefix} {name}").trim(), value, rows);
             }
         }
+        serde_json::Value::Null => {}
+        serde_json::Value::String(text) => rows.push((prefix.to_owned(), text.clone())),
         other => rows.push((prefix.to_owned(), other.to_string())),
     }
 }

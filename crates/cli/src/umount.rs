@@ -1,12 +1,15 @@
 //! `medfs umount` and `medfs sync`: reach the daemon of a mounted volume.
 
 use crate::args::DirArgs;
-use crate::exit;
+use crate::{exit, watchdog};
 use anyhow::{Context, Result, bail};
-use rustix::fs::FlockOperation;
+use medfs_fuse::control;
+use rustix::fs::{FlockOperation, major, minor};
 use rustix::io::Errno;
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::fs::{File, Metadata};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Longest wait for the daemon's last checkpoint.
@@ -16,36 +19,36 @@ const CLOSE_MAX: Duration = Duration::from_secs(120);
 pub(crate) fn run(args: &DirArgs) -> Result<u8> {
     let dir = &args.dir;
     let real = dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))?;
-    let Some(source) = source_of(&real)? else {
+    let Some(mount) = control::find_mount(&real)? else {
         bail!("{} is not the mount point of a medfs volume", dir.display());
     };
-    medfs_fuse::control::unmount(&real)?;
-    wait_until_closed(&source)?;
+    if is_orphan(&mount.source) {
+        // Its daemon was killed and cannot end: unmounting would wait for it.
+        control::abort_file(mount.connection)?.write_all(b"1").context("cannot end the connection")?;
+    }
+    control::unmount(&real)?;
+    wait_until_closed(&mount.source)?;
     Ok(exit::SUCCESS)
+}
+
+/// Whether all that holds an image or device is a daemon that was killed.
+fn is_orphan(source: &Path) -> bool {
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    std::fs::metadata(source).is_ok_and(|source| holder(&locks, &source).is_some_and(watchdog::is_zombie))
+}
+
+/// The process that holds the lock on a file.
+fn holder(locks: &str, file: &Metadata) -> Option<u32> {
+    let file = format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino());
+    let of_file = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let of_file = of_file.filter(|fields| fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&&*file));
+    of_file.filter_map(|fields| fields[4].parse().ok()).next()
 }
 
 /// `medfs sync`
 pub(crate) fn sync(args: &DirArgs) -> Result<u8> {
-    medfs_fuse::control::sync(&args.dir)?;
+    control::sync(&args.dir)?;
     Ok(exit::SUCCESS)
-}
-
-/// Image or device mounted on a directory by medfs.
-fn source_of(dir: &Path) -> Result<Option<PathBuf>> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").context("cannot read the list of mounts")?;
-    let ours = mounts.lines().rev().find_map(|line| {
-        let mut fields = line.split(' ');
-        let (source, on, kind) = (fields.next()?, fields.next()?, fields.next()?);
-        (kind.ends_with(".medfs") && Path::new(&unescape(on)) == dir).then(|| PathBuf::from(unescape(source)))
-    });
-    Ok(ours)
-}
-
-/// Undoes the octal escapes of the list of mounts.
-fn unescape(field: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(field.to_owned(), |text, (escaped, plain)| text.replace(escaped, plain))
 }
 
 /// The daemon holds a lock on its image or device until the last checkpoint is written.
@@ -67,8 +70,17 @@ fn wait_until_closed(source: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
-    fn escaped_mount_points() {
-        assert_eq!(super::unescape("/mnt/with\\040space"), "/mnt/with space");
+    fn whose_lock_it_is() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let who = |file: &tempfile::NamedTempFile| {
+            holder(&std::fs::read_to_string("/proc/locks").unwrap(), &file.as_file().metadata().unwrap())
+        };
+        assert_eq!(who(&file), None);
+        rustix::fs::flock(&file, FlockOperation::LockShared).unwrap();
+        assert_eq!(who(&file), Some(std::process::id()));
+        assert!(!is_orphan(file.path()), "we live");
     }
 }

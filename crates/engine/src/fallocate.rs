@@ -43,6 +43,15 @@ impl Fs {
             let end = offset.checked_add(len).ok_or(Posix::FileTooLarge)?;
             let st = &mut *state;
             let keep = mode.contains(FallocateMode::KEEP_SIZE);
+            // Of an append-only file room may be reserved, and nothing else.
+            let fixed = if mode.difference(FallocateMode::KEEP_SIZE).is_empty() {
+                FileFlags::IMMUTABLE
+            } else {
+                FileFlags::IMMUTABLE | FileFlags::APPEND
+            };
+            if inode.raw(|r| r.flags().intersects(fixed)) {
+                return Err(Posix::NotPermitted.into());
+            }
             match mode.difference(FallocateMode::KEEP_SIZE) {
                 m if m.is_empty() => self.preallocate(&inode, st, offset, end, keep)?,
                 FallocateMode::PUNCH_HOLE if keep => self.punch_range(&inode, st, offset, end)?,

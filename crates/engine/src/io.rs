@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use medfs_device::{BlockDevice, WriteTag};
 use medfs_format::{Block, BlockAddr};
 use parking_lot::{Condvar, Mutex};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Most blocks handed to the device in one call.
 const MAX_RUN: usize = 256;
@@ -35,6 +35,8 @@ pub(crate) struct IoCounters {
 pub(crate) struct Io {
     dev: Arc<dyn BlockDevice>,
     failed: AtomicBool,
+    /// What the device said when it failed.
+    failure: OnceLock<String>,
     flush: Mutex<FlushState>,
     flushed: Condvar,
     /// Counts writes, to tell whether a flush came after one.
@@ -49,6 +51,7 @@ impl Io {
         Io {
             dev,
             failed: AtomicBool::new(false),
+            failure: OnceLock::new(),
             flush: Mutex::default(),
             flushed: Condvar::new(),
             writes: AtomicU64::new(0),
@@ -63,6 +66,11 @@ impl Io {
 
     pub(crate) fn device_read_only(&self) -> bool {
         self.dev.read_only()
+    }
+
+    /// Why the first write or flush that failed did, once one has.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
     }
 
     /// Whether a write or flush has failed.
@@ -179,6 +187,7 @@ impl Io {
     fn fail_on_error<T>(&self, result: std::io::Result<T>) -> Result<T> {
         result.map_err(|e| {
             if !self.failed.swap(true, Ordering::AcqRel) {
+                let _ = self.failure.set(e.to_string());
                 tracing::error!(error = %e, "the device failed: the volume is read-only from now on");
             }
             Error::Io(e)

@@ -8,6 +8,7 @@ mod create;
 mod data;
 mod delta;
 mod dir;
+mod durable;
 mod evict;
 mod fallocate;
 mod file;

@@ -117,6 +117,10 @@ pub struct MountOptions {
     pub delta: DeltaMode,
     /// Logs written at once. Six is the only number supported.
     pub active_logs: u8,
+    /// Every write and every change of a name is durable when its call returns (`sync`, `async`).
+    pub sync: bool,
+    /// Every change of a name is (`dirsync`).
+    pub dirsync: bool,
 }
 
 impl Default for MountOptions {
@@ -140,6 +144,8 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(60),
             delta: DeltaMode::default(),
             active_logs: 6,
+            sync: false,
+            dirsync: false,
         }
     }
 }
@@ -148,7 +154,7 @@ impl Default for MountOptions {
 pub const ACCEPTED: &str = "ro, rw, cache=SIZE, fsync_mode=strict|posix|nobarrier, alloc_mode=default|reuse, \
      in_place=off|fsync[:N]|force, discard, nodiscard, background_gc=on|off, victim=greedy|cost-benefit, relatime, noatime, \
      strictatime, [no]inline_data, [no]inline_dentry, [no]inline_xattr, [no]acl, [no]user_xattr, recover, \
-     disable_roll_forward, norecovery, commit=TIME, active_logs=6";
+     disable_roll_forward, norecovery, commit=TIME, active_logs=6, sync, async, dirsync";
 
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 const COMMIT_MAX: Duration = Duration::from_secs(86_400);
@@ -233,6 +239,9 @@ impl MountOptions {
             "noatime" => self.atime = Atime::Noatime,
             "strictatime" => self.atime = Atime::Strictatime,
             "recover" => self.recover = true,
+            "sync" => self.sync = true,
+            "async" => self.sync = false,
+            "dirsync" => self.dirsync = true,
             "disable_roll_forward" | "norecovery" => self.recover = false,
             _ => {
                 let (on, flag) = word.strip_prefix("no").map_or((true, word), |flag| (false, flag));
@@ -360,7 +369,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync:4,nodiscard,background_gc=off,victim=greedy,\
-             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,delta=off,active_logs=6",
+             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,delta=off,active_logs=6,sync,dirsync",
         );
         let expected = MountOptions {
             read_only: true,
@@ -381,10 +390,12 @@ mod tests {
             commit_interval: Duration::from_secs(5),
             delta: DeltaMode::Off,
             active_logs: 6,
+            sync: true,
+            dirsync: true,
         };
         assert_eq!(all, expected);
         let undone = "rw,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,delta=inline";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,delta=inline,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(
@@ -392,6 +403,7 @@ mod tests {
             MountOptions {
                 alloc_mode: expected.alloc_mode,
                 in_place: expected.in_place,
+                dirsync: true,
                 ..Default::default()
             }
         );

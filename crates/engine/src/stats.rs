@@ -118,4 +118,6 @@ pub struct Stats {
     pub page_misses: u64,
     /// Whether the volume takes no more writes.
     pub read_only: bool,
+    /// The error of the device that turned the volume read-only, where one did.
+    pub failure: Option<String>,
 }

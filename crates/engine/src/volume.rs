@@ -112,6 +112,7 @@ impl Volume {
             page_hits: get(&fs.pages.hits),
             page_misses: get(&fs.pages.misses),
             read_only: self.is_read_only(),
+            failure: fs.io.failure().map(str::to_owned),
         }
     }
 
@@ -202,7 +203,8 @@ impl Volume {
 
     /// Makes a file, directory, device, FIFO or socket. The inode returned is held once.
     pub fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> Result<Attr> {
-        self.fs.create(parent, name, new)
+        let attr = self.fs.create(parent, name, new)?;
+        self.named(attr, parent)
     }
 
     /// Makes a file without a name. It is held once and freed with the last release, unless linked before.
@@ -212,7 +214,8 @@ impl Volume {
 
     /// Makes a symbolic link. The inode returned is held once.
     pub fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Attr> {
-        self.fs.symlink(parent, name, target, uid, gid)
+        let attr = self.fs.symlink(parent, name, target, uid, gid)?;
+        self.named(attr, parent)
     }
 
     /// Target of a symbolic link.
@@ -222,17 +225,31 @@ impl Volume {
 
     /// Gives an inode another name. The inode returned is held once.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.fs.link(ino, parent, name)
+        let attr = self.fs.link(ino, parent, name)?;
+        self.named(attr, parent)
+    }
+
+    /// Ends an operation that gave an inode a name and took a hold.
+    fn named(&self, attr: Attr, parent: Ino) -> Result<Attr> {
+        match self.fs.sync_names(&[parent]) {
+            Ok(()) => Ok(attr),
+            Err(error) => {
+                self.release(attr.ino, 1);
+                Err(error)
+            }
+        }
     }
 
     /// Removes a name of a file that is no directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.fs.unlink(parent, name)
+        self.fs.unlink(parent, name)?;
+        self.fs.sync_names(&[parent])
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.fs.rmdir(parent, name)
+        self.fs.rmdir(parent, name)?;
+        self.fs.sync_names(&[parent])
     }
 
     /// Moves a name, in one step that is atomic over a crash.
@@ -244,7 +261,8 @@ impl Volume {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        self.fs.rename(parent, name, new_parent, new_name, flags)
+        self.fs.rename(parent, name, new_parent, new_name, flags)?;
+        self.fs.sync_names(&[parent, new_parent])
     }
 
     /// Lists a directory from a position on (0: the start) until `emit` returns `false`, which means that the entry was
@@ -260,7 +278,9 @@ impl Volume {
 
     /// Writes bytes; fewer than given only where space ran out in the middle.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        self.fs.write(ino, offset, data, WriteTimes::Now)
+        let written = self.fs.write(ino, offset, data, WriteTimes::Now)?;
+        self.fs.sync_written(ino)?;
+        Ok(written)
     }
 
     /// Like [`Volume::write`] for a page cache above that keeps the file's times itself: mtime and ctime stay as they
@@ -282,7 +302,9 @@ impl Volume {
 
     /// Copies bytes between files; returns how many.
     pub fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
-        self.fs.copy_range(from, from_offset, to, to_offset, len)
+        let copied = self.fs.copy_range(from, from_offset, to, to_offset, len)?;
+        self.fs.sync_written(to)?;
+        Ok(copied)
     }
 
     /// Makes a file durable: content and attributes, or, with `datasync`, all but times.
@@ -310,7 +332,8 @@ impl Volume {
         self.fs.removexattr(ino, name)
     }
 
-    /// Sets the chattr flags; `NotSupported` where one cannot be changed.
+    /// Sets the chattr flags; `NotSupported` where one cannot be changed. `SYNC` and `DIRSYNC` make later changes durable
+    /// before their calls return.
     pub fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
         self.fs.set_flags(ino, flags)
     }

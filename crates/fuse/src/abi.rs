@@ -68,6 +68,7 @@ abi! {
     }
     /// CREATE and TMPFILE.
     struct CreateIn [16] { flags: u32, mode: u32, umask: u32, open_flags: u32, }
+    struct OpenIn [8] { flags: u32, open_flags: u32, }
     struct OpenOut [16] { fh: u64, open_flags: u32, backing_id: i32, }
     struct ReadIn [40] {
         fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, padding: u32,
@@ -152,6 +153,7 @@ pub(crate) mod op {
     pub(crate) const RMDIR: u32 = 11;
     pub(crate) const RENAME: u32 = 12;
     pub(crate) const LINK: u32 = 13;
+    pub(crate) const OPEN: u32 = 14;
     pub(crate) const READ: u32 = 15;
     pub(crate) const WRITE: u32 = 16;
     pub(crate) const STATFS: u32 = 17;
@@ -192,7 +194,6 @@ bitflags::bitflags! {
         const READDIRPLUS_AUTO = 1 << 14;
         const ASYNC_DIO = 1 << 15;
         const WRITEBACK_CACHE = 1 << 16;
-        const NO_OPEN_SUPPORT = 1 << 17;
         const PARALLEL_DIROPS = 1 << 18;
         const POSIX_ACL = 1 << 20;
         const ABORT_ERROR = 1 << 21;
@@ -202,6 +203,7 @@ bitflags::bitflags! {
         const HANDLE_KILLPRIV_V2 = 1 << 28;
         const SETXATTR_EXT = 1 << 29;
         const INIT_EXT = 1 << 30;
+        const DIRECT_IO_ALLOW_MMAP = 1 << 36;
         const OVER_IO_URING = 1 << 41;
     }
 
@@ -214,6 +216,7 @@ bitflags::bitflags! {
         const SIZE = 1 << 3;
         const ATIME = 1 << 4;
         const MTIME = 1 << 5;
+        const ATIME_NOW = 1 << 7;
         const CTIME = 1 << 10;
         const KILL_SUIDGID = 1 << 11;
     }
@@ -227,6 +230,8 @@ pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// The ACL being set clears the set-gid bit.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
+/// The file is read and written past the page cache.
+pub(crate) const FOPEN_DIRECT_IO: u32 = 1 << 0;
 /// The page cache of the file stays valid across opens.
 pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// The ioctl is on a directory.

@@ -52,9 +52,9 @@ const GENERIC: &[(&str, MountFlags, bool, bool)] = &[
     ("dev", MountFlags::NODEV, false, false),
     ("noexec", MountFlags::NOEXEC, true, false),
     ("exec", MountFlags::NOEXEC, false, false),
-    ("sync", MountFlags::SYNCHRONOUS, true, false),
-    ("async", MountFlags::SYNCHRONOUS, false, false),
-    ("dirsync", MountFlags::DIRSYNC, true, false),
+    ("sync", MountFlags::SYNCHRONOUS, true, true),
+    ("async", MountFlags::SYNCHRONOUS, false, true),
+    ("dirsync", MountFlags::DIRSYNC, true, true),
     ("noatime", MountFlags::NOATIME, true, true),
     ("atime", MountFlags::NOATIME, false, false),
     ("nodiratime", MountFlags::NODIRATIME, true, false),
@@ -146,9 +146,10 @@ impl MountConfig {
         Ok(true)
     }
 
-    /// The generic options in words, for fusermount3.
+    /// The generic options in words, for fusermount3. It does not know the ones about access times, which are the engine's.
     pub(crate) fn flag_words(&self) -> impl Iterator<Item = &'static str> {
-        let flags = self.flags;
+        let flags =
+            self.flags.difference(MountFlags::RELATIME | MountFlags::STRICTATIME | MountFlags::NODIRATIME);
         GENERIC.iter().filter(move |(_, flag, set, _)| *set && flags.contains(*flag)).map(|(name, ..)| *name)
     }
 }
@@ -182,7 +183,8 @@ mod tests {
         assert!(!c.set_option("ro").unwrap(), "the engine has to know too");
         assert!(c.read_only());
         assert!(!c.set_option("fsync_mode=posix").unwrap());
-        assert_eq!(c.flag_words().collect::<Vec<_>>(), ["ro", "nosuid"]);
+        assert!(!c.set_option("strictatime").unwrap());
+        assert_eq!(c.flag_words().collect::<Vec<_>>(), ["ro", "nosuid"], "what fusermount3 knows");
     }
 
     #[test]

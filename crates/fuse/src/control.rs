@@ -11,6 +11,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+pub use crate::connection::{MountEntry, abort_file, find_mount};
+
 /// The group of our ioctl numbers.
 const GROUP: u8 = 0xed;
 /// Reads [`MAGIC`].
@@ -126,7 +128,18 @@ fn read_stats(file: &File) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Unmounts the volume mounted on a directory.
+/// Unmounts the volume mounted on a directory. [`Error::Busy`] where it is in use, unless its daemon is gone: then nothing
+/// more can be written, and it is taken out of sight.
 pub fn unmount(dir: &Path) -> Result<()> {
-    crate::mount::detach(dir, false)
+    match crate::mount::detach(dir, false) {
+        Err(Error::Busy(_)) if !is_connected(dir) => crate::mount::detach(dir, true),
+        other => other,
+    }
+}
+
+/// Whether a daemon still serves a mount.
+fn is_connected(dir: &Path) -> bool {
+    let gone = [libc::ENOTCONN, libc::ECONNABORTED];
+    let error = std::fs::metadata(dir).err().and_then(|error| error.raw_os_error());
+    !error.is_some_and(|error| gone.contains(&error))
 }

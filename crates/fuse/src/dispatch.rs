@@ -149,6 +149,7 @@ impl Handler for FileSystem {
             op::RENAME2 => self.rename2(request),
             op::READDIR => self.readdir(request, reply),
             op::READDIRPLUS => self.readdirplus(request, reply),
+            op::OPEN => self.open(request, reply),
             op::READ => self.read(request, reply),
             op::WRITE => self.write(request, reply),
             op::FALLOCATE => self.fallocate(request),
@@ -163,9 +164,9 @@ impl Handler for FileSystem {
             op::LISTXATTR => self.listxattr(request, reply),
             op::REMOVEXATTR => self.removexattr(request),
             op::IOCTL => self.ioctl(crew, request, reply),
-            // Files made before the kernel has learned that OPEN is not served are released nevertheless.
+            // Nothing is kept for an open file.
             op::RELEASE | op::RELEASEDIR => Ok(()),
-            // OPEN, OPENDIR, FLUSH, ACCESS, INTERRUPT among others: the kernel does without and does not ask again.
+            // OPENDIR, FLUSH, ACCESS, INTERRUPT among others: the kernel does without and does not ask again.
             _ => Err(Errno::NOSYS),
         };
         match result {

@@ -11,9 +11,10 @@
 //!
 //! * **Names and attributes are kept long**: the daemon is the only writer. What the engine changes behind the
 //!   kernel's back, a file's block count when the page cache is written back, is invalidated once a second.
-//! * **OPEN, OPENDIR, FLUSH and ACCESS are not served** (`ENOSYS`, answered once): the kernel then opens and closes
-//!   files by itself. References are counted by lookups, so nothing needs OPEN; O_TRUNC arrives as SETATTR. The price:
-//!   opening an immutable or append-only file for writing succeeds and the error comes with the close or fsync.
+//! * **OPEN is served** only because of the flags that forbid it (immutable, append-only), of which the kernel does not
+//!   know, and to keep files that are written synchronously out of the page cache. Nothing is kept for an open file.
+//! * **OPENDIR, FLUSH and ACCESS are not** (`ENOSYS`, answered once): the kernel does without. References are counted by
+//!   lookups; O_TRUNC arrives as SETATTR.
 //! * **Writeback cache**: sizes and times of regular files are the kernel's. Questions about what is on disk
 //!   (SEEK_DATA, SEEK_HOLE, the atomic-write ioctls) first make it write the file back, see [`crew`].
 //! * **Set-id bits and capabilities** (HANDLE_KILLPRIV_V2): the kernel says when a write or truncation clears them.
@@ -24,6 +25,7 @@
 mod abi;
 mod atomic;
 mod config;
+mod connection;
 pub mod control;
 mod crew;
 mod dispatch;

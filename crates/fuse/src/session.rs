@@ -4,6 +4,7 @@ use crate::abi::{
     Init, InitIn, InitOut, KERNEL_MINOR_VERSION, KERNEL_VERSION, OLDEST_MINOR_VERSION, OutHeader, op,
 };
 use crate::config::{MountConfig, Transport};
+use crate::connection;
 use crate::dispatch::FileSystem;
 use crate::error::{Error, Result};
 use crate::mount::{self, Mounted};
@@ -26,7 +27,6 @@ const WANTED: Init = Init::ASYNC_READ
     .union(Init::DO_READDIRPLUS)
     .union(Init::READDIRPLUS_AUTO)
     .union(Init::ASYNC_DIO)
-    .union(Init::NO_OPEN_SUPPORT)
     .union(Init::PARALLEL_DIROPS)
     .union(Init::POSIX_ACL)
     .union(Init::ABORT_ERROR)
@@ -35,6 +35,7 @@ const WANTED: Init = Init::ASYNC_READ
     .union(Init::NO_OPENDIR_SUPPORT)
     .union(Init::HANDLE_KILLPRIV_V2)
     .union(Init::SETXATTR_EXT)
+    .union(Init::DIRECT_IO_ALLOW_MMAP)
     .union(Init::INIT_EXT);
 
 /// Requests of the page cache (readahead, writeback) under way at once.
@@ -45,7 +46,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// How a session came about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// The transport in use: `Dev` or `Uring`.
+    /// The transport in use: `Dev` or `Uring` (what was asked for, where the mount ended before it could be used).
     pub transport: Transport,
     /// Mounted as `fuseblk`: `sync` and `syncfs` reach the volume.
     pub block: bool,
@@ -53,7 +54,7 @@ pub struct SessionInfo {
     pub protocol_minor: u32,
 }
 
-/// Mounts a volume. When this returns the mount is ready for use.
+/// Mounts a volume. When this returns the mount is ready for use, or has been unmounted already.
 pub fn mount(volume: Arc<Volume>, config: MountConfig) -> Result<Session> {
     mount_with(config, |notifier, terms| {
         let file_system = Arc::new(FileSystem::new(volume, notifier, terms));
@@ -78,8 +79,14 @@ pub(crate) fn mount_with(
 ) -> Result<Session> {
     let Mounted { device, block } = mount::attach(&config)?;
     let device = Arc::new(device);
-    match Session::start(&config, device, block, make) {
+    let workers = Threads::default();
+    match Session::start(&config, &device, block, &workers, make) {
         Ok(session) => Ok(session),
+        // Whoever saw the mount before it could be used has unmounted it: that is its end, not a failure.
+        Err(error) if connection::has_ended(&device) => {
+            tracing::info!(%error, "unmounted while it was being mounted");
+            Ok(Session::ended(&config, block, workers))
+        }
         Err(error) => {
             // The mount is of no use without a daemon.
             if let Err(error) = mount::detach(&config.mountpoint, true) {
@@ -95,39 +102,47 @@ pub struct Session {
     unmounter: Unmounter,
     info: SessionInfo,
     workers: Threads,
-    ticker: Ticker,
+    /// `None` where the mount ended before it could be used.
+    ticker: Option<Ticker>,
     ended: bool,
 }
 
 impl Session {
     fn start(
         config: &MountConfig,
-        device: Arc<File>,
+        device: &Arc<File>,
         block: bool,
+        workers: &Threads,
         make: impl FnOnce(Notifier, Terms) -> (Arc<dyn Handler>, Tick),
     ) -> Result<Session> {
-        let negotiated = negotiate(&device, config)?;
+        let negotiated = negotiate(device, config)?;
         let terms = Terms { accepted: negotiated.accepted, timeout: config.timeout };
         let (handler, tick) = make(Notifier::new(device.clone()), terms);
-        let workers = Threads::default();
         let starting = Error::io("starting worker threads");
         let info = match negotiated.rings {
             None => {
                 let threads = if config.threads == 0 { default_threads() } else { config.threads };
-                dev::start(&device, &handler, threads, &workers).map_err(starting)?;
+                dev::start(device, &handler, threads, workers).map_err(starting)?;
                 SessionInfo { transport: Transport::Dev, block, protocol_minor: negotiated.minor }
             }
             Some(rings) => {
                 // FORGET, and everything until the rings are complete, comes through the device.
-                dev::start(&device, &handler, 2, &workers).map_err(starting)?;
-                rings.start(&device, &handler, &workers).map_err(|error| Error::Uring(error.to_string()))?;
+                dev::start(device, &handler, 2, workers).map_err(starting)?;
+                rings.start(device, &handler, workers).map_err(|error| Error::Uring(error.to_string()))?;
                 SessionInfo { transport: Transport::Uring, block, protocol_minor: negotiated.minor }
             }
         };
         let ticker = Ticker::start(tick).map_err(Error::io("starting the background thread"))?;
         tracing::info!(mountpoint = %config.mountpoint.display(), transport = %info.transport, block, "mounted");
         let unmounter = Unmounter { mountpoint: config.mountpoint.clone() };
-        Ok(Session { unmounter, info, workers, ticker, ended: false })
+        Ok(Session { unmounter, info, workers: workers.clone(), ticker: Some(ticker), ended: false })
+    }
+
+    /// A session whose mount is gone already.
+    fn ended(config: &MountConfig, block: bool, workers: Threads) -> Session {
+        let info = SessionInfo { transport: config.transport, block, protocol_minor: 0 };
+        let unmounter = Unmounter { mountpoint: config.mountpoint.clone() };
+        Session { unmounter, info, workers, ticker: None, ended: false }
     }
 
     /// How the session came about.
@@ -153,7 +168,9 @@ impl Session {
 
     fn end(&mut self) {
         self.workers.join();
-        self.ticker.stop();
+        if let Some(ticker) = self.ticker.take() {
+            ticker.stop();
+        }
         self.ended = true;
     }
 }
@@ -161,7 +178,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if !self.ended {
-            if self.unmounter.unmount().is_ok() {
+            if self.ticker.is_none() || self.unmounter.unmount().is_ok() {
                 self.end();
             } else if let Err(error) = self.unmounter.unmount_lazy() {
                 tracing::error!(%error, "cannot unmount");

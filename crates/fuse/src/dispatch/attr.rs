@@ -2,7 +2,7 @@
 
 use super::{Done, FileSystem};
 use crate::abi::{SetattrIn, SetattrValid, StatfsOut, StatxData, StatxOut, StatxTime};
-use crate::request::{Reply, Request};
+use crate::request::{Errno, Reply, Request};
 use medfs::{Attr, FileFlags, FileKind, SetAttr, Timestamp};
 
 const S_ISUID: u16 = 0o4000;
@@ -52,6 +52,9 @@ impl FileSystem {
             mtime: time(SetattrValid::MTIME, arg.mtime, arg.mtimensec),
             ctime: time(SetattrValid::CTIME, arg.ctime, arg.ctimensec),
         };
+        if set.atime.is_some() {
+            self.check_times_may_be_set(ino, valid)?;
+        }
         let chown = set.uid.is_some() || set.gid.is_some();
         let kill = chown || valid.contains(SetattrValid::KILL_SUIDGID);
         if kill && set.perm.is_none() {
@@ -65,6 +68,14 @@ impl FileSystem {
             self.remove_capability(ino)?;
         }
         self.push_attr(reply, &attr)
+    }
+
+    /// Whether a user may set a file's times. (Where only mtime is set, it may be the page cache's own for an earlier write.)
+    fn check_times_may_be_set(&self, ino: medfs::Ino, valid: SetattrValid) -> Done {
+        let flags = self.volume.getattr(ino)?.flags;
+        let fixed = flags.contains(FileFlags::IMMUTABLE)
+            || (flags.contains(FileFlags::APPEND) && !valid.contains(SetattrValid::ATIME_NOW));
+        if fixed { Err(Errno::PERM) } else { Ok(()) }
     }
 
     /// Takes set-id bits and capabilities away, as a write by an ordinary user does.

@@ -2,17 +2,38 @@
 
 use super::{Done, FileSystem};
 use crate::abi::{
-    CopyFileRangeIn, CopyFileRangeOut, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, LseekOut, ReadIn,
-    WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
+    CopyFileRangeIn, CopyFileRangeOut, FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FSYNC_FDATASYNC, FallocateIn,
+    FsyncIn, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
 };
 use crate::crew::Crew;
 use crate::request::{Errno, Reply, Request};
-use medfs::{FallocateMode, Seek};
+use medfs::{Attr, FallocateMode, FileFlags, Seek};
 
 /// Bytes of one COPY_FILE_RANGE, whose reply counts in 32 bits.
 const COPY_MAX: u64 = 1 << 31;
 
+/// How a file is opened. One that is written synchronously is not kept in the page cache, which would take the writes.
+pub(super) fn opened(attr: &Attr) -> OpenOut {
+    let sync = attr.flags.contains(FileFlags::SYNC);
+    OpenOut { open_flags: if sync { FOPEN_DIRECT_IO } else { FOPEN_KEEP_CACHE }, ..OpenOut::default() }
+}
+
 impl FileSystem {
+    /// Opens a file: what the kernel does not know of are the flags that forbid it.
+    pub(super) fn open(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        let arg: OpenIn = request.arg()?;
+        let attr = self.volume.getattr(self.subject(request)?)?;
+        let flags = arg.flags as i32;
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let appends = flags & libc::O_APPEND != 0;
+        let fixed =
+            attr.flags.contains(FileFlags::IMMUTABLE) || (attr.flags.contains(FileFlags::APPEND) && !appends);
+        if writes && fixed {
+            return Err(Errno::PERM);
+        }
+        reply.push(&opened(&attr))
+    }
+
     pub(super) fn read(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: ReadIn = request.arg()?;
         let read = self.volume.read(self.subject(request)?, arg.offset, reply.spare(arg.size as usize)?)?;

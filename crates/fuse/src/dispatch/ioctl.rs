@@ -114,7 +114,8 @@ impl FileSystem {
                 call.output_word(flags.bits())
             }
             number::SET_FLAGS | number::SET_FLAGS_32 => {
-                self.volume.set_flags(call.ino, FileFlags::from_bits_retain(call.input_word()?))?;
+                let flags = FileFlags::from_bits_retain(call.input_word()?);
+                self.set_flags(crew, request.nodeid(), call.ino, flags)?;
                 call.done()
             }
             number::GET_VERSION | number::GET_VERSION_32 => {
@@ -128,7 +129,7 @@ impl FileSystem {
                 call.output(out.as_bytes())
             }
             number::FS_SET_XATTR => {
-                self.set_fs_xattr(&call)?;
+                self.set_fs_xattr(crew, request.nodeid(), &call)?;
                 call.done()
             }
             number::TRIM => {
@@ -176,7 +177,7 @@ impl FileSystem {
         }
     }
 
-    fn set_fs_xattr(&self, call: &Call<'_, '_>) -> Done {
+    fn set_fs_xattr(&self, crew: &Crew, nodeid: u64, call: &Call<'_, '_>) -> Done {
         let new: FsXattr = call.input()?;
         let attr = self.volume.getattr(call.ino)?;
         if new.extsize != 0 || new.cowextsize != 0 {
@@ -184,12 +185,25 @@ impl FileSystem {
         }
         if new.projid != attr.project {
             self.volume.set_project(call.ino, new.projid)?;
+            self.notifier.inval_attr(nodeid)?;
         }
         let flags = with_xflags(attr.flags, new.xflags);
         if flags != attr.flags {
-            self.volume.set_flags(call.ino, flags)?;
+            self.set_flags(crew, nodeid, call.ino, flags)?;
         }
         Ok(())
+    }
+
+    /// Sets chattr flags. What the page cache holds was written while the old ones were in force.
+    fn set_flags(&self, crew: &Crew, nodeid: u64, ino: Ino, flags: FileFlags) -> Done {
+        let guarded = FileFlags::IMMUTABLE | FileFlags::SYNC;
+        let regular = self.volume.getattr(ino)?.kind == FileKind::Regular;
+        if self.writeback && regular && flags.intersects(guarded) {
+            crew.nested(nodeid, || self.notifier.flush_pages(nodeid, 0))??;
+        }
+        self.volume.set_flags(ino, flags)?;
+        // The kernel does not know that the ioctl has changed ctime.
+        self.notifier.inval_attr(nodeid)
     }
 
     fn control(&self, call: &mut Call<'_, '_>, number: Opcode) -> Done {

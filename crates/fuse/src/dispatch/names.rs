@@ -1,9 +1,9 @@
 //! Names: looking up, making, removing, renaming, listing.
 
+use super::data::opened;
 use super::{Done, FileSystem};
 use crate::abi::{
-    AttrData, CreateIn, Dirent, EntryOut, FOPEN_KEEP_CACHE, LinkIn, MkdirIn, MknodIn, OpenOut, ReadIn,
-    Rename2In, RenameIn,
+    AttrData, CreateIn, Dirent, EntryOut, LinkIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn,
 };
 use crate::request::{Errno, Reply, Request, name, split_name};
 use medfs::{DirEntry, FileKind, NewFile, Posix, RenameFlags};
@@ -93,7 +93,7 @@ impl FileSystem {
         let new = Self::new_file(request, FileKind::Regular, arg.mode, arg.umask, 0);
         let attr = self.volume.create(self.subject(request)?, name(rest)?, &new)?;
         self.push_entry(reply, &attr)?;
-        reply.push(&OpenOut { open_flags: FOPEN_KEEP_CACHE, ..OpenOut::default() })
+        reply.push(&opened(&attr))
     }
 
     pub(super) fn tmpfile(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
@@ -101,7 +101,7 @@ impl FileSystem {
         let new = Self::new_file(request, FileKind::Regular, arg.mode, arg.umask, 0);
         let attr = self.volume.tmpfile(self.subject(request)?, &new)?;
         self.push_entry(reply, &attr)?;
-        reply.push(&OpenOut { open_flags: FOPEN_KEEP_CACHE, ..OpenOut::default() })
+        reply.push(&opened(&attr))
     }
 
     pub(super) fn link(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {

@@ -15,6 +15,7 @@
 
 use super::{HEAD_SIZE, Handler, PAYLOAD_SIZE, Threads};
 use crate::abi::{InHeader, OutHeader, UringCmdReq, UringReqHeader, uring_cmd};
+use crate::connection;
 use crate::crew::Crew;
 use crate::notify::Notifier;
 use crate::request::{Answer, Reply, Request};
@@ -211,6 +212,8 @@ impl Worker {
         worker.collect();
         match worker.completed.iter().find(|(_, result)| *result < 0) {
             Some((_, result)) => Err(io::Error::from_raw_os_error(-result)),
+            // An end that came before the kernel had the entries does not complete them: nobody would wake us.
+            None if connection::has_ended(device) => Err(io::ErrorKind::NotConnected.into()),
             None => Ok(worker),
         }
     }

@@ -89,8 +89,12 @@ impl Image {
 }
 
 pub fn open(path: &Path) -> Arc<Volume> {
+    open_with(path, MountOptions::default())
+}
+
+fn open_with(path: &Path, options: MountOptions) -> Arc<Volume> {
     let device = FileDevice::open(path, FileOptions { exclusive: false, ..FileOptions::default() }).unwrap();
-    Arc::new(Volume::open(Arc::new(device), MountOptions::default(), Arc::new(SystemClock)).unwrap())
+    Arc::new(Volume::open(Arc::new(device), options, Arc::new(SystemClock)).unwrap())
 }
 
 /// A mounted image.
@@ -109,7 +113,16 @@ impl Mount {
     pub fn with(image: Image, transport: Transport, change: impl FnOnce(&mut MountConfig)) -> Mount {
         let mut config = image.config(transport);
         change(&mut config);
-        let volume = image.open();
+        Mount::serve(image.open(), image, config)
+    }
+
+    /// A mount of a volume opened with options of its own.
+    pub fn open_with(image: Image, transport: Transport, options: MountOptions) -> Mount {
+        let config = image.config(transport);
+        Mount::serve(open_with(&image.path(), options), image, config)
+    }
+
+    fn serve(volume: Arc<Volume>, image: Image, config: MountConfig) -> Mount {
         let session = Some(medfs_fuse::mount(volume.clone(), config).unwrap());
         Mount { image, volume, session }
     }

@@ -1,0 +1,147 @@
+//! Where messages go: to standard error and, once a daemon has let go of its terminal, to the system's log.
+//!
+//! The system's log is the socket `/dev/log` (syslogd, journald), or the kernel's own log where nobody listens there.
+//! A message that can be delivered to neither is lost: what turned a volume read-only `medfs stat DIR` tells in any case.
+
+use rustix::process::getpid;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use tracing::{Level, Metadata};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+/// syslog(3)'s number for daemons.
+const FACILITY_DAEMON: u8 = 3;
+
+/// Set when this process has become a daemon without a log file of its own.
+static SYSTEM_LOG: OnceLock<SystemLog> = OnceLock::new();
+
+/// Messages go where errors go; `RUST_LOG` says which. Panics are messages too.
+pub(crate) fn start() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let colours = io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Output).with_timer(Timer);
+    log.with_target(false).with_ansi(colours).init();
+}
+
+/// From now on messages go to the system's log.
+pub(crate) fn to_system() {
+    let _ = SYSTEM_LOG.set(SystemLog::new());
+    std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+}
+
+/// Whether standard error is no longer what a user sees.
+pub(crate) fn is_detached() -> bool {
+    SYSTEM_LOG.get().is_some()
+}
+
+/// Where the system takes messages.
+struct SystemLog {
+    socket: PathBuf,
+    kernel: PathBuf,
+}
+
+impl SystemLog {
+    fn new() -> SystemLog {
+        SystemLog { socket: "/dev/log".into(), kernel: "/dev/kmsg".into() }
+    }
+
+    /// Sends a message, in the form both places understand. A logging service may come and go: it is looked for each time.
+    fn send(&self, level: Level, text: &str) -> io::Result<()> {
+        let priority = FACILITY_DAEMON << 3 | severity(level);
+        let message = format!("<{priority}>medfs[{}]: {}", getpid().as_raw_pid(), text.trim());
+        send_to(&self.socket, message.as_bytes())
+            .or_else(|_| File::options().write(true).open(&self.kernel)?.write_all(message.as_bytes()))
+    }
+}
+
+fn send_to(socket: &Path, message: &[u8]) -> io::Result<()> {
+    let sender = UnixDatagram::unbound()?;
+    // A log that does not take messages must not stop the file system.
+    sender.set_nonblocking(true)?;
+    sender.send_to(message, socket).map(drop)
+}
+
+/// syslog(3)'s number for a level.
+fn severity(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    }
+}
+
+/// What writes each message.
+struct Output;
+
+/// One message on its way.
+enum Message {
+    Stderr,
+    System(&'static SystemLog, Level),
+}
+
+impl<'a> MakeWriter<'a> for Output {
+    type Writer = Message;
+
+    fn make_writer(&'a self) -> Message {
+        Message::Stderr
+    }
+
+    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Message {
+        SYSTEM_LOG.get().map_or(Message::Stderr, |log| Message::System(log, *metadata.level()))
+    }
+}
+
+impl Write for Message {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Message::Stderr => io::stderr().write(bytes),
+            // A message comes in one piece.
+            Message::System(log, level) => {
+                log.send(*level, &String::from_utf8_lossy(bytes)).map(|()| bytes.len())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The system's log has its own times.
+struct Timer;
+
+impl FormatTime for Timer {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        if is_detached() { writer.write_str("") } else { SystemTime.format_time(writer) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_goes_to_the_socket_or_else_to_the_kernels_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = SystemLog { socket: dir.path().join("log"), kernel: dir.path().join("kmsg") };
+        assert!(log.send(Level::ERROR, "nobody takes it").is_err());
+        std::fs::write(&log.kernel, "").unwrap();
+        log.send(Level::WARN, "to the kernel\n").unwrap();
+        let expected = format!("<28>medfs[{}]: to the kernel", std::process::id());
+        assert_eq!(std::fs::read_to_string(&log.kernel).unwrap(), expected);
+        let receiver = UnixDatagram::bind(&log.socket).unwrap();
+        log.send(Level::ERROR, "to the socket").unwrap();
+        let mut bytes = [0; 100];
+        let len = receiver.recv(&mut bytes).unwrap();
+        let expected = format!("<27>medfs[{}]: to the socket", std::process::id());
+        assert_eq!(String::from_utf8_lossy(&bytes[..len]), expected);
+    }
+}
