@@ -204,7 +204,9 @@ fn mount_and_its_relatives_refuse() {
 #[test]
 fn a_damaged_directory_is_an_error_not_a_wrong_list() {
     let s = Scratch::with_volume("64M");
-    let dev = FileDevice::open(s.image(), FileOptions::default()).unwrap();
+    // Not locked: a process that another test starts at this moment would keep the lock for a while.
+    let options = FileOptions { exclusive: false, ..FileOptions::default() };
+    let dev = FileDevice::open(s.image(), options).unwrap();
     // The root inode: first block of the hot node log.
     let block = medfs_device::read_block(&dev, 0).unwrap();
     let sb = medfs_format::superblock::RawSuperblock::in_block(&block);

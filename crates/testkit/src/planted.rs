@@ -131,13 +131,11 @@ impl FileSystem for ModelFs {
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
         let mut model = self.model.lock();
         if let Some(size) = set.size {
-            let content = model.content_mut(id(ino));
-            let page = *content.page(size / 4096);
-            let shrinks = size < content.size();
+            let before = model.clone();
             model.truncate(id(ino), size)?;
-            let content = model.content_mut(id(ino));
-            if self.disk.bug == Bug::TruncateLeavesTail && shrinks && size % 4096 != 0 {
-                content.put_page(size / 4096, page);
+            let old = before.inode(id(ino)).visible();
+            if self.disk.bug == Bug::TruncateLeavesTail && size < old.size() && size % 4096 != 0 {
+                model.content_mut(id(ino)).put_page(size / 4096, *old.page(size / 4096));
             }
         }
         if set.perm.is_some() || set.uid.is_some() {

@@ -41,7 +41,7 @@ fn every_planted_bug_is_caught_and_shrunk() {
     ];
     for bug in bugs {
         let setup = setup(bug);
-        let ops = Generator::new(2).ops(5000);
+        let ops = Generator::new(3).ops(5000);
         let failure = run(&setup, &ops).expect_err(&format!("{bug:?} is caught"));
         let (minimal, cause) = shrink(&setup, &ops, &failure, Duration::from_secs(10));
         println!("{bug:?}: {failure}; {} operations suffice: {minimal:?} ({cause})", minimal.len());
