@@ -15,6 +15,7 @@ macro_rules! outln {
 }
 
 mod args;
+mod convert;
 mod demo;
 mod dump;
 mod exit;
@@ -75,6 +76,8 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Mount(a) => exit::run("mount", exit::MOUNT_FAILURE, || mount::run(&a)),
         Command::Umount(a) => exit::run("umount", exit::MOUNT_FAILURE, || umount::run(&a)),
         Command::Fsck(a) => exit::run("fsck", exit::FSCK_OPERATIONAL, || fsck::run(&a)),
+        Command::Import(a) => exit::run("import", exit::FAILURE, || convert::import(&a)),
+        Command::Export(a) => exit::run("export", exit::FAILURE, || convert::export(&a)),
         Command::Dump(a) => exit::run("dump", exit::FAILURE, || dump::run(&a)),
         Command::Get(a) => exit::run("get", exit::FAILURE, || get::run(&a)),
         Command::Put(a) => exit::run("put", exit::FAILURE, || put::run(&a)),

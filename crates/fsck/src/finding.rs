@@ -43,6 +43,8 @@ codes! {
     NoSuperblock = 103, Fatal;
     /// The device ends before the volume does.
     Truncated = 104, Fatal;
+    /// One copy of the superblock is of a volume with deltas, the other of plain F2FS: the switch was interrupted.
+    SuperblockKinds = 105, Error;
     /// One of the two checkpoint packs is damaged (a crash during a checkpoint leaves it so).
     CheckpointPack = 201, Warning;
     /// No checkpoint pack can be used.
