@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Ls(LsArgs),
     /// Show what a volume holds and, where it is mounted, what it wrote
     Stat(StatArgs),
+    /// Say what volume is on a device, for udev and scripts; ends with 2 where there is none
+    Probe(ProbeArgs),
     /// Write everything of a mounted volume to its device
     Sync(DirArgs),
     /// Run a SQLite database on a new volume, kill the daemon, recover, and show what was written
@@ -241,6 +243,16 @@ pub(crate) struct StatArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ProbeArgs {
+    /// Image file or block device
+    #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) device: PathBuf,
+    /// Print the properties that udev keeps of file systems
+    #[arg(long)]
+    pub(crate) udev: bool,
 }
 
 #[derive(Args, Debug)]

@@ -27,6 +27,7 @@ mod list;
 mod metadata;
 mod mkfs;
 mod mount;
+mod probe;
 mod progress;
 mod put;
 mod size;
@@ -83,6 +84,7 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Put(a) => exit::run("put", exit::FAILURE, || put::run(&a)),
         Command::Ls(a) => exit::run("ls", exit::FAILURE, || list::run(&a)),
         Command::Stat(a) => exit::run("stat", exit::FAILURE, || stat::run(&a)),
+        Command::Probe(a) => exit::run("probe", exit::FAILURE, || probe::run(&a)),
         Command::Sync(a) => exit::run("sync", exit::FAILURE, || umount::sync(&a)),
         Command::Demo(a) => exit::run("demo", exit::FAILURE, || demo::run(&a)),
         Command::Completions(a) => exit::run("completions", exit::FAILURE, || generate::completions(&a)),

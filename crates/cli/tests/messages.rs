@@ -253,6 +253,32 @@ fn a_volume_is_of_the_kind_asked_for_and_becomes_the_other() {
 }
 
 #[test]
+fn a_probe_tells_udev_what_is_there() {
+    let s = Scratch::new();
+    let make = |more: &[&str]| {
+        let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+        let mut mkfs = medfs();
+        mkfs.args(["mkfs", "-q", "-f", "--size", "64M", "-l", "my card", "--uuid", uuid]);
+        mkfs.args(more).arg(s.image()).assert().success();
+        output(&["probe", "--udev"], &[&s.image()])
+    };
+    let expected = |kind| {
+        format!(
+            "ID_FS_TYPE={kind}\nID_FS_USAGE=filesystem\nID_FS_VERSION=1.15\n\
+             ID_FS_UUID=01234567-89ab-cdef-0123-456789abcdef\nID_FS_UUID_ENC=01234567-89ab-cdef-0123-456789abcdef\n\
+             ID_FS_LABEL=my_card\nID_FS_LABEL_ENC=my\\x20card\n"
+        )
+    };
+    assert_eq!(make(&[]), expected("medfs"));
+    assert_eq!(make(&["--plain"]), expected("f2fs"));
+    for (name, size) in [("none", 0), ("short", 5000), ("zeros", 1 << 20)] {
+        fs::write(s.path(name), vec![0; size]).unwrap();
+        medfs().arg("probe").arg(s.path(name)).assert().code(2).stdout("").stderr("");
+    }
+    error(1, medfs().arg("probe").arg(s.path("gone")));
+}
+
+#[test]
 fn help_and_shell_support_exist() {
     let help = output(&["--help"], &[]);
     for command in [

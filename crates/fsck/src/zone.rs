@@ -10,7 +10,7 @@ use medfs_format::delta::{self, Record, ZONE_HEADER_SIZE};
 use medfs_format::node::{FileKind, Inline, NAME_LEN, RawInode};
 use medfs_format::path::max_pages;
 use medfs_format::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry, RawXattrHeader, XATTR_MAGIC, XattrEntry};
-use medfs_format::{Block, BlockAddr, is_block};
+use medfs_format::{Block, BlockAddr, Ino, is_block};
 use std::io;
 use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
@@ -221,6 +221,9 @@ impl Walker<'_, '_> {
 }
 
 /// The pages that a zone has deltas of, as far as it can be read.
-fn pages(zone: &[u8], ino: u32) -> Vec<String> {
-    delta::parse_prefix(zone, ino).0.iter().map(|r| r.index.to_string()).collect()
+fn pages(zone: &[u8], ino: Ino) -> Vec<String> {
+    let (records, error) = delta::parse_prefix(zone, ino);
+    let mut pages: Vec<String> = records.iter().map(|r| r.index.to_string()).collect();
+    pages.extend(error.map(|_| "others that cannot be told".to_owned()));
+    pages
 }

@@ -14,6 +14,7 @@ use medfs_format::node::{RawInode, footer};
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Block, crc};
 use medfs_fsck::dump::Dump;
+use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Options, RepairError, Severity, check, repair};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -55,6 +56,8 @@ fn make(dir: &Path) {
         bed.sload(&image, &tree);
         std::fs::rename(image, dir.join(format!("base{i}.img"))).unwrap();
     }
+    let (dev, ..) = common::delta_volume(60, &[0, 3, 17, 20, 21, 22, 40, 59]);
+    save(&dev, &dir.join("base4.img"));
 }
 
 fn bases(dir: &Path) -> Vec<(MemDevice, Vec<u64>)> {
@@ -63,7 +66,7 @@ fn bases(dir: &Path) -> Vec<(MemDevice, Vec<u64>)> {
         let blocks = dev.written();
         (dev, blocks)
     };
-    (0..4).map(open).collect()
+    (0..5).map(open).collect()
 }
 
 /// A number that is likely to hurt.
@@ -129,6 +132,36 @@ fn mutate(rng: &mut SmallRng, dev: &MemDevice, blocks: &[u64]) {
     dev.write(addr, &[&block], META).unwrap();
 }
 
+/// Sets a field of the delta zone of some inode that has one.
+fn mutate_zone(rng: &mut SmallRng, dev: &MemDevice) {
+    // The first number that mkfs leaves free.
+    let ino = 5;
+    let n = rng.random_range(0..3);
+    let (target, field) = match rng.random_range(0..10) {
+        0 => (Target::Zone(ino), "version"),
+        1 => (Target::Zone(ino), "used"),
+        2 => (Target::FirstXattr(ino), "h_magic"),
+        3 => (Target::FirstXattr(ino), "e_name_len"),
+        4 => (Target::FirstXattr(ino), "e_value_size"),
+        5 => (Target::Delta(ino, n), "index"),
+        6 => (Target::Delta(ino, n), "size"),
+        7 => (Target::Delta(ino, n), "codec"),
+        8 => (Target::Delta(ino, n), "checksum"),
+        _ => (Target::Delta(ino, n), "delta[1]"),
+    };
+    // Earlier mutations may have taken the zone away.
+    let _ = inject::set(dev, &target, field, nasty(rng));
+}
+
+/// Makes a copy that fsck.f2fs reads: deltas are an attribute to it.
+fn plain(dev: &MemDevice) {
+    for addr in 0..2 {
+        let mut block = read_block(dev, addr).unwrap();
+        RawSuperblock::in_block_mut(&mut block).become_plain();
+        dev.write(addr, &[&block], META).unwrap();
+    }
+}
+
 fn cut(dev: &MemDevice, blocks: u64) -> MemDevice {
     let short = MemDevice::new(blocks);
     for addr in dev.written().into_iter().filter(|&a| a < blocks) {
@@ -158,7 +191,11 @@ fn case(seed: u64, bases: &[(MemDevice, Vec<u64>)], judge_in: Option<&Path>) -> 
     let judge_in = judge_in.filter(|_| which != 3);
     let mut dev = base.snapshot();
     for _ in 0..rng.random_range(1..6) {
-        mutate(&mut rng, &dev, blocks);
+        if which == 4 && rng.random_range(0..2) == 0 {
+            mutate_zone(&mut rng, &dev);
+        } else {
+            mutate(&mut rng, &dev, blocks);
+        }
     }
     if rng.random_range(0..40) == 0 {
         dev = cut(&dev, rng.random_range(0..base.block_count()));
@@ -173,6 +210,7 @@ fn case(seed: u64, bases: &[(MemDevice, Vec<u64>)], judge_in: Option<&Path>) -> 
             let hopeless = worst == Some(Severity::Fatal);
             assert!(worst.is_none() || hopeless, "left after the repair: {:#?}", repaired.after.findings);
             if let (false, Some(path)) = (hopeless, judge_in) {
+                plain(&dev);
                 save(&dev, path);
                 common::judge(path).unwrap();
             }
