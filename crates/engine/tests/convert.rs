@@ -8,6 +8,8 @@ use medfs::{Error, ManualClock, MountOptions, Volume, XattrMode};
 use medfs_device::crash::{CrashPlan, RecordingDevice};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::superblock::{Feature, RawSuperblock};
+use medfs_format::xattr::NameIndex;
+use medfs_fsck::dump::{Dump, Value};
 use std::sync::Arc;
 
 /// What the files of a volume hold, by name.
@@ -76,8 +78,13 @@ fn crashed(base: MemDevice) -> (MemDevice, Tree) {
     (crashed, tree)
 }
 
-/// Runs a conversion on a recorder and opens every crash state; returns how many were found plain, and with deltas.
-fn crash_states(base: &MemDevice, tree: &Tree, convert: impl FnOnce(Arc<RecordingDevice>)) -> (usize, usize) {
+/// Runs a conversion on a recorder and opens every crash state; returns how many were found plain, and with deltas. Of the
+/// versions of the tree one is found that is at least as new as the last mark.
+fn crash_states(
+    base: &MemDevice,
+    versions: &[Tree],
+    convert: impl FnOnce(Arc<RecordingDevice>),
+) -> (usize, usize) {
     let recorder = Arc::new(RecordingDevice::new(base));
     convert(recorder.clone());
     let torn = Arc::new(|addr: u64, _: Cause, _: &[u8; PAGE]| addr < 2);
@@ -86,7 +93,8 @@ fn crash_states(base: &MemDevice, tree: &Tree, convert: impl FnOnce(Arc<Recordin
     for state in recorder.recording().states(&plan) {
         let device = Arc::new(state.device());
         let v = open(device.clone());
-        assert!(has_all(&v, tree), "{state:?}");
+        let oldest = state.last_mark().unwrap_or(0) as usize;
+        assert!(versions[oldest..].iter().any(|tree| has_all(&v, tree)), "{state:?}");
         v.close().expect("close");
         let found = kinds(&*device);
         assert_eq!(found[0], found[1], "{state:?}: the switch was not finished");
@@ -103,7 +111,7 @@ fn crash_states(base: &MemDevice, tree: &Tree, convert: impl FnOnce(Arc<Recordin
 #[test]
 fn every_crash_of_an_export_leaves_the_old_or_the_new_kind() {
     let (base, tree) = crashed(blank_delta(64));
-    let (plain, delta) = crash_states(&base, &tree, |device| {
+    let (plain, delta) = crash_states(&base, &[tree], |device| {
         let done = export(device, clock(), &mut |_, _| ()).expect("export");
         assert!(done.switched && done.recovered_inodes > 0);
         assert_eq!((done.folded.files, done.folded.pages), (3, 9));
@@ -114,15 +122,18 @@ fn every_crash_of_an_export_leaves_the_old_or_the_new_kind() {
 #[test]
 fn every_crash_of_an_import_leaves_the_old_or_the_new_kind() {
     let (base, tree) = crashed(blank(64, all_features()));
-    let (plain, delta) = crash_states(&base, &tree, |device| {
+    let mut changed = tree.clone();
+    changed[0].1[17..22].copy_from_slice(b"delta");
+    let (plain, delta) = crash_states(&base, &[tree, changed], |device| {
         let done = import(device.clone(), clock()).expect("import");
         assert!(done.switched && done.recovered_inodes > 0);
         // The first delta comes after the switch.
-        let v = open(device);
+        let v = open(device.clone());
         let f = at(&v, "small").expect("the file").ino;
-        write(&v, f, 0, &tree[0].1[..100]);
-        patch(&v, f, &mut tree[0].1.clone(), 17, b"small");
+        write(&v, f, 17, b"delta");
         v.fsync(f, false).expect("fsync");
+        device.mark(1);
+        assert_eq!(v.stats().deltas.made, 1);
         v.close().expect("close");
     });
     assert!(plain > 20 && delta > 8, "{plain} plain, {delta} with deltas");
@@ -146,6 +157,15 @@ fn there_and_back() {
     assert_clean(&*device);
     let v = open(device.clone());
     assert!(has_all(&v, &tree));
+    for (name, _) in &tree {
+        let inode = Dump::open(&*device).expect("open").path(name).expect("the inode");
+        let Some(Value::List(xattrs)) = inode.get("xattrs") else { panic!("{inode}") };
+        let delta = Value::from(NameIndex::Delta as u8);
+        let is_zone = |x: &Value| matches!(x, Value::Record(x) if x.get("index") == Some(&delta));
+        assert!(!xattrs.iter().any(is_zone), "{name} still has a zone: {inode}");
+        let default = inode.get("i_inline_xattr_size") == Some(&Value::Number(50));
+        assert_eq!(default, name != "large", "{inode}");
+    }
     let f = at(&v, "small").expect("the file").ino;
     patch(&v, f, &mut tree[0].1, 5, b"whole");
     v.close().expect("close");
