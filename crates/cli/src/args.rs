@@ -21,6 +21,10 @@ pub(crate) enum Command {
     Umount(DirArgs),
     /// Check a volume, and repair it if asked
     Fsck(FsckArgs),
+    /// Make a plain F2FS volume, in place, one that may hold deltas
+    Import(ConvertArgs),
+    /// Make a volume with deltas, in place, a plain F2FS one, which the kernel mounts
+    Export(ConvertArgs),
     /// Show the structures of a volume
     Dump(DumpArgs),
     /// Copy files out of a volume that is not mounted
@@ -31,6 +35,8 @@ pub(crate) enum Command {
     Ls(LsArgs),
     /// Show what a volume holds and, where it is mounted, what it wrote
     Stat(StatArgs),
+    /// Say what volume is on a device, for udev and scripts; ends with 2 where there is none
+    Probe(ProbeArgs),
     /// Write everything of a mounted volume to its device
     Sync(DirArgs),
     /// Run a SQLite database on a new volume, kill the daemon, recover, and show what was written
@@ -49,7 +55,7 @@ pub(crate) struct MkfsArgs {
     /// Image file or block device
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) image: PathBuf,
-    /// Make a plain F2FS volume, which the kernel mounts too (what is made at present in any case)
+    /// Make a plain F2FS volume, which the kernel mounts too, instead of one that may hold deltas
     #[arg(long)]
     pub(crate) plain: bool,
     /// Size of the image file, which is made if it does not exist: a number with K, M, G or T (powers of 1024)
@@ -136,6 +142,16 @@ pub(crate) struct FsckArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print the findings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ConvertArgs {
+    /// Image file or block device, not mounted
+    #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) image: PathBuf,
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -230,6 +246,16 @@ pub(crate) struct StatArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ProbeArgs {
+    /// Image file or block device
+    #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) device: PathBuf,
+    /// Print the properties that udev keeps of file systems
+    #[arg(long)]
+    pub(crate) udev: bool,
 }
 
 #[derive(Args, Debug)]

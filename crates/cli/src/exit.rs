@@ -9,6 +9,8 @@ pub(crate) const SUCCESS: u8 = 0;
 pub(crate) const FAILURE: u8 = 1;
 /// Wrong arguments.
 pub(crate) const USAGE: u8 = 2;
+/// `probe`: no volume, as blkid says it.
+pub(crate) const PROBE_NOTHING: u8 = 2;
 /// `mount`: wrong arguments or options.
 pub(crate) const MOUNT_USAGE: u8 = 1;
 /// `mount`: mounting failed.

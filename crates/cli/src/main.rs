@@ -15,6 +15,7 @@ macro_rules! outln {
 }
 
 mod args;
+mod convert;
 mod demo;
 mod dump;
 mod exit;
@@ -27,6 +28,7 @@ mod log;
 mod metadata;
 mod mkfs;
 mod mount;
+mod probe;
 mod progress;
 mod put;
 mod size;
@@ -67,11 +69,14 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Mount(a) => exit::run("mount", exit::MOUNT_FAILURE, || mount::run(&a)),
         Command::Umount(a) => exit::run("umount", exit::MOUNT_FAILURE, || umount::run(&a)),
         Command::Fsck(a) => exit::run("fsck", exit::FSCK_OPERATIONAL, || fsck::run(&a)),
+        Command::Import(a) => exit::run("import", exit::FAILURE, || convert::import(&a)),
+        Command::Export(a) => exit::run("export", exit::FAILURE, || convert::export(&a)),
         Command::Dump(a) => exit::run("dump", exit::FAILURE, || dump::run(&a)),
         Command::Get(a) => exit::run("get", exit::FAILURE, || get::run(&a)),
         Command::Put(a) => exit::run("put", exit::FAILURE, || put::run(&a)),
         Command::Ls(a) => exit::run("ls", exit::FAILURE, || list::run(&a)),
         Command::Stat(a) => exit::run("stat", exit::FAILURE, || stat::run(&a)),
+        Command::Probe(a) => exit::run("probe", exit::FAILURE, || probe::run(&a)),
         Command::Sync(a) => exit::run("sync", exit::FAILURE, || umount::sync(&a)),
         Command::Demo(a) => exit::run("demo", exit::FAILURE, || demo::run(&a)),
         Command::Completions(a) => exit::run("completions", exit::FAILURE, || generate::completions(&a)),

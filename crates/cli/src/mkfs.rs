@@ -50,6 +50,7 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
     if let Some(list) = &args.features {
         options.features = parse_features(list)?;
     }
+    options.deltas = !args.plain;
     options.segs_per_sec = args.segs_per_sec;
     options.secs_per_zone = args.secs_per_zone;
     options.overprovision = args.overprovision;
@@ -186,7 +187,8 @@ fn start_sector(path: &Path) -> u64 {
 
 fn print_summary(path: &Path, s: &Summary, options: &MkfsOptions) {
     let features = if s.features.is_empty() { "none".to_string() } else { s.features.join(",") };
-    outln!("{}: F2FS volume of {}", path.display(), size::show(s.block_count * 4096));
+    let kind = if s.deltas { "medfs volume, with deltas," } else { "F2FS volume" };
+    outln!("{}: {kind} of {}", path.display(), size::show(s.block_count * 4096));
     outln!("  uuid       {}", uuid::Uuid::from_bytes(s.uuid));
     if !options.label.is_empty() {
         outln!("  label      {}", options.label);

@@ -162,7 +162,21 @@ fn mount(
         config.block_device = Some(args.image.clone());
         mark_in_use(&args.image)?;
     }
+    let (read_only, asked_for_deltas) = (options.read_only, asks_for_deltas(args));
     let volume = Arc::new(target::open_volume(Arc::new(dev), &args.image, options)?);
+    if asked_for_deltas && !volume.superblock().is_delta_volume() {
+        eprintln!(
+            "medfs mount: {} is plain F2FS and takes no deltas, mounted with delta=off ('medfs import' changes that)",
+            args.image.display()
+        );
+    }
+    if volume.is_read_only() && !read_only {
+        eprintln!(
+            "medfs mount: {} holds additions that only a newer medfs may write, mounted read-only",
+            args.image.display()
+        );
+        config.set_option("ro")?;
+    }
     match medfs_fuse::mount(volume.clone(), config) {
         Ok(session) => Ok((session, volume)),
         Err(e) => {
@@ -171,6 +185,12 @@ fn mount(
             Err(e.into())
         }
     }
+}
+
+/// Whether deltas are asked for in so many words; by default they are made where the volume takes them.
+fn asks_for_deltas(args: &MountArgs) -> bool {
+    let mut all = args.options.iter().flat_map(|list| list.split(','));
+    all.rfind(|o| o.trim().starts_with("delta=")).is_some_and(|o| o.trim() != "delta=off")
 }
 
 /// Holds a shared lock on a block device until this process ends, which `medfs umount` waits for: the kernel lets go of

@@ -11,6 +11,8 @@ use std::path::Path;
 /// An image's description for `--json`.
 #[derive(Serialize)]
 struct ImageStat {
+    /// `delta`: may hold deltas; `plain`: F2FS alone.
+    kind: &'static str,
     label: String,
     uuid: String,
     features: Vec<String>,
@@ -53,8 +55,18 @@ fn mounted(args: &StatArgs) -> Result<()> {
     let value: serde_json::Value = serde_json::from_str(&json).context("the daemon's answer is no JSON")?;
     let mut rows = Vec::new();
     flatten("", &value, &mut rows);
+    if let Some(after) = rows.iter().rposition(|(name, _)| name.starts_with("deltas ")) {
+        rows.insert(after + 1, ("deltas compression ratio".into(), compression_ratio(&value["deltas"])));
+    }
     print_rows(rows);
     Ok(())
+}
+
+/// MedFS's DCR: the part of the pages' bytes that deltas did not take.
+fn compression_ratio(deltas: &serde_json::Value) -> String {
+    let number = |name: &str| deltas[name].as_u64().unwrap_or(0) as f64;
+    let pages = number("made") * medfs_format::BLOCK_SIZE as f64;
+    if pages == 0.0 { "-".into() } else { format!("{:.1} %", (1.0 - number("bytes") / pages) * 100.0) }
 }
 
 /// Nested objects as `a b` names.
@@ -90,7 +102,8 @@ fn image(args: &StatArgs) -> Result<()> {
         outln!("{}", serde_json::to_string_pretty(&s)?);
         return Ok(());
     }
-    outln!("{}: F2FS volume of {}", args.target.display(), size::show(s.size_bytes));
+    let kind = if s.kind == "delta" { "medfs volume, with deltas," } else { "F2FS volume" };
+    outln!("{}: {kind} of {}", args.target.display(), size::show(s.size_bytes));
     outln!("  label       {}", if s.label.is_empty() { "-" } else { &s.label });
     outln!("  uuid        {}", s.uuid);
     outln!("  features    {}", if s.features.is_empty() { "none".into() } else { s.features.join(",") });
@@ -130,7 +143,9 @@ fn describe(path: &Path) -> Result<ImageStat> {
         |name: &str| sb.get(name).or_else(|| cp.get(name)).map(ToString::to_string).unwrap_or_default();
     const BLOCK: u64 = medfs_format::BLOCK_SIZE as u64;
     let flags = text("ckpt_flags");
+    let is_delta = dump.is_delta_volume();
     Ok(ImageStat {
+        kind: if is_delta { "delta" } else { "plain" },
         label: text("volume_name"),
         uuid: text("uuid"),
         features: text("feature").split_whitespace().map(str::to_owned).collect(),

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail};
 use medfs::{Clock, MountOptions, SystemClock, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
-use medfs_format::{Block, superblock::RawSuperblock};
+use medfs_format::Block;
+use medfs_format::superblock::{self, RawSuperblock};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -54,7 +55,7 @@ pub(crate) fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T
     Ok(value)
 }
 
-/// Says what is on a device that is not F2FS, rather than which field of a superblock is wrong.
+/// Says what is on a device that is no volume, rather than which field of a superblock is wrong.
 pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
     let path = path.display();
     if dev.block_count() < 2 {
@@ -63,7 +64,8 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
     let mut blocks = [Block::boxed(), Block::boxed()];
     let [first, second] = &mut blocks;
     dev.read(0, &mut [&mut **first, &mut **second]).with_context(|| format!("cannot read {path}"))?;
-    if blocks.iter().any(|b| RawSuperblock::in_block(b).magic.get() == medfs_format::superblock::MAGIC) {
+    let known = [superblock::MAGIC, superblock::DELTA_MAGIC];
+    if blocks.iter().any(|b| known.contains(&RawSuperblock::in_block(b).magic.get())) {
         return Ok(());
     }
     match medfs_mkfs::probe::find(dev)? {

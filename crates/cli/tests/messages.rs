@@ -20,6 +20,7 @@ fn mkfs_refuses_what_it_cannot_do() {
         (&["--size", "60M", "-s", "4"], "with 4 segment(s) per section"),
         (&["--size", "64M", "-O", "encrypt"], "unknown feature \"encrypt\"; known are: extra_attr"),
         (&["--size", "64M", "-O", "inode_checksum"], "inode_checksum needs extra_attr too"),
+        (&["--size", "64M", "-O", "extra_attr"], "needs inode_checksum,flexible_inline_xattr too"),
         (&["--size", "64M", "-s", "0"], "segments per section must be from 1 to 4096, not 0"),
         (&["--size", "64M", "-o", "99"], "over-provisioning in per cent must be from 0.01 to 95, not 99"),
         (&["--size", "17T"], "16 TiB"),
@@ -43,7 +44,7 @@ fn mkfs_refuses_what_it_cannot_do() {
 fn mkfs_overwrites_only_when_forced_and_never_what_is_in_use() {
     let s = Scratch::with_volume("64M");
     let text = error(1, medfs().arg("mkfs").arg(s.image()));
-    assert!(text.contains("holds an F2FS file system: use --force"), "{text}");
+    assert!(text.contains("holds a medfs volume: use --force"), "{text}");
     let text = error(1, medfs().args(["mkfs", "--size", "80M"]).arg(s.image()));
     assert!(text.contains("use --force"), "{text}");
     assert_eq!(fs::metadata(s.image()).unwrap().len(), 64 << 20, "the size stays when it is refused");
@@ -221,9 +222,71 @@ fn a_damaged_directory_is_an_error_not_a_wrong_list() {
 }
 
 #[test]
+fn a_volume_is_of_the_kind_asked_for_and_becomes_the_other() {
+    let s = Scratch::with_volume("64M");
+    let kind = |kind: &str| {
+        let json: serde_json::Value =
+            serde_json::from_str(&output(&["stat", "--json"], &[&s.image()])).unwrap();
+        assert_eq!(json["kind"], kind);
+        medfs().arg("fsck").arg(s.image()).assert().code(0);
+    };
+    kind("delta");
+    assert!(output(&["export"], &[&s.image()]).contains("plain F2FS now"));
+    kind("plain");
+    assert_f2fs_clean(&s.image());
+    let again: serde_json::Value =
+        serde_json::from_str(&output(&["export", "--json"], &[&s.image()])).unwrap();
+    assert_eq!((&again["kind"], &again["switched"]), (&"plain".into(), &false.into()));
+    assert!(output(&["import"], &[&s.image()]).contains("may hold deltas now"));
+    kind("delta");
+    medfs().args(["mkfs", "-q", "-f", "--plain", "-O", "none"]).arg(s.image()).assert().success();
+    kind("plain");
+    let text = error(1, medfs().arg("import").arg(s.image()));
+    assert!(text.contains("lacks extra_attr, inode_checksum, flexible_inline_xattr, which"), "{text}");
+    kind("plain");
+    for command in ["import", "export"] {
+        let text = error(1, medfs().arg(command).arg(s.path("gone")));
+        assert!(text.contains("gone"), "{text}");
+        fs::write(s.path("text"), [7; 20_000]).unwrap();
+        let text = error(1, medfs().arg(command).arg(s.path("text")));
+        assert!(text.contains("holds no F2FS volume"), "{text}");
+        error(2, medfs().arg(command));
+    }
+}
+
+#[test]
+fn a_probe_tells_udev_what_is_there() {
+    let s = Scratch::new();
+    let make = |more: &[&str]| {
+        let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+        let mut mkfs = medfs();
+        mkfs.args(["mkfs", "-q", "-f", "--size", "64M", "-l", "my card", "--uuid", uuid]);
+        mkfs.args(more).arg(s.image()).assert().success();
+        output(&["probe", "--udev"], &[&s.image()])
+    };
+    let expected = |kind| {
+        format!(
+            "ID_FS_TYPE={kind}\nID_FS_USAGE=filesystem\nID_FS_VERSION=1.15\n\
+             ID_FS_UUID=01234567-89ab-cdef-0123-456789abcdef\nID_FS_UUID_ENC=01234567-89ab-cdef-0123-456789abcdef\n\
+             ID_FS_LABEL=my_card\nID_FS_LABEL_ENC=my\\x20card\n"
+        )
+    };
+    assert_eq!(make(&[]), expected("medfs"));
+    assert_eq!(make(&["--plain"]), expected("f2fs"));
+    for (name, size) in [("none", 0), ("short", 5000), ("zeros", 1 << 20)] {
+        fs::write(s.path(name), vec![0; size]).unwrap();
+        medfs().arg("probe").arg(s.path(name)).assert().code(2).stdout("").stderr("");
+    }
+    error(1, medfs().arg("probe").arg(s.path("gone")));
+}
+
+#[test]
 fn help_and_shell_support_exist() {
     let help = output(&["--help"], &[]);
-    for command in ["mkfs", "mount", "umount", "fsck", "dump", "get", "put", "ls", "stat", "sync", "demo"] {
+    for command in [
+        "mkfs", "mount", "umount", "fsck", "import", "export", "dump", "get", "put", "ls", "stat", "sync",
+        "demo",
+    ] {
         assert!(help.contains(&format!("  {command} ")), "{command}");
         medfs().arg(command).arg("--help").assert().success();
     }
@@ -236,6 +299,9 @@ fn help_and_shell_support_exist() {
         fs::read_to_string(s.path("man/medfs-mkfs.1")).unwrap().contains("over-provisioning")
             || s.path("man/medfs.1").exists()
     );
+    for page in ["medfs-import.1", "medfs-export.1"] {
+        assert!(s.path("man").join(page).exists(), "{page}");
+    }
     assert!(output(&["--version"], &[]).starts_with("medfs "));
 }
 

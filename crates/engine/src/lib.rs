@@ -36,6 +36,7 @@ mod xattr;
 
 pub mod acl;
 pub mod clock;
+pub mod convert;
 pub mod error;
 pub mod options;
 pub mod stats;
@@ -43,8 +44,9 @@ pub mod types;
 pub mod xattr_names;
 
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use delta::Folded;
 pub use error::{Error, Posix, Result};
-pub use options::{AllocMode, Atime, FsyncMode, InPlace, MountOptions, VictimPolicy};
+pub use options::{AllocMode, Atime, DeltaMode, FsyncMode, InPlace, MountOptions, VictimPolicy};
 pub use stats::{DeltaStats, Stats, Written};
 pub use types::*;
 pub use volume::Volume;

@@ -49,7 +49,13 @@ impl Fs {
     pub(crate) fn mount(dev: Arc<dyn BlockDevice>, opts: MountOptions, clock: Arc<dyn Clock>) -> Result<Fs> {
         let io = Io::new(dev);
         let (sb, geo, stale_copies) = read_superblock(&io)?;
-        let read_only = opts.read_only || io.device_read_only();
+        if sb.has_unknown_ro_compat() && !opts.read_only {
+            tracing::warn!(
+                "the volume holds additions that only a newer medfs may write ({:#x}): opened read-only",
+                sb.delta.ro_compat
+            );
+        }
+        let read_only = opts.read_only || io.device_read_only() || sb.has_unknown_ro_compat();
         check_features(sb.features(), read_only)?;
         check_devices(&sb)?;
         if geo.block_count > io.block_count() {
@@ -70,17 +76,15 @@ impl Fs {
         Ok(fs)
     }
 
+    /// Makes both superblock copies equal, which also ends a switch between the kinds of volumes that was interrupted.
     fn restore_superblocks(&self, copies: &[u32]) -> Result<()> {
-        for &addr in copies {
+        for addr in copies {
             tracing::warn!(
                 copy = addr,
                 "a superblock copy was damaged or stale and is written again from the other one"
             );
-            let mut block = self.io.read(addr)?;
-            *RawSuperblock::in_block_mut(&mut block) = self.sb.clone();
-            self.io.write(addr, &[&*block], WriteTag::new(Cause::Meta, Temperature::Cold))?;
         }
-        if copies.is_empty() { Ok(()) } else { self.io.flush() }
+        write_superblocks(&self.io, &self.sb, copies)
     }
 
     fn load_orphans(&self) -> Result<()> {
@@ -125,39 +129,48 @@ impl Fs {
     }
 }
 
-/// Reads both superblock copies; returns the good one and the addresses of those that differ from it.
-fn read_superblock(io: &Io) -> Result<(RawSuperblock, Geometry, Vec<u32>)> {
+/// Reads both superblock copies; returns the one that counts and the addresses of those that differ from it.
+pub(crate) fn read_superblock(io: &Io) -> Result<(RawSuperblock, Geometry, Vec<u32>)> {
     if io.block_count() < 2 {
         return Err(Error::Incompatible("the image is too small to hold a superblock".into()));
     }
-    let mut good: Option<(RawSuperblock, Geometry)> = None;
     let mut first_error = None;
     let mut copies = Vec::new();
     for addr in 0..2u32 {
-        let block = io.read(addr)?;
-        let raw = RawSuperblock::in_block(&block).clone();
-        match raw.validate() {
-            Ok(geo) if good.is_none() => good = Some((raw.clone(), geo)),
-            Ok(_) => {}
-            Err(e) => {
-                tracing::warn!(copy = addr, error = %e, "superblock copy is not usable");
-                first_error.get_or_insert(e);
-            }
+        let raw = RawSuperblock::in_block(&*io.read(addr)?).clone();
+        let geometry = raw.validate();
+        if let Err(e) = &geometry {
+            tracing::warn!(copy = addr, error = %e, "superblock copy is not usable");
+            first_error.get_or_insert(e.clone());
         }
-        copies.push((addr, raw));
+        copies.push((addr, raw, geometry.ok()));
     }
-    let Some((sb, geo)) = good else {
+    let valid: Vec<&RawSuperblock> =
+        copies.iter().filter(|(_, _, geo)| geo.is_some()).map(|(_, raw, _)| raw).collect();
+    let Some(sb) = RawSuperblock::in_force(&valid).cloned() else {
         return Err(match first_error {
             Some(FormatError::Corrupt { field: "magic", .. }) => Error::Incompatible(
-                "no F2FS volume found: both superblock copies lack F2FS's magic number".into(),
+                "no F2FS volume found: both superblock copies lack F2FS's magic number and medfs's".into(),
             ),
             Some(e) => e.into(),
             None => Error::Incompatible("no superblock".into()),
         });
     };
-    let stale =
-        copies.iter().filter(|(_, raw)| raw.as_bytes() != sb.as_bytes()).map(|(addr, _)| *addr).collect();
+    let geo = sb.validate()?;
+    let differs = |raw: &RawSuperblock| raw.as_bytes() != sb.as_bytes();
+    let stale = copies.iter().filter(|(_, raw, _)| differs(raw)).map(|(addr, ..)| *addr).collect();
     Ok((sb, geo, stale))
+}
+
+/// Writes the copies of the superblock at these addresses, one after the other: each is durable before the next begins.
+pub(crate) fn write_superblocks(io: &Io, sb: &RawSuperblock, copies: &[u32]) -> Result<()> {
+    for &addr in copies {
+        let mut block = io.read(addr)?;
+        *RawSuperblock::in_block_mut(&mut block) = sb.clone();
+        io.write(addr, &[&*block], WriteTag::new(Cause::Meta, Temperature::Cold))?;
+        io.flush()?;
+    }
+    Ok(())
 }
 
 /// Features that mount read-write.

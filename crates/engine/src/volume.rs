@@ -1,10 +1,11 @@
 //! The public face: a mounted volume.
 
 use crate::clock::Clock;
+use crate::delta::Folded;
 use crate::error::{Error, Posix, Result};
 use crate::file::WriteTimes;
 use crate::fs::Fs;
-use crate::options::MountOptions;
+use crate::options::{DeltaMode, MountOptions};
 use crate::stats::{Stats, Written};
 use crate::types::*;
 use medfs_device::{BlockDevice, Cause};
@@ -71,6 +72,17 @@ impl Volume {
     /// Whether writes are refused: by option, by the device, after a failure, or after [`Volume::close`].
     pub fn is_read_only(&self) -> bool {
         self.fs.is_read_only()
+    }
+
+    /// What becomes of small updates: `Off` on a plain F2FS volume, whatever was asked for.
+    pub fn delta_mode(&self) -> DeltaMode {
+        self.fs.deltas.mode
+    }
+
+    /// Writes every page that is a delta as a whole and takes the zones away, on a volume opened with `delta=off`
+    /// (`Invalid` otherwise); durable with the next checkpoint. `progress` is told how many inodes of how many are done.
+    pub fn fold_deltas(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Folded> {
+        self.fs.fold_deltas(progress)
     }
 
     /// What happened since the volume was opened.

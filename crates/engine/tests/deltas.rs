@@ -4,42 +4,8 @@ mod common;
 
 use common::*;
 use medfs::{FallocateMode, FileKind, ManualClock, Volume, XattrMode};
-use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
-use medfs_format::superblock::RawSuperblock;
+use medfs_device::MemDevice;
 use std::sync::Arc;
-
-/// An empty delta volume in memory.
-fn blank_delta(mib: u64) -> MemDevice {
-    let device = blank(mib, all_features());
-    for addr in 0..2 {
-        let mut block = read_block(&device, addr).expect("memory");
-        RawSuperblock::in_block_mut(&mut block).become_delta_volume();
-        device.write(addr, &[&block], WriteTag::new(Cause::Meta, Temperature::Cold)).expect("memory");
-    }
-    device
-}
-
-/// A page with content that depends on `seed`, which does not repeat.
-fn noise(seed: u64) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..PAGE)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (x >> 24) as u8
-        })
-        .collect()
-}
-
-/// A file of so many pages of noise, durable.
-fn noisy_file(v: &Volume, name: &str, pages: u64) -> (u32, Vec<u8>) {
-    let f = file(v, v.root(), name);
-    let content: Vec<u8> = (0..pages).flat_map(noise).collect();
-    write(v, f, 0, &content);
-    v.sync().expect("sync");
-    (f, content)
-}
 
 fn written(v: &Volume) -> (u64, u64) {
     let s = v.stats();
@@ -50,12 +16,6 @@ fn reopened(v: Volume, device: &Arc<MemDevice>) -> Volume {
     v.close().expect("close");
     drop(v);
     open(device.clone())
-}
-
-/// Overwrites a few bytes, in the volume and in what is expected.
-fn patch(v: &Volume, f: u32, content: &mut [u8], at: usize, bytes: &[u8]) {
-    write(v, f, at as u64, bytes);
-    content[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
 #[test]

@@ -98,29 +98,45 @@ pub fn empty_zone(len: usize) -> Vec<u8> {
 
 /// The records of a zone, oldest first, after a check of its structure. `ino` is named in errors.
 pub fn records(zone: &[u8], ino: Ino) -> Result<Vec<Record<'_>>, FormatError> {
-    let bad = |field, value: String| FormatError::corrupt(Structure::DeltaZone, ino, field, value);
-    let (header, rest) =
-        RawZoneHeader::ref_from_prefix(zone).map_err(|_| bad("size", format!("{} bytes", zone.len())))?;
+    let (found, error) = parse_prefix(zone, ino);
+    if let Some(error) = error {
+        return Err(error);
+    }
+    for (at, record) in found.iter().enumerate() {
+        if found[..at].iter().any(|r| r.index == record.index) {
+            let value = format!("{} has two deltas", record.index);
+            return Err(FormatError::corrupt(Structure::DeltaZone, ino, "index", value));
+        }
+    }
+    Ok(found)
+}
+
+/// The records of a zone as far as its structure is sound, and what is wrong with it from there on. A page may have several.
+pub fn parse_prefix(zone: &[u8], ino: Ino) -> (Vec<Record<'_>>, Option<FormatError>) {
+    let bad = |field, value: String| Some(FormatError::corrupt(Structure::DeltaZone, ino, field, value));
+    let mut found: Vec<Record<'_>> = Vec::new();
+    let Ok((header, rest)) = RawZoneHeader::ref_from_prefix(zone) else {
+        return (found, bad("size", format!("{} bytes", zone.len())));
+    };
     if header.version != ZONE_VERSION {
-        return Err(bad("version", header.version.to_string()));
+        return (found, bad("version", header.version.to_string()));
     }
     let used = usize::from(header.used.get());
-    let mut rest = rest.get(..used).ok_or_else(|| bad("used", format!("{used} of {}", rest.len())))?;
-    let mut found: Vec<Record<'_>> = Vec::new();
+    let Some(mut rest) = rest.get(..used) else {
+        return (found, bad("used", format!("{used} of {}", rest.len())));
+    };
     while !rest.is_empty() {
-        let (raw, tail) = RawRecord::ref_from_prefix(rest)
-            .map_err(|_| bad("used", format!("{} bytes behind the last record", rest.len())))?;
+        let Ok((raw, tail)) = RawRecord::ref_from_prefix(rest) else {
+            return (found, bad("used", format!("{} bytes behind the last record", rest.len())));
+        };
         let (index, size) = (raw.index.get(), usize::from(raw.size.get()));
-        let delta = tail
-            .get(..size)
-            .ok_or_else(|| bad("size", format!("{size} for page {index}, of {}", tail.len())))?;
-        if found.iter().any(|r| r.index == index) {
-            return Err(bad("index", format!("{index} has two deltas")));
-        }
+        let Some(delta) = tail.get(..size) else {
+            return (found, bad("size", format!("{size} for page {index}, of {}", tail.len())));
+        };
         found.push(Record { index, codec: raw.codec, checksum: raw.checksum.get(), delta });
         rest = &tail[size..];
     }
-    Ok(found)
+    (found, None)
 }
 
 /// Fills a zone with records, in this order; `false` (zone untouched) where they do not fit.

@@ -12,6 +12,9 @@ pub const MAGIC: u32 = 0xF2F5_2010;
 pub const DELTA_MAGIC: u32 = 0x4D65_4453;
 /// Version of what a delta volume has beyond F2FS.
 pub const DELTA_VERSION: u32 = 1;
+/// Features that a volume must have to hold deltas.
+pub const DELTA_FEATURES: Feature =
+    Feature::EXTRA_ATTR.union(Feature::FLEXIBLE_INLINE_XATTR).union(Feature::INODE_CHECKSUM);
 /// Offset of the superblock inside its block.
 pub const OFFSET_IN_BLOCK: usize = 1024;
 /// Offset of the checksum inside the superblock, which is also the number of bytes it covers.
@@ -231,6 +234,12 @@ impl RawSuperblock {
         Geometry::from_superblock(self)
     }
 
+    /// The copy that counts, of those that are valid: the first one, unless they disagree about deltas. Then a switch
+    /// between the two kinds was interrupted while there were none, and the plain copy counts.
+    pub fn in_force<'a>(valid: &[&'a RawSuperblock]) -> Option<&'a RawSuperblock> {
+        valid.iter().find(|copy| !copy.is_delta_volume()).or(valid.first()).copied()
+    }
+
     /// Whether the volume may hold deltas.
     pub fn is_delta_volume(&self) -> bool {
         self.magic.get() == DELTA_MAGIC
@@ -267,9 +276,8 @@ impl RawSuperblock {
                 info.version, info.incompat
             )));
         }
-        let needed = Feature::EXTRA_ATTR | Feature::FLEXIBLE_INLINE_XATTR | Feature::INODE_CHECKSUM;
-        if !self.features().contains(needed) {
-            let missing = needed - self.features();
+        let missing = DELTA_FEATURES - self.features();
+        if !missing.is_empty() {
             return Err(FormatError::corrupt(
                 Structure::Superblock,
                 0u32,

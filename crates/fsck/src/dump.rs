@@ -11,8 +11,11 @@ use crate::image::{Image, Stop};
 use crate::inode::Rules;
 use crate::log;
 use crate::space::has_no_addresses;
+use crate::zone::judge;
+use medfs_codec::{CodecTag, Codecs};
 use medfs_device::BlockDevice;
 use medfs_format::checkpoint::CpFlags;
+use medfs_format::delta;
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::hash::dentry_hash;
 use medfs_format::node::{self, Advise, FileKind, Inline, RawDirectNode, RawIndirectNode, RawInode, footer};
@@ -187,6 +190,11 @@ impl<'d> Dump<'d> {
         }
     }
 
+    /// Whether the volume may hold deltas.
+    pub fn is_delta_volume(&self) -> bool {
+        self.image.raw_sb().is_delta_volume()
+    }
+
     /// The superblock in force.
     pub fn superblock(&self) -> Record {
         let sb = self.image.raw_sb();
@@ -231,6 +239,13 @@ impl<'d> Dump<'d> {
         r.put("feature", text(flag_names(sb.features())));
         r.put("feature_bits", text(format_args!("{:#x}", sb.feature)));
         r.put("qf_ino", Value::List(sb.qf_ino.iter().map(|q| q.get().into()).collect()));
+        if sb.is_delta_volume() {
+            r.add("delta_version", sb.delta.version.get());
+            let (compat, ro, incompat) = (sb.delta.compat, sb.delta.ro_compat, sb.delta.incompat);
+            let additions =
+                format_args!("compat {compat:#x}, ro_compat {ro:#x}, incompat {incompat:#x}").to_string();
+            r.put("delta_additions", text(additions));
+        }
         r.put("written_by", text(c_string(&sb.version)));
         r.put("made_by", text(c_string(&sb.init_version)));
         r.put("crc", text(format_args!("{:#010x}", sb.crc)));
@@ -376,6 +391,7 @@ impl<'d> Dump<'d> {
         self.extra(inode, &mut r);
         self.contents(&vetted, kind, &mut r);
         r.put("xattrs", Value::List(self.xattrs(&vetted)?));
+        self.zone(&vetted, ino, &mut r)?;
         let f = footer(&block);
         r.add("footer_flag", f.flag.get());
         r.put("footer_cp_ver", text(format_args!("{:#x}", f.cp_ver)));
@@ -452,6 +468,44 @@ impl<'d> Dump<'d> {
             Value::Record(x)
         };
         Ok(entries.iter().map(show).collect())
+    }
+
+    /// The delta zone, where there is one: its size, and of each delta page, size, codec, and whether it is right.
+    fn zone(&mut self, inode: &RawInode, ino: Ino, r: &mut Record) -> Result<(), DumpError> {
+        if !self.is_delta_volume() || !inode.inline().contains(Inline::XATTR) {
+            return Ok(());
+        }
+        let area = &inode.as_bytes()[inode.slots(self.rules.flexible()).inline_xattr_range()];
+        let Some(zone) = delta::zone_range(area) else { return Ok(()) };
+        r.add("delta_zone_size", zone.len() as u64);
+        let (records, error) = delta::parse_prefix(&area[zone], ino);
+        if let Some(error) = error {
+            r.put("delta_zone_fault", text(error));
+        }
+        let mut codecs = Codecs::default();
+        let mut deltas = Vec::new();
+        for record in records {
+            let base = self.address(inode, record.index.into())?;
+            let state = if self.image.g.in_main(base) {
+                let block = self.image.cache.read(base)?;
+                judge(&mut codecs, &record, &block).map_or_else(|(_, why)| why, |()| "ok".into())
+            } else {
+                "no base".into()
+            };
+            let codec = CodecTag::try_from(record.codec);
+            let mut d = Record::default();
+            d.add("page", record.index);
+            d.add("size", record.delta.len() as u64);
+            d.put(
+                "codec",
+                text(codec.map_or_else(|_| format!("unknown {}", record.codec), |c| c.name().into())),
+            );
+            d.put("checksum", text(format_args!("{:#010x}", record.checksum)));
+            d.put("state", text(state));
+            deltas.push(Value::Record(d));
+        }
+        r.put("deltas", Value::List(deltas));
+        Ok(())
     }
 
     /// The inode that a path leads to (symbolic links are not followed).

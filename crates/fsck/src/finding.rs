@@ -1,7 +1,7 @@
 //! What a check can find: numbered, typed, one sentence each.
 //!
 //! Invariant: a code never changes its meaning; new faults get new numbers. The hundreds are the area:
-//! 01 superblock, 02 checkpoint, 03 SIT, 04 NAT, 05 SSA, 06 inode, 07 nodes and addresses, 08 directories.
+//! 01 superblock, 02 checkpoint, 03 SIT, 04 NAT, 05 SSA, 06 inode, 07 nodes and addresses, 08 directories, 09 deltas.
 
 use serde::Serialize;
 
@@ -43,6 +43,8 @@ codes! {
     NoSuperblock = 103, Fatal;
     /// The device ends before the volume does.
     Truncated = 104, Fatal;
+    /// One copy of the superblock is of a volume with deltas, the other of plain F2FS: the switch was interrupted.
+    SuperblockKinds = 105, Error;
     /// One of the two checkpoint packs is damaged (a crash during a checkpoint leaves it so).
     CheckpointPack = 201, Warning;
     /// No checkpoint pack can be used.
@@ -151,6 +153,20 @@ codes! {
     NoRoot = 810, Fatal;
     /// A name with a byte that no name may hold.
     DentryName = 811, Error;
+    /// A delta zone's structure is damaged.
+    DeltaZone = 901, Error;
+    /// A delta zone that is not the first attribute of a file's inode, and wholly in it.
+    DeltaPlace = 902, Error;
+    /// Two deltas of one page.
+    DeltaTwice = 903, Error;
+    /// A delta of a codec that does not exist.
+    DeltaCodec = 904, Error;
+    /// A delta of a page that no file can have.
+    DeltaIndex = 905, Error;
+    /// A delta of a page that has no block, and so no base.
+    DeltaBase = 906, Error;
+    /// A delta that does not decode, or rebuilds another page than the one its checksum is of.
+    DeltaContent = 907, Error;
 }
 
 impl std::fmt::Display for Code {

@@ -254,32 +254,37 @@ fn superblock(
     dev: &dyn BlockDevice,
     findings: &mut Findings,
 ) -> Result<(Box<Block>, Geometry, Vec<u32>), Stop> {
-    let mut good: Option<(Box<Block>, Geometry)> = None;
-    let mut bad_copies = Vec::new();
     if dev.block_count() < 2 {
         findings.add(Code::NoSuperblock, "the device is smaller than a superblock");
         return Err(Stop::Fatal);
     }
+    let mut bad_copies = Vec::new();
+    let mut valid = Vec::new();
     for copy in 0..2u32 {
         let block = medfs_device::read_block(dev, u64::from(copy))?;
         match RawSuperblock::in_block(&block).validate() {
-            Ok(g) => match &good {
-                None => good = Some((block, g)),
-                Some((first, _)) if !same(first, &block) => {
-                    findings.add(
-                        Code::SuperblocksDiffer,
-                        "the two copies of the superblock differ; the first one counts",
-                    );
-                    bad_copies.push(copy);
-                }
-                Some(_) => {}
-            },
+            Ok(g) => valid.push((copy, block, g)),
             Err(e) => {
                 findings.add(Code::SuperblockCopy, format!("copy {} of the superblock: {e}", copy + 1));
                 bad_copies.push(copy);
             }
         }
     }
+    if let [(_, first, _), (_, second, _)] = &valid[..]
+        && !same(first, second)
+    {
+        let (code, text) = if is_delta(first) == is_delta(second) {
+            (Code::SuperblocksDiffer, "the two copies of the superblock differ; the first one counts")
+        } else {
+            let text = "one copy of the superblock is of a volume with deltas, the other of plain F2FS: an import or \
+                        export was interrupted, and it is plain F2FS";
+            (Code::SuperblockKinds, text)
+        };
+        findings.add(code, text);
+        bad_copies.push(u32::from(is_delta(second) || !is_delta(first)));
+    }
+    let counts = valid.iter().position(|(_, block, _)| !is_delta(block)).unwrap_or(0);
+    let good = (!valid.is_empty()).then(|| valid.swap_remove(counts)).map(|(_, block, g)| (block, g));
     let Some((block, g)) = good else {
         findings.add(
             Code::NoSuperblock,
@@ -299,6 +304,10 @@ fn superblock(
         return Err(Stop::Fatal);
     }
     Ok((block, g, bad_copies))
+}
+
+fn is_delta(block: &Block) -> bool {
+    RawSuperblock::in_block(block).is_delta_volume()
 }
 
 /// Whether two superblocks agree in what matters: not in the error records and version strings,

@@ -6,8 +6,12 @@
 
 use crate::dump::{Dump, DumpError};
 use crate::image::Image;
+use crate::inode::Rules;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, CpFlags, RawCheckpoint, RawOrphanBlock};
+use medfs_format::delta::{
+    self, RECORD_HEADER_SIZE, RawRecord, RawZoneHeader, ZONE_HEADER_SIZE, ZONE_OFFSET,
+};
 use medfs_format::dentry::RawDirEntry;
 use medfs_format::hash::dentry_hash;
 use medfs_format::nat::RawNatEntry;
@@ -18,8 +22,10 @@ use medfs_format::summary::{
     ENTRIES_PER_BLOCK, JOURNAL_SIZE, RawJournal, RawSummary, RawSummaryBlock, RawSummaryFooter,
 };
 use medfs_format::superblock::{self, RawSuperblock};
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, Nid, SegNo, nat, sit};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, Nid, SegNo, nat, sit, xattr};
 use std::mem::offset_of;
+use std::ops::Range;
+use zerocopy::IntoBytes;
 
 /// The structure whose field is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +50,12 @@ pub enum Target<'a> {
     OrphanBlock,
     /// An inode.
     Inode(Ino),
+    /// The delta zone of an inode.
+    Zone(Ino),
+    /// A record of it, by its place in the zone; `delta[N]` are the bytes of the delta.
+    Delta(Ino, usize),
+    /// The first entry of an inode's inline xattrs, and the header before it.
+    FirstXattr(Ino),
     /// A node that is no inode.
     Node(Nid),
     /// An entry of a directory, by its name.
@@ -84,6 +96,20 @@ const EXTRA: &[Field] =
     fields!(RawExtraAttr: i_extra_isize i_inline_xattr_size i_projid i_inode_checksum i_crtime);
 const DIRECT: &[Field] = fields!(RawDirectNode: addr);
 const INDIRECT: &[Field] = fields!(RawIndirectNode: nid);
+const ZONE: &[Field] = fields!(RawZoneHeader: version used);
+const DELTA: &[Field] = &[
+    ("index", offset_of!(RawRecord, index), 4),
+    ("size", offset_of!(RawRecord, size), 2),
+    ("codec", offset_of!(RawRecord, codec), 1),
+    ("checksum", offset_of!(RawRecord, checksum), 4),
+    ("delta", RECORD_HEADER_SIZE, 256),
+];
+const FIRST_XATTR: &[Field] = &[
+    ("h_magic", 0, 4),
+    ("e_name_index", xattr::HEADER_SIZE, 1),
+    ("e_name_len", xattr::HEADER_SIZE + 1, 1),
+    ("e_value_size", xattr::HEADER_SIZE + 2, 2),
+];
 const FOOTER: &[Field] = fields!(RawNodeFooter: nid ino flag cp_ver next_blkaddr);
 const DENTRY: &[Field] = fields!(RawDirEntry: hash_code ino name_len file_type);
 
@@ -144,7 +170,7 @@ pub fn fields(dev: &dyn BlockDevice, target: &Target<'_>) -> Result<Vec<(&'stati
 fn width(name: &str, size: usize) -> usize {
     match name {
         "cur_node_blkoff" | "cur_data_blkoff" => 2,
-        "alloc_type" | "i_name" | "valid_map" | "uuid" | "name" => 1,
+        "alloc_type" | "i_name" | "delta" | "valid_map" | "uuid" | "name" => 1,
         _ if size > 8 => 4,
         _ => size,
     }
@@ -227,6 +253,21 @@ fn locate(
             let extra = EXTRA.iter().any(|(name, ..)| *name == split(field).0);
             if extra { (addr, node::ADDR_OFFSET, EXTRA) } else { (addr, 0, INODE) }
         }
+        Target::Zone(ino) => {
+            let (addr, zone) = zone(image, ino)?;
+            (addr, zone.start, ZONE)
+        }
+        Target::Delta(ino, n) => {
+            let (addr, zone) = zone(image, ino)?;
+            let bytes = &image.cache.get(addr)?.0[zone.clone()];
+            let (records, _) = delta::parse_prefix(bytes, ino);
+            let before: usize = records.iter().take(n).map(delta::Record::size).sum();
+            (addr, zone.start + ZONE_HEADER_SIZE + before, DELTA)
+        }
+        Target::FirstXattr(ino) => {
+            let (addr, zone) = zone(image, ino)?;
+            (addr, zone.start - ZONE_OFFSET, FIRST_XATTR)
+        }
         Target::Node(nid) => {
             let addr = image.nat(nid)?.block_addr.get();
             if field.starts_with("footer.") {
@@ -248,6 +289,21 @@ fn locate(
             (e.addr, base + e.layout.entry_at(e.slot), DENTRY)
         }
     })
+}
+
+/// Block and place of an inode's delta zone.
+fn zone(image: &mut Image<'_>, ino: Ino) -> Result<(BlockAddr, Range<usize>), DumpError> {
+    let none = || DumpError::NotFound(format!("inode {ino} has no delta zone"));
+    let addr = image.nat(ino)?.block_addr.get();
+    if !image.g.in_main(addr) {
+        return Err(none());
+    }
+    let (rules, block) = (Rules::of(image), image.cache.read(addr)?);
+    let mut inode: Box<RawInode> = Box::new(block.view::<RawInode>().clone());
+    rules.vet(&mut inode, ino).map_err(|_| none())?;
+    let area = inode.slots(rules.flexible()).inline_xattr_range();
+    let zone = delta::zone_range(&inode.as_bytes()[area.clone()]).ok_or_else(none)?;
+    Ok((addr, area.start + zone.start..area.start + zone.end))
 }
 
 const NAME: &[Field] = &[("name", 0, node::NAME_LEN)];
@@ -299,7 +355,9 @@ fn seal(image: &mut Image<'_>, block: &mut Block, target: &Target<'_>, field: &s
         {
             checkpoint::seal(block);
         }
-        Target::Inode(_) if field != "i_inode_checksum" => {
+        Target::Inode(_) | Target::Zone(_) | Target::Delta(..) | Target::FirstXattr(_)
+            if field != "i_inode_checksum" =>
+        {
             if let Some(seed) = image.inode_seed() {
                 block.view_mut::<RawInode>().seal(seed);
             }

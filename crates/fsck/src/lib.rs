@@ -24,6 +24,7 @@ mod pack;
 mod space;
 mod tables;
 mod walk;
+mod zone;
 
 pub use check::{Options, Repair, RepairError, Report, check, repair};
 pub use finding::{Code, Finding, Severity};

@@ -13,7 +13,9 @@ use crate::image::Image;
 use crate::inode::Rules;
 use crate::lost::Supply;
 use crate::space::{Owner, Space, has_no_addresses};
+use crate::zone::Zone;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use medfs_codec::Codecs;
 use medfs_device::Cause;
 use medfs_format::node::{
     self, ADDRS_PER_BLOCK, FileFlags, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawExtent,
@@ -59,6 +61,7 @@ struct Pending {
 pub(crate) struct FileWalk {
     pub(crate) ino: Ino,
     pub(crate) dir: Option<DirWalk>,
+    pub(crate) zone: Option<Zone>,
     compressed: bool,
     addrs_per_block: usize,
     blocks: u64,
@@ -81,6 +84,7 @@ pub(crate) struct Walker<'d, 'p> {
     /// Orphans that a repair frees.
     pub(crate) orphans: HashSet<Ino>,
     pub(crate) supply: Supply,
+    pub(crate) codecs: Codecs,
     pending: Vec<Pending>,
     progress: &'p mut dyn FnMut(f64),
 }
@@ -103,6 +107,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             files: 0,
             orphans: HashSet::new(),
             supply: Supply::default(),
+            codecs: Codecs::default(),
             pending: Vec::new(),
             progress,
         }
@@ -282,6 +287,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         let mut f = FileWalk {
             ino,
             dir: (kind == FileKind::Directory).then(|| DirWalk::new(inode, ino, parent)),
+            zone: None,
             compressed,
             addrs_per_block: ADDRS_PER_BLOCK / cluster * cluster,
             blocks: 1,
@@ -290,12 +296,15 @@ impl<'d, 'p> Walker<'d, 'p> {
             last_page: None,
             cut: false,
         };
+        self.find_lost_zone(&f, inode);
         self.xattrs(&mut f, inode)?;
+        self.open_zone(&mut f, inode);
         if has_no_addresses(inode) {
             self.inline(&mut f, inode)?;
         } else {
             self.addresses(&mut f, inode, cluster)?;
         }
+        self.settle_zone(&mut f, inode)?;
         self.settle(&mut f, inode, kind)?;
         if checksum_wrong || inode.as_bytes() != before.as_bytes() {
             self.write_inode(addr, block)?;
@@ -357,9 +366,13 @@ impl<'d, 'p> Walker<'d, 'p> {
         if let Some((_, block)) = &node {
             area.extend_from_slice(&block.0[..xattr::NODE_BYTES]);
         }
-        let (good, error) = xattr::parse_prefix(&area, u64::from(f.ino));
-        let Some(error) = error else { return Ok(()) };
-        self.findings.add(Code::Xattr, format!("inode {}: {error}", f.ino));
+        let (mut good, error) = xattr::parse_prefix(&area, u64::from(f.ino));
+        if let Some(error) = &error {
+            self.findings.add(Code::Xattr, format!("inode {}: {error}", f.ino));
+        }
+        if !self.place_zone(f, inode, &mut good, inline_len) && error.is_none() {
+            return Ok(());
+        }
         if !xattr::write(&mut area, &good) {
             area.fill(0);
         }
@@ -531,6 +544,9 @@ impl<'d, 'p> Walker<'d, 'p> {
         f.blocks += 1;
         self.space.blocks += 1;
         f.last_page = Some(page);
+        if let Some(zone) = &mut f.zone {
+            zone.note(page, addr);
+        }
         let fofs = u64::from(f.extent.fofs.get());
         if page >= fofs
             && page - fofs < u64::from(f.extent.len.get())

@@ -22,6 +22,10 @@ pub enum Error {
     UnknownFeature { name: String, known: String },
     #[error("feature {feature} needs {needs} too: add it to -O")]
     FeatureNeeds { feature: &'static str, needs: &'static str },
+    #[error(
+        "a volume with deltas needs {missing} too: add what is missing to -O, or give --plain for an F2FS volume without deltas"
+    )]
+    DeltasNeed { missing: String },
     #[error("the device is read-only")]
     ReadOnly,
     #[error("I/O error on the device: {0}")]

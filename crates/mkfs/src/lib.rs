@@ -1,4 +1,4 @@
-//! Makes an empty F2FS volume on a block device.
+//! Makes an empty volume on a block device: of plain F2FS, or of medfs's own kind, which may hold deltas.
 //!
 //! Purpose: what `mkfs.f2fs` does, as a library. The layout arithmetic ([`layout`]) is that of
 //! `mkfs.f2fs`, so that a volume has the same geometry whichever tool made it.
@@ -55,6 +55,8 @@ pub struct Summary {
     pub inodes: u32,
     /// Whether the whole device was discarded.
     pub discarded: bool,
+    /// Whether the volume may hold deltas.
+    pub deltas: bool,
     /// Names of the volume's features.
     pub features: Vec<String>,
     /// The volume's UUID.
@@ -186,6 +188,9 @@ fn superblock(layout: &Layout, options: &MkfsOptions) -> Result<RawSuperblock> {
     for (slot, ino) in sb.qf_ino.iter_mut().zip(tree::quota_inos(options.features)) {
         *slot = U32::new(ino.unwrap_or(0));
     }
+    if options.deltas {
+        sb.become_delta_volume();
+    }
     sb.seal();
     Ok(sb.clone())
 }
@@ -202,6 +207,7 @@ fn summary(layout: &Layout, options: &MkfsOptions, inodes: u32, discarded: bool)
         user_blocks: layout.user_blocks(),
         inodes,
         discarded,
+        deltas: options.deltas,
         features: options::feature_names(options.features),
         uuid: options.uuid,
     }

@@ -1,7 +1,7 @@
 //! What may be chosen when a volume is made.
 
 use crate::error::{Error, Result};
-use medfs_format::superblock::Feature;
+use medfs_format::superblock::{DELTA_FEATURES, Feature};
 
 /// Choices for a new volume. Nothing is taken from clock or chance: the caller passes `uuid` and `timestamp`.
 #[derive(Debug, Clone, PartialEq)]
@@ -10,6 +10,8 @@ pub struct MkfsOptions {
     pub label: String,
     /// Feature bits; see [`default_features`].
     pub features: Feature,
+    /// Make a volume that may hold deltas, with medfs's own magic, instead of a plain F2FS one.
+    pub deltas: bool,
     /// Segments of 2 MiB in a section, the unit of cleaning.
     pub segs_per_sec: u32,
     /// Sections in a zone; the six logs start in different zones.
@@ -35,11 +37,12 @@ pub struct MkfsOptions {
 }
 
 impl MkfsOptions {
-    /// Defaults, for a volume with this UUID and time.
+    /// Defaults, for a plain volume with this UUID and time.
     pub fn new(uuid: [u8; 16], timestamp: i64) -> MkfsOptions {
         MkfsOptions {
             label: String::new(),
             features: default_features(),
+            deltas: false,
             segs_per_sec: 1,
             secs_per_zone: 1,
             overprovision: None,
@@ -76,6 +79,10 @@ impl MkfsOptions {
             if f.contains(feature) && !f.contains(Feature::EXTRA_ATTR) {
                 return Err(Error::FeatureNeeds { feature: name, needs: "extra_attr" });
             }
+        }
+        let missing = DELTA_FEATURES - f;
+        if self.deltas && !missing.is_empty() {
+            return Err(Error::DeltasNeed { missing: feature_names(missing).join(",") });
         }
         let range = |what, min: &str, max: &str, value: String| Error::Range {
             what,

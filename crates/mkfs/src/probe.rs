@@ -11,7 +11,8 @@ struct Magic {
     bytes: &'static [u8],
 }
 
-const MAGICS: [Magic; 15] = [
+const MAGICS: [Magic; 16] = [
+    Magic { what: "a medfs volume", offset: 0x400, bytes: b"SDeM" },
     Magic { what: "an F2FS file system", offset: 0x400, bytes: &[0x10, 0x20, 0xF5, 0xF2] },
     Magic { what: "an ext2/3/4 file system", offset: 0x438, bytes: &[0x53, 0xEF] },
     Magic { what: "an XFS file system", offset: 0, bytes: b"XFSB" },

@@ -68,7 +68,7 @@ fn change_superblocks(device: &MemDevice, change: impl Fn(&mut RawSuperblock)) -
 }
 
 /// A copy that other tools take for F2FS: deltas are nothing but an extended attribute to them.
-fn as_plain(device: &dyn BlockDevice) -> io::Result<MemDevice> {
+pub fn as_plain(device: &dyn BlockDevice) -> io::Result<MemDevice> {
     let copy = MemDevice::copy_of(device)?;
     if RawSuperblock::in_block(&*read_block(&copy, 0)?).is_delta_volume() {
         change_superblocks(&copy, RawSuperblock::become_plain)?;

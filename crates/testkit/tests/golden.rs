@@ -7,9 +7,12 @@
 mod common;
 
 use common::{golden, load_image, unpacked, volumes};
+use medfs::convert::{export, import};
 use medfs::{Attr, FileKind, Ino, ManualClock, MountOptions, Posix, Seek, Timestamp, Volume};
 use medfs_device::MemDevice;
 use medfs_format::BLOCK_SIZE;
+use medfs_testkit::images::{FsckF2fs, FsckMedfs};
+use medfs_testkit::subject::Check;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -172,11 +175,14 @@ fn differences(kernel: &Manifest, medfs: &Manifest) -> Vec<String> {
     found
 }
 
-fn open(device: &MemDevice, options: &str) -> Volume {
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(Timestamp { secs: 1_800_000_000, nanos: 0 }))
+}
+
+fn open(device: Arc<MemDevice>, options: &str) -> Volume {
     let mut parsed = MountOptions::default();
     parsed.parse(options).expect("options");
-    let clock = ManualClock::new(Timestamp { secs: 1_800_000_000, nanos: 0 });
-    Volume::open(Arc::new(device.snapshot()), parsed, Arc::new(clock)).expect("the kernel's volume opens")
+    Volume::open(device, parsed, clock()).expect("the kernel's volume opens")
 }
 
 fn load(name: &str) -> (MemDevice, Manifest) {
@@ -186,7 +192,7 @@ fn load(name: &str) -> (MemDevice, Manifest) {
 
 fn check(name: &str, options: &str) {
     let (device, kernel) = load(name);
-    let volume = open(&device, options);
+    let volume = open(Arc::new(device), options);
     let differences = differences(&kernel, &manifest_of(&volume));
     assert!(differences.is_empty(), "{name} opened with {options}:\n{}", differences.join("\n"));
     volume.close().expect("it closes");
@@ -211,10 +217,57 @@ fn what_the_kernel_fsynced_before_a_crash_is_recovered_as_the_kernel_does() {
     }
 }
 
+/// Changes some bytes in the first and last page of each file that may be changed, and fsyncs it.
+fn update(v: &Volume, tree: &Manifest) {
+    let may = |entry: &&Map<String, Value>| entry["type"] == "file" && entry["flags"] == 0;
+    for entry in tree.values().filter(may) {
+        let number = |field: &str| entry[field].as_u64().expect("a number");
+        let (ino, last) = (number("ino") as Ino, number("size").saturating_sub(1) & !0xfff);
+        v.write(ino, last, b"delta").unwrap_or_else(|e| panic!("{}: {e}", entry["path"]));
+        v.write(ino, 0, b"delta").expect("write");
+        v.fsync(ino, false).expect("fsync");
+    }
+}
+
+#[test]
+fn volumes_of_the_kernel_go_there_and_back() {
+    let mut deltas = Vec::new();
+    for name in volumes("") {
+        let (device, kernel) = load(&name);
+        let device = Arc::new(device);
+        match import(device.clone(), clock()) {
+            Ok(done) => assert!(done.switched, "{name}"),
+            Err(medfs::Error::Incompatible(why)) if why.contains("lacks") => continue,
+            Err(e) => panic!("{name}: {e}"),
+        }
+        let volume = open(device.clone(), "noatime");
+        let imported = manifest_of(&volume);
+        assert!(differences(&kernel, &imported).is_empty(), "{name}: {:?}", differences(&kernel, &imported));
+        update(&volume, &imported);
+        volume.sync().expect("sync");
+        let changed = manifest_of(&volume);
+        deltas.push(volume.stats().deltas.made);
+        volume.close().expect("close");
+        FsckMedfs.check(device.clone()).unwrap_or_else(|e| panic!("{name}, with deltas: {e}"));
+
+        let done = export(device.clone(), clock(), &mut |_, _| ()).expect("export");
+        assert_eq!(done.folded.pages > 0, deltas.last() > Some(&0), "{name}");
+        FsckMedfs.check(device.clone()).unwrap_or_else(|e| panic!("{name}, exported: {e}"));
+        FsckF2fs.check(device.clone()).unwrap_or_else(|e| panic!("{name}, exported: {e}"));
+        let exported = manifest_of(&open(device, "noatime"));
+        assert!(
+            differences(&changed, &exported).is_empty(),
+            "{name}: {:?}",
+            differences(&changed, &exported)
+        );
+    }
+    assert!(deltas.len() >= 3 && deltas.iter().all(|made| *made > 4), "{deltas:?}");
+}
+
 #[test]
 fn a_difference_is_found() {
     let (device, kernel) = load("tree-plain");
-    let volume = open(&device, "noatime");
+    let volume = open(Arc::new(device), "noatime");
     let f =
         volume.lookup(volume.root(), b"acl").and_then(|d| volume.lookup(d.ino, b"file")).expect("acl/file");
     volume.write(f.ino, 1, b"?").expect("write");

@@ -130,6 +130,8 @@ pub(super) fn run(configuration: &Configuration, image: &Path, args: &DemoArgs) 
         written_blocks,
         written_bytes: written_blocks.bytes(),
         flushes: after.flushes - before.flushes,
+        delta_pages: after.deltas.made - before.deltas.made,
+        delta_bytes: after.deltas.bytes - before.deltas.bytes,
         crash: Crash {
             acknowledged,
             found: acknowledged - wrong.min(acknowledged),

@@ -23,12 +23,29 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) struct Configuration {
     /// Name in the report.
     name: &'static str,
+    /// What it is, for the reader.
+    about: &'static str,
+    /// Whether the volume may hold deltas, or is plain F2FS.
+    deltas: bool,
     /// Mount options.
     options: &'static str,
 }
 
 /// What is compared; the first is what the others are measured against.
-const CONFIGURATIONS: [Configuration; 1] = [Configuration { name: "stock F2FS layout", options: "" }];
+const CONFIGURATIONS: [Configuration; 2] = [
+    Configuration {
+        name: "stock layout",
+        about: "plain F2FS, every page written as a whole (delta=off)",
+        deltas: false,
+        options: "delta=off",
+    },
+    Configuration {
+        name: "deltas",
+        about: "a medfs volume, small updates kept in the inode (delta=inline)",
+        deltas: true,
+        options: "delta=inline",
+    },
+];
 
 /// Blocks of 4 KiB that reached the device, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -75,6 +92,9 @@ struct Outcome {
     written_blocks: Written,
     written_bytes: u64,
     flushes: u64,
+    /// Pages kept as deltas instead of being written, and the bytes of these deltas.
+    delta_pages: u64,
+    delta_bytes: u64,
     crash: Crash,
 }
 
@@ -132,16 +152,17 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
     let mut runs = Vec::new();
     for (number, configuration) in CONFIGURATIONS.iter().enumerate() {
         let image = folder.join(format!("demo-{number}.img"));
-        make_volume(&image, args)?;
+        make_volume(configuration, &image, args)?;
         if !args.json {
-            outln!("{}: volume of {} in {}", configuration.name, size::show(args.size), image.display());
+            let (name, about) = (configuration.name, configuration.about);
+            outln!("{name}: {about}; volume of {} in {}", size::show(args.size), image.display());
         }
         let outcome = if mounted {
             mounted::run(configuration, &image, temporary.path(), args)
         } else {
             library::run(configuration, &image, args)
         };
-        runs.push(outcome.with_context(|| format!("the run with the {}", configuration.name))?);
+        runs.push(outcome.with_context(|| format!("the run with {}", configuration.name))?);
     }
     let lifetime = report::Lifetime::of(&runs, args);
     let good = runs.iter().all(|r| r.crash.is_good());
@@ -164,13 +185,14 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
     Ok(if good { exit::SUCCESS } else { exit::FAILURE })
 }
 
-fn make_volume(image: &Path, args: &DemoArgs) -> Result<()> {
+fn make_volume(configuration: &Configuration, image: &Path, args: &DemoArgs) -> Result<()> {
     if image.exists() {
         std::fs::remove_file(image).with_context(|| format!("cannot replace {}", image.display()))?;
     }
     let dev = FileDevice::create(image, args.size, FileOptions::default())?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
-    let options = MkfsOptions::new(*uuid::Uuid::new_v4().as_bytes(), now);
+    let uuid = *uuid::Uuid::new_v4().as_bytes();
+    let options = MkfsOptions { deltas: configuration.deltas, ..MkfsOptions::new(uuid, now) };
     format_volume(&dev, &options).with_context(|| format!("cannot make a volume on {}", image.display()))?;
     Ok(())
 }

@@ -17,6 +17,13 @@ use std::time::Instant;
 struct Stats {
     written: Written,
     flushes: u64,
+    deltas: Deltas,
+}
+
+#[derive(Deserialize, Default, Clone, Copy)]
+struct Deltas {
+    made: u64,
+    bytes: u64,
 }
 
 /// Whether this process may mount through FUSE.
@@ -126,6 +133,8 @@ pub(super) fn run(
         written_blocks,
         written_bytes: written_blocks.bytes(),
         flushes: after.flushes - before.flushes,
+        delta_pages: after.deltas.made - before.deltas.made,
+        delta_bytes: after.deltas.bytes - before.deltas.bytes,
         crash: Crash {
             acknowledged,
             found,

@@ -27,6 +27,8 @@ struct LifetimeRun {
     configuration: &'static str,
     /// Bytes written for one byte the first configuration writes.
     ratio: f64,
+    /// What is saved against the first configuration, in per cent.
+    saving_percent: f64,
     years: f64,
 }
 
@@ -39,7 +41,8 @@ impl Lifetime {
             |ratio: f64| f64::from(args.pe_cycles) * (1.0 + spare) / (365.0 * dwpd * args.card_wa * ratio);
         let of_run = |run: &Outcome| {
             let ratio = per_transaction(run) / stock;
-            LifetimeRun { configuration: run.configuration, ratio, years: years(ratio) }
+            let saving_percent = (1.0 - ratio) * 100.0;
+            LifetimeRun { configuration: run.configuration, ratio, saving_percent, years: years(ratio) }
         };
         Lifetime {
             pe_cycles: args.pe_cycles,
@@ -71,9 +74,12 @@ pub(super) fn print(runs: &[Outcome], lifetime: &Lifetime, args: &DemoArgs, moun
         "built-in page updates with a rollback journal".to_owned()
     };
     outln!();
-    outln!("Written to the device by {} transactions ({what}), and per transaction:", args.transactions);
+    outln!("Written to the device by {} transactions ({what}), in all and by each:", args.transactions);
     outln!("{}", writes(runs));
     outln!();
+    for run in lifetime.runs.iter().skip(1) {
+        outln!("Saved with {}: {:.1} % of what was written.", run.configuration, run.saving_percent);
+    }
     let end = if mounted {
         "The daemon was killed (SIGKILL)"
     } else {
@@ -119,7 +125,7 @@ fn table(header: &[&str]) -> Table {
 fn writes(runs: &[Outcome]) -> Table {
     let mut header = vec![""];
     for run in runs {
-        header.extend([run.configuration, "per transaction"]);
+        header.extend([run.configuration, "each"]);
     }
     let mut t = table(&header);
     type Row = (&'static str, fn(&Outcome) -> Option<f64>);
@@ -157,7 +163,12 @@ fn writes(runs: &[Outcome]) -> Table {
         let millis = run.seconds / run.transactions as f64 * 1e3;
         speed.extend([format!("{:.2} s", run.seconds), format!("{millis:.2} ms")]);
     }
-    for row in [amplification, of_rows, flushes, speed] {
+    let mut deltas = vec!["pages kept as deltas, and bytes of each".to_owned()];
+    for run in runs {
+        let each_delta = run.delta_bytes.checked_div(run.delta_pages);
+        deltas.extend([run.delta_pages.to_string(), each_delta.map_or("-".into(), |b| format!("{b} B"))]);
+    }
+    for row in [deltas, amplification, of_rows, flushes, speed] {
         t.add_row(row);
     }
     t

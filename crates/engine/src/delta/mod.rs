@@ -15,6 +15,7 @@
 //! `costs` are leaves.
 
 pub(crate) mod costs;
+mod fold;
 mod zone;
 
 use crate::error::Result;
@@ -25,6 +26,7 @@ use crate::options::DeltaMode;
 use crate::placement::Page;
 use crate::stats::{Counters, DeltaStats};
 use costs::Costs;
+pub use fold::Folded;
 use medfs_codec::{CodecTag, Codecs, page_checksum};
 use medfs_format::delta::{RECORD_HEADER_SIZE, Record};
 use medfs_format::{Block, BlockAddr, FormatError, Structure, is_block};

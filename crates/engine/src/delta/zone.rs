@@ -15,7 +15,7 @@ use medfs_format::node::{
     DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileFlags, FileKind, Inline, MAX_INLINE_XATTR_ADDRS,
     RawInode,
 };
-use medfs_format::xattr::{self, HEADER_SIZE, NameIndex, XattrEntry};
+use medfs_format::xattr::{self, HEADER_SIZE, NODE_BYTES, NameIndex, XattrEntry};
 use medfs_format::{Block, NULL_ADDR};
 use std::ops::Range;
 use std::sync::Arc;
@@ -214,10 +214,27 @@ impl Fs {
     /// direct nodes, unless the size is the one they have. `false` (nothing changed) where the attributes of users would
     /// need an xattr node that is not there.
     fn set_inline_size(&self, inode: &Inode, size: usize) -> Result<bool> {
+        self.lay_out_area(inode, size, zone_bytes(size))
+    }
+
+    /// Takes an empty zone away, and the room it took where the file has no direct node.
+    pub(super) fn remove_zone(&self, inode: &Inode) -> Result<()> {
+        let size = self.slots(inode).inline_xattr;
+        let resizable = size > DEFAULT_INLINE_XATTR_ADDRS && may_have_one(inode) && !has_nodes(inode);
+        if resizable && self.lay_out_area(inode, DEFAULT_INLINE_XATTR_ADDRS, 0)? {
+            return Ok(());
+        }
+        if inode.node.read(|d| self.zone_range(&d.block)).is_some() {
+            self.lay_out_area(inode, size, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the inline area a size in slots and the zone one in bytes: none where it is small and there are no records.
+    fn lay_out_area(&self, inode: &Inode, size: usize, room: usize) -> Result<bool> {
         let records = self.records(inode)?;
         let mut entries = self.read_xattrs(inode)?;
         entries.retain(|e| e.index != NameIndex::Delta as u8);
-        let room = zone_bytes(size);
         if room >= ZONE_MIN || !records.is_empty() {
             let mut value = delta::empty_zone(room);
             let borrowed: Vec<Record<'_>> = records.iter().map(OwnedRecord::borrow).collect();
@@ -225,7 +242,8 @@ impl Fs {
             entries.push(XattrEntry { index: NameIndex::Delta as u8, name: Vec::new(), value });
         }
         let has_node = inode.raw(|r| r.i_xattr_nid.get() != 0);
-        if !has_node && !xattr::write(&mut vec![0; size * 4], &entries) && !entries.is_empty() {
+        let area = size * 4 + if has_node { NODE_BYTES } else { 0 };
+        if !xattr::write(&mut vec![0; area], &entries) && !entries.is_empty() {
             return Ok(false);
         }
         let old = self.slots(inode).inline_xattr_range();

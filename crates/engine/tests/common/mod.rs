@@ -32,6 +32,42 @@ pub(crate) fn blank(mib: u64, features: Feature) -> MemDevice {
     device
 }
 
+/// An empty delta volume in memory.
+pub(crate) fn blank_delta(mib: u64) -> MemDevice {
+    let device = MemDevice::new(mib * 256);
+    let options = MkfsOptions { deltas: true, discard: false, ..MkfsOptions::new([7; 16], START.secs) };
+    format_volume(&device, &options).expect("a volume of this size can be made");
+    device
+}
+
+/// A page with content that depends on `seed`, which does not repeat.
+pub(crate) fn noise(seed: u64) -> Vec<u8> {
+    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..PAGE)
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            (x >> 24) as u8
+        })
+        .collect()
+}
+
+/// A file of so many pages of noise, durable.
+pub(crate) fn noisy_file(v: &Volume, name: &str, pages: u64) -> (u32, Vec<u8>) {
+    let f = file(v, v.root(), name);
+    let content: Vec<u8> = (0..pages).flat_map(noise).collect();
+    write(v, f, 0, &content);
+    v.sync().expect("sync");
+    (f, content)
+}
+
+/// Overwrites a few bytes, in the volume and in what is expected.
+pub(crate) fn patch(v: &Volume, f: u32, content: &mut [u8], at: usize, bytes: &[u8]) {
+    write(v, f, at as u64, bytes);
+    content[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
 /// Opens a volume with a clock that stands still.
 pub(crate) fn open(device: impl BlockDevice + 'static) -> Volume {
     open_with(Arc::new(device), "", Arc::new(ManualClock::new(START)))

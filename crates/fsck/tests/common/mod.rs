@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 use medfs_device::{FileDevice, FileOptions, MemDevice};
+use medfs_format::BLOCK_SIZE;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -125,4 +126,37 @@ pub fn judge(path: &Path) -> Result<(), String> {
             if complaints.is_empty() { text.clone() } else { complaints.join("\n") }
         ))
     }
+}
+
+/// Whether a code is of what only volumes with deltas have: `deltas.rs` plants these faults, `faults.rs` the others.
+pub fn is_of_deltas(code: medfs_fsck::Code) -> bool {
+    code == medfs_fsck::Code::SuperblockKinds || code >= medfs_fsck::Code::DeltaZone
+}
+
+/// A volume with deltas and a file of so many pages on it, of which these have deltas; the file's number, its content
+/// without the deltas and with them.
+pub fn delta_volume(pages: usize, deltas: &[usize]) -> (MemDevice, medfs::Ino, Vec<u8>, Vec<u8>) {
+    use medfs::{FileKind, ManualClock, MountOptions, NewFile, Timestamp, Volume};
+    let dev = MemDevice::new(80 << 8);
+    let options = medfs_mkfs::MkfsOptions { deltas: true, ..medfs_mkfs::MkfsOptions::new([9; 16], 1) };
+    medfs_mkfs::format_volume(&dev, &options).expect("a volume can be made");
+    let dev = std::sync::Arc::new(dev);
+    let clock = std::sync::Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
+    let v = Volume::open(dev.clone(), MountOptions::default(), clock).expect("the volume opens");
+    let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+    let ino = v.create(v.root(), b"file", &new).expect("create").ino;
+    let old: Vec<u8> = (0..pages * BLOCK_SIZE).map(|i| (i / 7 % 251 + i / BLOCK_SIZE) as u8).collect();
+    v.write(ino, 0, &old).expect("write");
+    v.sync().expect("sync");
+    let mut content = old.clone();
+    for page in deltas {
+        let place = page * BLOCK_SIZE + 1000;
+        content[place..place + 30].fill(250);
+        v.write(ino, place as u64, &[250; 30]).expect("write");
+        v.fsync(ino, false).expect("fsync");
+    }
+    assert_eq!(v.stats().deltas.made, deltas.len() as u64);
+    v.close().expect("close");
+    drop(v);
+    (dev.snapshot(), ino, old, content)
 }

@@ -1,0 +1,89 @@
+//! Folding: every page that is a delta is written as a whole, and the zones go.
+//!
+//! Invariants: a page is written to a new block, and its inode without the delta becomes durable with it, by a checkpoint
+//! (see [`Fs::make_whole`]); until then base and delta are what the last checkpoint names. A delta that does not rebuild
+//! its page ends the work with an error: it never becomes its base.
+//! Locks: those of a writeback, file by file.
+
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::options::DeltaMode;
+use medfs_format::node::FileKind;
+use medfs_format::{Ino, NULL_ADDR};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// What was folded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Folded {
+    /// Inodes of the volume.
+    pub inodes: u64,
+    /// Files that had deltas.
+    pub files: u64,
+    /// Pages written as a whole.
+    pub pages: u64,
+}
+
+impl Fs {
+    /// Folds the deltas of all files. `progress` is told how many inodes of how many are done.
+    pub(crate) fn fold_deltas(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Folded> {
+        if self.deltas.mode != DeltaMode::Off {
+            return Err(Error::Invalid(
+                "deltas are folded on a volume that makes none: open it with delta=off".into(),
+            ));
+        }
+        let total = u64::from(self.space.counts().valid_inodes);
+        let mut folded = Folded::default();
+        for ino in self.geo.root_ino..self.geo.max_nid() {
+            if !self.is_inode(ino)? {
+                continue;
+            }
+            let pages = self.fold_file(ino)?;
+            folded.inodes += 1;
+            folded.files += u64::from(pages > 0);
+            folded.pages += pages;
+            progress(folded.inodes, total);
+        }
+        Ok(folded)
+    }
+
+    fn is_inode(&self, nid: Ino) -> Result<bool> {
+        let entry = self.nat.peek(&self.io, nid)?;
+        Ok(entry.addr != NULL_ADDR && entry.ino == nid)
+    }
+
+    /// Folds the deltas of one file; returns how many.
+    fn fold_file(&self, ino: Ino) -> Result<u64> {
+        let inode = self.inode(ino)?;
+        if inode.kind() != FileKind::Regular {
+            return Ok(0);
+        }
+        let pages = self.make_all_whole(&inode)?;
+        if pages > 0 {
+            self.write_back(&inode)?;
+        }
+        self.check_writable()?;
+        self.make_room()?;
+        let _wb = inode.wb.lock();
+        let _op = self.op()?;
+        let state = inode.lock.write();
+        inode.check_alive(&state)?;
+        self.remove_zone(&inode)?;
+        Ok(pages)
+    }
+
+    fn make_all_whole(&self, inode: &Arc<Inode>) -> Result<u64> {
+        self.check_writable()?;
+        self.make_room()?;
+        let _wb = inode.wb.lock();
+        let _op = self.op()?;
+        let mut state = inode.lock.write();
+        inode.check_alive(&state)?;
+        let pages = self.delta_pages(inode)?;
+        for &page in &pages {
+            self.make_whole(inode, &mut state, page)?;
+        }
+        Ok(pages.len() as u64)
+    }
+}
