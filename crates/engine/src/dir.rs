@@ -132,6 +132,7 @@ impl Fs {
         ino: Ino,
         kind: FileKind,
     ) -> Result<()> {
+        self.dir_log.changed(dir.ino);
         if !is_inline(dir) {
             return self.add_to_blocks(dir, state, search.room, name, ino, kind);
         }
@@ -257,6 +258,7 @@ impl Fs {
 
     /// Removes an entry, and the page that it leaves empty.
     pub(crate) fn remove_name(&self, dir: &Arc<Inode>, state: &mut InodeState, found: &Found) -> Result<()> {
+        self.dir_log.changed(dir.ino);
         let Place { page, slot } = found.place;
         if is_inline(dir) {
             let (layout, range) = self.inline_area(dir);
@@ -287,6 +289,7 @@ impl Fs {
         ino: Ino,
         kind: FileKind,
     ) -> Result<()> {
+        self.dir_log.changed(dir.ino);
         let Place { page, slot } = found.place;
         if is_inline(dir) {
             let (layout, range) = self.inline_area(dir);

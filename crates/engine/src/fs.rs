@@ -15,7 +15,7 @@
 //!  4. `renames` (one rename between two directories at a time)
 //!  5. inode locks: a parent before its child; otherwise by inode number
 //!  6. `chain` (order of fsynced nodes in their log)
-//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`, `io`;
+//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `dir_log`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`, `io`;
 //!     `nodes` before `nat` before `segs`.
 //!
 //! A checkpoint that an fsync needs is made after the fsync has given back its locks.
@@ -23,6 +23,7 @@
 use crate::checkpoint::Checkpoint;
 use crate::clock::Clock;
 use crate::delta::Deltas;
+use crate::dir_log::DirLog;
 use crate::error::{Error, Result};
 use crate::inode::Inodes;
 use crate::io::Io;
@@ -75,6 +76,9 @@ pub(crate) struct Fs {
     /// Files that lost nodes at or below an indirect node since the last checkpoint: indirect nodes are not part of the
     /// chain of fsynced nodes, so roll-forward could not tell.
     pub(crate) cut_trees: Mutex<BTreeSet<Ino>>,
+    /// What changed in directories since the last checkpoint, and whether an fsync of one looks there first.
+    pub(crate) dir_log: DirLog,
+    pub(crate) recover_dirs: bool,
     pub(crate) ops: RwLock<()>,
     pub(crate) renames: Mutex<()>,
     pub(crate) chain: Mutex<()>,

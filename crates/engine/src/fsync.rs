@@ -62,6 +62,10 @@ impl Fs {
         }
         self.check_writable()?;
         self.make_room()?;
+        if inode.is_dir() && self.dir_is_recoverable(inode)? {
+            Counters::add(&self.counters.dir_fsyncs_saved, 1);
+            return Ok(());
+        }
         let settled = self.settle_names(inode, MAX_SETTLED_NAMES)?;
         let names = if settled { Names::AsTheyWere } else { Names::Unsettled };
         match self.sync_by_nodes(inode, Purpose::Fsync { datasync }, names, |_| Ok(()))? {

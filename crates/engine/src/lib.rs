@@ -8,6 +8,7 @@ mod create;
 mod data;
 mod delta;
 mod dir;
+mod dir_log;
 mod durable;
 mod evict;
 mod fallocate;

@@ -7,14 +7,15 @@
 use crate::checkpoint::{Checkpoint, compact_blocks, read_compact, stored_checksum};
 use crate::clock::Clock;
 use crate::delta::{BASES_PART, Deltas};
+use crate::dir_log::DirLog;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inodes;
 use crate::io::Io;
 use crate::nat::Nat;
 use crate::node::{NodeRules, Nodes};
-use crate::options::DeltaMode;
 use crate::options::{AllocMode, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
+use crate::options::{DeltaMode, DirFsync};
 use crate::pages::Pages;
 use crate::placement::KernelPlacement;
 use crate::segment::{CurSeg, Fill, Segments, SegmentsAtMount, sum_type};
@@ -361,6 +362,12 @@ fn assemble(
         trans_dirs: Mutex::default(),
         moved_names: Mutex::default(),
         cut_trees: Mutex::default(),
+        dir_log: DirLog::default(),
+        recover_dirs: opts.dir_fsync.unwrap_or(if sb.is_delta_volume() {
+            DirFsync::Recover
+        } else {
+            DirFsync::Checkpoint
+        }) == DirFsync::Recover,
         ops: RwLock::new(()),
         renames: Mutex::new(()),
         chain: Mutex::new(()),

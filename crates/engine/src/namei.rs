@@ -217,6 +217,9 @@ impl Fs {
         self.touch_modified(&dir);
         if directory || inode.nlink() > 0 {
             self.note_moved_name(dir.ino, name, inode.ino);
+        } else if inode.kind() == FileKind::Regular {
+            let entry = self.nat.peek(&self.io, inode.ino)?;
+            self.dir_log.lost(dir.ino, name, entry.checkpointed || entry.fsynced_inode);
         }
         drop((state, dir_state, op));
         self.free_if_unused(&inode);

@@ -343,6 +343,11 @@ impl Nodes {
         self.dirty.lock().values().any(|p| p.read(|d| d.dirty >= least))
     }
 
+    /// Whether one node of an inode has at least this mark.
+    pub(crate) fn is_dirty(&self, ino: Ino, nid: Nid, least: Dirty) -> bool {
+        self.dirty.lock().get(&(ino, nid)).is_some_and(|p| p.read(|d| d.dirty >= least))
+    }
+
     /// Highest mark among an inode's nodes that an fsync writes.
     pub(crate) fn dirtiness_of(&self, ino: Ino) -> Dirty {
         let dirty = self.dirty.lock();

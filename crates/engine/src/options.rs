@@ -77,6 +77,15 @@ pub enum DeltaMode {
     Inline,
 }
 
+/// What an fsync of a directory does (`dir_fsync=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DirFsync {
+    /// A checkpoint wherever anything changed, as the kernel does.
+    Checkpoint,
+    /// Nothing where roll-forward would bring back what changed, a checkpoint otherwise.
+    Recover,
+}
+
 /// How a volume is opened. The default is the kernel's, except for `fsync_mode`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
@@ -113,6 +122,8 @@ pub struct MountOptions {
     pub recover: bool,
     /// Longest time between checkpoints while there is something to write (`commit=60s`).
     pub commit_interval: Duration,
+    /// `dir_fsync=checkpoint|recover`; `None`: `recover` on volumes that may hold deltas.
+    pub dir_fsync: Option<DirFsync>,
     /// `delta=off|inline`.
     pub delta: DeltaMode,
     /// Logs written at once. Six is the only number supported.
@@ -142,6 +153,7 @@ impl Default for MountOptions {
             user_xattr: true,
             recover: true,
             commit_interval: Duration::from_secs(60),
+            dir_fsync: None,
             delta: DeltaMode::default(),
             active_logs: 6,
             sync: false,
@@ -280,6 +292,10 @@ impl MountOptions {
                 self.victim = choose(option, value, &policies)?;
             }
             "in_place" => self.in_place = Some(in_place(option, value)?),
+            "dir_fsync" => {
+                let modes = [("checkpoint", DirFsync::Checkpoint), ("recover", DirFsync::Recover)];
+                self.dir_fsync = Some(choose(option, value, &modes)?);
+            }
             "delta" => {
                 let modes = [("off", DeltaMode::Off), ("inline", DeltaMode::Inline)];
                 self.delta = choose(option, value, &modes)?;
@@ -369,7 +385,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync:4,nodiscard,background_gc=off,victim=greedy,\
-             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,delta=off,active_logs=6,sync,dirsync",
+             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
         );
         let expected = MountOptions {
             read_only: true,
@@ -388,6 +404,7 @@ mod tests {
             user_xattr: false,
             recover: false,
             commit_interval: Duration::from_secs(5),
+            dir_fsync: Some(DirFsync::Checkpoint),
             delta: DeltaMode::Off,
             active_logs: 6,
             sync: true,
@@ -403,6 +420,7 @@ mod tests {
             MountOptions {
                 alloc_mode: expected.alloc_mode,
                 in_place: expected.in_place,
+                dir_fsync: expected.dir_fsync,
                 dirsync: true,
                 ..Default::default()
             }

@@ -9,6 +9,7 @@ pub(crate) struct Counters {
     pub(crate) checkpoints: AtomicU64,
     pub(crate) fsyncs: AtomicU64,
     pub(crate) fsyncs_with_checkpoint: AtomicU64,
+    pub(crate) dir_fsyncs_saved: AtomicU64,
     pub(crate) in_place_blocks: AtomicU64,
     pub(crate) gc_sections: AtomicU64,
     pub(crate) gc_foreground: AtomicU64,
@@ -84,6 +85,8 @@ pub struct Stats {
     pub fsyncs: u64,
     /// Those that needed a checkpoint.
     pub fsyncs_with_checkpoint: u64,
+    /// fsync calls of changed directories that needed nothing, as roll-forward brings the changes back.
+    pub dir_fsyncs_saved: u64,
     /// Data blocks overwritten in place.
     pub in_place_blocks: u64,
     /// Deltas.

@@ -107,6 +107,7 @@ impl Volume {
             checkpoints: get(&fs.counters.checkpoints),
             fsyncs: get(&fs.counters.fsyncs),
             fsyncs_with_checkpoint: get(&fs.counters.fsyncs_with_checkpoint),
+            dir_fsyncs_saved: get(&fs.counters.dir_fsyncs_saved),
             in_place_blocks: get(&fs.counters.in_place_blocks),
             deltas: fs.deltas.counters.stats(),
             gc_sections: get(&fs.counters.gc_sections),

@@ -255,3 +255,84 @@ fn a_judge_can_find_fault() {
     }));
     assert!(fails.is_err(), "a file that was never synced survived every crash");
 }
+
+/// What SQLite does in its DELETE mode: a journal that comes and goes, and a directory that is fsynced after it came.
+#[test]
+fn a_directory_fsynced_without_a_checkpoint_keeps_the_journal() {
+    for base in bases() {
+        let saved = std::cell::Cell::new(0);
+        let workload = |v: &Volume, mark: &dyn Fn(u64)| {
+            let db = file(v, v.root(), "db");
+            write(v, db, 0, &page(0));
+            v.sync().expect("sync");
+            for round in 1..=4 {
+                let journal = file(v, v.root(), "db-journal");
+                write(v, journal, 0, &page(round));
+                v.fsync(journal, false).expect("fsync");
+                v.fsync(v.root(), false).expect("fsync of the directory");
+                mark(2 * u64::from(round) - 1);
+                write(v, db, 0, &page(round));
+                v.fsync(db, false).expect("fsync");
+                mark(2 * u64::from(round));
+                v.unlink(v.root(), b"db-journal").expect("unlink");
+                v.release(journal, 1);
+            }
+            saved.set(v.stats().dir_fsyncs_saved);
+        };
+        let judge = |v: &Volume, mark: u64| {
+            if mark == 0 {
+                return;
+            }
+            let round = mark.div_ceil(2) as u8;
+            let read = |name| at(v, name).map(|attr| version(&content(v, attr.ino)));
+            let db = read("db").expect("the database");
+            if mark % 2 == 0 {
+                assert_eq!(db, round);
+            } else {
+                assert!(
+                    db == round || (db == round - 1 && read("db-journal") == Some(round)),
+                    "{db} of {round}"
+                );
+            }
+        };
+        crash(&base, "dir_fsync=recover", workload, judge);
+        assert_eq!(saved.get(), 4, "no checkpoint was needed");
+    }
+}
+
+/// Changes that roll-forward would not bring back still make a checkpoint.
+#[test]
+fn a_directory_with_other_changes_is_fsynced_by_a_checkpoint() {
+    type Change = fn(&Volume);
+    let changes: [(&str, Change); 7] = [
+        ("a file that is not durable", |v| assert!(file(v, v.root(), "new") > 0)),
+        ("a durable file is gone", |v| v.unlink(v.root(), b"old").expect("unlink")),
+        ("a directory", |v| assert!(dir(v, v.root(), "new") > 0)),
+        ("a link", |v| {
+            let old = at(v, "old").expect("a file").ino;
+            v.link(old, v.root(), b"new").expect("link");
+        }),
+        ("a rename", |v| {
+            v.rename(v.root(), b"old", v.root(), b"new", RenameFlags::empty()).expect("rename");
+        }),
+        ("an attribute", |v| {
+            v.setxattr(v.root(), b"user.a", b"b", medfs::XattrMode::Set).expect("setxattr");
+        }),
+        ("a mode", |v| {
+            let set = medfs::SetAttr { perm: Some(0o700), ..Default::default() };
+            v.setattr(v.root(), &set).expect("chmod");
+        }),
+    ];
+    for base in bases() {
+        for (what, change) in changes {
+            let device = Arc::new(base.snapshot());
+            let v = open_with(device, "dir_fsync=recover", Arc::new(ManualClock::new(START)));
+            file(&v, v.root(), "old");
+            v.sync().expect("sync");
+            let before = v.stats().checkpoints;
+            change(&v);
+            v.fsync(v.root(), false).expect("fsync");
+            assert_eq!(v.stats().checkpoints, before + 1, "{what}");
+        }
+    }
+}
