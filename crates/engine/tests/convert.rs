@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use medfs::convert::{export, import};
 use medfs::{Error, ManualClock, MountOptions, Volume, XattrMode};
-use medfs_device::crash::{CrashPlan, RecordingDevice};
+use medfs_device::crash::{CrashPlan, Event, RecordingDevice};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::xattr::NameIndex;
@@ -78,6 +78,13 @@ fn crashed(base: MemDevice) -> (MemDevice, Tree) {
     (crashed, tree)
 }
 
+/// Each superblock copy is durable before anything else is written.
+fn assert_flushed_one_by_one(log: &[Event]) {
+    let is_copy = |event: &Event| matches!(event, Event::Write { addr: 0 | 1, .. });
+    let mut copies = log.windows(2).filter(|pair| is_copy(&pair[0]));
+    assert!(copies.clone().count() >= 2 && copies.all(|pair| matches!(pair[1], Event::Flush { .. })));
+}
+
 /// Runs a conversion on a recorder and opens every crash state; returns how many were found plain, and with deltas. Of the
 /// versions of the tree one is found that is at least as new as the last mark.
 fn crash_states(
@@ -87,6 +94,7 @@ fn crash_states(
 ) -> (usize, usize) {
     let recorder = Arc::new(RecordingDevice::new(base));
     convert(recorder.clone());
+    assert_flushed_one_by_one(recorder.recording().log());
     let torn = Arc::new(|addr: u64, _: Cause, _: &[u8; PAGE]| addr < 2);
     let plan = CrashPlan { exhaustive: 64, samples: 60, torn: Some(torn), torn_each: 16, seed: 5 };
     let (mut plain, mut delta) = (0, 0);
