@@ -182,6 +182,40 @@ fn there_and_back() {
 }
 
 #[test]
+fn a_full_volume_is_exported() {
+    let device = Arc::new(blank_delta(64));
+    let v = open(device.clone());
+    let mut tree = fill(&v);
+    for n in 0..30 {
+        let name = format!("many{n}");
+        let (f, mut expected) = noisy_file(&v, &name, 10);
+        (0..10).for_each(|page| patch(&v, f, &mut expected, page * PAGE + 9, b"small"));
+        v.fsync(f, false).expect("fsync");
+        tree.push((name, expected));
+    }
+    let f = file(&v, v.root(), "rest");
+    let mut rest = 0;
+    while v.write(f, rest * PAGE as u64, &noise(rest)).is_ok() {
+        rest += 1;
+    }
+    assert!(rest > 1000 && v.statfs().available < 4, "{rest} pages, {:?}", v.statfs());
+    v.close().expect("close");
+    drop(v);
+    let done = export(device.clone(), clock(), &mut |_, _| ()).expect("export");
+    assert_eq!(done.folded.pages, 309);
+    assert_clean(&*device);
+    assert!(has_all(&open(device), &tree));
+}
+
+#[test]
+fn deltas_are_folded_where_none_are_made() {
+    let v = open(blank_delta(64));
+    fill(&v);
+    let error = v.fold_deltas(&mut |_, _| ()).expect_err("deltas are made").to_string();
+    assert!(error.contains("delta=off"), "{error}");
+}
+
+#[test]
 fn copies_that_disagree_mean_no_deltas() {
     for plain in [0, 1] {
         let device = Arc::new(blank_delta(64));
