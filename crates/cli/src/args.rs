@@ -21,9 +21,9 @@ pub(crate) enum Command {
     Umount(DirArgs),
     /// Check a volume, and repair it if asked
     Fsck(FsckArgs),
-    /// Make a plain F2FS volume, in place, one that may hold deltas
+    /// Turn plain F2FS into a volume that may hold deltas, in place
     Import(ConvertArgs),
-    /// Make a volume with deltas, in place, a plain F2FS one, which the kernel mounts
+    /// Turn a volume with deltas into plain F2FS, which the kernel mounts, in place
     Export(ConvertArgs),
     /// Show the structures of a volume
     Dump(DumpArgs),

@@ -9,16 +9,21 @@ use std::process::Command as System;
 
 #[test]
 fn a_folder_goes_in_and_comes_out() {
-    let s = Scratch::new();
-    make_tree(&s.path("tree"));
-    let text = output(&["mkfs", "--size", "300M", "--from"], &[&s.path("tree"), &s.image()]);
-    assert!(text.contains("filled with"), "{text}");
-    assert_clean(&s.image());
-    medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("back")).assert().success();
-    assert_eq!(describe(&s.path("back")), describe(&s.path("tree")));
-    let blocks =
-        |path: &Path| std::os::unix::fs::MetadataExt::blocks(&fs::metadata(path.join("sparse")).unwrap());
-    assert!(blocks(&s.path("back")) < 200, "holes stay holes");
+    for (kind, judge) in [(&[][..], assert_clean as fn(&Path)), (&["--plain"], assert_f2fs_clean)] {
+        let s = Scratch::new();
+        make_tree(&s.path("tree"));
+        let text = output(
+            &[&["mkfs", "--size", "300M"], kind, &["--from"]].concat(),
+            &[&s.path("tree"), &s.image()],
+        );
+        assert!(text.contains("filled with"), "{text}");
+        judge(&s.image());
+        medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("back")).assert().success();
+        assert_eq!(describe(&s.path("back")), describe(&s.path("tree")));
+        let blocks =
+            |path: &Path| std::os::unix::fs::MetadataExt::blocks(&fs::metadata(path.join("sparse")).unwrap());
+        assert!(blocks(&s.path("back")) < 200, "holes stay holes");
+    }
 }
 
 #[test]

@@ -3,8 +3,11 @@
 mod common;
 
 use common::*;
+use medfs_device::{BlockDevice, Cause, FileDevice, FileOptions, Temperature, WriteTag, read_block};
+use medfs_format::superblock::RawSuperblock;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as System, Stdio};
@@ -125,6 +128,65 @@ fn read_only_mounts() {
     assert_eq!(File::create(m.0.join("x")).unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     medfs().arg("umount").arg(&m.0).assert().success();
     assert!(before == fs::read(s.image()).unwrap(), "a read-only mount changed the image");
+}
+
+#[test]
+fn a_mount_says_what_becomes_of_deltas() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("128M");
+    let dir = s.path("mnt");
+    fs::create_dir_all(&dir).unwrap();
+    let _m = Mounted(dir.clone());
+    let says = |options: &str, wanted: &str| {
+        let assert = medfs().args(["mount", "-o", options]).arg(s.image()).arg(&dir).assert().success();
+        let text = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+        assert_eq!(text.lines().count(), usize::from(!wanted.is_empty()), "{options}: {text}");
+        assert!(text.contains(wanted), "{options}: {text}");
+    };
+    let unmount = || {
+        medfs().arg("umount").arg(&dir).assert().success();
+    };
+    says("delta=inline", "");
+    let path = dir.join("file");
+    fsync_file(&path, &"a page that stays as it is, but for some bytes. ".repeat(200));
+    medfs().arg("sync").arg(&dir).assert().success();
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(b"DELTA", 100).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let stat = output(&["stat"], &[&dir]);
+    let ratio = stat.lines().find(|l| l.contains("deltas compression ratio")).expect(&stat);
+    let percent: f64 = ratio.trim().trim_end_matches(" %").rsplit(' ').next().unwrap().parse().unwrap();
+    assert!((95.0..100.0).contains(&percent), "{ratio}");
+    unmount();
+    assert_clean(&s.image());
+
+    medfs().arg("export").arg(s.image()).assert().success();
+    for options in ["noatime", "delta=off", "delta=inline,delta=off"] {
+        says(options, "");
+        unmount();
+    }
+    says("delta=inline", "is plain F2FS and takes no deltas");
+    assert_eq!(&fs::read(&path).unwrap()[100..105], b"DELTA");
+    unmount();
+
+    medfs().arg("import").arg(s.image()).assert().success();
+    let dev = FileDevice::open(s.image(), FileOptions::default()).unwrap();
+    for copy in 0..2 {
+        let mut block = read_block(&dev, copy).unwrap();
+        let sb = RawSuperblock::in_block_mut(&mut block);
+        sb.delta.ro_compat = 1.into();
+        sb.seal();
+        dev.write(copy, &[&block], WriteTag::new(Cause::Meta, Temperature::Cold)).unwrap();
+    }
+    drop(dev);
+    let assert = medfs().arg("mount").arg(s.image()).arg(&dir).assert().success();
+    let text = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+    assert!(text.contains("only a newer medfs may write, mounted read-only"), "{text}");
+    assert_eq!(File::create(dir.join("x")).unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    unmount();
 }
 
 #[test]

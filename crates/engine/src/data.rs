@@ -55,8 +55,8 @@ impl Fs {
         replace: bool,
         f: impl FnOnce(&mut Block),
     ) -> Result<Slot> {
-        self.make_address_room(inode, state, index)?;
-        let slot = self.make_slot_near(inode, near, index)?;
+        let moved = self.make_address_room(inode, state, index)?;
+        let slot = self.make_slot_near(inode, near.filter(|_| !moved), index)?;
         let addr = slot.addr();
         self.check_addr(inode, index, addr)?;
         if let Some(page) = state.dirty.get_mut(&index) {

@@ -78,7 +78,9 @@ impl Fs {
         self.convert_inline(inode, state)?;
         let mut near = None;
         for index in start / PAGE..end.div_ceil(PAGE) {
-            self.make_address_room(inode, state, index)?;
+            if self.make_address_room(inode, state, index)? {
+                near = None;
+            }
             let slot = self.make_slot_near(inode, near.as_ref(), index)?;
             if slot.addr() == NULL_ADDR {
                 self.space.reserve(1)?;

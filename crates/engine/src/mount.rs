@@ -51,7 +51,7 @@ impl Fs {
         let io = Io::new(dev);
         let (sb, geo, stale_copies) = read_superblock(&io)?;
         if sb.has_unknown_ro_compat() && !opts.read_only {
-            tracing::warn!(
+            tracing::info!(
                 "the volume holds additions that only a newer medfs may write ({:#x}): opened read-only",
                 sb.delta.ro_compat
             );

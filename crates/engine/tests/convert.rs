@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use medfs::convert::{export, import};
 use medfs::{Error, ManualClock, MountOptions, Volume, XattrMode};
-use medfs_device::crash::{CrashPlan, RecordingDevice};
+use medfs_device::crash::{CrashPlan, Event, RecordingDevice};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::xattr::NameIndex;
@@ -78,6 +78,13 @@ fn crashed(base: MemDevice) -> (MemDevice, Tree) {
     (crashed, tree)
 }
 
+/// Each superblock copy is durable before anything else is written.
+fn assert_flushed_one_by_one(log: &[Event]) {
+    let is_copy = |event: &Event| matches!(event, Event::Write { addr: 0 | 1, .. });
+    let mut copies = log.windows(2).filter(|pair| is_copy(&pair[0]));
+    assert!(copies.clone().count() >= 2 && copies.all(|pair| matches!(pair[1], Event::Flush { .. })));
+}
+
 /// Runs a conversion on a recorder and opens every crash state; returns how many were found plain, and with deltas. Of the
 /// versions of the tree one is found that is at least as new as the last mark.
 fn crash_states(
@@ -87,6 +94,7 @@ fn crash_states(
 ) -> (usize, usize) {
     let recorder = Arc::new(RecordingDevice::new(base));
     convert(recorder.clone());
+    assert_flushed_one_by_one(recorder.recording().log());
     let torn = Arc::new(|addr: u64, _: Cause, _: &[u8; PAGE]| addr < 2);
     let plan = CrashPlan { exhaustive: 64, samples: 60, torn: Some(torn), torn_each: 16, seed: 5 };
     let (mut plain, mut delta) = (0, 0);
@@ -171,6 +179,40 @@ fn there_and_back() {
     v.close().expect("close");
     assert_eq!(v.stats().deltas.made, 0);
     assert!(has_all(&open(device), &tree));
+}
+
+#[test]
+fn a_full_volume_is_exported() {
+    let device = Arc::new(blank_delta(64));
+    let v = open(device.clone());
+    let mut tree = fill(&v);
+    for n in 0..30 {
+        let name = format!("many{n}");
+        let (f, mut expected) = noisy_file(&v, &name, 10);
+        (0..10).for_each(|page| patch(&v, f, &mut expected, page * PAGE + 9, b"small"));
+        v.fsync(f, false).expect("fsync");
+        tree.push((name, expected));
+    }
+    let f = file(&v, v.root(), "rest");
+    let mut rest = 0;
+    while v.write(f, rest * PAGE as u64, &noise(rest)).is_ok() {
+        rest += 1;
+    }
+    assert!(rest > 1000 && v.statfs().available < 4, "{rest} pages, {:?}", v.statfs());
+    v.close().expect("close");
+    drop(v);
+    let done = export(device.clone(), clock(), &mut |_, _| ()).expect("export");
+    assert_eq!(done.folded.pages, 309);
+    assert_clean(&*device);
+    assert!(has_all(&open(device), &tree));
+}
+
+#[test]
+fn deltas_are_folded_where_none_are_made() {
+    let v = open(blank_delta(64));
+    fill(&v);
+    let error = v.fold_deltas(&mut |_, _| ()).expect_err("deltas are made").to_string();
+    assert!(error.contains("delta=off"), "{error}");
 }
 
 #[test]

@@ -286,7 +286,7 @@ fn a_directory_fsynced_without_a_checkpoint_keeps_the_journal() {
             let round = mark.div_ceil(2) as u8;
             let read = |name| at(v, name).map(|attr| version(&content(v, attr.ino)));
             let db = read("db").expect("the database");
-            if mark % 2 == 0 {
+            if mark.is_multiple_of(2) {
                 assert_eq!(db, round);
             } else {
                 assert!(

@@ -211,8 +211,8 @@ mod tests {
         };
         assert!(broken(0, 2).contains("version"));
         assert!(broken(3, 1).contains("used"));
+        assert!(broken(2, 20).contains("behind the last record"));
         assert!(broken(2, 29).contains("size"));
-        assert!(broken(2, 20).contains("used"));
         assert!(broken(8, 200).contains("size"));
         assert!(broken(19, 1).contains("two deltas"));
         assert!(records(&[1, 0], 9).is_err());

@@ -281,7 +281,8 @@ fn superblock(
             (Code::SuperblockKinds, text)
         };
         findings.add(code, text);
-        bad_copies.push(u32::from(is_delta(second) || !is_delta(first)));
+        // The first one counts, unless it alone is of a volume with deltas.
+        bad_copies.push(u32::from(!is_delta(first) || is_delta(second)));
     }
     let counts = valid.iter().position(|(_, block, _)| !is_delta(block)).unwrap_or(0);
     let good = (!valid.is_empty()).then(|| valid.swap_remove(counts)).map(|(_, block, g)| (block, g));

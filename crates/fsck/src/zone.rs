@@ -127,7 +127,8 @@ impl Walker<'_, '_> {
         entries.retain(|e| !is_zone(e));
         let keep = zones.iter().position(|zone| may && is_right_zone(zone, inline));
         let lost = zones.iter().enumerate().filter(|(at, _)| Some(*at) != keep).map(|(_, zone)| zone);
-        let lost: Vec<String> = lost.flat_map(|zone| pages(&zone.value, f.ino)).collect();
+        let lost: Vec<String> =
+            lost.flat_map(|zone| pages(&[&zone.name[..], &zone.value].concat(), f.ino)).collect();
         if let Some(keep) = keep {
             entries.insert(0, zones[keep].clone());
         }
@@ -220,7 +221,7 @@ impl Walker<'_, '_> {
     }
 }
 
-/// The pages that a zone has deltas of, as far as it can be read.
+/// The pages that a zone has deltas of, as far as it can be read. A zone has no name, so where there is one it is part of it.
 fn pages(zone: &[u8], ino: Ino) -> Vec<String> {
     let (records, error) = delta::parse_prefix(zone, ino);
     let mut pages: Vec<String> = records.iter().map(|r| r.index.to_string()).collect();

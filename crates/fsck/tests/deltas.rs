@@ -5,11 +5,15 @@ mod common;
 use common::delta_volume;
 use medfs::{Ino, ManualClock, MountOptions, Timestamp, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::node::RawInode;
 use medfs_format::superblock::RawSuperblock;
+use medfs_format::xattr::{self, XattrEntry};
+use medfs_format::{crc, delta};
 use medfs_fsck::dump::{Dump, Value};
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Options, Report, check, repair};
 use std::sync::Arc;
+use zerocopy::IntoBytes;
 
 const PAGE: usize = 4096;
 /// Pages of the file.
@@ -94,7 +98,7 @@ const FAULTS: &[Fault] = &[
         |b| inject::change(&b.dev, &Target::Inode(b.ino), "i_inline", |flags| flags & !1).expect("set"),
         &[],
     ),
-    (Code::DeltaPlace, "before: others that cannot be told", |b| b.entry("e_name_len", 4), &DELTAS),
+    (Code::DeltaPlace, "before: 1, 4, 6", |b| b.entry("e_name_len", 4), &DELTAS),
 ];
 
 /// Plants a fault, expects this one finding, and that a repair costs no other page.
@@ -144,6 +148,58 @@ fn a_delta_that_is_wrong_is_an_error_of_its_page_until_it_is_repaired() {
         bed.set(target, field, 4);
         assert!(read(&bed.dev, bed.ino).iter().all(Option::is_none), "the zone cannot be trusted");
     }
+}
+
+/// Changes the attributes of the file, all of them inline.
+fn rewrite_attributes(bed: &Bed, change: impl Fn(&mut Vec<XattrEntry>)) {
+    let inode = Dump::open(&bed.dev).expect("open").inode(bed.ino).expect("the inode");
+    let Some(Value::Number(addr)) = inode.get("block_addr") else { panic!("{inode}") };
+    let mut block = read_block(&bed.dev, *addr).expect("memory");
+    let raw: &mut RawInode = block.view_mut();
+    let area = raw.slots(true).inline_xattr_range();
+    let bytes = &mut raw.as_mut_bytes()[area];
+    let mut entries = xattr::parse(bytes, 0).expect("they are sound");
+    change(&mut entries);
+    assert!(xattr::write(bytes, &entries));
+    raw.seal(crc::chain(!0, &[9; 16]));
+    bed.dev.write(*addr, &[&block], WriteTag::new(Cause::Node, Temperature::Hot)).expect("memory");
+}
+
+#[test]
+fn a_zone_behind_others_is_put_in_its_place() {
+    let bed = bed();
+    rewrite_attributes(&bed, |entries| {
+        entries.insert(0, XattrEntry { index: 1, name: b"a".to_vec(), value: b"b".to_vec() });
+    });
+    let report = look(&bed.dev);
+    assert!(report.has(Code::DeltaPlace) && report.findings.len() == 1, "{:?}", report.findings);
+    assert!(report.findings[0].message.contains("before: none"), "{}", report.findings[0]);
+    repair(&bed.dev, &Options::default(), &mut |_| ()).expect("repair");
+    assert_eq!(look(&bed.dev).findings, []);
+    for (index, found) in read(&bed.dev, bed.ino).into_iter().enumerate() {
+        assert!(found == page(&bed.new, index), "page {index}");
+    }
+}
+
+#[test]
+fn of_two_zones_one_stays() {
+    let bed = bed();
+    rewrite_attributes(&bed, |entries| {
+        let mut small = entries[0].clone();
+        small.value = delta::empty_zone(40);
+        let other = delta::Record { index: 7, codec: 2, checksum: 1, delta: b"" };
+        assert!(delta::fill_zone(&mut small.value, &[other]));
+        let room = entries[0].value.len() - 200;
+        entries[0].value.truncate(room);
+        entries.push(small);
+    });
+    let report = look(&bed.dev);
+    assert!(report.has(Code::DeltaPlace), "{:?}", report.findings);
+    assert!(report.findings[0].message.contains("2 delta zone(s)"), "{}", report.findings[0]);
+    assert!(report.findings[0].message.ends_with("before: 7"), "{}", report.findings[0]);
+    repair(&bed.dev, &Options::default(), &mut |_| ()).expect("repair");
+    assert_eq!(look(&bed.dev).findings, []);
+    assert!(read(&bed.dev, bed.ino).into_iter().enumerate().all(|(i, found)| found == page(&bed.new, i)));
 }
 
 #[test]

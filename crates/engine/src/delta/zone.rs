@@ -145,15 +145,21 @@ impl Fs {
             return self.zone_in_frozen_area(inode);
         }
         let slots = self.slots(inode);
-        let used = inode.raw(|r| {
-            let addrs = &r.i_addr[slots.extra..slots.extra + slots.addrs()];
-            addrs.iter().rposition(|a| a.get() != NULL_ADDR).map_or(0, |last| last + 1)
-        });
+        let used = self.used_addrs(inode);
         let size = (DEF_ADDRS_PER_INODE - slots.extra - used.max(1)).min(MAX_INLINE_XATTR_ADDRS);
         if size < slots.inline_xattr || size * 4 < slots.inline_xattr * 4 + more.min(ZONE_MIN) {
             return Ok(false);
         }
         self.set_inline_size(inode, size)
+    }
+
+    /// Address slots of the inode up to the last one in use.
+    fn used_addrs(&self, inode: &Inode) -> usize {
+        let slots = self.slots(inode);
+        inode.raw(|r| {
+            let addrs = &r.i_addr[slots.extra..slots.extra + slots.addrs()];
+            addrs.iter().rposition(|a| a.get() != NULL_ADDR).map_or(0, |last| last + 1)
+        })
     }
 
     /// Where the area's size is frozen with room for a zone but there is none yet, makes one.
@@ -168,25 +174,37 @@ impl Fs {
     }
 
     /// Makes room for the address of page `index` before it is looked for: a zone gives way, oldest deltas first (case 1),
-    /// and freezes at its final size where the file is about to get its first direct node.
+    /// and freezes at its final size where the file is about to get its first direct node. Tells whether the inode's slots
+    /// are divided anew: slots found before are of no use then.
     pub(crate) fn make_address_room(
         &self,
         inode: &Arc<Inode>,
         state: &mut InodeState,
         index: u64,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let slots = self.slots(inode);
-        if !self.delta_volume || index < slots.addrs() as u64 || !may_have_one(inode) || has_nodes(inode) {
-            return Ok(());
-        }
         let most = DEF_ADDRS_PER_INODE - slots.extra;
-        let least = if self.is_written_again(inode)? { FROZEN_SLOTS } else { DEFAULT_INLINE_XATTR_ADDRS };
+        let behind = index >= slots.addrs() as u64;
+        // The last moment at which a file that has no zone yet can still get one.
+        let reserving = slots.inline_xattr < FROZEN_SLOTS && index >= (most - FROZEN_SLOTS) as u64;
+        if !self.delta_volume || !(behind || reserving) || !may_have_one(inode) || has_nodes(inode) {
+            return Ok(false);
+        }
+        let written_again = self.is_written_again(inode)?;
+        if reserving && written_again && self.deltas.mode != DeltaMode::Off {
+            let fits = self.used_addrs(inode) <= most - FROZEN_SLOTS;
+            return Ok(fits && self.set_inline_size(inode, FROZEN_SLOTS)?);
+        }
+        if !behind {
+            return Ok(false);
+        }
+        let least = if written_again { FROZEN_SLOTS } else { DEFAULT_INLINE_XATTR_ADDRS };
         let wanted = usize::try_from(index + 1).map_or(0, |pages| most.saturating_sub(pages + GROWTH_SLOTS));
         let size = wanted.max(least).min(slots.inline_xattr);
         if size < slots.inline_xattr {
             self.shrink_zone(inode, state, size)?;
         }
-        Ok(())
+        Ok(self.slots(inode) != slots)
     }
 
     /// Whether a file's pages are likely to be overwritten: they have been, or the file is one of SQLite's.
