@@ -56,7 +56,7 @@ fn two_thousand_operations_on_deltas() {
 fn long_run_on_deltas() {
     let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
     let ops = variable("MEDFS_OPS").unwrap_or(100_000) as usize;
-    for options in ["in_place=force", "in_place=off,cache=1M", "fsync_mode=posix"] {
+    for options in ["in_place=force", "in_place=off,cache=1M", "in_place=fsync"] {
         println!("seed {seed}, {ops} operations on deltas, options {options}");
         let start = Instant::now();
         let setup = Setup {
