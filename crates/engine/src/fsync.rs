@@ -90,14 +90,13 @@ impl Fs {
         names: Names,
         prepare: impl FnOnce(&mut InodeState) -> Result<()>,
     ) -> Result<Outcome> {
-        let datasync = matches!(purpose, Purpose::Fsync { datasync: true });
         let _wb = inode.wb.lock();
         let _op = self.op()?;
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
         prepare(&mut state)?;
         let regular = inode.kind() == FileKind::Regular;
-        let least = if datasync { Dirty::Full } else { Dirty::Times };
+        let least = purpose.least_to_write();
         if !regular {
             let dirty = !state.dirty.is_empty() || self.nodes.dirtiness_of(inode.ino) >= least;
             let outcome =

@@ -2,6 +2,7 @@
 //!
 //! The default policy is the kernel's (`segment.c`: in-place update policies and `__get_segment_type_6`).
 
+use crate::node::Dirty;
 use crate::options::InPlace;
 use medfs_format::node::Advise;
 use medfs_format::summary::Log;
@@ -21,6 +22,16 @@ pub(crate) enum Purpose {
     Move,
 }
 
+impl Purpose {
+    /// The mark from which on the inode is written for this purpose.
+    pub(crate) fn least_to_write(self) -> Dirty {
+        match self {
+            Purpose::Fsync { datasync: true } => Dirty::Full,
+            _ => Dirty::Times,
+        }
+    }
+}
+
 /// What the policy may look at.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Page {
@@ -32,6 +43,8 @@ pub(crate) struct Page {
     pub(crate) dirty_pages: usize,
     /// Whether pages may be kept as deltas.
     pub(crate) deltas: bool,
+    /// Whether the inode has to be written anyway, so that a delta in it saves a block.
+    pub(crate) inode_due: bool,
 }
 
 /// Decides for each page.

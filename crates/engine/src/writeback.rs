@@ -18,6 +18,9 @@ use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
 use std::sync::Arc;
 
+/// Pages that could be written in place of which it pays to write the inode with their deltas instead: with fewer, one that
+/// does not become a delta after all would make both necessary, now and when it changes next.
+const WORTH_AN_INODE: usize = 3;
 /// Pages written between two looks at the inode's lock.
 const BATCH: usize = 1024;
 
@@ -58,7 +61,12 @@ impl Fs {
             pinned: r.inline().contains(Inline::PIN_FILE),
             dirty_pages: state.dirty.len(),
             deltas: purpose != Purpose::Move,
+            inode_due: false,
         });
+        let inode_due = !self.placement.in_place(&about)
+            || indices.len() >= WORTH_AN_INODE
+            || self.nodes.dirtiness_of(inode.ino) >= purpose.least_to_write();
+        let about = Page { inode_due, ..about };
         let mut pages = Vec::with_capacity(indices.len());
         let mut near = None;
         let mut place_all = |indices: &[u64], state: &mut InodeState, about: &Page| {
@@ -260,6 +268,7 @@ impl Fs {
             pinned: false,
             dirty_pages: 0,
             deltas: false,
+            inode_due: true,
         };
         let base = Placed::new(index, self.base(slot.addr())?);
         let mut placed = Vec::new();

@@ -199,3 +199,20 @@ fn a_database_keeps_room_for_deltas_however_it_is_written_first() {
         assert!(content(&reopened(v, &device), f) == expected, "{name}");
     }
 }
+
+#[test]
+fn a_page_in_place_that_needs_no_inode_is_not_made_a_delta() {
+    let device = Arc::new(blank_delta(64));
+    let v = open(device.clone());
+    let (f, _) = noisy_file(&v, "f", 8);
+    let cost = |pages: u64| {
+        let before = written(&v);
+        for n in 0..pages {
+            v.write_cached(f, n * PAGE as u64, b"small").expect("written");
+        }
+        v.fsync(f, false).expect("fsync");
+        (written(&v).0 - before.0, written(&v).1 - before.1)
+    };
+    assert_eq!(cost(1), (1, 0), "one block in any case: the page, as the inode says the same");
+    assert_eq!(cost(4), (0, 1));
+}

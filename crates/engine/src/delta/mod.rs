@@ -198,8 +198,9 @@ impl Fs {
         let old = self.delta_of(inode, index)?;
         let fixed = old.is_some() || state.whole.contains(&index);
         let otherwise = if fixed { Kept::NewBlock } else { Kept::Anywhere };
+        let wanted = about.deltas && (about.inode_due || fixed);
         let index = match u32::try_from(index) {
-            Ok(index) if is_block(addr) && about.deltas && self.makes_deltas(inode) => index,
+            Ok(index) if is_block(addr) && wanted && self.makes_deltas(inode) => index,
             _ => return Ok(otherwise),
         };
         if about.dirty_pages > READ_BASES_MAX && self.deltas.bases.get(&addr).is_none() {
