@@ -26,7 +26,7 @@ const USER_BYTES: usize = DEFAULT_INLINE_XATTR_ADDRS * 4 - HEADER_SIZE;
 const AROUND: usize = (ZONE_OFFSET + USER_BYTES) / 4;
 /// Smallest zone worth having, in bytes.
 const ZONE_MIN: usize = 128;
-/// Slots of the inline area that a file which is written to again and again keeps when it gets its first direct node.
+/// Slots of the inline area that a database keeps when it gets its first direct node.
 const FROZEN_SLOTS: usize = 400;
 /// Slots left free for the next pages of a file when its zone gives way to addresses.
 const GROWTH_SLOTS: usize = 8;
@@ -190,7 +190,7 @@ impl Fs {
         if !self.delta_volume || !(behind || reserving) || !may_have_one(inode) || has_nodes(inode) {
             return Ok(false);
         }
-        let written_again = self.is_written_again(inode)?;
+        let written_again = inode.raw(is_database);
         if reserving && written_again && self.deltas.mode != DeltaMode::Off {
             let fits = self.used_addrs(inode) <= most - FROZEN_SLOTS;
             return Ok(fits && self.set_inline_size(inode, FROZEN_SLOTS)?);
@@ -205,11 +205,6 @@ impl Fs {
             self.shrink_zone(inode, state, size)?;
         }
         Ok(self.slots(inode) != slots)
-    }
-
-    /// Whether a file's pages are likely to be overwritten: they have been, or the file is one of SQLite's.
-    fn is_written_again(&self, inode: &Inode) -> Result<bool> {
-        Ok(!self.delta_pages(inode)?.is_empty() || inode.raw(is_database))
     }
 
     fn shrink_zone(&self, inode: &Arc<Inode>, state: &mut InodeState, size: usize) -> Result<()> {
@@ -285,14 +280,12 @@ fn has_nodes(inode: &Inode) -> bool {
     inode.raw(|r| r.i_nid.iter().any(|nid| nid.get() != 0))
 }
 
-/// Whether the name is one of those that SQLite gives its files, or people give to databases.
+/// Whether the name is one that people give to databases, or that of SQLite's rollback journal. Not that of its write-ahead
+/// log: a frame is seldom like the one it overwrites, and addresses outside the inode would cost a node with each append.
 fn is_database(r: &RawInode) -> bool {
     let len = usize::from(r.i_namelen.get() as u16).min(r.i_name.len());
     let name = &r.i_name[..len];
-    let stem =
-        [&b"-wal"[..], b"-journal", b"-shm"].iter().find_map(|s| name.strip_suffix(*s)).unwrap_or(name);
-    stem.len() < name.len()
-        || [&b".db"[..], b".sqlite", b".sqlite3", b".db3"].iter().any(|suffix| stem.ends_with(suffix))
+    [&b"-journal"[..], b".db", b".sqlite", b".sqlite3", b".db3"].iter().any(|suffix| name.ends_with(suffix))
 }
 
 const _: () = assert!(zone_min_fits());
