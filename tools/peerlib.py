@@ -158,7 +158,8 @@ class Session:
     def __init__(self, a=None, medfs=True):
         self.scratch = getattr(a, "scratch", None)
         self.medfs = find_medfs(a) if medfs else None
-        self.deltas = getattr(a, "deltas", False)
+        self.deltas, self.plain = getattr(a, "deltas", False), getattr(a, "plain", False)
+        self.always = ""  # options of every medfs mount
         self.undo = contextlib.ExitStack()
         self.count = 0
 
@@ -185,8 +186,8 @@ class Session:
 
     def mkfs(self, kind, target, opts=()):
         """kind: medfs or f2fs (made by mkfs.f2fs, so that both are judged on one layout, unless deltas are wanted), ext4, fuse2fs."""
-        if kind == "medfs" and self.deltas:
-            run([self.medfs, "mkfs", "--quiet", *opts, target])
+        if kind == "medfs" and (self.deltas or self.plain):
+            run([self.medfs, "mkfs", "--quiet", *(["--plain"] if self.plain else []), target])
         elif kind in ("medfs", "f2fs"):
             run(["mkfs.f2fs", "-f", "-q", "-r", "-U", UUID, *opts, target])
         else:
@@ -228,7 +229,7 @@ class Session:
         pin = ["taskset", "-c", str(cpu)] if cpu is not None else []
         o = ["-o", opts] if opts else []
         if kind == "medfs":
-            cmd = [*pin, self.medfs, "mount", "--foreground", "-o", ",".join(filter(None, ["allow_other", opts])), source, d]
+            cmd = [*pin, self.medfs, "mount", "--foreground", "-o", ",".join(filter(None, ["allow_other", self.always, opts])), source, d]
         elif kind == "fuse2fs":
             cmd = [*pin, "fuse2fs", source, d, "-f", "-o", ",".join(filter(None, ["fakeroot", "allow_other", opts]))]
         elif kind == "passthrough_ll":
