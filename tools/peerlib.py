@@ -11,6 +11,8 @@ CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.
 PEER = os.path.join(HERE, "kernel-peer", "kernel-peer")
 UUID = "6b65726e-656c-4070-8565-722d6b706565"
 ENV = dict(os.environ, PATH=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+# Of daemons that are to be killed: over io_uring a kill in the middle of a writeback can wedge the kernel (README of crates/fuse).
+KILLABLE = "transport=dev"
 ALL_FEATURES = "extra_attr,project_quota,inode_checksum,flexible_inline_xattr,quota,inode_crtime,lost_found,sb_checksum"
 
 
@@ -64,6 +66,10 @@ def find_medfs(a):
         if os.access(p, os.X_OK):
             return p
     die("no medfs binary: build it (cargo build --release -p medfs-cli) or give --medfs")
+
+
+def deltas_flag(ap):
+    ap.add_argument("--deltas", action="store_true", help="on volumes of medfs mkfs, which hold deltas; fsck.f2fs then sees an exported copy")
 
 
 def mounted(path):
@@ -152,6 +158,8 @@ class Session:
     def __init__(self, a=None, medfs=True):
         self.scratch = getattr(a, "scratch", None)
         self.medfs = find_medfs(a) if medfs else None
+        self.deltas, self.plain = getattr(a, "deltas", False), getattr(a, "plain", False)
+        self.always = ""  # options of every medfs mount
         self.undo = contextlib.ExitStack()
         self.count = 0
 
@@ -177,11 +185,25 @@ class Session:
         return p
 
     def mkfs(self, kind, target, opts=()):
-        """kind: medfs or f2fs (made by mkfs.f2fs, so that both are judged on one layout), ext4, fuse2fs."""
-        if kind in ("medfs", "f2fs"):
+        """kind: medfs or f2fs (made by mkfs.f2fs, so that both are judged on one layout, unless deltas are wanted), ext4, fuse2fs."""
+        if kind == "medfs" and (self.deltas or self.plain):
+            run([self.medfs, "mkfs", "--quiet", *(["--plain"] if self.plain else []), target])
+        elif kind in ("medfs", "f2fs"):
             run(["mkfs.f2fs", "-f", "-q", "-r", "-U", UUID, *opts, target])
         else:
             run(["mkfs.ext4", "-q", "-F", *opts, target])
+
+    def fsck(self, image):
+        """What fsck.f2fs says against a volume; of one with deltas medfs fsck is asked first, and then fsck.f2fs about a plain copy."""
+        if not self.deltas:
+            return fsck(image)
+        r = run([self.medfs, "fsck", image], check=False)
+        if r.returncode:
+            return ["medfs fsck: exit %d: %s" % (r.returncode, " | ".join(r.stdout.splitlines()[-5:]))]
+        plain = self.path("plain")
+        run(["cp", "--sparse=always", image, plain])
+        run([self.medfs, "export", plain])
+        return fsck(plain)
 
     def loop(self, image):
         dev = run(["losetup", "--find", "--show", image]).strip()
@@ -207,7 +229,7 @@ class Session:
         pin = ["taskset", "-c", str(cpu)] if cpu is not None else []
         o = ["-o", opts] if opts else []
         if kind == "medfs":
-            cmd = [*pin, self.medfs, "mount", "--foreground", "-o", ",".join(filter(None, ["allow_other", opts])), source, d]
+            cmd = [*pin, self.medfs, "mount", "--foreground", "-o", ",".join(filter(None, ["allow_other", self.always, opts])), source, d]
         elif kind == "fuse2fs":
             cmd = [*pin, "fuse2fs", source, d, "-f", "-o", ",".join(filter(None, ["fakeroot", "allow_other", opts]))]
         elif kind == "passthrough_ll":

@@ -15,6 +15,12 @@ use std::time::{Duration, Instant};
 /// Longest wait for the daemon's last checkpoint.
 const CLOSE_MAX: Duration = Duration::from_secs(120);
 
+/// Longest wait for a killed daemon to end.
+const DYING_MAX: Duration = Duration::from_secs(5);
+
+/// Between two looks at a daemon.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
 /// `medfs umount`: returns when the volume is complete on its device.
 pub(crate) fn run(args: &DirArgs) -> Result<u8> {
     let dir = &args.dir;
@@ -22,13 +28,26 @@ pub(crate) fn run(args: &DirArgs) -> Result<u8> {
     let Some(mount) = control::find_mount(&real)? else {
         bail!("{} is not the mount point of a medfs volume", dir.display());
     };
-    if is_orphan(&mount.source) {
+    if !is_served_or_ended(&mount.source, DYING_MAX) {
         // Its daemon was killed and cannot end: unmounting would wait for it.
         control::abort_file(mount.connection)?.write_all(b"1").context("cannot end the connection")?;
     }
     control::unmount(&real)?;
     wait_until_closed(&mount.source)?;
     Ok(exit::SUCCESS)
+}
+
+/// Whether no killed daemon holds an image or device, or one does that ends within `patience`: most need a moment for it
+/// only, and an ordinary user may not be able to do more than wait.
+fn is_served_or_ended(source: &Path, patience: Duration) -> bool {
+    let start = Instant::now();
+    while is_orphan(source) {
+        if start.elapsed() > patience {
+            return false;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    true
 }
 
 /// Whether all that holds an image or device is a daemon that was killed.
@@ -64,13 +83,40 @@ fn wait_until_closed(source: &Path) -> Result<()> {
         if start.elapsed() > CLOSE_MAX {
             bail!("unmounted, but the daemon still writes to {}", source.display());
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(LOOK_AGAIN);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::{Child, Command};
+
+    /// A process that has ended but for its lock, which our `file` keeps: what a killed daemon looks like.
+    fn lock_as_killed(file: &File) -> Child {
+        let ours = file.try_clone().unwrap();
+        let child = Command::new("flock").args(["--exclusive", "0"]).stdin(ours).spawn().unwrap();
+        while !watchdog::is_zombie(child.id()) {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        child
+    }
+
+    #[test]
+    fn a_killed_daemon_is_given_time_to_end() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut daemon = lock_as_killed(file.as_file());
+        assert!(is_orphan(file.path()));
+        assert!(!is_served_or_ended(file.path(), Duration::from_millis(20)), "it never ends");
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                rustix::fs::flock(file.as_file(), FlockOperation::Unlock).unwrap();
+            });
+            assert!(is_served_or_ended(file.path(), CLOSE_MAX), "it ends soon");
+        });
+        daemon.wait().unwrap();
+    }
 
     #[test]
     fn whose_lock_it_is() {

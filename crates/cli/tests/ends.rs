@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use rustix::process::{Pid, Signal};
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{FileExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -282,16 +282,20 @@ fn an_ordinary_user_mounts_through_fusermount3() {
         assert!(medfs(&["stat", "image"]).contains("last checkpoint written at unmount"), "{options}");
     }
     assert_clean(&home.join("image"));
-    // What is killed can be removed without root, too.
-    medfs(&["mount", "image", "mnt"]);
+    // What is killed can be removed without root, too, at once.
+    for _ in 0..10 {
+        medfs(&["mount", "image", "mnt"]);
+        signal(daemon_of(&home.join("image")), Signal::KILL);
+        medfs(&["umount", "mnt"]);
+        assert!(!is_mounted(&dir.0));
+    }
+}
+
+/// The process that holds the lock on an image.
+fn daemon_of(image: &Path) -> i32 {
+    let inode = format!(":{}", fs::metadata(image).unwrap().ino());
     let locks = fs::read_to_string("/proc/locks").unwrap();
-    let inode =
-        format!(":{}", std::os::unix::fs::MetadataExt::ino(&fs::metadata(home.join("image")).unwrap()));
-    let line = locks
-        .lines()
-        .find(|line| line.contains("FLOCK") && line.split_whitespace().nth(5).unwrap().ends_with(&inode));
-    let pid: i32 = line.expect("the daemon's lock").split_whitespace().nth(4).unwrap().parse().unwrap();
-    signal(pid, Signal::KILL);
-    medfs(&["umount", "mnt"]);
-    assert!(!is_mounted(&dir.0));
+    let mut lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let line = lines.find(|fields| fields.contains(&"FLOCK") && fields[5].ends_with(&inode));
+    line.expect("the daemon's lock")[4].parse().unwrap()
 }

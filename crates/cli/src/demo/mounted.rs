@@ -48,7 +48,8 @@ impl Mount {
         let args = MountArgs {
             image: image.to_owned(),
             dir: dir.to_owned(),
-            options: vec![configuration.options.to_owned()],
+            // It will be killed: not over io_uring, where that can wedge the kernel (README of the fuse crate).
+            options: vec![configuration.options.to_owned(), "transport=dev".to_owned()],
             foreground: false,
             log: None,
             daemon: false,
