@@ -163,7 +163,10 @@ impl Fs {
             self.write_nodes(&placed)?;
         }
         let in_order = times_only || (others.is_empty() && self.io.is_durable(data_mark));
-        if mode == FsyncMode::Strict && !in_order {
+        // A delta must not be durable before its base, whatever else the mode lets pass.
+        let ordered =
+            mode == FsyncMode::Strict || (mode == FsyncMode::Posix && !self.delta_pages(inode)?.is_empty());
+        if ordered && !in_order {
             self.io.flush()?;
         }
         let is_inode = last.0.nid == last.0.ino;

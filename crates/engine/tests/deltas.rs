@@ -216,3 +216,23 @@ fn a_page_in_place_that_needs_no_inode_is_not_made_a_delta() {
     assert_eq!(cost(1), (1, 0), "one block in any case: the page, as the inode says the same");
     assert_eq!(cost(4), (0, 1));
 }
+
+#[test]
+fn in_posix_mode_too_a_base_is_durable_before_its_delta() {
+    let v = open_with(
+        Arc::new(blank_delta(64)),
+        "fsync_mode=posix,in_place=off",
+        Arc::new(ManualClock::new(START)),
+    );
+    let (f, _) = noisy_file(&v, "f", 8);
+    let flushes_of_fsync = || {
+        let before = v.stats().flushes;
+        v.fsync(f, false).expect("fsync");
+        v.stats().flushes - before
+    };
+    write(&v, f, 0, &noise(70));
+    assert_eq!(flushes_of_fsync(), 1, "no deltas: as the kernel");
+    write(&v, f, 0, &noise(71));
+    write(&v, f, PAGE as u64, b"small");
+    assert_eq!(flushes_of_fsync(), 2);
+}
