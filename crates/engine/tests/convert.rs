@@ -36,7 +36,7 @@ fn change_superblock(device: &dyn BlockDevice, copy: u64, change: impl Fn(&mut R
 /// Nine pages of them are deltas where the volume takes any.
 fn fill(v: &Volume) -> Tree {
     let mut tree = Tree::new();
-    for (name, more) in [("small", 0), ("large", 1100), ("attributes", 0)] {
+    for (name, more) in [("small", 0), ("large.db", 1100), ("attributes", 0)] {
         let (f, mut expected) = noisy_file(v, name, 8);
         if name == "attributes" {
             v.setxattr(f, b"user.large", &vec![3; 1500], XattrMode::Set).expect("set");
@@ -172,7 +172,7 @@ fn there_and_back() {
         let is_zone = |x: &Value| matches!(x, Value::Record(x) if x.get("index") == Some(&delta));
         assert!(!xattrs.iter().any(is_zone), "{name} still has a zone: {inode}");
         let default = inode.get("i_inline_xattr_size") == Some(&Value::Number(50));
-        assert_eq!(default, name != "large", "{inode}");
+        assert_eq!(default, name != "large.db", "{inode}");
     }
     let f = at(&v, "small").expect("the file").ino;
     patch(&v, f, &mut tree[0].1, 5, b"whole");
