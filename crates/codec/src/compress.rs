@@ -20,7 +20,18 @@ pub trait Compressor {
     fn expand(&mut self, source: &[u8], out: &mut [u8]) -> Result<usize, CodecError>;
 }
 
-/// LZO1X, as the kernel's `lzo` reads it.
+/// One compressor of each kind, with its scratch memory.
+#[derive(Default)]
+pub struct Compressors {
+    /// LZO1X and LZO-RLE.
+    pub lzo: Lzo,
+    /// LZ4 blocks.
+    pub lz4: Lz4,
+    /// zstd frames.
+    pub zstd: Zstd,
+}
+
+/// LZO1X, as the kernel's `lzo` reads it; it reads `lzo-rle` too.
 #[derive(Debug, Default)]
 pub struct Lzo(lzo::Encoder);
 
@@ -61,14 +72,25 @@ pub(crate) fn put(made: &[u8], out: &mut [u8]) -> Option<usize> {
 }
 
 /// A zstd frame. Its two contexts are made when they are first needed.
-#[derive(Default)]
 pub struct Zstd {
+    level: i32,
     encoder: Option<CCtx<'static>>,
     decoder: Option<DCtx<'static>>,
     worst: Vec<u8>,
 }
 
+impl Default for Zstd {
+    fn default() -> Zstd {
+        Zstd { level: ZSTD_LEVEL, encoder: None, decoder: None, worst: Vec::new() }
+    }
+}
+
 impl Zstd {
+    /// Compresses from now on at a level of the library's, 1 to 22; 0 is the default of [`Zstd::default`].
+    pub fn set_level(&mut self, level: u8) {
+        self.level = if level == 0 { ZSTD_LEVEL } else { i32::from(level) };
+    }
+
     /// Compresses `source` behind `prefix`; an empty one is none. The library wants more room than the frame takes in
     /// the end, so it gets the worst case's.
     pub(crate) fn frame(&mut self, source: &[u8], prefix: &[u8]) -> Option<&[u8]> {
@@ -77,7 +99,7 @@ impl Zstd {
         }
         self.worst.resize(zstd_safe::compress_bound(source.len()), 0);
         let encoder = self.encoder.as_mut()?;
-        let size = encoder.compress_using_dict(&mut self.worst[..], source, prefix, ZSTD_LEVEL).ok()?;
+        let size = encoder.compress_using_dict(&mut self.worst[..], source, prefix, self.level).ok()?;
         self.worst.get(..size)
     }
 

@@ -15,6 +15,10 @@
 //!
 //! "More" is any number of zero bytes, 255 each, and one other byte. A first byte above 17 is a run of that many
 //! literals less 17.
+//!
+//! LZO-RLE is the same behind two bytes, 17 and a version that is not zero (and so at least five bytes long), with one
+//! instruction more: `00011LLL word byte`, where `word / 4` is 16383, is a run of 4 + L + 8 byte zeros. It is read, not
+//! written.
 
 use crate::{CodecError, CodecTag};
 
@@ -38,6 +42,12 @@ const FIRST_MAX: usize = 255 - FIRST;
 const RUN_MAX: usize = 18;
 /// The instruction that ends a stream: a far copy of 3 bytes from 16384 back.
 const END: [u8; 3] = [0x11, 0, 0];
+/// The shortest stream that says its version, and the byte before it.
+const VERSIONED_LEN_MIN: usize = 5;
+const VERSION_FOLLOWS: u8 = 17;
+/// In a stream with a version: shortest run of zeros, and the distance that says it is one.
+const ZEROS_MIN: usize = 4;
+const ZEROS_DISTANCE: usize = 0x3FFF;
 
 /// Bytes that are looked up.
 const KEY: usize = 4;
@@ -167,10 +177,11 @@ impl Stream<'_> {
 /// # Errors
 /// `source` is no LZO1X stream, holds more than `out` does, or goes on behind its end.
 pub fn expand(source: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
-    let mut reader = Reader { rest: source, out, at: 0 };
+    let mut reader = Reader { rest: source, out, at: 0, zero_runs: false };
+    reader.version();
     // Literals that came before the next instruction; 4 is four or more.
     let mut before = 0;
-    if let Some(first) = source.first().map(|b| usize::from(*b)).filter(|b| *b > FIRST) {
+    if let Some(first) = reader.rest.first().map(|b| usize::from(*b)).filter(|b| *b > FIRST) {
         reader.byte()?;
         reader.literals(first - FIRST)?;
         before = (first - FIRST).min(4);
@@ -186,6 +197,11 @@ pub fn expand(source: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
             }
             (0..FAR, 1..=3) => ((reader.byte()? << 2) + (head >> 2) + 1, 2, head & 3),
             (0..FAR, _) => ((reader.byte()? << 2) + (head >> 2) + NEAR_MAX + 1, 3, head & 3),
+            (FAR..MIDDLE, _) if reader.is_zero_run(head) => {
+                before = reader.zeros(head)?;
+                reader.literals(before)?;
+                continue;
+            }
             (FAR..MIDDLE, _) => {
                 let len = 2 + reader.more(head & 7, 7)?;
                 let word = reader.word()?;
@@ -213,9 +229,36 @@ struct Reader<'a> {
     rest: &'a [u8],
     out: &'a mut [u8],
     at: usize,
+    /// Whether the stream is LZO-RLE.
+    zero_runs: bool,
 }
 
 impl Reader<'_> {
+    /// Steps over the version where there is one.
+    fn version(&mut self) {
+        if let [VERSION_FOLLOWS, version, rest @ ..] = self.rest
+            && self.rest.len() >= VERSIONED_LEN_MIN
+        {
+            self.zero_runs = *version != 0;
+            self.rest = rest;
+        }
+    }
+
+    /// Whether the far copy that `head` begins is a run of zeros.
+    fn is_zero_run(&self, head: usize) -> bool {
+        let word = self.rest.first_chunk().map(|bytes| usize::from(u16::from_le_bytes(*bytes)));
+        self.zero_runs && head & 8 != 0 && word.is_some_and(|word| word >> 2 == ZEROS_DISTANCE)
+    }
+
+    /// Writes a run of zeros; returns the literals behind it.
+    fn zeros(&mut self, head: usize) -> Result<usize, CodecError> {
+        let literals = self.word()? & 3;
+        let len = ZEROS_MIN + (head & 7) + (self.byte()? << 3);
+        self.room(len)?.fill(0);
+        self.at += len;
+        Ok(literals)
+    }
+
     fn byte(&mut self) -> Result<usize, CodecError> {
         let (byte, rest) = self.rest.split_first().ok_or(CodecError::Truncated(TAG))?;
         self.rest = rest;
@@ -321,6 +364,25 @@ mod tests {
         assert_eq!(expanded(&far(16 | 8 | 5, 100 << 2)), Err(CodecError::OutOfRange(TAG)));
         let after_four = expanded(&[&start[..], &data, &[0b0000_0100, 3], &END].concat()).expect("expands");
         assert_eq!(after_four[20_000..], data[20_000 - (2049 + 1 + 12)..][..3]);
+    }
+
+    #[test]
+    fn runs_of_zeros_are_read_where_the_stream_says_its_version() {
+        let rle = |instructions: &[u8]| {
+            expanded(
+                &[&[17, 1, FIRST as u8 + 5, b'a', b'b', b'c', b'd', b'e'][..], instructions, &END].concat(),
+            )
+        };
+        let zeros = |n: usize, tail: &[u8]| Ok([&b"abcde"[..], &vec![0; n], tail].concat());
+        assert_eq!(rle(&[]).as_deref(), Ok(&b"abcde"[..]));
+        assert_eq!(rle(&[0x18, 0xFC, 0xFF, 0]), zeros(4, b""));
+        assert_eq!(rle(&[0x1B, 0xFE, 0xFF, 2, b'x', b'y']), zeros(4 + 3 + 16, b"xy"));
+        assert_eq!(rle(&[0x1F, 0xFC, 0xFF, 255]), zeros(4 + 7 + 255 * 8, b""));
+        // Without the version it is a copy from farther back than there is anything.
+        assert_eq!(expanded(&stream(b"abcde", &[0x18, 0xFC, 0xFF, 0])), Err(CodecError::OutOfRange(TAG)));
+        assert_eq!(expanded(&[17, 1, 22, 1, 2, 3, 4, 5, 0x18, 0xFC]), Err(CodecError::Truncated(TAG)));
+        let room = expand(&[17, 1, 18, b'a', 0x18, 0xFC, 0xFF, 9, 0x11, 0, 0], &mut [0; 70]);
+        assert_eq!(room, Err(CodecError::OutOfRange(TAG)));
     }
 
     #[test]

@@ -240,6 +240,7 @@ impl Fs {
                 extra.i_crtime_nsec = now.nanos.into();
             }
         }
+        self.compress_new(dir.raw(RawInode::flags), new.kind, name, r);
         if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) {
             let at = r.slots(flexible).extra;
             let [old, wide] = encode_dev(new.rdev);
@@ -308,6 +309,14 @@ fn temperature(sb: &RawSuperblock, name: &[u8]) -> Advise {
     }
 }
 
+/// Whether a name is `stem.extension` in either case; `*` is every name's.
+pub(crate) fn has_last_extension(name: &[u8], extension: &[u8]) -> bool {
+    let Some(dot) = name.len().checked_sub(extension.len() + 1).filter(|&dot| dot > 0) else {
+        return extension == b"*";
+    };
+    extension == b"*" || (name[dot] == b'.' && name[dot + 1..].eq_ignore_ascii_case(extension))
+}
+
 /// Whether a name is `stem.extension`, or that and a further extension, in either case.
 fn has_extension(name: &[u8], extension: &[u8; EXTENSION_LEN]) -> bool {
     let len = extension.iter().position(|&b| b == 0).unwrap_or(EXTENSION_LEN);
@@ -350,6 +359,21 @@ mod tests {
         assert!(has_extension(b"x", &extension("*")));
         assert!(!has_extension(b"a.b", &extension("")));
         assert!(has_extension(b"a.longname", &extension("longname")));
+    }
+
+    #[test]
+    fn the_last_extension_decides_about_compression() {
+        for (name, expected) in [
+            ("a.txt", true),
+            ("a.b.TXT", true),
+            (".txt", false),
+            ("txt", false),
+            ("a.txt.gz", false),
+            ("", false),
+        ] {
+            assert_eq!(has_last_extension(name.as_bytes(), b"txt"), expected, "{name}");
+        }
+        assert!(has_last_extension(b"x", b"*") && has_last_extension(b"long.name", b"*"));
     }
 
     #[test]

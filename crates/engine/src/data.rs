@@ -24,13 +24,16 @@ impl Fs {
         if let Some(page) = self.page_in_memory(inode, state, index) {
             return Ok(page);
         }
+        if let Some(page) = self.page_of_cluster(inode, index)? {
+            return Ok(page);
+        }
         match self.find_slot(inode, index)? {
             Some(slot) => self.load(inode, index, slot.addr()),
             None => Ok(Arc::new(Block::ZERO)),
         }
     }
 
-    fn page_in_memory(&self, inode: &Inode, state: &InodeState, index: u64) -> Option<Arc<Block>> {
+    pub(crate) fn page_in_memory(&self, inode: &Inode, state: &InodeState, index: u64) -> Option<Arc<Block>> {
         state.dirty.get(&index).cloned().or_else(|| self.pages.get(inode.ino, index))
     }
 
@@ -56,6 +59,7 @@ impl Fs {
         f: impl FnOnce(&mut Block),
     ) -> Result<Slot> {
         let moved = self.make_address_room(inode, state, index)?;
+        self.open_cluster(inode, state, index)?;
         let slot = self.make_slot_near(inode, near.filter(|_| !moved), index)?;
         let addr = slot.addr();
         self.check_addr(inode, index, addr)?;
@@ -125,6 +129,20 @@ impl Fs {
 
     /// Reads `buf.len()` bytes of a file's pages from `offset` on; the caller has clamped the range to the file.
     pub(crate) fn read_range(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        match self.compression(inode) {
+            Some(compression) => self.read_clusters(inode, state, compression, offset, buf),
+            None => self.read_plain(inode, state, offset, buf),
+        }
+    }
+
+    /// The same for pages that have addresses of their own.
+    pub(crate) fn read_plain(
         &self,
         inode: &Inode,
         state: &InodeState,

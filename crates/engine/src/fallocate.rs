@@ -41,6 +41,7 @@ impl Fs {
                 return Err(Posix::InvalidArgument.into());
             }
             let end = offset.checked_add(len).ok_or(Posix::FileTooLarge)?;
+            self.check_not_released(&inode)?;
             let st = &mut *state;
             let keep = mode.contains(FallocateMode::KEEP_SIZE);
             // Of an append-only file room may be reserved, and nothing else.
@@ -76,6 +77,9 @@ impl Fs {
     ) -> Result<()> {
         self.check_size(inode, end)?;
         self.convert_inline(inode, state)?;
+        if !keep && end > inode.size() {
+            self.open_last_cluster(inode, state)?;
+        }
         let mut near = None;
         for index in start / PAGE..end.div_ceil(PAGE) {
             if self.make_address_room(inode, state, index)? {
@@ -115,6 +119,7 @@ impl Fs {
     fn punch_range(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
         self.convert_inline(inode, state)?;
         let (whole, parts) = Self::split(start, end);
+        self.open_clusters_around(inode, state, whole.clone())?;
         for (index, part) in parts {
             self.zero_part(inode, state, index, part)?;
         }
@@ -196,6 +201,7 @@ impl Fs {
     }
 
     fn drop_page_run(&self, inode: &Arc<Inode>, state: &mut InodeState, pages: Range<u64>) -> Result<()> {
+        self.open_clusters_around(inode, state, pages.clone())?;
         self.forget_pages(inode, state, pages.start, pages.end);
         self.punch(inode, pages.start, pages.end)?;
         Ok(())
@@ -216,6 +222,7 @@ impl Fs {
     /// Makes page `to`, which is a hole, hold what page `from` holds, and `from` a hole. Content is written anew, so that
     /// a crash never finds one block named twice.
     fn move_page(&self, inode: &Arc<Inode>, state: &mut InodeState, from: u64, to: u64) -> Result<()> {
+        self.open_cluster(inode, state, from)?;
         let Some(slot) = self.find_slot(inode, from)? else { return Ok(()) };
         let addr = slot.addr();
         if addr == NULL_ADDR {
@@ -256,6 +263,14 @@ impl Fs {
                 continue;
             };
             let addr = slot.addr();
+            if let Some(behind) = self.end_of_cluster(&inode, &slot, index) {
+                if whence == Seek::Data {
+                    return Ok(offset.max(index * PAGE));
+                }
+                near = Some(slot);
+                index = behind;
+                continue;
+            }
             // As the kernel does: what is only reserved is neither where data starts nor a hole.
             let found = match whence {
                 Seek::Data => is_block(addr) || (addr == NEW_ADDR && state.dirty.contains_key(&index)),

@@ -75,12 +75,11 @@ impl Fs {
 
     /// Content that is stored in a way this version cannot decode is an error, never raw bytes.
     fn check_readable_content(&self, inode: &Inode) -> Result<()> {
-        inode.raw(|r| {
-            if r.advise().contains(Advise::ENCRYPT) || r.flags().contains(FileFlags::COMPR) {
-                return Err(Error::Posix(Posix::NotSupported));
-            }
-            Ok(())
-        })
+        let unknown = inode.raw(|r| {
+            let clusters = r.compression().is_some() && !self.has_compression();
+            r.advise().contains(Advise::ENCRYPT) || clusters
+        });
+        if unknown { Err(Posix::NotSupported.into()) } else { Ok(()) }
     }
 
     pub(crate) fn is_inline(&self, inode: &Inode) -> bool {
@@ -138,6 +137,7 @@ impl Fs {
             }
             let end = offset.checked_add(data.len() as u64).ok_or(Posix::FileTooLarge)?;
             self.check_size(&inode, end)?;
+            self.check_not_released(&inode)?;
             if state.atomic.is_some() {
                 self.stage_atomic(&inode, &mut state, offset, data)?;
                 return Ok(data.len());
@@ -171,6 +171,9 @@ impl Fs {
             self.convert_inline(inode, state)?;
         }
         let size = inode.size();
+        if end > size {
+            self.open_last_cluster(inode, state)?;
+        }
         let mut near = None;
         let mut done = 0;
         while done < data.len() {
@@ -240,7 +243,7 @@ impl Fs {
 
     /// Fails where a file cannot have `end` bytes.
     pub(crate) fn check_size(&self, inode: &Inode, end: u64) -> Result<()> {
-        let max = max_pages(self.slots(inode).addrs()).saturating_mul(PAGE);
+        let max = max_pages(self.slots(inode).fanout()).saturating_mul(PAGE);
         if end > max { Err(Posix::FileTooLarge.into()) } else { Ok(()) }
     }
 
@@ -272,11 +275,16 @@ impl Fs {
         }
         if size < old {
             let first_gone = size.div_ceil(PAGE);
+            self.open_clusters_around(inode, state, first_gone..u64::MAX)?;
             self.zero_tail(inode, state, size)?;
             self.forget_pages(inode, state, first_gone, u64::MAX);
             self.set_size(inode, size);
             self.truncate_index(inode, first_gone)?;
+            if size == 0 {
+                self.forget_release(inode);
+            }
         } else {
+            self.open_last_cluster(inode, state)?;
             // Blocks beyond the end (fallocate with KEEP_SIZE) read as zeros already.
             self.set_size(inode, size);
         }
@@ -336,6 +344,7 @@ impl Fs {
         if let Some(size) = set.size {
             self.check_regular(&inode)?;
             self.check_readable_content(&inode)?;
+            self.check_resize_of_released(&inode, size)?;
             self.resize(&inode, &mut state, size)?;
         }
         if let Some(perm) = set.perm {
@@ -370,16 +379,19 @@ impl Fs {
     }
 
     pub(crate) fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
-        let settable = FileFlags::SYNC
+        let mut settable = FileFlags::SYNC
             | FileFlags::IMMUTABLE
             | FileFlags::APPEND
             | FileFlags::NODUMP
             | FileFlags::NOATIME
             | FileFlags::DIRSYNC
             | FileFlags::PROJINHERIT;
+        if self.has_compression() {
+            settable |= FileFlags::COMPR | FileFlags::NOCOMP;
+        }
         let inode = self.inode(ino)?;
         let _op = self.begin()?;
-        let state = inode.lock.write();
+        let mut state = inode.lock.write();
         inode.check_alive(&state)?;
         // As the kernel: what a user cannot set cannot be cleared either, and naming it as it is does no harm.
         let old = inode.raw(|r| r.flags());
@@ -387,6 +399,7 @@ impl Fs {
             return Err(Posix::NotSupported.into());
         }
         let new = (flags & settable) | old.difference(settable);
+        self.change_compression(&inode, &mut state, old, new)?;
         self.edit(&inode, Dirty::Full, |r| r.i_flags = new.bits().into());
         self.touch_changed(&inode);
         Ok(())
@@ -423,6 +436,7 @@ impl Fs {
             let mut state = inode.lock.write();
             inode.check_alive(&state)?;
             self.check_regular(&inode)?;
+            self.check_not_released(&inode)?;
             if state.atomic.is_some() {
                 return Ok(());
             }

@@ -22,6 +22,7 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::clock::Clock;
+use crate::compress::Compress;
 use crate::delta::Deltas;
 use crate::dir_log::DirLog;
 use crate::error::{Error, Result};
@@ -57,6 +58,7 @@ pub(crate) struct Fs {
     /// Whether the volume's magic is medfs's own: only such a volume may hold deltas.
     pub(crate) delta_volume: bool,
     pub(crate) deltas: Deltas,
+    pub(crate) compress: Compress,
     pub(crate) nat: Nat,
     pub(crate) nodes: Nodes,
     pub(crate) segs: Mutex<Segments>,

@@ -30,6 +30,7 @@ enum NeedsCheckpoint {
     ParentNotCheckpointed,
     DirectoryChanged,
     TreeCut,
+    Compressed,
 }
 
 /// What an fsync does about a file's name.
@@ -213,6 +214,10 @@ impl Fs {
         }
         if self.cut_trees.lock().contains(&inode.ino) {
             return Some(NeedsCheckpoint::TreeCut);
+        }
+        // The kernel does not roll clusters forward; a volume with deltas it never mounts.
+        if !self.delta_volume && self.is_compressed(inode) {
+            return Some(NeedsCheckpoint::Compressed);
         }
         None
     }

@@ -8,11 +8,11 @@ use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::node::{Dirty, NodePage, node_offset};
-use medfs_format::node::{
-    ADDRS_PER_BLOCK, NIDS_PER_BLOCK, RawDirectNode, RawExtent, RawIndirectNode, RawInode,
+use medfs_format::node::{NIDS_PER_BLOCK, RawDirectNode, RawExtent, RawIndirectNode, RawInode};
+use medfs_format::path::{Fanout, NodePath};
+use medfs_format::{
+    Block, BlockAddr, COMPRESS_ADDR, FormatError, NEW_ADDR, NULL_ADDR, Nid, Structure, is_block,
 };
-use medfs_format::path::NodePath;
-use medfs_format::{Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Nid, Structure, is_block};
 use std::sync::Arc;
 
 /// Where a page's address is kept: a node, and the index in its address array.
@@ -35,8 +35,14 @@ impl Slot {
     fn is_inode(&self) -> bool {
         self.node.nid == self.node.ino
     }
+    /// The addresses of this page and those behind it, as far as the same node holds them.
+    pub(crate) fn addrs(&self, count: usize) -> Vec<BlockAddr> {
+        let count = count.min(self.pages - usize::from(self.offset));
+        let range = self.array_index..self.array_index + count;
+        self.node.read(|d| range.map(|i| read_addr(&d.block, self.is_inode(), i)).collect())
+    }
     /// The slot of page `index`, where the same node holds it.
-    fn step_to(&self, index: u64) -> Option<Slot> {
+    pub(crate) fn step_to(&self, index: u64) -> Option<Slot> {
         let within = index.checked_sub(self.first_page)?;
         if within >= self.pages as u64 {
             return None;
@@ -66,13 +72,14 @@ fn write_addr(block: &mut Block, inode: bool, index: usize, addr: BlockAddr) {
 }
 
 /// Pages below one nid of a node `level` (0: direct node).
-fn span(level: u32) -> u64 {
-    (ADDRS_PER_BLOCK as u64) * (NIDS_PER_BLOCK as u64).pow(level)
+fn span(fanout: Fanout, level: u32) -> u64 {
+    fanout.block * (NIDS_PER_BLOCK as u64).pow(level)
 }
 
 /// Level, node offset and first page (after the inode's own) of the subtree at each `i_nid`.
-pub(crate) fn subtree(i: usize) -> (u32, u32, u64) {
+pub(crate) fn subtree(fanout: Fanout, i: usize) -> (u32, u32, u64) {
     let n = NIDS_PER_BLOCK as u32;
+    let span = |level| span(fanout, level);
     match i {
         0 => (0, 1, 0),
         1 => (0, 2, span(0)),
@@ -122,7 +129,7 @@ impl Fs {
     fn walk(&self, inode: &Inode, index: u64, make: bool) -> Result<Option<Slot>> {
         let slots = self.slots(inode);
         let addrs = slots.addrs();
-        let Some(path) = NodePath::of(index, addrs) else {
+        let Some(path) = NodePath::of(index, slots.fanout()) else {
             return if make { Err(Posix::FileTooLarge.into()) } else { Ok(None) };
         };
         if path.depth == 0 {
@@ -154,7 +161,7 @@ impl Fs {
             array_index: slot,
             offset: slot as u16,
             first_page: index - slot as u64,
-            pages: ADDRS_PER_BLOCK,
+            pages: slots.addrs_per_block(),
         }))
     }
 
@@ -231,7 +238,8 @@ impl Fs {
 
     /// Checks an address read from a node.
     pub(crate) fn check_addr(&self, inode: &Inode, index: u64, addr: BlockAddr) -> Result<()> {
-        if addr == NULL_ADDR || addr == NEW_ADDR || self.geo.in_main(addr) {
+        let marks = addr == COMPRESS_ADDR && self.is_compressed(inode);
+        if addr == NULL_ADDR || addr == NEW_ADDR || marks || self.geo.in_main(addr) {
             return Ok(());
         }
         Err(FormatError::corrupt(
@@ -262,15 +270,15 @@ impl Fs {
 
     /// First page at or after `index` that a missing subtree does not cover; used to step over holes.
     pub(crate) fn next_existing(&self, inode: &Inode, index: u64) -> Result<u64> {
-        let addrs = self.slots(inode).addrs();
-        let Some(path) = NodePath::of(index, addrs) else { return Ok(u64::MAX) };
+        let fanout = self.slots(inode).fanout();
+        let Some(path) = NodePath::of(index, fanout) else { return Ok(u64::MAX) };
         let mut parent = inode.node.clone();
         for level in 1..=path.depth {
             let child_index = if level == 1 { path.inode_nid() } else { path.child_index(level - 1) };
             let nid = read_nid(&parent, child_index);
             if nid == 0 {
-                let below = span((path.depth - level) as u32);
-                let base = addrs as u64 + subtree(path.inode_nid()).2;
+                let below = span(fanout, (path.depth - level) as u32);
+                let base = fanout.inode + subtree(fanout, path.inode_nid()).2;
                 return Ok(base + (index - base) / below * below + below);
             }
             parent = self.child(inode, nid, path.node_offset(level))?;
@@ -296,7 +304,7 @@ impl Fs {
         if inode.raw(|r| r.i_ext.len.get() != 0) {
             self.edit(inode, Dirty::Full, |r| r.i_ext = RawExtent::default());
         }
-        let freed = self.free_blocks(&old)?;
+        let freed = self.free_blocks(&self.leave_clusters(inode, old))?;
         self.add_blocks(inode, -(freed as i64));
         Ok(freed)
     }
@@ -320,16 +328,17 @@ impl Fs {
     /// Frees every block from page `from` on and the nodes that become empty by it.
     pub(crate) fn truncate_index(&self, inode: &Inode, from: u64) -> Result<()> {
         self.drop_deltas(inode, from..u64::MAX)?;
-        let addrs = self.slots(inode).addrs() as u64;
+        let fanout = self.slots(inode).fanout();
+        let addrs = fanout.inode;
         if from < addrs {
             let slot = self.make_slot(inode, from)?;
             self.free_slots(inode, &slot, (addrs - from) as usize)?;
         }
         for i in 0..5 {
             let nid = inode.raw(|r| r.i_nid[i].get());
-            let (level, offset, start) = subtree(i);
+            let (level, offset, start) = subtree(fanout, i);
             let first = addrs + start;
-            if nid == 0 || from >= first + span(level) {
+            if nid == 0 || from >= first + span(fanout, level) {
                 continue;
             }
             let page = self.child(inode, nid, offset)?;
@@ -348,18 +357,20 @@ impl Fs {
 
     /// Frees what lies from page `from` on (counted inside the subtree) below an indirect or direct node.
     fn truncate_subtree(&self, inode: &Inode, page: &Arc<NodePage>, level: u32, from: u64) -> Result<()> {
+        let slots = self.slots(inode);
         if level == 0 {
+            let pages = slots.addrs_per_block();
             let slot = Slot {
                 node: page.clone(),
                 array_index: from as usize,
                 offset: from as u16,
                 first_page: 0,
-                pages: ADDRS_PER_BLOCK,
+                pages,
             };
-            self.free_slots(inode, &slot, ADDRS_PER_BLOCK - from as usize)?;
+            self.free_slots(inode, &slot, pages - from as usize)?;
             return Ok(());
         }
-        let below = span(level - 1);
+        let below = span(slots.fanout(), level - 1);
         let offset = node_offset(page);
         for i in (from / below) as usize..NIDS_PER_BLOCK {
             let nid = read_nid(page, i);
@@ -395,7 +406,7 @@ impl Fs {
             for (i, &addr) in addrs.iter().enumerate() {
                 self.check_addr(inode, i as u64, addr)?;
             }
-            let freed = self.free_blocks(&addrs)?;
+            let freed = self.free_blocks(&self.leave_clusters(inode, addrs))?;
             self.add_blocks(inode, -(freed as i64));
         } else {
             let offset = node_offset(page);

@@ -38,6 +38,8 @@ pub(crate) struct InodeState {
     /// Dirty pages whose delta is gone from the zone: their old block may be its base on disk, so that they must go to a
     /// new one.
     pub(crate) whole: BTreeSet<u64>,
+    /// Whether whole clusters are compressed as they are written, where a user asked for it; else the mount says it.
+    pub(crate) compress: Option<bool>,
     /// Freed: its number may belong to another file.
     pub(crate) dead: bool,
 }

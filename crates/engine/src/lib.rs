@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+mod compress;
 mod create;
 mod data;
 mod delta;
@@ -45,9 +46,11 @@ pub mod types;
 pub mod xattr_names;
 
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use compress::options::{CompressMode, CompressOptions};
 pub use delta::Folded;
 pub use error::{Error, Posix, Result};
+pub use medfs_format::compress::Algorithm;
 pub use options::{AllocMode, Atime, DeltaMode, FsyncMode, InPlace, MountOptions, VictimPolicy};
-pub use stats::{DeltaStats, Stats, Written};
+pub use stats::{CompressStats, DeltaStats, Stats, Written};
 pub use types::*;
 pub use volume::Volume;

@@ -6,6 +6,7 @@
 
 use crate::checkpoint::{Checkpoint, compact_blocks, read_compact, stored_checksum};
 use crate::clock::Clock;
+use crate::compress::Compress;
 use crate::delta::{BASES_PART, Deltas};
 use crate::dir_log::DirLog;
 use crate::error::{Error, Result};
@@ -183,6 +184,7 @@ const WRITABLE: Feature = Feature::EXTRA_ATTR
     .union(Feature::INODE_CRTIME)
     .union(Feature::LOST_FOUND)
     .union(Feature::SB_CHECKSUM)
+    .union(Feature::COMPRESSION)
     .union(Feature::ATOMIC_WRITE);
 
 /// Features that can be read safely: files that need more give an error of their own.
@@ -190,7 +192,6 @@ const READABLE: Feature = WRITABLE
     .union(Feature::ENCRYPT)
     .union(Feature::VERITY)
     .union(Feature::CASEFOLD)
-    .union(Feature::COMPRESSION)
     .union(Feature::BLKZONED)
     .union(Feature::RO);
 
@@ -327,6 +328,7 @@ fn assemble(
     let rules = NodeRules {
         geo: geo.clone(),
         flexible_inline_xattr: features.contains(Feature::FLEXIBLE_INLINE_XATTR),
+        compression: features.contains(Feature::COMPRESSION),
         checksum_seed,
     };
     let nodes = Nodes::new(rules, cache_blocks / 4);
@@ -362,6 +364,7 @@ fn assemble(
         trans_dirs: Mutex::default(),
         moved_names: Mutex::default(),
         cut_trees: Mutex::default(),
+        compress: Compress::default(),
         dir_log: DirLog::default(),
         recover_dirs: opts.dir_fsync.unwrap_or(if sb.is_delta_volume() {
             DirFsync::Recover

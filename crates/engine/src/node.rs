@@ -13,7 +13,7 @@ use crate::nat::Nat;
 use crate::readahead::Readahead;
 use foldhash::{HashMap, HashMapExt};
 use medfs_format::node::{DEF_ADDRS_PER_INODE, RawInode, footer, footer_mut, validate_footer};
-use medfs_format::path::{NodeKind, max_pages, node_kind};
+use medfs_format::path::{Fanout, NodeKind, max_pages, node_kind};
 use medfs_format::{
     BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Ino, NEW_ADDR, Nid, Structure,
     is_block,
@@ -80,16 +80,20 @@ const MIN_LIMIT: usize = 256;
 pub(crate) struct NodeRules {
     pub(crate) geo: Geometry,
     pub(crate) flexible_inline_xattr: bool,
+    pub(crate) compression: bool,
     pub(crate) checksum_seed: Option<u32>,
 }
 
 /// Bytes of the largest file there can be: those that calculate with sizes need not fear overflow.
-const MAX_SIZE: u64 = max_pages(DEF_ADDRS_PER_INODE) * BLOCK_SIZE as u64;
+const MAX_SIZE: u64 = max_pages(Fanout::plain(DEF_ADDRS_PER_INODE)) * BLOCK_SIZE as u64;
 
 impl NodeRules {
     /// Checks an inode as it came from disk.
     pub(crate) fn validate(&self, ino: Ino, raw: &RawInode) -> Result<(), FormatError> {
         raw.validate(ino, &self.geo, self.flexible_inline_xattr, self.checksum_seed)?;
+        if self.compression {
+            raw.validate_compression(ino)?;
+        }
         match raw.i_size.get() {
             size if size > MAX_SIZE => Err(FormatError::corrupt(Structure::Inode, ino, "i_size", size)),
             _ => Ok(()),

@@ -4,6 +4,7 @@
 //! `a=b,c` strings of `mount(8)` and fstab. Names and meanings are the kernel's where the kernel has the
 //! option. A wrong option is one sentence that names it and what would be accepted.
 
+use crate::compress::options::CompressOptions;
 use crate::error::{Error, Result};
 use std::time::Duration;
 
@@ -126,6 +127,8 @@ pub struct MountOptions {
     pub dir_fsync: Option<DirFsync>,
     /// `delta=off|inline`.
     pub delta: DeltaMode,
+    /// `compress=` and what belongs to it.
+    pub compress: CompressOptions,
     /// Logs written at once. Six is the only number supported.
     pub active_logs: u8,
     /// Every write and every change of a name is durable when its call returns (`sync`, `async`).
@@ -155,6 +158,7 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(60),
             dir_fsync: None,
             delta: DeltaMode::default(),
+            compress: CompressOptions::default(),
             active_logs: 6,
             sync: false,
             dirsync: false,
@@ -166,7 +170,9 @@ impl Default for MountOptions {
 pub const ACCEPTED: &str = "ro, rw, cache=SIZE, fsync_mode=strict|posix|nobarrier, alloc_mode=default|reuse, \
      in_place=off|fsync[:N]|force, discard, nodiscard, background_gc=on|off, victim=greedy|cost-benefit, relatime, noatime, \
      strictatime, [no]inline_data, [no]inline_dentry, [no]inline_xattr, [no]acl, [no]user_xattr, recover, \
-     disable_roll_forward, norecovery, commit=TIME, active_logs=6, sync, async, dirsync";
+     disable_roll_forward, norecovery, commit=TIME, active_logs=6, sync, async, dirsync, \
+     compress=off|lzo|lzo-rle|lz4|zstd[:LEVEL], compress_log_size=2..8, compress_extension=EXT, nocompress_extension=EXT, \
+     [no]compress_chksum, compress_mode=fs|user";
 
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 const COMMIT_MAX: Duration = Duration::from_secs(86_400);
@@ -264,6 +270,7 @@ impl MountOptions {
                     "inline_xattr" => self.inline_xattr = on,
                     "acl" => self.acl = on,
                     "user_xattr" => self.user_xattr = on,
+                    "compress_chksum" => self.compress.checksum = on,
                     _ => return false,
                 }
             }
@@ -303,7 +310,7 @@ impl MountOptions {
             "cache" => self.cache_bytes = cache_bytes(option, value)?,
             "commit" => self.commit_interval = commit_interval(option, value)?,
             "active_logs" => self.active_logs = choose(option, value, &[("6", 6)])?,
-            _ => return Ok(false),
+            _ => return self.compress.apply(option, name, value),
         }
         Ok(true)
     }
@@ -406,6 +413,7 @@ mod tests {
             commit_interval: Duration::from_secs(5),
             dir_fsync: Some(DirFsync::Checkpoint),
             delta: DeltaMode::Off,
+            compress: CompressOptions::default(),
             active_logs: 6,
             sync: true,
             dirsync: true,
@@ -483,7 +491,7 @@ mod tests {
             assert_eq!(message.lines().count(), 1);
         }
         for unknown in
-            ["nocache", "nodefaults", "discard=1", "ro=1", "nobarrier", "mode=lfs", "compress_algorithm=lz4"]
+            ["nocache", "nodefaults", "discard=1", "ro=1", "nobarrier", "mode=lfs", "compress_cache"]
         {
             assert!(refused(unknown).contains("unknown mount option"), "{unknown}");
         }

@@ -66,6 +66,19 @@ pub struct DeltaStats {
     pub outgrown: u64,
 }
 
+/// What became of compressed clusters since the volume was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+pub struct CompressStats {
+    /// Clusters written compressed.
+    pub clusters: u64,
+    /// Blocks that were not written because of it.
+    pub saved: u64,
+    /// Whole clusters written page by page, as compression would have saved no block.
+    pub kept_plain: u64,
+    /// Clusters expanded.
+    pub expanded: u64,
+}
+
 /// State and history of a volume since it was opened. Counts are blocks of 4 KiB unless the name says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stats {
@@ -91,6 +104,8 @@ pub struct Stats {
     pub in_place_blocks: u64,
     /// Deltas.
     pub deltas: DeltaStats,
+    /// Compressed clusters.
+    pub compress: CompressStats,
     /// Sections cleaned.
     pub gc_sections: u64,
     /// Of them, for want of space.

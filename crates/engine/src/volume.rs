@@ -9,6 +9,8 @@ use crate::options::{DeltaMode, MountOptions};
 use crate::stats::{Stats, Written};
 use crate::types::*;
 use medfs_device::{BlockDevice, Cause};
+#[cfg(doc)]
+use medfs_format::compress::Algorithm;
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Geometry};
 use std::sync::Arc;
@@ -110,6 +112,7 @@ impl Volume {
             dir_fsyncs_saved: get(&fs.counters.dir_fsyncs_saved),
             in_place_blocks: get(&fs.counters.in_place_blocks),
             deltas: fs.deltas.counters.stats(),
+            compress: fs.compress.counters.stats(),
             gc_sections: get(&fs.counters.gc_sections),
             gc_foreground: get(&fs.counters.gc_foreground),
             recovered_inodes: get(&fs.counters.recovered_inodes),
@@ -349,6 +352,38 @@ impl Volume {
     /// before their calls return.
     pub fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
         self.fs.set_flags(ino, flags)
+    }
+
+    /// Blocks that compression saves in a file (`i_compr_blocks`). Of this and the five calls below: `NotSupported` where the
+    /// volume has no compression, `InvalidArgument` where the file is not compressed.
+    pub fn saved_blocks(&self, ino: Ino) -> Result<u64> {
+        self.fs.saved_blocks(ino)
+    }
+
+    /// Gives the blocks that compression saves in a file back to the volume, and returns their number. Until
+    /// [`Volume::reserve_saved_blocks`] the file can be read and cut between clusters only (`NotPermitted`).
+    pub fn release_saved_blocks(&self, ino: Ino) -> Result<u64> {
+        self.fs.release_saved(ino)
+    }
+
+    /// Takes the blocks again that [`Volume::release_saved_blocks`] gave back, and returns their number.
+    pub fn reserve_saved_blocks(&self, ino: Ino) -> Result<u64> {
+        self.fs.reserve_saved(ino)
+    }
+
+    /// Algorithm (see [`Algorithm`]) and log2 of the pages of a cluster; `NoAttribute` of a file that is not compressed.
+    pub fn compress_option(&self, ino: Ino) -> Result<(u8, u8)> {
+        self.fs.compress_option(ino)
+    }
+
+    /// Chooses these for a compressed file; `FileTooLarge` where it has blocks already.
+    pub fn set_compress_option(&self, ino: Ino, algorithm: u8, log_cluster_size: u8) -> Result<()> {
+        self.fs.set_compress_option(ino, algorithm, log_cluster_size)
+    }
+
+    /// Writes a compressed file anew: its clusters compressed, or not. Only with `compress_mode=user`, else `NotSupported`.
+    pub fn rewrite_compressed(&self, ino: Ino, compress: bool) -> Result<()> {
+        self.fs.rewrite_clusters(ino, compress)
     }
 
     /// Sets the project id; `NotSupported` where the volume keeps none.

@@ -26,15 +26,18 @@ const BATCH: usize = 1024;
 
 /// A page with the block it goes to.
 pub(crate) struct Placed {
-    index: u64,
-    addr: BlockAddr,
-    page: Arc<Block>,
-    temperature: Temperature,
+    pub(crate) index: u64,
+    /// No block: the page is part of a cluster that other blocks hold.
+    pub(crate) addr: BlockAddr,
+    pub(crate) page: Arc<Block>,
+    /// What is written, where that is not the page itself.
+    pub(crate) content: Option<Arc<Block>>,
+    pub(crate) temperature: Temperature,
 }
 
 impl Placed {
-    fn new(index: u64, page: Arc<Block>) -> Placed {
-        Placed { index, addr: NULL_ADDR, page, temperature: Temperature::Warm }
+    pub(crate) fn new(index: u64, page: Arc<Block>) -> Placed {
+        Placed { index, addr: NULL_ADDR, page, content: None, temperature: Temperature::Warm }
     }
 }
 
@@ -54,6 +57,9 @@ impl Fs {
         indices: &[u64],
         purpose: Purpose,
     ) -> Placing {
+        if let Some(compression) = self.compression(inode) {
+            return self.place_clusters(inode, state, compression, indices, purpose);
+        }
         let about = inode.raw(|r| Page {
             purpose,
             is_dir: inode.is_dir(),
@@ -97,7 +103,7 @@ impl Fs {
     }
 
     /// Gives one page its block and adds it to those placed.
-    fn place_page(
+    pub(crate) fn place_page(
         &self,
         inode: &Inode,
         slot: &Slot,
@@ -134,10 +140,12 @@ impl Fs {
     /// Writes placed pages. The inode's lock is not held.
     pub(crate) fn write_pages(&self, placed: &[Placed], cause: Cause) -> Result<()> {
         let Some(first) = placed.first() else { return Ok(()) };
-        let refs: Vec<(BlockAddr, &Block)> = placed.iter().map(|p| (p.addr, &*p.page)).collect();
+        let with_block = placed.iter().filter(|p| is_block(p.addr));
+        let refs: Vec<(BlockAddr, &Block)> =
+            with_block.map(|p| (p.addr, &**p.content.as_ref().unwrap_or(&p.page))).collect();
         let started = self.clock.monotonic();
         self.io.write_scattered(&refs, WriteTag::new(cause, first.temperature))?;
-        self.note_write_cost(placed.len(), self.clock.monotonic().saturating_sub(started));
+        self.note_write_cost(refs.len(), self.clock.monotonic().saturating_sub(started));
         Ok(())
     }
 
@@ -232,6 +240,7 @@ impl Fs {
         if state.dead {
             return Ok(());
         }
+        let indices = &self.move_clusters(inode, &mut state, indices)?;
         let mut present = Vec::with_capacity(indices.len());
         for &index in indices {
             if !state.dirty.contains_key(&index) {
@@ -280,7 +289,7 @@ impl Fs {
     }
 }
 
-fn temperature(log: Log) -> Temperature {
+pub(crate) fn temperature(log: Log) -> Temperature {
     match log {
         Log::HotData | Log::HotNode => Temperature::Hot,
         Log::WarmData | Log::WarmNode => Temperature::Warm,

@@ -13,6 +13,7 @@
 
 pub mod block;
 pub mod checkpoint;
+pub mod compress;
 pub mod crc;
 pub mod delta;
 pub mod dentry;

@@ -1,5 +1,7 @@
 //! Node blocks: inodes, direct and indirect nodes, and the footer they share.
 
+use crate::compress::Compression;
+use crate::path::Fanout;
 use crate::{BLOCK_SIZE, Block, FormatError, Geometry, Ino, Nid, Structure, crc};
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -273,12 +275,26 @@ pub struct Slots {
     pub extra: usize,
     /// Slots of the inline xattr area.
     pub inline_xattr: usize,
+    /// Pages of a cluster, 1 where the file is not compressed: no node holds part of a cluster.
+    pub cluster: usize,
 }
 
 impl Slots {
     /// Data addresses the inode holds.
     pub fn addrs(self) -> usize {
+        self.area() / self.cluster * self.cluster
+    }
+    /// Slots for data addresses; the last ones stay empty where they are no whole cluster.
+    pub fn area(self) -> usize {
         DEF_ADDRS_PER_INODE - self.extra - self.inline_xattr
+    }
+    /// Data addresses a direct node of the file holds.
+    pub fn addrs_per_block(self) -> usize {
+        ADDRS_PER_BLOCK / self.cluster * self.cluster
+    }
+    /// How many addresses the file's nodes hold.
+    pub fn fanout(self) -> Fanout {
+        Fanout { inode: self.addrs() as u64, block: self.addrs_per_block() as u64 }
     }
     /// Byte range of the inline xattr area inside the inode block.
     pub fn inline_xattr_range(self) -> std::ops::Range<usize> {
@@ -339,7 +355,8 @@ impl RawInode {
             _ if self.inline().intersects(Inline::XATTR | Inline::DENTRY) => DEFAULT_INLINE_XATTR_ADDRS,
             _ => 0,
         };
-        Slots { extra, inline_xattr }
+        let cluster = self.compression().map_or(1, Compression::cluster_pages);
+        Slots { extra, inline_xattr, cluster }
     }
 
     /// Checksum of the inode block, as stored in `i_inode_checksum`.

@@ -13,6 +13,22 @@ use crate::node::{ADDRS_PER_BLOCK, NIDS_PER_BLOCK};
 const A: u64 = ADDRS_PER_BLOCK as u64;
 const N: u64 = NIDS_PER_BLOCK as u64;
 
+/// How many addresses the nodes of a file hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fanout {
+    /// The inode.
+    pub inode: u64,
+    /// Each direct node.
+    pub block: u64,
+}
+
+impl Fanout {
+    /// Of a file that is not compressed, whose inode holds `addrs_per_inode` addresses.
+    pub const fn plain(addrs_per_inode: usize) -> Fanout {
+        Fanout { inode: addrs_per_inode as u64, block: A }
+    }
+}
+
 /// Where a page's address is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodePath {
@@ -25,10 +41,9 @@ pub struct NodePath {
 }
 
 impl NodePath {
-    /// Path of page `index` in a file whose inode holds `addrs_per_inode` addresses;
-    /// `None` beyond the largest file.
-    pub fn of(index: u64, addrs_per_inode: usize) -> Option<NodePath> {
-        let direct = addrs_per_inode as u64;
+    /// Path of page `index` in a file with this fan-out; `None` beyond the largest file.
+    pub fn of(index: u64, fanout: Fanout) -> Option<NodePath> {
+        let Fanout { inode: direct, block: per } = fanout;
         let mut p = NodePath { index: [0; 4], offset: [0; 4], depth: 0 };
         let mut block = index;
         if block < direct {
@@ -37,31 +52,31 @@ impl NodePath {
         }
         block -= direct;
         for i in 0..2u32 {
-            if block < A {
+            if block < per {
                 p.index = [i as u16, block as u16, 0, 0];
                 p.offset = [0, 1 + i, 0, 0];
                 p.depth = 1;
                 return Some(p);
             }
-            block -= A;
+            block -= per;
         }
         for i in 0..2u32 {
-            if block < A * N {
+            if block < per * N {
                 let base = 3 + i * (N as u32 + 1);
-                let child = (block / A) as u32;
-                p.index = [2 + i as u16, child as u16, (block % A) as u16, 0];
+                let child = (block / per) as u32;
+                p.index = [2 + i as u16, child as u16, (block % per) as u16, 0];
                 p.offset = [0, base, base + 1 + child, 0];
                 p.depth = 2;
                 return Some(p);
             }
-            block -= A * N;
+            block -= per * N;
         }
-        if block < A * N * N {
+        if block < per * N * N {
             let base = 5 + 2 * N as u32;
-            let outer = (block / (A * N)) as u32;
-            let inner = (block / A % N) as u32;
+            let outer = (block / (per * N)) as u32;
+            let inner = (block / per % N) as u32;
             let mid = base + 1 + outer * (N as u32 + 1);
-            p.index = [4, outer as u16, inner as u16, (block % A) as u16];
+            p.index = [4, outer as u16, inner as u16, (block % per) as u16];
             p.offset = [0, base, mid, mid + 1 + inner];
             p.depth = 3;
             return Some(p);
@@ -90,9 +105,9 @@ impl NodePath {
     }
 }
 
-/// Largest number of pages of a file whose inode holds `addrs_per_inode` addresses.
-pub const fn max_pages(addrs_per_inode: usize) -> u64 {
-    addrs_per_inode as u64 + 2 * A + 2 * A * N + A * N * N
+/// Largest number of pages of a file with this fan-out.
+pub const fn max_pages(fanout: Fanout) -> u64 {
+    fanout.inode + 2 * fanout.block + 2 * fanout.block * N + fanout.block * N * N
 }
 
 /// What kind of node sits at an offset of the node tree.
@@ -129,7 +144,7 @@ pub fn node_kind(offset: u32) -> NodeKind {
 
 /// First page whose address the direct node at `offset` (or the inode, offset 0) holds;
 /// `None` where the offset is that of an indirect or an xattr node.
-pub fn first_page(offset: u32, addrs_per_inode: usize) -> Option<u64> {
+pub fn first_page(offset: u32, fanout: Fanout) -> Option<u64> {
     let n = N as u32;
     let direct_nodes_before = match node_kind(offset) {
         NodeKind::Inode => return Some(0),
@@ -142,7 +157,7 @@ pub fn first_page(offset: u32, addrs_per_inode: usize) -> Option<u64> {
             2 + 2 * n + below_double / (n + 1) * n + below_double % (n + 1) - 1
         }
     };
-    Some(u64::from(direct_nodes_before) * A + addrs_per_inode as u64)
+    Some(u64::from(direct_nodes_before) * fanout.block + fanout.inode)
 }
 
 #[cfg(test)]
@@ -151,16 +166,18 @@ mod tests {
 
     #[test]
     fn first_page_inverts_the_path() {
-        for addrs in [923, 873, 864, 14] {
-            let interesting = [0, 1, 2, 3, 1017, 1018, 1019, 2036, 2037];
-            let bounds = [0, addrs as u64, addrs as u64 + 2 * A, addrs as u64 + 2 * A + A * N];
-            let last = addrs as u64 + 2 * A + 2 * A * N;
-            for base in bounds.into_iter().chain([last, last + A * N, last + 7 * A * N]) {
+        let clustered = Fanout { inode: 860, block: 1016 };
+        for fanout in [923, 873, 864, 14].map(Fanout::plain).into_iter().chain([clustered]) {
+            let (addrs, per) = (fanout.inode, fanout.block);
+            let interesting = [0, 1, 2, 3, per - 1, per, per + 1, 2 * per, 2 * per + 1];
+            let bounds = [0, addrs, addrs + 2 * per, addrs + 2 * per + per * N];
+            let last = addrs + 2 * per + 2 * per * N;
+            for base in bounds.into_iter().chain([last, last + per * N, last + 7 * per * N]) {
                 for delta in interesting {
-                    for page in [base + delta, base + delta * A] {
-                        let path = NodePath::of(page, addrs).unwrap();
+                    for page in [base + delta, base + delta * per] {
+                        let path = NodePath::of(page, fanout).unwrap();
                         let offset = if path.depth == 0 { 0 } else { path.node_offset(path.depth) };
-                        let first = first_page(offset, addrs).unwrap();
+                        let first = first_page(offset, fanout).unwrap();
                         assert_eq!(first + path.slot() as u64, page, "{path:?}");
                         for level in 1..path.depth {
                             assert_eq!(node_kind(path.node_offset(level)), NodeKind::Indirect, "{path:?}");
@@ -173,8 +190,9 @@ mod tests {
 
     #[test]
     fn the_largest_file_ends_the_tree() {
-        let max = max_pages(923);
-        assert!(NodePath::of(max - 1, 923).is_some());
-        assert!(NodePath::of(max, 923).is_none());
+        let fanout = Fanout::plain(923);
+        let max = max_pages(fanout);
+        assert!(NodePath::of(max - 1, fanout).is_some());
+        assert!(NodePath::of(max, fanout).is_none());
     }
 }

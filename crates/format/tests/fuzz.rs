@@ -5,7 +5,7 @@ use medfs_device::{FileDevice, FileOptions, MemDevice, read_block};
 use medfs_format::checkpoint::{self, BitmapPlaces, RawCheckpoint, RawOrphanBlock};
 use medfs_format::dentry::{Area, AreaLayout, slots_for};
 use medfs_format::node::{RawInode, footer, validate_footer};
-use medfs_format::path::{NodePath, first_page, max_pages, node_kind};
+use medfs_format::path::{Fanout, NodePath, first_page, max_pages, node_kind};
 use medfs_format::sit::RawSitBlock;
 use medfs_format::summary::{JOURNAL_SIZE, RawJournal, RawSummaryBlock};
 use medfs_format::superblock::RawSuperblock;
@@ -100,7 +100,7 @@ fn as_checkpoint(block: &Block, addr: u32, g: &Geometry) -> u32 {
 fn as_node(rng: &mut SmallRng, block: &Block, g: &Geometry) -> u32 {
     let f = footer(block);
     let _ = validate_footer(block, f.nid.get(), f.ino.get());
-    let _ = (node_kind(f.node_offset()), first_page(f.node_offset(), 923));
+    let _ = (node_kind(f.node_offset()), first_page(f.node_offset(), Fanout::plain(923)));
     let raw: &RawInode = block.view();
     let mut accepted = 0;
     for flexible in [false, true] {
@@ -112,9 +112,9 @@ fn as_node(rng: &mut SmallRng, block: &Block, g: &Geometry) -> u32 {
             accepted = 1;
             let slots = raw.slots(flexible);
             let (content, xattrs) = (slots.inline_content_range(), slots.inline_xattr_range());
-            assert!(slots.extra + slots.addrs() <= raw.i_addr.len() && max_pages(slots.addrs()) > 0);
+            assert!(slots.extra + slots.addrs() <= raw.i_addr.len() && max_pages(slots.fanout()) > 0);
             let _ = xattr::parse(&block.0[xattrs], f.nid.get().into());
-            let _ = NodePath::of(nasty(rng), slots.addrs()).map(|p| p.node_offset(p.depth));
+            let _ = NodePath::of(nasty(rng), slots.fanout()).map(|p| p.node_offset(p.depth));
             names_of(AreaLayout::inline(content.len()), &block.0[content]);
         }
     }

@@ -21,7 +21,9 @@ use medfs_format::hash::dentry_hash;
 use medfs_format::node::{self, Advise, FileKind, Inline, RawDirectNode, RawIndirectNode, RawInode, footer};
 use medfs_format::path::{NodePath, max_pages};
 use medfs_format::summary::Log;
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo, xattr};
+use medfs_format::{
+    BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, SegNo, is_block, xattr,
+};
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::io;
@@ -415,6 +417,12 @@ impl<'d> Dump<'d> {
                 text(format_args!("{}.{:09}", extra.i_crtime.get() as i64, extra.i_crtime_nsec.get())),
             );
         }
+        if let Some(compression) = inode.compression().filter(|_| self.rules.has_compression()) {
+            r.add("i_compr_blocks", extra.i_compr_blocks.get());
+            r.put("i_compress_algorithm", text(compression.algorithm.name()));
+            r.add("i_log_cluster_size", compression.log_cluster_size);
+            r.put("i_compress_flag", text(format_args!("{:#06x}", extra.i_compress_flag)));
+        }
     }
 
     /// Addresses as runs, node ids, or inline entries.
@@ -545,7 +553,7 @@ impl<'d> Dump<'d> {
                 slot: e.slot,
             }));
         }
-        let pages = inode.i_size.get().div_ceil(BLOCK_SIZE as u64).min(max_pages(slots.addrs()));
+        let pages = inode.i_size.get().div_ceil(BLOCK_SIZE as u64).min(max_pages(slots.fanout()));
         let pages = pages.min(u64::from(self.image.g.main_blocks()));
         for page in (0..pages).filter(|&p| right_place(dentry_hash(name), p, inode.i_dir_level)) {
             let addr = self.address(inode, page)?;
@@ -561,9 +569,9 @@ impl<'d> Dump<'d> {
     }
 
     /// Address of a file's page.
-    fn address(&mut self, inode: &RawInode, page: u64) -> Result<BlockAddr, DumpError> {
+    pub(crate) fn address(&mut self, inode: &RawInode, page: u64) -> Result<BlockAddr, DumpError> {
         let slots = inode.slots(self.rules.flexible());
-        let Some(path) = NodePath::of(page, slots.addrs()) else { return Ok(NULL_ADDR) };
+        let Some(path) = NodePath::of(page, slots.fanout()) else { return Ok(NULL_ADDR) };
         if path.depth == 0 {
             return Ok(inode.i_addr[slots.extra + path.slot()].get());
         }
@@ -602,13 +610,15 @@ impl<'d> Dump<'d> {
     }
 }
 
-/// Addresses as `page: first-last` runs.
+/// Addresses as `page: first-last` runs; what is only reserved is `new`, the mark of a compressed cluster `compressed`.
 fn runs(addrs: impl Iterator<Item = BlockAddr>) -> String {
     let mut out: Vec<(u64, BlockAddr, BlockAddr)> = Vec::new();
     for (page, addr) in (0u64..).zip(addrs).filter(|(_, a)| *a != NULL_ADDR) {
         match out.last_mut() {
             Some((start, first, last))
-                if addr == last.wrapping_add(1) && page - *start == u64::from(addr.wrapping_sub(*first)) =>
+                if is_block(addr)
+                    && addr == last.wrapping_add(1)
+                    && page - *start == u64::from(addr.wrapping_sub(*first)) =>
             {
                 *last = addr;
             }
@@ -616,7 +626,15 @@ fn runs(addrs: impl Iterator<Item = BlockAddr>) -> String {
         }
     }
     let show = |(page, first, last): &(u64, BlockAddr, BlockAddr)| {
-        if first == last { format!("{page}:{first}") } else { format!("{page}:{first}-{last}") }
+        if *first == COMPRESS_ADDR {
+            format!("{page}:compressed")
+        } else if *first == NEW_ADDR {
+            format!("{page}:new")
+        } else if first == last {
+            format!("{page}:{first}")
+        } else {
+            format!("{page}:{first}-{last}")
+        }
     };
     out.iter().map(show).collect::<Vec<_>>().join(" ")
 }
@@ -628,5 +646,6 @@ mod tests {
     #[test]
     fn runs_join_neighbours_only() {
         assert_eq!(runs([5, 6, 7, 0, 8, 20].into_iter()), "0:5-7 4:8 5:20");
+        assert_eq!(runs([COMPRESS_ADDR, 6, NEW_ADDR].into_iter()), "0:compressed 1:6 2:new");
     }
 }

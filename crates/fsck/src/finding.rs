@@ -1,7 +1,7 @@
 //! What a check can find: numbered, typed, one sentence each.
 //!
 //! Invariant: a code never changes its meaning; new faults get new numbers. The hundreds are the area:
-//! 01 superblock, 02 checkpoint, 03 SIT, 04 NAT, 05 SSA, 06 inode, 07 nodes and addresses, 08 directories, 09 deltas.
+//! 01 superblock, 02 checkpoint, 03 SIT, 04 NAT, 05 SSA, 06 inode, 07 nodes and addresses, 08 directories, 09 deltas, 10 compressed clusters.
 
 use serde::Serialize;
 
@@ -119,6 +119,8 @@ codes! {
     InodeField = 614, Error;
     /// A quota file cannot be used.
     QuotaFile = 615, Error;
+    /// `i_compr_blocks` is not the number of blocks that compression saves.
+    SavedBlocks = 616, Error;
     /// A node id that is out of range or has no NAT entry.
     NodeId = 701, Error;
     /// A node block that is not the node it is taken for.
@@ -167,6 +169,10 @@ codes! {
     DeltaBase = 906, Error;
     /// A delta that does not decode, or rebuilds another page than the one its checksum is of.
     DeltaContent = 907, Error;
+    /// Addresses that no compressed cluster has, or a cluster's mark at another place.
+    ClusterPlace = 1001, Error;
+    /// A compressed cluster that cannot be expanded, or whose checksum is wrong.
+    ClusterContent = 1002, Error;
 }
 
 impl std::fmt::Display for Code {

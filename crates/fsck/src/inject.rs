@@ -9,6 +9,7 @@ use crate::image::Image;
 use crate::inode::Rules;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, CpFlags, RawCheckpoint, RawOrphanBlock};
+use medfs_format::compress::CLUSTER_HEADER_SIZE;
 use medfs_format::delta::{
     self, RECORD_HEADER_SIZE, RawRecord, RawZoneHeader, ZONE_HEADER_SIZE, ZONE_OFFSET,
 };
@@ -22,7 +23,7 @@ use medfs_format::summary::{
     ENTRIES_PER_BLOCK, JOURNAL_SIZE, RawJournal, RawSummary, RawSummaryBlock, RawSummaryFooter,
 };
 use medfs_format::superblock::{self, RawSuperblock};
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, Nid, SegNo, nat, sit, xattr};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, Ino, Nid, SegNo, nat, sit, xattr};
 use std::mem::offset_of;
 use std::ops::Range;
 use zerocopy::IntoBytes;
@@ -54,6 +55,8 @@ pub enum Target<'a> {
     Zone(Ino),
     /// A record of it, by its place in the zone; `delta[N]` are the bytes of the delta.
     Delta(Ino, usize),
+    /// The header of the compressed cluster that starts at a page of a file; `cdata[N]` are the bytes behind it.
+    Cluster(Ino, u64),
     /// The first entry of an inode's inline xattrs, and the header before it.
     FirstXattr(Ino),
     /// A node that is no inode.
@@ -92,8 +95,8 @@ const ORPHANS: &[Field] = fields!(RawOrphanBlock: ino entry_count);
 const INODE: &[Field] = fields!(RawInode:
     i_mode i_advise i_inline i_uid i_gid i_links i_size i_blocks i_generation i_current_depth i_xattr_nid i_flags
     i_pino i_namelen i_name i_dir_level i_ext i_addr i_nid);
-const EXTRA: &[Field] =
-    fields!(RawExtraAttr: i_extra_isize i_inline_xattr_size i_projid i_inode_checksum i_crtime);
+const EXTRA: &[Field] = fields!(RawExtraAttr: i_extra_isize i_inline_xattr_size i_projid i_inode_checksum i_crtime
+        i_compr_blocks i_compress_algorithm i_log_cluster_size i_compress_flag);
 const DIRECT: &[Field] = fields!(RawDirectNode: addr);
 const INDIRECT: &[Field] = fields!(RawIndirectNode: nid);
 const ZONE: &[Field] = fields!(RawZoneHeader: version used);
@@ -104,6 +107,8 @@ const DELTA: &[Field] = &[
     ("checksum", offset_of!(RawRecord, checksum), 4),
     ("delta", RECORD_HEADER_SIZE, 256),
 ];
+const CLUSTER: &[Field] =
+    &[("clen", 0, 4), ("chksum", 4, 4), ("cdata", CLUSTER_HEADER_SIZE, BLOCK_SIZE - CLUSTER_HEADER_SIZE)];
 const FIRST_XATTR: &[Field] = &[
     ("h_magic", 0, 4),
     ("e_name_index", xattr::HEADER_SIZE, 1),
@@ -170,7 +175,7 @@ pub fn fields(dev: &dyn BlockDevice, target: &Target<'_>) -> Result<Vec<(&'stati
 fn width(name: &str, size: usize) -> usize {
     match name {
         "cur_node_blkoff" | "cur_data_blkoff" => 2,
-        "alloc_type" | "i_name" | "delta" | "valid_map" | "uuid" | "name" => 1,
+        "alloc_type" | "i_name" | "delta" | "cdata" | "valid_map" | "uuid" | "name" => 1,
         _ if size > 8 => 4,
         _ => size,
     }
@@ -263,6 +268,17 @@ fn locate(
             let (records, _) = delta::parse_prefix(bytes, ino);
             let before: usize = records.iter().take(n).map(delta::Record::size).sum();
             (addr, zone.start + ZONE_HEADER_SIZE + before, DELTA)
+        }
+        Target::Cluster(ino, page) => {
+            let addr = image.nat(ino)?.block_addr.get();
+            let none = || DumpError::NotFound(format!("no compressed cluster of inode {ino} at page {page}"));
+            let inode = image.cache.read(addr)?;
+            let mark = dump.address(inode.view(), page)?;
+            let addr = dump.address(inode.view(), page + 1)?;
+            if mark != COMPRESS_ADDR || !dump.image.g.in_main(addr) {
+                return Err(none());
+            }
+            (addr, 0, CLUSTER)
         }
         Target::FirstXattr(ino) => {
             let (addr, zone) = zone(image, ino)?;

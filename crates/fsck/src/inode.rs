@@ -4,7 +4,8 @@ use crate::finding::Code;
 use crate::image::Image;
 use medfs_format::dentry::MAX_DEPTH;
 use medfs_format::node::{
-    DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileKind, Inline, MAX_INLINE_XATTR_ADDRS, NAME_LEN, RawInode,
+    DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline, MAX_INLINE_XATTR_ADDRS, NAME_LEN,
+    RawInode,
 };
 use medfs_format::superblock::Feature;
 use medfs_format::{Geometry, Ino, xattr};
@@ -24,6 +25,10 @@ impl Rules {
 
     pub(crate) fn flexible(&self) -> bool {
         self.features.contains(Feature::FLEXIBLE_INLINE_XATTR)
+    }
+
+    pub(crate) fn has_compression(&self) -> bool {
+        self.features.contains(Feature::COMPRESSION)
     }
 
     /// Mends `inode` in memory and lists what was wrong. An error: it cannot be an inode, with the reason.
@@ -102,10 +107,25 @@ impl Rules {
                 *nid = 0.into();
             }
         }
+        if self.has_compression() && inode.inline().contains(Inline::DATA) && inode.compression().is_some() {
+            found.push((Code::InodeField, format!("inode {ino}: inline data in a compressed file")));
+            inode.i_flags = (inode.flags() - FileFlags::COMPR).bits().into();
+        }
         if inode.i_blocks.get() == 0 {
             // The true number is counted later; here only what would make the inode unacceptable goes.
             found.push((Code::InodeBlocks, format!("inode {ino}: i_blocks is 0")));
             inode.i_blocks = 1.into();
+        }
+        // The number of saved blocks is counted later.
+        let saved = inode.extra_mut().map(|e| std::mem::take(&mut e.i_compr_blocks));
+        if self.has_compression()
+            && let Err(e) = inode.validate_compression(ino)
+        {
+            found.push((Code::InodeField, format!("{e}: the file is taken for one without compression")));
+            inode.i_flags = (inode.flags() - FileFlags::COMPR).bits().into();
+        }
+        if let (Some(extra), Some(saved)) = (inode.extra_mut(), saved) {
+            extra.i_compr_blocks = saved;
         }
         inode.validate(ino, &self.g, self.flexible(), None).map_err(|e| e.to_string())?;
         Ok(found)

@@ -11,6 +11,7 @@
 
 mod cache;
 mod check;
+mod cluster;
 mod dir;
 pub mod dump;
 mod finding;

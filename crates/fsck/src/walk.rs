@@ -16,10 +16,12 @@ use crate::space::{Owner, Space, has_no_addresses};
 use crate::zone::Zone;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use medfs_codec::Codecs;
+use medfs_codec::compress::Compressors;
 use medfs_device::Cause;
+use medfs_format::compress::Compression;
 use medfs_format::node::{
-    self, ADDRS_PER_BLOCK, FileFlags, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawExtent,
-    RawIndirectNode, RawInode,
+    self, ADDRS_PER_BLOCK, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawExtent, RawIndirectNode,
+    RawInode,
 };
 use medfs_format::path::XATTR_NODE_OFFSET;
 use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, xattr};
@@ -62,13 +64,17 @@ pub(crate) struct FileWalk {
     pub(crate) ino: Ino,
     pub(crate) dir: Option<DirWalk>,
     pub(crate) zone: Option<Zone>,
-    compressed: bool,
+    /// How the file is compressed, and whether it gave back what that saved.
+    pub(crate) compression: Option<Compression>,
+    pub(crate) released: bool,
+    /// Slots of compressed clusters that name no block.
+    pub(crate) saved: u64,
     addrs_per_block: usize,
     blocks: u64,
     extent: RawExtent,
     extent_hits: u32,
     last_page: Option<u64>,
-    cut: bool,
+    pub(crate) cut: bool,
 }
 
 /// The walk over a volume.
@@ -85,6 +91,7 @@ pub(crate) struct Walker<'d, 'p> {
     pub(crate) orphans: HashSet<Ino>,
     pub(crate) supply: Supply,
     pub(crate) codecs: Codecs,
+    pub(crate) compressors: Compressors,
     pending: Vec<Pending>,
     progress: &'p mut dyn FnMut(f64),
 }
@@ -108,6 +115,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             orphans: HashSet::new(),
             supply: Supply::default(),
             codecs: Codecs::default(),
+            compressors: Compressors::default(),
             pending: Vec::new(),
             progress,
         }
@@ -278,17 +286,15 @@ impl<'d, 'p> Walker<'d, 'p> {
                 && before.extra().is_some_and(|e| e.i_inode_checksum.get() != before.checksum(seed))
         });
         let kind = FileKind::from_mode(inode.i_mode.get()).expect("vetted");
-        let compressed = inode.flags().contains(FileFlags::COMPR)
-            && self.rules.features.contains(medfs_format::superblock::Feature::COMPRESSION);
-        let cluster = match inode.extra() {
-            Some(e) if compressed && inode.extra_fits(34) => 1usize << e.i_log_cluster_size.min(8),
-            _ => 1,
-        };
+        let compression = if self.rules.has_compression() { inode.compression() } else { None };
+        let cluster = compression.map_or(1, Compression::cluster_pages);
         let mut f = FileWalk {
             ino,
             dir: (kind == FileKind::Directory).then(|| DirWalk::new(inode, ino, parent)),
             zone: None,
-            compressed,
+            compression,
+            released: inode.saved_blocks_released(),
+            saved: 0,
             addrs_per_block: ADDRS_PER_BLOCK / cluster * cluster,
             blocks: 1,
             extent: inode.i_ext,
@@ -422,8 +428,9 @@ impl<'d, 'p> Walker<'d, 'p> {
 
     fn addresses(&mut self, f: &mut FileWalk, inode: &mut RawInode, cluster: usize) -> io::Result<()> {
         let slots = inode.slots(self.rules.flexible());
-        let in_inode = slots.addrs() / cluster * cluster;
+        let in_inode = slots.area() / cluster * cluster;
         let place = format!("inode {}", f.ino);
+        self.clusters(f, &mut inode.i_addr[slots.extra..slots.extra + in_inode], 0, &place)?;
         let version = self.image.nat(f.ino)?.version;
         let mut page = 0u64;
         for i in 0..in_inode {
@@ -460,7 +467,8 @@ impl<'d, 'p> Walker<'d, 'p> {
         let place = format!("inode {}, node {nid}", f.ino);
         let Some((addr, mut block)) = self.child(f, nid, offset, &place)? else { return Ok(false) };
         let (count, version) = (f.addrs_per_block, self.image.nat(nid)?.version);
-        let mut changed = false;
+        let addrs = &mut block.view_mut::<RawDirectNode>().addr[..count];
+        let mut changed = self.clusters(f, addrs, page, &place)?;
         for slot in 0..count {
             let data = block.view::<RawDirectNode>().addr[slot].get();
             if data != NULL_ADDR
@@ -524,7 +532,10 @@ impl<'d, 'p> Walker<'d, 'p> {
         addr: BlockAddr,
         place: &str,
     ) -> io::Result<bool> {
-        if addr == NEW_ADDR || (addr == COMPRESS_ADDR && f.compressed) {
+        if addr == COMPRESS_ADDR && f.compression.is_some() && f.released {
+            return Ok(true); // given back, with what else the cluster saved
+        }
+        if addr == NEW_ADDR || (addr == COMPRESS_ADDR && f.compression.is_some()) {
             f.blocks += 1;
             self.space.blocks += 1;
             return Ok(true);
@@ -573,6 +584,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             );
             inode.i_blocks = f.blocks.into();
         }
+        self.settle_saved(f, inode);
         let stale = !has_no_addresses(inode) && f.extent_hits != f.extent.len.get();
         if stale && !f.cut {
             self.findings.add(

@@ -179,7 +179,7 @@ impl Walker<'_, '_> {
     pub(crate) fn settle_zone(&mut self, f: &mut FileWalk, inode: &mut RawInode) -> io::Result<()> {
         let Some(zone) = f.zone.take() else { return Ok(()) };
         let name = name_of(f, inode);
-        let most = max_pages(inode.slots(self.rules.flexible()).addrs());
+        let most = max_pages(inode.slots(self.rules.flexible()).fanout());
         let mut kept: Vec<&Delta> = Vec::new();
         // The newest first: of two deltas of a page that one counts.
         for delta in zone.deltas.iter().rev() {

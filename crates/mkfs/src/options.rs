@@ -74,6 +74,7 @@ impl MkfsOptions {
             (Feature::INODE_CHECKSUM, "inode_checksum"),
             (Feature::FLEXIBLE_INLINE_XATTR, "flexible_inline_xattr"),
             (Feature::INODE_CRTIME, "inode_crtime"),
+            (Feature::COMPRESSION, "compression"),
         ];
         for (feature, name) in needs_extra {
             if f.contains(feature) && !f.contains(Feature::EXTRA_ATTR) {
@@ -116,7 +117,7 @@ pub fn default_features() -> Feature {
         | Feature::LOST_FOUND
 }
 
-const NAMES: [(&str, Feature); 8] = [
+const NAMES: [(&str, Feature); 9] = [
     ("extra_attr", Feature::EXTRA_ATTR),
     ("project_quota", Feature::PROJECT_QUOTA),
     ("inode_checksum", Feature::INODE_CHECKSUM),
@@ -125,6 +126,7 @@ const NAMES: [(&str, Feature); 8] = [
     ("inode_crtime", Feature::INODE_CRTIME),
     ("lost_found", Feature::LOST_FOUND),
     ("sb_checksum", Feature::SB_CHECKSUM),
+    ("compression", Feature::COMPRESSION),
 ];
 
 /// Feature bits from a list such as `extra_attr,quota`. `none` is no feature, `default` the defaults,

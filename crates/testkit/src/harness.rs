@@ -86,6 +86,8 @@ pub struct Report {
     pub cleaned: u64,
     /// Pages kept as deltas.
     pub deltas: u64,
+    /// Clusters compressed.
+    pub clusters: u64,
 }
 
 struct Run<'a> {
@@ -121,7 +123,9 @@ impl<'a> Run<'a> {
         let session = self.session();
         let (refused, cleaned) = (session.refused, session.fs.cleaned_for_space());
         let deltas = session.fs.deltas_made();
+        let clusters = session.fs.clusters_made();
         self.report.deltas += deltas;
+        self.report.clusters += clusters;
         self.report.refused += refused;
         self.report.cleaned += cleaned;
     }

@@ -24,8 +24,19 @@ pub const FEATURE_SETS: [&str; 2] =
 /// A volume for deltas: the second feature set, with medfs's own magic.
 pub const DELTAS: &str = "deltas";
 
+/// Volumes whose files are compressed, see [`options_for`]: F2FS, and one with medfs's own magic.
+pub const COMPRESSED: [&str; 2] = [
+    "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum,compression",
+    "deltas,compression",
+];
+
 /// What is tested on every kind of volume is tested on these.
-pub const VOLUMES: [&str; 3] = [FEATURE_SETS[0], FEATURE_SETS[1], DELTAS];
+pub const VOLUMES: [&str; 5] = [FEATURE_SETS[0], FEATURE_SETS[1], DELTAS, COMPRESSED[0], COMPRESSED[1]];
+
+/// Mount options that belong to a kind of volume: all files are compressed where that is possible.
+pub fn options_for(features: &str) -> &'static str {
+    if COMPRESSED.contains(&features) { "compress_extension=*,compress_chksum" } else { "rw" }
+}
 
 /// A freshly formatted volume of `mebibytes`, in memory; made once a process. Panics where `mkfs.f2fs` is missing or fails.
 pub fn formatted(mebibytes: u64, features: &str) -> Arc<MemDevice> {
@@ -37,8 +48,10 @@ pub fn formatted(mebibytes: u64, features: &str) -> Arc<MemDevice> {
 }
 
 fn format(mebibytes: u64, features: &str) -> MemDevice {
-    if features == DELTAS {
-        let device = format(mebibytes, FEATURE_SETS[1]);
+    if let Some((_, plain)) =
+        [(DELTAS, FEATURE_SETS[1]), (COMPRESSED[1], COMPRESSED[0])].iter().find(|(own, _)| *own == features)
+    {
+        let device = format(mebibytes, plain);
         change_superblocks(&device, RawSuperblock::become_delta_volume).expect("memory takes it");
         return device;
     }

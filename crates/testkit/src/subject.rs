@@ -48,6 +48,10 @@ pub trait FileSystem: Send + Sync {
     fn background(&self) -> Result<()>;
     /// Ends cleanly. Dropping without it is a crash.
     fn close(&self) -> Result<()>;
+    /// Clusters compressed since the mount.
+    fn clusters_made(&self) -> u64 {
+        0
+    }
     /// Pages kept as deltas since the mount.
     fn deltas_made(&self) -> u64 {
         0

@@ -138,6 +138,9 @@ impl FileSystem for Volume {
     fn close(&self) -> Result<()> {
         self.close()
     }
+    fn clusters_made(&self) -> u64 {
+        self.stats().compress.clusters
+    }
     fn deltas_made(&self) -> u64 {
         self.stats().deltas.made
     }

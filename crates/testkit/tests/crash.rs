@@ -6,7 +6,7 @@
 use medfs::MountOptions;
 use medfs_testkit::crash_states::{Report, Setup, on_deltas, run, seq1, seq2};
 use medfs_testkit::fuzz::variable;
-use medfs_testkit::images::{DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted};
+use medfs_testkit::images::{DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for};
 use medfs_testkit::planted::{Disorder, Unordered};
 use medfs_testkit::subject::Check;
 use medfs_testkit::volume::{mounter, mounter_over, test_clock};
@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 fn setup(features: &str) -> Setup {
-    let mounter = mounter(MountOptions::default(), test_clock());
+    let mut options = MountOptions::default();
+    options.parse(options_for(features)).expect("options of the volume");
+    let mounter = mounter(options, test_clock());
     let raw_checks: Vec<Arc<dyn Check>> = vec![Arc::new(FsckMedfs)];
     let checks: Vec<Arc<dyn Check>> = vec![Arc::new(FsckMedfs), Arc::new(FsckF2fs)];
     Setup { raw_checks, checks, ..Setup::new(formatted(64, features), mounter) }

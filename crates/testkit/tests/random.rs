@@ -6,7 +6,9 @@
 use medfs::MountOptions;
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::harness::{Report, Setup, run_seed};
-use medfs_testkit::images::{DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted};
+use medfs_testkit::images::{
+    COMPRESSED, DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
+};
 use medfs_testkit::volume::{mounter, test_clock};
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,6 +16,7 @@ use std::time::Instant;
 fn setup(mebibytes: u64, features: &str, options: &str) -> Setup {
     let clock = test_clock();
     let mut parsed = MountOptions::default();
+    parsed.parse(options_for(features)).expect("options of the volume");
     parsed.parse(options).expect("options of the test");
     let for_mounts = clock.clone();
     Setup {
@@ -49,6 +52,19 @@ fn two_thousand_operations_on_deltas() {
     let report = run_seed(&setup, 5, 2000, |generator| generator.patching = true);
     println!("seed 5: {report:?}");
     assert!(report.deltas > 300, "hardly any deltas: {report:?}");
+}
+
+/// Files of clusters of several sizes, with each algorithm, on a small volume so that sections are cleaned too.
+#[test]
+fn two_thousand_operations_on_clusters() {
+    for (seed, options) in
+        (5..).zip(["compress=lzo", "compress=lz4,compress_log_size=3", "compress=zstd,cache=1M"])
+    {
+        let setup = setup(64, COMPRESSED[0], options);
+        let report = run_seed(&setup, seed, 2000, |_| {});
+        println!("seed {seed}, {options}: {report:?}");
+        assert!(report.clusters > 100, "hardly any clusters: {report:?}");
+    }
 }
 
 #[test]

@@ -129,7 +129,7 @@ impl Fs {
         let node = self.nodes.get(&self.io, &self.nat, nid)?;
         let inode = self.inode(node.ino)?;
         let offset = node_offset(&node);
-        let first = first_page(offset, self.slots(&inode).addrs()).ok_or_else(|| {
+        let first = first_page(offset, self.slots(&inode).fanout()).ok_or_else(|| {
             FormatError::corrupt(Structure::Summary, nid, "nid", "names a node without addresses")
         })?;
         let pages = blocks.iter().map(|(addr, s)| (first + u64::from(s.ofs_in_node.get()), *addr)).collect();

@@ -12,7 +12,9 @@ use medfs_format::node::{
 use medfs_format::node::{footer, validate_footer};
 use medfs_format::path::{NodePath, first_page};
 use medfs_format::summary::{Log, RawSummary};
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, is_block};
+use medfs_format::{
+    BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, FormatError, Ino, NULL_ADDR, Structure, is_block,
+};
 use std::mem::offset_of;
 use std::sync::Arc;
 
@@ -71,12 +73,19 @@ fn copy_attributes(from: &RawInode, to: &mut RawInode) {
         if from.extra_fits(PROJECT_END) {
             t.i_projid = f.i_projid;
         }
-        if from.extra_fits(COMPRESSION_END) {
-            t.i_compr_blocks = f.i_compr_blocks;
-            t.i_compress_algorithm = f.i_compress_algorithm;
-            t.i_log_cluster_size = f.i_log_cluster_size;
-            t.i_compress_flag = f.i_compress_flag;
-        }
+    }
+    copy_compression(from, to);
+}
+
+/// Takes over how the file is compressed.
+fn copy_compression(from: &RawInode, to: &mut RawInode) {
+    if let (Some(f), Some(t)) = (from.extra(), to.extra_mut())
+        && from.extra_fits(COMPRESSION_END)
+    {
+        t.i_compr_blocks = f.i_compr_blocks;
+        t.i_compress_algorithm = f.i_compress_algorithm;
+        t.i_log_cluster_size = f.i_log_cluster_size;
+        t.i_compress_flag = f.i_compress_flag;
     }
 }
 
@@ -119,7 +128,8 @@ impl Replay<'_> {
         if now == then {
             return Ok(());
         }
-        let shared = now.addrs().min(then.addrs());
+        // With other clusters the nodes hold other pages altogether.
+        let shared = if now.cluster == then.cluster { now.addrs().min(then.addrs()) } else { 0 };
         if !inode.raw(|r| r.inline().contains(Inline::DATA)) {
             fs.truncate_index(inode, shared as u64)?;
         }
@@ -130,7 +140,9 @@ impl Replay<'_> {
             {
                 t.i_inline_xattr_size = f.i_inline_xattr_size;
             }
-            r.i_addr[now.extra + shared..now.extra + now.addrs().max(then.addrs())].fill(0.into());
+            r.i_flags = ((r.flags() - FileFlags::COMPR) | (raw.flags() & FileFlags::COMPR)).bits().into();
+            copy_compression(raw, r);
+            r.i_addr[now.extra + shared..now.extra + now.area().max(then.area())].fill(0.into());
         });
         Ok(())
     }
@@ -167,7 +179,7 @@ impl Replay<'_> {
             let slots = self.fs.slots(inode);
             self.fs.edit(inode, Dirty::Full, |r| {
                 r.i_inline &= !(Inline::DATA | Inline::DATA_EXIST).bits();
-                r.i_addr[slots.extra..slots.extra + slots.addrs()].fill(0.into());
+                r.i_addr[slots.extra..slots.extra + slots.area()].fill(0.into());
             });
         }
     }
@@ -176,8 +188,8 @@ impl Replay<'_> {
     pub(super) fn drop_missing_subtrees(&self, inode: &Inode, block: &Block) -> Result<()> {
         let fs = self.fs;
         let raw: &RawInode = block.view();
-        let addrs = fs.slots(inode).addrs() as u64;
-        let start = |i: usize| addrs + subtree(i).2;
+        let fanout = fs.slots(inode).fanout();
+        let start = |i: usize| fanout.inode + subtree(fanout, i).2;
         let end = (0..5).rev().find(|&i| raw.i_nid[i].get() != 0).map_or(0, |i| i + 1);
         let missing = |i: &usize| raw.i_nid[*i].get() == 0 && inode.raw(|r| r.i_nid[*i].get()) != 0;
         if (end..5).any(|i| missing(&i)) {
@@ -194,9 +206,10 @@ impl Replay<'_> {
         let fs = self.fs;
         let slots = fs.slots(inode);
         let in_inode = slots.addrs();
-        let first = first_page(offset, in_inode)
+        let first = first_page(offset, slots.fanout())
             .filter(|&page| {
-                NodePath::of(page, in_inode).is_some_and(|p| p.depth == 0 || p.node_offset(p.depth) == offset)
+                NodePath::of(page, slots.fanout())
+                    .is_some_and(|p| p.depth == 0 || p.node_offset(p.depth) == offset)
             })
             .ok_or_else(|| bad_node_of(inode.ino, format!("node offset {offset}")))?;
         let addrs: Vec<BlockAddr> = if offset == 0 {
@@ -205,7 +218,8 @@ impl Replay<'_> {
                 .map(|a| a.get())
                 .collect()
         } else {
-            block.view::<RawDirectNode>().addr.iter().map(|a| a.get()).collect()
+            let addrs = &block.view::<RawDirectNode>().addr[..slots.addrs_per_block()];
+            addrs.iter().map(|a| a.get()).collect()
         };
         if offset != 0 && addrs.iter().all(|&a| a == NULL_ADDR) && fs.find_slot(inode, first)?.is_none() {
             return Ok(());
@@ -275,6 +289,9 @@ impl Replay<'_> {
             fs.segs.lock().mark_invalid(&fs.io, old, fs.elapsed())?;
         }
         fs.set_addr(inode, slot, NULL_ADDR);
+        if old == COMPRESS_ADDR && inode.raw(RawInode::saved_blocks_released) {
+            return Ok(()); // not counted
+        }
         fs.space.release(1);
         fs.add_blocks(inode, -1);
         fs.pages.remove(inode.ino, index);
@@ -307,7 +324,7 @@ impl Replay<'_> {
             return Err(wrong());
         }
         let offset = node.read(|d| footer(&d.block).node_offset());
-        let first = first_page(offset, fs.slots(&owner).addrs()).ok_or_else(wrong)?;
+        let first = first_page(offset, fs.slots(&owner).fanout()).ok_or_else(wrong)?;
         let index = first + u64::from(summary.ofs_in_node.get());
         match fs.find_slot(&owner, index)? {
             Some(slot) if slot.addr() == addr => self.free(&owner, &slot, index),

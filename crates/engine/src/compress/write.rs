@@ -1,0 +1,307 @@
+//! Writing clusters: compressing those that are dirty as a whole, opening those that change, moving their blocks.
+
+use super::bad_cluster;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::index::Slot;
+use crate::inode::{Inode, InodeState};
+use crate::placement::{Page, Purpose};
+use crate::stats::Counters;
+use crate::writeback::{Placed, Placing, temperature};
+use medfs_device::Cause;
+use medfs_format::compress::{CLUSTER_HEADER_SIZE, Compression, RawClusterHeader, blocks_of, most_content};
+use medfs_format::node::{Inline, RawInode};
+use medfs_format::summary::{Log, RawSummary};
+use medfs_format::{
+    BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, FormatError, NEW_ADDR, NULL_ADDR, Structure, crc, is_block,
+};
+use std::ops::Range;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Log of compressed blocks, as in the kernel.
+const LOG: Log = Log::ColdData;
+
+type DirtyPage = (u64, Arc<Block>);
+
+impl Fs {
+    /// Gives the dirty pages of a compressed file their blocks, as [`Fs::place_pages`] does for others. Where one page of a
+    /// cluster is among `indices`, all of its dirty pages go.
+    pub(crate) fn place_clusters(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        compression: Compression,
+        indices: &[u64],
+        purpose: Purpose,
+    ) -> Placing {
+        let pages = compression.cluster_pages() as u64;
+        let mut clusters: Vec<u64> = indices.iter().map(|index| index / pages * pages).collect();
+        clusters.sort_unstable();
+        clusters.dedup();
+        let about = inode.raw(|r| Page {
+            purpose,
+            is_dir: false,
+            advise: r.advise(),
+            pinned: r.inline().contains(Inline::PIN_FILE),
+            dirty_pages: state.dirty.len(),
+            deltas: false,
+            inode_due: true,
+        });
+        let mut placed = Vec::with_capacity(indices.len());
+        let outcome = clusters.into_iter().try_for_each(|first| {
+            let dirty: Vec<DirtyPage> =
+                state.dirty.range(first..first + pages).map(|(&i, page)| (i, page.clone())).collect();
+            let whole = dirty.len() as u64 == pages && first + pages <= inode.pages();
+            if whole && purpose != Purpose::Move && self.compresses(state) {
+                if let Some(content) = self.compress_pages(compression, &dirty) {
+                    return self.place_compressed(inode, &dirty, content, &mut placed);
+                }
+                Counters::add(&self.compress.counters.kept_plain, 1);
+            }
+            self.place_plain(inode, &about, dirty, &mut placed)
+        });
+        self.space.wrote(placed.iter().filter(|p| is_block(p.addr)).count() as u64);
+        Placing { pages: placed, outcome }
+    }
+
+    /// Whether whole clusters of the file are compressed as they are written.
+    fn compresses(&self, state: &InodeState) -> bool {
+        state.compress.unwrap_or_else(|| self.opts.compress.writes_compressed())
+    }
+
+    fn place_plain(
+        &self,
+        inode: &Inode,
+        about: &Page,
+        dirty: Vec<DirtyPage>,
+        placed: &mut Vec<Placed>,
+    ) -> Result<()> {
+        let mut near: Option<Slot> = None;
+        for (index, page) in dirty {
+            let slot = self.make_slot_near(inode, near.as_ref(), index)?;
+            if matches!(slot.addr(), COMPRESS_ADDR | NULL_ADDR) {
+                return Err(bad_cluster(inode, index, "i_addr", "dirty page without space"));
+            }
+            self.place_page(inode, &slot, about, false, Placed::new(index, page), placed)?;
+            near = Some(slot);
+        }
+        Ok(())
+    }
+
+    /// The blocks of a compressed cluster; `None` where it saves none.
+    fn compress_pages(&self, compression: Compression, dirty: &[DirtyPage]) -> Option<Vec<Arc<Block>>> {
+        let pages: Vec<u8> = dirty.iter().flat_map(|(_, page)| page.0).collect();
+        let mut out = vec![0; dirty.len() * BLOCK_SIZE];
+        let room = most_content(dirty.len());
+        let content = &mut out[CLUSTER_HEADER_SIZE..CLUSTER_HEADER_SIZE + room];
+        let clen = self.compress.compress(compression, &pages, content)?;
+        // Compressors may leave anything behind what they made.
+        content[clen..].fill(0);
+        let chksum = if compression.checksum { crc::f2fs(&content[..clen]) } else { 0 };
+        let header = RawClusterHeader {
+            clen: (clen as u32).into(),
+            chksum: chksum.into(),
+            ..RawClusterHeader::default()
+        };
+        out[..CLUSTER_HEADER_SIZE].copy_from_slice(header.as_bytes());
+        let blocks = out.as_chunks::<BLOCK_SIZE>().0[..blocks_of(clen)].iter();
+        Some(blocks.map(|bytes| Arc::new(Block(*bytes))).collect())
+    }
+
+    /// Gives a compressed cluster its blocks. All pages of it are dirty, so every slot holds a block or a reservation.
+    fn place_compressed(
+        &self,
+        inode: &Inode,
+        dirty: &[DirtyPage],
+        content: Vec<Arc<Block>>,
+        placed: &mut Vec<Placed>,
+    ) -> Result<()> {
+        let first = self.make_slot(inode, dirty[0].0)?;
+        let old = first.addrs(dirty.len());
+        if old.len() != dirty.len() || old.iter().any(|&a| a == NULL_ADDR || a == COMPRESS_ADDR) {
+            return Err(bad_cluster(inode, dirty[0].0, "i_addr", "dirty page without space"));
+        }
+        let slots: Vec<Slot> = dirty.iter().filter_map(|(index, _)| first.step_to(*index)).collect();
+        let new = self.allocate_for(&slots[1..=content.len()])?;
+        let now = self.elapsed();
+        {
+            let mut segs = self.segs.lock();
+            for &addr in old.iter().filter(|&&a| is_block(a)) {
+                segs.mark_invalid(&self.io, addr, now)?;
+            }
+        }
+        let counters = &self.compress.counters;
+        Counters::add(&counters.made, 1);
+        Counters::add(&counters.saved, (dirty.len() - content.len()) as u64);
+        self.add_saved(inode, (dirty.len() - content.len()) as i64);
+        let mut written = new.into_iter().zip(content);
+        for (i, (slot, (index, page))) in slots.iter().zip(dirty).enumerate() {
+            let block = if i == 0 { None } else { written.next() };
+            let addr = match &block {
+                Some((addr, _)) => *addr,
+                None if i == 0 => COMPRESS_ADDR,
+                None => NEW_ADDR,
+            };
+            self.set_addr(inode, slot, addr);
+            placed.push(Placed {
+                addr: block.as_ref().map_or(NULL_ADDR, |(addr, _)| *addr),
+                content: block.map(|(_, content)| content),
+                temperature: temperature(LOG),
+                ..Placed::new(*index, page.clone())
+            });
+        }
+        Ok(())
+    }
+
+    /// New blocks for these slots: all of them, or none.
+    fn allocate_for(&self, slots: &[Slot]) -> Result<Vec<BlockAddr>> {
+        let now = self.elapsed();
+        let mut new = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let owner = RawSummary {
+                nid: slot.node.nid.into(),
+                version: self.node_version(slot.node.nid)?,
+                ofs_in_node: slot.offset.into(),
+            };
+            let mut segs = self.segs.lock();
+            match segs.allocate(&self.io, LOG, owner, now) {
+                Ok(addr) => new.push(addr),
+                Err(e) => {
+                    new.iter().try_for_each(|&addr| segs.mark_invalid(&self.io, addr, now))?;
+                    return Err(e);
+                }
+            }
+        }
+        new.iter().for_each(|&addr| self.forget_base(addr));
+        Ok(new)
+    }
+
+    /// Opens the cluster of page `index` where it is compressed: afterwards its pages are dirty, and have addresses of their
+    /// own when they are written.
+    pub(crate) fn open_cluster(&self, inode: &Arc<Inode>, state: &mut InodeState, index: u64) -> Result<()> {
+        let Some(compression) = self.compression(inode) else { return Ok(()) };
+        let pages = compression.cluster_pages() as u64;
+        let (_, cluster) = self.compressed_cluster(inode, compression, index / pages * pages, None)?;
+        let Some(cluster) = cluster else { return Ok(()) };
+        let on_their_way = state.dirty.range(cluster.first..cluster.first + pages).count() as u64 == pages;
+        let content: Vec<Arc<Block>> = if on_their_way {
+            // Copies, so that what is being written is not taken for what is dirty now.
+            let now = state.dirty.range(cluster.first..cluster.first + pages);
+            now.map(|(_, page)| Arc::new((**page).clone())).collect()
+        } else {
+            self.expand_cluster(inode, compression, &cluster)?
+        };
+        let released = inode.raw(RawInode::saved_blocks_released);
+        let missing = cluster.addrs.iter().filter(|&&a| a == NULL_ADDR).count() + usize::from(released);
+        self.space.reserve(missing as u64)?;
+        self.add_blocks(inode, missing as i64);
+        if !released {
+            self.add_saved(inode, -(cluster.saved() as i64));
+        }
+        let now = self.elapsed();
+        {
+            let mut segs = self.segs.lock();
+            cluster.blocks().iter().try_for_each(|&addr| segs.mark_invalid(&self.io, addr, now))?;
+        }
+        state.with_checkpoint = true;
+        let size = inode.size();
+        for (index, mut page) in (cluster.first..).zip(content) {
+            let slot = cluster.slot.step_to(index).ok_or_else(|| straddles(inode, index))?;
+            self.pages.remove(inode.ino, index);
+            let within = size.saturating_sub(index * BLOCK_SIZE as u64);
+            if within == 0 {
+                // What lies behind the end reads as zeros when the file grows.
+                self.set_addr(inode, &slot, NULL_ADDR);
+                self.space.release(1);
+                self.add_blocks(inode, -1);
+                self.forget_pages(inode, state, index, index + 1);
+                continue;
+            }
+            if within < BLOCK_SIZE as u64 {
+                Arc::make_mut(&mut page).0[within as usize..].fill(0);
+            }
+            self.set_addr(inode, &slot, NEW_ADDR);
+            self.add_dirty_page(inode, state, index, page);
+        }
+        Ok(())
+    }
+
+    /// Opens the cluster in which the file ends, before it grows: what is behind the end must read as zeros.
+    pub(crate) fn open_last_cluster(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+        let Some(compression) = self.compression(inode) else { return Ok(()) };
+        let size = inode.size();
+        let cluster_bytes = (compression.cluster_pages() * BLOCK_SIZE) as u64;
+        if size.is_multiple_of(cluster_bytes) {
+            return Ok(());
+        }
+        self.open_cluster(inode, state, size / BLOCK_SIZE as u64)
+    }
+
+    /// Opens the clusters of which only a part lies in the range, before its pages go.
+    pub(crate) fn open_clusters_around(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        range: Range<u64>,
+    ) -> Result<()> {
+        let Some(compression) = self.compression(inode) else { return Ok(()) };
+        let pages = compression.cluster_pages() as u64;
+        for edge in [range.start, range.end] {
+            if !range.is_empty() && edge != u64::MAX && !edge.is_multiple_of(pages) {
+                self.open_cluster(inode, state, edge)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// For cleaning: moves blocks of compressed clusters as they are, and returns the other pages of `indices`. Readers
+    /// wait, as nothing but the addresses tells them where the blocks are.
+    pub(crate) fn move_clusters(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        indices: &[u64],
+    ) -> Result<Vec<u64>> {
+        let mut others = Vec::with_capacity(indices.len());
+        let mut placed = Vec::new();
+        let about = Page {
+            purpose: Purpose::Move,
+            is_dir: false,
+            advise: inode.raw(|r| r.advise()),
+            pinned: false,
+            dirty_pages: 0,
+            deltas: false,
+            inode_due: true,
+        };
+        let mut outcome = Ok(());
+        for &index in indices {
+            let Some(slot) = self.find_slot(inode, index)? else { continue };
+            if self.end_of_cluster(inode, &slot, index).is_none() {
+                others.push(index);
+                continue;
+            }
+            if !is_block(slot.addr()) {
+                continue;
+            }
+            outcome = self.io.read(slot.addr()).and_then(|block| {
+                let block = Placed::new(index, Arc::new(*block));
+                self.place_page(inode, &slot, &about, true, block, &mut placed)
+            });
+            if outcome.is_err() {
+                break;
+            }
+        }
+        self.write_pages(&placed, Cause::Gc)?;
+        if !placed.is_empty() {
+            state.data_mark = self.io.write_mark();
+            self.space.wrote(placed.len() as u64);
+        }
+        outcome.map(|()| others)
+    }
+}
+
+fn straddles(inode: &Inode, index: u64) -> Error {
+    FormatError::corrupt(Structure::Cluster, inode.ino, "i_addr", format!("page {index} in another node"))
+        .into()
+}

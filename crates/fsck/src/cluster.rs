@@ -1,0 +1,110 @@
+//! Judging the compressed clusters of a file: their addresses, headers, checksums and content, and the count of saved blocks.
+//!
+//! A repair takes away what cannot be expanded: the cluster becomes a hole. What is merely counted wrong is counted anew.
+
+use crate::finding::Code;
+use crate::walk::{FileWalk, Walker};
+use medfs_codec::compress::{Compressor, Compressors};
+use medfs_format::compress::{Algorithm, Cluster, Compression, cluster_content};
+use medfs_format::node::RawInode;
+use medfs_format::{BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NULL_ADDR, crc};
+use std::io;
+use zerocopy::little_endian::U32;
+
+impl Walker<'_, '_> {
+    /// Judges the clusters whose addresses a node holds, from page `page` on. Tells whether an address was taken away.
+    pub(crate) fn clusters(
+        &mut self,
+        f: &mut FileWalk,
+        addrs: &mut [U32],
+        page: u64,
+        place: &str,
+    ) -> io::Result<bool> {
+        let Some(compression) = f.compression else { return Ok(false) };
+        let pages = compression.cluster_pages();
+        let mut changed = false;
+        for (i, slots) in addrs.chunks_exact_mut(pages).enumerate() {
+            let first = page + (i * pages) as u64;
+            let cluster: Vec<BlockAddr> = slots.iter().map(|a| a.get()).collect();
+            let wrong = match Cluster::of(&cluster) {
+                Ok(Cluster::Plain) => continue,
+                Ok(found) => {
+                    let Some(wrong) = self.expand(compression, &cluster, found)? else {
+                        f.saved += found.saved(pages);
+                        continue;
+                    };
+                    (Code::ClusterContent, wrong)
+                }
+                Err(wrong) => (Code::ClusterPlace, wrong.to_owned()),
+            };
+            self.findings.add(wrong.0, format!("{place}: cluster at page {first}: {}", wrong.1));
+            if self.fix {
+                let whole = cluster[0] == COMPRESS_ADDR;
+                let gone = slots.iter_mut().filter(|a| whole || a.get() == COMPRESS_ADDR);
+                gone.for_each(|a| *a = NULL_ADDR.into());
+                (f.cut, changed) = (true, true);
+            } else if let Ok(found) = Cluster::of(&cluster) {
+                f.saved += found.saved(pages);
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Expands a compressed cluster; says what is wrong where that fails. Addresses outside the main area are not its matter.
+    fn expand(
+        &mut self,
+        compression: Compression,
+        addrs: &[BlockAddr],
+        cluster: Cluster,
+    ) -> io::Result<Option<String>> {
+        let Cluster::Compressed(count) = cluster else { return Ok(None) };
+        let mut bytes = Vec::with_capacity(count * BLOCK_SIZE);
+        for &addr in &addrs[1..=count] {
+            if !self.image.g.in_main(addr) {
+                return Ok(Some(format!("a block at {addr}, outside the main area")));
+            }
+            bytes.extend_from_slice(&self.image.cache.read(addr)?.0);
+        }
+        Ok(content_of(&mut self.compressors, compression, &bytes, addrs.len()).err())
+    }
+
+    /// Compares the number of saved blocks with what was found.
+    pub(crate) fn settle_saved(&mut self, f: &FileWalk, inode: &mut RawInode) {
+        let expected = if f.released { 0 } else { f.saved };
+        let ino = f.ino;
+        let Some(extra) = inode.extra_mut().filter(|_| f.compression.is_some()) else { return };
+        if extra.i_compr_blocks.get() != expected {
+            let what =
+                format!("inode {ino}: i_compr_blocks is {}, but it saves {expected}", extra.i_compr_blocks);
+            self.findings.add(Code::SavedBlocks, what);
+            extra.i_compr_blocks = expected.into();
+        }
+    }
+}
+
+/// Checks that the blocks of a cluster hold as many pages as it has.
+fn content_of(
+    all: &mut Compressors,
+    compression: Compression,
+    blocks: &[u8],
+    pages: usize,
+) -> Result<(), String> {
+    let (header, content) = cluster_content(blocks).map_err(|clen| {
+        format!("its header announces {clen} bytes in {} blocks", blocks.len() / BLOCK_SIZE)
+    })?;
+    let computed = crc::f2fs(content);
+    if compression.checksum && header.chksum.get() != computed {
+        return Err(format!("its checksum is {:#010x}, computed {computed:#010x}", header.chksum));
+    }
+    let compressor: &mut dyn Compressor = match compression.algorithm {
+        Algorithm::Lzo | Algorithm::LzoRle => &mut all.lzo,
+        Algorithm::Lz4 => &mut all.lz4,
+        Algorithm::Zstd => &mut all.zstd,
+    };
+    let mut out = vec![0; pages * BLOCK_SIZE];
+    match compressor.expand(content, &mut out) {
+        Ok(len) if len == out.len() => Ok(()),
+        Ok(len) => Err(format!("it holds {len} bytes, expected {}", out.len())),
+        Err(e) => Err(e.to_string()),
+    }
+}
