@@ -256,12 +256,20 @@ pub struct Generator {
     pub crowded: u32,
     /// Most operations change little of a few files, so that there are deltas in every state that they can be in.
     pub patching: bool,
+    /// Most operations write clusters of a few files as a whole, change parts of them, and cut them.
+    pub clustering: bool,
 }
 
 impl Generator {
     /// The same seed gives the same operations.
     pub fn new(seed: u64) -> Generator {
-        Generator { random: StdRng::seed_from_u64(seed), crashes: true, crowded: 0, patching: false }
+        Generator {
+            random: StdRng::seed_from_u64(seed),
+            crashes: true,
+            crowded: 0,
+            patching: false,
+            clustering: false,
+        }
     }
 
     fn place(&mut self) -> Place {
@@ -380,6 +388,53 @@ impl Generator {
         }
     }
 
+    /// An operation on one of a few files with compressed clusters.
+    fn clustering_op(&mut self) -> Op {
+        const FILES: u8 = 4;
+        let at = place(0, self.random.random_range(0..FILES));
+        let file = Target::Path(at);
+        // Around the inode's addresses there are clusters of two nodes.
+        let start = *[0, 0, 840 * 4096, 1872 * 4096].choose(&mut self.random).expect("not empty");
+        let page = start + self.random.random_range(0..80) * 4096;
+        let within = self.random.random_range(0..4096) * self.random.random_range(0..2);
+        let seed: u8 = self.random.random();
+        // Three of four can be compressed.
+        let seed = if self.random.random() { seed & !1 } else { seed };
+        match self.random.random_range(0..100) {
+            0..=29 => {
+                let (offset, len) = (page / 16384 * 16384, self.random.random_range(1..40) * 8192);
+                Op::Write { file, offset, len, seed }
+            }
+            30..=44 => {
+                Op::Write { file, offset: page + within, len: self.random.random_range(1..9000), seed }
+            }
+            45..=59 => Op::Fsync { file, datasync: self.random.random() },
+            60..=66 => Op::Truncate { file, size: page + within },
+            67..=74 => {
+                let modes = [
+                    FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE,
+                    FallocateMode::ZERO_RANGE,
+                    FallocateMode::COLLAPSE_RANGE,
+                    FallocateMode::INSERT_RANGE,
+                    FallocateMode::empty(),
+                    FallocateMode::KEEP_SIZE,
+                ];
+                let mode = *modes.choose(&mut self.random).expect("not empty");
+                Op::Fallocate { file, mode, offset: page, len: 4096 * self.random.random_range(1..17) }
+            }
+            75..=77 => Op::Create { at, kind: FileKind::Regular, perm: 0o644 },
+            78..=80 => Op::AtomicUpdate { file, offsets: [page, page + 4100], len: 9000, seed, commit: true },
+            81..=83 => {
+                Op::Rename { from: at, to: place(0, (at.name + 1) % FILES), flags: RenameFlags::empty() }
+            }
+            84..=90 => Op::Background,
+            91..=93 => Op::Checkpoint,
+            94..=96 => Op::Remount,
+            _ if self.crashes => Op::Crash,
+            _ => Op::Sync,
+        }
+    }
+
     fn set_flags(&mut self) -> Op {
         let one = [
             FileFlags::IMMUTABLE,
@@ -410,6 +465,9 @@ impl Generator {
     pub fn op(&mut self) -> Op {
         if self.patching && self.random.random_range(0..5) != 0 {
             return self.patching_op();
+        }
+        if self.clustering && self.random.random_range(0..5) != 0 {
+            return self.clustering_op();
         }
         let perm = self.random.random_range(0..0o1000);
         match self.random.random_range(0..1000) {

@@ -6,8 +6,8 @@ use crate::observe::{compare, compare_attributes, failed, observe, read_page};
 use crate::ops::{Op, Place, SLOTS, Target, dir_path, pattern, place, xattr_name};
 use crate::subject::FileSystem;
 use medfs::{
-    Attr, Error, FallocateMode, FileKind, Ino, NewFile, Posix, Result as FsResult, Seek, SetAttr, Timestamp,
-    XattrMode,
+    Attr, Error, FallocateMode, FileFlags, FileKind, Ino, NewFile, Posix, Result as FsResult, Seek, SetAttr,
+    Timestamp, XattrMode,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -391,7 +391,9 @@ impl Session {
             }
             Op::SetFlags { file, flags } => {
                 let id = need!(self.target(file));
-                self.fs.set_flags(self.ino(id), flags).map_err(refused("chattr"))?;
+                // Whether a file is compressed is not the model's matter.
+                let own = self.fs.getattr(self.ino(id)).map_err(refused("stat"))?.flags & FileFlags::COMPR;
+                self.fs.set_flags(self.ino(id), flags | own).map_err(refused("chattr"))?;
                 self.model.set_flags(id, flags);
                 self.compare_attr(id)?;
             }

@@ -6,7 +6,9 @@
 use medfs::MountOptions;
 use medfs_testkit::crash_states::{Report, Setup, on_deltas, run, seq1, seq2};
 use medfs_testkit::fuzz::variable;
-use medfs_testkit::images::{DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for};
+use medfs_testkit::images::{
+    COMPRESSED, DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
+};
 use medfs_testkit::planted::{Disorder, Unordered};
 use medfs_testkit::subject::Check;
 use medfs_testkit::volume::{mounter, mounter_over, test_clock};
@@ -42,6 +44,15 @@ fn some_states_of_deltas() {
     must_be_clean("deltas", &run(&some, &on_deltas(3, 60)));
 }
 
+/// The workloads of deltas change parts of files of several clusters as well.
+#[test]
+fn some_states_of_clusters() {
+    for features in COMPRESSED {
+        let some = Setup { max_states: 1000, check_every: 50, nested_every: 100, ..setup(features) };
+        must_be_clean(features, &run(&some, &on_deltas(4, 40)));
+    }
+}
+
 /// What an engine in the wrong order would do must be caught.
 #[test]
 fn disorder_is_caught() {
@@ -67,6 +78,19 @@ fn all_states_of_deltas() {
     (full.max_states, full.plan.seed) = (states, seed);
     (full.raw_every, full.check_every, full.nested_every) = (50, 200, 100);
     must_be_clean(&format!("seed {seed}, deltas"), &run(&full, &on_deltas(seed, states / 20)));
+}
+
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn all_states_of_clusters() {
+    let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let states = variable("MEDFS_STATES").unwrap_or(100_000) as usize;
+    for features in COMPRESSED {
+        let mut full = setup(features);
+        (full.max_states, full.plan.seed) = (states, seed);
+        (full.raw_every, full.check_every, full.nested_every) = (50, 200, 100);
+        must_be_clean(&format!("seed {seed}, {features}"), &run(&full, &on_deltas(seed, states / 20)));
+    }
 }
 
 #[test]

@@ -54,16 +54,41 @@ fn two_thousand_operations_on_deltas() {
     assert!(report.deltas > 300, "hardly any deltas: {report:?}");
 }
 
-/// Files of clusters of several sizes, with each algorithm, on a small volume so that sections are cleaned too.
+/// How clusters are made: each algorithm, several sizes of clusters and caches.
+const CLUSTERS: [&str; 4] = [
+    "compress=lzo",
+    "compress=lz4,compress_log_size=3",
+    "compress=zstd,cache=1M",
+    "compress=lzo-rle,in_place=off",
+];
+
+/// Compressed files, on a small volume so that sections are cleaned too.
 #[test]
-fn two_thousand_operations_on_clusters() {
-    for (seed, options) in
-        (5..).zip(["compress=lzo", "compress=lz4,compress_log_size=3", "compress=zstd,cache=1M"])
-    {
-        let setup = setup(64, COMPRESSED[0], options);
-        let report = run_seed(&setup, seed, 2000, |_| {});
+fn a_thousand_operations_on_clusters() {
+    for (seed, (options, features)) in (5..).zip(CLUSTERS.into_iter().zip(COMPRESSED.into_iter().cycle())) {
+        let setup = setup(64, features, options);
+        let report = run_seed(&setup, seed, 1000, |generator| generator.clustering = true);
         println!("seed {seed}, {options}: {report:?}");
-        assert!(report.clusters > 100, "hardly any clusters: {report:?}");
+        assert!(report.clusters > 150, "hardly any clusters: {report:?}");
+    }
+}
+
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn long_run_on_clusters() {
+    let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let ops = variable("MEDFS_OPS").unwrap_or(100_000) as usize;
+    for options in CLUSTERS {
+        for features in COMPRESSED {
+            println!("seed {seed}, {ops} operations on clusters, options {options}, features [{features}]");
+            let start = Instant::now();
+            let setup = Setup {
+                check_every: variable("MEDFS_CHECK_EVERY").unwrap_or(20) as usize,
+                ..setup(64, features, options)
+            };
+            let report = run_seed(&setup, seed, ops, |generator| generator.clustering = true);
+            println!("{report:?} in {:.1?}", start.elapsed());
+        }
     }
 }
 
