@@ -23,7 +23,7 @@ import argparse, ctypes, fcntl, hashlib, json, os, stat, struct, sys
 PAGE, ZERO = 4096, bytes(4096)
 READ_ALL = 64 << 20  # files up to this size are read whole, holes included
 KIND = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "symlink", stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "char", stat.S_IFBLK: "block"}
-FLAGS = 0x8 | 0x10 | 0x20 | 0x40 | 0x80 | 0x10000 | 0x20000000  # the flags a user sets; the rest tells the layout
+FLAGS = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80 | 0x400 | 0x10000 | 0x20000000  # the flags a user sets; the rest tells the layout
 
 
 def escape(b):

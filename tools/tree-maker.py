@@ -14,6 +14,7 @@ PAGE = 4096
 BASE = random.Random(0xF2F5).randbytes(PAGE)
 GETFLAGS, SETFLAGS = 0x80086601, 0x40086602
 FSGETXATTR, FSSETXATTR = 0x801C581F, 0x401C5820
+COMPR_FL, NOCOMP_FL = 4, 0x400
 SYNC_FL, IMMUTABLE_FL, APPEND_FL, NODUMP_FL, NOATIME_FL, DIRSYNC_FL, PROJINHERIT_FL = 8, 16, 32, 64, 128, 0x10000, 0x20000000
 NODE, INODE, INODE_XATTR = 1018, 923, 873  # addresses in a direct node, in an inode, in an inode with inline xattrs
 KEEP_SIZE, PUNCH, COLLAPSE, ZERO, INSERT = 1, 2, 8, 16, 32
@@ -325,6 +326,73 @@ class Maker:
             f.write(b"beyond the inline area")
 
 
+    def compressed(self):
+        """Files of compressed clusters (by chattr, from the directory, by extension 'txt'), around the edges of clusters and nodes, rewritten in part."""
+        def chattr(name, fl):
+            fd = os.open(self.p(name), os.O_RDONLY)
+            try:
+                fcntl.ioctl(fd, SETFLAGS, struct.pack("l", fl))
+            finally:
+                os.close(fd)
+
+        def change(name, *steps):
+            fd = os.open(self.p(name), os.O_RDWR)
+            try:
+                os.fsync(fd)
+                for at, data in steps:
+                    os.ftruncate(fd, at) if data is None else os.pwrite(fd, data, at)
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+        self.dir("compressed")
+        for d, fl in (("flag", COMPR_FL), ("not", NOCOMP_FL), ("by-name", 0)):
+            self.dir("compressed/" + d)
+            if fl:
+                chattr("compressed/" + d, fl)
+        for n in (0, 1, PAGE, 16383, 16384, 16385, 5 * 16384, 100000, 864 * PAGE, 880 * PAGE + 5, (872 + 1016 + 40) * PAGE, 12 << 20):
+            self.sized("compressed/flag/%d" % n, n)
+        self.sized("compressed/not/plain", 70000)
+        self.sized("compressed/by-name/some.txt", 300000)
+        self.sized("compressed/by-name/some.bin", 70000)
+        self.file("compressed/by-name/by-flag")
+        chattr("compressed/by-name/by-flag", COMPR_FL)
+        with open(self.p("compressed/by-name/by-flag"), "wb") as f:
+            f.write(content("by-flag", 90000))
+        noise = self.rnd.randbytes(1 << 18)
+        self.file("compressed/flag/noise", noise)
+        self.file("compressed/flag/mixed", b"".join(noise[i:i + 16384] if i % 32768 else content("mixed", 16384, i // PAGE) for i in range(0, len(noise), 16384)))
+        self.file("compressed/flag/half", b"".join(noise[i:i + 8192] + bytes(8192) for i in range(0, len(noise), 8192)))
+        self.file("compressed/flag/zeros", bytes(200000))
+        for n in ("patched", "cut", "cut-and-grown", "appended", "to-noise", "sparse"):
+            self.sized("compressed/flag/" + n, 200000)
+        change("compressed/flag/patched", (5, b"x"), (50000, content("new", 9000)), (16384 * 7, noise[:16384]))
+        change("compressed/flag/cut", (100001, None))
+        change("compressed/flag/cut-and-grown", (20000, None), (150000, None), (140000, b"end"))
+        change("compressed/flag/appended", *((200000 + i * 3000, content("a", 3000, i)) for i in range(20)))
+        change("compressed/flag/to-noise", (0, noise[:200000]))
+        change("compressed/flag/sparse", (0, None), (PAGE * 3, b"a"), (PAGE * 900, content("s", 40000)), (PAGE * 3000, b"z"))
+
+
+    def recompressed(self):
+        """Changes parts of what compressed() made, by another driver say."""
+        noise = random.Random(77).randbytes(1 << 16)
+        for n, name in enumerate(sorted(os.listdir(self.p("compressed/flag")))):
+            path = os.path.join(self.p("compressed/flag"), name)
+            size = os.path.getsize(path)
+            fd = os.open(path, os.O_RDWR)
+            try:
+                os.pwrite(fd, b"changed", size // 2)
+                if n % 3 == 0:
+                    os.ftruncate(fd, size // 3)
+                elif n % 3 == 1:
+                    os.pwrite(fd, content("re", 70000) + noise[:20000], size // 4)
+                if n % 2:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+
+
+OPTIONAL = ["compressed", "recompressed"]  # need a volume with the feature; made where --only names them
 KINDS = "sizes holes fallocate links special modes directories xattrs acls flags projects rewritten".split()
 
 
@@ -334,13 +402,13 @@ def main():
     ap.add_argument("--scale", choices=("small", "full"), default="full", help="small keeps the image compressible to a few dozen KiB (default %(default)s)")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--strict", action="store_true", help="fail on anything that is not supported")
-    ap.add_argument("--only", default="", help="comma-separated kinds out of: " + " ".join(KINDS))
+    ap.add_argument("--only", default="", help="comma-separated kinds out of: " + " ".join(KINDS + OPTIONAL))
     ap.add_argument("--skip", default="", help="comma-separated kinds to leave out")
     a = ap.parse_args()
     os.umask(0o022)
     m = Maker(a.dir, a.scale, a.seed, a.strict, a.skip.split(","))
-    for k in KINDS:
-        if k not in a.skip.split(",") and (not a.only or k in a.only.split(",")):
+    for k in KINDS + OPTIONAL:
+        if k not in a.skip.split(",") and (k in a.only.split(",") if a.only else k not in OPTIONAL):
             getattr(m, k)()
     m.times()
     m.set_flags()
