@@ -37,7 +37,8 @@ impl Walker<'_, '_> {
                 }
                 Err(wrong) => (Code::ClusterPlace, wrong.to_owned()),
             };
-            self.findings.add(wrong.0, format!("{place}: cluster at page {first}: {}", wrong.1));
+            let name = &f.name;
+            self.findings.add(wrong.0, format!("{place} ({name:?}): cluster at page {first}: {}", wrong.1));
             if self.fix {
                 let whole = cluster[0] == COMPRESS_ADDR;
                 let gone = slots.iter_mut().filter(|a| whole || a.get() == COMPRESS_ADDR);
@@ -105,6 +106,6 @@ fn content_of(
     match compressor.expand(content, &mut out) {
         Ok(len) if len == out.len() => Ok(()),
         Ok(len) => Err(format!("it holds {len} bytes, expected {}", out.len())),
-        Err(e) => Err(e.to_string()),
+        Err(_) => Err(format!("its {} content cannot be expanded", compression.algorithm.name())),
     }
 }

@@ -64,6 +64,8 @@ pub(crate) struct FileWalk {
     pub(crate) ino: Ino,
     pub(crate) dir: Option<DirWalk>,
     pub(crate) zone: Option<Zone>,
+    /// Its name, where it is compressed: a repair may cost content.
+    pub(crate) name: String,
     /// How the file is compressed, and whether it gave back what that saved.
     pub(crate) compression: Option<Compression>,
     pub(crate) released: bool,
@@ -292,6 +294,10 @@ impl<'d, 'p> Walker<'d, 'p> {
             ino,
             dir: (kind == FileKind::Directory).then(|| DirWalk::new(inode, ino, parent)),
             zone: None,
+            name: compression.map_or(String::new(), |_| {
+                let len = (inode.i_namelen.get() as usize).min(node::NAME_LEN);
+                String::from_utf8_lossy(&inode.i_name[..len]).into_owned()
+            }),
             compression,
             released: inode.saved_blocks_released(),
             saved: 0,

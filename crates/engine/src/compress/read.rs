@@ -175,7 +175,7 @@ impl Fs {
         let expanded = self
             .compress
             .expand(compression, content, out)
-            .map_err(|e| bad_cluster(inode, first, "cdata", e))?;
+            .map_err(|_| bad_cluster(inode, first, "cdata", "it cannot be expanded"))?;
         if expanded != out.len() {
             let wrong = format!("{expanded} bytes, expected {}", out.len());
             return Err(bad_cluster(inode, first, "cdata", wrong));

@@ -128,9 +128,16 @@ pub fn judge(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Whether a code is of what only volumes with deltas have: `deltas.rs` plants these faults, `faults.rs` the others.
+/// Whether a code is of what only volumes with deltas have: `deltas.rs` plants these faults, `clusters.rs` those of compressed
+/// clusters, `faults.rs` the others.
 pub fn is_of_deltas(code: medfs_fsck::Code) -> bool {
-    code == medfs_fsck::Code::SuperblockKinds || code >= medfs_fsck::Code::DeltaZone
+    use medfs_fsck::Code;
+    code == Code::SuperblockKinds || (Code::DeltaZone..Code::ClusterPlace).contains(&code)
+}
+
+/// Whether a code is of compressed clusters.
+pub fn is_of_clusters(code: medfs_fsck::Code) -> bool {
+    code >= medfs_fsck::Code::ClusterPlace || code == medfs_fsck::Code::SavedBlocks
 }
 
 /// A volume with deltas and a file of so many pages on it, of which these have deltas; the file's number, its content

@@ -1,0 +1,195 @@
+//! Faults of compressed clusters: each is found under its code, names file and page, is mended, and costs no other cluster.
+
+mod common;
+
+use medfs::{FileFlags, FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs_device::MemDevice;
+use medfs_format::COMPRESS_ADDR;
+use medfs_fsck::dump::Dump;
+use medfs_fsck::inject::{self, Target};
+use medfs_fsck::{Code, Options, Report, check, repair};
+use std::sync::Arc;
+
+const PAGE: usize = 4096;
+/// Pages of a cluster, and of the file: clusters in the inode and in direct nodes.
+const CLUSTER: usize = 4;
+const PAGES: usize = 1000;
+/// Address slots before those of the pages.
+const EXTRA: usize = 9;
+
+/// A volume, the number of its compressed file, and what the file holds.
+struct Bed {
+    dev: MemDevice,
+    ino: Ino,
+    content: Vec<u8>,
+}
+
+fn open(dev: &Arc<MemDevice>, read_only: bool) -> Volume {
+    let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
+    let mut options = MountOptions::default();
+    options.parse("compress=lz4,compress_chksum").expect("options");
+    options.read_only = read_only;
+    Volume::open(dev.clone(), options, clock).expect("the volume opens")
+}
+
+fn bed() -> Bed {
+    let dev = Arc::new(MemDevice::new(80 << 8));
+    let features = medfs_mkfs::parse_features("default,compression").expect("features");
+    let options = medfs_mkfs::MkfsOptions { features, ..medfs_mkfs::MkfsOptions::new([9; 16], 1) };
+    medfs_mkfs::format_volume(&*dev, &options).expect("a volume can be made");
+    let v = open(&dev, false);
+    let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+    let ino = v.create(v.root(), b"file", &new).expect("create").ino;
+    v.set_flags(ino, FileFlags::COMPR).expect("chattr +c");
+    let content: Vec<u8> = (0..PAGES * PAGE).map(|i| (i / 99 + i / PAGE) as u8).collect();
+    v.write(ino, 0, &content).expect("write");
+    v.close().expect("close");
+    drop(v);
+    Bed { dev: dev.snapshot(), ino, content }
+}
+
+impl Bed {
+    fn set(&self, target: Target<'_>, field: &str, value: u64) {
+        inject::set(&self.dev, &target, field, value).expect("the field is there");
+    }
+    /// Sets a field of the header of the cluster at this page.
+    fn cluster(&self, page: u64, field: &str, value: u64) {
+        self.set(Target::Cluster(self.ino, page), field, value);
+    }
+    /// Sets the address of a page of the inode.
+    fn addr(&self, page: usize, value: u32) {
+        self.set(Target::Inode(self.ino), &format!("i_addr[{}]", EXTRA + page), value.into());
+    }
+    fn extra(&self, field: &str, value: u64) {
+        self.set(Target::Inode(self.ino), field, value);
+    }
+}
+
+fn look(dev: &MemDevice) -> Report {
+    check(dev, &Options::default(), &mut |_| ()).expect("memory")
+}
+
+/// The clusters of the file that do not read as what was written: zeros for `Ok`.
+fn lost(bed: &Bed) -> Vec<(usize, Result<(), ()>)> {
+    let v = open(&Arc::new(bed.dev.snapshot()), true);
+    let mut lost = Vec::new();
+    for first in (0..PAGES).step_by(CLUSTER) {
+        let mut found = vec![0; CLUSTER * PAGE];
+        let at = first * PAGE;
+        match v.read(bed.ino, at as u64, &mut found) {
+            Ok(_) if found == bed.content[at..at + CLUSTER * PAGE] => {}
+            Ok(_) => {
+                assert!(
+                    found.iter().all(|&b| b == 0),
+                    "the cluster at page {first} is neither there nor gone"
+                );
+                lost.push((first, Ok(())));
+            }
+            Err(e) => {
+                assert_eq!(e.errno(), 117, "{e}");
+                lost.push((first, Err(())));
+            }
+        }
+    }
+    lost
+}
+
+/// A fault: its code, what else the finding says, how it is planted, and the clusters that it costs.
+type Fault = (Code, &'static str, fn(&Bed), &'static [usize]);
+
+const FAULTS: &[Fault] = &[
+    (
+        Code::ClusterContent,
+        "page 8: its header announces 60000 bytes",
+        |b| b.cluster(8, "clen", 60_000),
+        &[8],
+    ),
+    (Code::ClusterContent, "page 8: its checksum is", |b| b.cluster(8, "clen", 20), &[8]),
+    (Code::ClusterContent, "page 12: its checksum is 0x00000005", |b| b.cluster(12, "chksum", 5), &[12]),
+    (Code::ClusterContent, "page 900: its checksum is", |b| b.cluster(900, "cdata[9]", 0xEE), &[900]),
+    (
+        Code::ClusterContent,
+        "page 16: its lz4 content",
+        |b| {
+            b.extra("i_compress_flag", 0);
+            b.cluster(16, "clen", 20);
+        },
+        &[16],
+    ),
+    (Code::ClusterPlace, "page 20: a compressed cluster without blocks", |b| b.addr(21, 0), &[20]),
+    (Code::ClusterPlace, "page 24: a compressed cluster with gaps", |b| b.addr(27, COMPRESS_ADDR), &[24]),
+    (Code::SavedBlocks, "i_compr_blocks is 7", |b| b.extra("i_compr_blocks", 7), &[]),
+];
+
+#[test]
+fn every_fault_is_found_and_costs_no_other_cluster() {
+    for (code, says, plant, cost) in FAULTS {
+        let bed = bed();
+        plant(&bed);
+        let report = look(&bed.dev);
+        let found = report.findings.iter().find(|f| f.code == *code);
+        let found = found.unwrap_or_else(|| panic!("{says}: {:?}", report.findings));
+        assert!(
+            found.message.contains(says)
+                && (found.message.contains("(\"file\")") || *code == Code::SavedBlocks),
+            "{}",
+            found.message
+        );
+        if *code != Code::SavedBlocks {
+            let errors: Vec<usize> = lost(&bed).into_iter().map(|(at, _)| at).collect();
+            assert_eq!(errors, *cost, "{says}: before the repair");
+            assert!(lost(&bed).iter().all(|(_, how)| how.is_err()), "{says}: never zeros before the repair");
+        }
+        repair(&bed.dev, &Options::default(), &mut |_| ()).expect("repair");
+        assert_eq!(look(&bed.dev).findings, [], "{says}");
+        let gone: Vec<_> = cost.iter().map(|&at| (at, Ok(()))).collect();
+        assert_eq!(lost(&bed), gone, "{says}: after the repair");
+    }
+}
+
+#[test]
+fn a_mark_inside_a_cluster_becomes_a_hole() {
+    let bed = bed();
+    // The cluster at page 28 becomes a plain one, of which two pages are left.
+    bed.addr(28, 0);
+    bed.addr(30, COMPRESS_ADDR);
+    let report = look(&bed.dev);
+    assert!(report.has(Code::ClusterPlace), "{:?}", report.findings);
+    repair(&bed.dev, &Options::default(), &mut |_| ()).expect("repair");
+    assert_eq!(look(&bed.dev).findings, []);
+}
+
+#[test]
+fn an_inode_that_cannot_be_true_is_found() {
+    for (field, value) in [("i_compress_algorithm", 9), ("i_log_cluster_size", 12)] {
+        let bed = bed();
+        bed.extra(field, value);
+        let report = look(&bed.dev);
+        assert!(report.has(Code::InodeField), "{field}: {:?}", report.findings);
+        let named = report.findings.iter().any(|f| f.message.contains(field));
+        assert!(named, "{:?}", report.findings);
+        repair(&bed.dev, &Options::default(), &mut |_| ()).expect("repair");
+        assert_eq!(look(&bed.dev).findings, [], "{field}");
+    }
+}
+
+#[test]
+fn a_sound_volume_with_clusters_is_clean_with_and_without_what_they_save() {
+    let bed = bed();
+    assert_eq!(look(&bed.dev).findings, []);
+    assert_eq!(lost(&bed), []);
+    let dev = Arc::new(bed.dev.snapshot());
+    let v = open(&dev, false);
+    assert!(v.release_saved_blocks(bed.ino).expect("release") > 500);
+    v.close().expect("close");
+    assert_eq!(look(&dev).findings, []);
+    let dump = Dump::open(&*dev).expect("open").inode(bed.ino).expect("the inode").to_string();
+    assert!(dump.contains("lz4") && dump.contains("0:compressed"), "{dump}");
+}
+
+#[test]
+fn every_code_of_clusters_has_a_fault() {
+    for code in Code::ALL.iter().filter(|code| common::is_of_clusters(**code)) {
+        assert!(FAULTS.iter().any(|(c, ..)| c == code), "no fault is planted for {code} ({code:?})");
+    }
+}
