@@ -11,6 +11,7 @@ use crate::watchdog::Watchdog;
 use anyhow::{Context, Result, bail};
 use medfs::{MountOptions, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
+use medfs_format::superblock::Feature;
 use medfs_fuse::{MountConfig, Session};
 use rustix::fs::FlockOperation;
 use rustix::process::geteuid;
@@ -170,6 +171,12 @@ fn mount(
             args.image.display()
         );
     }
+    if asks_for_compression(args) && !volume.superblock().features().contains(Feature::COMPRESSION) {
+        eprintln!(
+            "medfs mount: {} was made without compression, which no file has ('medfs mkfs -O default,compression' makes such volumes)",
+            args.image.display()
+        );
+    }
     if volume.is_read_only() && !read_only {
         eprintln!(
             "medfs mount: {} holds additions that only a newer medfs may write, mounted read-only",
@@ -191,6 +198,12 @@ fn mount(
 fn asks_for_deltas(args: &MountArgs) -> bool {
     let mut all = args.options.iter().flat_map(|list| list.split(','));
     all.rfind(|o| o.trim().starts_with("delta=")).is_some_and(|o| o.trim() != "delta=off")
+}
+
+/// Whether compression is asked for.
+fn asks_for_compression(args: &MountArgs) -> bool {
+    let mut all = args.options.iter().flat_map(|list| list.split(','));
+    all.any(|o| o.trim().starts_with("compress") && o.trim() != "compress=off")
 }
 
 /// Holds a shared lock on a block device until this process ends, which `medfs umount` waits for: the kernel lets go of

@@ -354,7 +354,7 @@ impl Volume {
         self.fs.set_flags(ino, flags)
     }
 
-    /// Blocks that compression saves in a file (`i_compr_blocks`). Of this and the five calls below: `NotSupported` where the
+    /// Blocks that compression saves in a file (`i_compr_blocks`). Of this and the six calls below: `NotSupported` where the
     /// volume has no compression, `InvalidArgument` where the file is not compressed.
     pub fn saved_blocks(&self, ino: Ino) -> Result<u64> {
         self.fs.saved_blocks(ino)
@@ -364,6 +364,11 @@ impl Volume {
     /// [`Volume::reserve_saved_blocks`] the file can be read and cut between clusters only (`NotPermitted`).
     pub fn release_saved_blocks(&self, ino: Ino) -> Result<u64> {
         self.fs.release_saved(ino)
+    }
+
+    /// Whether that was done, so that the file cannot be written.
+    pub fn saved_blocks_released(&self, ino: Ino) -> Result<bool> {
+        self.fs.saved_blocks_released(ino)
     }
 
     /// Takes the blocks again that [`Volume::release_saved_blocks`] gave back, and returns their number.

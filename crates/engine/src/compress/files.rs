@@ -151,6 +151,10 @@ impl Fs {
         Ok(inode.raw(|r| r.extra().map_or(0, |e| e.i_compr_blocks.get())))
     }
 
+    pub(crate) fn saved_blocks_released(&self, ino: Ino) -> Result<bool> {
+        Ok(self.is_released(&self.compressed_file(ino)?.0))
+    }
+
     /// The compressed clusters of a file.
     fn clusters(&self, inode: &Inode, compression: Compression) -> Result<Vec<ClusterSlots>> {
         let pages = compression.cluster_pages() as u64;

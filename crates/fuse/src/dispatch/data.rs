@@ -31,7 +31,12 @@ impl FileSystem {
         if writes && fixed {
             return Err(Errno::PERM);
         }
-        reply.push(&opened(&attr))
+        let mut out = opened(&attr);
+        if writes && attr.flags.contains(FileFlags::COMPR) && self.volume.saved_blocks_released(attr.ino)? {
+            // Writing fails, which no cache may hide.
+            out.open_flags = FOPEN_DIRECT_IO;
+        }
+        reply.push(&out)
     }
 
     pub(super) fn read(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {

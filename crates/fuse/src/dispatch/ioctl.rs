@@ -27,6 +27,13 @@ mod number {
     pub(super) const ATOMIC_ABORT: Opcode = opcode::none(0xf5, 5);
     pub(super) const WRITE_CHECKPOINT: Opcode = opcode::none(0xf5, 7);
     pub(super) const GET_FEATURES: Opcode = opcode::read::<u32>(0xf5, 12);
+    pub(super) const GET_SAVED_BLOCKS: Opcode = opcode::read::<u64>(0xf5, 17);
+    pub(super) const RELEASE_SAVED_BLOCKS: Opcode = opcode::read::<u64>(0xf5, 18);
+    pub(super) const RESERVE_SAVED_BLOCKS: Opcode = opcode::read::<u64>(0xf5, 19);
+    pub(super) const GET_COMPRESS_OPTION: Opcode = opcode::read::<[u8; 2]>(0xf5, 21);
+    pub(super) const SET_COMPRESS_OPTION: Opcode = opcode::write::<[u8; 2]>(0xf5, 22);
+    pub(super) const DECOMPRESS_FILE: Opcode = opcode::none(0xf5, 23);
+    pub(super) const COMPRESS_FILE: Opcode = opcode::none(0xf5, 24);
 }
 
 /// F2FS's feature bit by which SQLite knows that atomic writes work.
@@ -162,6 +169,19 @@ impl FileSystem {
                 self.atomic.abort(crew, call.ino, request.nodeid())?;
                 call.done()
             }
+            number::GET_SAVED_BLOCKS => {
+                let saved = self.volume.saved_blocks(call.ino)?;
+                call.output(saved.as_bytes())
+            }
+            number::GET_COMPRESS_OPTION => {
+                let (algorithm, log_cluster_size) = self.volume.compress_option(call.ino)?;
+                call.output(&[algorithm, log_cluster_size])
+            }
+            number::RELEASE_SAVED_BLOCKS
+            | number::RESERVE_SAVED_BLOCKS
+            | number::SET_COMPRESS_OPTION
+            | number::DECOMPRESS_FILE
+            | number::COMPRESS_FILE => self.change_compression(crew, request.nodeid(), &mut call),
             number if arg.flags & IOCTL_DIR != 0 => self.control(&mut call, number),
             _ => Err(Errno::NOTTY),
         }
@@ -174,6 +194,33 @@ impl FileSystem {
             FileKind::Regular if call.uid == 0 || call.uid == attr.uid => Ok(()),
             FileKind::Regular => Err(Errno::PERM),
             _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// The calls about compression that change a file. Its pages in the kernel's cache were written before.
+    fn change_compression(&self, crew: &Crew, nodeid: u64, call: &mut Call<'_, '_>) -> Done {
+        self.require_owned_file(call)?;
+        if self.writeback {
+            crew.nested(nodeid, || self.notifier.flush_pages(nodeid, 0))??;
+        }
+        let ino = call.ino;
+        let blocks = match Opcode::from(call.arg.cmd) {
+            number::RELEASE_SAVED_BLOCKS => Some(self.volume.release_saved_blocks(ino)?),
+            number::RESERVE_SAVED_BLOCKS => Some(self.volume.reserve_saved_blocks(ino)?),
+            number::SET_COMPRESS_OPTION => {
+                let [algorithm, log_cluster_size] = call.input()?;
+                self.volume.set_compress_option(ino, algorithm, log_cluster_size)?;
+                None
+            }
+            number => {
+                self.volume.rewrite_compressed(ino, number == number::COMPRESS_FILE)?;
+                None
+            }
+        };
+        self.notifier.inval_attr(nodeid)?;
+        match blocks {
+            Some(blocks) => call.output(blocks.as_bytes()),
+            None => call.done(),
         }
     }
 
@@ -197,8 +244,9 @@ impl FileSystem {
     /// Sets chattr flags. What the page cache holds was written while the old ones were in force.
     fn set_flags(&self, crew: &Crew, nodeid: u64, ino: Ino, flags: FileFlags) -> Done {
         let guarded = FileFlags::IMMUTABLE | FileFlags::SYNC;
-        let regular = self.volume.getattr(ino)?.kind == FileKind::Regular;
-        if self.writeback && regular && flags.intersects(guarded) {
+        let attr = self.volume.getattr(ino)?;
+        let compression = (flags ^ attr.flags).contains(FileFlags::COMPR);
+        if self.writeback && attr.kind == FileKind::Regular && (compression || flags.intersects(guarded)) {
             crew.nested(nodeid, || self.notifier.flush_pages(nodeid, 0))??;
         }
         self.volume.set_flags(ino, flags)?;
@@ -258,6 +306,9 @@ mod tests {
         assert_eq!(number::TRIM, 0xc018_5879);
         assert_eq!(number::GET_FEATURES, 0x8004_f50c);
         assert_eq!(number::ATOMIC_START, 0xf501);
+        assert_eq!(number::RELEASE_SAVED_BLOCKS, 0x8008_f512);
+        assert_eq!(number::SET_COMPRESS_OPTION, 0x4002_f516);
+        assert_eq!(number::COMPRESS_FILE, 0xf518);
     }
 
     #[test]

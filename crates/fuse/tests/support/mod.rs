@@ -54,8 +54,7 @@ impl Image {
         let dir = tempfile::tempdir().unwrap();
         let image = Image { dir };
         File::create(image.path()).unwrap().set_len(256 << 20).unwrap();
-        let features =
-            "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,project_quota,sb_checksum";
+        let features = "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,project_quota,sb_checksum,compression";
         run("mkfs.f2fs", &["-f", "-q", "-O", features, image.path().to_str().unwrap()]);
         std::fs::create_dir(image.mountpoint()).unwrap();
         image
