@@ -14,6 +14,7 @@ PAGE = 4096
 BASE = random.Random(0xF2F5).randbytes(PAGE)
 GETFLAGS, SETFLAGS = 0x80086601, 0x40086602
 FSGETXATTR, FSSETXATTR = 0x801C581F, 0x401C5820
+SET_COMPRESS_OPTION = 0x4002F516
 COMPR_FL, NOCOMP_FL = 4, 0x400
 SYNC_FL, IMMUTABLE_FL, APPEND_FL, NODUMP_FL, NOATIME_FL, DIRSYNC_FL, PROJINHERIT_FL = 8, 16, 32, 64, 128, 0x10000, 0x20000000
 NODE, INODE, INODE_XATTR = 1018, 923, 873  # addresses in a direct node, in an inode, in an inode with inline xattrs
@@ -349,7 +350,8 @@ class Maker:
             self.dir("compressed/" + d)
             if fl:
                 chattr("compressed/" + d, fl)
-        for n in (0, 1, PAGE, 16383, 16384, 16385, 5 * 16384, 100000, 864 * PAGE, 880 * PAGE + 5, (872 + 1016 + 40) * PAGE, 12 << 20):
+        sizes = [0, 1, PAGE, 16383, 16384, 16385, 5 * 16384, 100000, 880 * PAGE + 5]
+        for n in sizes + ([864 * PAGE, (872 + 1016 + 40) * PAGE, 12 << 20] if self.full else []):
             self.sized("compressed/flag/%d" % n, n)
         self.sized("compressed/not/plain", 70000)
         self.sized("compressed/by-name/some.txt", 300000)
@@ -358,13 +360,22 @@ class Maker:
         chattr("compressed/by-name/by-flag", COMPR_FL)
         with open(self.p("compressed/by-name/by-flag"), "wb") as f:
             f.write(content("by-flag", 90000))
-        noise = self.rnd.randbytes(1 << 18)
+        for algorithm in range(4):
+            for log in (2, 5):
+                name = "compressed/flag/algorithm-%d-%d" % (algorithm, log)
+                fd = os.open(self.p(name), os.O_RDWR | os.O_CREAT, 0o644)
+                try:
+                    fcntl.ioctl(fd, SET_COMPRESS_OPTION, bytes([algorithm, log]))
+                    os.write(fd, content("algorithm", 50000) + bytes(150000) + b"".join(b"%d " % (i * i) for i in range(4000)) + bytes(100000))
+                finally:
+                    os.close(fd)
+        noise = self.rnd.randbytes(1 << 18 if self.full else 1 << 15)
         self.file("compressed/flag/noise", noise)
         self.file("compressed/flag/mixed", b"".join(noise[i:i + 16384] if i % 32768 else content("mixed", 16384, i // PAGE) for i in range(0, len(noise), 16384)))
         self.file("compressed/flag/half", b"".join(noise[i:i + 8192] + bytes(8192) for i in range(0, len(noise), 8192)))
         self.file("compressed/flag/zeros", bytes(200000))
         for n in ("patched", "cut", "cut-and-grown", "appended", "to-noise", "sparse"):
-            self.sized("compressed/flag/" + n, 200000)
+            self.file("compressed/flag/" + n, content("change", 200000))
         change("compressed/flag/patched", (5, b"x"), (50000, content("new", 9000)), (16384 * 7, noise[:16384]))
         change("compressed/flag/cut", (100001, None))
         change("compressed/flag/cut-and-grown", (20000, None), (150000, None), (140000, b"end"))

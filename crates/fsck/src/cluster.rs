@@ -7,7 +7,7 @@ use crate::walk::{FileWalk, Walker};
 use medfs_codec::compress::{Compressor, Compressors};
 use medfs_format::compress::{Algorithm, Cluster, Compression, cluster_content};
 use medfs_format::node::RawInode;
-use medfs_format::{BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NULL_ADDR, crc};
+use medfs_format::{BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, crc};
 use std::io;
 use zerocopy::little_endian::U32;
 
@@ -31,6 +31,7 @@ impl Walker<'_, '_> {
                 Ok(found) => {
                     let Some(wrong) = self.expand(compression, &cluster, found)? else {
                         f.saved += found.saved(pages);
+                        changed |= self.reserve(f, slots, first, place);
                         continue;
                     };
                     (Code::ClusterContent, wrong)
@@ -49,6 +50,19 @@ impl Walker<'_, '_> {
             }
         }
         Ok(changed)
+    }
+
+    /// Every slot of a compressed cluster that names no block is reserved, unless that was given back.
+    fn reserve(&mut self, f: &FileWalk, slots: &mut [U32], first: u64, place: &str) -> bool {
+        if f.released || slots.iter().all(|a| a.get() != NULL_ADDR) {
+            return false;
+        }
+        let what = format!("{place} ({:?}): cluster at page {first}: a slot that is not reserved", f.name);
+        self.findings.add(Code::ClusterPlace, what);
+        if self.fix {
+            slots.iter_mut().filter(|a| a.get() == NULL_ADDR).for_each(|a| *a = NEW_ADDR.into());
+        }
+        self.fix
     }
 
     /// Expands a compressed cluster; says what is wrong where that fails. Addresses outside the main area are not its matter.

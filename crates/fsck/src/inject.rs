@@ -272,9 +272,13 @@ fn locate(
         Target::Cluster(ino, page) => {
             let addr = image.nat(ino)?.block_addr.get();
             let none = || DumpError::NotFound(format!("no compressed cluster of inode {ino} at page {page}"));
-            let inode = image.cache.read(addr)?;
-            let mark = dump.address(inode.view(), page)?;
-            let addr = dump.address(inode.view(), page + 1)?;
+            if !image.g.in_main(addr) {
+                return Err(none());
+            }
+            let mut inode: Box<RawInode> = Box::new(image.cache.read(addr)?.view::<RawInode>().clone());
+            Rules::of(image).vet(&mut inode, ino).map_err(|_| none())?;
+            let mark = dump.address(&inode, page)?;
+            let addr = dump.address(&inode, page + 1)?;
             if mark != COMPRESS_ADDR || !dump.image.g.in_main(addr) {
                 return Err(none());
             }

@@ -107,6 +107,11 @@ impl Rules {
                 *nid = 0.into();
             }
         }
+        let casefold = self.features.contains(Feature::CASEFOLD) && kind == Some(FileKind::Directory);
+        if inode.flags().contains(FileFlags::CASEFOLD) && !casefold {
+            found.push((Code::InodeField, format!("inode {ino}: marked as a directory that ignores case")));
+            inode.i_flags = (inode.flags() - FileFlags::CASEFOLD).bits().into();
+        }
         if self.has_compression() && inode.inline().contains(Inline::DATA) && inode.compression().is_some() {
             found.push((Code::InodeField, format!("inode {ino}: inline data in a compressed file")));
             inode.i_flags = (inode.flags() - FileFlags::COMPR).bits().into();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use medfs::{FileFlags, FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs::{Ino, ManualClock, MountOptions, Timestamp, Volume};
 use medfs_device::MemDevice;
 use medfs_format::COMPRESS_ADDR;
 use medfs_fsck::dump::Dump;
@@ -26,26 +26,13 @@ struct Bed {
 
 fn open(dev: &Arc<MemDevice>, read_only: bool) -> Volume {
     let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
-    let mut options = MountOptions::default();
-    options.parse("compress=lz4,compress_chksum").expect("options");
-    options.read_only = read_only;
+    let options = MountOptions { read_only, ..MountOptions::default() };
     Volume::open(dev.clone(), options, clock).expect("the volume opens")
 }
 
 fn bed() -> Bed {
-    let dev = Arc::new(MemDevice::new(80 << 8));
-    let features = medfs_mkfs::parse_features("default,compression").expect("features");
-    let options = medfs_mkfs::MkfsOptions { features, ..medfs_mkfs::MkfsOptions::new([9; 16], 1) };
-    medfs_mkfs::format_volume(&*dev, &options).expect("a volume can be made");
-    let v = open(&dev, false);
-    let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
-    let ino = v.create(v.root(), b"file", &new).expect("create").ino;
-    v.set_flags(ino, FileFlags::COMPR).expect("chattr +c");
-    let content: Vec<u8> = (0..PAGES * PAGE).map(|i| (i / 99 + i / PAGE) as u8).collect();
-    v.write(ino, 0, &content).expect("write");
-    v.close().expect("close");
-    drop(v);
-    Bed { dev: dev.snapshot(), ino, content }
+    let (dev, ino, content) = common::compressed_volume(PAGES);
+    Bed { dev, ino, content }
 }
 
 impl Bed {
@@ -118,6 +105,7 @@ const FAULTS: &[Fault] = &[
     ),
     (Code::ClusterPlace, "page 20: a compressed cluster without blocks", |b| b.addr(21, 0), &[20]),
     (Code::ClusterPlace, "page 24: a compressed cluster with gaps", |b| b.addr(27, COMPRESS_ADDR), &[24]),
+    (Code::ClusterPlace, "page 32: a slot that is not reserved", |b| b.addr(35, 0), &[]),
     (Code::SavedBlocks, "i_compr_blocks is 7", |b| b.extra("i_compr_blocks", 7), &[]),
 ];
 

@@ -7,7 +7,7 @@ mod common;
 
 use common::{Bed, load, save};
 use medfs_device::MemDevice;
-use medfs_format::BLOCK_SIZE;
+use medfs_format::{BLOCK_SIZE, COMPRESS_ADDR, NEW_ADDR};
 use medfs_fsck::dump::Dump;
 use medfs_fsck::inject::{self, Target as Field};
 use medfs_fsck::{Options, RepairError, Severity, check, repair};
@@ -15,11 +15,14 @@ use medfs_testkit::fuzz::{Target, variable};
 use medfs_testkit::images::as_plain;
 use medfs_testkit::mutate::{Base, nasty};
 use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::path::Path;
 
 /// The base that is a volume with deltas.
 const DELTAS: usize = 4;
+/// The base with a compressed file.
+const CLUSTERS: usize = 5;
 
 /// Small volumes of every layout, saved as files in `dir`.
 fn make(dir: &Path) {
@@ -47,10 +50,11 @@ fn make(dir: &Path) {
     }
     let (dev, ..) = common::delta_volume(60, &[0, 3, 17, 20, 21, 22, 40, 59]);
     save(&dev, &dir.join("base4.img"));
+    save(&common::compressed_volume(1000).0, &dir.join("base5.img"));
 }
 
 fn load_bases(dir: &Path) -> Vec<Base> {
-    (0..5).map(|i| Base::new(load(&dir.join(format!("base{i}.img"))))).collect()
+    (0..6).map(|i| Base::new(load(&dir.join(format!("base{i}.img"))))).collect()
 }
 
 /// Sets a field of the delta zone of some inode that has one.
@@ -74,6 +78,31 @@ fn mutate_zone(rng: &mut SmallRng, dev: &MemDevice) {
     let _ = inject::set(dev, &target, field, nasty(rng));
 }
 
+/// Sets a field of a compressed cluster, or of the inode that has it.
+fn mutate_cluster(rng: &mut SmallRng, dev: &MemDevice) {
+    let ino = 5;
+    let page = rng.random_range(0..250) * 4;
+    let slot = format!("i_addr[{}]", 9 + rng.random_range(0..60));
+    let (target, field) = match rng.random_range(0..12) {
+        0 => (Field::Cluster(ino, page), "clen"),
+        1 => (Field::Cluster(ino, page), "chksum"),
+        2 => (Field::Cluster(ino, page), "cdata[3]"),
+        3 => (Field::Inode(ino), "i_compr_blocks"),
+        4 => (Field::Inode(ino), "i_compress_algorithm"),
+        5 => (Field::Inode(ino), "i_log_cluster_size"),
+        6 => (Field::Inode(ino), "i_compress_flag"),
+        7 => (Field::Inode(ino), "i_flags"),
+        8 => (Field::Inode(ino), "i_inline"),
+        _ => (Field::Inode(ino), &*slot),
+    };
+    let value = match rng.random_range(0..3) {
+        0 => *[0, 1, 2, 3, 4, 8, COMPRESS_ADDR.into(), NEW_ADDR.into()].choose(rng).expect("not empty"),
+        _ => nasty(rng),
+    };
+    // Earlier mutations may have taken the cluster away.
+    let _ = inject::set(dev, &target, field, value);
+}
+
 fn look(dev: &MemDevice, rng: &mut SmallRng) {
     let Ok(mut dump) = Dump::open(dev) else { return };
     let _ = dump.superblock().to_string();
@@ -94,6 +123,9 @@ fn case(seed: u64, bases: &[Base]) -> bool {
     // What quota files say of the usage is not repaired, but fsck.f2fs judges it.
     if which == DELTAS {
         (0..rng.random_range(0..4)).for_each(|_| mutate_zone(&mut rng, &dev));
+    }
+    if which == CLUSTERS {
+        (0..rng.random_range(0..4)).for_each(|_| mutate_cluster(&mut rng, &dev));
     }
     let judged = which != 3 && variable("MEDFS_FUZZ_JUDGE").is_some_and(|every| seed.is_multiple_of(every));
     look(&dev, &mut rng);

@@ -200,7 +200,7 @@ fn change_one(v: &Volume, rng: &mut SmallRng, dir: Ino, name: &[u8], ino: Ino) {
     let most = 1 << rng.random_range(1..32);
     let at = rng.random_range(0..most);
     let resized = SetAttr { size: Some(at), ..SetAttr::default() };
-    match rng.random_range(0..13) {
+    match rng.random_range(0..16) {
         0 => drop(fine(v.write(ino, at, &[9; 3 * PAGE as usize]))),
         1 => drop(fine(v.setattr(ino, &resized))),
         2 => drop(fine(v.unlink(dir, name))),
@@ -216,6 +216,9 @@ fn change_one(v: &Volume, rng: &mut SmallRng, dir: Ino, name: &[u8], ino: Ino) {
         9 => drop(fine(v.fallocate(ino, FallocateMode::COLLAPSE_RANGE, 0, PAGE))),
         10 => drop(fine(v.fallocate(ino, FallocateMode::empty(), at % (1 << 22), 8 * PAGE))),
         11 => drop(fine(v.set_flags(ino, FileFlags::NODUMP))),
+        12 => drop(fine(v.release_saved_blocks(ino))),
+        13 => drop(fine(v.reserve_saved_blocks(ino))),
+        14 => drop(fine(v.rewrite_compressed(ino, at.is_multiple_of(2)))),
         _ => {
             if fine(v.atomic_start(ino)).is_some() {
                 fine(v.write(ino, 0, &[5; 2 * PAGE as usize]));
@@ -239,7 +242,8 @@ fn case(seed: u64, bases: &[Base]) -> bool {
         );
     }
     assert_eq!(dev.written().len(), before, "a read-only mount wrote");
-    let options = ["", "cache=1M", "in_place=off,fsync_mode=posix", "disable_roll_forward"];
+    let options =
+        ["", "cache=1M", "in_place=off,fsync_mode=posix,compress_mode=user", "disable_roll_forward"];
     let Some(v) = open(&dev, options[rng.random_range(0..options.len())]) else { return false };
     let found = walk(&v);
     change(&v, &mut rng, &found);
@@ -262,7 +266,9 @@ fn own(features: Feature, segs_per_sec: u32, closed: bool) -> MemDevice {
         MkfsOptions { features, segs_per_sec, discard: false, ..MkfsOptions::new([3; 16], 1_700_000_000) };
     format_volume(&*dev, &options).expect("a volume of this size can be made");
     let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
-    let v = Volume::open(dev.clone(), MountOptions::default(), clock.clone()).expect("a new volume opens");
+    let mut options = MountOptions::default();
+    options.parse("compress_extension=*,compress=zstd,compress_chksum").expect("options are right");
+    let v = Volume::open(dev.clone(), options, clock.clone()).expect("a new volume opens");
     let root = v.root();
     let make = |dir, name: &str, kind| v.create(dir, name.as_bytes(), &new(kind)).expect("made").ino;
     let write = |ino, at, data: &[u8]| assert_eq!(v.write(ino, at, data).expect("written"), data.len());
@@ -274,6 +280,7 @@ fn own(features: Feature, segs_per_sec: u32, closed: bool) -> MemDevice {
     let deep = make(make(dir, "a", FileKind::Directory), "b", FileKind::Directory);
     let big = make(deep, "big", FileKind::Regular);
     (0..40).for_each(|i| write(big, i * 80 * PAGE, &[i as u8; 2 * PAGE as usize]));
+    write(big, 800 * PAGE, &[1; 200 * PAGE as usize]);
     let acl = [2u32.to_le_bytes(), [1, 0, 7, 0], [255; 4], [4, 0, 5, 0], [255; 4], [32, 0, 1, 0], [255; 4]]
         .concat();
     v.setxattr(deep, b"system.posix_acl_default", &acl, XattrMode::Set).expect("an ACL");
@@ -307,7 +314,7 @@ fn make(dir: &Path) {
         | Feature::SB_CHECKSUM
         | Feature::LOST_FOUND
         | Feature::PROJECT_QUOTA;
-    let own = [(Feature::empty(), 1), (Feature::EXTRA_ATTR, 2), (all, 1)]
+    let own = [(Feature::empty(), 1), (Feature::EXTRA_ATTR, 2), (all, 1), (all | Feature::COMPRESSION, 1)]
         .into_iter()
         .flat_map(|(features, segs)| [true, false].map(|closed| own(features, segs, closed)));
     let kernels = volumes("").into_iter().map(|name| load_image(&golden().join(format!("{name}.img.zst"))));

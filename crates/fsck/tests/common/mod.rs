@@ -167,3 +167,24 @@ pub fn delta_volume(pages: usize, deltas: &[usize]) -> (MemDevice, medfs::Ino, V
     drop(v);
     (dev.snapshot(), ino, old, content)
 }
+
+/// A volume with a compressed file of so many pages, in clusters of four; the file's number and content.
+pub fn compressed_volume(pages: usize) -> (MemDevice, medfs::Ino, Vec<u8>) {
+    use medfs::{FileFlags, FileKind, ManualClock, MountOptions, NewFile, Timestamp, Volume};
+    let dev = std::sync::Arc::new(MemDevice::new(80 << 8));
+    let features = medfs_mkfs::parse_features("default,compression").expect("features");
+    let options = medfs_mkfs::MkfsOptions { features, ..medfs_mkfs::MkfsOptions::new([9; 16], 1) };
+    medfs_mkfs::format_volume(&*dev, &options).expect("a volume can be made");
+    let clock = std::sync::Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
+    let mut options = MountOptions::default();
+    options.parse("compress=lz4,compress_chksum").expect("options");
+    let v = Volume::open(dev.clone(), options, clock).expect("the volume opens");
+    let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+    let ino = v.create(v.root(), b"file", &new).expect("create").ino;
+    v.set_flags(ino, FileFlags::COMPR).expect("chattr +c");
+    let content: Vec<u8> = (0..pages * BLOCK_SIZE).map(|i| (i / 99 + i / BLOCK_SIZE) as u8).collect();
+    v.write(ino, 0, &content).expect("write");
+    v.close().expect("close");
+    drop(v);
+    (dev.snapshot(), ino, content)
+}
