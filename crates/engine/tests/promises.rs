@@ -395,7 +395,7 @@ fn memory_stays_within_the_cache_option() {
 fn features_that_are_not_supported_are_named() {
     let unknown = Feature::from_bits_retain(1 << 30);
     for (feature, name, readable) in [
-        (Feature::COMPRESSION, "compression", true),
+        (Feature::CASEFOLD, "casefold", true),
         (Feature::BLKZONED, "blkzoned", true),
         (unknown, "0x40000000", false),
     ] {

@@ -3,7 +3,9 @@
 //! A layout is a fenced block ```` ```layout Name size ````, one line a field: offset, size, name, and
 //! words. A number is a table row: `` `name` ``, value, words. Both directions are checked.
 
-use medfs_format::{checkpoint, delta, dentry, geometry, nat, node, path, sit, summary, superblock, xattr};
+use medfs_format::{
+    checkpoint, compress, delta, dentry, geometry, nat, node, path, sit, summary, superblock, xattr,
+};
 use medfs_tidy::read;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -52,6 +54,7 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
             delta, reserved, crc,
         }
         superblock::RawDeltaInfo { version, compat, ro_compat, incompat }
+        compress::RawClusterHeader { clen, chksum, reserved }
         delta::RawZoneHeader { version, reserved, used }
         delta::RawRecord { index, size, codec, reserved, checksum }
         checkpoint::RawCheckpoint {
@@ -100,6 +103,11 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         superblock::DELTA_MAGIC,
         superblock::DELTA_VERSION,
         delta::ZONE_VERSION,
+        compress::COMPRESS_CHECKSUM,
+        compress::Algorithm::Lzo,
+        compress::Algorithm::Lz4,
+        compress::Algorithm::Zstd,
+        compress::Algorithm::LzoRle,
         delta::ZONE_OFFSET,
         superblock::OFFSET_IN_BLOCK,
         superblock::CRC_OFFSET,
