@@ -69,10 +69,10 @@ fn copy_attributes(from: &RawInode, to: &mut RawInode) {
     // A regular file counts failed cleanings here.
     to.i_current_depth = from.i_current_depth;
     to.i_ext = RawExtent::default();
-    if let (Some(f), Some(t)) = (from.extra(), to.extra_mut()) {
-        if from.extra_fits(PROJECT_END) {
-            t.i_projid = f.i_projid;
-        }
+    if let (Some(f), Some(t)) = (from.extra(), to.extra_mut())
+        && from.extra_fits(PROJECT_END)
+    {
+        t.i_projid = f.i_projid;
     }
     copy_compression(from, to);
 }
