@@ -3,10 +3,12 @@
 mod common;
 
 use common::*;
-use medfs::{Algorithm, FallocateMode, FileFlags, Ino, SetAttr, Volume};
+use medfs::{Algorithm, FallocateMode, FileFlags, Ino, ManualClock, SetAttr, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::Block;
 use medfs_format::superblock::Feature;
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex};
 
 const NOT_PERMITTED: i32 = 1;
 const BUSY_OR_TOO_LARGE: i32 = 27;
@@ -330,6 +332,62 @@ fn damage_of_a_cluster_is_an_error_of_its_pages() {
     }
 }
 
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// A device that does something once while file content is being written.
+struct Meddler {
+    dev: Arc<MemDevice>,
+    hook: Mutex<Option<Hook>>,
+}
+
+impl BlockDevice for Meddler {
+    fn block_count(&self) -> u64 {
+        self.dev.block_count()
+    }
+    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
+        self.dev.read(addr, blocks)
+    }
+    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
+        let hook = if tag.cause == Cause::Data { self.hook.lock().expect("whole").take() } else { None };
+        hook.into_iter().for_each(|hook| hook());
+        self.dev.write(addr, blocks, tag)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.dev.flush()
+    }
+    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
+        self.dev.discard(addr, count)
+    }
+    fn read_only(&self) -> bool {
+        self.dev.read_only()
+    }
+}
+
+#[test]
+fn a_cluster_that_changes_while_it_is_written_loses_nothing() {
+    let device = volume();
+    let meddler = Arc::new(Meddler { dev: device.clone(), hook: Mutex::default() });
+    let clock = Arc::new(ManualClock::new(START));
+    let v = Arc::new(open_with(meddler.clone(), "compress=lz4", clock));
+    let f = compressed(&v, "f", b"");
+    let mut expected = text(8 * PAGE, 4);
+    write(&v, f, 0, &expected);
+    let other = v.clone();
+    let meddle = move || {
+        let writer = std::thread::spawn(move || write(&other, f, PAGE as u64 + 3, b"meanwhile"));
+        writer.join().expect("written");
+    };
+    *meddler.hook.lock().expect("whole") = Some(Box::new(meddle));
+    v.fsync(f, false).expect("fsync");
+    assert!(meddler.hook.lock().expect("whole").is_none(), "nobody meddled");
+    expected[PAGE + 3..PAGE + 12].copy_from_slice(b"meanwhile");
+    assert!(content(&v, f) == expected);
+    v.close().expect("close");
+    drop(v);
+    judge(&device);
+    assert!(content(&open_device(&device, ""), f) == expected);
+}
+
 #[test]
 fn compressed_files_have_no_deltas_and_are_rolled_forward() {
     let device = MemDevice::new(64 * 256);
@@ -359,6 +417,17 @@ fn compressed_files_have_no_deltas_and_are_rolled_forward() {
     assert!(content(&v, f) == expected);
     let saved = v.saved_blocks(f).expect("saved");
     assert!(saved >= 500);
+    // Cut so that it loses its direct node: what that saved is not counted any more.
+    expected.truncate(300 * PAGE + 5);
+    let size = Some(expected.len() as u64);
+    v.setattr(f, &SetAttr { size, ..SetAttr::default() }).expect("truncate");
+    v.fsync(f, false).expect("fsync");
+    assert_eq!(v.stats().fsyncs_with_checkpoint, 0);
+    let crashed = Arc::new(crashed.snapshot());
+    drop(v);
+    let v = open_device(&crashed, "");
+    assert_eq!(v.stats().recovered_inodes, 1);
+    assert!(content(&v, f) == expected);
     v.close().expect("close");
     judge(&crashed);
 }
