@@ -20,10 +20,12 @@ pub mod diff;
 pub mod entropy;
 pub mod lzo;
 pub mod moves;
+pub mod rebuild;
 pub mod sparse;
 pub mod xor;
 
 pub use choose::{Codecs, Encoded};
+pub use rebuild::RebuildError;
 
 use thiserror::Error;
 

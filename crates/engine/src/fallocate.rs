@@ -22,15 +22,9 @@ const MOVE_WINDOW: u64 = 1 << 16;
 impl Fs {
     pub(crate) fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         let inode = self.inode(ino)?;
-        {
-            self.check_writable()?;
-            self.make_room()?;
-            // Nodes may be freed: none of them may be on its way to the device.
-            let _wb = inode.wb.lock();
-            let _op = self.op()?;
-            let mut state = inode.lock.write();
-            inode.check_alive(&state)?;
+        self.change_settled(&inode, |st| {
             self.check_regular(&inode)?;
+            // Of an append-only file room may be reserved, and nothing else.
             let only_adds = mode.difference(FallocateMode::KEEP_SIZE).is_empty();
             inode.check_flags(if only_adds {
                 FileFlags::IMMUTABLE
@@ -41,17 +35,7 @@ impl Fs {
                 return Err(Posix::InvalidArgument.into());
             }
             let end = offset.checked_add(len).ok_or(Posix::FileTooLarge)?;
-            let st = &mut *state;
             let keep = mode.contains(FallocateMode::KEEP_SIZE);
-            // Of an append-only file room may be reserved, and nothing else.
-            let fixed = if mode.difference(FallocateMode::KEEP_SIZE).is_empty() {
-                FileFlags::IMMUTABLE
-            } else {
-                FileFlags::IMMUTABLE | FileFlags::APPEND
-            };
-            if inode.raw(|r| r.flags().intersects(fixed)) {
-                return Err(Posix::NotPermitted.into());
-            }
             match mode.difference(FallocateMode::KEEP_SIZE) {
                 m if m.is_empty() => self.preallocate(&inode, st, offset, end, keep)?,
                 FallocateMode::PUNCH_HOLE if keep => self.punch_range(&inode, st, offset, end)?,
@@ -61,7 +45,8 @@ impl Fs {
                 _ => return Err(Posix::NotSupported.into()),
             }
             self.touch_modified(&inode);
-        }
+            Ok(())
+        })?;
         self.throttle(&inode)
     }
 

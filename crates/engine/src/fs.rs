@@ -78,7 +78,6 @@ pub(crate) struct Fs {
     pub(crate) cut_trees: Mutex<BTreeSet<Ino>>,
     /// What changed in directories since the last checkpoint, and whether an fsync of one looks there first.
     pub(crate) dir_log: DirLog,
-    pub(crate) recover_dirs: bool,
     pub(crate) ops: RwLock<()>,
     pub(crate) renames: Mutex<()>,
     pub(crate) chain: Mutex<()>,

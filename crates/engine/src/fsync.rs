@@ -105,9 +105,10 @@ impl Fs {
         }
         let indices: Vec<u64> = state.dirty.keys().copied().collect();
         let Placing { pages: placed, outcome } = self.place_pages(inode, &mut state, &indices, purpose);
-        let write_nodes = outcome.is_ok() && self.nodes.dirtiness_of(inode.ino) >= least;
+        let dirtiness = self.nodes.dirtiness_of(inode.ino);
+        let write_nodes = outcome.is_ok() && dirtiness >= least;
         let reason = if write_nodes { self.needs_checkpoint(inode, names) } else { None };
-        let times_only = self.nodes.dirtiness_of(inode.ino) == Dirty::Times;
+        let times_only = dirtiness == Dirty::Times;
         let nodes = if write_nodes && reason.is_none() {
             self.nodes.take_dirty_of(inode.ino, least)
         } else {

@@ -14,8 +14,7 @@ use crate::inode::Inodes;
 use crate::io::Io;
 use crate::nat::Nat;
 use crate::node::{NodeRules, Nodes};
-use crate::options::{AllocMode, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
-use crate::options::{DeltaMode, DirFsync};
+use crate::options::{AllocMode, DeltaMode, DirFsync, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
 use crate::pages::Pages;
 use crate::placement::KernelPlacement;
 use crate::segment::{CurSeg, Fill, Segments, SegmentsAtMount, sum_type};
@@ -342,13 +341,17 @@ fn assemble(
     let cp_ver = header.checkpoint_ver.get() | if uses_crc { u64::from(pack.crc) << 32 } else { 0 };
     let mounted_at = clock.monotonic();
     let limit = nodes.limit();
+    let delta_volume = sb.is_delta_volume();
+    let (delta, bases, dir_fsync) = if delta_volume {
+        (opts.delta, cache_blocks / BASES_PART, DirFsync::Recover)
+    } else {
+        (DeltaMode::Off, 0, DirFsync::Checkpoint)
+    };
+    let dir_fsync = opts.dir_fsync.unwrap_or(dir_fsync);
     Ok(Fs {
         placement: Box::new(KernelPlacement { in_place }),
-        delta_volume: sb.is_delta_volume(),
-        deltas: Deltas::new(
-            if sb.is_delta_volume() { opts.delta } else { DeltaMode::Off },
-            cache_blocks / BASES_PART,
-        ),
+        delta_volume,
+        deltas: Deltas::new(delta, bases),
         elapsed_base: header.elapsed_time.get(),
         cp: Mutex::new(Checkpoint { header: header.clone(), pack: pack.pack, nat_journal }),
         cp_ver: AtomicU64::new(cp_ver),
@@ -357,17 +360,12 @@ fn assemble(
         segs: Mutex::new(segs),
         space: Space::new(counts),
         inodes: Inodes::new(limit / 2),
-        pages: Pages::new(cache_blocks / 4 * 3 - cache_blocks / BASES_PART),
+        pages: Pages::new(cache_blocks / 4 * 3 - bases),
         orphans: Mutex::new(BTreeSet::new()),
         trans_dirs: Mutex::default(),
         moved_names: Mutex::default(),
         cut_trees: Mutex::default(),
-        dir_log: DirLog::default(),
-        recover_dirs: opts.dir_fsync.unwrap_or(if sb.is_delta_volume() {
-            DirFsync::Recover
-        } else {
-            DirFsync::Checkpoint
-        }) == DirFsync::Recover,
+        dir_log: DirLog::new(dir_fsync == DirFsync::Recover),
         ops: RwLock::new(()),
         renames: Mutex::new(()),
         chain: Mutex::new(()),

@@ -166,6 +166,22 @@ impl Fs {
         }
     }
 
+    /// Changes a file while none of its nodes is on its way to the device, as some may be freed: makes room, then takes
+    /// `wb`, the operation lock and the inode's lock. `Stale` where the inode is gone. No lock is held before.
+    pub(crate) fn change_settled<R>(
+        &self,
+        inode: &Inode,
+        change: impl FnOnce(&mut InodeState) -> Result<R>,
+    ) -> Result<R> {
+        self.check_writable()?;
+        self.make_room()?;
+        let _wb = inode.wb.lock();
+        let _op = self.op()?;
+        let mut state = inode.lock.write();
+        inode.check_alive(&state)?;
+        change(&mut state)
+    }
+
     /// Writes all dirty pages of an inode, in batches.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
         let mut from = 0;

@@ -5,7 +5,7 @@
 
 use crate::finding::Code;
 use crate::walk::{FileWalk, Walker};
-use medfs_codec::{CodecTag, Codecs, page_checksum};
+use medfs_codec::{Codecs, RebuildError};
 use medfs_format::delta::{self, Record, ZONE_HEADER_SIZE};
 use medfs_format::node::{FileKind, Inline, NAME_LEN, RawInode};
 use medfs_format::path::max_pages;
@@ -48,14 +48,10 @@ impl Zone {
 
 /// Whether base and delta make the page that the delta was made of; otherwise why not.
 pub(crate) fn judge(codecs: &mut Codecs, delta: &Record<'_>, base: &Block) -> Result<(), (Code, String)> {
-    let tag = CodecTag::try_from(delta.codec).map_err(|e| (Code::DeltaCodec, e.to_string()))?;
-    let mut page = base.0;
-    codecs.patch(tag, &mut page, delta.delta).map_err(|e| (Code::DeltaContent, e.to_string()))?;
-    let found = page_checksum(&page);
-    if found == delta.checksum {
-        return Ok(());
-    }
-    Err((Code::DeltaContent, format!("checksum {:#010x}, but computed {found:#010x}", delta.checksum)))
+    codecs.rebuild(delta.codec, delta.delta, delta.checksum, &mut base.0.clone()).map_err(|e| {
+        let code = if matches!(e, RebuildError::Codec(_)) { Code::DeltaCodec } else { Code::DeltaContent };
+        (code, e.to_string())
+    })
 }
 
 /// Number and name of an inode, for messages.

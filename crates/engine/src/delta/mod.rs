@@ -27,7 +27,7 @@ use crate::placement::Page;
 use crate::stats::{Counters, DeltaStats};
 use costs::Costs;
 pub use fold::Folded;
-use medfs_codec::{CodecTag, Codecs, page_checksum};
+use medfs_codec::{Codecs, RebuildError, page_checksum};
 use medfs_format::delta::{RECORD_HEADER_SIZE, Record};
 use medfs_format::{Block, BlockAddr, FormatError, Structure, is_block};
 use parking_lot::Mutex;
@@ -43,7 +43,7 @@ pub(crate) const INLINE_MAX: usize = 256;
 /// Dirty pages of a file up to which bases that are not in memory are read: whoever overwrites more in one go is unlikely
 /// to have changed little of each.
 const READ_BASES_MAX: usize = 64;
-/// Part of the cache that bases may take: one of so many.
+/// Part of the cache that bases may take on a volume that may hold deltas: one of so many.
 pub(crate) const BASES_PART: usize = 8;
 
 /// What a volume that may hold deltas needs beside its files.
@@ -170,16 +170,17 @@ impl Fs {
         if !is_block(addr) {
             return Err(bad("index", format!("a delta without a base, at {addr:#x},")).into());
         }
-        let tag = CodecTag::try_from(record.codec).map_err(|e| bad("codec", e.to_string()))?;
         let mut page = Arc::new((*self.base(addr)?).clone());
         let content = &mut Arc::make_mut(&mut page).0;
         self.deltas
-            .with_codecs(|codecs| codecs.patch(tag, content, &record.delta))
-            .map_err(|e| bad("delta", e.to_string()))?;
-        let found = page_checksum(content);
-        if found != record.checksum {
-            return Err(bad("checksum", format!("{:#010x}, computed {found:#010x}", record.checksum)).into());
-        }
+            .with_codecs(|codecs| codecs.rebuild(record.codec, &record.delta, record.checksum, content))
+            .map_err(|e| match e {
+                RebuildError::Codec(e) => bad("codec", e.to_string()),
+                RebuildError::Delta(e) => bad("delta", e.to_string()),
+                RebuildError::Checksum { stored, computed } => {
+                    bad("checksum", format!("{stored:#010x}, computed {computed:#010x}"))
+                }
+            })?;
         Counters::add(&self.deltas.counters.rebuilt, 1);
         Ok(page)
     }

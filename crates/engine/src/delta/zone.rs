@@ -182,12 +182,15 @@ impl Fs {
         state: &mut InodeState,
         index: u64,
     ) -> Result<bool> {
+        if !self.delta_volume {
+            return Ok(false);
+        }
         let slots = self.slots(inode);
         let most = DEF_ADDRS_PER_INODE - slots.extra;
         let behind = index >= slots.addrs() as u64;
         // The last moment at which a file that has no zone yet can still get one.
         let reserving = slots.inline_xattr < FROZEN_SLOTS && index >= (most - FROZEN_SLOTS) as u64;
-        if !self.delta_volume || !(behind || reserving) || !may_have_one(inode) || has_nodes(inode) {
+        if !(behind || reserving) || !may_have_one(inode) || has_nodes(inode) {
             return Ok(false);
         }
         let written_again = inode.raw(is_database);
