@@ -111,6 +111,7 @@ impl Fs {
         self.moved_names.lock().clear();
         self.cut_trees.lock().clear();
         self.dir_log.committed();
+        self.dependents.committed();
         self.space.committed();
         *self.last_checkpoint_at.lock() = self.clock.monotonic();
         Counters::add(&self.counters.checkpoints, 1);

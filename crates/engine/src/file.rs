@@ -273,10 +273,15 @@ impl Fs {
         if size < old {
             let first_gone = size.div_ceil(PAGE);
             self.zero_tail(inode, state, size)?;
-            self.forget_pages(inode, state, first_gone, u64::MAX);
+            let compact = if self.has_compact(inode) { self.compact_start(inode) } else { u64::MAX };
+            self.forget_pages(inode, state, first_gone, compact);
             self.set_size(inode, size);
-            self.truncate_index(inode, first_gone)?;
+            self.drop_deltas(inode, state, first_gone..u64::MAX)?;
+            self.truncate_pages(inode, first_gone)?;
         } else {
+            if size.div_ceil(PAGE) > self.compact_start(inode) {
+                self.leave_compact(inode, state)?;
+            }
             // Blocks beyond the end (fallocate with KEEP_SIZE) read as zeros already.
             self.set_size(inode, size);
         }
@@ -321,6 +326,23 @@ impl Fs {
 
     pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
         let inode = self.inode(ino)?;
+        let mut freed = None;
+        loop {
+            match self.try_setattr(&inode, set)? {
+                Some(attr) => {
+                    drop(freed);
+                    return Ok(attr);
+                }
+                None => {
+                    let first = set.size.map_or(u64::MAX, |size| size.div_ceil(PAGE));
+                    freed = Some(self.release_all_sources(&inode, first..u64::MAX)?);
+                }
+            }
+        }
+    }
+
+    /// Sets attributes; `None` (nothing changed) where pages that would go are sources of other files.
+    fn try_setattr(&self, inode: &Arc<Inode>, set: &SetAttr) -> Result<Option<Attr>> {
         self.check_writable()?;
         self.make_room()?;
         // Nodes may be freed: none of them may be on its way to the device.
@@ -334,19 +356,23 @@ impl Fs {
             inode.check_flags(FileFlags::IMMUTABLE | FileFlags::APPEND)?;
         }
         if let Some(size) = set.size {
-            self.check_regular(&inode)?;
-            self.check_readable_content(&inode)?;
-            self.resize(&inode, &mut state, size)?;
+            self.check_regular(inode)?;
+            self.check_readable_content(inode)?;
+            let first = size.div_ceil(PAGE);
+            if size < inode.size() && self.dependents.has_sources_in(inode.ino, first..u64::MAX) {
+                return Ok(None);
+            }
+            self.resize(inode, &mut state, size)?;
         }
         if let Some(perm) = set.perm {
-            self.acl_chmod(&inode, perm & 0o7777)?;
+            self.acl_chmod(inode, perm & 0o7777)?;
         }
         let now = self.clock.now();
         let dirty = if owner_or_mode { Dirty::Full } else { Dirty::Times };
-        if !owner_or_mode && set.size.is_none() && times_are(&inode, set) {
-            return Ok(self.attr(&inode));
+        if !owner_or_mode && set.size.is_none() && times_are(inode, set) {
+            return Ok(Some(self.attr(inode)));
         }
-        self.edit(&inode, dirty, |r| {
+        self.edit(inode, dirty, |r| {
             if let Some(perm) = set.perm {
                 r.i_mode = ((r.i_mode.get() & 0o170000) | (perm & 0o7777)).into();
             }
@@ -366,7 +392,7 @@ impl Fs {
             }
             set_ctime(r, set.ctime.unwrap_or(now));
         });
-        Ok(self.attr(&inode))
+        Ok(Some(self.attr(inode)))
     }
 
     pub(crate) fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {

@@ -15,7 +15,7 @@
 //!  4. `renames` (one rename between two directories at a time)
 //!  5. inode locks: a parent before its child; otherwise by inode number
 //!  6. `chain` (order of fsynced nodes in their log)
-//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `dir_log`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`, `io`;
+//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `dir_log`, `dependents`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`, `io`;
 //!     `nodes` before `nat` before `segs`.
 //!
 //! A checkpoint that an fsync needs is made after the fsync has given back its locks.
@@ -23,6 +23,7 @@
 use crate::checkpoint::Checkpoint;
 use crate::clock::Clock;
 use crate::delta::Deltas;
+use crate::delta::dependents::Dependents;
 use crate::dir_log::DirLog;
 use crate::error::{Error, Result};
 use crate::inode::Inodes;
@@ -57,6 +58,8 @@ pub(crate) struct Fs {
     /// Whether the volume's magic is medfs's own: only such a volume may hold deltas.
     pub(crate) delta_volume: bool,
     pub(crate) deltas: Deltas,
+    /// Which blocks other files need.
+    pub(crate) dependents: Dependents,
     pub(crate) nat: Nat,
     pub(crate) nodes: Nodes,
     pub(crate) segs: Mutex<Segments>,

@@ -4,6 +4,7 @@
 //! with dirty pages or in use stays in the table.
 //! Locks: the table's mutex is a leaf. An inode's `wb` (one writeback at a time) is taken before its `lock`.
 
+use crate::delta::{CompactMap, Repeats};
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::node::{Dirty, NodePage};
@@ -49,6 +50,10 @@ pub(crate) struct Inode {
     /// Held while pages and nodes of the file are being written.
     pub(crate) wb: Mutex<()>,
     pub(crate) lock: RwLock<InodeState>,
+    /// The file's compact pages, once they were asked for.
+    pub(crate) compact: Mutex<Option<CompactMap>>,
+    /// Of a journal or log: what it repeats, as it was found last.
+    pub(crate) repeats: Mutex<Repeats>,
 }
 
 impl Inode {
@@ -116,7 +121,14 @@ impl Inodes {
             });
         }
         let state = InodeState { data_mark, ..InodeState::default() };
-        let inode = Arc::new(Inode { ino, node, wb: Mutex::new(()), lock: RwLock::new(state) });
+        let inode = Arc::new(Inode {
+            ino,
+            node,
+            wb: Mutex::new(()),
+            lock: RwLock::new(state),
+            compact: Mutex::new(None),
+            repeats: Mutex::default(),
+        });
         t.loaded.insert(ino, inode.clone());
         inode
     }

@@ -6,6 +6,7 @@
 
 use crate::checkpoint::{Checkpoint, compact_blocks, read_compact, stored_checksum};
 use crate::clock::Clock;
+use crate::delta::dependents::Dependents;
 use crate::delta::{BASES_PART, Deltas};
 use crate::dir_log::DirLog;
 use crate::error::{Error, Result};
@@ -351,7 +352,8 @@ fn assemble(
     Ok(Fs {
         placement: Box::new(KernelPlacement { in_place }),
         delta_volume,
-        deltas: Deltas::new(delta, bases),
+        deltas: Deltas::new(delta, &opts, bases),
+        dependents: Dependents::default(),
         elapsed_base: header.elapsed_time.get(),
         cp: Mutex::new(Checkpoint { header: header.clone(), pack: pack.pack, nat_journal }),
         cp_ver: AtomicU64::new(cp_ver),

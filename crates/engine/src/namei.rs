@@ -194,6 +194,17 @@ impl Fs {
     }
 
     fn remove(&self, parent: Ino, name: &[u8], directory: bool) -> Result<()> {
+        let mut freed = None;
+        while let Some(inode) = self.try_remove(parent, name, directory)? {
+            freed = Some(self.release_all_sources(&inode, 0..u64::MAX)?);
+        }
+        drop(freed);
+        Ok(())
+    }
+
+    /// Removes a name. Returns the inode (nothing changed) where other files must be made whole first, so that none is made
+    /// from a file that a mount would free.
+    fn try_remove(&self, parent: Ino, name: &[u8], directory: bool) -> Result<Option<Arc<Inode>>> {
         let op = self.begin()?;
         let dir = self.directory(parent)?;
         let mut dir_state = dir.lock.write();
@@ -209,6 +220,10 @@ impl Fs {
             _ => {}
         }
         self.check_linked(&dir, &inode)?;
+        if inode.nlink() == 1 && self.dependents.has_sources(inode.ino) {
+            drop(state);
+            return Ok(Some(inode));
+        }
         self.remove_name(&dir, &mut dir_state, &found)?;
         self.drop_name(&inode);
         if directory {
@@ -224,7 +239,7 @@ impl Fs {
         }
         drop((state, dir_state, op));
         self.free_if_unused(&inode);
-        Ok(())
+        Ok(None)
     }
 
     /// Checks that an inode that a name leads to has a link to give away.

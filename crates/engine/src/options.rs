@@ -73,8 +73,12 @@ pub enum DeltaMode {
     /// Pages are written as a whole; deltas that are there are read.
     Off,
     /// Deltas in the inode (MedFS's DCI).
-    #[default]
     Inline,
+    /// Deltas in compact pages (DCM).
+    Compact,
+    /// Both: in compact pages what the inode has no room for.
+    #[default]
+    Full,
 }
 
 /// What an fsync of a directory does (`dir_fsync=`).
@@ -124,8 +128,17 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// `dir_fsync=checkpoint|recover`; `None`: `recover` on volumes that may hold deltas.
     pub dir_fsync: Option<DirFsync>,
-    /// `delta=off|inline`.
+    /// `delta=off|inline|compact|full`.
     pub delta: DeltaMode,
+    /// Deltas of so many pages at least share a compact page (`compact_threshold=5`).
+    pub compact_threshold: usize,
+    /// Largest delta in bytes that stays in the inode (`inline_threshold=256`); `None`: 256, and with `delta=full` what a
+    /// compact page would take.
+    pub inline_threshold: Option<usize>,
+    /// Pages that have no block yet may be deltas (`append_deltas=on|off`).
+    pub append_deltas: bool,
+    /// Pages of SQLite's journals and logs may be deltas of the database's blocks (`repeat_deltas=on|off`).
+    pub repeat_deltas: bool,
     /// Logs written at once. Six is the only number supported.
     pub active_logs: u8,
     /// Every write and every change of a name is durable when its call returns (`sync`, `async`).
@@ -155,6 +168,10 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(60),
             dir_fsync: None,
             delta: DeltaMode::default(),
+            compact_threshold: 5,
+            inline_threshold: None,
+            append_deltas: true,
+            repeat_deltas: true,
             active_logs: 6,
             sync: false,
             dirsync: false,
@@ -297,9 +314,18 @@ impl MountOptions {
                 self.dir_fsync = Some(choose(option, value, &modes)?);
             }
             "delta" => {
-                let modes = [("off", DeltaMode::Off), ("inline", DeltaMode::Inline)];
+                let modes = [
+                    ("off", DeltaMode::Off),
+                    ("inline", DeltaMode::Inline),
+                    ("compact", DeltaMode::Compact),
+                    ("full", DeltaMode::Full),
+                ];
                 self.delta = choose(option, value, &modes)?;
             }
+            "compact_threshold" => self.compact_threshold = number_of(option, value, COMPACT_THRESHOLDS)?,
+            "inline_threshold" => self.inline_threshold = Some(number_of(option, value, INLINE_THRESHOLDS)?),
+            "append_deltas" => self.append_deltas = choose(option, value, &[("on", true), ("off", false)])?,
+            "repeat_deltas" => self.repeat_deltas = choose(option, value, &[("on", true), ("off", false)])?,
             "cache" => self.cache_bytes = cache_bytes(option, value)?,
             "commit" => self.commit_interval = commit_interval(option, value)?,
             "active_logs" => self.active_logs = choose(option, value, &[("6", 6)])?,
@@ -307,6 +333,17 @@ impl MountOptions {
         }
         Ok(true)
     }
+}
+
+/// Accepted for `compact_threshold` and `inline_threshold`.
+const COMPACT_THRESHOLDS: std::ops::RangeInclusive<usize> = 2..=64;
+const INLINE_THRESHOLDS: std::ops::RangeInclusive<usize> = 16..=2048;
+
+fn number_of(option: &str, value: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize> {
+    value.parse().ok().filter(|n| range.contains(n)).ok_or_else(|| {
+        let name = option.split('=').next().unwrap_or(option);
+        invalid(option, &format!("{name}=N with N from {} to {}", range.start(), range.end()))
+    })
 }
 
 fn invalid(option: &str, accepted: &str) -> Error {

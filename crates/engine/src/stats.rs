@@ -48,7 +48,7 @@ impl Written {
 /// What became of small updates since the volume was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
 pub struct DeltaStats {
-    /// Pages kept as deltas in their inode instead of being written.
+    /// Pages kept as deltas instead of being written.
     pub made: u64,
     /// Bytes of these deltas.
     pub bytes: u64,
@@ -64,6 +64,14 @@ pub struct DeltaStats {
     pub evicted_by_delta: u64,
     /// Deltas that were no longer worth being one (case 3).
     pub outgrown: u64,
+    /// Compact pages made (section 4.2).
+    pub compact_pages: u64,
+    /// Pages that became deltas before they had a block.
+    pub appended: u64,
+    /// Pages that became deltas against blocks of other files.
+    pub repeated: u64,
+    /// Pages written as a whole because a block of another file that they were made from had to go.
+    pub released: u64,
 }
 
 /// State and history of a volume since it was opened. Counts are blocks of 4 KiB unless the name says otherwise.

@@ -23,6 +23,7 @@ pub enum Structure {
     Symlink,
     Data,
     DeltaZone,
+    CompactPage,
 }
 
 impl std::fmt::Display for Structure {
@@ -45,6 +46,7 @@ impl std::fmt::Display for Structure {
             Structure::Symlink => "symbolic link",
             Structure::Data => "data block",
             Structure::DeltaZone => "delta zone of inode",
+            Structure::CompactPage => "compact page of inode",
         };
         f.write_str(name)
     }

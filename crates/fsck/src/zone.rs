@@ -6,11 +6,11 @@
 use crate::finding::Code;
 use crate::walk::{FileWalk, Walker};
 use medfs_codec::{Codecs, RebuildError};
-use medfs_format::delta::{self, Record, ZONE_HEADER_SIZE};
+use medfs_format::delta::{self, RawSlice, Record, ZONE_HEADER_SIZE};
 use medfs_format::node::{FileKind, Inline, NAME_LEN, RawInode};
 use medfs_format::path::max_pages;
 use medfs_format::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry, RawXattrHeader, XATTR_MAGIC, XattrEntry};
-use medfs_format::{Block, BlockAddr, Ino, is_block};
+use medfs_format::{Block, BlockAddr, Ino, NEW_ADDR, is_block};
 use std::io;
 use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
@@ -29,13 +29,20 @@ struct Delta {
     index: u32,
     codec: u8,
     checksum: u32,
+    slices: Vec<RawSlice>,
     bytes: Vec<u8>,
     base: Option<BlockAddr>,
 }
 
 impl Delta {
     fn record(&self) -> Record<'_> {
-        Record { index: self.index, codec: self.codec, checksum: self.checksum, delta: &self.bytes }
+        Record {
+            index: self.index,
+            codec: self.codec,
+            checksum: self.checksum,
+            slices: &self.slices,
+            delta: &self.bytes,
+        }
     }
 }
 
@@ -154,6 +161,7 @@ impl Walker<'_, '_> {
             index: r.index,
             codec: r.codec,
             checksum: r.checksum,
+            slices: r.slices.to_vec(),
             bytes: r.delta.to_vec(),
             base: None,
         };
@@ -209,10 +217,14 @@ impl Walker<'_, '_> {
         if u64::from(delta.index) >= most {
             return Ok(Some((Code::DeltaIndex, format!("a file has {most} pages at most"))));
         }
-        let Some(base) = delta.base.filter(|addr| is_block(*addr)) else {
-            return Ok(Some((Code::DeltaBase, "the page has no block that could be its base".into())));
+        if delta.codec == delta::NO_DELTA || !delta.slices.is_empty() {
+            return Ok(None);
+        }
+        let base = match delta.base {
+            Some(addr) if is_block(addr) => self.image.cache.read(addr)?,
+            Some(NEW_ADDR) => Block::boxed(),
+            _ => return Ok(Some((Code::DeltaBase, "the page has no block that could be its base".into()))),
         };
-        let base = self.image.cache.read(base)?;
         Ok(judge(&mut self.codecs, &delta.record(), &base).err())
     }
 }

@@ -69,7 +69,8 @@ impl Fs {
 
     fn make_all_whole(&self, inode: &Arc<Inode>) -> Result<u64> {
         self.change_settled(inode, |state| {
-            let pages = self.delta_pages(inode)?;
+            let pages = self.delta_pages(inode, 0..u64::MAX)?;
+            self.leave_compact(inode, state)?;
             for &page in &pages {
                 self.make_whole(inode, state, page)?;
             }
