@@ -18,7 +18,7 @@ use std::sync::Arc;
 impl Fs {
     /// Frees an inode if it is an orphan that nobody holds.
     pub(crate) fn free_inode(&self, inode: &Arc<Inode>) -> Result<()> {
-        let _freed = match self.dependents.has_sources(inode.ino) {
+        let _freed = match self.dependents.others_need(inode.ino, 0..u64::MAX) {
             // Without a name it does not become a source again.
             true if inode.nlink() == 0 => Some(self.release_all_sources(inode, 0..u64::MAX)?),
             _ => None,

@@ -46,7 +46,7 @@ impl Fs {
             }
             let end = offset.checked_add(len).ok_or(Posix::FileTooLarge)?;
             let keep = mode.contains(FallocateMode::KEEP_SIZE);
-            if !only_adds && self.dependents.has_sources_in(inode.ino, offset / PAGE..u64::MAX) {
+            if !only_adds && self.dependents.others_need(inode.ino, offset / PAGE..u64::MAX) {
                 return Ok(false);
             }
             match mode.difference(FallocateMode::KEEP_SIZE) {

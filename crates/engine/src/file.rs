@@ -359,7 +359,7 @@ impl Fs {
             self.check_regular(inode)?;
             self.check_readable_content(inode)?;
             let first = size.div_ceil(PAGE);
-            if size < inode.size() && self.dependents.has_sources_in(inode.ino, first..u64::MAX) {
+            if size < inode.size() && self.dependents.others_need(inode.ino, first..u64::MAX) {
                 return Ok(None);
             }
             self.resize(inode, &mut state, size)?;

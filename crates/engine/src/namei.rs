@@ -220,7 +220,7 @@ impl Fs {
             _ => {}
         }
         self.check_linked(&dir, &inode)?;
-        if inode.nlink() == 1 && self.dependents.has_sources(inode.ino) {
+        if inode.nlink() == 1 && self.dependents.others_need(inode.ino, 0..u64::MAX) {
             drop(state);
             return Ok(Some(inode));
         }

@@ -155,7 +155,7 @@ impl Fs {
             return Err(Posix::TooManyLinks.into());
         }
         if let Some(replaced) =
-            replaced.as_ref().filter(|r| r.nlink() == 1 && self.dependents.has_sources(r.ino))
+            replaced.as_ref().filter(|r| r.nlink() == 1 && self.dependents.others_need(r.ino, 0..u64::MAX))
         {
             let replaced = replaced.clone();
             drop((named, dirs));

@@ -5,7 +5,7 @@
 //! the holder of the inode's `wb`, after the pages, or by a checkpoint, which waits for every operation.
 //! Locks: `wb`, then the operation lock, then the inode's lock, which is released during I/O.
 
-use crate::delta::{Kept, OwnedRecord};
+use crate::delta::{Kept, Pending};
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::index::Slot;
@@ -46,7 +46,7 @@ pub(crate) struct Placing {
     /// Pages whose blocks other files need ([`Fs::release_sources`]): they stay dirty, and the inode must not be written.
     pub(crate) blocked: Vec<u64>,
     /// Deltas that have no place yet.
-    pending: Vec<OwnedRecord>,
+    pending: Vec<Pending>,
     pub(crate) outcome: Result<()>,
 }
 
@@ -71,7 +71,7 @@ impl Fs {
         });
         let inode_due = !self.placement.in_place(&about)
             || indices.len() >= WORTH_AN_INODE
-            || indices.iter().any(|&index| self.dependents.is_source(inode.ino, index, true))
+            || indices.iter().any(|&index| self.dependents.is_source(inode.ino, index))
             || self.nodes.dirtiness_of(inode.ino) >= purpose.least_to_write();
         let about = Page { inode_due, ..about };
         let mut placing = Placing {
@@ -101,13 +101,14 @@ impl Fs {
             let slot = self.make_slot_near(inode, near.as_ref(), index)?;
             match self.keep_as_delta(inode, state, &slot, index, &page, about)? {
                 Kept::Delta => self.page_is_clean(inode, state, index, page),
-                Kept::Pending(record) => placing.pending.push(record),
+                Kept::Pending(pending) => placing.pending.push(pending),
                 Kept::Blocked => placing.blocked.push(index),
                 kept => {
                     let page = Placed::new(index, page);
                     self.place_page(inode, &slot, about, kept == Kept::NewBlock, page, &mut placing.pages)?;
                     self.drop_deltas(inode, state, index..index + 1)?;
                     state.whole.remove(&index);
+                    self.note_whole(inode, state, index)?;
                 }
             }
             near = Some(slot);
@@ -129,13 +130,14 @@ impl Fs {
         }
         let about = Page { deltas: false, ..*about };
         let pending = std::mem::take(&mut placing.pending);
-        let indices: Vec<u64> = pending.iter().map(|r| u64::from(r.index)).collect();
+        let indices: Vec<u64> = pending.iter().map(Pending::index).collect();
         let mut whole = self.settle_pending(inode, state, pending)?;
         for index in indices.into_iter().filter(|index| !whole.contains(index)) {
             if let Some(page) = state.dirty.get(&index).cloned() {
                 self.page_is_clean(inode, state, index, page);
             }
         }
+        whole.extend(self.free_of_own(inode, state, &mut placing.blocked)?);
         whole.extend(state.whole.iter().copied().filter(|index| !placing.blocked.contains(index)));
         whole.sort_unstable();
         whole.dedup();
@@ -332,7 +334,7 @@ impl Fs {
         }
         let mut present = Vec::with_capacity(indices.len());
         for &index in indices {
-            let base = self.has_delta(inode, index)? || self.dependents.is_source(inode.ino, index, true);
+            let base = self.has_delta(inode, index)? || self.dependents.is_source(inode.ino, index);
             if base || !state.dirty.contains_key(&index) {
                 let Some(slot) = self.find_slot(inode, index)? else { continue };
                 if !is_block(slot.addr()) {

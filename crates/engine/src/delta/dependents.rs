@@ -60,6 +60,20 @@ pub(crate) struct Gone {
     sources: Vec<(Ino, u32)>,
 }
 
+/// By whom a page's block is needed as a base, the strongest need first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// By other files.
+    ByOthers,
+    /// By what of other files is on the device, and in memory no more.
+    ByOthersOnDevice,
+    /// By other pages of its file.
+    ByItsFile,
+    /// By what of these is on the device, and in memory no more: it goes when the file's inode is written.
+    ByItsFileOnDevice,
+    None,
+}
+
 /// A file that needs blocks of another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dependent {
@@ -169,15 +183,29 @@ impl Dependents {
         all.iter().for_each(|gone| self.settle(gone));
     }
 
-    /// Whether a page's block is needed; `durably`: by records on the device too.
-    pub(crate) fn is_source(&self, ino: Ino, page: u64, durably: bool) -> bool {
+    /// How a page's block is needed.
+    pub(crate) fn need(&self, ino: Ino, page: u64) -> Need {
         if self.count.load(Ordering::Acquire) == 0 {
-            return false;
+            return Need::None;
         }
-        let Ok(page) = u32::try_from(page) else { return false };
+        let Ok(page) = u32::try_from(page) else { return Need::None };
         let inner = self.inner.lock();
-        let users = inner.users.get(&ino).and_then(|pages| pages.get(&page));
-        users.is_some_and(|u| !u.current.is_empty() || (durably && !u.gone.is_empty()))
+        let Some(users) = inner.users.get(&ino).and_then(|pages| pages.get(&page)) else { return Need::None };
+        let others = users.current.iter().any(|&(user, _)| user != ino);
+        if others {
+            Need::ByOthers
+        } else if users.gone.keys().any(|&user| user != ino) {
+            Need::ByOthersOnDevice
+        } else if !users.current.is_empty() {
+            Need::ByItsFile
+        } else {
+            Need::ByItsFileOnDevice
+        }
+    }
+
+    /// Whether a page's block is needed at all.
+    pub(crate) fn is_source(&self, ino: Ino, page: u64) -> bool {
+        self.need(ino, page) != Need::None
     }
 
     /// Whether any page of a file has a record made from other files.
@@ -188,18 +216,28 @@ impl Dependents {
         }
     }
 
-    /// Whether any page of a file is a source.
-    pub(crate) fn has_sources(&self, ino: Ino) -> bool {
-        self.count.load(Ordering::Acquire) > 0 && self.inner.lock().users.contains_key(&ino)
+    /// Whether other files need blocks of a range of a file's pages.
+    pub(crate) fn others_need(&self, ino: Ino, pages: Range<u64>) -> bool {
+        !self.others(ino, pages).is_empty()
     }
 
-    /// Whether any page of a range is a source.
-    pub(crate) fn has_sources_in(&self, ino: Ino, pages: Range<u64>) -> bool {
-        self.has_sources(ino) && !self.of(ino, pages).is_empty()
+    /// The other files that need blocks of a range of a file's pages.
+    pub(crate) fn others(&self, ino: Ino, pages: Range<u64>) -> Vec<Dependent> {
+        let mut found = self.of(ino, pages);
+        found.retain(|dependent| dependent.ino != ino);
+        found
     }
 
-    /// The files that need blocks of a range of a file's pages.
-    pub(crate) fn of(&self, ino: Ino, pages: Range<u64>) -> Vec<Dependent> {
+    /// The pages of the file itself that need blocks of a range of its pages.
+    pub(crate) fn own(&self, ino: Ino, pages: Range<u64>) -> Vec<u64> {
+        let found = self.of(ino, pages);
+        found
+            .into_iter()
+            .find(|dependent| dependent.ino == ino)
+            .map_or(Vec::new(), |dependent| dependent.pages)
+    }
+
+    fn of(&self, ino: Ino, pages: Range<u64>) -> Vec<Dependent> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
@@ -239,21 +277,39 @@ mod tests {
     fn a_source_is_one_until_its_dependent_is_durable_without_it() {
         let d = Dependents::default();
         d.hold(WAL, 3, vec![(DB, 7), (DB, 8)]);
-        assert!(d.is_source(DB, 7, false) && d.has_sources(DB) && d.is_dependent(WAL));
+        assert!(d.need(DB, 7) == Need::ByOthers && d.is_source(DB, 7) && d.is_dependent(WAL));
         assert_eq!(d.of(DB, 0..8), [Dependent { ino: WAL, pages: vec![3] }]);
         assert_eq!(d.of(DB, 9..100), []);
         d.hold(WAL, 3, vec![(DB, 8)]);
-        assert!(!d.is_source(DB, 7, false) && d.is_source(DB, 7, true) && d.is_source(DB, 8, false));
+        assert_eq!((d.need(DB, 7), d.need(DB, 8)), (Need::ByOthersOnDevice, Need::ByOthers));
         assert_eq!(d.of(DB, 7..8), [Dependent { ino: WAL, pages: vec![] }]);
         let gone = d.take_gone(WAL);
         d.drop_pages(WAL, 0..u64::MAX);
         d.settle(&gone);
-        assert!(!d.is_source(DB, 7, true) && d.is_source(DB, 8, true), "8 went after the snapshot");
+        assert_eq!(
+            (d.need(DB, 7), d.need(DB, 8)),
+            (Need::None, Need::ByOthersOnDevice),
+            "8 went after the snapshot"
+        );
         let failed = d.take_gone(WAL);
         d.give_back(failed);
-        assert!(d.is_source(DB, 8, true));
+        assert!(d.is_source(DB, 8));
         d.committed();
-        assert!(!d.is_source(DB, 8, true) && !d.has_sources(DB) && !d.is_dependent(WAL));
+        assert!(!d.is_source(DB, 8) && !d.others_need(DB, 0..100) && !d.is_dependent(WAL));
         assert_eq!(d.all(), []);
+    }
+
+    #[test]
+    fn what_a_file_needs_of_itself_is_told_apart() {
+        let d = Dependents::default();
+        d.hold(WAL, 9, vec![(WAL, 2), (DB, 1)]);
+        assert_eq!(
+            (d.need(WAL, 2), d.need(DB, 1), d.need(WAL, 9)),
+            (Need::ByItsFile, Need::ByOthers, Need::None)
+        );
+        assert_eq!((d.own(WAL, 0..9), d.others_need(WAL, 0..9)), (vec![9], false));
+        d.drop_pages(WAL, 9..10);
+        assert_eq!((d.need(WAL, 2), d.need(DB, 1)), (Need::ByItsFileOnDevice, Need::ByOthersOnDevice));
+        assert_eq!(d.own(WAL, 0..9), Vec::<u64>::new());
     }
 }

@@ -5,6 +5,7 @@
 //! Locks: the inode's, exclusive, and the operation lock.
 
 use super::compact::pack;
+use super::dependents::Need;
 use super::record::{OwnedRecord, total_size};
 use super::zone::has_nodes;
 use super::{Encoding, INLINE_MAX};
@@ -16,6 +17,7 @@ use crate::options::DeltaMode;
 use crate::placement::{Page, Purpose};
 use crate::stats::Counters;
 use medfs_format::Block;
+use medfs_format::delta::COMPACT_ROOM;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -28,13 +30,27 @@ pub(crate) enum Kept {
     /// The page is in the zone now and need not be written.
     Delta,
     /// The page has a delta for which [`Fs::settle_pending`] finds a place, or none.
-    Pending(OwnedRecord),
+    Pending(Pending),
     /// It must be written, to a new block: its old one is the base of a delta.
     NewBlock,
     /// It must be written, anywhere.
     Anywhere,
     /// It must be written, but not before the pages that its block is the base of.
     Blocked,
+}
+
+/// A delta without a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pending {
+    record: OwnedRecord,
+    /// Other pages need the page's block, so that the page had better not be written as a whole whatever this costs.
+    must: bool,
+}
+
+impl Pending {
+    pub(crate) fn index(&self) -> u64 {
+        u64::from(self.record.index)
+    }
 }
 
 impl Fs {
@@ -57,15 +73,15 @@ impl Fs {
         let addr = slot.addr();
         let old = self.has_delta(inode, index)?;
         let fixed = old || state.whole.contains(&index);
-        let durably = about.purpose != Purpose::Checkpoint;
-        let otherwise = if self.dependents.is_source(inode.ino, index, durably) {
-            Kept::Blocked
-        } else if fixed {
-            Kept::NewBlock
-        } else {
-            Kept::Anywhere
+        let otherwise = match self.dependents.need(inode.ino, index) {
+            Need::ByOthersOnDevice if about.purpose == Purpose::Checkpoint => Kept::NewBlock,
+            Need::ByOthers | Need::ByOthersOnDevice | Need::ByItsFile => Kept::Blocked,
+            Need::ByItsFileOnDevice => Kept::NewBlock,
+            Need::None if fixed => Kept::NewBlock,
+            Need::None => Kept::Anywhere,
         };
-        if !(about.deltas && (about.inode_due || fixed) && self.makes_deltas(inode)) {
+        let blocked = otherwise == Kept::Blocked;
+        if !((about.deltas && (about.inode_due || fixed)) || blocked) || !self.makes_deltas(inode) {
             return Ok(otherwise);
         }
         match self.encode_page(inode, state, addr, index, page, about)? {
@@ -74,11 +90,16 @@ impl Fs {
                 state.whole.remove(&index);
                 Ok(Kept::Delta)
             }
+            Encoding::Delta(record) => self.place_record(inode, state, record, otherwise),
+            Encoding::None if blocked && self.may_compact(inode) => {
+                // As costly as the page, but its block stays.
+                let record = self.encode_alone(addr, index, page, COMPACT_ROOM)?;
+                Ok(record.map_or(Kept::Blocked, |record| Kept::Pending(Pending { record, must: true })))
+            }
             Encoding::None => {
                 Counters::add(&self.deltas.counters.outgrown, u64::from(old));
                 Ok(otherwise)
             }
-            Encoding::Delta(record) => self.place_record(inode, state, record, otherwise),
         }
     }
 
@@ -96,7 +117,7 @@ impl Fs {
             && (self.put_record(inode, &record)?
                 || (self.grow_zone(inode, record.size())? && self.put_record(inode, &record)?));
         if !stored && compactable {
-            return Ok(Kept::Pending(record));
+            return Ok(Kept::Pending(Pending { record, must: otherwise == Kept::Blocked }));
         }
         if !stored && !(inline && self.replace_worse(inode, state, &record)?) {
             self.dependents.drop_pages(inode.ino, page_range(&record));
@@ -149,35 +170,57 @@ impl Fs {
         &self,
         inode: &Arc<Inode>,
         state: &mut InodeState,
-        mut pending: Vec<OwnedRecord>,
+        mut pending: Vec<Pending>,
     ) -> Result<Vec<u64>> {
         let mut whole = Vec::new();
         while !pending.is_empty() {
             let plan = self.plan(inode, &pending)?;
-            if plan.is_worth_it() {
+            if plan.is_worth_it() || pending.iter().all(|p| p.must) {
                 match self.carry_out(inode, state, plan) {
                     Ok(()) => {
-                        pending.iter().for_each(|record| self.record_kept(state, record));
+                        pending.iter().for_each(|p| self.record_kept(state, &p.record));
                         break;
                     }
                     Err(Error::NoSpace) => {}
                     Err(e) => return Err(e),
                 }
             }
-            let largest = (0..pending.len()).max_by_key(|&i| pending[i].size()).expect("not empty");
-            let given_up = pending.swap_remove(largest);
-            self.dependents.drop_pages(inode.ino, page_range(&given_up));
-            whole.push(u64::from(given_up.index));
+            let largest = (0..pending.len()).max_by_key(|&i| (!pending[i].must, pending[i].record.size()));
+            let given_up = pending.swap_remove(largest.expect("not empty"));
+            self.dependents.drop_pages(inode.ino, page_range(&given_up.record));
+            whole.push(given_up.index());
         }
         Ok(whole)
     }
 
-    fn plan(&self, inode: &Inode, pending: &[OwnedRecord]) -> Result<Plan> {
+    fn plan(&self, inode: &Inode, pending: &[Pending]) -> Result<Plan> {
         let mut records = self.records(inode)?;
-        records.retain(|r| pending.iter().all(|p| p.index != r.index));
-        records.extend_from_slice(pending);
+        records.retain(|r| pending.iter().all(|p| p.record.index != r.index));
+        records.extend(pending.iter().map(|p| p.record.clone()));
         let room = if self.deltas.mode.has_inline() { self.frozen_room(inode) } else { 0 };
         Ok(Plan::of(records, room))
+    }
+
+    /// Of blocked pages, those that only other pages of the same file need: these become whole in the same change of the
+    /// inode, after which the former may be written too. Returns them.
+    pub(crate) fn free_of_own(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        blocked: &mut Vec<u64>,
+    ) -> Result<Vec<u64>> {
+        let mut freed = Vec::new();
+        for index in std::mem::take(blocked) {
+            if self.dependents.others_need(inode.ino, index..index + 1) {
+                blocked.push(index);
+                continue;
+            }
+            for dependent in self.dependents.own(inode.ino, index..index + 1) {
+                self.make_whole(inode, state, dependent)?;
+            }
+            freed.push(index);
+        }
+        Ok(freed)
     }
 
     fn carry_out(&self, inode: &Arc<Inode>, state: &mut InodeState, plan: Plan) -> Result<()> {
@@ -247,9 +290,25 @@ impl Fs {
         if !self.delta_volume {
             return Ok(());
         }
+        self.free_own_users(inode, state, &pages)?;
         self.remove_records(inode, &pages)?;
         self.dependents.drop_pages(inode.ino, pages.clone());
         if self.has_compact(inode) { self.drop_compact(inode, state, &pages) } else { Ok(()) }
+    }
+}
+
+impl Fs {
+    /// Before the blocks of a range of pages go: makes those other pages of the file whole that are made from them.
+    fn free_own_users(&self, inode: &Arc<Inode>, state: &mut InodeState, pages: &Range<u64>) -> Result<()> {
+        for dependent in self.dependents.own(inode.ino, pages.clone()) {
+            if !pages.contains(&dependent)
+                && let Some(record) = self.delta_of(inode, dependent)?
+            {
+                self.load_whole(inode, state, &record)?;
+                self.dependents.drop_pages(inode.ino, dependent..dependent + 1);
+            }
+        }
+        Ok(())
     }
 }
 

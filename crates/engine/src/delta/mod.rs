@@ -38,14 +38,14 @@ use crate::stats::{Counters, DeltaStats};
 pub(crate) use compact::CompactMap;
 use costs::Costs;
 pub use fold::Folded;
-pub(crate) use keep::Kept;
+pub(crate) use keep::{Kept, Pending};
 use medfs_codec::{Codecs, RebuildError, page_checksum};
 use medfs_format::delta::{COMPACT_ROOM, RECORD_HEADER_SIZE, RawSlice};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
 use names::Name;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
-pub(crate) use record::OwnedRecord;
+use record::OwnedRecord;
 pub(crate) use repeats::Repeats;
 use std::ops::Range;
 use std::sync::Arc;
@@ -298,10 +298,7 @@ impl Fs {
     ) -> Result<Encoding> {
         let Ok(index) = u32::try_from(index) else { return Ok(Encoding::None) };
         let counters = &self.deltas.counters;
-        if let Some(repeat) = self.repeat_of(inode, state, index)?
-            && let Some(record) = self.encode(index, &repeat.base, page, &repeat.slices)
-            && self.claim(inode, index, &repeat)?
-        {
+        if let Some(record) = self.encode_repeat(inode, state, index, page)? {
             Counters::add(&counters.repeated, 1);
             return Ok(Encoding::Delta(record));
         }
@@ -319,7 +316,7 @@ impl Fs {
         if base.0 == page.0 {
             return Ok(Encoding::Same);
         }
-        let record = self.encode(index, &base, page, &[]);
+        let record = self.encode(index, &base, page, &[], self.record_max());
         if record.is_some() {
             // Whatever it was made from before.
             self.dependents.drop_pages(inode.ino, u64::from(index)..u64::from(index) + 1);
@@ -328,12 +325,36 @@ impl Fs {
         Ok(record.map_or(Encoding::None, Encoding::Delta))
     }
 
-    /// The record of a page against a base, where it is small enough to be kept.
-    fn encode(&self, index: u32, base: &Block, page: &Block, slices: &[RawSlice]) -> Option<OwnedRecord> {
-        let most = match self.deltas.mode {
+    /// The record of a page that other files are not to be asked about, if it is at most so large.
+    fn encode_alone(
+        &self,
+        addr: BlockAddr,
+        index: u64,
+        page: &Arc<Block>,
+        most: usize,
+    ) -> Result<Option<OwnedRecord>> {
+        let Ok(index) = u32::try_from(index) else { return Ok(None) };
+        let own = if is_block(addr) { self.base(addr)? } else { Arc::new(Block::ZERO) };
+        Ok(self.encode(index, &own, page, &[], most))
+    }
+
+    /// Bytes that a record may have to be kept.
+    fn record_max(&self) -> usize {
+        match self.deltas.mode {
             DeltaMode::Inline => self.deltas.inline_max + RECORD_HEADER_SIZE,
             _ => self.deltas.compact_max,
-        };
+        }
+    }
+
+    /// The record of a page against a base, where it is at most so large.
+    fn encode(
+        &self,
+        index: u32,
+        base: &Block,
+        page: &Block,
+        slices: &[RawSlice],
+        most: usize,
+    ) -> Option<OwnedRecord> {
         let most = most.checked_sub(RECORD_HEADER_SIZE + size_of_val(slices))?;
         let mut room = [0; BLOCK_SIZE];
         let encoded = self.deltas.with_codecs(|codecs| codecs.encode(&base.0, &page.0, &mut room[..most]))?;

@@ -45,18 +45,18 @@ impl Fs {
     }
 
     fn release_range(&self, ino: Ino, pages: Range<u64>) -> Result<()> {
-        for dependent in self.dependents.of(ino, pages.clone()) {
+        for dependent in self.dependents.others(ino, pages.clone()) {
             match self.inode(dependent.ino) {
                 Ok(inode) => self.make_pages_whole(&inode, &dependent.pages)?,
                 Err(Error::Posix(Posix::Stale)) => {}
                 Err(e) => return Err(e),
             }
         }
-        if !self.dependents.of(ino, pages.clone()).is_empty() {
+        if !self.dependents.others(ino, pages.clone()).is_empty() {
             // Of files that are gone, or whose last change no fsync has to carry.
             self.checkpoint_now()?;
         }
-        debug_assert!(self.dependents.of(ino, pages).is_empty());
+        debug_assert!(self.dependents.others(ino, pages).is_empty());
         Ok(())
     }
 
@@ -79,7 +79,7 @@ impl Fs {
     /// The same inside a checkpoint, which makes all of it durable in one go.
     pub(crate) fn release_for_checkpoint(&self, inode: &Inode, pages: &[u64]) -> Result<()> {
         for &page in pages {
-            for dependent in self.dependents.of(inode.ino, page..page + 1) {
+            for dependent in self.dependents.others(inode.ino, page..page + 1) {
                 let Ok(inode) = self.inode(dependent.ino) else { continue };
                 {
                     let mut state = inode.lock.write();

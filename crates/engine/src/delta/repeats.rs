@@ -10,6 +10,7 @@
 //! Locks: called with the inode's lock held; those of the other file, and of a directory, are tried and never waited for.
 
 use super::names::{self, Name};
+use super::record::OwnedRecord;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
@@ -17,6 +18,7 @@ use crate::node::Dirty;
 use medfs_format::delta::{MAX_SLICES, RawSlice};
 use medfs_format::node::{FileKind, Inline};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NULL_ADDR, is_block};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 const LOG_HEADER: u64 = 32;
@@ -30,13 +32,35 @@ const MOST_HEADERS: usize = 64;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
 
+/// Frames that are remembered of a log.
+const MOST_FRAMES: usize = 4096;
+/// Records up to this size are good enough not to look for a better base.
+const GOOD_ENOUGH: usize = 256;
+
 /// What a page is nearly made of.
-pub(super) struct Repeat {
-    pub(super) slices: Vec<RawSlice>,
-    pub(super) base: Block,
-    source: Arc<Inode>,
+struct Repeat {
+    slices: Vec<RawSlice>,
+    base: Block,
     /// The block of each slice.
     addrs: Vec<BlockAddr>,
+}
+
+/// Where the pages of a repeat are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// In the database.
+    Database,
+    /// In the log, where an earlier frame of the same page was written as a whole; otherwise in the database.
+    Frames,
+}
+
+/// A journal or log, and where its pages may be found again.
+struct Sources<'a> {
+    inode: &'a Arc<Inode>,
+    state: &'a InodeState,
+    database: &'a Arc<Inode>,
+    layout: Layout,
+    look: Look,
 }
 
 /// What is remembered of a journal or log.
@@ -45,6 +69,8 @@ pub(crate) struct Repeats {
     database: Option<Ino>,
     /// The layout behind its first header: SQLite ends a transaction by overwriting that with zeros.
     layout: Option<Layout>,
+    /// Where frames are that were written as a whole, by the page of the database.
+    frames: HashMap<u32, u64>,
 }
 
 /// How a journal or log is laid out from some place on.
@@ -101,6 +127,11 @@ impl Layout {
         started.then_some((layout, count))
     }
 
+    /// Where a copied page is in the database.
+    fn in_database(&self, copy: Copy) -> u64 {
+        u64::from(copy.number - 1) * self.page
+    }
+
     /// Where the records begin whose pages overlap `at..at + PAGE`.
     fn records_over(&self, at: u64) -> impl Iterator<Item = u64> + use<> {
         let layout = *self;
@@ -108,14 +139,14 @@ impl Layout {
         (first..).map(move |n| layout.first + n * layout.stride).take_while(move |&start| start < at + PAGE)
     }
 
-    /// The slices of page `index` of the journal or log that a copy makes.
-    fn slices(&self, copy: Copy, index: u32, source: u32) -> Vec<RawSlice> {
+    /// The slices of page `index` of the journal or log that a copy makes, whose like is at `offset` of the file `source`.
+    fn slices(&self, copy: Copy, index: u32, source: Ino, offset: u64) -> Vec<RawSlice> {
         let (start, end) = (u64::from(index) * PAGE, (u64::from(index) + 1) * PAGE);
         let mut at = copy.at.max(start);
         let until = (copy.at + self.page).min(end);
         let mut slices = Vec::new();
         while at < until {
-            let in_source = u64::from(copy.number - 1) * self.page + (at - copy.at);
+            let in_source = offset + (at - copy.at);
             let from = in_source % PAGE;
             let len = (until - at).min(PAGE - from);
             let Ok(page) = u32::try_from(in_source / PAGE) else { break };
@@ -133,41 +164,112 @@ impl Layout {
 }
 
 impl Fs {
-    /// What a page of a journal or log repeats, as far as the names in it tell.
-    pub(super) fn repeat_of(&self, inode: &Inode, state: &InodeState, index: u32) -> Result<Option<Repeat>> {
+    /// The record of a page of a journal or log against what it repeats, where it is small enough to be kept. What it is made
+    /// from are sources then.
+    pub(super) fn encode_repeat(
+        &self,
+        inode: &Arc<Inode>,
+        state: &InodeState,
+        index: u32,
+        page: &Block,
+    ) -> Result<Option<OwnedRecord>> {
         let name = inode.raw(Name::of);
         if !self.deltas.repeats
             || !matches!(name, Name::Log | Name::Journal)
             || state.whole.contains(&u64::from(index))
-            || self.dependents.has_sources(inode.ino)
+            || self.dependents.others_need(inode.ino, 0..u64::MAX)
         {
             return Ok(None);
         }
-        let (Some(source), Some(layout)) = (self.database(inode)?, self.layout(inode, state, name, index)?)
+        let (Some(database), Some(layout)) = (self.database(inode)?, self.layout(inode, state, name, index)?)
         else {
             return Ok(None);
         };
-        let mut repeat = Repeat { slices: Vec::new(), base: Block::ZERO, source, addrs: Vec::new() };
+        let copies = self.copies(inode, state, name, layout, index)?;
+        let mut best: Option<(OwnedRecord, Repeat)> = None;
+        for look in [Look::Database, Look::Frames] {
+            if best.as_ref().is_some_and(|(record, _)| record.size() <= GOOD_ENOUGH) {
+                break;
+            }
+            let sources = Sources { inode, state, database: &database, layout, look };
+            let Some(repeat) = self.repeat(&sources, &copies, index)? else { continue };
+            let most = best.as_ref().map_or(self.record_max(), |(record, _)| record.size());
+            if let Some(record) = self.encode(index, &repeat.base, page, &repeat.slices, most) {
+                best = Some((record, repeat));
+            }
+        }
+        match best {
+            Some((record, repeat)) if self.claim(inode, state, &database, index, &repeat)? => {
+                Ok(Some(record))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The pages of the database of which page `index` has a part.
+    fn copies(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        name: Name,
+        layout: Layout,
+        index: u32,
+    ) -> Result<Vec<Copy>> {
+        let mut copies = Vec::new();
         for record in layout.records_over(u64::from(index) * PAGE) {
             let name_at = if name == Name::Log { record } else { record + layout.before - 4 };
-            let Some(number) = self.number_at(inode, state, name_at)?.filter(|&n| n > 0) else { continue };
-            let copy = Copy { at: record + layout.before, number };
-            for slice in layout.slices(copy, index, repeat.source.ino) {
-                if repeat.slices.len() < MAX_SLICES {
-                    self.add_slice(&mut repeat, slice)?;
+            if let Some(number) = self.number_at(inode, state, name_at)?.filter(|&n| n > 0) {
+                copies.push(Copy { at: record + layout.before, number });
+            }
+        }
+        Ok(copies)
+    }
+
+    /// What page `index` repeats; `None` where nothing was found, or nothing in frames.
+    fn repeat(&self, sources: &Sources<'_>, copies: &[Copy], index: u32) -> Result<Option<Repeat>> {
+        let Sources { inode, layout, look, .. } = *sources;
+        let mut repeat = Repeat { slices: Vec::new(), base: Block::ZERO, addrs: Vec::new() };
+        let mut in_frames = false;
+        for &copy in copies {
+            let frame = match look {
+                Look::Database => None,
+                Look::Frames => inode.repeats.lock().frames.get(&copy.number).copied(),
+            };
+            let frame = frame.map(|frame| frame + layout.before).filter(|&at| at != copy.at);
+            in_frames |= frame.is_some();
+            let (source, offset) = match frame {
+                Some(at) => (inode, at),
+                None => (sources.database, layout.in_database(copy)),
+            };
+            for slice in layout.slices(copy, index, source.ino, offset) {
+                if repeat.slices.len() < MAX_SLICES && (source.ino, slice.page.get()) != (inode.ino, index) {
+                    self.add_slice(sources, source, slice, &mut repeat)?;
                 }
             }
         }
-        Ok(Some(repeat).filter(|r| !r.slices.is_empty()))
+        let found = !repeat.slices.is_empty() && (in_frames || look == Look::Database);
+        Ok(found.then_some(repeat))
     }
 
-    fn add_slice(&self, repeat: &mut Repeat, slice: RawSlice) -> Result<()> {
+    fn add_slice(
+        &self,
+        sources: &Sources<'_>,
+        source: &Arc<Inode>,
+        slice: RawSlice,
+        repeat: &mut Repeat,
+    ) -> Result<()> {
         let page = u64::from(slice.page.get());
-        let Some(guard) = repeat.source.lock.try_read() else { return Ok(()) };
-        if guard.dead || guard.dirty.contains_key(&page) || page >= repeat.source.pages() {
+        let usable =
+            |state: &InodeState| !state.dead && !state.dirty.contains_key(&page) && page < source.pages();
+        let usable = if source.ino == sources.inode.ino {
+            usable(sources.state)
+        } else {
+            source.lock.try_read().is_some_and(|state| usable(&state))
+        };
+        if !usable {
             return Ok(());
         }
-        let addr = self.find_slot(&repeat.source, page)?.map_or(NULL_ADDR, |slot| slot.addr());
+        let addr = self.find_slot(source, page)?.map_or(NULL_ADDR, |slot| slot.addr());
         let (Some((from, to)), true) = (slice.ranges(), is_block(addr) && self.geo.in_main(addr)) else {
             return Ok(());
         };
@@ -178,28 +280,55 @@ impl Fs {
     }
 
     /// Makes the blocks that a page repeats its sources; `false` where one of them is not durable as it is, or not there.
-    pub(super) fn claim(&self, inode: &Inode, index: u32, repeat: &Repeat) -> Result<bool> {
-        let source = &repeat.source;
-        let (Some(_wb), Some(state)) = (source.wb.try_lock(), source.lock.try_read()) else {
+    /// Blocks of the file itself become durable before the inode that names them, and with it the record.
+    fn claim(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        database: &Arc<Inode>,
+        index: u32,
+        repeat: &Repeat,
+    ) -> Result<bool> {
+        let mut sources: Vec<_> = repeat.slices.iter().map(|s| (s.ino.get(), s.page.get())).collect();
+        sources.dedup();
+        if sources.iter().all(|&(ino, _)| ino == inode.ino) {
+            return Ok(self.dependents.hold(inode.ino, index, sources));
+        }
+        let (Some(_wb), Some(guard)) = (database.wb.try_lock(), database.lock.try_read()) else {
             return Ok(false);
         };
-        let settled = !state.dead
-            && source.nlink() > 0
-            && self.nodes.dirtiness_of(source.ino) <= Dirty::Times
-            && !self.dependents.is_dependent(source.ino);
+        let settled = !guard.dead
+            && database.nlink() > 0
+            && self.nodes.dirtiness_of(database.ino) <= Dirty::Times
+            && !self.dependents.is_dependent(database.ino);
         if !settled {
             return Ok(false);
         }
         for (slice, &addr) in repeat.slices.iter().zip(&repeat.addrs) {
-            let page = u64::from(slice.page.get());
-            let there = self.find_slot(source, page)?.is_some_and(|slot| slot.addr() == addr);
+            let (page, own) = (u64::from(slice.page.get()), slice.ino.get() == inode.ino);
+            let (file, state): (&Inode, &InodeState) = if own { (inode, state) } else { (database, &guard) };
+            let there = self.find_slot(file, page)?.is_some_and(|slot| slot.addr() == addr);
             if !there || state.dirty.contains_key(&page) {
                 return Ok(false);
             }
         }
-        let mut sources: Vec<_> = repeat.slices.iter().map(|s| (s.ino.get(), s.page.get())).collect();
-        sources.dedup();
         Ok(self.dependents.hold(inode.ino, index, sources))
+    }
+
+    /// Remembers which frames a page of a log holds that is written as a whole.
+    pub(crate) fn note_whole(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<()> {
+        let wanted = self.deltas.repeats && self.deltas.mode.has_compact();
+        let (true, Ok(index)) = (wanted && inode.raw(Name::of) == Name::Log, u32::try_from(index)) else {
+            return Ok(());
+        };
+        let Some(layout) = self.layout(inode, state, Name::Log, index)? else { return Ok(()) };
+        let copies = self.copies(inode, state, Name::Log, layout, index)?;
+        let frames = &mut inode.repeats.lock().frames;
+        if frames.len() >= MOST_FRAMES {
+            frames.clear();
+        }
+        frames.extend(copies.iter().map(|copy| (copy.number, copy.at - layout.before)));
+        Ok(())
     }
 
     /// The database to which a journal or log belongs: the file of that name in the same directory.
@@ -288,9 +417,11 @@ mod tests {
         let log = log(4096);
         assert_eq!(log.records_over(0).collect::<Vec<_>>(), [32]);
         assert_eq!(log.records_over(4096).collect::<Vec<_>>(), [32, 4152]);
-        let tail = log.slices(Copy { at: 56, number: 7 }, 1, 5);
+        let seven = Copy { at: 56, number: 7 };
+        let tail = log.slices(seven, 1, 5, log.in_database(seven));
         assert_eq!(parts(&tail), [(6, 4040, 0, 56)]);
-        let head = log.slices(Copy { at: 4176, number: 9 }, 1, 5);
+        let nine = Copy { at: 4176, number: 9 };
+        let head = log.slices(nine, 1, 5, log.in_database(nine));
         assert_eq!(parts(&head), [(8, 0, 80, 4016)]);
     }
 
@@ -298,11 +429,12 @@ mod tests {
     fn database_pages_of_other_sizes_are_found() {
         let small = log(1024);
         assert_eq!(small.records_over(4096).count(), 5);
-        assert_eq!(parts(&small.slices(Copy { at: 4300, number: 6 }, 1, 5)), [(1, 1024, 204, 1024)]);
+        let six = Copy { at: 4300, number: 6 };
+        assert_eq!(parts(&small.slices(six, 1, 5, small.in_database(six))), [(1, 1024, 204, 1024)]);
         let large = log(16384);
         assert_eq!(large.records_over(4096 * 3).collect::<Vec<_>>(), [32]);
         assert_eq!(
-            parts(&large.slices(Copy { at: 56, number: 2 }, 3, 5)),
+            parts(&large.slices(Copy { at: 56, number: 2 }, 3, 5, 16384)),
             [(6, 4040, 0, 56), (7, 0, 56, 4040)]
         );
     }
