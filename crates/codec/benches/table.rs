@@ -4,6 +4,8 @@
 //! Each figure is the mean over the pairs of a set, the least of several rounds; in each round every codec takes its
 //! turn, so that a busy moment of the machine hits all of them. XOR and copies are included on both sides.
 
+#[path = "../tests/support/fresh.rs"]
+mod fresh;
 #[path = "../tests/support/pages.rs"]
 mod pages;
 #[path = "../tests/support/peer.rs"]
@@ -25,7 +27,7 @@ const PASSES: usize = 4;
 /// Pairs that are timed: two of them fit the second cache level often enough to time codecs rather than memory.
 const TIMED: usize = 128;
 /// What a delta may take: the threshold of inline deltas, and of five to a compact page.
-const BUDGETS: [usize; 2] = [255, 819];
+const BUDGETS: [usize; 4] = [255, 819, 2000, 4000];
 /// Worst case of LZO.
 const LZO_MAX: usize = PAGE_SIZE + PAGE_SIZE / 16 + 67;
 
@@ -350,8 +352,11 @@ fn main() {
     let only: Option<String> = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
     let grid = [1, 5, 10, 25].into_iter().flat_map(|percent| [1, 4, 16].map(|clusters| (percent, clusters)));
     let mut sets: Vec<Set> = grid.map(|(percent, clusters)| pages::grid(percent, clusters, TIMED)).collect();
-    sets.extend(pages::real());
-    sets.retain(|set| only.as_ref().is_none_or(|only| set.name.contains(only.as_str())));
+    let real = pages::real();
+    let fresh = fresh::sets(&real);
+    sets.extend(real);
+    sets.extend(fresh);
+    sets.retain(|set| only.as_ref().is_none_or(|only| only.split("/").any(|only| set.name.contains(only))));
     let mut subjects = Subject::all();
     let figures: Vec<Vec<Figures>> = sets.iter().map(|set| measure(&mut subjects, set)).collect();
     print_all(&subjects, &sets, &figures);

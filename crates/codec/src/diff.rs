@@ -87,6 +87,15 @@ impl Diff {
         self.bytes.get(later).map_or(PAGE_SIZE, |bytes| later * WORD + bytes.trailing_zeros() as usize)
     }
 
+    /// Length of the run that begins at `from`, a changed byte; where it is longer than some 60 bytes, that many.
+    #[inline(always)]
+    pub(crate) fn run(&self, from: usize) -> usize {
+        let (word, bit) = (from / WORD, from % WORD);
+        let next = self.bytes.get(word + 1).copied().unwrap_or(0);
+        let map = self.bytes[word] >> bit | next << 1 << (WORD - 1 - bit);
+        ((map | map << 1 | map << 2).trailing_ones() as usize).saturating_sub(CLOSE)
+    }
+
     fn changed_words(&self) -> impl Iterator<Item = usize> {
         let mut words = self.words;
         std::iter::from_fn(move || {
@@ -173,11 +182,9 @@ fn differing(a: &Piece, b: &Piece) -> Option<PieceMap> {
 #[target_feature(enable = "avx2")]
 #[inline]
 fn differing_avx2(a: &Piece, b: &Piece) -> Option<PieceMap> {
-    use std::arch::x86_64::{_mm256_and_si256, _mm256_cmpeq_epi8, _mm256_movemask_epi8, _mm256_set_epi64x};
-    let load = |piece: &Piece, i: usize| {
-        let word = |j: usize| i64::from_le_bytes(piece.as_chunks::<8>().0[i * 4 + j]);
-        _mm256_set_epi64x(word(3), word(2), word(1), word(0))
-    };
+    use std::arch::x86_64::{__m256i, _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_movemask_epi8};
+    // A load of 32 bytes. Put together from words it is one or many, as the compiler pleases.
+    let load = |piece: &Piece, i: usize| -> __m256i { zerocopy::transmute!(piece.as_chunks::<32>().0[i]) };
     let equal: [_; PIECE / 32] = std::array::from_fn(|i| _mm256_cmpeq_epi8(load(a, i), load(b, i)));
     let all = equal[1..].iter().fold(equal[0], |all, equal| _mm256_and_si256(all, *equal));
     if _mm256_movemask_epi8(all) == -1 {

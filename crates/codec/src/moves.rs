@@ -15,9 +15,12 @@
 //! one, `ON` those of the base as far from their place as the last `MOVE` took its own. What follows the last step is
 //! the same.
 //!
-//! Moved pieces are found by a hash of the base's bytes at every eighth place, in the changed runs only.
+//! Moved pieces are found by a hash of the base's bytes at every eighth place, in the changed runs only. To index the
+//! whole base takes longer than all else, and pieces mostly come from nearby: at first only what lies around a run
+//! is indexed, the rest where nothing is found there.
 
 use crate::diff::Diff;
+use crate::index::{Index, KEY};
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
 
 const TAG: CodecTag = CodecTag::Moves;
@@ -37,28 +40,25 @@ const LONG_MIN: usize = LONG + 1;
 /// Bytes that are copied at once where there is room.
 const WIDE: usize = 16;
 
-/// Log2 of the index's slots.
-const SLOTS_LOG: u32 = 10;
-/// Distance of the base's places that are indexed.
-const STRIDE: usize = 8;
-/// Bytes that are looked up: the low ones of a word.
-const KEY: usize = 6;
 /// Places without a find after which every second is tried, then every third, and so on.
 const PATIENCE: usize = 64;
 /// Shortest piece worth an `ON` step, and a `SAME` step between new bytes.
 const ON_MIN: usize = 4;
 const SAME_MIN: usize = 3;
 
-/// The codec: scratch memory.
-#[derive(Debug, Clone)]
-pub struct Moves {
-    index: [u16; 1 << SLOTS_LOG],
-}
+/// Bytes before and behind the start of a run that are looked at first.
+const NEAR: usize = 256;
+/// Bytes of a run without a find after which the whole base is looked at.
+const PUZZLED: usize = 8;
+/// Shortest run that is looked up: shorter ones take no more as they are.
+const RUN_MIN: usize = 6;
 
-impl Default for Moves {
-    fn default() -> Self {
-        Moves { index: [0; 1 << SLOTS_LOG] }
-    }
+/// The codec: scratch memory.
+#[derive(Debug, Clone, Default)]
+pub struct Moves {
+    index: Index,
+    /// Bytes of the page that the last steps filled.
+    done: usize,
 }
 
 impl DeltaCodec for Moves {
@@ -88,102 +88,107 @@ struct Piece {
 impl Moves {
     /// [`DeltaCodec::encode`] after the first look.
     pub fn encode_diff(&mut self, diff: &Diff, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
-        index(&mut self.index, base);
+        self.index.clear();
         let room = out.len().min(PAGE_SIZE);
         let mut steps = Steps { page, out: &mut out[..room], at: 0, done: 0, shift: 0, misses: 0 };
         let mut new = diff.next_changed(0);
         while new < PAGE_SIZE {
-            let end = self.new_run(diff, base, &mut steps, new)?;
-            new = diff.next_changed(end);
+            let fits = run(&mut self.index, diff, base, &mut steps, new);
+            self.done = steps.done;
+            fits?;
+            new = diff.next_changed(steps.done);
         }
         Some(steps.at)
     }
 
-    /// Steps for what is changed from `new` on, up to the next piece of the base; returns where that ends.
-    #[inline(always)]
-    fn new_run(&self, diff: &Diff, base: &Page, steps: &mut Steps, new: usize) -> Option<usize> {
-        let mut i = new;
-        while i < PAGE_SIZE {
-            if let Some(piece) = find(&self.index, base, steps.page, new, i, steps.shift) {
-                steps.piece(new, piece)?;
-                steps.misses = 0;
-                return Some(steps.done);
-            }
-            steps.misses += 1;
-            i += 1 + steps.misses / PATIENCE;
-            if diff.next_changed(i) >= i + SAME_MIN {
-                break;
-            }
+    /// Bytes that the delta would have taken that did not fit `room`: as many for the rest as for what was done.
+    pub(crate) fn expected(&self, room: usize) -> usize {
+        room * PAGE_SIZE / self.done.max(1)
+    }
+}
+
+/// Steps for what is changed from `new` on, up to the end of the next piece of the base or of the changed run.
+#[inline(always)]
+fn run(index: &mut Index, diff: &Diff, base: &Page, steps: &mut Steps, new: usize) -> Option<()> {
+    if let Some(piece) = go_on(base, steps, new) {
+        return steps.piece(new, piece);
+    }
+    let len = diff.run(new);
+    if len < RUN_MIN {
+        return match (new + 1..new + len).find_map(|at| go_on(base, steps, at)) {
+            Some(piece) => steps.piece(new, piece),
+            None => steps.new_bytes(new, new + len),
+        };
+    }
+    index.cover(base, new.saturating_sub(NEAR), new + NEAR);
+    let mut at = new;
+    while at < PAGE_SIZE {
+        if at >= new + PUZZLED {
+            index.cover(base, 0, PAGE_SIZE);
         }
-        steps.new_bytes(new, i.min(PAGE_SIZE))?;
-        Some(steps.done)
+        if let Some(piece) = go_on(base, steps, at).or_else(|| find(index, base, steps.page, new, at)) {
+            steps.misses = 0;
+            return steps.piece(new, piece);
+        }
+        if at - new > steps.out.len() - steps.at {
+            steps.done = at;
+            return None;
+        }
+        steps.misses += 1;
+        at += 1 + steps.misses / PATIENCE;
+        if diff.next_changed(at) >= at + SAME_MIN {
+            break;
+        }
     }
-}
-
-/// Slot of the [`KEY`] bytes.
-fn slot(key: u64) -> usize {
-    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SLOTS_LOG)) as usize
-}
-
-/// The bytes of a word that are looked up.
-fn key_of(word: &[u8; 8]) -> u64 {
-    u64::from_le_bytes(*word) & (u64::MAX >> (u64::BITS as usize - 8 * KEY))
-}
-
-/// The bytes that are looked up, at `at`.
-fn key(page: &Page, at: usize) -> Option<u64> {
-    page.get(at..)?.first_chunk().map(key_of)
-}
-
-fn index(index: &mut [u16; 1 << SLOTS_LOG], base: &Page) {
-    // What is left of another page does no harm: where no key of this one has the slot, none is taken for found.
-    for (i, word) in base.as_chunks::<STRIDE>().0.iter().enumerate() {
-        index[slot(key_of(word))] = (i * STRIDE) as u16;
-    }
+    steps.new_bytes(new, at.min(PAGE_SIZE))
 }
 
 /// The piece of the base that is at `at` of the page, and before as far as `from`.
 #[inline(always)]
-fn find(
-    index: &[u16; 1 << SLOTS_LOG],
-    base: &Page,
-    page: &Page,
-    from: usize,
-    at: usize,
-    shift: usize,
-) -> Option<Piece> {
-    let source = at.wrapping_add(shift);
-    if shift != 0 && source < PAGE_SIZE && base[source] == page[at] {
-        let len = common(base, source, page, at);
-        if len >= ON_MIN {
-            return Some(Piece { at, source, len });
-        }
-    }
-    let key_here = key(page, at)?;
-    let source = usize::from(index[slot(key_here)]) % PAGE_SIZE;
-    if key(base, source) != Some(key_here) {
-        return None;
-    }
+fn find(index: &Index, base: &Page, page: &Page, from: usize, at: usize) -> Option<Piece> {
+    let source = index.find(base, page, at)?;
     let len = KEY + common(base, source + KEY, page, at + KEY);
     let before =
         page[from..at].iter().rev().zip(base[..source].iter().rev()).take_while(|(a, b)| a == b).count();
     Some(Piece { at: at - before, source: source - before, len: len + before })
 }
 
+/// The piece of the base that is at `at` of the page and as far from its place as the last one.
+#[inline(always)]
+fn go_on(base: &Page, steps: &Steps, at: usize) -> Option<Piece> {
+    let source = at.wrapping_add(steps.shift);
+    if steps.shift == 0 || base.get(source)? != steps.page.get(at)? {
+        return None;
+    }
+    let len = common(base, source, steps.page, at);
+    (len >= ON_MIN).then_some(Piece { at, source, len })
+}
+
 /// How many bytes from `source` of the base on and from `at` of the page on are equal.
 #[inline(always)]
 fn common(base: &Page, source: usize, page: &Page, at: usize) -> usize {
     let (Some(a), Some(b)) = (base.get(source..), page.get(at..)) else { return 0 };
+    // Most are short.
+    if let (Some(a), Some(b)) = (a.first_chunk(), b.first_chunk())
+        && a != b
+    {
+        return common8(a, b);
+    }
     let mut len =
         32 * a.as_chunks::<32>().0.iter().zip(b.as_chunks::<32>().0).take_while(|(a, b)| a == b).count();
-    for (a, b) in a[len..].as_chunks::<8>().0.iter().zip(b[len..].as_chunks::<8>().0) {
-        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-        if differing != 0 {
-            return len + differing.trailing_zeros() as usize / 8;
+    for (a, b) in a[len..].as_chunks().0.iter().zip(b[len..].as_chunks().0) {
+        if a != b {
+            return len + common8(a, b);
         }
         len += 8;
     }
     len + a[len..].iter().zip(&b[len..]).take_while(|(a, b)| a == b).count()
+}
+
+/// How many bytes at the front of two words are equal.
+#[inline(always)]
+fn common8(a: &[u8; 8], b: &[u8; 8]) -> usize {
+    (u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b)).trailing_zeros() as usize / 8
 }
 
 /// Writes steps.
