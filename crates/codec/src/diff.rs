@@ -136,6 +136,12 @@ impl Diff {
             let map = self.bytes[i];
             let wide = map | map << 1 | map << 2 | carry;
             let mut edges = wide ^ (wide << 1 | open);
+            // Two are the most common; as many are written without a branch on their number.
+            for _ in 0..2 {
+                out.0[count] = (i * WORD) as u16 + edges.trailing_zeros() as u16;
+                count += usize::from(edges != 0);
+                edges &= edges.wrapping_sub(1);
+            }
             while edges != 0 {
                 put(out, &mut count, i * WORD + edges.trailing_zeros() as usize);
                 edges &= edges - 1;
@@ -156,13 +162,14 @@ fn put(out: &mut Edges, count: &mut usize, position: usize) {
     *count += 1;
 }
 
-/// Scratch memory for the runs of a [`Diff`]: their starts and ends, of which a page has no more.
+/// Scratch memory for the runs of a [`Diff`]: their starts and ends, of which a page has no more, and room for one that
+/// does not count.
 #[derive(Debug, Clone)]
-pub struct Edges([u16; EDGES]);
+pub struct Edges([u16; EDGES + 1]);
 
 impl Default for Edges {
     fn default() -> Self {
-        Edges([0; EDGES])
+        Edges([0; EDGES + 1])
     }
 }
 

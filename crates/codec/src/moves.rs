@@ -71,7 +71,16 @@ impl DeltaCodec for Moves {
     }
 
     fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
-        decode(base, delta, page)
+        let at = apply::<false>(base, delta, page)?;
+        page[at..].copy_from_slice(&base[at..]);
+        Ok(())
+    }
+
+    fn patch(&mut self, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
+        let base = *page;
+        let at = apply::<true>(&base, delta, page)?;
+        restore(page, &base, at);
+        Ok(())
     }
 }
 
@@ -257,8 +266,8 @@ impl Steps<'_> {
     }
 }
 
-/// [`DeltaCodec::decode`].
-fn decode(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
+/// Takes all steps and returns where the last one ends. With `IN_PLACE` the page is the base already.
+fn apply<const IN_PLACE: bool>(base: &Page, delta: &[u8], page: &mut Page) -> Result<usize, CodecError> {
     let (mut rest, mut at, mut shift) = (delta, 0usize, 0usize);
     while let Some((head, tail)) = rest.split_first() {
         rest = tail;
@@ -276,6 +285,8 @@ fn decode(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> 
             }
             copy(page, at, rest, 0, len)?;
             rest = &rest[len..];
+        } else if IN_PLACE && kind == SAME {
+            restore(page, base, at);
         } else {
             if kind == MOVE {
                 let (source, tail) = rest.split_first_chunk::<2>().ok_or(CodecError::Truncated(TAG))?;
@@ -286,12 +297,15 @@ fn decode(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> 
             copy(page, at, base, source, len)?;
         }
         at += len;
+        if at > PAGE_SIZE {
+            return Err(CodecError::OutOfRange(TAG));
+        }
     }
-    page[at..].copy_from_slice(&base[at..]);
-    Ok(())
+    Ok(at)
 }
 
-/// Copies `len` bytes from `source` of `from` to `at` of the page; what it writes behind them is written again.
+/// Copies `len` bytes from `source` of `from` to `at` of the page, and maybe more, which the next step overwrites or
+/// [`restore`] does.
 #[inline(always)]
 fn copy(page: &mut Page, at: usize, from: &[u8], source: usize, len: usize) -> Result<(), CodecError> {
     if len <= WIDE
@@ -305,6 +319,16 @@ fn copy(page: &mut Page, at: usize, from: &[u8], source: usize, len: usize) -> R
     let from = from.get(source..end).ok_or(CodecError::OutOfRange(TAG))?;
     page.get_mut(at..at + len).ok_or(CodecError::OutOfRange(TAG))?.copy_from_slice(from);
     Ok(())
+}
+
+/// Puts back what [`copy`] may have overwritten from `at` on.
+#[inline(always)]
+fn restore(page: &mut Page, base: &Page, at: usize) {
+    if let (Some(to), Some(from)) = (page.get_mut(at..at + WIDE), base.get(at..at + WIDE)) {
+        to.copy_from_slice(from);
+    } else if let (Some(to), Some(from)) = (page.get_mut(at..), base.get(at..)) {
+        to.copy_from_slice(from);
+    }
 }
 
 #[cfg(test)]
@@ -321,7 +345,7 @@ mod tests {
         let mut out = [0; PAGE_SIZE];
         let len = Moves::default().encode(&base(), page, &mut out).expect("fits");
         let mut rebuilt = [0; PAGE_SIZE];
-        decode(&base(), &out[..len], &mut rebuilt).expect("decodes");
+        Moves::default().decode(&base(), &out[..len], &mut rebuilt).expect("decodes");
         assert!(rebuilt == *page);
         out[..len].to_vec()
     }
@@ -364,7 +388,7 @@ mod tests {
 
     #[test]
     fn wrong_bytes_name_what_is_wrong() {
-        let decode = |delta: &[u8]| decode(&base(), delta, &mut [0; PAGE_SIZE]);
+        let decode = |delta: &[u8]| Moves::default().decode(&base(), delta, &mut [0; PAGE_SIZE]);
         for cut in [&[0x00][..], &[0x30], &[0x3F, 0xFF], &[0xC0], &[0xC0, 1], &[0x05, 1, 2, 3, 4, 5]] {
             assert_eq!(decode(cut), Err(CodecError::Truncated(TAG)), "{cut:?}");
         }
