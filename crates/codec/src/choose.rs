@@ -6,10 +6,18 @@
 //! 1. One look at both pages, then `xor-sparse`, which takes no more time than the look.
 //!    Up to [`CHEAP`] bytes it is taken.
 //! 2. Its runs say how many bytes `moves` could save at most: a run of up to [`SHORT`](sparse::SHORT) bytes is not
-//!    smaller as a moved piece. Where that is something, `moves` is tried too and kept where it is smaller. Where it was tried in vain a
-//!    few times on pages like this one, it is tried on every sixty-fourth only: numbers change in place, texts move.
-//! 3. Where neither fits but `moves` comes close, `zstd-prefix`: it alone also shortens the new bytes.
+//!    smaller as a moved piece. Where that is something, `moves` is tried too and kept where it is smaller. Where it was
+//!    tried in vain a few times on pages like this one, it is tried on every sixty-fourth only: numbers change in place,
+//!    texts move.
+//! 3. `zstd-prefix` alone also shortens new bytes, and what the page repeats of itself. Within a budget of a delta in
+//!    an inode it is tried where neither fits but `moves` comes close. A larger budget is a part of a page that several
+//!    deltas share: there it is tried for all that takes more than some hundred bytes, unless a glance finds the bytes
+//!    too various to shrink; where neither fits, by how far `moves` came, and by the page's entropy.
 //! 4. Where the budget is a page, the page itself; so what is made is never larger than that.
+//!
+//! LZ4 is read and not chosen (`cargo bench -p medfs-codec --bench table` has the figures). On pages without a base it
+//! saves a fifth to two thirds of zstd's few microseconds and makes a fifth to two thirds more bytes; where a
+//! base helps, `moves` or zstd is smaller, and `moves` faster too.
 
 use crate::compress::{Lz4, Lzo, Zstd};
 use crate::dict::{Lz4Dict, ZstdPrefix};
@@ -69,7 +77,7 @@ fn is_zero(base: &Page) -> bool {
 /// All codecs, and the choice between them. 40 KiB with their scratch memory: one for each thread.
 pub struct Codecs {
     moved: Luck,
-    packs: Luck,
+    packed: Luck,
     sparse: Sparse,
     moves: Moves,
     xor_lzo: Xor<Lzo>,
@@ -85,7 +93,7 @@ impl Default for Codecs {
     fn default() -> Self {
         Codecs {
             moved: Luck::default(),
-            packs: Luck::default(),
+            packed: Luck::default(),
             sparse: Sparse::default(),
             moves: Moves::default(),
             xor_lzo: xor::lzo(),
@@ -97,6 +105,10 @@ impl Default for Codecs {
             scratch: [0; PAGE_SIZE],
         }
     }
+}
+
+fn by_sparse(made: sparse::Made) -> Encoded {
+    Encoded { tag: CodecTag::XorSparse, len: made.len }
 }
 
 /// The better one of `xor-sparse` and `moves`.
@@ -113,7 +125,8 @@ impl Codecs {
     /// `None` where none fits; with a page's room one always does. Equal pages take no byte. Which codec it is also
     /// depends on the pages before.
     ///
-    /// A page that has no base has one of zeros.
+    /// With more than 256 bytes of budget it is the smallest delta that is to be had in some microseconds; with less,
+    /// time counts too. A page that has no base has one of zeros.
     pub fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
         let own = self.own(base, page, out);
         match own.made {
@@ -129,13 +142,12 @@ impl Codecs {
         let mut sparse = self.sparse.encode_diff(&diff, page, &mut out[..first]);
         let kind = kind_for_moves(sparse);
         let due = self.moved.is_due(kind);
-        if sparse.is_none() && !due && first < out.len() {
+        let zero = kind != Kind::NONE && is_zero(base);
+        if sparse.is_none() && first < out.len() && (zero || !due) {
             sparse = self.sparse.encode_diff(&diff, page, out);
         }
-        if (!due && sparse.is_some()) || is_zero(base) {
-            let sparse = sparse.or_else(|| self.sparse.encode_diff(&diff, page, out));
-            let made = sparse.map(|made| Encoded { tag: CodecTag::XorSparse, len: made.len });
-            return Own { made, expected: None };
+        if zero || (!due && sparse.is_some()) {
+            return Own { made: sparse.map(by_sparse), expected: None };
         }
         // Room for what is smaller than `xor-sparse`; where that did not fit, for what zstd might make fit.
         let random = entropy::looks_random(page);
@@ -148,7 +160,7 @@ impl Codecs {
         }
         let saved = moves.is_some_and(|len| sparse.is_none_or(|made| len + made.len / SAVED <= made.len));
         self.moved.learn(kind, saved);
-        let sparse = sparse.map(|made| Encoded { tag: CodecTag::XorSparse, len: made.len });
+        let sparse = sparse.map(by_sparse);
         let made = match moves {
             Some(len) if len <= out.len() && sparse.is_none_or(|sparse| len < sparse.len) => {
                 out[..len].copy_from_slice(&self.scratch[..len]);
@@ -161,33 +173,40 @@ impl Codecs {
     }
 
     /// What general compression makes of the page where it is likely to be smaller than what is in `out`, else that;
-    /// where nothing fits, the page itself if that does.
+    /// where that fits nothing, any that does.
     fn packed(&mut self, own: Own, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
         let kind = own.made.map_or(Kind::LARGE, |made| Kind::of(made.len));
-        let likely = match own.made {
-            Some(made) => !entropy::looks_random(&out[..made.len]) && self.packs.is_due(kind),
-            None if own.expected.is_some_and(|expected| expected <= out.len()) => true,
-            None if out.len() <= INLINE => false,
-            None => match entropy::ratio(page) {
-                NOISE.. => self.packs.is_due(kind),
-                ratio => PAGE_SIZE * ratio as usize * PACKS_ALONE / 8 <= out.len() * entropy::WHOLE as usize,
-            },
-        };
-        if !likely {
-            return own.made.or_else(|| self.encode_with(CodecTag::Raw, base, page, out));
+        if !self.packs(own, kind, page, out) {
+            return own.made.or_else(|| self.last(base, page, out));
         }
         let room = own.made.map_or(out.len(), |made| made.len - 1);
         // A base of zeros is no help, and takes time.
         let before = if is_zero(base) { &[] } else { &base[..] };
         let packed = self.zstd_prefix.encode_from(before, page, &mut out[..room]);
-        self.packs.learn(
-            kind,
-            packed.is_some_and(|len| own.made.is_none_or(|made| len + made.len / SAVED <= made.len)),
-        );
-        packed
-            .map(|len| Encoded { tag: CodecTag::ZstdPrefix, len })
-            .or(own.made)
-            .or_else(|| self.encode_with(CodecTag::Raw, base, page, out))
+        let saves = |len| own.made.is_none_or(|made| len + made.len / SAVED <= made.len);
+        self.packed.learn(kind, packed.is_some_and(saves));
+        let packed = packed.map(|len| Encoded { tag: CodecTag::ZstdPrefix, len });
+        packed.or(own.made).or_else(|| self.last(base, page, out))
+    }
+
+    /// Whether `zstd-prefix` is likely to be smaller than what was made, or to fit.
+    fn packs(&mut self, own: Own, kind: Kind, page: &Page, out: &[u8]) -> bool {
+        match own.made {
+            Some(made) => !entropy::looks_random(&out[..made.len]) && self.packed.is_due(kind),
+            None if own.expected.is_some_and(|expected| expected <= out.len()) => true,
+            None if out.len() <= INLINE => false,
+            None => match entropy::ratio(page) {
+                NOISE.. => self.packed.is_due(kind),
+                ratio => PAGE_SIZE * ratio as usize * PACKS_ALONE / 8 <= out.len() * entropy::WHOLE as usize,
+            },
+        }
+    }
+
+    /// What fits where nothing did: `moves` of more than [`MOVES_MAX`] bytes, and the page itself.
+    fn last(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
+        let moves = out.len() > MOVES_MAX && !entropy::looks_random(page) && !is_zero(base);
+        let moves = moves.then(|| self.encode_with(CodecTag::Moves, base, page, out)).flatten();
+        moves.or_else(|| self.encode_with(CodecTag::Raw, base, page, out))
     }
 
     /// A delta by one codec: [`DeltaCodec::encode`].
