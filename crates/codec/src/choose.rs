@@ -150,7 +150,7 @@ impl Codecs {
             return Own { made: sparse.map(by_sparse), expected: None };
         }
         // Room for what is smaller than `xor-sparse`; where that did not fit, for what zstd might make fit.
-        let random = entropy::looks_random(page);
+        let random = sparse.is_none() && entropy::looks_random(page);
         let most = if random { PAGE_SIZE } else { MOVES_MAX };
         let room = sparse.map_or(out.len() * 3 / 2, |made| made.len - 1).min(most);
         let moves = self.moves.encode_diff(&diff, base, page, &mut self.scratch[..room]);

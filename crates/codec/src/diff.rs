@@ -236,6 +236,11 @@ mod tests {
         assert_eq!(diff.is_empty(), base == page);
         let next = |from: usize| (from..PAGE_SIZE).find(|&i| base[i] != page[i]).unwrap_or(PAGE_SIZE);
         (0..=PAGE_SIZE).step_by(7).for_each(|from| assert_eq!(diff.next_changed(from), next(from)));
+        for (start, end) in runs_one_by_one(base, page) {
+            // It sees the next 60 bytes or so.
+            let (run, len) = (diff.run(start), end - start);
+            assert!(run == len.min(run.max(WORD - CLOSE - 2)), "{run} of {len} at {start}");
+        }
     }
 
     #[test]

@@ -178,6 +178,18 @@ mod tests {
     }
 
     #[test]
+    fn a_glance_tells_noise_from_text_and_records() {
+        let noise = page(256, 1);
+        let alike = (0..100).filter(|i| looks_random(&noise[i * 39..i * 39 + 100 + i])).count();
+        assert!(alike >= 95, "{alike} of 100 pieces of noise");
+        assert!(!looks_random(&page(30, 1)));
+        assert!(!looks_random(&[]));
+        assert!(!looks_random(&noise[..10]), "fewer bytes than are looked at");
+        let record: Page = std::array::from_fn(|i| if i % 8 < 3 { noise[i] } else { (i % 8) as u8 });
+        assert!(!looks_random(&record));
+    }
+
+    #[test]
     fn more_entropy_never_compresses_better() {
         assert!(RATIO.is_sorted());
         assert!(LOG[1..].is_sorted_by(|a, b| a >= b));

@@ -42,6 +42,8 @@ const WIDE: usize = 16;
 
 /// Places without a find after which every second is tried, then every third, and so on.
 const PATIENCE: usize = 64;
+/// Most bytes by which a piece is made longer at its front.
+const BACK: usize = 64;
 /// Shortest piece worth an `ON` step, and a `SAME` step between new bytes.
 const ON_MIN: usize = 4;
 const SAME_MIN: usize = 3;
@@ -139,7 +141,8 @@ fn run(index: &mut Index, diff: &Diff, base: &Page, steps: &mut Steps, new: usiz
             steps.misses = 0;
             return steps.piece(new, piece);
         }
-        if at - new > steps.out.len() - steps.at {
+        // What is found from here on begins [`BACK`] bytes before at most.
+        if at - new > steps.out.len() - steps.at + BACK {
             steps.done = at;
             return None;
         }
@@ -152,13 +155,18 @@ fn run(index: &mut Index, diff: &Diff, base: &Page, steps: &mut Steps, new: usiz
     steps.new_bytes(new, at.min(PAGE_SIZE))
 }
 
-/// The piece of the base that is at `at` of the page, and before as far as `from`.
+/// The piece of the base that is at `at` of the page, and before as far as `from` or [`BACK`] bytes.
 #[inline(always)]
 fn find(index: &Index, base: &Page, page: &Page, from: usize, at: usize) -> Option<Piece> {
     let source = index.find(base, page, at)?;
     let len = KEY + common(base, source + KEY, page, at + KEY);
-    let before =
-        page[from..at].iter().rev().zip(base[..source].iter().rev()).take_while(|(a, b)| a == b).count();
+    let before = page[from..at]
+        .iter()
+        .rev()
+        .zip(base[..source].iter().rev())
+        .take(BACK)
+        .take_while(|(a, b)| a == b)
+        .count();
     Some(Piece { at: at - before, source: source - before, len: len + before })
 }
 
@@ -388,7 +396,11 @@ mod tests {
 
     #[test]
     fn wrong_bytes_name_what_is_wrong() {
-        let decode = |delta: &[u8]| Moves::default().decode(&base(), delta, &mut [0; PAGE_SIZE]);
+        let decode = |delta: &[u8]| {
+            let decoded = Moves::default().decode(&base(), delta, &mut [0; PAGE_SIZE]);
+            assert_eq!(Moves::default().patch(&mut base(), delta), decoded, "in place");
+            decoded
+        };
         for cut in [&[0x00][..], &[0x30], &[0x3F, 0xFF], &[0xC0], &[0xC0, 1], &[0x05, 1, 2, 3, 4, 5]] {
             assert_eq!(decode(cut), Err(CodecError::Truncated(TAG)), "{cut:?}");
         }
