@@ -43,7 +43,7 @@ const WIDE: usize = 16;
 /// Places without a find after which every second is tried, then every third, and so on.
 const PATIENCE: usize = 64;
 /// Most bytes by which a piece is made longer at its front.
-const BACK: usize = 64;
+const BACK: usize = 256;
 /// Shortest piece worth an `ON` step, and a `SAME` step between new bytes.
 const ON_MIN: usize = 4;
 const SAME_MIN: usize = 3;

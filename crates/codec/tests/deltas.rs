@@ -188,10 +188,15 @@ proptest! {
 #[test]
 fn real_pages_come_back() {
     let mut codecs = Codecs::default();
-    for set in pages::real().into_iter().chain([pages::grid(5, 16, 20), pages::grid(25, 4, 20)]) {
+    let real = pages::real();
+    let fresh = fresh::sets(&real);
+    for set in real.into_iter().chain(fresh).chain([pages::grid(5, 16, 20), pages::grid(25, 4, 20)]) {
         for (base, page) in set.pairs.iter().step_by(5) {
             for tag in CodecTag::ALL {
-                check(&mut codecs, Some(tag), base, page, PAGE_SIZE);
+                let whole = check(&mut codecs, Some(tag), base, page, PAGE_SIZE);
+                let Some(len) = whole.filter(|len| *len > 0) else { continue };
+                assert_eq!(check(&mut codecs, Some(tag), base, page, len), whole, "{} just fits", tag.name());
+                assert_eq!(check(&mut codecs, Some(tag), base, page, len - 1), None, "{}", tag.name());
             }
             check(&mut codecs, None, base, page, PAGE_SIZE)
                 .unwrap_or_else(|| panic!("{}: with a page's room one fits", set.name));
@@ -356,6 +361,17 @@ fn what_only_moves_makes_fit_fits_even_where_it_rests() {
     }
     let made = codecs.encode(&base, &changed(&base, 500, false), &mut [0; 255]);
     assert_eq!(made.map(|made| made.tag), Some(CodecTag::Moves));
+}
+
+#[test]
+fn what_only_a_large_delta_of_moves_makes_fit_fits() {
+    // Few values, so that it does not look like noise; new ones first, so that not much of it seems to be in the base.
+    let base = noise(1).map(|byte| byte % 56);
+    let mut page = base;
+    page.copy_within(1000..PAGE_SIZE - 200, 1200);
+    page[..1200].copy_from_slice(&noise(2).map(|byte| byte % 56)[..1200]);
+    let made = Codecs::default().encode(&base, &page, &mut [0; 1260]);
+    assert!(made.is_some());
 }
 
 #[test]
