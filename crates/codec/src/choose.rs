@@ -74,7 +74,8 @@ fn is_zero(base: &Page) -> bool {
     base.as_chunks::<64>().0.iter().all(|chunk| chunk == &[0; 64])
 }
 
-/// All codecs, and the choice between them. 40 KiB with their scratch memory: one for each thread.
+/// All codecs, and the choice between them. 40 KiB with their scratch memory, and some 130 for zstd's contexts, which are
+/// made when they are first needed and used again: one for each thread.
 pub struct Codecs {
     moved: Luck,
     packed: Luck,

@@ -77,7 +77,7 @@ fn records() -> Vec<u8> {
 /// Random numbers, each of which occurs about twice in its page.
 fn repeated_numbers() -> Vec<u8> {
     words(|i, random| {
-        let number = i / 512 << 8 | u64::from(random.random_range(0..=255u8));
+        let number = (i / 512) << 8 | u64::from(random.random_range(0..=255u8));
         (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     })
 }
