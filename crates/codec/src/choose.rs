@@ -50,7 +50,7 @@ const SAVED: usize = 8;
 const INLINE: usize = 256;
 /// Largest delta, in bytes, that is taken without a look at general compression.
 const PACKED: usize = 160;
-/// Largest delta by `moves`, in bytes, that is made: zstd is faster then, and smaller.
+/// Largest delta by `moves`, in bytes, that is made within larger budgets: zstd is faster then, and smaller.
 const MOVES_MAX: usize = 1024;
 /// What zstd makes of a delta by `moves`, in eighths, where it does well.
 const PACKS: usize = 5;
@@ -152,8 +152,8 @@ impl Codecs {
         }
         // Room for what is smaller than `xor-sparse`; where that did not fit, for what zstd might make fit.
         let random = sparse.is_none() && entropy::looks_random(page);
-        let most = if random { PAGE_SIZE } else { MOVES_MAX };
-        let room = sparse.map_or(out.len() * 3 / 2, |made| made.len - 1).min(most);
+        let most = if random || out.len() <= MOVES_MAX { out.len() * 3 / 2 } else { MOVES_MAX };
+        let room = sparse.map_or(most, |made| most.min(made.len - 1)).min(PAGE_SIZE);
         let moves = self.moves.encode_diff(&diff, base, page, &mut self.scratch[..room]);
         if sparse.is_none() && first < out.len() {
             let room = moves.map_or(out.len(), |len| out.len().min(len));
