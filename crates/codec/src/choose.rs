@@ -45,6 +45,8 @@ pub struct Encoded {
 
 /// Part of a delta that another codec saves where it is worth its time: an eighth.
 const SAVED: usize = 8;
+/// Bytes that are worth the time of zstd in any case.
+const SAVED_MIN: usize = 64;
 /// Largest budget, in bytes, for which time counts more than a few bytes: that of deltas in an inode (MedFS, section
 /// 6.3). A larger one is part of a page that several deltas share.
 const INLINE: usize = 256;
@@ -184,7 +186,7 @@ impl Codecs {
         // A base of zeros is no help, and takes time.
         let before = if is_zero(base) { &[] } else { &base[..] };
         let packed = self.zstd_prefix.encode_from(before, page, &mut out[..room]);
-        let saves = |len| own.made.is_none_or(|made| len + made.len / SAVED <= made.len);
+        let saves = |len| own.made.is_none_or(|made| len + (made.len / SAVED).min(SAVED_MIN) <= made.len);
         self.packed.learn(kind, packed.is_some_and(saves));
         let packed = packed.map(|len| Encoded { tag: CodecTag::ZstdPrefix, len });
         packed.or(own.made).or_else(|| self.last(base, page, out))
