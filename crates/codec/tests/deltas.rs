@@ -219,13 +219,16 @@ fn large_budgets_get_nearly_the_smallest_delta_of_all() {
         let (mut bytes, mut least_bytes) = (0, 0);
         for set in real.iter().chain(&fresh) {
             let (mut codecs, mut others) = (Codecs::default(), Codecs::default());
-            let (mut set_bytes, mut set_least) = (0, 0);
+            let (mut set_bytes, mut set_least, mut pages) = (0, 0, 0);
             for (base, page) in set.pairs.iter().step_by(set.pairs.len().div_ceil(100)) {
                 set_bytes += check(&mut codecs, None, base, page, budget).unwrap_or(PAGE_SIZE);
                 set_least += least(&mut others, base, page, budget);
+                pages += 1;
             }
             let name = &set.name;
-            assert!(set_bytes * 5 <= set_least * 6, "{name} in {budget}: {set_bytes}, not {set_least}");
+            // Small ones are made in less time than all codecs take.
+            let allowed = set_least * 6 / 5 + 4 * pages;
+            assert!(set_bytes <= allowed, "{name} in {budget}: {set_bytes}, not {set_least}");
             (bytes, least_bytes) = (bytes + set_bytes, least_bytes + set_least);
         }
         assert!(bytes * 100 <= least_bytes * 102, "all in {budget}: {bytes}, not {least_bytes}");
