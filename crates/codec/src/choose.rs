@@ -16,8 +16,8 @@
 //! 4. Where the budget is a page, the page itself; so what is made is never larger than that.
 //!
 //! LZ4 is read and not chosen (`cargo bench -p medfs-codec --bench table` has the figures). On pages without a base it
-//! saves a fifth to two thirds of zstd's few microseconds and makes a fifth to two thirds more bytes; where a
-//! base helps, `moves` or zstd is smaller, and `moves` faster too.
+//! would save half to three quarters of zstd's ten microseconds and make a sixth to two thirds more bytes; where a
+//! base helps, `moves` or zstd is smaller, or within 2%.
 
 use crate::compress::{Lz4, Lzo, Zstd};
 use crate::dict::{Lz4Dict, ZstdPrefix};
@@ -153,7 +153,8 @@ impl Codecs {
             return Own { made: sparse.map(by_sparse), expected: None };
         }
         // Room for what is smaller than `xor-sparse`; where that did not fit, for what zstd might make fit.
-        let random = sparse.is_none() && entropy::looks_random(page);
+        let inline = out.len() <= INLINE;
+        let random = sparse.is_none() && !inline && entropy::looks_random(page);
         let most = if random || out.len() <= MOVES_MAX { out.len() * 3 / 2 } else { MOVES_MAX };
         let room = sparse.map_or(most, |made| most.min(made.len - 1)).min(PAGE_SIZE);
         let moves = self.moves.encode_diff(&diff, base, page, &mut self.scratch[..room]);
@@ -171,8 +172,9 @@ impl Codecs {
             }
             _ => sparse,
         };
-        let expected = moves.unwrap_or_else(|| self.moves.expected(room));
-        Own { made, expected: Some(if random { expected } else { expected * PACKS / 8 }) }
+        let judged = (!inline).then(|| self.moves.expected(room));
+        let expected = moves.or(judged).map(|len| if random { len } else { len * PACKS / 8 });
+        Own { made, expected }
     }
 
     /// What general compression makes of the page where it is likely to be smaller than what is in `out`, else that;

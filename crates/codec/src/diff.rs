@@ -136,15 +136,17 @@ impl Diff {
             let map = self.bytes[i];
             let wide = map | map << 1 | map << 2 | carry;
             let mut edges = wide ^ (wide << 1 | open);
-            // Two are the most common; as many are written without a branch on their number.
-            for _ in 0..2 {
-                out.0[count] = (i * WORD) as u16 + edges.trailing_zeros() as u16;
-                count += usize::from(edges != 0);
-                edges &= edges.wrapping_sub(1);
-            }
-            while edges != 0 {
-                put(out, &mut count, i * WORD + edges.trailing_zeros() as usize);
-                edges &= edges - 1;
+            // Two are the most common, and none within a long run; two are written without a branch on their number.
+            if edges != 0 {
+                for _ in 0..2 {
+                    out.0[count] = (i * WORD) as u16 + edges.trailing_zeros() as u16;
+                    count += usize::from(edges != 0);
+                    edges &= edges.wrapping_sub(1);
+                }
+                while edges != 0 {
+                    put(out, &mut count, i * WORD + edges.trailing_zeros() as usize);
+                    edges &= edges - 1;
+                }
             }
             (next, carry, open) = (i + 1, map >> 63 | map >> 62, wide >> 63);
         }
