@@ -18,6 +18,8 @@ pub mod compress;
 pub mod dict;
 pub mod diff;
 pub mod entropy;
+mod index;
+mod luck;
 pub mod lzo;
 pub mod moves;
 pub mod rebuild;
