@@ -63,14 +63,26 @@ struct Sources<'a> {
     look: Look,
 }
 
+impl Sources<'_> {
+    /// Where an earlier frame of the same page is, no part of which is about to change.
+    fn frame_of(&self, copy: Copy) -> Option<u64> {
+        let known = self.inode.repeats.lock().frames.get(&copy.number).copied()?;
+        known.into_iter().find(|&at| {
+            let pages = at / PAGE..(at + self.layout.page).div_ceil(PAGE);
+            at != copy.at && pages.into_iter().all(|page| !self.state.dirty.contains_key(&page))
+        })
+    }
+}
+
 /// What is remembered of a journal or log.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     database: Option<Ino>,
     /// The layout behind its first header: SQLite ends a transaction by overwriting that with zeros.
     layout: Option<Layout>,
-    /// Where frames are that were written as a whole, by the page of the database.
-    frames: HashMap<u32, u64>,
+    /// Where the last two frames are that were written as a whole, by the page of the database. The end of the last one is
+    /// often about to be overwritten, by the next frame's beginning.
+    frames: HashMap<u32, [u64; 2]>,
 }
 
 /// How a journal or log is laid out from some place on.
@@ -233,9 +245,8 @@ impl Fs {
         for &copy in copies {
             let frame = match look {
                 Look::Database => None,
-                Look::Frames => inode.repeats.lock().frames.get(&copy.number).copied(),
+                Look::Frames => sources.frame_of(copy),
             };
-            let frame = frame.map(|frame| frame + layout.before).filter(|&at| at != copy.at);
             in_frames |= frame.is_some();
             let (source, offset) = match frame {
                 Some(at) => (inode, at),
@@ -327,7 +338,12 @@ impl Fs {
         if frames.len() >= MOST_FRAMES {
             frames.clear();
         }
-        frames.extend(copies.iter().map(|copy| (copy.number, copy.at - layout.before)));
+        for copy in copies {
+            let known = frames.entry(copy.number).or_insert([copy.at; 2]);
+            if known[0] != copy.at {
+                *known = [copy.at, known[0]];
+            }
+        }
         Ok(())
     }
 
