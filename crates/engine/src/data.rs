@@ -131,13 +131,17 @@ impl Fs {
         let last = end.div_ceil(BLOCK_SIZE as u64);
         let mut index = offset / BLOCK_SIZE as u64;
         let mut slot: Option<Slot> = None;
-        let deltas = self.delta_pages(inode, index..last)?;
+        let mut deltas = None;
         while index < last {
             if let Some(page) = self.page_in_memory(inode, state, index) {
                 copy_out(buf, offset, index, &page);
                 index += 1;
                 continue;
             }
+            if deltas.is_none() {
+                deltas = Some(self.delta_pages(inode, index..last)?);
+            }
+            let deltas = deltas.as_deref().unwrap_or_default();
             slot = self.find_slot_near(inode, slot.as_ref(), index)?;
             let addr = slot.as_ref().map_or(NULL_ADDR, Slot::addr);
             self.check_addr(inode, index, addr)?;

@@ -422,7 +422,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync:4,nodiscard,background_gc=off,victim=greedy,\
-             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
+             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,delta=off,compact_threshold=3,inline_threshold=128,append_deltas=off,repeat_deltas=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
         );
         let expected = MountOptions {
             read_only: true,
@@ -443,13 +443,17 @@ mod tests {
             commit_interval: Duration::from_secs(5),
             dir_fsync: Some(DirFsync::Checkpoint),
             delta: DeltaMode::Off,
+            compact_threshold: 3,
+            inline_threshold: Some(128),
+            append_deltas: false,
+            repeat_deltas: false,
             active_logs: 6,
             sync: true,
             dirsync: true,
         };
         assert_eq!(all, expected);
         let undone = "rw,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,delta=inline,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,delta=full,compact_threshold=5,append_deltas=on,repeat_deltas=on,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(
@@ -458,6 +462,7 @@ mod tests {
                 alloc_mode: expected.alloc_mode,
                 in_place: expected.in_place,
                 dir_fsync: expected.dir_fsync,
+                inline_threshold: expected.inline_threshold,
                 dirsync: true,
                 ..Default::default()
             }

@@ -190,6 +190,7 @@ impl Replay<'_> {
     fn finish(&mut self) -> Result<()> {
         for (&ino, inode) in &self.inodes {
             self.trim(inode)?;
+            *inode.compact.lock() = None;
             self.recovered.inodes += 1;
             self.fs.inodes.release(ino, 1);
             self.fs.free_if_unused(inode);
