@@ -186,7 +186,7 @@ fn a_delta_that_gave_way_is_not_lost_by_a_checkpoint() {
 
 #[test]
 fn a_database_keeps_room_for_deltas_however_it_is_written_first() {
-    for (name, deltas) in [("a.db", true), ("a.db-journal", true), ("a.db-wal", false), ("a.bin", false)] {
+    for (name, deltas) in [("a.db", true), ("a.db-journal", true), ("a.db-wal", true), ("a.bin", false)] {
         let device = Arc::new(blank_delta(64));
         let v = open(device.clone());
         let (f, mut expected) = noisy_file(&v, name, 1100);
