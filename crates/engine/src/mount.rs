@@ -4,12 +4,15 @@
 //! fsynced files rolled forward; a checkpoint where anything changed.
 //! Invariant: on a read-only mount nothing is written.
 
+use crate::bgres::Restorer;
 use crate::checkpoint::{Checkpoint, compact_blocks, read_compact, stored_checksum};
 use crate::clock::Clock;
 use crate::delta::{BASES_PART, Deltas};
 use crate::dir_log::DirLog;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::hotness::{Hcluster, MOST_FILES};
+use crate::idle::Activity;
 use crate::inode::Inodes;
 use crate::io::Io;
 use crate::nat::Nat;
@@ -376,6 +379,9 @@ fn assemble(
         mounted_at,
         last_checkpoint_at: Mutex::new(mounted_at),
         counters: Counters::default(),
+        hotness: Hcluster::new(opts.hot_window, MOST_FILES, mounted_at),
+        activity: Activity::new(mounted_at),
+        restorer: Restorer::default(),
         io,
         sb,
         geo,

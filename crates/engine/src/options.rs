@@ -126,6 +126,12 @@ pub struct MountOptions {
     pub dir_fsync: Option<DirFsync>,
     /// `delta=off|inline`.
     pub delta: DeltaMode,
+    /// Length of the windows in which reads and writes of a file are counted (`hot_window=60s`; MedFS's T).
+    pub hot_window: Duration,
+    /// How long nothing must be wanted before idle work is done (`idle=5s`, the kernel's `idle_interval`).
+    pub idle_after: Duration,
+    /// Write pages that are deltas as blocks again where their file is read often and not written (`restore=on|off`).
+    pub restore: bool,
     /// Logs written at once. Six is the only number supported.
     pub active_logs: u8,
     /// Every write and every change of a name is durable when its call returns (`sync`, `async`).
@@ -155,6 +161,9 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(60),
             dir_fsync: None,
             delta: DeltaMode::default(),
+            hot_window: Duration::from_secs(60),
+            idle_after: Duration::from_secs(5),
+            restore: true,
             active_logs: 6,
             sync: false,
             dirsync: false,
@@ -166,10 +175,10 @@ impl Default for MountOptions {
 pub const ACCEPTED: &str = "ro, rw, cache=SIZE, fsync_mode=strict|posix|nobarrier, alloc_mode=default|reuse, \
      in_place=off|fsync[:N]|force, discard, nodiscard, background_gc=on|off, victim=greedy|cost-benefit, relatime, noatime, \
      strictatime, [no]inline_data, [no]inline_dentry, [no]inline_xattr, [no]acl, [no]user_xattr, recover, \
-     disable_roll_forward, norecovery, commit=TIME, active_logs=6, sync, async, dirsync";
+     disable_roll_forward, norecovery, commit=TIME, hot_window=TIME, idle=TIME, restore=on|off, active_logs=6, sync, async, dirsync";
 
 const CACHE_BYTES_MIN: u64 = 1 << 20;
-const COMMIT_MAX: Duration = Duration::from_secs(86_400);
+const TIME_MAX: Duration = Duration::from_secs(86_400);
 
 /// Words of `mount(8)` and fstab that are not the file system's business, options that the system call
 /// layer carries out, and the kernel's own tuning that has no counterpart here.
@@ -301,7 +310,10 @@ impl MountOptions {
                 self.delta = choose(option, value, &modes)?;
             }
             "cache" => self.cache_bytes = cache_bytes(option, value)?,
-            "commit" => self.commit_interval = commit_interval(option, value)?,
+            "commit" => self.commit_interval = time(option, value)?,
+            "hot_window" => self.hot_window = time(option, value)?,
+            "idle" => self.idle_after = time(option, value)?,
+            "restore" => self.restore = choose(option, value, &[("on", true), ("off", false)])?,
             "active_logs" => self.active_logs = choose(option, value, &[("6", 6)])?,
             _ => return Ok(false),
         }
@@ -345,15 +357,17 @@ fn cache_bytes(option: &str, value: &str) -> Result<usize> {
         .ok_or_else(|| invalid(option, "cache=SIZE, a number of bytes or one with K, M or G, from 1M on"))
 }
 
-fn commit_interval(option: &str, value: &str) -> Result<Duration> {
+/// A time that is not zero and at most a day.
+fn time(option: &str, value: &str) -> Result<Duration> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("", 1000)];
     let millis =
         units.into_iter().find_map(|(unit, factor)| number(value.strip_suffix(unit)?)?.checked_mul(factor));
     millis
         .map(Duration::from_millis)
-        .filter(|interval| !interval.is_zero() && *interval <= COMMIT_MAX)
+        .filter(|interval| !interval.is_zero() && *interval <= TIME_MAX)
         .ok_or_else(|| {
-            invalid(option, "commit=TIME, a number of seconds or one with ms, s or m, up to a day")
+            let name = option.split('=').next().unwrap_or(option);
+            invalid(option, &format!("{name}=TIME, a number of seconds or one with ms, s or m, up to a day"))
         })
 }
 
@@ -385,7 +399,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync:4,nodiscard,background_gc=off,victim=greedy,\
-             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
+             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
         );
         let expected = MountOptions {
             read_only: true,
@@ -406,13 +420,16 @@ mod tests {
             commit_interval: Duration::from_secs(5),
             dir_fsync: Some(DirFsync::Checkpoint),
             delta: DeltaMode::Off,
+            hot_window: Duration::from_secs(90),
+            idle_after: Duration::from_millis(250),
+            restore: false,
             active_logs: 6,
             sync: true,
             dirsync: true,
         };
         assert_eq!(all, expected);
         let undone = "rw,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,delta=inline,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,hot_window=1m,idle=5,restore=on,delta=inline,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(

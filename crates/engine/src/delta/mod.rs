@@ -16,6 +16,7 @@
 
 pub(crate) mod costs;
 mod fold;
+mod occupancy;
 mod zone;
 
 use crate::error::Result;

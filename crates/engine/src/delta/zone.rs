@@ -64,7 +64,7 @@ pub(super) fn may_have_one(inode: &Inode) -> bool {
 
 impl Fs {
     /// Bytes of the inode block that are the zone; `None` where there is none.
-    fn zone_range(&self, block: &Block) -> Option<Range<usize>> {
+    pub(super) fn zone_range(&self, block: &Block) -> Option<Range<usize>> {
         let raw: &RawInode = block.view();
         if !self.delta_volume || !raw.inline().contains(Inline::XATTR) {
             return None;
@@ -75,7 +75,7 @@ impl Fs {
     }
 
     /// Looks at a file's records.
-    fn with_records<R>(&self, inode: &Inode, f: impl FnOnce(&[Record<'_>]) -> R) -> Result<R> {
+    pub(super) fn with_records<R>(&self, inode: &Inode, f: impl FnOnce(&[Record<'_>]) -> R) -> Result<R> {
         inode.node.read(|d| match self.zone_range(&d.block) {
             Some(zone) => Ok(f(&delta::records(&d.block.0[zone], inode.ino)?)),
             None => Ok(f(&[])),
