@@ -318,20 +318,27 @@ pub(crate) struct WatchdogArgs {
 const STAT_HELP: &str = "\
 Of a mounted volume, all since the mount:
 
-deltas compression ratio (DCR): the part of the bytes of pages that their deltas did not take.
+deltas compression ratio (DCR): the part of the bytes of pages that their
+deltas did not take.
 
-evicted: deltas that became pages again: case 1, the addresses of a growing file needed the room; case 2, a smaller delta \
-took it; case 3 (outgrown), the page changed too much to stay a delta.
+evicted: deltas that became pages again. Case 1: the addresses of a growing
+file needed the room. Case 2: a smaller delta took it. Case 3 (outgrown): the
+page changed too much to stay a delta.
 
 zones filled: bytes in use of the delta zones of the inodes in memory.
 
-found in memory: parts of the lookups of inodes, clean pages and bases of deltas that needed no read from the device. \
-The kernel's page cache answers most reads before the daemon is asked.
+found in memory: parts of the lookups of inodes, clean pages and bases of
+deltas that needed no read from the device. The kernel's page cache answers
+most reads before the daemon is asked.
 
-files by calls (Hcluster): files are grouped by how often they are read and written in a window (mount option hot_window, \
-60 s), by K-means when the volume is idle (mount option idle, 5 s). Files that are read often but not written are \
-restored then: their deltas become pages (mount option restore). After a mount nothing is known of any file.
+files by calls (Hcluster): files are grouped by how often they are read and
+written in a window (mount option hot_window, 60 s), by K-means when the
+volume is idle (mount option idle, 5 s). Files that are read often but not
+written are restored then: their deltas become pages (mount option restore).
+After a mount nothing is known of any file.
 
-lifetime: years = PEC x (1 + OP) / (365 x DWPD x WA x R), Eq. 1 of MedFS. DWPD is how often a day the card would be written \
-full, had each page that became a delta been written instead; R is the part of that which was written. PEC, OP and WA \
-describe the card and are assumed: --pe-cycles, --card-spare and --card-wa.";
+lifetime: years = PEC x (1 + OP) / (365 x DWPD x WA x R), Eq. 1 of MedFS.
+DWPD is how often a day the card would be written full, had each page that
+became a delta been written instead; R is the part of that which was written.
+PEC, OP and WA describe the card and are assumed: --pe-cycles, --card-spare
+and --card-wa.";

@@ -4,6 +4,7 @@
 //! `a=b,c` strings of `mount(8)` and fstab. Names and meanings are the kernel's where the kernel has the
 //! option. A wrong option is one sentence that names it and what would be accepted.
 
+use crate::delta::INLINE_MAX;
 use crate::error::{Error, Result};
 use std::time::Duration;
 
@@ -126,6 +127,8 @@ pub struct MountOptions {
     pub dir_fsync: Option<DirFsync>,
     /// `delta=off|inline`.
     pub delta: DeltaMode,
+    /// Largest delta in bytes that is kept in an inode (`inline_threshold=256`; MedFS, section 6.3).
+    pub inline_threshold: usize,
     /// Length of the windows in which reads and writes of a file are counted (`hot_window=60s`; MedFS's T).
     pub hot_window: Duration,
     /// How long nothing must be wanted before idle work is done (`idle=5s`, the kernel's `idle_interval`).
@@ -161,6 +164,7 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(60),
             dir_fsync: None,
             delta: DeltaMode::default(),
+            inline_threshold: 256,
             hot_window: Duration::from_secs(60),
             idle_after: Duration::from_secs(5),
             restore: true,
@@ -175,7 +179,7 @@ impl Default for MountOptions {
 pub const ACCEPTED: &str = "ro, rw, cache=SIZE, fsync_mode=strict|posix|nobarrier, alloc_mode=default|reuse, \
      in_place=off|fsync[:N]|force, discard, nodiscard, background_gc=on|off, victim=greedy|cost-benefit, relatime, noatime, \
      strictatime, [no]inline_data, [no]inline_dentry, [no]inline_xattr, [no]acl, [no]user_xattr, recover, \
-     disable_roll_forward, norecovery, commit=TIME, hot_window=TIME, idle=TIME, restore=on|off, active_logs=6, sync, async, dirsync";
+     disable_roll_forward, norecovery, commit=TIME, inline_threshold=BYTES, hot_window=TIME, idle=TIME, restore=on|off, active_logs=6, sync, async, dirsync";
 
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 const TIME_MAX: Duration = Duration::from_secs(86_400);
@@ -311,6 +315,7 @@ impl MountOptions {
             }
             "cache" => self.cache_bytes = cache_bytes(option, value)?,
             "commit" => self.commit_interval = time(option, value)?,
+            "inline_threshold" => self.inline_threshold = inline_threshold(option, value)?,
             "hot_window" => self.hot_window = time(option, value)?,
             "idle" => self.idle_after = time(option, value)?,
             "restore" => self.restore = choose(option, value, &[("on", true), ("off", false)])?,
@@ -357,6 +362,12 @@ fn cache_bytes(option: &str, value: &str) -> Result<usize> {
         .ok_or_else(|| invalid(option, "cache=SIZE, a number of bytes or one with K, M or G, from 1M on"))
 }
 
+fn inline_threshold(option: &str, value: &str) -> Result<usize> {
+    let accepted = 64..=INLINE_MAX;
+    let bytes = number(value).and_then(|bytes| usize::try_from(bytes).ok()).filter(|b| accepted.contains(b));
+    bytes.ok_or_else(|| invalid(option, &format!("inline_threshold=BYTES, a number from 64 to {INLINE_MAX}")))
+}
+
 /// A time that is not zero and at most a day.
 fn time(option: &str, value: &str) -> Result<Duration> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("", 1000)];
@@ -399,7 +410,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync:4,nodiscard,background_gc=off,victim=greedy,\
-             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
+             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,inline_threshold=512,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
         );
         let expected = MountOptions {
             read_only: true,
@@ -420,6 +431,7 @@ mod tests {
             commit_interval: Duration::from_secs(5),
             dir_fsync: Some(DirFsync::Checkpoint),
             delta: DeltaMode::Off,
+            inline_threshold: 512,
             hot_window: Duration::from_secs(90),
             idle_after: Duration::from_millis(250),
             restore: false,
@@ -429,7 +441,7 @@ mod tests {
         };
         assert_eq!(all, expected);
         let undone = "rw,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,hot_window=1m,idle=5,restore=on,delta=inline,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,inline_threshold=256,hot_window=1m,idle=5,restore=on,delta=inline,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(
@@ -490,6 +502,12 @@ mod tests {
             ("commit=0", "commit=TIME"),
             ("commit=-1", "commit=TIME"),
             ("commit=2000000", "up to a day"),
+            ("hot_window=0", "hot_window=TIME"),
+            ("idle=soon", "idle=TIME"),
+            ("restore=yes", "restore=on|off"),
+            ("inline_threshold=63", "from 64 to 512"),
+            ("inline_threshold=513", "from 64 to 512"),
+            ("inline_threshold=1K", "inline_threshold=BYTES"),
             ("norecovery", "together with 'ro'"),
         ] {
             let message = refused(options);

@@ -38,8 +38,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use zone::OwnedRecord;
 
-/// Largest inline delta in bytes (MedFS, section 6.3).
-pub(crate) const INLINE_MAX: usize = 256;
+/// Largest inline delta in bytes that may be asked for (`inline_threshold=`; MedFS, section 6.3).
+pub(crate) const INLINE_MAX: usize = 512;
 
 /// Dirty pages of a file up to which bases that are not in memory are read: whoever overwrites more in one go is unlikely
 /// to have changed little of each.
@@ -216,7 +216,8 @@ impl Fs {
             return Ok(Kept::Delta);
         }
         let mut room = [0; INLINE_MAX];
-        let encoded = self.deltas.with_codecs(|codecs| codecs.encode(&base.0, &page.0, &mut room));
+        let room = &mut room[..self.opts.inline_threshold.min(INLINE_MAX)];
+        let encoded = self.deltas.with_codecs(|codecs| codecs.encode(&base.0, &page.0, room));
         let Some(encoded) = encoded else {
             Counters::add(&self.deltas.counters.outgrown, u64::from(old.is_some()));
             return Ok(otherwise);
