@@ -163,3 +163,56 @@ fn every_crash_while_restoring_shows_the_same_content() {
     }
     assert!(states > 20, "only {states} states");
 }
+
+#[test]
+fn threads_go_on_while_files_are_restored() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    const ROUNDS: usize = 3000;
+    let device = Arc::new(blank_delta(64));
+    let clock = Arc::new(ManualClock::new(START));
+    let v = open_with(device.clone(), "hot_window=100ms", clock.clone());
+    let files: Vec<(u32, Vec<u8>)> = (0..3).map(|n| with_deltas(&v, &format!("f{n}"), 8)).collect();
+    let done = AtomicBool::new(false);
+    let written: Vec<(u32, Vec<u8>)> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                clock.advance(Duration::from_millis(100));
+                v.background().expect("background");
+                v.idle_work(4).expect("idle work");
+            }
+        });
+        let workers: Vec<_> = files
+            .into_iter()
+            .map(|(f, mut expected)| {
+                let v = &v;
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let page = round % 8;
+                        if round % 50 == 0 {
+                            patch(v, f, &mut expected, page * PAGE + round, &round.to_le_bytes());
+                            v.fsync(f, false).expect("fsync");
+                        }
+                        let mut found = [0; PAGE];
+                        v.read(f, (page * PAGE) as u64, &mut found).expect("read");
+                        assert!(found[..] == expected[page * PAGE..][..PAGE], "round {round}, page {page}");
+                        if round % 100 == 99 {
+                            std::thread::sleep(Duration::from_millis(2));
+                        }
+                    }
+                    (f, expected)
+                })
+            })
+            .collect();
+        let ended = workers.into_iter().map(|w| w.join()).collect::<Vec<_>>();
+        done.store(true, Ordering::Release);
+        ended.into_iter().map(|w| w.expect("a worker ends well")).collect()
+    });
+    assert!(v.stats().restored.pages > 0, "{:?}", v.stats().hotness);
+    v.close().expect("close");
+    drop(v);
+    let v = open(device);
+    for (n, (_, expected)) in written.iter().enumerate() {
+        let f = at(&v, &format!("f{n}")).expect("the file").ino;
+        assert!(&content(&v, f) == expected, "f{n}");
+    }
+}
