@@ -373,6 +373,10 @@ impl Fs {
             }
             set_ctime(r, set.ctime.unwrap_or(now));
         });
+        if inode.is_dir() {
+            // Roll-forward does not bring back a time that somebody set.
+            self.dir_log.changed(ino);
+        }
         Ok(self.attr(&inode))
     }
 
