@@ -87,6 +87,7 @@ impl Fs {
         self.free_node(inode.ino, inode.ino)?;
         state.dead = true;
         self.inodes.forget(inode.ino);
+        self.hotness.forget(inode.ino);
         Ok(())
     }
 }

@@ -40,6 +40,11 @@ fn times_are(inode: &Inode, set: &SetAttr) -> bool {
     })
 }
 
+/// Pages that a range of bytes, which is not empty, lies in.
+fn pages_touched(offset: u64, len: usize) -> u64 {
+    (offset + len as u64 - 1) / PAGE - offset / PAGE + 1
+}
+
 impl Fs {
     pub(crate) fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let inode = self.inode(ino)?;
@@ -69,6 +74,7 @@ impl Fs {
             }
         }
         drop(state);
+        self.hotness.note_read(ino, pages_touched(offset, len));
         self.note_access(&inode);
         Ok(len)
     }
@@ -138,6 +144,7 @@ impl Fs {
             }
             let end = offset.checked_add(data.len() as u64).ok_or(Posix::FileTooLarge)?;
             self.check_size(&inode, end)?;
+            self.hotness.note_write(ino, pages_touched(offset, data.len()));
             if state.atomic.is_some() {
                 self.stage_atomic(&inode, &mut state, offset, data)?;
                 return Ok(data.len());
@@ -392,6 +399,10 @@ impl Fs {
             }
             set_ctime(r, set.ctime.unwrap_or(now));
         });
+        if inode.is_dir() {
+            // Roll-forward does not bring back a time that somebody set.
+            self.dir_log.changed(inode.ino);
+        }
         Ok(Some(self.attr(inode)))
     }
 

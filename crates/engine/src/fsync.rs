@@ -64,6 +64,7 @@ impl Fs {
         }
         self.check_writable()?;
         self.make_room()?;
+        self.make_hidden_file()?;
         if inode.is_dir() && self.dir_is_recoverable(inode)? {
             Counters::add(&self.counters.dir_fsyncs_saved, 1);
             return Ok(());

@@ -92,16 +92,23 @@ struct Table {
     holds: HashMap<Ino, u64>,
     /// Inodes with dirty pages: directories and others.
     dirty: BTreeMap<Ino, Arc<Inode>>,
+    lookups: u64,
+    hits: u64,
 }
 
 impl Inodes {
     pub(crate) fn new(limit: usize) -> Inodes {
-        let table = Table { loaded: HashMap::new(), holds: HashMap::new(), dirty: BTreeMap::new() };
+        let (loaded, holds) = (HashMap::new(), HashMap::new());
+        let table = Table { loaded, holds, dirty: BTreeMap::new(), lookups: 0, hits: 0 };
         Inodes { table: Mutex::new(table), limit: limit.max(64) }
     }
 
     fn find(&self, ino: Ino) -> Option<Arc<Inode>> {
-        self.table.lock().loaded.get(&ino).cloned()
+        let mut t = self.table.lock();
+        let found = t.loaded.get(&ino).cloned();
+        t.lookups += 1;
+        t.hits += u64::from(found.is_some());
+        found
     }
 
     /// `data_mark`: the device's write mark now, as nobody knows whether earlier pages of the file are durable.
@@ -131,6 +138,17 @@ impl Inodes {
         });
         t.loaded.insert(ino, inode.clone());
         inode
+    }
+
+    /// Inodes in memory.
+    pub(crate) fn loaded(&self) -> Vec<Arc<Inode>> {
+        self.table.lock().loaded.values().cloned().collect()
+    }
+
+    /// Lookups of inodes that were in memory, and all.
+    pub(crate) fn lookups(&self) -> (u64, u64) {
+        let t = self.table.lock();
+        (t.hits, t.lookups)
     }
 
     /// Forgets a freed inode.

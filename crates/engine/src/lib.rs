@@ -3,6 +3,7 @@
 //! [`Volume`] is a mounted volume. See `docs/ARCHITECTURE.md` for the layers and `fs.rs` for the lock order.
 #![forbid(unsafe_code)]
 
+mod bgres;
 mod checkpoint;
 mod create;
 mod data;
@@ -16,6 +17,7 @@ mod file;
 mod fs;
 mod fsync;
 mod gc;
+mod idle;
 mod index;
 mod inode;
 mod io;
@@ -39,6 +41,7 @@ pub mod acl;
 pub mod clock;
 pub mod convert;
 pub mod error;
+pub mod hotness;
 pub mod options;
 pub mod stats;
 pub mod types;
@@ -47,7 +50,11 @@ pub mod xattr_names;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use delta::Folded;
 pub use error::{Error, Posix, Result};
-pub use options::{AllocMode, Atime, DeltaMode, FsyncMode, InPlace, MountOptions, VictimPolicy};
-pub use stats::{DeltaStats, Stats, Written};
+pub use hotness::{Hotness, HotnessStats};
+pub use idle::Did;
+pub use options::{
+    AllocMode, Atime, CompactFiles, DeltaMode, FsyncMode, InPlace, MountOptions, VictimPolicy,
+};
+pub use stats::{DeltaStats, RestoreStats, Stats, Written, ZoneStats};
 pub use types::*;
 pub use volume::Volume;

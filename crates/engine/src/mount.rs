@@ -4,6 +4,7 @@
 //! fsynced files rolled forward; a checkpoint where anything changed.
 //! Invariant: on a read-only mount nothing is written.
 
+use crate::bgres::Restorer;
 use crate::checkpoint::{Checkpoint, compact_blocks, read_compact, stored_checksum};
 use crate::clock::Clock;
 use crate::delta::dependents::Dependents;
@@ -11,6 +12,8 @@ use crate::delta::{BASES_PART, Deltas};
 use crate::dir_log::DirLog;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::hotness::{Hcluster, MOST_FILES};
+use crate::idle::Activity;
 use crate::inode::Inodes;
 use crate::io::Io;
 use crate::nat::Nat;
@@ -118,6 +121,7 @@ impl Fs {
             }
             return Ok(());
         }
+        self.load_registry()?;
         self.free_orphans_at_mount()?;
         if self.opts.recover {
             let recovered = self.roll_forward()?;
@@ -354,6 +358,7 @@ fn assemble(
         delta_volume,
         deltas: Deltas::new(delta, &opts, bases),
         dependents: Dependents::default(),
+        registry: Mutex::default(),
         elapsed_base: header.elapsed_time.get(),
         cp: Mutex::new(Checkpoint { header: header.clone(), pack: pack.pack, nat_journal }),
         cp_ver: AtomicU64::new(cp_ver),
@@ -378,6 +383,9 @@ fn assemble(
         mounted_at,
         last_checkpoint_at: Mutex::new(mounted_at),
         counters: Counters::default(),
+        hotness: Hcluster::new(opts.hot_window, MOST_FILES, mounted_at),
+        activity: Activity::new(mounted_at),
+        restorer: Restorer::default(),
         io,
         sb,
         geo,

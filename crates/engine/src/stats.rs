@@ -1,5 +1,6 @@
 //! Statistics of a mounted volume.
 
+use crate::hotness::HotnessStats;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -74,8 +75,32 @@ pub struct DeltaStats {
     pub released: u64,
 }
 
+/// Delta zones of the files in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+pub struct ZoneStats {
+    /// Files that have a zone.
+    pub files: u64,
+    /// Deltas in these zones.
+    pub deltas: u64,
+    /// Bytes of the zones.
+    pub bytes: u64,
+    /// Bytes of them that deltas and their headers take.
+    pub used: u64,
+}
+
+/// What background restoration (BGRes; MedFS, section 4.2.1) has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+pub struct RestoreStats {
+    /// Rounds over the files that have something to restore.
+    pub rounds: u64,
+    /// Files that were restored, each time counted.
+    pub files: u64,
+    /// Pages of these that were deltas and were written as blocks.
+    pub pages: u64,
+}
+
 /// State and history of a volume since it was opened. Counts are blocks of 4 KiB unless the name says otherwise.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stats {
     /// Blocks written, by cause.
     pub written: Written,
@@ -99,6 +124,12 @@ pub struct Stats {
     pub in_place_blocks: u64,
     /// Deltas.
     pub deltas: DeltaStats,
+    /// Zones of the files in memory.
+    pub zones: ZoneStats,
+    /// Hotness of files.
+    pub hotness: HotnessStats,
+    /// Restored files.
+    pub restored: RestoreStats,
     /// Sections cleaned.
     pub gc_sections: u64,
     /// Of them, for want of space.
@@ -123,10 +154,18 @@ pub struct Stats {
     pub cached_pages: u64,
     /// Nodes in the cache.
     pub cached_nodes: u64,
+    /// Inode lookups.
+    pub inode_lookups: u64,
+    /// Those answered from memory.
+    pub inode_hits: u64,
     /// Page lookups answered from memory.
     pub page_hits: u64,
     /// Page lookups that were not.
     pub page_misses: u64,
+    /// Milliseconds since the volume was opened.
+    pub open_millis: u64,
+    /// Bytes of the volume.
+    pub volume_bytes: u64,
     /// Whether the volume takes no more writes.
     pub read_only: bool,
     /// The error of the device that turned the volume read-only, where one did.

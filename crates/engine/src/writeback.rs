@@ -66,7 +66,7 @@ impl Fs {
             advise: r.advise(),
             pinned: r.inline().contains(Inline::PIN_FILE),
             dirty_pages: state.dirty.len(),
-            deltas: purpose != Purpose::Move,
+            deltas: !matches!(purpose, Purpose::Move | Purpose::Restore),
             inode_due: false,
         });
         let inode_due = !self.placement.in_place(&about)

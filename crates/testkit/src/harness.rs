@@ -86,6 +86,8 @@ pub struct Report {
     pub cleaned: u64,
     /// Pages kept as deltas.
     pub deltas: u64,
+    /// Pages that were deltas and were restored.
+    pub restored: u64,
 }
 
 struct Run<'a> {
@@ -120,8 +122,9 @@ impl<'a> Run<'a> {
     fn count(&mut self) {
         let session = self.session();
         let (refused, cleaned) = (session.refused, session.fs.cleaned_for_space());
-        let deltas = session.fs.deltas_made();
+        let (deltas, restored) = (session.fs.deltas_made(), session.fs.pages_restored());
         self.report.deltas += deltas;
+        self.report.restored += restored;
         self.report.refused += refused;
         self.report.cleaned += cleaned;
     }

@@ -352,6 +352,16 @@ impl Fs {
         Ok(records)
     }
 
+    /// All records of a file that count: in the zone and in compact pages.
+    pub(super) fn all_records(&self, inode: &Inode) -> Result<Vec<OwnedRecord>> {
+        let mut records = self.records(inode)?;
+        if self.has_compact(inode) {
+            records.extend(self.counting_records(inode, None)?);
+        }
+        records.retain(OwnedRecord::is_delta);
+        Ok(records)
+    }
+
     /// Sees to it that so many places for new compact pages have a slot and a reserved block.
     fn prepare_places(&self, inode: &Inode, count: usize) -> Result<Vec<u32>> {
         let places: Vec<u32> = self.with_map(inode, |map| map.free_places().take(count).collect())?;

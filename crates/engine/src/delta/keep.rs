@@ -4,16 +4,17 @@
 //! dirty pages; the caller writes them in one go.
 //! Locks: the inode's, exclusive, and the operation lock.
 
+use super::Encoding;
 use super::compact::pack;
 use super::dependents::Need;
 use super::record::{OwnedRecord, total_size};
 use super::zone::has_nodes;
-use super::{Encoding, INLINE_MAX};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::hotness::Hotness;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
-use crate::options::DeltaMode;
+use crate::options::{CompactFiles, DeltaMode};
 use crate::placement::{Page, Purpose};
 use crate::stats::Counters;
 use medfs_format::Block;
@@ -111,13 +112,14 @@ impl Fs {
         otherwise: Kept,
     ) -> Result<Kept> {
         let mode = self.deltas.mode;
-        let compactable = self.may_compact(inode);
+        let must = otherwise == Kept::Blocked;
+        let compactable = if must { self.may_compact(inode) } else { self.compacts(inode) };
         let inline = mode.has_inline() && record.delta.len() <= self.deltas.inline_max;
         let stored = inline
             && (self.put_record(inode, &record)?
                 || (self.grow_zone(inode, record.size())? && self.put_record(inode, &record)?));
         if !stored && compactable {
-            return Ok(Kept::Pending(Pending { record, must: otherwise == Kept::Blocked }));
+            return Ok(Kept::Pending(Pending { record, must }));
         }
         if !stored && !(inline && self.replace_worse(inode, state, &record)?) {
             self.dependents.drop_pages(inode.ino, page_range(&record));
@@ -128,7 +130,14 @@ impl Fs {
         Ok(Kept::Delta)
     }
 
-    /// Whether records of this file may go into compact pages.
+    /// Whether records of this file go into compact pages: it is written often and read seldom.
+    fn compacts(&self, inode: &Inode) -> bool {
+        self.may_compact(inode)
+            && (self.opts.compact_files == CompactFiles::All
+                || self.hotness.of(inode.ino) == Hotness::WriteHot)
+    }
+
+    /// Whether records of this file can go into compact pages.
     fn may_compact(&self, inode: &Inode) -> bool {
         self.deltas.mode.has_compact()
             && inode.pages() < self.compact_start(inode)
@@ -364,5 +373,3 @@ impl DeltaMode {
         matches!(self, DeltaMode::Compact | DeltaMode::Full)
     }
 }
-
-const _: () = assert!(INLINE_MAX < u16::MAX as usize);

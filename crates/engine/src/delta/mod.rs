@@ -24,7 +24,9 @@ pub(crate) mod dependents;
 mod fold;
 mod keep;
 pub(crate) mod names;
+mod occupancy;
 mod record;
+pub(crate) mod registry;
 mod release;
 mod repeats;
 mod zone;
@@ -51,8 +53,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Largest inline delta in bytes (MedFS, section 6.3).
-pub(crate) const INLINE_MAX: usize = 256;
+/// Largest inline delta in bytes that may be asked for (`inline_threshold=`; MedFS, section 6.3).
+pub(crate) const INLINE_MAX: usize = 512;
+/// Largest inline delta in bytes, unless asked otherwise.
+const INLINE_DEFAULT: usize = 256;
 
 /// Dirty pages of a file up to which bases that are not in memory are read: whoever overwrites more in one go is unlikely
 /// to have changed little of each.
@@ -133,7 +137,7 @@ impl Deltas {
             inline_max: opts.inline_threshold.unwrap_or(if mode == DeltaMode::Full {
                 BLOCK_SIZE / opts.compact_threshold
             } else {
-                INLINE_MAX
+                INLINE_DEFAULT
             }),
             compact_max: COMPACT_ROOM / opts.compact_threshold,
             bases: Cache::new(bases.max(64)),

@@ -300,6 +300,9 @@ impl Fs {
         index: u32,
         repeat: &Repeat,
     ) -> Result<bool> {
+        if !self.list_file(inode.ino) {
+            return Ok(false);
+        }
         let mut sources: Vec<_> = repeat.slices.iter().map(|s| (s.ino.get(), s.page.get())).collect();
         sources.dedup();
         if sources.iter().all(|&(ino, _)| ino == inode.ino) {

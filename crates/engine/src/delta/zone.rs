@@ -50,7 +50,7 @@ pub(super) fn may_have_one(inode: &Inode) -> bool {
 
 impl Fs {
     /// Bytes of the inode block that are the zone; `None` where there is none.
-    fn zone_range(&self, block: &Block) -> Option<Range<usize>> {
+    pub(super) fn zone_range(&self, block: &Block) -> Option<Range<usize>> {
         let raw: &RawInode = block.view();
         if !self.delta_volume || !raw.inline().contains(Inline::XATTR) {
             return None;
