@@ -234,6 +234,7 @@ impl Volume {
 
     /// Finds a name. The inode returned is held once.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
         self.wanted().lookup(parent, name)
     }
 
@@ -249,6 +250,7 @@ impl Volume {
 
     /// Makes a file, directory, device, FIFO or socket. The inode returned is held once.
     pub fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> Result<Attr> {
+        self.fs.check_not_hidden(parent, name, Posix::NotPermitted)?;
         let attr = self.wanted().create(parent, name, new)?;
         self.named(attr, parent)
     }
@@ -260,6 +262,7 @@ impl Volume {
 
     /// Makes a symbolic link. The inode returned is held once.
     pub fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Attr> {
+        self.fs.check_not_hidden(parent, name, Posix::NotPermitted)?;
         let attr = self.wanted().symlink(parent, name, target, uid, gid)?;
         self.named(attr, parent)
     }
@@ -271,6 +274,7 @@ impl Volume {
 
     /// Gives an inode another name. The inode returned is held once.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.fs.check_not_hidden(parent, name, Posix::NotPermitted)?;
         let attr = self.wanted().link(ino, parent, name)?;
         self.named(attr, parent)
     }
@@ -288,12 +292,14 @@ impl Volume {
 
     /// Removes a name of a file that is no directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
         self.wanted().unlink(parent, name)?;
         self.fs.sync_names(&[parent])
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
         self.wanted().rmdir(parent, name)?;
         self.fs.sync_names(&[parent])
     }
@@ -307,6 +313,8 @@ impl Volume {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
+        self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
+        self.fs.check_not_hidden(new_parent, new_name, Posix::NotPermitted)?;
         self.wanted().rename(parent, name, new_parent, new_name, flags)?;
         self.fs.sync_names(&[parent, new_parent])
     }

@@ -45,6 +45,7 @@ impl Fs {
             folded.pages += pages;
             progress(folded.inodes, total);
         }
+        self.remove_hidden_file()?;
         Ok(folded)
     }
 

@@ -76,6 +76,14 @@ impl Fs {
         }
     }
 
+    /// Removes the hidden file: nothing is made from other files any more.
+    pub(super) fn remove_hidden_file(&self) -> Result<()> {
+        match self.registry.lock().file.take() {
+            Some(_) => self.unlink(self.geo.root_ino, HIDDEN_NAME),
+            None => Ok(()),
+        }
+    }
+
     /// Before a checkpoint: makes the hidden file say what is listed now.
     pub(crate) fn save_registry(&self) -> Result<()> {
         let mut registry = self.registry.lock();
