@@ -1,5 +1,6 @@
 //! The command line: every command, argument and option with its help.
 
+use crate::lifetime::Card;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     /// List files of a volume that is not mounted
     Ls(LsArgs),
     /// Show what a volume holds and, where it is mounted, what it wrote
+    #[command(after_long_help = STAT_HELP)]
     Stat(StatArgs),
     /// Say what volume is on a device, for udev and scripts; ends with 2 where there is none
     Probe(ProbeArgs),
@@ -243,9 +245,11 @@ pub(crate) struct StatArgs {
     /// Directory of a mounted volume, or an image file or block device that is not mounted
     #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
     pub(crate) target: PathBuf,
-    /// Print JSON
+    /// Print JSON: the counters, and under `derived` what is made of them
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) card: Card,
 }
 
 #[derive(Args, Debug)]
@@ -272,15 +276,8 @@ pub(crate) struct DemoArgs {
     /// Seed of the workload
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Program/erase cycles each block of the card stands
-    #[arg(long, value_name = "CYCLES", default_value_t = 1000)]
-    pub(crate) pe_cycles: u32,
-    /// Spare space inside the card, in per cent of its size
-    #[arg(long, value_name = "PERCENT", default_value_t = 7.0)]
-    pub(crate) card_spare: f64,
-    /// Write amplification inside the card
-    #[arg(long, value_name = "FACTOR", default_value_t = 4.0)]
-    pub(crate) card_wa: f64,
+    #[command(flatten)]
+    pub(crate) card: Card,
     /// Transactions the application makes a day
     #[arg(long, value_name = "N", default_value_t = 200_000)]
     pub(crate) per_day: u64,
@@ -316,3 +313,32 @@ pub(crate) struct WatchdogArgs {
     /// Process id of the daemon
     pub(crate) daemon: u32,
 }
+
+/// What the numbers of a mounted volume mean.
+const STAT_HELP: &str = "\
+Of a mounted volume, all since the mount:
+
+deltas compression ratio (DCR): the part of the bytes of pages that their
+deltas did not take.
+
+evicted: deltas that became pages again. Case 1: the addresses of a growing
+file needed the room. Case 2: a smaller delta took it. Case 3 (outgrown): the
+page changed too much to stay a delta.
+
+zones filled: bytes in use of the delta zones of the inodes in memory.
+
+found in memory: parts of the lookups of inodes, clean pages and bases of
+deltas that needed no read from the device. The kernel's page cache answers
+most reads before the daemon is asked.
+
+files by calls (Hcluster): files are grouped by how often they are read and
+written in a window (mount option hot_window, 60 s), by K-means when the
+volume is idle (mount option idle, 5 s). Files that are read often but not
+written are restored then: their deltas become pages (mount option restore).
+After a mount nothing is known of any file.
+
+lifetime: years = PEC x (1 + OP) / (365 x DWPD x WA x R), Eq. 1 of MedFS.
+DWPD is how often a day the card would be written full, had each page that
+became a delta been written instead; R is the part of that which was written.
+PEC, OP and WA describe the card and are assumed: --pe-cycles, --card-spare
+and --card-wa.";

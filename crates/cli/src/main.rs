@@ -23,6 +23,7 @@ mod fill;
 mod fsck;
 mod generate;
 mod get;
+mod lifetime;
 mod list;
 mod log;
 mod metadata;

@@ -1,4 +1,4 @@
-//! Sizes and owners as people write them.
+//! Sizes, times and owners as people write them.
 
 const UNITS: [(&str, u64); 5] =
     [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40), ("P", 1 << 50)];
@@ -31,6 +31,22 @@ pub(crate) fn show(bytes: u64) -> String {
     };
     let value = bytes as f64 / *unit as f64;
     if bytes.is_multiple_of(*unit) { format!("{value:.0} {name}iB") } else { format!("{value:.1} {name}iB") }
+}
+
+/// `12.3 s`, `5 min 20 s`, `3 h 5 min`, `2 d 7 h`.
+pub(crate) fn time(seconds: f64) -> String {
+    let whole = seconds as u64;
+    let two = |big: u64, name: &str, small: u64, rest: &str| match small {
+        0 => format!("{big} {name}"),
+        small => format!("{big} {name} {small} {rest}"),
+    };
+    match whole {
+        0..60 if seconds == seconds.floor() => format!("{whole} s"),
+        0..60 => format!("{seconds:.1} s"),
+        60..3600 => two(whole / 60, "min", whole % 60, "s"),
+        3600..86_400 => two(whole / 3600, "h", whole % 3600 / 60, "min"),
+        _ => two(whole / 86_400, "d", whole % 86_400 / 3600, "h"),
+    }
 }
 
 /// `1000:1000`.
@@ -66,6 +82,20 @@ mod tests {
     fn shown_sizes_read_back() {
         for bytes in [0, 17, 4096, 64 << 20, 3 << 29, 16 << 40] {
             assert_eq!(parse(&show(bytes).replace(' ', "")), Ok(bytes));
+        }
+    }
+
+    #[test]
+    fn times() {
+        for (seconds, text) in [
+            (0.0, "0 s"),
+            (12.34, "12.3 s"),
+            (60.0, "1 min"),
+            (90.0, "1 min 30 s"),
+            (3600.0, "1 h"),
+            (200_000.0, "2 d 7 h"),
+        ] {
+            assert_eq!(time(seconds), text);
         }
     }
 

@@ -157,9 +157,13 @@ fn a_mount_says_what_becomes_of_deltas() {
     file.sync_all().unwrap();
     drop(file);
     let stat = output(&["stat"], &[&dir]);
-    let ratio = stat.lines().find(|l| l.contains("deltas compression ratio")).expect(&stat);
-    let percent: f64 = ratio.trim().trim_end_matches(" %").rsplit(' ').next().unwrap().parse().unwrap();
-    assert!((95.0..100.0).contains(&percent), "{ratio}");
+    let (_, ratio) = stat.split_once("deltas compression ratio").expect(&stat);
+    let percent: f64 = ratio.split_whitespace().next().unwrap().parse().unwrap();
+    assert!((95.0..100.0).contains(&percent), "{stat}");
+    let json: serde_json::Value = serde_json::from_str(&output(&["stat", "--json"], &[&dir])).unwrap();
+    let derived = json["derived"]["delta_compression_ratio"].as_f64().unwrap() * 100.0;
+    assert!((derived - percent).abs() < 0.1, "{json}");
+    assert!(stat.lines().all(|line| line.chars().count() <= 80 || line.starts_with('/')), "{stat}");
     unmount();
     assert_clean(&s.image());
 

@@ -1,9 +1,12 @@
-//! The table of codecs: `cargo bench -p medfs-codec`. Bytes, nanoseconds to encode and to decode, of every codec, on a
-//! synthetic grid and on versions of real pages, beside the C LZO in the same run on one core.
+//! The table of codecs: `cargo bench -p medfs-codec --bench table`, `... -- new/WAL` for the sets of these names. Bytes,
+//! nanoseconds to encode and to decode, of every codec, on a synthetic grid, on versions of real pages and on pages
+//! without a base, beside the C LZO in the same run on one core.
 //!
 //! Each figure is the mean over the pairs of a set, the least of several rounds; in each round every codec takes its
 //! turn, so that a busy moment of the machine hits all of them. XOR and copies are included on both sides.
 
+#[path = "../tests/support/fresh.rs"]
+mod fresh;
 #[path = "../tests/support/pages.rs"]
 mod pages;
 #[path = "../tests/support/peer.rs"]
@@ -24,8 +27,10 @@ const ROUNDS: usize = 15;
 const PASSES: usize = 4;
 /// Pairs that are timed: two of them fit the second cache level often enough to time codecs rather than memory.
 const TIMED: usize = 128;
-/// What a delta may take: the threshold of inline deltas, and of five to a compact page.
-const BUDGETS: [usize; 2] = [255, 819];
+/// What a delta may take: the threshold of inline deltas, that of five to a compact page, all of such a page.
+const BUDGETS: [usize; 3] = [INLINE, 819, 4000];
+/// The threshold of inline deltas (MedFS, section 6.3).
+const INLINE: usize = 256;
 /// Worst case of LZO.
 const LZO_MAX: usize = PAGE_SIZE + PAGE_SIZE / 16 + 67;
 
@@ -76,13 +81,20 @@ impl DeltaCodec for CLzo {
 enum Subject {
     C(Box<CLzo>),
     One(CodecTag, Box<Codecs>),
-    Chosen(Box<Codecs>),
+    /// Within a budget.
+    Chosen(Box<Codecs>, usize),
 }
 
 impl Subject {
-    fn all() -> Vec<Subject> {
+    /// The C LZO where it is, and what is chosen.
+    fn chosen(budget: usize) -> Vec<Subject> {
         let mut all: Vec<Subject> = CLzo::load().map(Box::new).map(Subject::C).into_iter().collect();
-        all.push(Subject::Chosen(Box::default()));
+        all.push(Subject::Chosen(Box::default(), budget));
+        all
+    }
+
+    fn all() -> Vec<Subject> {
+        let mut all = Subject::chosen(PAGE_SIZE);
         all.extend(CodecTag::ALL.into_iter().skip(1).map(|tag| Subject::One(tag, Box::default())));
         all
     }
@@ -91,7 +103,7 @@ impl Subject {
         match self {
             Subject::C(_) => "C LZO",
             Subject::One(tag, _) => tag.name(),
-            Subject::Chosen(_) => "chosen",
+            Subject::Chosen(..) => "chosen",
         }
     }
 
@@ -99,14 +111,16 @@ impl Subject {
         match self {
             Subject::C(c) => c.encode(base, page, out).map(|len| (CodecTag::XorLzo, len)),
             Subject::One(tag, codecs) => codecs.encode_with(*tag, base, page, out).map(|e| (e.tag, e.len)),
-            Subject::Chosen(codecs) => codecs.encode(base, page, out).map(|e| (e.tag, e.len)),
+            Subject::Chosen(codecs, budget) => {
+                codecs.encode(base, page, &mut out[..*budget]).map(|e| (e.tag, e.len))
+            }
         }
     }
 
     fn decode(&mut self, base: &Page, delta: &Delta, page: &mut Page) -> Result<(), CodecError> {
         match self {
             Subject::C(c) => c.decode(base, &delta.bytes, page),
-            Subject::One(_, codecs) | Subject::Chosen(codecs) => {
+            Subject::One(_, codecs) | Subject::Chosen(codecs, _) => {
                 codecs.decode(delta.tag, base, &delta.bytes, page)
             }
         }
@@ -115,7 +129,9 @@ impl Subject {
     fn patch(&mut self, page: &mut Page, delta: &Delta) -> Result<(), CodecError> {
         match self {
             Subject::C(c) => c.patch(page, &delta.bytes),
-            Subject::One(_, codecs) | Subject::Chosen(codecs) => codecs.patch(delta.tag, page, &delta.bytes),
+            Subject::One(_, codecs) | Subject::Chosen(codecs, _) => {
+                codecs.patch(delta.tag, page, &delta.bytes)
+            }
         }
     }
 }
@@ -218,13 +234,30 @@ fn print_all(subjects: &[Subject], sets: &[Set], figures: &[Vec<Figures>]) {
     }
 }
 
+/// The pairs whose deltas fit a budget.
+fn fitting(set: &Set, budget: usize) -> Set {
+    let (mut codecs, mut out) = (Codecs::default(), [0; PAGE_SIZE]);
+    let fits = |(base, page): &&Pair| codecs.encode(base, page, &mut out[..budget]).is_some();
+    Set { name: set.name.clone(), pairs: set.pairs.iter().filter(fits).cloned().collect() }
+}
+
+/// What is chosen within a budget beside the C LZO, on the pages that fit.
+fn print_goal_within(sets: &[Set], budget: usize) {
+    let mut subjects = Subject::chosen(budget);
+    let sets: Vec<Set> =
+        sets.iter().map(|set| fitting(set, budget)).filter(|set| !set.pairs.is_empty()).collect();
+    let figures: Vec<Vec<Figures>> = sets.iter().map(|set| measure(&mut subjects, set)).collect();
+    println!("\nWithin {budget} bytes, on the pages that fit them");
+    print_goal(&sets, &figures);
+}
+
 /// Ours beside the C LZO, and what misses the goal.
 fn print_goal(sets: &[Set], figures: &[Vec<Figures>]) {
     println!(
         "\nThe chosen codec beside the C LZO: smaller, 5 times as fast to encode, 10 times to decode?\n"
     );
     println!(
-        "| pages | bytes | encode | decode into another page | decode in place | misses |\n|---|---|---|---|---|---|"
+        "| pages | pairs | bytes | encode | decode into another page | decode in place | misses |\n|---|---|---|---|---|---|---|"
     );
     for (set, figures) in sets.iter().zip(figures) {
         let (c, ours) = (figures[0], figures[1]);
@@ -235,8 +268,9 @@ fn print_goal(sets: &[Set], figures: &[Vec<Figures>]) {
         misses.extend((c.decode < 10.0 * ours.decode).then_some("decode"));
         misses.extend((c.patch < 10.0 * ours.patch).then_some("in place"));
         println!(
-            "| {} | {:.0} : {:.0} | {} | {} | {} | {} |",
+            "| {} | {} | {:.0} : {:.0} | {} | {} | {} | {} |",
             set.name,
+            set.pairs.len(),
             c.bytes,
             ours.bytes,
             pair(c.encode, ours.encode),
@@ -350,13 +384,22 @@ fn main() {
     let only: Option<String> = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
     let grid = [1, 5, 10, 25].into_iter().flat_map(|percent| [1, 4, 16].map(|clusters| (percent, clusters)));
     let mut sets: Vec<Set> = grid.map(|(percent, clusters)| pages::grid(percent, clusters, TIMED)).collect();
-    sets.extend(pages::real());
-    sets.retain(|set| only.as_ref().is_none_or(|only| set.name.contains(only.as_str())));
+    let real = pages::real();
+    let fresh = fresh::sets(&real);
+    sets.extend(real);
+    sets.extend(fresh);
+    let wanted =
+        |set: &Set| only.as_ref().is_none_or(|only| only.split('/').any(|one| set.name.contains(one)));
+    sets.retain(wanted);
     let mut subjects = Subject::all();
     let figures: Vec<Vec<Figures>> = sets.iter().map(|set| measure(&mut subjects, set)).collect();
     print_all(&subjects, &sets, &figures);
     match &subjects[0] {
-        Subject::C(_) => print_goal(&sets, &figures),
+        Subject::C(_) => {
+            print_goal_within(&sets, INLINE);
+            println!("\nWithin a page");
+            print_goal(&sets, &figures);
+        }
         _ => println!("\nno liblzo2.so.2 here: nothing to compare with"),
     }
     sets.push(shuffled(&sets));

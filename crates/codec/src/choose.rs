@@ -6,18 +6,27 @@
 //! 1. One look at both pages, then `xor-sparse`, which takes no more time than the look.
 //!    Up to [`CHEAP`] bytes it is taken.
 //! 2. Its runs say how many bytes `moves` could save at most: a run of up to [`SHORT`](sparse::SHORT) bytes is not
-//!    smaller as a moved piece. Where that is something, `moves` is tried too and kept where it is smaller. Where it was tried in vain a
-//!    few times on pages like this one, it is tried on every sixty-fourth only: numbers change in place, texts move.
-//! 3. Where neither fits but `moves` comes close, `zstd-prefix`: it alone also shortens the new bytes.
+//!    smaller as a moved piece. Where that is something, `moves` is tried too and kept where it is smaller. Where it was
+//!    tried in vain a few times on pages like this one, it is tried on every sixty-fourth only: numbers change in place,
+//!    texts move.
+//! 3. `zstd-prefix` alone also shortens new bytes, and what the page repeats of itself. Within a budget of a delta in
+//!    an inode it is tried where neither fits but `moves` comes close. A larger budget is a part of a page that several
+//!    deltas share: there it is tried for all that takes more than some hundred bytes, unless a glance finds the bytes
+//!    too various to shrink; where neither fits, by how far `moves` came, and by the page's entropy.
 //! 4. Where the budget is a page, the page itself; so what is made is never larger than that.
+//!
+//! LZ4 is read and not chosen (`cargo bench -p medfs-codec --bench table` has the figures). On pages without a base it
+//! would save half to three quarters of zstd's ten microseconds and make a sixth to two thirds more bytes; where a
+//! base helps, `moves` or zstd is smaller, or within 2%.
 
 use crate::compress::{Lz4, Lzo, Zstd};
 use crate::dict::{Lz4Dict, ZstdPrefix};
 use crate::diff::Diff;
+use crate::luck::{Kind, Luck};
 use crate::moves::Moves;
 use crate::sparse::{self, Sparse};
 use crate::xor::{self, Xor};
-use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
+use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page, entropy};
 
 /// Largest `xor-sparse` delta, in bytes, that is taken without a look at others: on SQLite's pages `moves` would make
 /// the mean delta about one byte smaller and take three times as long.
@@ -34,67 +43,44 @@ pub struct Encoded {
     pub len: usize,
 }
 
-/// Part of an `xor-sparse` delta that `moves` saves where it is worth its time: an eighth.
+/// Part of a delta that another codec saves where it is worth its time: an eighth.
 const SAVED: usize = 8;
+/// Bytes that are worth the time of zstd in any case.
+const SAVED_MIN: usize = 64;
+/// Largest budget, in bytes, for which time counts more than a few bytes: that of deltas in an inode (MedFS, section
+/// 6.3). A larger one is part of a page that several deltas share.
+const INLINE: usize = 256;
+/// Largest delta, in bytes, that is taken without a look at general compression.
+const PACKED: usize = 160;
+/// Largest delta by `moves`, in bytes, that is made within larger budgets: zstd is faster then, and smaller.
+const MOVES_MAX: usize = 1024;
+/// What zstd makes of a delta by `moves`, in eighths, where it does well.
+const PACKS: usize = 5;
+/// What it makes of a page without a base, in eighths of what LZO makes of it, where it does well.
+const PACKS_ALONE: usize = 4;
+/// Ratio that LZO is expected to reach, from which on a page may be noise.
+const NOISE: u32 = 900;
 
-/// Pages that are alike for `moves`: by the log2 of the bytes it can save at most.
-#[derive(Debug, Clone, Copy)]
-struct Kind(usize);
-
-impl Kind {
-    /// Kinds there are; where nothing can be saved is the first one, where `xor-sparse` is large the last.
-    const COUNT: usize = FIRST.ilog2() as usize + 2;
-    const LAST: Kind = Kind(Self::COUNT - 1);
-
-    fn of(sparse: Option<sparse::Made>) -> Self {
-        match sparse {
-            None => Self::LAST,
-            Some(made) if made.len <= CHEAP => Kind(0),
-            Some(made) if made.len > FIRST => Self::LAST,
-            Some(made) => Kind(made.long.checked_ilog2().map_or(0, |log| log as usize + 1)),
-        }
+/// Kind of a page for `moves`.
+fn kind_for_moves(sparse: Option<sparse::Made>) -> Kind {
+    match sparse {
+        None => Kind::LARGE,
+        Some(made) if made.len <= CHEAP => Kind::NONE,
+        Some(made) if made.len > FIRST => Kind::LARGE,
+        Some(made) => Kind::of(made.long),
     }
 }
 
-/// Whether `moves` was worth its time lately, for each kind of page.
-#[derive(Debug, Clone, Copy, Default)]
-struct Luck {
-    /// Tries in vain; from [`PATIENCE`] on the pages that were let pass are counted too.
-    vain: [u8; Kind::COUNT],
+/// Whether a page is no base.
+fn is_zero(base: &Page) -> bool {
+    base.as_chunks::<64>().0.iter().all(|chunk| chunk == &[0; 64])
 }
 
-/// Tries in vain after which `moves` rests, and how many pages of the kind it lets pass then.
-const PATIENCE: u8 = 4;
-const REST: u8 = 64;
-
-impl Luck {
-    /// Whether pages of the kind are let pass.
-    fn rests(&self, kind: Kind) -> bool {
-        kind.0 == 0 || self.vain[kind.0] >= PATIENCE
-    }
-
-    /// Whether a page of the kind is to be tried; counts it if not.
-    fn is_due(&mut self, kind: Kind) -> bool {
-        if !self.rests(kind) {
-            return true;
-        }
-        let vain = &mut self.vain[kind.0];
-        *vain += 1;
-        if *vain == PATIENCE + REST {
-            *vain = PATIENCE - 1;
-        }
-        false
-    }
-
-    fn learn(&mut self, kind: Kind, saved: bool) {
-        let vain = &mut self.vain[kind.0];
-        *vain = if saved { 0 } else { (*vain + 1).min(PATIENCE) };
-    }
-}
-
-/// All codecs, and the choice between them. 40 KiB with their scratch memory: one for each thread.
+/// All codecs, and the choice between them. 40 KiB with their scratch memory, and some 130 for zstd's contexts, which are
+/// made when they are first needed and used again: one for each thread.
 pub struct Codecs {
-    luck: Luck,
+    moved: Luck,
+    packed: Luck,
     sparse: Sparse,
     moves: Moves,
     xor_lzo: Xor<Lzo>,
@@ -109,7 +95,8 @@ pub struct Codecs {
 impl Default for Codecs {
     fn default() -> Self {
         Codecs {
-            luck: Luck::default(),
+            moved: Luck::default(),
+            packed: Luck::default(),
             sparse: Sparse::default(),
             moves: Moves::default(),
             xor_lzo: xor::lzo(),
@@ -123,55 +110,108 @@ impl Default for Codecs {
     }
 }
 
+fn by_sparse(made: sparse::Made) -> Encoded {
+    Encoded { tag: CodecTag::XorSparse, len: made.len }
+}
+
+/// The better one of `xor-sparse` and `moves`.
+#[derive(Debug, Clone, Copy)]
+struct Own {
+    /// What is in the output; `None` where neither fits.
+    made: Option<Encoded>,
+    /// Bytes that `zstd-prefix` may take, judged by how far `moves` got; `None` where that was not tried.
+    expected: Option<usize>,
+}
+
 impl Codecs {
     /// Writes a delta that rebuilds `page` from `base` to the front of `out`, whose length is the budget in bytes.
     /// `None` where none fits; with a page's room one always does. Equal pages take no byte. Which codec it is also
     /// depends on the pages before.
+    ///
+    /// With more than 256 bytes of budget it is the smallest delta that is to be had in some microseconds; with less,
+    /// time counts too. A page that has no base has one of zeros.
     pub fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
+        let own = self.own(base, page, out);
+        match own.made {
+            Some(made) if made.len <= PACKED || out.len() <= INLINE => Some(made),
+            _ => self.packed(own, base, page, out),
+        }
+    }
+
+    /// The smaller one of `xor-sparse` and `moves`, in `out`.
+    fn own(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Own {
         let diff = Diff::new(base, page);
-        let first = if self.luck.rests(Kind::LAST) { out.len() } else { out.len().min(FIRST) };
+        let first = if self.moved.rests(Kind::LARGE) { out.len() } else { out.len().min(FIRST) };
         let mut sparse = self.sparse.encode_diff(&diff, page, &mut out[..first]);
-        let kind = Kind::of(sparse);
-        let due = self.luck.is_due(kind);
-        if sparse.is_none() && !due && first < out.len() {
+        let kind = kind_for_moves(sparse);
+        let due = self.moved.is_due(kind);
+        let zero = kind != Kind::NONE && is_zero(base);
+        if sparse.is_none() && first < out.len() && (zero || !due) {
             sparse = self.sparse.encode_diff(&diff, page, out);
         }
-        if let (Some(made), false) = (sparse, due) {
-            return Some(Encoded { tag: CodecTag::XorSparse, len: made.len });
+        if zero || (!due && sparse.is_some()) {
+            return Own { made: sparse.map(by_sparse), expected: None };
         }
         // Room for what is smaller than `xor-sparse`; where that did not fit, for what zstd might make fit.
-        let room = sparse.map_or((out.len() * 3 / 2).min(PAGE_SIZE), |made| made.len - 1);
+        let inline = out.len() <= INLINE;
+        let random = sparse.is_none() && !inline && entropy::looks_random(page);
+        let most = if random || out.len() <= MOVES_MAX { out.len() * 3 / 2 } else { MOVES_MAX };
+        let room = sparse.map_or(most, |made| most.min(made.len - 1)).min(PAGE_SIZE);
         let moves = self.moves.encode_diff(&diff, base, page, &mut self.scratch[..room]);
         if sparse.is_none() && first < out.len() {
             let room = moves.map_or(out.len(), |len| out.len().min(len));
             sparse = self.sparse.encode_diff(&diff, page, &mut out[..room]);
         }
-        self.luck.learn(
-            kind,
-            moves.is_some_and(|len| sparse.is_none_or(|made| len + made.len / SAVED <= made.len)),
-        );
-        self.smaller(sparse.map(|made| made.len), moves, base, page, out)
-    }
-
-    /// The smaller one of what is in `out` and of what is in the scratch memory.
-    fn smaller(
-        &mut self,
-        sparse: Option<usize>,
-        moves: Option<usize>,
-        base: &Page,
-        page: &Page,
-        out: &mut [u8],
-    ) -> Option<Encoded> {
-        let encoded = match (moves, sparse) {
-            (Some(len), _) if len <= out.len() && sparse.is_none_or(|sparse| len < sparse) => {
+        let saved = moves.is_some_and(|len| sparse.is_none_or(|made| len + made.len / SAVED <= made.len));
+        self.moved.learn(kind, saved);
+        let sparse = sparse.map(by_sparse);
+        let made = match moves {
+            Some(len) if len <= out.len() && sparse.is_none_or(|sparse| len < sparse.len) => {
                 out[..len].copy_from_slice(&self.scratch[..len]);
                 Some(Encoded { tag: CodecTag::Moves, len })
             }
-            (_, Some(len)) => Some(Encoded { tag: CodecTag::XorSparse, len }),
-            (Some(_), None) => self.encode_with(CodecTag::ZstdPrefix, base, page, out),
-            (None, None) => None,
+            _ => sparse,
         };
-        encoded.or_else(|| self.encode_with(CodecTag::Raw, base, page, out))
+        let judged = (!inline).then(|| self.moves.expected(room));
+        let expected = moves.or(judged).map(|len| if random { len } else { len * PACKS / 8 });
+        Own { made, expected }
+    }
+
+    /// What general compression makes of the page where it is likely to be smaller than what is in `out`, else that;
+    /// where that fits nothing, any that does.
+    fn packed(&mut self, own: Own, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
+        let kind = own.made.map_or(Kind::LARGE, |made| Kind::of(made.len));
+        if !self.packs(own, kind, page, out) {
+            return own.made.or_else(|| self.last(base, page, out));
+        }
+        let room = own.made.map_or(out.len(), |made| made.len - 1);
+        // A base of zeros is no help, and takes time.
+        let before = if is_zero(base) { &[] } else { &base[..] };
+        let packed = self.zstd_prefix.encode_from(before, page, &mut out[..room]);
+        let saves = |len| own.made.is_none_or(|made| len + (made.len / SAVED).min(SAVED_MIN) <= made.len);
+        self.packed.learn(kind, packed.is_some_and(saves));
+        let packed = packed.map(|len| Encoded { tag: CodecTag::ZstdPrefix, len });
+        packed.or(own.made).or_else(|| self.last(base, page, out))
+    }
+
+    /// Whether `zstd-prefix` is likely to be smaller than what was made, or to fit.
+    fn packs(&mut self, own: Own, kind: Kind, page: &Page, out: &[u8]) -> bool {
+        match own.made {
+            Some(made) => !entropy::looks_random(&out[..made.len]) && self.packed.is_due(kind),
+            None if own.expected.is_some_and(|expected| expected <= out.len()) => true,
+            None if out.len() <= INLINE => false,
+            None => match entropy::ratio(page) {
+                NOISE.. => self.packed.is_due(kind),
+                ratio => PAGE_SIZE * ratio as usize * PACKS_ALONE / 8 <= out.len() * entropy::WHOLE as usize,
+            },
+        }
+    }
+
+    /// What fits where nothing did: `moves` of more than [`MOVES_MAX`] bytes, and the page itself.
+    fn last(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
+        let moves = out.len() > MOVES_MAX && !entropy::looks_random(page) && !is_zero(base);
+        let moves = moves.then(|| self.encode_with(CodecTag::Moves, base, page, out)).flatten();
+        moves.or_else(|| self.encode_with(CodecTag::Raw, base, page, out))
     }
 
     /// A delta by one codec: [`DeltaCodec::encode`].

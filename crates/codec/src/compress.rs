@@ -5,7 +5,8 @@ use crate::{CodecError, CodecTag, lzo};
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use zstd_safe::{CCtx, DCtx};
 
-/// Level of zstd: the fastest of the regular ones.
+/// Level of zstd: the fastest of the regular ones. On pages the third makes 2% fewer bytes in 20% more time, the fourth
+/// 5% fewer in twice the time; those below zero make 15% and more.
 const ZSTD_LEVEL: i32 = 1;
 
 /// Compresses and expands blocks of bytes. A compressor owns its scratch memory: one for each thread.

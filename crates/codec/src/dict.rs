@@ -46,6 +46,15 @@ pub struct ZstdPrefix {
 /// What each frame begins with, and no delta.
 const FRAME_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
+impl ZstdPrefix {
+    /// [`DeltaCodec::encode`] that looks at `before` instead of the base: at all of it, or at nothing, which makes it
+    /// faster where the base is of no use. `out` is left alone where there is no room.
+    pub(crate) fn encode_from(&mut self, before: &[u8], page: &Page, out: &mut [u8]) -> Option<usize> {
+        let delta = self.zstd.frame(page, before)?.strip_prefix(&FRAME_MAGIC)?;
+        put(delta, within_page(out))
+    }
+}
+
 impl DeltaCodec for ZstdPrefix {
     fn tag(&self) -> CodecTag {
         CodecTag::ZstdPrefix
@@ -53,8 +62,7 @@ impl DeltaCodec for ZstdPrefix {
 
     fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
         // A base that begins like a trained dictionary is one to the library, here and in decoding, or it refuses it.
-        let delta = self.zstd.frame(page, base)?.strip_prefix(&FRAME_MAGIC)?;
-        put(delta, within_page(out))
+        self.encode_from(base, page, out)
     }
 
     fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {

@@ -87,6 +87,15 @@ impl Diff {
         self.bytes.get(later).map_or(PAGE_SIZE, |bytes| later * WORD + bytes.trailing_zeros() as usize)
     }
 
+    /// Length of the run that begins at `from`, a changed byte; where it is longer than some 60 bytes, that many.
+    #[inline(always)]
+    pub(crate) fn run(&self, from: usize) -> usize {
+        let (word, bit) = (from / WORD, from % WORD);
+        let next = self.bytes.get(word + 1).copied().unwrap_or(0);
+        let map = self.bytes[word] >> bit | next << 1 << (WORD - 1 - bit);
+        ((map | map << 1 | map << 2).trailing_ones() as usize).saturating_sub(CLOSE)
+    }
+
     fn changed_words(&self) -> impl Iterator<Item = usize> {
         let mut words = self.words;
         std::iter::from_fn(move || {
@@ -127,9 +136,17 @@ impl Diff {
             let map = self.bytes[i];
             let wide = map | map << 1 | map << 2 | carry;
             let mut edges = wide ^ (wide << 1 | open);
-            while edges != 0 {
-                put(out, &mut count, i * WORD + edges.trailing_zeros() as usize);
-                edges &= edges - 1;
+            // Two are the most common, and none within a long run; two are written without a branch on their number.
+            if edges != 0 {
+                for _ in 0..2 {
+                    out.0[count] = (i * WORD) as u16 + edges.trailing_zeros() as u16;
+                    count += usize::from(edges != 0);
+                    edges &= edges.wrapping_sub(1);
+                }
+                while edges != 0 {
+                    put(out, &mut count, i * WORD + edges.trailing_zeros() as usize);
+                    edges &= edges - 1;
+                }
             }
             (next, carry, open) = (i + 1, map >> 63 | map >> 62, wide >> 63);
         }
@@ -147,13 +164,14 @@ fn put(out: &mut Edges, count: &mut usize, position: usize) {
     *count += 1;
 }
 
-/// Scratch memory for the runs of a [`Diff`]: their starts and ends, of which a page has no more.
+/// Scratch memory for the runs of a [`Diff`]: their starts and ends, of which a page has no more, and room for one that
+/// does not count.
 #[derive(Debug, Clone)]
-pub struct Edges([u16; EDGES]);
+pub struct Edges([u16; EDGES + 1]);
 
 impl Default for Edges {
     fn default() -> Self {
-        Edges([0; EDGES])
+        Edges([0; EDGES + 1])
     }
 }
 
@@ -173,11 +191,9 @@ fn differing(a: &Piece, b: &Piece) -> Option<PieceMap> {
 #[target_feature(enable = "avx2")]
 #[inline]
 fn differing_avx2(a: &Piece, b: &Piece) -> Option<PieceMap> {
-    use std::arch::x86_64::{_mm256_and_si256, _mm256_cmpeq_epi8, _mm256_movemask_epi8, _mm256_set_epi64x};
-    let load = |piece: &Piece, i: usize| {
-        let word = |j: usize| i64::from_le_bytes(piece.as_chunks::<8>().0[i * 4 + j]);
-        _mm256_set_epi64x(word(3), word(2), word(1), word(0))
-    };
+    use std::arch::x86_64::{__m256i, _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_movemask_epi8};
+    // A load of 32 bytes. Put together from words it is one or many, as the compiler pleases.
+    let load = |piece: &Piece, i: usize| -> __m256i { zerocopy::transmute!(piece.as_chunks::<32>().0[i]) };
     let equal: [_; PIECE / 32] = std::array::from_fn(|i| _mm256_cmpeq_epi8(load(a, i), load(b, i)));
     let all = equal[1..].iter().fold(equal[0], |all, equal| _mm256_and_si256(all, *equal));
     if _mm256_movemask_epi8(all) == -1 {
@@ -222,6 +238,11 @@ mod tests {
         assert_eq!(diff.is_empty(), base == page);
         let next = |from: usize| (from..PAGE_SIZE).find(|&i| base[i] != page[i]).unwrap_or(PAGE_SIZE);
         (0..=PAGE_SIZE).step_by(7).for_each(|from| assert_eq!(diff.next_changed(from), next(from)));
+        for (start, end) in runs_one_by_one(base, page) {
+            // It sees the next 60 bytes or so.
+            let (run, len) = (diff.run(start), end - start);
+            assert!(run == len.min(run.max(WORD - CLOSE - 2)), "{run} of {len} at {start}");
+        }
     }
 
     #[test]

@@ -18,12 +18,16 @@ pub mod compress;
 pub mod dict;
 pub mod diff;
 pub mod entropy;
+mod index;
+mod luck;
 pub mod lzo;
 pub mod moves;
+pub mod rebuild;
 pub mod sparse;
 pub mod xor;
 
 pub use choose::{Codecs, Encoded};
+pub use rebuild::RebuildError;
 
 use thiserror::Error;
 

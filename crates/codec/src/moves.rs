@@ -15,9 +15,12 @@
 //! one, `ON` those of the base as far from their place as the last `MOVE` took its own. What follows the last step is
 //! the same.
 //!
-//! Moved pieces are found by a hash of the base's bytes at every eighth place, in the changed runs only.
+//! Moved pieces are found by a hash of the base's bytes at every eighth place, in the changed runs only. To index the
+//! whole base takes longer than all else, and pieces mostly come from nearby: at first only what lies around a run
+//! is indexed, the rest where nothing is found there.
 
 use crate::diff::Diff;
+use crate::index::{Index, KEY};
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
 
 const TAG: CodecTag = CodecTag::Moves;
@@ -37,28 +40,27 @@ const LONG_MIN: usize = LONG + 1;
 /// Bytes that are copied at once where there is room.
 const WIDE: usize = 16;
 
-/// Log2 of the index's slots.
-const SLOTS_LOG: u32 = 10;
-/// Distance of the base's places that are indexed.
-const STRIDE: usize = 8;
-/// Bytes that are looked up: the low ones of a word.
-const KEY: usize = 6;
 /// Places without a find after which every second is tried, then every third, and so on.
 const PATIENCE: usize = 64;
+/// Most bytes by which a piece is made longer at its front.
+const BACK: usize = 256;
 /// Shortest piece worth an `ON` step, and a `SAME` step between new bytes.
 const ON_MIN: usize = 4;
 const SAME_MIN: usize = 3;
 
-/// The codec: scratch memory.
-#[derive(Debug, Clone)]
-pub struct Moves {
-    index: [u16; 1 << SLOTS_LOG],
-}
+/// Bytes before and behind the start of a run that are looked at first.
+const NEAR: usize = 256;
+/// Bytes of a run without a find after which the whole base is looked at.
+const PUZZLED: usize = 8;
+/// Shortest run that is looked up: shorter ones take no more as they are.
+const RUN_MIN: usize = 6;
 
-impl Default for Moves {
-    fn default() -> Self {
-        Moves { index: [0; 1 << SLOTS_LOG] }
-    }
+/// The codec: scratch memory.
+#[derive(Debug, Clone, Default)]
+pub struct Moves {
+    index: Index,
+    /// Bytes of the page that the last steps filled.
+    done: usize,
 }
 
 impl DeltaCodec for Moves {
@@ -71,7 +73,16 @@ impl DeltaCodec for Moves {
     }
 
     fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
-        decode(base, delta, page)
+        let at = apply::<false>(base, delta, page)?;
+        page[at..].copy_from_slice(&base[at..]);
+        Ok(())
+    }
+
+    fn patch(&mut self, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
+        let base = *page;
+        let at = apply::<true>(&base, delta, page)?;
+        restore(page, &base, at);
+        Ok(())
     }
 }
 
@@ -88,102 +99,113 @@ struct Piece {
 impl Moves {
     /// [`DeltaCodec::encode`] after the first look.
     pub fn encode_diff(&mut self, diff: &Diff, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
-        index(&mut self.index, base);
+        self.index.clear();
         let room = out.len().min(PAGE_SIZE);
         let mut steps = Steps { page, out: &mut out[..room], at: 0, done: 0, shift: 0, misses: 0 };
         let mut new = diff.next_changed(0);
         while new < PAGE_SIZE {
-            let end = self.new_run(diff, base, &mut steps, new)?;
-            new = diff.next_changed(end);
+            let fits = run(&mut self.index, diff, base, &mut steps, new);
+            self.done = steps.done;
+            fits?;
+            new = diff.next_changed(steps.done);
         }
         Some(steps.at)
     }
 
-    /// Steps for what is changed from `new` on, up to the next piece of the base; returns where that ends.
-    #[inline(always)]
-    fn new_run(&self, diff: &Diff, base: &Page, steps: &mut Steps, new: usize) -> Option<usize> {
-        let mut i = new;
-        while i < PAGE_SIZE {
-            if let Some(piece) = find(&self.index, base, steps.page, new, i, steps.shift) {
-                steps.piece(new, piece)?;
-                steps.misses = 0;
-                return Some(steps.done);
-            }
-            steps.misses += 1;
-            i += 1 + steps.misses / PATIENCE;
-            if diff.next_changed(i) >= i + SAME_MIN {
-                break;
-            }
-        }
-        steps.new_bytes(new, i.min(PAGE_SIZE))?;
-        Some(steps.done)
+    /// Bytes that the delta would have taken that did not fit `room`: as many for the rest as for what was done.
+    pub(crate) fn expected(&self, room: usize) -> usize {
+        room * PAGE_SIZE / self.done.max(1)
     }
 }
 
-/// Slot of the [`KEY`] bytes.
-fn slot(key: u64) -> usize {
-    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SLOTS_LOG)) as usize
-}
-
-/// The bytes of a word that are looked up.
-fn key_of(word: &[u8; 8]) -> u64 {
-    u64::from_le_bytes(*word) & (u64::MAX >> (u64::BITS as usize - 8 * KEY))
-}
-
-/// The bytes that are looked up, at `at`.
-fn key(page: &Page, at: usize) -> Option<u64> {
-    page.get(at..)?.first_chunk().map(key_of)
-}
-
-fn index(index: &mut [u16; 1 << SLOTS_LOG], base: &Page) {
-    // What is left of another page does no harm: where no key of this one has the slot, none is taken for found.
-    for (i, word) in base.as_chunks::<STRIDE>().0.iter().enumerate() {
-        index[slot(key_of(word))] = (i * STRIDE) as u16;
-    }
-}
-
-/// The piece of the base that is at `at` of the page, and before as far as `from`.
+/// Steps for what is changed from `new` on, up to the end of the next piece of the base or of the changed run.
 #[inline(always)]
-fn find(
-    index: &[u16; 1 << SLOTS_LOG],
-    base: &Page,
-    page: &Page,
-    from: usize,
-    at: usize,
-    shift: usize,
-) -> Option<Piece> {
-    let source = at.wrapping_add(shift);
-    if shift != 0 && source < PAGE_SIZE && base[source] == page[at] {
-        let len = common(base, source, page, at);
-        if len >= ON_MIN {
-            return Some(Piece { at, source, len });
+fn run(index: &mut Index, diff: &Diff, base: &Page, steps: &mut Steps, new: usize) -> Option<()> {
+    if let Some(piece) = go_on(base, steps, new) {
+        return steps.piece(new, piece);
+    }
+    let len = diff.run(new);
+    if len < RUN_MIN {
+        return match (new + 1..new + len).find_map(|at| go_on(base, steps, at)) {
+            Some(piece) => steps.piece(new, piece),
+            None => steps.new_bytes(new, new + len),
+        };
+    }
+    index.cover(base, new.saturating_sub(NEAR), new + NEAR);
+    let mut at = new;
+    while at < PAGE_SIZE {
+        if at >= new + PUZZLED {
+            index.cover(base, 0, PAGE_SIZE);
+        }
+        if let Some(piece) = go_on(base, steps, at).or_else(|| find(index, base, steps.page, new, at)) {
+            steps.misses = 0;
+            return steps.piece(new, piece);
+        }
+        // What is found from here on begins [`BACK`] bytes before at most.
+        if at - new > steps.out.len() - steps.at + BACK {
+            steps.done = at;
+            return None;
+        }
+        steps.misses += 1;
+        at += 1 + steps.misses / PATIENCE;
+        if diff.next_changed(at) >= at + SAME_MIN {
+            break;
         }
     }
-    let key_here = key(page, at)?;
-    let source = usize::from(index[slot(key_here)]) % PAGE_SIZE;
-    if key(base, source) != Some(key_here) {
+    steps.new_bytes(new, at.min(PAGE_SIZE))
+}
+
+/// The piece of the base that is at `at` of the page, and before as far as `from` or [`BACK`] bytes.
+#[inline(always)]
+fn find(index: &Index, base: &Page, page: &Page, from: usize, at: usize) -> Option<Piece> {
+    let source = index.find(base, page, at)?;
+    let len = KEY + common(base, source + KEY, page, at + KEY);
+    let before = page[from..at]
+        .iter()
+        .rev()
+        .zip(base[..source].iter().rev())
+        .take(BACK)
+        .take_while(|(a, b)| a == b)
+        .count();
+    Some(Piece { at: at - before, source: source - before, len: len + before })
+}
+
+/// The piece of the base that is at `at` of the page and as far from its place as the last one.
+#[inline(always)]
+fn go_on(base: &Page, steps: &Steps, at: usize) -> Option<Piece> {
+    let source = at.wrapping_add(steps.shift);
+    if steps.shift == 0 || base.get(source)? != steps.page.get(at)? {
         return None;
     }
-    let len = KEY + common(base, source + KEY, page, at + KEY);
-    let before =
-        page[from..at].iter().rev().zip(base[..source].iter().rev()).take_while(|(a, b)| a == b).count();
-    Some(Piece { at: at - before, source: source - before, len: len + before })
+    let len = common(base, source, steps.page, at);
+    (len >= ON_MIN).then_some(Piece { at, source, len })
 }
 
 /// How many bytes from `source` of the base on and from `at` of the page on are equal.
 #[inline(always)]
 fn common(base: &Page, source: usize, page: &Page, at: usize) -> usize {
     let (Some(a), Some(b)) = (base.get(source..), page.get(at..)) else { return 0 };
+    // Most are short.
+    if let (Some(a), Some(b)) = (a.first_chunk(), b.first_chunk())
+        && a != b
+    {
+        return common8(a, b);
+    }
     let mut len =
         32 * a.as_chunks::<32>().0.iter().zip(b.as_chunks::<32>().0).take_while(|(a, b)| a == b).count();
-    for (a, b) in a[len..].as_chunks::<8>().0.iter().zip(b[len..].as_chunks::<8>().0) {
-        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-        if differing != 0 {
-            return len + differing.trailing_zeros() as usize / 8;
+    for (a, b) in a[len..].as_chunks().0.iter().zip(b[len..].as_chunks().0) {
+        if a != b {
+            return len + common8(a, b);
         }
         len += 8;
     }
     len + a[len..].iter().zip(&b[len..]).take_while(|(a, b)| a == b).count()
+}
+
+/// How many bytes at the front of two words are equal.
+#[inline(always)]
+fn common8(a: &[u8; 8], b: &[u8; 8]) -> usize {
+    (u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b)).trailing_zeros() as usize / 8
 }
 
 /// Writes steps.
@@ -252,8 +274,8 @@ impl Steps<'_> {
     }
 }
 
-/// [`DeltaCodec::decode`].
-fn decode(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
+/// Takes all steps and returns where the last one ends. With `IN_PLACE` the page is the base already.
+fn apply<const IN_PLACE: bool>(base: &Page, delta: &[u8], page: &mut Page) -> Result<usize, CodecError> {
     let (mut rest, mut at, mut shift) = (delta, 0usize, 0usize);
     while let Some((head, tail)) = rest.split_first() {
         rest = tail;
@@ -271,6 +293,8 @@ fn decode(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> 
             }
             copy(page, at, rest, 0, len)?;
             rest = &rest[len..];
+        } else if IN_PLACE && kind == SAME {
+            restore(page, base, at);
         } else {
             if kind == MOVE {
                 let (source, tail) = rest.split_first_chunk::<2>().ok_or(CodecError::Truncated(TAG))?;
@@ -281,12 +305,15 @@ fn decode(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> 
             copy(page, at, base, source, len)?;
         }
         at += len;
+        if at > PAGE_SIZE {
+            return Err(CodecError::OutOfRange(TAG));
+        }
     }
-    page[at..].copy_from_slice(&base[at..]);
-    Ok(())
+    Ok(at)
 }
 
-/// Copies `len` bytes from `source` of `from` to `at` of the page; what it writes behind them is written again.
+/// Copies `len` bytes from `source` of `from` to `at` of the page, and maybe more, which the next step overwrites or
+/// [`restore`] does.
 #[inline(always)]
 fn copy(page: &mut Page, at: usize, from: &[u8], source: usize, len: usize) -> Result<(), CodecError> {
     if len <= WIDE
@@ -300,6 +327,16 @@ fn copy(page: &mut Page, at: usize, from: &[u8], source: usize, len: usize) -> R
     let from = from.get(source..end).ok_or(CodecError::OutOfRange(TAG))?;
     page.get_mut(at..at + len).ok_or(CodecError::OutOfRange(TAG))?.copy_from_slice(from);
     Ok(())
+}
+
+/// Puts back what [`copy`] may have overwritten from `at` on.
+#[inline(always)]
+fn restore(page: &mut Page, base: &Page, at: usize) {
+    if let (Some(to), Some(from)) = (page.get_mut(at..at + WIDE), base.get(at..at + WIDE)) {
+        to.copy_from_slice(from);
+    } else if let (Some(to), Some(from)) = (page.get_mut(at..), base.get(at..)) {
+        to.copy_from_slice(from);
+    }
 }
 
 #[cfg(test)]
@@ -316,7 +353,7 @@ mod tests {
         let mut out = [0; PAGE_SIZE];
         let len = Moves::default().encode(&base(), page, &mut out).expect("fits");
         let mut rebuilt = [0; PAGE_SIZE];
-        decode(&base(), &out[..len], &mut rebuilt).expect("decodes");
+        Moves::default().decode(&base(), &out[..len], &mut rebuilt).expect("decodes");
         assert!(rebuilt == *page);
         out[..len].to_vec()
     }
@@ -359,7 +396,11 @@ mod tests {
 
     #[test]
     fn wrong_bytes_name_what_is_wrong() {
-        let decode = |delta: &[u8]| decode(&base(), delta, &mut [0; PAGE_SIZE]);
+        let decode = |delta: &[u8]| {
+            let decoded = Moves::default().decode(&base(), delta, &mut [0; PAGE_SIZE]);
+            assert_eq!(Moves::default().patch(&mut base(), delta), decoded, "in place");
+            decoded
+        };
         for cut in [&[0x00][..], &[0x30], &[0x3F, 0xFF], &[0xC0], &[0xC0, 1], &[0x05, 1, 2, 3, 4, 5]] {
             assert_eq!(decode(cut), Err(CodecError::Truncated(TAG)), "{cut:?}");
         }

@@ -1,5 +1,7 @@
 //! Every codec: what is encoded decodes, within every budget; what is damaged is an error and nothing worse.
 
+#[path = "support/fresh.rs"]
+mod fresh;
 #[path = "support/pages.rs"]
 mod pages;
 
@@ -68,7 +70,8 @@ fn pair() -> impl Strategy<Value = (Page, Page)> {
         edits.iter().for_each(|edit| apply(&mut page, edit));
         (base, page)
     });
-    prop_oneof![4 => edited, 1 => (page(), page())]
+    let new = page().prop_map(|page| ([0; PAGE_SIZE], page));
+    prop_oneof![4 => edited, 1 => (page(), page()), 1 => new]
 }
 
 /// Bytes no codec may write, before and behind what it is given.
@@ -121,7 +124,9 @@ proptest! {
         let whole = check(&mut codecs, None, &base, &page, PAGE_SIZE);
         prop_assert!(whole.is_some_and(|len| len <= PAGE_SIZE));
         let within = check(&mut codecs, None, &base, &page, budget);
-        for tag in [CodecTag::XorSparse, CodecTag::Moves] {
+        // Of a base of zeros there is nothing to move.
+        let both = [CodecTag::XorSparse, CodecTag::Moves];
+        for tag in both.into_iter().take(1 + usize::from(base != [0; PAGE_SIZE])) {
             let alone = check(&mut codecs, Some(tag), &base, &page, budget);
             prop_assert!(alone.is_none() || within.is_some(), "{} fits and was not chosen", tag.name());
         }
@@ -142,7 +147,13 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_page_or_an_error(base in page(), delta in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_a_page_or_an_error(
+        base in page(),
+        delta in prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..300),
+            proptest::collection::vec(any::<u8>(), 0..PAGE_SIZE + 300),
+        ],
+    ) {
         let mut codecs = Codecs::default();
         for tag in CodecTag::ALL {
             // The page is all a codec can reach: that it does not panic is what is shown.
@@ -167,6 +178,9 @@ proptest! {
                 delta[at.index(encoded.len)] = *byte;
             }
             let _ = codecs.decode(tag, &base, delta, &mut [0; PAGE_SIZE]);
+            let _ = codecs.patch(tag, &mut page.clone(), delta);
+            // A codec that met damage reads the next delta as ever.
+            check(&mut codecs, Some(tag), &base, &page, PAGE_SIZE);
         }
     }
 }
@@ -174,15 +188,92 @@ proptest! {
 #[test]
 fn real_pages_come_back() {
     let mut codecs = Codecs::default();
-    for set in pages::real().into_iter().chain([pages::grid(5, 16, 20), pages::grid(25, 4, 20)]) {
+    let real = pages::real();
+    let fresh = fresh::sets(&real);
+    for set in real.into_iter().chain(fresh).chain([pages::grid(5, 16, 20), pages::grid(25, 4, 20)]) {
         for (base, page) in set.pairs.iter().step_by(5) {
             for tag in CodecTag::ALL {
-                check(&mut codecs, Some(tag), base, page, PAGE_SIZE);
+                let whole = check(&mut codecs, Some(tag), base, page, PAGE_SIZE);
+                let Some(len) = whole.filter(|len| *len > 0) else { continue };
+                assert_eq!(check(&mut codecs, Some(tag), base, page, len), whole, "{} just fits", tag.name());
+                assert_eq!(check(&mut codecs, Some(tag), base, page, len - 1), None, "{}", tag.name());
             }
             check(&mut codecs, None, base, page, PAGE_SIZE)
                 .unwrap_or_else(|| panic!("{}: with a page's room one fits", set.name));
         }
     }
+}
+
+/// Bytes of the smallest delta that fits, of those that all codecs make; a page's where none fits.
+fn least(codecs: &mut Codecs, base: &Page, page: &Page, budget: usize) -> usize {
+    let mut out = vec![0; budget];
+    let all = CodecTag::ALL.map(|tag| codecs.encode_with(tag, base, page, &mut out).map(|made| made.len));
+    all.into_iter().flatten().min().unwrap_or(PAGE_SIZE)
+}
+
+#[test]
+fn large_budgets_get_nearly_the_smallest_delta_of_all() {
+    let real = pages::real();
+    let fresh = fresh::sets(&real);
+    for budget in [819, 4000] {
+        let (mut bytes, mut least_bytes) = (0, 0);
+        for set in real.iter().chain(&fresh) {
+            let (mut codecs, mut others) = (Codecs::default(), Codecs::default());
+            let (mut set_bytes, mut set_least, mut pages) = (0, 0, 0);
+            for (base, page) in set.pairs.iter().step_by(set.pairs.len().div_ceil(100)) {
+                set_bytes += check(&mut codecs, None, base, page, budget).unwrap_or(PAGE_SIZE);
+                set_least += least(&mut others, base, page, budget);
+                pages += 1;
+            }
+            let name = &set.name;
+            // Small ones are made in less time than all codecs take.
+            let allowed = set_least * 6 / 5 + 4 * pages;
+            assert!(set_bytes <= allowed, "{name} in {budget}: {set_bytes}, not {set_least}");
+            (bytes, least_bytes) = (bytes + set_bytes, least_bytes + set_least);
+        }
+        assert!(bytes * 100 <= least_bytes * 102, "all in {budget}: {bytes}, not {least_bytes}");
+    }
+}
+
+#[test]
+fn pages_without_a_base_are_compressed_alone() {
+    let mut codecs = Codecs::default();
+    for set in fresh::sets(&pages::real()) {
+        for (base, page) in set.pairs.iter().step_by(7) {
+            check(&mut codecs, None, base, page, 4000);
+        }
+        if ["new: JSON", "new: XML", "new: sources"].contains(&set.name.as_str()) {
+            let (base, page) = &set.pairs[1];
+            let made = codecs.encode(base, page, &mut [0; 2200]).expect("text is halved");
+            assert_eq!(made.tag, CodecTag::ZstdPrefix, "{}", set.name);
+        }
+    }
+}
+
+#[test]
+fn a_frame_of_any_claimed_size_takes_no_memory() {
+    // Address space, in pages, of this process; what the tests beside this one take is less than 64 MiB.
+    let size = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").expect("this process");
+        statm.split(' ').next().and_then(|pages| pages.parse::<usize>().ok()).expect("its size")
+    };
+    let (mut codecs, base, mut page) = (Codecs::default(), noise(1), [0; PAGE_SIZE]);
+    let _ = codecs.decode(CodecTag::ZstdPrefix, &base, &[0], &mut page);
+    let before = size();
+    // Frame headers: 8 bytes of content size, alone and behind a window of up to 2 GiB; then a last block of one byte
+    // that says it repeats.
+    for claimed in [1u64 << 20, 1 << 27, 1 << 30, 1 << 33, u64::MAX] {
+        for head in [&[0xE0][..], &[0xC0, 0xA8], &[0xC0, 0xFF]] {
+            let frame = [head, &claimed.to_le_bytes(), &[0x03, 0x00, 0x08, 7]].concat();
+            let damaged = Err(CodecError::Damaged(CodecTag::ZstdPrefix));
+            assert_eq!(codecs.decode(CodecTag::ZstdPrefix, &base, &frame, &mut page), damaged);
+            let frame = [&[0x28, 0xB5, 0x2F, 0xFD], &frame[..]].concat();
+            let damaged = Err(CodecError::Damaged(CodecTag::XorZstd));
+            assert_eq!(codecs.decode(CodecTag::XorZstd, &base, &frame, &mut page), damaged);
+        }
+    }
+    let grown = size().saturating_sub(before) * 4096;
+    assert!(grown < 64 << 20, "{grown} bytes more");
 }
 
 #[test]
@@ -273,6 +364,17 @@ fn what_only_moves_makes_fit_fits_even_where_it_rests() {
     }
     let made = codecs.encode(&base, &changed(&base, 500, false), &mut [0; 255]);
     assert_eq!(made.map(|made| made.tag), Some(CodecTag::Moves));
+}
+
+#[test]
+fn what_only_a_large_delta_of_moves_makes_fit_fits() {
+    // Few values, so that it does not look like noise; new ones first, so that not much of it seems to be in the base.
+    let base = noise(1).map(|byte| byte % 56);
+    let mut page = base;
+    page.copy_within(1000..PAGE_SIZE - 200, 1200);
+    page[..1200].copy_from_slice(&noise(2).map(|byte| byte % 56)[..1200]);
+    let made = Codecs::default().encode(&base, &page, &mut [0; 1260]);
+    assert!(made.is_some());
 }
 
 #[test]

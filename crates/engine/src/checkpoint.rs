@@ -70,6 +70,7 @@ impl Fs {
 
     fn write_checkpoint(&self, cp: &mut Checkpoint, unmount: bool) -> Result<()> {
         self.write_back_for_checkpoint()?;
+        self.save_registry()?;
         let nodes = self.nodes.take_all_dirty();
         let placed = self.place_nodes(&nodes, NodeMarks::default())?;
         self.write_nodes(&placed)?;
@@ -111,6 +112,7 @@ impl Fs {
         self.moved_names.lock().clear();
         self.cut_trees.lock().clear();
         self.dir_log.committed();
+        self.dependents.committed();
         self.space.committed();
         *self.last_checkpoint_at.lock() = self.clock.monotonic();
         Counters::add(&self.counters.checkpoints, 1);

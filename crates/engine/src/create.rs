@@ -240,7 +240,10 @@ impl Fs {
                 extra.i_crtime_nsec = now.nanos.into();
             }
         }
-        self.compress_new(dir.raw(RawInode::flags), new.kind, name, r);
+        // The hidden file must have inline content.
+        if !name.is_some_and(|name| self.is_hidden(dir.ino, name)) {
+            self.compress_new(dir.raw(RawInode::flags), new.kind, name, r);
+        }
         if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) {
             let at = r.slots(flexible).extra;
             let [old, wide] = encode_dev(new.rdev);

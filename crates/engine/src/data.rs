@@ -39,11 +39,10 @@ impl Fs {
 
     fn load(&self, inode: &Inode, index: u64, addr: BlockAddr) -> Result<Arc<Block>> {
         self.check_addr(inode, index, addr)?;
-        if !is_block(addr) {
-            return Ok(Arc::new(Block::ZERO));
-        }
         let page = self.page_at(inode, index, addr)?;
-        self.pages.insert(inode.ino, index, page.clone());
+        if is_block(addr) || page.0 != Block::ZERO.0 {
+            self.pages.insert(inode.ino, index, page.clone());
+        }
         Ok(page)
     }
 
@@ -76,20 +75,17 @@ impl Fs {
             }
             return Ok(slot);
         }
-        let mut clean = self.pages.get(inode.ino, index);
-        if clean.is_none() && !replace && is_block(addr) {
-            clean = Some(self.load(inode, index, addr)?);
-        }
-        if let Some(clean) = &clean {
-            self.note_base(inode, index, addr, clean);
-        }
-        let mut page = clean.filter(|_| !replace && is_block(addr)).unwrap_or_else(|| Arc::new(Block::ZERO));
+        let old = if replace { None } else { Some(self.read_page(inode, state, index)?) };
         if addr == NULL_ADDR {
             self.space.reserve(1)?;
             self.set_addr(inode, &slot, NEW_ADDR);
             self.count_block(inode);
+            self.reserve_ahead(inode, &slot, index);
         }
-        self.pages.remove(inode.ino, index);
+        if let Some(clean) = self.pages.remove(inode.ino, index) {
+            self.note_base(inode, index, addr, &clean);
+        }
+        let mut page = old.unwrap_or_else(|| Arc::new(Block::ZERO));
         f(Arc::make_mut(&mut page));
         self.add_dirty_page(inode, state, index, page);
         Ok(slot)
@@ -153,23 +149,27 @@ impl Fs {
         let last = end.div_ceil(BLOCK_SIZE as u64);
         let mut index = offset / BLOCK_SIZE as u64;
         let mut slot: Option<Slot> = None;
-        let deltas = self.delta_pages(inode)?;
+        let mut deltas = None;
         while index < last {
             if let Some(page) = self.page_in_memory(inode, state, index) {
                 copy_out(buf, offset, index, &page);
                 index += 1;
                 continue;
             }
+            if deltas.is_none() {
+                deltas = Some(self.delta_pages(inode, index..last)?);
+            }
+            let deltas = deltas.as_deref().unwrap_or_default();
             slot = self.find_slot_near(inode, slot.as_ref(), index)?;
             let addr = slot.as_ref().map_or(NULL_ADDR, Slot::addr);
             self.check_addr(inode, index, addr)?;
-            if !is_block(addr) {
-                copy_out(buf, offset, index, &Block::ZERO);
+            if deltas.binary_search(&index).is_ok() {
+                copy_out(buf, offset, index, &*self.load(inode, index, addr)?);
                 index += 1;
                 continue;
             }
-            if deltas.binary_search(&index).is_ok() {
-                copy_out(buf, offset, index, &*self.load(inode, index, addr)?);
+            if !is_block(addr) {
+                copy_out(buf, offset, index, &Block::ZERO);
                 index += 1;
                 continue;
             }

@@ -371,7 +371,7 @@ impl Fs {
         let mut position = position;
         while let Some(batch) = self.read_batch(&dir, position)? {
             for entry in batch.entries {
-                if !emit(entry) {
+                if !self.is_hidden(ino, &entry.name) && !emit(entry) {
                     return Ok(());
                 }
             }

@@ -39,15 +39,23 @@ struct Changes {
 }
 
 /// The changes of all directories since the last checkpoint.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DirLog {
+    /// Whether an fsync of a directory looks here first; nothing is noted otherwise.
+    on: bool,
     dirs: Mutex<BTreeMap<Ino, Changes>>,
 }
 
 impl DirLog {
+    pub(crate) fn new(on: bool) -> DirLog {
+        DirLog { on, dirs: Mutex::default() }
+    }
+
     /// Counts a change of an entry.
     pub(crate) fn changed(&self, dir: Ino) {
-        self.dirs.lock().entry(dir).or_default().count += 1;
+        if self.on {
+            self.dirs.lock().entry(dir).or_default().count += 1;
+        }
     }
 
     /// Explains the last change: a regular file was made.
@@ -55,8 +63,13 @@ impl DirLog {
         self.explain(dir, name, |change| change.made = Some(ino));
     }
 
-    /// Explains the last change: a regular file lost its name. `durable`: it was in the last checkpoint or fsynced since.
-    pub(crate) fn lost(&self, dir: Ino, name: &[u8], durable: bool) {
+    /// Explains the last change: a regular file lost its name. `durable`: whether it was in the last checkpoint or fsynced
+    /// since; called with no lock of the log held.
+    pub(crate) fn lost(&self, dir: Ino, name: &[u8], durable: impl FnOnce() -> bool) {
+        if !self.on {
+            return;
+        }
+        let durable = durable();
         self.explain(dir, name, |change| {
             change.made = None;
             change.lost |= durable;
@@ -64,6 +77,9 @@ impl DirLog {
     }
 
     fn explain(&self, dir: Ino, name: &[u8], note: impl FnOnce(&mut NameChange)) {
+        if !self.on {
+            return;
+        }
         let mut dirs = self.dirs.lock();
         let changes = dirs.entry(dir).or_default();
         if changes.names.len() >= MOST_NAMES && !changes.names.contains_key(name) {
@@ -89,14 +105,16 @@ impl DirLog {
 
     /// A checkpoint has made everything durable.
     pub(crate) fn committed(&self) {
-        self.dirs.lock().clear();
+        if self.on {
+            self.dirs.lock().clear();
+        }
     }
 }
 
 impl Fs {
     /// Whether roll-forward would bring back everything that changed in a directory since the last checkpoint.
     pub(crate) fn dir_is_recoverable(&self, dir: &Inode) -> Result<bool> {
-        if !self.recover_dirs || !dir.is_dir() || !self.nat.peek(&self.io, dir.ino)?.checkpointed {
+        if !self.dir_log.on || !dir.is_dir() || !self.nat.peek(&self.io, dir.ino)?.checkpointed {
             return Ok(false);
         }
         let Some(files) = self.dir_log.files(dir.ino) else { return Ok(false) };
@@ -174,7 +192,7 @@ mod tests {
 
     #[test]
     fn names_that_come_and_go() {
-        let log = DirLog::default();
+        let log = DirLog::new(true);
         assert_eq!(log.files(3), Some(vec![]), "nothing changed");
         let make = |name: &[u8], ino| {
             log.changed(3);
@@ -182,7 +200,7 @@ mod tests {
         };
         let lose = |name: &[u8], durable| {
             log.changed(3);
-            log.lost(3, name, durable);
+            log.lost(3, name, || durable);
         };
         make(b"a", 10);
         assert_eq!(log.files(3), Some(vec![10]));
@@ -201,11 +219,20 @@ mod tests {
 
     #[test]
     fn too_many_names_are_not_explained() {
-        let log = DirLog::default();
+        let log = DirLog::new(true);
         for n in 0..=MOST_NAMES as u32 {
             log.changed(3);
             log.made(3, &n.to_le_bytes(), n);
         }
         assert_eq!(log.files(3), None);
+    }
+
+    #[test]
+    fn nothing_is_noted_where_nobody_asks() {
+        let log = DirLog::new(false);
+        log.changed(3);
+        log.made(3, b"a", 10);
+        log.lost(3, b"b", || panic!("nobody needs to know"));
+        assert!(log.dirs.lock().is_empty());
     }
 }

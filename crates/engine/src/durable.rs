@@ -27,6 +27,6 @@ impl Fs {
     }
 
     fn is_flagged(&self, ino: Ino, flags: FileFlags) -> Result<bool> {
-        Ok(self.inode(ino)?.raw(|r| r.flags().intersects(flags)))
+        Ok(self.inode(ino)?.has_flags(flags))
     }
 }

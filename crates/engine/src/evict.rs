@@ -18,6 +18,11 @@ use std::sync::Arc;
 impl Fs {
     /// Frees an inode if it is an orphan that nobody holds.
     pub(crate) fn free_inode(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _freed = match self.dependents.others_need(inode.ino, 0..u64::MAX) {
+            // Without a name it does not become a source again.
+            true if inode.nlink() == 0 => Some(self.release_all_sources(inode, 0..u64::MAX)?),
+            _ => None,
+        };
         self.check_writable()?;
         self.make_room()?;
         let _wb = inode.wb.lock();
@@ -77,10 +82,12 @@ impl Fs {
         if has_blocks(inode) {
             self.truncate_index(inode, 0)?;
         }
+        self.dependents.drop_pages(inode.ino, 0..u64::MAX);
         self.free_xattr_node(inode)?;
         self.free_node(inode.ino, inode.ino)?;
         state.dead = true;
         self.inodes.forget(inode.ino);
+        self.hotness.forget(inode.ino);
         Ok(())
     }
 }

@@ -22,15 +22,19 @@ const MOVE_WINDOW: u64 = 1 << 16;
 impl Fs {
     pub(crate) fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         let inode = self.inode(ino)?;
-        {
-            self.check_writable()?;
-            self.make_room()?;
-            // Nodes may be freed: none of them may be on its way to the device.
-            let _wb = inode.wb.lock();
-            let _op = self.op()?;
-            let mut state = inode.lock.write();
-            inode.check_alive(&state)?;
-            self.check_regular(&inode)?;
+        let mut freed = None;
+        while !self.try_fallocate(&inode, mode, offset, len)? {
+            freed = Some(self.release_all_sources(&inode, offset / PAGE..u64::MAX)?);
+        }
+        drop(freed);
+        self.throttle(&inode)
+    }
+
+    /// `false` (nothing changed) where pages that would go are sources of other files.
+    fn try_fallocate(&self, inode: &Arc<Inode>, mode: FallocateMode, offset: u64, len: u64) -> Result<bool> {
+        self.change_settled(inode, |st| {
+            self.check_regular(inode)?;
+            // Of an append-only file room may be reserved, and nothing else.
             let only_adds = mode.difference(FallocateMode::KEEP_SIZE).is_empty();
             inode.check_flags(if only_adds {
                 FileFlags::IMMUTABLE
@@ -41,29 +45,22 @@ impl Fs {
                 return Err(Posix::InvalidArgument.into());
             }
             let end = offset.checked_add(len).ok_or(Posix::FileTooLarge)?;
-            self.check_not_released(&inode)?;
-            let st = &mut *state;
+            self.check_not_released(inode)?;
             let keep = mode.contains(FallocateMode::KEEP_SIZE);
-            // Of an append-only file room may be reserved, and nothing else.
-            let fixed = if mode.difference(FallocateMode::KEEP_SIZE).is_empty() {
-                FileFlags::IMMUTABLE
-            } else {
-                FileFlags::IMMUTABLE | FileFlags::APPEND
-            };
-            if inode.raw(|r| r.flags().intersects(fixed)) {
-                return Err(Posix::NotPermitted.into());
+            if !only_adds && self.dependents.others_need(inode.ino, offset / PAGE..u64::MAX) {
+                return Ok(false);
             }
             match mode.difference(FallocateMode::KEEP_SIZE) {
-                m if m.is_empty() => self.preallocate(&inode, st, offset, end, keep)?,
-                FallocateMode::PUNCH_HOLE if keep => self.punch_range(&inode, st, offset, end)?,
-                FallocateMode::ZERO_RANGE => self.zero_range(&inode, st, offset, end, keep)?,
-                FallocateMode::COLLAPSE_RANGE if !keep => self.collapse(&inode, st, offset, end)?,
-                FallocateMode::INSERT_RANGE if !keep => self.insert(&inode, st, offset, end)?,
+                m if m.is_empty() => self.preallocate(inode, st, offset, end, keep)?,
+                FallocateMode::PUNCH_HOLE if keep => self.punch_range(inode, st, offset, end)?,
+                FallocateMode::ZERO_RANGE => self.zero_range(inode, st, offset, end, keep)?,
+                FallocateMode::COLLAPSE_RANGE if !keep => self.collapse(inode, st, offset, end)?,
+                FallocateMode::INSERT_RANGE if !keep => self.insert(inode, st, offset, end)?,
                 _ => return Err(Posix::NotSupported.into()),
             }
-            self.touch_modified(&inode);
-        }
-        self.throttle(&inode)
+            self.touch_modified(inode);
+            Ok(true)
+        })
     }
 
     /// Reserves every page of a range.
@@ -124,8 +121,7 @@ impl Fs {
             self.zero_part(inode, state, index, part)?;
         }
         if !whole.is_empty() {
-            self.forget_pages(inode, state, whole.start, whole.end);
-            self.punch(inode, whole.start, whole.end)?;
+            self.drop_page_run(inode, state, whole)?;
         }
         Ok(())
     }
@@ -203,6 +199,7 @@ impl Fs {
     fn drop_page_run(&self, inode: &Arc<Inode>, state: &mut InodeState, pages: Range<u64>) -> Result<()> {
         self.open_clusters_around(inode, state, pages.clone())?;
         self.forget_pages(inode, state, pages.start, pages.end);
+        self.drop_deltas(inode, state, pages.clone())?;
         self.punch(inode, pages.start, pages.end)?;
         Ok(())
     }
@@ -228,7 +225,7 @@ impl Fs {
         if addr == NULL_ADDR {
             return Ok(());
         }
-        if is_block(addr) || state.dirty.contains_key(&from) {
+        if is_block(addr) || state.dirty.contains_key(&from) || self.has_delta(inode, from)? {
             let page = self.read_page(inode, state, from)?;
             self.change_page(inode, state, to, None, true, |b| *b = (*page).clone())?;
             state.with_checkpoint = true;
@@ -273,7 +270,10 @@ impl Fs {
             }
             // As the kernel does: what is only reserved is neither where data starts nor a hole.
             let found = match whence {
-                Seek::Data => is_block(addr) || (addr == NEW_ADDR && state.dirty.contains_key(&index)),
+                Seek::Data => {
+                    let written = state.dirty.contains_key(&index) || self.has_delta(&inode, index)?;
+                    is_block(addr) || (addr == NEW_ADDR && written)
+                }
                 Seek::Hole => addr == NULL_ADDR,
             };
             if found {

@@ -40,6 +40,11 @@ fn times_are(inode: &Inode, set: &SetAttr) -> bool {
     })
 }
 
+/// Pages that a range of bytes, which is not empty, lies in.
+fn pages_touched(offset: u64, len: usize) -> u64 {
+    (offset + len as u64 - 1) / PAGE - offset / PAGE + 1
+}
+
 impl Fs {
     pub(crate) fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let inode = self.inode(ino)?;
@@ -69,6 +74,7 @@ impl Fs {
             }
         }
         drop(state);
+        self.hotness.note_read(ino, pages_touched(offset, len));
         self.note_access(&inode);
         Ok(len)
     }
@@ -138,6 +144,7 @@ impl Fs {
             let end = offset.checked_add(data.len() as u64).ok_or(Posix::FileTooLarge)?;
             self.check_size(&inode, end)?;
             self.check_not_released(&inode)?;
+            self.hotness.note_write(ino, pages_touched(offset, data.len()));
             if state.atomic.is_some() {
                 self.stage_atomic(&inode, &mut state, offset, data)?;
                 return Ok(data.len());
@@ -277,13 +284,18 @@ impl Fs {
             let first_gone = size.div_ceil(PAGE);
             self.open_clusters_around(inode, state, first_gone..u64::MAX)?;
             self.zero_tail(inode, state, size)?;
-            self.forget_pages(inode, state, first_gone, u64::MAX);
+            let compact = if self.has_compact(inode) { self.compact_start(inode) } else { u64::MAX };
+            self.forget_pages(inode, state, first_gone, compact);
             self.set_size(inode, size);
-            self.truncate_index(inode, first_gone)?;
+            self.drop_deltas(inode, state, first_gone..u64::MAX)?;
+            self.truncate_pages(inode, first_gone)?;
             if size == 0 {
                 self.forget_release(inode);
             }
         } else {
+            if size.div_ceil(PAGE) > self.compact_start(inode) {
+                self.leave_compact(inode, state)?;
+            }
             self.open_last_cluster(inode, state)?;
             // Blocks beyond the end (fallocate with KEEP_SIZE) read as zeros already.
             self.set_size(inode, size);
@@ -329,6 +341,23 @@ impl Fs {
 
     pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
         let inode = self.inode(ino)?;
+        let mut freed = None;
+        loop {
+            match self.try_setattr(&inode, set)? {
+                Some(attr) => {
+                    drop(freed);
+                    return Ok(attr);
+                }
+                None => {
+                    let first = set.size.map_or(u64::MAX, |size| size.div_ceil(PAGE));
+                    freed = Some(self.release_all_sources(&inode, first..u64::MAX)?);
+                }
+            }
+        }
+    }
+
+    /// Sets attributes; `None` (nothing changed) where pages that would go are sources of other files.
+    fn try_setattr(&self, inode: &Arc<Inode>, set: &SetAttr) -> Result<Option<Attr>> {
         self.check_writable()?;
         self.make_room()?;
         // Nodes may be freed: none of them may be on its way to the device.
@@ -342,20 +371,24 @@ impl Fs {
             inode.check_flags(FileFlags::IMMUTABLE | FileFlags::APPEND)?;
         }
         if let Some(size) = set.size {
-            self.check_regular(&inode)?;
-            self.check_readable_content(&inode)?;
-            self.check_resize_of_released(&inode, size)?;
-            self.resize(&inode, &mut state, size)?;
+            self.check_regular(inode)?;
+            self.check_readable_content(inode)?;
+            self.check_resize_of_released(inode, size)?;
+            let first = size.div_ceil(PAGE);
+            if size < inode.size() && self.dependents.others_need(inode.ino, first..u64::MAX) {
+                return Ok(None);
+            }
+            self.resize(inode, &mut state, size)?;
         }
         if let Some(perm) = set.perm {
-            self.acl_chmod(&inode, perm & 0o7777)?;
+            self.acl_chmod(inode, perm & 0o7777)?;
         }
         let now = self.clock.now();
         let dirty = if owner_or_mode { Dirty::Full } else { Dirty::Times };
-        if !owner_or_mode && set.size.is_none() && times_are(&inode, set) {
-            return Ok(self.attr(&inode));
+        if !owner_or_mode && set.size.is_none() && times_are(inode, set) {
+            return Ok(Some(self.attr(inode)));
         }
-        self.edit(&inode, dirty, |r| {
+        self.edit(inode, dirty, |r| {
             if let Some(perm) = set.perm {
                 r.i_mode = ((r.i_mode.get() & 0o170000) | (perm & 0o7777)).into();
             }
@@ -375,7 +408,11 @@ impl Fs {
             }
             set_ctime(r, set.ctime.unwrap_or(now));
         });
-        Ok(self.attr(&inode))
+        if inode.is_dir() {
+            // Roll-forward does not bring back a time that somebody set.
+            self.dir_log.changed(inode.ino);
+        }
+        Ok(Some(self.attr(inode)))
     }
 
     pub(crate) fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
@@ -390,19 +427,18 @@ impl Fs {
             settable |= FileFlags::COMPR | FileFlags::NOCOMP;
         }
         let inode = self.inode(ino)?;
-        let _op = self.begin()?;
-        let mut state = inode.lock.write();
-        inode.check_alive(&state)?;
-        // As the kernel: what a user cannot set cannot be cleared either, and naming it as it is does no harm.
-        let old = inode.raw(|r| r.flags());
-        if !flags.difference(settable | old).is_empty() {
-            return Err(Posix::NotSupported.into());
-        }
-        let new = (flags & settable) | old.difference(settable);
-        self.change_compression(&inode, &mut state, old, new)?;
-        self.edit(&inode, Dirty::Full, |r| r.i_flags = new.bits().into());
-        self.touch_changed(&inode);
-        Ok(())
+        self.change_settled(&inode, |state| {
+            // As the kernel: what a user cannot set cannot be cleared either, and naming it as it is does no harm.
+            let old = inode.raw(|r| r.flags());
+            if !flags.difference(settable | old).is_empty() {
+                return Err(Posix::NotSupported.into());
+            }
+            let new = (flags & settable) | old.difference(settable);
+            self.change_compression(&inode, state, old, new)?;
+            self.edit(&inode, Dirty::Full, |r| r.i_flags = new.bits().into());
+            self.touch_changed(&inode);
+            Ok(())
+        })
     }
 
     pub(crate) fn set_project(&self, ino: Ino, project: u32) -> Result<()> {

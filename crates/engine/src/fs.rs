@@ -6,6 +6,7 @@
 //!    ── nodes     node blocks in memory       ── space   what is promised against what there is
 //!    ── inodes    inodes and their dirty pages── pages   clean pages
 //!    ── cp        the checkpoint pack         ── orphans unlinked inodes that are still held
+//!    ── hotness   how busy each file is       ── restorer, activity: what is done while nobody wants anything
 //! ```
 //!
 //! Lock order, outermost first:
@@ -15,17 +16,22 @@
 //!  4. `renames` (one rename between two directories at a time)
 //!  5. inode locks: a parent before its child; otherwise by inode number
 //!  6. `chain` (order of fsynced nodes in their log)
-//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `dir_log`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`, `io`;
-//!     `nodes` before `nat` before `segs`.
+//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `dir_log`, `dependents`, `registry`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`,
+//!     `hotness`, `restorer`, `activity`, `io`; `nodes` before `nat` before `segs`.
 //!
 //! A checkpoint that an fsync needs is made after the fsync has given back its locks.
 
+use crate::bgres::Restorer;
 use crate::checkpoint::Checkpoint;
 use crate::clock::Clock;
 use crate::compress::Compress;
 use crate::delta::Deltas;
+use crate::delta::dependents::Dependents;
+use crate::delta::registry::Registry;
 use crate::dir_log::DirLog;
 use crate::error::{Error, Result};
+use crate::hotness::Hcluster;
+use crate::idle::Activity;
 use crate::inode::Inodes;
 use crate::io::Io;
 use crate::nat::Nat;
@@ -59,6 +65,9 @@ pub(crate) struct Fs {
     pub(crate) delta_volume: bool,
     pub(crate) deltas: Deltas,
     pub(crate) compress: Compress,
+    /// Which blocks other files need, and the list of those files.
+    pub(crate) dependents: Dependents,
+    pub(crate) registry: Mutex<Registry>,
     pub(crate) nat: Nat,
     pub(crate) nodes: Nodes,
     pub(crate) segs: Mutex<Segments>,
@@ -80,7 +89,6 @@ pub(crate) struct Fs {
     pub(crate) cut_trees: Mutex<BTreeSet<Ino>>,
     /// What changed in directories since the last checkpoint, and whether an fsync of one looks there first.
     pub(crate) dir_log: DirLog,
-    pub(crate) recover_dirs: bool,
     pub(crate) ops: RwLock<()>,
     pub(crate) renames: Mutex<()>,
     pub(crate) chain: Mutex<()>,
@@ -94,6 +102,9 @@ pub(crate) struct Fs {
     pub(crate) mounted_at: std::time::Duration,
     pub(crate) last_checkpoint_at: Mutex<std::time::Duration>,
     pub(crate) counters: Counters,
+    pub(crate) hotness: Hcluster,
+    pub(crate) activity: Activity,
+    pub(crate) restorer: Restorer,
 }
 
 /// Proof that a changing operation holds the operation lock.

@@ -7,6 +7,7 @@
 //! and written under the `chain` lock and one flush follows.
 //! Kernel counterpart: `f2fs_do_sync_file`, `f2fs_fsync_node_pages`.
 
+use crate::delta::dependents::Gone;
 use crate::error::Result;
 use crate::fs::{Fs, NodeMarks};
 use crate::inode::{Inode, InodeState};
@@ -14,7 +15,6 @@ use crate::node::{Dirty, NodePage};
 use crate::options::FsyncMode;
 use crate::placement::Purpose;
 use crate::stats::Counters;
-use crate::writeback::Placing;
 use medfs_device::Cause;
 use medfs_format::node::{Advise, FileKind};
 use medfs_format::{Block, Ino, NULL_ADDR};
@@ -50,6 +50,8 @@ const MAX_SETTLED_NAMES: usize = 8;
 enum Outcome {
     Done,
     Checkpoint(NeedsCheckpoint),
+    /// Pages have to wait for those of other files; what could be written is.
+    Blocked(Vec<u64>),
 }
 
 type NodeSnapshot = (Arc<NodePage>, Arc<Block>);
@@ -63,15 +65,16 @@ impl Fs {
         }
         self.check_writable()?;
         self.make_room()?;
+        self.make_hidden_file()?;
         if inode.is_dir() && self.dir_is_recoverable(inode)? {
             Counters::add(&self.counters.dir_fsyncs_saved, 1);
             return Ok(());
         }
         let settled = self.settle_names(inode, MAX_SETTLED_NAMES)?;
         let names = if settled { Names::AsTheyWere } else { Names::Unsettled };
-        match self.sync_by_nodes(inode, Purpose::Fsync { datasync }, names, |_| Ok(()))? {
-            Outcome::Done => Ok(()),
-            Outcome::Checkpoint(reason) => {
+        match self.sync_unblocked(inode, Purpose::Fsync { datasync }, names, |_| Ok(()))? {
+            None => Ok(()),
+            Some(reason) => {
                 tracing::debug!(ino = inode.ino, ?reason, "fsync by checkpoint");
                 Counters::add(&self.counters.fsyncs_with_checkpoint, 1);
                 self.checkpoint_now()?;
@@ -79,6 +82,28 @@ impl Fs {
                     self.find_lost_parent(inode)?;
                 }
                 Ok(())
+            }
+        }
+    }
+
+    /// Writes the file's pages and nodes, after those of other files that need their blocks as they are. Returns why that
+    /// takes a checkpoint, where it does. `prepare` changes the file first, in the same moment of time.
+    fn sync_unblocked(
+        &self,
+        inode: &Arc<Inode>,
+        purpose: Purpose,
+        names: Names,
+        prepare: impl FnOnce(&mut InodeState) -> Result<()>,
+    ) -> Result<Option<NeedsCheckpoint>> {
+        let mut outcome = self.sync_by_nodes(inode, purpose, names, prepare)?;
+        loop {
+            match outcome {
+                Outcome::Done => return Ok(None),
+                Outcome::Checkpoint(reason) => return Ok(Some(reason)),
+                Outcome::Blocked(pages) => {
+                    let _freed = self.release_sources(inode, &pages)?;
+                    outcome = self.sync_by_nodes(inode, purpose, names, |_| Ok(()))?;
+                }
             }
         }
     }
@@ -105,15 +130,20 @@ impl Fs {
             return Ok(outcome);
         }
         let indices: Vec<u64> = state.dirty.keys().copied().collect();
-        let Placing { pages: placed, outcome } = self.place_pages(inode, &mut state, &indices, purpose);
-        let write_nodes = outcome.is_ok() && self.nodes.dirtiness_of(inode.ino) >= least;
+        let placing = self.place_pages(inode, &mut state, &indices, purpose);
+        let (placed, outcome, blocked) = (placing.pages, placing.outcome, placing.blocked);
+        // Pages of an atomic write that are placed must not become durable without the others.
+        state.with_checkpoint |= !blocked.is_empty();
+        let dirtiness = self.nodes.dirtiness_of(inode.ino);
+        let write_nodes = outcome.is_ok() && blocked.is_empty() && dirtiness >= least;
         let reason = if write_nodes { self.needs_checkpoint(inode, names) } else { None };
-        let times_only = self.nodes.dirtiness_of(inode.ino) == Dirty::Times;
+        let times_only = dirtiness == Dirty::Times;
         let nodes = if write_nodes && reason.is_none() {
             self.nodes.take_dirty_of(inode.ino, least)
         } else {
             Vec::new()
         };
+        let gone = if nodes.is_empty() { Gone::default() } else { self.dependents.take_gone(inode.ino) };
         drop(state);
 
         let written = self.write_pages(&placed, Cause::Data);
@@ -125,13 +155,18 @@ impl Fs {
             state.data_mark
         };
         let result = written.and(outcome).and_then(|()| match reason {
-            Some(_) => Ok(()),
-            None => self.write_chain(inode, &nodes, data_mark, times_only, names),
+            None if blocked.is_empty() => self.write_chain(inode, &nodes, data_mark, times_only, names),
+            _ => Ok(()),
         });
         if let Err(e) = result {
             // Keep in memory what did not reach the device.
             nodes.iter().for_each(|(page, _)| self.nodes.mark(page));
+            self.dependents.give_back(gone);
             return Err(e);
+        }
+        self.dependents.settle(&gone);
+        if !blocked.is_empty() {
+            return Ok(Outcome::Blocked(blocked));
         }
         Ok(reason.map_or(Outcome::Done, Outcome::Checkpoint))
     }
@@ -165,8 +200,7 @@ impl Fs {
         }
         let in_order = times_only || (others.is_empty() && self.io.is_durable(data_mark));
         // A delta must not be durable before its base, whatever else the mode lets pass.
-        let ordered =
-            mode == FsyncMode::Strict || (mode == FsyncMode::Posix && !self.delta_pages(inode)?.is_empty());
+        let ordered = mode == FsyncMode::Strict || (mode == FsyncMode::Posix && self.has_deltas(inode));
         if ordered && !in_order {
             self.io.flush()?;
         }
@@ -248,7 +282,7 @@ impl Fs {
                 return Ok(false);
             }
             let purpose = Purpose::Fsync { datasync: false };
-            if let Outcome::Checkpoint(_) = self.sync_by_nodes(&other, purpose, Names::Record, |_| Ok(()))? {
+            if self.sync_unblocked(&other, purpose, Names::Record, |_| Ok(()))?.is_some() {
                 return Ok(false);
             }
         }
@@ -303,9 +337,9 @@ impl Fs {
             self.touch_modified(inode);
             Ok(())
         };
-        match self.sync_by_nodes(inode, Purpose::Atomic, Names::AsTheyWere, apply)? {
-            Outcome::Done => Ok(()),
-            Outcome::Checkpoint(_) => self.checkpoint_now(),
+        match self.sync_unblocked(inode, Purpose::Atomic, Names::AsTheyWere, apply)? {
+            None => Ok(()),
+            Some(_) => self.checkpoint_now(),
         }
     }
 }

@@ -32,7 +32,7 @@ impl Slot {
     pub(crate) fn addr(&self) -> BlockAddr {
         self.node.read(|d| read_addr(&d.block, self.is_inode(), self.array_index))
     }
-    fn is_inode(&self) -> bool {
+    pub(crate) fn is_inode(&self) -> bool {
         self.node.nid == self.node.ino
     }
     /// The addresses of this page and those behind it, as far as the same node holds them.
@@ -70,6 +70,9 @@ fn write_addr(block: &mut Block, inode: bool, index: usize, addr: BlockAddr) {
         block.view_mut::<RawDirectNode>().addr[index] = addr.into();
     }
 }
+
+/// Which of the inode's nids leads to its compact pages.
+const COMPACT_SUBTREE: usize = 4;
 
 /// Pages below one nid of a node `level` (0: direct node).
 fn span(fanout: Fanout, level: u32) -> u64 {
@@ -253,7 +256,6 @@ impl Fs {
 
     /// Frees the blocks of pages `start..end` without touching nodes; returns how many there were.
     pub(crate) fn punch(&self, inode: &Inode, start: u64, end: u64) -> Result<u64> {
-        self.drop_deltas(inode, start..end)?;
         let mut freed = 0;
         let mut index = start;
         while index < end {
@@ -325,16 +327,28 @@ impl Fs {
         Ok(count)
     }
 
-    /// Frees every block from page `from` on and the nodes that become empty by it.
+    /// Frees the blocks of the file's own pages from `from` on: not its compact pages.
+    pub(crate) fn truncate_pages(&self, inode: &Inode, from: u64) -> Result<()> {
+        if !self.is_compact_page(inode, u64::MAX) {
+            return self.truncate_index(inode, from);
+        }
+        self.truncate_subtrees(inode, from, COMPACT_SUBTREE)
+    }
+
+    /// Frees every block from page `from` on and the nodes that become empty by it. Deltas are the caller's business.
     pub(crate) fn truncate_index(&self, inode: &Inode, from: u64) -> Result<()> {
-        self.drop_deltas(inode, from..u64::MAX)?;
+        self.truncate_subtrees(inode, from, 5)
+    }
+
+    /// Frees what the inode and its first `nids` subtrees address from page `from` on.
+    fn truncate_subtrees(&self, inode: &Inode, from: u64, nids: usize) -> Result<()> {
         let fanout = self.slots(inode).fanout();
         let addrs = fanout.inode;
         if from < addrs {
             let slot = self.make_slot(inode, from)?;
             self.free_slots(inode, &slot, (addrs - from) as usize)?;
         }
-        for i in 0..5 {
+        for i in 0..nids {
             let nid = inode.raw(|r| r.i_nid[i].get());
             let (level, offset, start) = subtree(fanout, i);
             let first = addrs + start;

@@ -4,6 +4,7 @@
 //! with dirty pages or in use stays in the table.
 //! Locks: the table's mutex is a leaf. An inode's `wb` (one writeback at a time) is taken before its `lock`.
 
+use crate::delta::{CompactMap, Repeats};
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::node::{Dirty, NodePage};
@@ -51,6 +52,10 @@ pub(crate) struct Inode {
     /// Held while pages and nodes of the file are being written.
     pub(crate) wb: Mutex<()>,
     pub(crate) lock: RwLock<InodeState>,
+    /// The file's compact pages, once they were asked for.
+    pub(crate) compact: Mutex<Option<CompactMap>>,
+    /// Of a journal or log: what it repeats, as it was found last.
+    pub(crate) repeats: Mutex<Repeats>,
 }
 
 impl Inode {
@@ -89,16 +94,23 @@ struct Table {
     holds: HashMap<Ino, u64>,
     /// Inodes with dirty pages: directories and others.
     dirty: BTreeMap<Ino, Arc<Inode>>,
+    lookups: u64,
+    hits: u64,
 }
 
 impl Inodes {
     pub(crate) fn new(limit: usize) -> Inodes {
-        let table = Table { loaded: HashMap::new(), holds: HashMap::new(), dirty: BTreeMap::new() };
+        let (loaded, holds) = (HashMap::new(), HashMap::new());
+        let table = Table { loaded, holds, dirty: BTreeMap::new(), lookups: 0, hits: 0 };
         Inodes { table: Mutex::new(table), limit: limit.max(64) }
     }
 
     fn find(&self, ino: Ino) -> Option<Arc<Inode>> {
-        self.table.lock().loaded.get(&ino).cloned()
+        let mut t = self.table.lock();
+        let found = t.loaded.get(&ino).cloned();
+        t.lookups += 1;
+        t.hits += u64::from(found.is_some());
+        found
     }
 
     /// `data_mark`: the device's write mark now, as nobody knows whether earlier pages of the file are durable.
@@ -118,9 +130,27 @@ impl Inodes {
             });
         }
         let state = InodeState { data_mark, ..InodeState::default() };
-        let inode = Arc::new(Inode { ino, node, wb: Mutex::new(()), lock: RwLock::new(state) });
+        let inode = Arc::new(Inode {
+            ino,
+            node,
+            wb: Mutex::new(()),
+            lock: RwLock::new(state),
+            compact: Mutex::new(None),
+            repeats: Mutex::default(),
+        });
         t.loaded.insert(ino, inode.clone());
         inode
+    }
+
+    /// Inodes in memory.
+    pub(crate) fn loaded(&self) -> Vec<Arc<Inode>> {
+        self.table.lock().loaded.values().cloned().collect()
+    }
+
+    /// Lookups of inodes that were in memory, and all.
+    pub(crate) fn lookups(&self) -> (u64, u64) {
+        let t = self.table.lock();
+        (t.hits, t.lookups)
     }
 
     /// Forgets a freed inode.

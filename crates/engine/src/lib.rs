@@ -3,6 +3,7 @@
 //! [`Volume`] is a mounted volume. See `docs/ARCHITECTURE.md` for the layers and `fs.rs` for the lock order.
 #![forbid(unsafe_code)]
 
+mod bgres;
 mod checkpoint;
 mod compress;
 mod create;
@@ -17,6 +18,7 @@ mod file;
 mod fs;
 mod fsync;
 mod gc;
+mod idle;
 mod index;
 mod inode;
 mod io;
@@ -40,6 +42,7 @@ pub mod acl;
 pub mod clock;
 pub mod convert;
 pub mod error;
+pub mod hotness;
 pub mod options;
 pub mod stats;
 pub mod types;
@@ -49,8 +52,12 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use compress::options::{CompressMode, CompressOptions};
 pub use delta::Folded;
 pub use error::{Error, Posix, Result};
+pub use hotness::{Hotness, HotnessStats};
+pub use idle::Did;
 pub use medfs_format::compress::Algorithm;
-pub use options::{AllocMode, Atime, DeltaMode, FsyncMode, InPlace, MountOptions, VictimPolicy};
-pub use stats::{CompressStats, DeltaStats, Stats, Written};
+pub use options::{
+    AllocMode, Atime, CompactFiles, DeltaMode, FsyncMode, InPlace, MountOptions, VictimPolicy,
+};
+pub use stats::{CompressStats, DeltaStats, RestoreStats, Stats, Written, ZoneStats};
 pub use types::*;
 pub use volume::Volume;

@@ -4,19 +4,22 @@
 //! fsynced files rolled forward; a checkpoint where anything changed.
 //! Invariant: on a read-only mount nothing is written.
 
+use crate::bgres::Restorer;
 use crate::checkpoint::{Checkpoint, compact_blocks, read_compact, stored_checksum};
 use crate::clock::Clock;
 use crate::compress::Compress;
+use crate::delta::dependents::Dependents;
 use crate::delta::{BASES_PART, Deltas};
 use crate::dir_log::DirLog;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::hotness::{Hcluster, MOST_FILES};
+use crate::idle::Activity;
 use crate::inode::Inodes;
 use crate::io::Io;
 use crate::nat::Nat;
 use crate::node::{NodeRules, Nodes};
-use crate::options::{AllocMode, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
-use crate::options::{DeltaMode, DirFsync};
+use crate::options::{AllocMode, DeltaMode, DirFsync, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
 use crate::pages::Pages;
 use crate::placement::KernelPlacement;
 use crate::segment::{CurSeg, Fill, Segments, SegmentsAtMount, sum_type};
@@ -119,6 +122,7 @@ impl Fs {
             }
             return Ok(());
         }
+        self.load_registry()?;
         self.free_orphans_at_mount()?;
         if self.opts.recover {
             let recovered = self.roll_forward()?;
@@ -344,13 +348,19 @@ fn assemble(
     let cp_ver = header.checkpoint_ver.get() | if uses_crc { u64::from(pack.crc) << 32 } else { 0 };
     let mounted_at = clock.monotonic();
     let limit = nodes.limit();
+    let delta_volume = sb.is_delta_volume();
+    let (delta, bases, dir_fsync) = if delta_volume {
+        (opts.delta, cache_blocks / BASES_PART, DirFsync::Recover)
+    } else {
+        (DeltaMode::Off, 0, DirFsync::Checkpoint)
+    };
+    let dir_fsync = opts.dir_fsync.unwrap_or(dir_fsync);
     Ok(Fs {
         placement: Box::new(KernelPlacement { in_place }),
-        delta_volume: sb.is_delta_volume(),
-        deltas: Deltas::new(
-            if sb.is_delta_volume() { opts.delta } else { DeltaMode::Off },
-            cache_blocks / BASES_PART,
-        ),
+        delta_volume,
+        deltas: Deltas::new(delta, &opts, bases),
+        dependents: Dependents::default(),
+        registry: Mutex::default(),
         elapsed_base: header.elapsed_time.get(),
         cp: Mutex::new(Checkpoint { header: header.clone(), pack: pack.pack, nat_journal }),
         cp_ver: AtomicU64::new(cp_ver),
@@ -359,18 +369,13 @@ fn assemble(
         segs: Mutex::new(segs),
         space: Space::new(counts),
         inodes: Inodes::new(limit / 2),
-        pages: Pages::new(cache_blocks / 4 * 3 - cache_blocks / BASES_PART),
+        pages: Pages::new(cache_blocks / 4 * 3 - bases),
         orphans: Mutex::new(BTreeSet::new()),
         trans_dirs: Mutex::default(),
         moved_names: Mutex::default(),
         cut_trees: Mutex::default(),
         compress: Compress::default(),
-        dir_log: DirLog::default(),
-        recover_dirs: opts.dir_fsync.unwrap_or(if sb.is_delta_volume() {
-            DirFsync::Recover
-        } else {
-            DirFsync::Checkpoint
-        }) == DirFsync::Recover,
+        dir_log: DirLog::new(dir_fsync == DirFsync::Recover),
         ops: RwLock::new(()),
         renames: Mutex::new(()),
         chain: Mutex::new(()),
@@ -381,6 +386,9 @@ fn assemble(
         mounted_at,
         last_checkpoint_at: Mutex::new(mounted_at),
         counters: Counters::default(),
+        hotness: Hcluster::new(opts.hot_window, MOST_FILES, mounted_at),
+        activity: Activity::new(mounted_at),
+        restorer: Restorer::default(),
         io,
         sb,
         geo,

@@ -194,6 +194,17 @@ impl Fs {
     }
 
     fn remove(&self, parent: Ino, name: &[u8], directory: bool) -> Result<()> {
+        let mut freed = None;
+        while let Some(inode) = self.try_remove(parent, name, directory)? {
+            freed = Some(self.release_all_sources(&inode, 0..u64::MAX)?);
+        }
+        drop(freed);
+        Ok(())
+    }
+
+    /// Removes a name. Returns the inode (nothing changed) where other files must be made whole first, so that none is made
+    /// from a file that a mount would free.
+    fn try_remove(&self, parent: Ino, name: &[u8], directory: bool) -> Result<Option<Arc<Inode>>> {
         let op = self.begin()?;
         let dir = self.directory(parent)?;
         let mut dir_state = dir.lock.write();
@@ -209,6 +220,10 @@ impl Fs {
             _ => {}
         }
         self.check_linked(&dir, &inode)?;
+        if inode.nlink() == 1 && self.dependents.others_need(inode.ino, 0..u64::MAX) {
+            drop(state);
+            return Ok(Some(inode));
+        }
         self.remove_name(&dir, &mut dir_state, &found)?;
         self.drop_name(&inode);
         if directory {
@@ -218,12 +233,13 @@ impl Fs {
         if directory || inode.nlink() > 0 {
             self.note_moved_name(dir.ino, name, inode.ino);
         } else if inode.kind() == FileKind::Regular {
-            let entry = self.nat.peek(&self.io, inode.ino)?;
-            self.dir_log.lost(dir.ino, name, entry.checkpointed || entry.fsynced_inode);
+            let entry = || self.nat.peek(&self.io, inode.ino);
+            let durable = || entry().map_or(true, |e| e.checkpointed || e.fsynced_inode);
+            self.dir_log.lost(dir.ino, name, durable);
         }
         drop((state, dir_state, op));
         self.free_if_unused(&inode);
-        Ok(())
+        Ok(None)
     }
 
     /// Checks that an inode that a name leads to has a link to give away.

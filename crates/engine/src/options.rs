@@ -5,6 +5,7 @@
 //! option. A wrong option is one sentence that names it and what would be accepted.
 
 use crate::compress::options::CompressOptions;
+use crate::delta::INLINE_MAX;
 use crate::error::{Error, Result};
 use std::time::Duration;
 
@@ -74,8 +75,22 @@ pub enum DeltaMode {
     /// Pages are written as a whole; deltas that are there are read.
     Off,
     /// Deltas in the inode (MedFS's DCI).
-    #[default]
     Inline,
+    /// Deltas in compact pages (DCM).
+    Compact,
+    /// Both: in compact pages what the inode has no room for.
+    #[default]
+    Full,
+}
+
+/// Which files get compact pages (`compact_files=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CompactFiles {
+    /// Those that are written often and read seldom (MedFS, section 4.2.1).
+    #[default]
+    Hot,
+    /// All: to compare, and to test.
+    All,
 }
 
 /// What an fsync of a directory does (`dir_fsync=`).
@@ -125,8 +140,25 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// `dir_fsync=checkpoint|recover`; `None`: `recover` on volumes that may hold deltas.
     pub dir_fsync: Option<DirFsync>,
-    /// `delta=off|inline`.
+    /// `delta=off|inline|compact|full`.
     pub delta: DeltaMode,
+    /// Deltas of so many pages at least share a compact page (`compact_threshold=5`).
+    pub compact_threshold: usize,
+    /// Largest delta in bytes that stays in the inode (`inline_threshold=256`); `None`: 256, and with `delta=full` what a
+    /// compact page would take.
+    pub inline_threshold: Option<usize>,
+    /// `compact_files=hot|all`.
+    pub compact_files: CompactFiles,
+    /// Pages that have no block yet may be deltas (`append_deltas=on|off`).
+    pub append_deltas: bool,
+    /// Pages of SQLite's journals and logs may be deltas of the database's blocks (`repeat_deltas=on|off`).
+    pub repeat_deltas: bool,
+    /// Length of the windows in which reads and writes of a file are counted (`hot_window=60s`; MedFS's T).
+    pub hot_window: Duration,
+    /// How long nothing must be wanted before idle work is done (`idle=5s`, the kernel's `idle_interval`).
+    pub idle_after: Duration,
+    /// Write pages that are deltas as blocks again where their file is read often and not written (`restore=on|off`).
+    pub restore: bool,
     /// `compress=` and what belongs to it.
     pub compress: CompressOptions,
     /// Logs written at once. Six is the only number supported.
@@ -158,6 +190,14 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(60),
             dir_fsync: None,
             delta: DeltaMode::default(),
+            compact_threshold: 5,
+            inline_threshold: None,
+            compact_files: CompactFiles::default(),
+            append_deltas: true,
+            repeat_deltas: true,
+            hot_window: Duration::from_secs(60),
+            idle_after: Duration::from_secs(5),
+            restore: true,
             compress: CompressOptions::default(),
             active_logs: 6,
             sync: false,
@@ -170,12 +210,12 @@ impl Default for MountOptions {
 pub const ACCEPTED: &str = "ro, rw, cache=SIZE, fsync_mode=strict|posix|nobarrier, alloc_mode=default|reuse, \
      in_place=off|fsync[:N]|force, discard, nodiscard, background_gc=on|off, victim=greedy|cost-benefit, relatime, noatime, \
      strictatime, [no]inline_data, [no]inline_dentry, [no]inline_xattr, [no]acl, [no]user_xattr, recover, \
-     disable_roll_forward, norecovery, commit=TIME, active_logs=6, sync, async, dirsync, \
+     disable_roll_forward, norecovery, commit=TIME, delta=off|inline|compact|full, inline_threshold=BYTES, compact_threshold=N, compact_files=hot|all, append_deltas=on|off, repeat_deltas=on|off, dir_fsync=checkpoint|recover, hot_window=TIME, idle=TIME, restore=on|off, active_logs=6, sync, async, dirsync, \
      compress=off|lzo|lzo-rle|lz4|zstd[:LEVEL], compress_log_size=2..8, compress_extension=EXT, nocompress_extension=EXT, \
      [no]compress_chksum, compress_mode=fs|user";
 
 const CACHE_BYTES_MIN: u64 = 1 << 20;
-const COMMIT_MAX: Duration = Duration::from_secs(86_400);
+const TIME_MAX: Duration = Duration::from_secs(86_400);
 
 /// Words of `mount(8)` and fstab that are not the file system's business, options that the system call
 /// layer carries out, and the kernel's own tuning that has no counterpart here.
@@ -304,16 +344,42 @@ impl MountOptions {
                 self.dir_fsync = Some(choose(option, value, &modes)?);
             }
             "delta" => {
-                let modes = [("off", DeltaMode::Off), ("inline", DeltaMode::Inline)];
+                let modes = [
+                    ("off", DeltaMode::Off),
+                    ("inline", DeltaMode::Inline),
+                    ("compact", DeltaMode::Compact),
+                    ("full", DeltaMode::Full),
+                ];
                 self.delta = choose(option, value, &modes)?;
             }
+            "compact_threshold" => self.compact_threshold = number_of(option, value, COMPACT_THRESHOLDS)?,
+            "compact_files" => {
+                let files = [("hot", CompactFiles::Hot), ("all", CompactFiles::All)];
+                self.compact_files = choose(option, value, &files)?;
+            }
+            "append_deltas" => self.append_deltas = choose(option, value, &[("on", true), ("off", false)])?,
+            "repeat_deltas" => self.repeat_deltas = choose(option, value, &[("on", true), ("off", false)])?,
             "cache" => self.cache_bytes = cache_bytes(option, value)?,
-            "commit" => self.commit_interval = commit_interval(option, value)?,
+            "commit" => self.commit_interval = time(option, value)?,
+            "inline_threshold" => self.inline_threshold = Some(inline_threshold(option, value)?),
+            "hot_window" => self.hot_window = time(option, value)?,
+            "idle" => self.idle_after = time(option, value)?,
+            "restore" => self.restore = choose(option, value, &[("on", true), ("off", false)])?,
             "active_logs" => self.active_logs = choose(option, value, &[("6", 6)])?,
             _ => return self.compress.apply(option, name, value),
         }
         Ok(true)
     }
+}
+
+/// Accepted for `compact_threshold`.
+const COMPACT_THRESHOLDS: std::ops::RangeInclusive<usize> = 2..=64;
+
+fn number_of(option: &str, value: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize> {
+    value.parse().ok().filter(|n| range.contains(n)).ok_or_else(|| {
+        let name = option.split('=').next().unwrap_or(option);
+        invalid(option, &format!("{name}=N with N from {} to {}", range.start(), range.end()))
+    })
 }
 
 fn invalid(option: &str, accepted: &str) -> Error {
@@ -352,15 +418,23 @@ fn cache_bytes(option: &str, value: &str) -> Result<usize> {
         .ok_or_else(|| invalid(option, "cache=SIZE, a number of bytes or one with K, M or G, from 1M on"))
 }
 
-fn commit_interval(option: &str, value: &str) -> Result<Duration> {
+fn inline_threshold(option: &str, value: &str) -> Result<usize> {
+    let accepted = 64..=INLINE_MAX;
+    let bytes = number(value).and_then(|bytes| usize::try_from(bytes).ok()).filter(|b| accepted.contains(b));
+    bytes.ok_or_else(|| invalid(option, &format!("inline_threshold=BYTES, a number from 64 to {INLINE_MAX}")))
+}
+
+/// A time that is not zero and at most a day.
+fn time(option: &str, value: &str) -> Result<Duration> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("", 1000)];
     let millis =
         units.into_iter().find_map(|(unit, factor)| number(value.strip_suffix(unit)?)?.checked_mul(factor));
     millis
         .map(Duration::from_millis)
-        .filter(|interval| !interval.is_zero() && *interval <= COMMIT_MAX)
+        .filter(|interval| !interval.is_zero() && *interval <= TIME_MAX)
         .ok_or_else(|| {
-            invalid(option, "commit=TIME, a number of seconds or one with ms, s or m, up to a day")
+            let name = option.split('=').next().unwrap_or(option);
+            invalid(option, &format!("{name}=TIME, a number of seconds or one with ms, s or m, up to a day"))
         })
 }
 
@@ -392,7 +466,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync:4,nodiscard,background_gc=off,victim=greedy,\
-             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
+             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
         );
         let expected = MountOptions {
             read_only: true,
@@ -413,6 +487,14 @@ mod tests {
             commit_interval: Duration::from_secs(5),
             dir_fsync: Some(DirFsync::Checkpoint),
             delta: DeltaMode::Off,
+            compact_threshold: 3,
+            compact_files: CompactFiles::All,
+            inline_threshold: Some(512),
+            append_deltas: false,
+            repeat_deltas: false,
+            hot_window: Duration::from_secs(90),
+            idle_after: Duration::from_millis(250),
+            restore: false,
             compress: CompressOptions::default(),
             active_logs: 6,
             sync: true,
@@ -420,7 +502,7 @@ mod tests {
         };
         assert_eq!(all, expected);
         let undone = "rw,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,delta=inline,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,hot_window=1m,idle=5,restore=on,delta=full,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(
@@ -429,6 +511,7 @@ mod tests {
                 alloc_mode: expected.alloc_mode,
                 in_place: expected.in_place,
                 dir_fsync: expected.dir_fsync,
+                inline_threshold: expected.inline_threshold,
                 dirsync: true,
                 ..Default::default()
             }
@@ -481,6 +564,12 @@ mod tests {
             ("commit=0", "commit=TIME"),
             ("commit=-1", "commit=TIME"),
             ("commit=2000000", "up to a day"),
+            ("hot_window=0", "hot_window=TIME"),
+            ("idle=soon", "idle=TIME"),
+            ("restore=yes", "restore=on|off"),
+            ("inline_threshold=63", "from 64 to 512"),
+            ("inline_threshold=513", "from 64 to 512"),
+            ("inline_threshold=1K", "inline_threshold=BYTES"),
             ("norecovery", "together with 'ro'"),
         ] {
             let message = refused(options);

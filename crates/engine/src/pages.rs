@@ -39,14 +39,15 @@ impl Pages {
         self.clean.insert((ino, index), page);
     }
 
-    pub(crate) fn remove(&self, ino: Ino, index: u64) {
-        self.clean.remove(&(ino, index));
+    /// Forgets a page, and gives it back.
+    pub(crate) fn remove(&self, ino: Ino, index: u64) -> Option<Arc<Block>> {
+        self.clean.remove(&(ino, index)).map(|(_, page)| page)
     }
 
     /// Forgets the pages of a range (`end` exclusive).
     pub(crate) fn remove_range(&self, ino: Ino, start: u64, end: u64) {
         if end.saturating_sub(start) <= self.clean.len() as u64 {
-            (start..end).for_each(|i| self.remove(ino, i));
+            (start..end).for_each(|i| drop(self.remove(ino, i)));
         } else {
             self.clean.retain(|&(i, index), _| i != ino || index < start || index >= end);
         }

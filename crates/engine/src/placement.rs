@@ -20,6 +20,8 @@ pub(crate) enum Purpose {
     Atomic,
     /// Cleaning moves the page.
     Move,
+    /// A page that is a delta becomes a block again, as its file is read often.
+    Restore,
 }
 
 impl Purpose {
@@ -63,7 +65,7 @@ pub(crate) struct KernelPlacement {
 
 impl Placement for KernelPlacement {
     fn in_place(&self, page: &Page) -> bool {
-        if page.is_dir || matches!(page.purpose, Purpose::Move | Purpose::Atomic) {
+        if page.is_dir || matches!(page.purpose, Purpose::Move | Purpose::Atomic | Purpose::Restore) {
             return false;
         }
         if page.pinned || page.advise.contains(Advise::COLD) {

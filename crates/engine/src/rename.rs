@@ -65,6 +65,24 @@ impl Fs {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
+        let mut freed = None;
+        while let Some(replaced) = self.try_rename(parent, name, new_parent, new_name, flags)? {
+            freed = Some(self.release_all_sources(&replaced, 0..u64::MAX)?);
+        }
+        drop(freed);
+        Ok(())
+    }
+
+    /// Renames. Returns the inode that would lose its last name (nothing changed) where other files must be made whole first,
+    /// so that none is made from a file that a mount would free.
+    fn try_rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<Option<Arc<Inode>>> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         if !RenameFlags::all().contains(flags) || (exchange && flags != RenameFlags::EXCHANGE) {
             return Err(Posix::InvalidArgument.into());
@@ -99,7 +117,7 @@ impl Fs {
         let search = self.search(&new.dir, dirs.target(), new_name)?;
         match search.found {
             Some(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Posix::Exists.into()),
-            Some(replaced) if replaced.ino == found.ino => return Ok(()),
+            Some(replaced) if replaced.ino == found.ino => return Ok(None),
             None if exchange => return Err(Posix::NotFound.into()),
             _ => {}
         }
@@ -123,7 +141,8 @@ impl Fs {
         }
         if let (true, Some(other), Some(there)) = (exchange, &replaced, search.found) {
             self.check_project(&old.dir, other)?;
-            return self.exchange(&old, &new, &mut dirs, [(&inode, found), (other, there)], &mut named);
+            self.exchange(&old, &new, &mut dirs, [(&inode, found), (other, there)], &mut named)?;
+            return Ok(None);
         }
         if let (Some(replaced), Some(state)) = (&replaced, &named.new) {
             match (inode.is_dir(), replaced.is_dir()) {
@@ -134,6 +153,13 @@ impl Fs {
             }
         } else if inode.is_dir() && two && new.dir.nlink() == LINK_MAX {
             return Err(Posix::TooManyLinks.into());
+        }
+        if let Some(replaced) =
+            replaced.as_ref().filter(|r| r.nlink() == 1 && self.dependents.others_need(r.ino, 0..u64::MAX))
+        {
+            let replaced = replaced.clone();
+            drop((named, dirs));
+            return Ok(Some(replaced));
         }
         let whiteout = flags.contains(RenameFlags::WHITEOUT);
         self.move_name(&old, &new, &mut dirs, &inode, &mut named.old, &search, whiteout)?;
@@ -154,7 +180,7 @@ impl Fs {
         if let Some(replaced) = &replaced {
             self.free_if_unused(replaced);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The directory and all above it, up to the root.

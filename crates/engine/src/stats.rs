@@ -1,5 +1,6 @@
 //! Statistics of a mounted volume.
 
+use crate::hotness::HotnessStats;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,7 +49,7 @@ impl Written {
 /// What became of small updates since the volume was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
 pub struct DeltaStats {
-    /// Pages kept as deltas in their inode instead of being written.
+    /// Pages kept as deltas instead of being written.
     pub made: u64,
     /// Bytes of these deltas.
     pub bytes: u64,
@@ -64,6 +65,38 @@ pub struct DeltaStats {
     pub evicted_by_delta: u64,
     /// Deltas that were no longer worth being one (case 3).
     pub outgrown: u64,
+    /// Compact pages made (section 4.2).
+    pub compact_pages: u64,
+    /// Pages that became deltas before they had a block.
+    pub appended: u64,
+    /// Pages that became deltas against blocks of other files.
+    pub repeated: u64,
+    /// Pages written as a whole because a block of another file that they were made from had to go.
+    pub released: u64,
+}
+
+/// Delta zones of the files in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+pub struct ZoneStats {
+    /// Files that have a zone.
+    pub files: u64,
+    /// Deltas in these zones.
+    pub deltas: u64,
+    /// Bytes of the zones.
+    pub bytes: u64,
+    /// Bytes of them that deltas and their headers take.
+    pub used: u64,
+}
+
+/// What background restoration (BGRes; MedFS, section 4.2.1) has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+pub struct RestoreStats {
+    /// Rounds over the files that have something to restore.
+    pub rounds: u64,
+    /// Files that were restored, each time counted.
+    pub files: u64,
+    /// Pages of these that were deltas and were written as blocks.
+    pub pages: u64,
 }
 
 /// What became of compressed clusters since the volume was opened.
@@ -80,7 +113,7 @@ pub struct CompressStats {
 }
 
 /// State and history of a volume since it was opened. Counts are blocks of 4 KiB unless the name says otherwise.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stats {
     /// Blocks written, by cause.
     pub written: Written,
@@ -104,6 +137,12 @@ pub struct Stats {
     pub in_place_blocks: u64,
     /// Deltas.
     pub deltas: DeltaStats,
+    /// Zones of the files in memory.
+    pub zones: ZoneStats,
+    /// Hotness of files.
+    pub hotness: HotnessStats,
+    /// Restored files.
+    pub restored: RestoreStats,
     /// Compressed clusters.
     pub compress: CompressStats,
     /// Sections cleaned.
@@ -130,10 +169,18 @@ pub struct Stats {
     pub cached_pages: u64,
     /// Nodes in the cache.
     pub cached_nodes: u64,
+    /// Inode lookups.
+    pub inode_lookups: u64,
+    /// Those answered from memory.
+    pub inode_hits: u64,
     /// Page lookups answered from memory.
     pub page_hits: u64,
     /// Page lookups that were not.
     pub page_misses: u64,
+    /// Milliseconds since the volume was opened.
+    pub open_millis: u64,
+    /// Bytes of the volume.
+    pub volume_bytes: u64,
     /// Whether the volume takes no more writes.
     pub read_only: bool,
     /// The error of the device that turned the volume read-only, where one did.

@@ -5,6 +5,8 @@ use crate::delta::Folded;
 use crate::error::{Error, Posix, Result};
 use crate::file::WriteTimes;
 use crate::fs::Fs;
+use crate::hotness::Hotness;
+use crate::idle::{Did, STEP_PAGES};
 use crate::options::{DeltaMode, MountOptions};
 use crate::stats::{Stats, Written};
 use crate::types::*;
@@ -100,6 +102,7 @@ impl Volume {
             gc: written(Cause::Gc),
         };
         let counts = fs.space.counts();
+        let (inode_hits, inode_lookups) = fs.inodes.lookups();
         Stats {
             written,
             written_bytes: written.total() * BLOCK_SIZE as u64,
@@ -112,6 +115,9 @@ impl Volume {
             dir_fsyncs_saved: get(&fs.counters.dir_fsyncs_saved),
             in_place_blocks: get(&fs.counters.in_place_blocks),
             deltas: fs.deltas.counters.stats(),
+            zones: fs.zone_stats(),
+            hotness: fs.hotness.stats(),
+            restored: fs.restorer.stats(),
             compress: fs.compress.counters.stats(),
             gc_sections: get(&fs.counters.gc_sections),
             gc_foreground: get(&fs.counters.gc_foreground),
@@ -125,8 +131,12 @@ impl Volume {
             dirty_nodes: fs.nodes.dirty_count() as u64,
             cached_pages: fs.pages.clean() as u64,
             cached_nodes: fs.nodes.cached() as u64,
+            inode_lookups,
+            inode_hits,
             page_hits: get(&fs.pages.hits),
             page_misses: get(&fs.pages.misses),
+            open_millis: fs.clock.monotonic().saturating_sub(fs.mounted_at).as_millis() as u64,
+            volume_bytes: fs.geo.block_count * BLOCK_SIZE as u64,
             read_only: self.is_read_only(),
             failure: fs.io.failure().map(str::to_owned),
         }
@@ -146,21 +156,38 @@ impl Volume {
         self.fs.checkpoint_now()
     }
 
-    /// One step of background work: a checkpoint where the commit interval has passed, and one section cleaned where
-    /// that is worthwhile. Front ends call it from a timer.
+    /// One step of background work: a checkpoint where the commit interval has passed, one section cleaned where that is
+    /// worthwhile, and idle work where nothing was wanted for a while. Front ends call it about every second.
     pub fn background(&self) -> Result<()> {
         let fs = &self.fs;
+        let now = fs.clock.monotonic();
+        fs.hotness.tick(now);
         if fs.is_read_only() {
             return Ok(());
         }
-        let since: Duration = fs.clock.monotonic().saturating_sub(*fs.last_checkpoint_at.lock());
+        let since: Duration = now.saturating_sub(*fs.last_checkpoint_at.lock());
         if since >= fs.opts.commit_interval && fs.has_changes(false) {
             return self.sync();
         }
         if fs.opts.background_gc {
             fs.background_clean()?;
         }
+        if fs.activity.idle_for(now) >= fs.opts.idle_after {
+            fs.idle_work(STEP_PAGES)?;
+        }
         Ok(())
+    }
+
+    /// Idle work (MedFS's BGRes), for a caller that knows that nothing is wanted: makes the groups of hotness anew once in a
+    /// `hot_window`, and restores about `budget` pages of files that are read often. Stops when an operation begins.
+    /// [`Volume::background`] calls it where the volume was idle for as long as the option `idle` says.
+    pub fn idle_work(&self, budget: u64) -> Result<Did> {
+        self.fs.idle_work(budget)
+    }
+
+    /// How busy a file is, as far as is known.
+    pub fn hotness(&self, ino: Ino) -> Hotness {
+        self.fs.hotness.of(ino)
     }
 
     /// Space of the volume.
@@ -202,46 +229,56 @@ impl Volume {
         }
     }
 
+    /// The volume, of which something is wanted: it is not idle.
+    fn wanted(&self) -> &Fs {
+        self.fs.activity.note();
+        &self.fs
+    }
+
     /// Finds a name. The inode returned is held once.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.fs.lookup(parent, name)
+        self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
+        self.wanted().lookup(parent, name)
     }
 
     /// Attributes of an inode.
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.fs.getattr(ino)
+        self.wanted().getattr(ino)
     }
 
     /// Changes attributes.
     pub fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        self.fs.setattr(ino, set)
+        self.wanted().setattr(ino, set)
     }
 
     /// Makes a file, directory, device, FIFO or socket. The inode returned is held once.
     pub fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> Result<Attr> {
-        let attr = self.fs.create(parent, name, new)?;
+        self.fs.check_not_hidden(parent, name, Posix::NotPermitted)?;
+        let attr = self.wanted().create(parent, name, new)?;
         self.named(attr, parent)
     }
 
     /// Makes a file without a name. It is held once and freed with the last release, unless linked before.
     pub fn tmpfile(&self, parent: Ino, new: &NewFile) -> Result<Attr> {
-        self.fs.tmpfile(parent, new)
+        self.wanted().tmpfile(parent, new)
     }
 
     /// Makes a symbolic link. The inode returned is held once.
     pub fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Attr> {
-        let attr = self.fs.symlink(parent, name, target, uid, gid)?;
+        self.fs.check_not_hidden(parent, name, Posix::NotPermitted)?;
+        let attr = self.wanted().symlink(parent, name, target, uid, gid)?;
         self.named(attr, parent)
     }
 
     /// Target of a symbolic link.
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.fs.readlink(ino)
+        self.wanted().readlink(ino)
     }
 
     /// Gives an inode another name. The inode returned is held once.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        let attr = self.fs.link(ino, parent, name)?;
+        self.fs.check_not_hidden(parent, name, Posix::NotPermitted)?;
+        let attr = self.wanted().link(ino, parent, name)?;
         self.named(attr, parent)
     }
 
@@ -258,13 +295,15 @@ impl Volume {
 
     /// Removes a name of a file that is no directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.fs.unlink(parent, name)?;
+        self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
+        self.wanted().unlink(parent, name)?;
         self.fs.sync_names(&[parent])
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.fs.rmdir(parent, name)?;
+        self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
+        self.wanted().rmdir(parent, name)?;
         self.fs.sync_names(&[parent])
     }
 
@@ -277,24 +316,26 @@ impl Volume {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        self.fs.rename(parent, name, new_parent, new_name, flags)?;
+        self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
+        self.fs.check_not_hidden(new_parent, new_name, Posix::NotPermitted)?;
+        self.wanted().rename(parent, name, new_parent, new_name, flags)?;
         self.fs.sync_names(&[parent, new_parent])
     }
 
     /// Lists a directory from a position on (0: the start) until `emit` returns `false`, which means that the entry was
     /// not taken.
     pub fn readdir(&self, ino: Ino, position: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
-        self.fs.readdir(ino, position, emit)
+        self.wanted().readdir(ino, position, emit)
     }
 
     /// Reads bytes; fewer than asked for only at the end of the file.
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.fs.read(ino, offset, buf)
+        self.wanted().read(ino, offset, buf)
     }
 
     /// Writes bytes; fewer than given only where space ran out in the middle.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        let written = self.fs.write(ino, offset, data, WriteTimes::Now)?;
+        let written = self.wanted().write(ino, offset, data, WriteTimes::Now)?;
         self.fs.sync_written(ino)?;
         Ok(written)
     }
@@ -303,112 +344,112 @@ impl Volume {
     /// are until it sets them. Without this, pages written back long after they were modified would make a new mtime
     /// each time, and each fsync an inode block that nobody needs.
     pub fn write_cached(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        self.fs.write(ino, offset, data, WriteTimes::Kept)
+        self.wanted().write(ino, offset, data, WriteTimes::Kept)
     }
 
     /// `fallocate(2)`.
     pub fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        self.fs.fallocate(ino, mode, offset, len)
+        self.wanted().fallocate(ino, mode, offset, len)
     }
 
     /// Finds data or a hole; `NoSuchAddress` where there is none, or beyond the end.
     pub fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
-        self.fs.seek(ino, offset, whence)
+        self.wanted().seek(ino, offset, whence)
     }
 
     /// Copies bytes between files; returns how many.
     pub fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
-        let copied = self.fs.copy_range(from, from_offset, to, to_offset, len)?;
+        let copied = self.wanted().copy_range(from, from_offset, to, to_offset, len)?;
         self.fs.sync_written(to)?;
         Ok(copied)
     }
 
     /// Makes a file durable: content and attributes, or, with `datasync`, all but times.
     pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        self.fs.fsync(ino, datasync)
+        self.wanted().fsync(ino, datasync)
     }
 
     /// Value of an extended attribute, by its full name (`user.x`).
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.fs.getxattr(ino, name)
+        self.wanted().getxattr(ino, name)
     }
 
     /// Full names of the extended attributes.
     pub fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.fs.listxattr(ino)
+        self.wanted().listxattr(ino)
     }
 
     /// Sets an extended attribute.
     pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        self.fs.setxattr(ino, name, value, mode)
+        self.wanted().setxattr(ino, name, value, mode)
     }
 
     /// Removes an extended attribute.
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.fs.removexattr(ino, name)
+        self.wanted().removexattr(ino, name)
     }
 
     /// Sets the chattr flags; `NotSupported` where one cannot be changed. `SYNC` and `DIRSYNC` make later changes durable
     /// before their calls return.
     pub fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
-        self.fs.set_flags(ino, flags)
+        self.wanted().set_flags(ino, flags)
     }
 
     /// Blocks that compression saves in a file (`i_compr_blocks`). Of this and the six calls below: `NotSupported` where the
     /// volume has no compression, `InvalidArgument` where the file is not compressed.
     pub fn saved_blocks(&self, ino: Ino) -> Result<u64> {
-        self.fs.saved_blocks(ino)
+        self.wanted().saved_blocks(ino)
     }
 
     /// Gives the blocks that compression saves in a file back to the volume, and returns their number. Until
     /// [`Volume::reserve_saved_blocks`] the file can be read and cut between clusters only (`NotPermitted`).
     pub fn release_saved_blocks(&self, ino: Ino) -> Result<u64> {
-        self.fs.release_saved(ino)
+        self.wanted().release_saved(ino)
     }
 
     /// Whether that was done, so that the file cannot be written.
     pub fn saved_blocks_released(&self, ino: Ino) -> Result<bool> {
-        self.fs.saved_blocks_released(ino)
+        self.wanted().saved_blocks_released(ino)
     }
 
     /// Takes the blocks again that [`Volume::release_saved_blocks`] gave back, and returns their number.
     pub fn reserve_saved_blocks(&self, ino: Ino) -> Result<u64> {
-        self.fs.reserve_saved(ino)
+        self.wanted().reserve_saved(ino)
     }
 
     /// Algorithm (see [`Algorithm`]) and log2 of the pages of a cluster; `NoAttribute` of a file that is not compressed.
     pub fn compress_option(&self, ino: Ino) -> Result<(u8, u8)> {
-        self.fs.compress_option(ino)
+        self.wanted().compress_option(ino)
     }
 
     /// Chooses these for a compressed file; `FileTooLarge` where it has blocks already.
     pub fn set_compress_option(&self, ino: Ino, algorithm: u8, log_cluster_size: u8) -> Result<()> {
-        self.fs.set_compress_option(ino, algorithm, log_cluster_size)
+        self.wanted().set_compress_option(ino, algorithm, log_cluster_size)
     }
 
     /// Writes a compressed file anew: its clusters compressed, or not. Only with `compress_mode=user`, else `NotSupported`.
     pub fn rewrite_compressed(&self, ino: Ino, compress: bool) -> Result<()> {
-        self.fs.rewrite_clusters(ino, compress)
+        self.wanted().rewrite_clusters(ino, compress)
     }
 
     /// Sets the project id; `NotSupported` where the volume keeps none.
     pub fn set_project(&self, ino: Ino, project: u32) -> Result<()> {
-        self.fs.set_project(ino, project)
+        self.wanted().set_project(ino, project)
     }
 
     /// Starts an atomic write: writes are kept aside until the commit.
     pub fn atomic_start(&self, ino: Ino) -> Result<()> {
-        self.fs.atomic_start(ino)
+        self.wanted().atomic_start(ino)
     }
 
     /// Makes everything written since the start durable, all of it or, after a crash, nothing.
     pub fn atomic_commit(&self, ino: Ino) -> Result<()> {
-        self.fs.atomic_commit(ino)
+        self.wanted().atomic_commit(ino)
     }
 
     /// Drops everything written since the start.
     pub fn atomic_abort(&self, ino: Ino) -> Result<()> {
-        self.fs.atomic_abort(ino)
+        self.wanted().atomic_abort(ino)
     }
 }
 

@@ -5,7 +5,7 @@
 //! the holder of the inode's `wb`, after the pages, or by a checkpoint, which waits for every operation.
 //! Locks: `wb`, then the operation lock, then the inode's lock, which is released during I/O.
 
-use crate::delta::Kept;
+use crate::delta::{Kept, Pending};
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::index::Slot;
@@ -33,18 +33,36 @@ pub(crate) struct Placed {
     /// What is written, where that is not the page itself.
     pub(crate) content: Option<Arc<Block>>,
     pub(crate) temperature: Temperature,
+    /// A compact page, and not one of the file.
+    pub(crate) compact: bool,
 }
 
 impl Placed {
     pub(crate) fn new(index: u64, page: Arc<Block>) -> Placed {
-        Placed { index, addr: NULL_ADDR, page, content: None, temperature: Temperature::Warm }
+        Placed { index, addr: NULL_ADDR, page, content: None, temperature: Temperature::Warm, compact: false }
+    }
+
+    /// What its block gets.
+    fn content(&self) -> &Block {
+        self.content.as_ref().unwrap_or(&self.page)
     }
 }
 
 /// Pages that were placed, and whether all were that should be.
 pub(crate) struct Placing {
     pub(crate) pages: Vec<Placed>,
+    /// Pages whose blocks other files need ([`Fs::release_sources`]): they stay dirty, and the inode must not be written.
+    pub(crate) blocked: Vec<u64>,
+    /// Deltas that have no place yet.
+    pending: Vec<Pending>,
     pub(crate) outcome: Result<()>,
+}
+
+impl Placing {
+    /// These pages, and nothing that waits.
+    pub(crate) fn of(pages: Vec<Placed>, outcome: Result<()>) -> Placing {
+        Placing { pages, blocked: Vec::new(), pending: Vec::new(), outcome }
+    }
 }
 
 impl Fs {
@@ -66,42 +84,81 @@ impl Fs {
             advise: r.advise(),
             pinned: r.inline().contains(Inline::PIN_FILE),
             dirty_pages: state.dirty.len(),
-            deltas: purpose != Purpose::Move,
+            deltas: !matches!(purpose, Purpose::Move | Purpose::Restore),
             inode_due: false,
         });
         let inode_due = !self.placement.in_place(&about)
             || indices.len() >= WORTH_AN_INODE
+            || indices.iter().any(|&index| self.dependents.is_source(inode.ino, index))
             || self.nodes.dirtiness_of(inode.ino) >= purpose.least_to_write();
         let about = Page { inode_due, ..about };
-        let mut pages = Vec::with_capacity(indices.len());
-        let mut near = None;
-        let mut place_all = |indices: &[u64], state: &mut InodeState, about: &Page| {
-            for &index in indices {
-                let Some(page) = state.dirty.get(&index).cloned() else { continue };
-                let slot = self.make_slot_near(inode, near.as_ref(), index)?;
-                let kept = self.keep_as_delta(inode, state, &slot, index, &page, about)?;
-                if kept == Kept::Delta {
-                    self.page_is_clean(inode, state, index, page);
-                } else {
-                    let page = Placed::new(index, page);
-                    self.place_page(inode, &slot, about, kept == Kept::NewBlock, page, &mut pages)?;
-                    self.drop_deltas(inode, index..index + 1)?;
-                    state.whole.remove(&index);
-                }
-                near = Some(slot);
-            }
-            Ok(())
-        };
-        let mut outcome = place_all(indices, state, &about);
-        // Pages whose deltas gave way must be durable together with the inode that says so.
-        let gave_way: Vec<u64> = state.whole.iter().copied().collect();
-        if outcome.is_ok() && !gave_way.is_empty() {
-            outcome = place_all(&gave_way, state, &Page { deltas: false, ..about });
-        }
-        self.space.wrote(pages.len() as u64);
-        Placing { pages, outcome }
+        let mut placing = Placing::of(Vec::with_capacity(indices.len()), Ok(()));
+        placing.outcome = self
+            .place_all(inode, state, indices, &about, &mut placing)
+            .and_then(|()| self.place_what_follows(inode, state, &about, &mut placing));
+        self.space.wrote(placing.pages.len() as u64);
+        placing
     }
 
+    fn place_all(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        indices: &[u64],
+        about: &Page,
+        placing: &mut Placing,
+    ) -> Result<()> {
+        let mut near = None;
+        for &index in indices {
+            let Some(page) = state.dirty.get(&index).cloned() else { continue };
+            let slot = self.make_slot_near(inode, near.as_ref(), index)?;
+            match self.keep_as_delta(inode, state, &slot, index, &page, about)? {
+                Kept::Delta => self.page_is_clean(inode, state, index, page),
+                Kept::Pending(pending) => placing.pending.push(pending),
+                Kept::Blocked => placing.blocked.push(index),
+                kept => {
+                    let page = Placed::new(index, page);
+                    self.place_page(inode, &slot, about, kept == Kept::NewBlock, page, &mut placing.pages)?;
+                    self.drop_deltas(inode, state, index..index + 1)?;
+                    state.whole.remove(&index);
+                    self.note_whole(inode, state, index)?;
+                }
+            }
+            near = Some(slot);
+        }
+        Ok(())
+    }
+
+    /// Places what the first pages led to: deltas that found no room in the zone, pages whose deltas gave way, which must be
+    /// durable together with the inode that says so, and compact pages.
+    fn place_what_follows(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        about: &Page,
+        placing: &mut Placing,
+    ) -> Result<()> {
+        if !self.delta_volume {
+            return Ok(());
+        }
+        let about = Page { deltas: false, ..*about };
+        let pending = std::mem::take(&mut placing.pending);
+        let indices: Vec<u64> = pending.iter().map(Pending::index).collect();
+        let mut whole = self.settle_pending(inode, state, pending)?;
+        for index in indices.into_iter().filter(|index| !whole.contains(index)) {
+            if let Some(page) = state.dirty.get(&index).cloned() {
+                self.page_is_clean(inode, state, index, page);
+            }
+        }
+        whole.extend(self.free_of_own(inode, state, &mut placing.blocked)?);
+        whole.extend(state.whole.iter().copied().filter(|index| !placing.blocked.contains(index)));
+        whole.sort_unstable();
+        whole.dedup();
+        self.place_all(inode, state, &whole, &about, placing)?;
+        let start = self.compact_start(inode);
+        let compact: Vec<u64> = state.dirty.range(start..).map(|(&index, _)| index).collect();
+        self.place_all(inode, state, &compact, &about, placing)
+    }
     /// Gives one page its block and adds it to those placed.
     pub(crate) fn place_page(
         &self,
@@ -114,6 +171,7 @@ impl Fs {
     ) -> Result<()> {
         let (log, old) = (self.placement.log(about), slot.addr());
         let temperature = temperature(log);
+        let page = Placed { compact: self.is_compact_page(inode, page.index), ..page };
         if is_block(old) && !new_block && self.placement.in_place(about) {
             self.forget_base(old);
             Counters::add(&self.counters.in_place_blocks, 1);
@@ -139,13 +197,20 @@ impl Fs {
 
     /// Writes placed pages. The inode's lock is not held.
     pub(crate) fn write_pages(&self, placed: &[Placed], cause: Cause) -> Result<()> {
-        let Some(first) = placed.first() else { return Ok(()) };
-        let with_block = placed.iter().filter(|p| is_block(p.addr));
-        let refs: Vec<(BlockAddr, &Block)> =
-            with_block.map(|p| (p.addr, &**p.content.as_ref().unwrap_or(&p.page))).collect();
         let started = self.clock.monotonic();
-        self.io.write_scattered(&refs, WriteTag::new(cause, first.temperature))?;
-        self.note_write_cost(refs.len(), self.clock.monotonic().saturating_sub(started));
+        let mut blocks = 0;
+        for (compact, cause) in
+            [(false, cause), (true, if cause == Cause::Data { Cause::Compact } else { cause })]
+        {
+            let some: Vec<&Placed> =
+                placed.iter().filter(|p| p.compact == compact && is_block(p.addr)).collect();
+            if let Some(first) = some.first() {
+                let refs: Vec<(BlockAddr, &Block)> = some.iter().map(|p| (p.addr, p.content())).collect();
+                self.io.write_scattered(&refs, WriteTag::new(cause, first.temperature))?;
+                blocks += refs.len();
+            }
+        }
+        self.note_write_cost(blocks, self.clock.monotonic().saturating_sub(started));
         Ok(())
     }
 
@@ -168,30 +233,62 @@ impl Fs {
         state.dirty.remove(&index);
         self.pages.sub_dirty(1);
         self.pages.insert(inode.ino, index, page);
+        if self.is_compact_page(inode, index) {
+            self.compact_written(inode, index);
+        }
         if state.dirty.is_empty() {
             state.with_checkpoint = false;
             self.inodes.set_clean(inode.ino);
         }
     }
 
+    /// Changes a file while none of its nodes is on its way to the device, as some may be freed: makes room, then takes
+    /// `wb`, the operation lock and the inode's lock. `Stale` where the inode is gone. No lock is held before.
+    pub(crate) fn change_settled<R>(
+        &self,
+        inode: &Inode,
+        change: impl FnOnce(&mut InodeState) -> Result<R>,
+    ) -> Result<R> {
+        self.check_writable()?;
+        self.make_room()?;
+        let _wb = inode.wb.lock();
+        let _op = self.op()?;
+        let mut state = inode.lock.write();
+        inode.check_alive(&state)?;
+        change(&mut state)
+    }
+
     /// Writes all dirty pages of an inode, in batches.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
         let mut from = 0;
-        loop {
-            self.check_writable()?;
-            self.make_room()?;
-            let _wb = inode.wb.lock();
-            let _op = self.op()?;
-            let mut state = inode.lock.write();
-            let indices: Vec<u64> = state.dirty.range(from..).take(BATCH).map(|(&i, _)| i).collect();
-            let Some(&last) = indices.last() else { return Ok(()) };
-            let placing = self.place_pages(inode, &mut state, &indices, Purpose::Background);
-            drop(state);
-            self.write_pages(&placing.pages, Cause::Data)?;
-            self.pages_written(inode, &mut inode.lock.write(), placing.pages);
-            placing.outcome?;
-            from = last + 1;
+        let mut freed = None;
+        while let Some((next, blocked)) = self.write_batch(inode, from)? {
+            from = next;
+            if let Some(&first) = blocked.first() {
+                freed = Some(self.release_sources(inode, &blocked)?);
+                from = first;
+            }
         }
+        drop(freed);
+        Ok(())
+    }
+
+    /// Writes a batch of dirty pages from `from` on. Returns the page behind it, and those that must wait; `None` where there
+    /// was nothing to write.
+    fn write_batch(&self, inode: &Arc<Inode>, from: u64) -> Result<Option<(u64, Vec<u64>)>> {
+        self.check_writable()?;
+        self.make_room()?;
+        let _wb = inode.wb.lock();
+        let _op = self.op()?;
+        let mut state = inode.lock.write();
+        let indices: Vec<u64> = state.dirty.range(from..).take(BATCH).map(|(&i, _)| i).collect();
+        let Some(&last) = indices.last() else { return Ok(None) };
+        let placing = self.place_pages(inode, &mut state, &indices, Purpose::Background);
+        drop(state);
+        self.write_pages(&placing.pages, Cause::Data)?;
+        self.pages_written(inode, &mut inode.lock.write(), placing.pages);
+        placing.outcome?;
+        Ok(Some((last + 1, placing.blocked)))
     }
 
     /// Writes the dirty pages of all files.
@@ -219,17 +316,28 @@ impl Fs {
     /// of those the ones that the checkpoint would lose (see [`InodeState::with_checkpoint`]).
     pub(crate) fn write_back_for_checkpoint(&self) -> Result<()> {
         for inode in self.inodes.dirty() {
-            let mut state = inode.lock.write();
-            if inode.kind() == medfs_format::node::FileKind::Regular && !state.with_checkpoint {
+            let regular = inode.kind() == medfs_format::node::FileKind::Regular;
+            if regular && !inode.lock.read().with_checkpoint {
                 continue;
             }
-            let indices: Vec<u64> = state.dirty.keys().copied().collect();
-            let placing = self.place_pages(&inode, &mut state, &indices, Purpose::Checkpoint);
-            self.write_pages(&placing.pages, Cause::Data)?;
-            self.pages_written(&inode, &mut state, placing.pages);
-            placing.outcome?;
+            let blocked = self.write_all_for_checkpoint(&inode)?;
+            if !blocked.is_empty() {
+                self.release_for_checkpoint(&inode, &blocked)?;
+                let left = self.write_all_for_checkpoint(&inode)?;
+                debug_assert!(left.is_empty(), "nothing else runs during a checkpoint");
+            }
         }
         Ok(())
+    }
+
+    /// Writes the pages of an inode into a checkpoint; returns those that other files need.
+    pub(crate) fn write_all_for_checkpoint(&self, inode: &Arc<Inode>) -> Result<Vec<u64>> {
+        let mut state = inode.lock.write();
+        let indices: Vec<u64> = state.dirty.keys().copied().collect();
+        let placing = self.place_pages(inode, &mut state, &indices, Purpose::Checkpoint);
+        self.write_pages(&placing.pages, Cause::Data)?;
+        self.pages_written(inode, &mut state, placing.pages);
+        placing.outcome.map(|()| placing.blocked)
     }
 
     /// For cleaning: moves pages of a file to the cold data log. Pages with newer content in memory take that along.
@@ -243,12 +351,13 @@ impl Fs {
         let indices = &self.move_clusters(inode, &mut state, indices)?;
         let mut present = Vec::with_capacity(indices.len());
         for &index in indices {
-            if !state.dirty.contains_key(&index) {
+            let base = self.has_delta(inode, index)? || self.dependents.is_source(inode.ino, index);
+            if base || !state.dirty.contains_key(&index) {
                 let Some(slot) = self.find_slot(inode, index)? else { continue };
                 if !is_block(slot.addr()) {
                     continue;
                 }
-                if self.delta_of(inode, index)?.is_some() {
+                if base {
                     self.move_base(inode, &mut state, &slot, index)?;
                     continue;
                 }
@@ -267,7 +376,7 @@ impl Fs {
 }
 
 impl Fs {
-    /// For cleaning: moves the base of a page that is a delta, which stays. Readers wait: nothing but the inode tells
+    /// For cleaning: moves the base of a page that is a delta, which stays, or of other files' pages. Readers wait: nothing but the inode tells
     /// them that this block is not a page.
     fn move_base(&self, inode: &Arc<Inode>, state: &mut InodeState, slot: &Slot, index: u64) -> Result<()> {
         let about = Page {

@@ -70,25 +70,21 @@ impl Fs {
 
     fn change_xattr(&self, ino: Ino, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
         let (index, rest) = self.xattr_name(name)?;
-        self.check_writable()?;
-        self.make_room()?;
         let inode = self.inode(ino)?;
-        let _wb = inode.wb.lock();
-        let _op = self.op()?;
-        let state = inode.lock.write();
-        inode.check_alive(&state)?;
-        inode.check_flags(FileFlags::IMMUTABLE | FileFlags::APPEND)?;
-        match index {
-            NameIndex::Advise => self.set_advise(&inode, value)?,
-            NameIndex::PosixAclAccess => self.set_access_acl(&inode, value)?,
-            NameIndex::PosixAclDefault => self.set_default_acl(&inode, value)?,
-            NameIndex::User if !matches!(inode.kind(), FileKind::Regular | FileKind::Directory) => {
-                return Err(Posix::NotPermitted.into());
+        self.change_settled(&inode, |_| {
+            inode.check_flags(FileFlags::IMMUTABLE | FileFlags::APPEND)?;
+            match index {
+                NameIndex::Advise => self.set_advise(&inode, value)?,
+                NameIndex::PosixAclAccess => self.set_access_acl(&inode, value)?,
+                NameIndex::PosixAclDefault => self.set_default_acl(&inode, value)?,
+                NameIndex::User if !matches!(inode.kind(), FileKind::Regular | FileKind::Directory) => {
+                    return Err(Posix::NotPermitted.into());
+                }
+                _ => self.set_value(&inode, index, rest, value, mode)?,
             }
-            _ => self.set_value(&inode, index, rest, value, mode)?,
-        }
-        self.touch_changed(&inode);
-        Ok(())
+            self.touch_changed(&inode);
+            Ok(())
+        })
     }
 
     /// Splits a full name; `NotSupported` where the mount options exclude its name space.

@@ -21,6 +21,19 @@ fn volume() -> Arc<MemDevice> {
     Arc::new(blank(64, all_features() | Feature::COMPRESSION))
 }
 
+/// A volume that may hold deltas and compressed files.
+fn volume_with_deltas() -> Arc<MemDevice> {
+    let device = MemDevice::new(64 * 256);
+    let options = medfs_mkfs::MkfsOptions {
+        deltas: true,
+        features: all_features() | Feature::COMPRESSION,
+        discard: false,
+        ..medfs_mkfs::MkfsOptions::new([7; 16], START.secs)
+    };
+    medfs_mkfs::format_volume(&device, &options).expect("a volume");
+    Arc::new(device)
+}
+
 /// Content of `len` bytes that can be compressed, and differs from page to page.
 fn text(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| ((i / 24) * (seed + 3) + i / PAGE) as u8).collect()
@@ -390,15 +403,7 @@ fn a_cluster_that_changes_while_it_is_written_loses_nothing() {
 
 #[test]
 fn compressed_files_have_no_deltas_and_are_rolled_forward() {
-    let device = MemDevice::new(64 * 256);
-    let options = medfs_mkfs::MkfsOptions {
-        deltas: true,
-        features: all_features() | Feature::COMPRESSION,
-        discard: false,
-        ..medfs_mkfs::MkfsOptions::new([7; 16], START.secs)
-    };
-    medfs_mkfs::format_volume(&device, &options).expect("a volume");
-    let device = Arc::new(device);
+    let device = volume_with_deltas();
     let v = open_device(&device, "compress_extension=*");
     let mut expected = text(1100 * PAGE, 1);
     let f = file(&v, v.root(), "f.db.x");
@@ -430,4 +435,129 @@ fn compressed_files_have_no_deltas_and_are_rolled_forward() {
     assert!(content(&v, f) == expected);
     v.close().expect("close");
     judge(&crashed);
+}
+
+#[test]
+fn one_volume_holds_compressed_files_and_files_with_deltas() {
+    let options = "compress=lz4,compress_extension=txt,compact_files=all";
+    let device = volume_with_deltas();
+    let v = open_device(&device, options);
+    // Names as of databases, which keep room for deltas; more pages than an inode addresses.
+    let mut clusters = text(1500 * PAGE, 1);
+    let compressed = file(&v, v.root(), "f.db.txt");
+    write(&v, compressed, 0, &clusters);
+    let (plain, mut pages) = noisy_file(&v, "f.db", 1500);
+    let mut device = device;
+    let mut v = v;
+    let mut made = Vec::new();
+    for round in 0..3 {
+        for n in 0..40 {
+            patch(&v, compressed, &mut clusters, (n * 37 + round) * PAGE + n, b"small");
+            patch(&v, plain, &mut pages, (n * 37 + round) * PAGE + n, &noise(n as u64)[..200]);
+        }
+        let more = text(3 * PAGE, round);
+        write(&v, compressed, clusters.len() as u64, &more);
+        clusters.extend(&more);
+        write(&v, plain, pages.len() as u64, &more);
+        pages.extend(&more);
+        v.fsync(compressed, false).expect("fsync");
+        v.fsync(plain, false).expect("fsync");
+        let stats = v.stats();
+        made.push((stats.deltas.made > 0, stats.deltas.compact_pages > 0, stats.compress.clusters > 0));
+        let crashed = Arc::new(device.snapshot());
+        drop(v);
+        v = open_device(&crashed, options);
+        assert_eq!(v.stats().recovered_inodes, 2, "round {round}");
+        assert!(content(&v, compressed) == clusters, "round {round}");
+        assert!(content(&v, plain) == pages, "round {round}");
+        assert!(v.saved_blocks(compressed).expect("saved") > 700, "round {round}");
+        device = crashed;
+    }
+    assert_eq!(made, [(true, true, true); 3]);
+    v.close().expect("close");
+    drop(v);
+    let v = open_device(&device, "");
+    assert!(content(&v, compressed) == clusters && content(&v, plain) == pages);
+}
+
+#[test]
+fn a_file_that_had_compact_pages_can_be_compressed_when_it_is_empty() {
+    let device = volume_with_deltas();
+    let v = open_device(&device, "compact_files=all,compress=lz4");
+    let (f, mut expected) = noisy_file(&v, "f", 100);
+    for n in 0..80 {
+        patch(&v, f, &mut expected, n * PAGE + n, &noise(1000 + n as u64)[..200]);
+    }
+    v.fsync(f, false).expect("fsync");
+    assert!(v.stats().deltas.compact_pages > 0, "{:?}", v.stats().deltas);
+    let resize = |size| v.setattr(f, &SetAttr { size: Some(size), ..SetAttr::default() }).expect("resize");
+    assert_eq!(errno(v.set_flags(f, FileFlags::COMPR)), INVALID, "it has content");
+    resize(0);
+    v.set_flags(f, FileFlags::COMPR).expect("chattr +c");
+    let expected = text(1500 * PAGE, 3);
+    write(&v, f, 0, &expected);
+    v.fsync(f, false).expect("fsync");
+    assert!(v.saved_blocks(f).expect("saved") > 700);
+    let crashed = Arc::new(device.snapshot());
+    assert!(content(&open_device(&crashed, ""), f) == expected);
+    let v = reopened(v, &device, "");
+    assert!(content(&v, f) == expected);
+}
+
+/// A write-ahead log of SQLite whose frames hold these pages of the database.
+fn log_of(pages: &[(u32, Vec<u8>)]) -> Vec<u8> {
+    let mut log = vec![0; 32];
+    log[..4].copy_from_slice(&0x377f_0682u32.to_be_bytes());
+    log[8..12].copy_from_slice(&(PAGE as u32).to_be_bytes());
+    for (number, page) in pages {
+        let mut header = [0; 24];
+        header[..4].copy_from_slice(&number.to_be_bytes());
+        log.extend(header);
+        log.extend(page);
+    }
+    log
+}
+
+#[test]
+fn a_compressed_database_lends_no_blocks() {
+    for (root, own, lends) in [
+        (FileFlags::empty(), FileFlags::empty(), true),
+        // The hidden file with the list of borrowers is not compressed, whatever its directory is.
+        (FileFlags::COMPR, FileFlags::empty(), true),
+        (FileFlags::COMPR, FileFlags::COMPR, false),
+    ] {
+        let device = volume_with_deltas();
+        let v = open_device(&device, "compact_files=all");
+        v.set_flags(v.root(), root).expect("chattr of the root");
+        // Pages that no compression makes smaller: their blocks would be of use.
+        let db = file(&v, v.root(), "f.db");
+        v.set_flags(db, own).expect("chattr of the database");
+        let mut pages: Vec<u8> = (0..16).flat_map(noise).collect();
+        write(&v, db, 0, &pages);
+        let wal = file(&v, v.root(), "f.db-wal");
+        v.set_flags(wal, FileFlags::empty()).expect("chattr of the log");
+        v.sync().expect("sync");
+        let mut log = Vec::new();
+        for round in 0..2 {
+            let frames: Vec<(u32, Vec<u8>)> = (0..12)
+                .map(|n| {
+                    let mut page = noise(n);
+                    page[100..103].fill(round);
+                    (n as u32 + 1, page)
+                })
+                .collect();
+            log = log_of(&frames);
+            write(&v, wal, 0, &log);
+            v.fsync(wal, false).expect("fsync");
+        }
+        assert_eq!(v.stats().deltas.repeated > 0, lends, "{root:?} {own:?}: {:?}", v.stats().deltas);
+        for n in 0..16 {
+            patch(&v, db, &mut pages, n * PAGE, &noise(100 + n as u64));
+        }
+        v.fsync(db, false).expect("fsync");
+        let crashed = Arc::new(device.snapshot());
+        let v = open_device(&crashed, "");
+        assert!(content(&v, wal) == log, "{root:?} {own:?}");
+        assert!(content(&v, db) == pages, "{root:?} {own:?}");
+    }
 }

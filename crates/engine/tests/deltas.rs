@@ -43,6 +43,27 @@ fn a_small_update_costs_the_inode_alone() {
 }
 
 #[test]
+fn the_threshold_decides_what_becomes_a_delta() {
+    for (options, changed, pages) in [
+        ("inline_threshold=64", 40, 0),
+        ("inline_threshold=64", 100, 1),
+        ("", 200, 0),
+        ("", 300, 1),
+        ("inline_threshold=512", 300, 0),
+        ("inline_threshold=512", 600, 1),
+    ] {
+        let device = Arc::new(blank_delta(64));
+        let v = open_device(&device, options);
+        let (f, mut expected) = noisy_file(&v, "f", 4);
+        let before = written(&v);
+        patch(&v, f, &mut expected, PAGE + 1000, &noise(7)[..changed]);
+        v.fsync(f, false).expect("fsync");
+        assert_eq!(written(&v).0 - before.0, pages, "{options}: {changed} bytes");
+        assert_eq!(content(&reopened(v, &device), f), expected, "read with the default");
+    }
+}
+
+#[test]
 fn a_lost_power_supply_keeps_what_was_fsynced() {
     let device = Arc::new(blank_delta(64));
     let v = open(device.clone());
@@ -186,7 +207,7 @@ fn a_delta_that_gave_way_is_not_lost_by_a_checkpoint() {
 
 #[test]
 fn a_database_keeps_room_for_deltas_however_it_is_written_first() {
-    for (name, deltas) in [("a.db", true), ("a.db-journal", true), ("a.db-wal", false), ("a.bin", false)] {
+    for (name, deltas) in [("a.db", true), ("a.db-journal", true), ("a.db-wal", true), ("a.bin", false)] {
         let device = Arc::new(blank_delta(64));
         let v = open(device.clone());
         let (f, mut expected) = noisy_file(&v, name, 1100);

@@ -304,7 +304,7 @@ fn a_directory_fsynced_without_a_checkpoint_keeps_the_journal() {
 #[test]
 fn a_directory_with_other_changes_is_fsynced_by_a_checkpoint() {
     type Change = fn(&Volume);
-    let changes: [(&str, Change); 7] = [
+    let changes: [(&str, Change); 8] = [
         ("a file that is not durable", |v| assert!(file(v, v.root(), "new") > 0)),
         ("a durable file is gone", |v| v.unlink(v.root(), b"old").expect("unlink")),
         ("a directory", |v| assert!(dir(v, v.root(), "new") > 0)),
@@ -321,6 +321,10 @@ fn a_directory_with_other_changes_is_fsynced_by_a_checkpoint() {
         ("a mode", |v| {
             let set = medfs::SetAttr { perm: Some(0o700), ..Default::default() };
             v.setattr(v.root(), &set).expect("chmod");
+        }),
+        ("a time that somebody set", |v| {
+            let set = medfs::SetAttr { mtime: Some(START), ..Default::default() };
+            v.setattr(v.root(), &set).expect("utimes");
         }),
     ];
     for base in bases() {

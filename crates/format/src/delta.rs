@@ -1,42 +1,71 @@
-//! The delta zone: deltas of a file's pages inside its inode block (MedFS, section 4.1.2 and Fig. 4).
+//! Deltas on disk: the zone inside a file's inode block (MedFS, section 4.1.2 and Fig. 4), and compact pages (section 4.2).
 //!
 //! The zone is the value of one extended attribute with a name space of our own, the first entry of the inline area, so
 //! that it lies wholly in the inode block. It is there while the file has room for it and need not hold any delta:
 //!
 //! ```text
-//! | version 1 | 0 | used: u16 | record | record | ..        unused |
-//!                  record: | page index: u32 | size: u16 | codec: u8 | 0 | checksum: u32 | delta: size bytes |
+//! | version 2 | flags | used: u16 | first: u32 | record | record | ..        unused |
+//!      record: | page index: u32 | size: u16 | codec: u8 | slices: u8 | checksum: u32 | slice | .. | delta: size bytes |
+//!       slice: | ino: u32 | page: u32 | from: u16 | to: u16 | length: u16 |
 //! ```
 //!
 //! `used` counts the bytes of all records. They lie in the order in which their pages came in, the oldest first; a page has
-//! one at most. The base of a delta is the block that the page's address names; the checksum is that of the page which
-//! delta and base make together.
+//! one at most. The base of a delta without slices is the block that the page's address names, or zeros where that address
+//! is `NEW_ADDR`. With slices it is zeros over which each slice copies `length` bytes from offset `from` of the *block* that
+//! names page `page` of inode `ino`, whatever delta that page has of its own, to offset `to`. The checksum is that of the
+//! page which delta and base make. A record of codec 0 has neither delta nor slices and says that the page is its block.
+//!
+//! A compact page is a block of the file beyond any end it can have: page `n` of the subtree at the inode's last nid
+//! ([`compact_start`]). It holds records for which the zone has no room:
+//!
+//! ```text
+//! | magic: u32 | ino: u32 | sequence: u32 | used: u16 | 0: u16 | checksum: u32 | record | record | ..     zeros |
+//! ```
+//!
+//! Of several records of a page that in the zone counts, otherwise that in the compact page of the highest sequence number.
+//! Compact pages below the zone's `first` count no more.
 
+use crate::node::NIDS_PER_BLOCK;
+use crate::path::{Fanout, first_page};
 use crate::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry, RawXattrHeader, XATTR_MAGIC};
-use crate::{FormatError, Ino, Structure};
+use crate::{BLOCK_SIZE, Block, FormatError, Ino, Structure, crc};
 use std::ops::Range;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of the zone's layout.
-pub const ZONE_VERSION: u8 = 1;
+pub const ZONE_VERSION: u8 = 2;
+/// Flag of a zone: the file has compact pages.
+pub const ZONE_COMPACT: u8 = 1;
 /// Bytes of a zone's header.
 pub const ZONE_HEADER_SIZE: usize = size_of::<RawZoneHeader>();
-/// Bytes of a record without its delta.
+/// Bytes of a record without its slices and delta.
 pub const RECORD_HEADER_SIZE: usize = size_of::<RawRecord>();
 /// Bytes of an inline area in front of the zone: the area's header and the fixed part of the zone's entry.
 pub const ZONE_OFFSET: usize = HEADER_SIZE + size_of::<RawXattrEntry>();
+/// First bytes of a compact page.
+pub const COMPACT_MAGIC: u32 = 0x5043_464d;
+/// Bytes of a compact page in front of its records.
+pub const COMPACT_HEADER_SIZE: usize = size_of::<RawCompactHeader>();
+/// Bytes that records can have in a compact page.
+pub const COMPACT_ROOM: usize = BLOCK_SIZE - COMPACT_HEADER_SIZE;
+/// Most slices of a base.
+pub const MAX_SLICES: usize = 16;
+/// Codec of a record that only says that the page is its block.
+pub const NO_DELTA: u8 = 0;
 
-/// The header of a zone (4 bytes).
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+/// The header of a zone (8 bytes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawZoneHeader {
     /// [`ZONE_VERSION`].
     pub version: u8,
-    /// Zero.
-    pub reserved: u8,
+    /// [`ZONE_COMPACT`] or zero.
+    pub flags: u8,
     /// Bytes of all records.
     pub used: U16,
+    /// Sequence number of the first compact page that counts.
+    pub first: U32,
 }
 
 /// The fixed part of a record (12 bytes).
@@ -47,35 +76,107 @@ pub struct RawRecord {
     pub index: U32,
     /// Bytes of the delta.
     pub size: U16,
-    /// How it is encoded: a tag of the codec, never zero.
+    /// How it is encoded: a tag of the codec, or [`NO_DELTA`].
     pub codec: u8,
-    /// Zero.
-    pub reserved: u8,
+    /// Slices of the base; none: the page's own block is the base.
+    pub slices: u8,
     /// CRC-32 of the page that the delta and its base make.
     pub checksum: U32,
 }
 
-const _: () = assert!(ZONE_HEADER_SIZE == 4 && RECORD_HEADER_SIZE == 12 && ZONE_OFFSET == 28);
+/// A part of a base (14 bytes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawSlice {
+    /// Inode of the file whose block it is taken from.
+    pub ino: U32,
+    /// Page of that file.
+    pub page: U32,
+    /// Where in its block the bytes are.
+    pub from: U16,
+    /// Where in the base they go.
+    pub to: U16,
+    /// How many they are.
+    pub len: U16,
+}
 
-/// A delta in a zone.
+impl RawSlice {
+    /// Bytes of the block, and of the base; `None` where they do not fit one.
+    pub fn ranges(&self) -> Option<(Range<usize>, Range<usize>)> {
+        let (from, to, len) =
+            (usize::from(self.from.get()), usize::from(self.to.get()), usize::from(self.len.get()));
+        let fits = len > 0 && from + len <= BLOCK_SIZE && to + len <= BLOCK_SIZE;
+        fits.then_some((from..from + len, to..to + len))
+    }
+}
+
+/// The header of a compact page (20 bytes).
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawCompactHeader {
+    /// [`COMPACT_MAGIC`].
+    pub magic: U32,
+    /// The file's inode.
+    pub ino: U32,
+    /// Which of the file's compact pages it is: later ones have higher numbers.
+    pub sequence: U32,
+    /// Bytes of all records.
+    pub used: U16,
+    /// Zero.
+    pub reserved: U16,
+    /// F2FS's CRC of the block with zeros in this field.
+    pub checksum: U32,
+}
+
+const _: () = assert!(ZONE_HEADER_SIZE == 8 && RECORD_HEADER_SIZE == 12 && ZONE_OFFSET == 28);
+const _: () = assert!(size_of::<RawSlice>() == 14 && COMPACT_HEADER_SIZE == 20);
+
+/// A delta in a zone or compact page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Page of the file.
     pub index: u32,
-    /// Tag of the codec.
+    /// Tag of the codec, or [`NO_DELTA`].
     pub codec: u8,
     /// CRC-32 of the page that the delta and its base make.
     pub checksum: u32,
+    /// What the base is made of; empty where it is the page's own block.
+    pub slices: &'a [RawSlice],
     /// The delta.
     pub delta: &'a [u8],
 }
 
 impl Record<'_> {
-    /// Bytes the record takes in a zone.
+    /// Bytes the record takes.
     pub fn size(&self) -> usize {
-        RECORD_HEADER_SIZE + self.delta.len()
+        RECORD_HEADER_SIZE + size_of_val(self.slices) + self.delta.len()
+    }
+
+    fn write(&self, to: &mut [u8]) {
+        let raw = RawRecord {
+            index: self.index.into(),
+            size: (self.delta.len() as u16).into(),
+            codec: self.codec,
+            slices: self.slices.len() as u8,
+            checksum: self.checksum.into(),
+        };
+        let (head, rest) = to.split_at_mut(RECORD_HEADER_SIZE);
+        head.copy_from_slice(raw.as_bytes());
+        let (slices, rest) = rest.split_at_mut(size_of_val(self.slices));
+        slices.copy_from_slice(self.slices.as_bytes());
+        rest[..self.delta.len()].copy_from_slice(self.delta);
     }
 }
+
+/// First page of the part of the index of a file with this fan-out that holds its compact pages. A file with compact pages
+/// ends before it.
+pub fn compact_start(fanout: Fanout) -> u64 {
+    first_page(COMPACT_NODE_OFFSET, fanout).expect("the last subtree has a first page")
+}
+
+/// Node offset of the first direct node below the inode's last nid: behind the inode, two direct and two indirect subtrees,
+/// the double indirect node and its first indirect node.
+const COMPACT_NODE_OFFSET: u32 = 5 + 2 * NIDS_PER_BLOCK as u32 + 2;
 
 /// Where in an inline xattr area the zone is, if it has one.
 pub fn zone_range(area: &[u8]) -> Option<Range<usize>> {
@@ -96,72 +197,157 @@ pub fn empty_zone(len: usize) -> Vec<u8> {
     zone
 }
 
+/// The header of a zone, after a check.
+pub fn zone_header(zone: &[u8], ino: Ino) -> Result<RawZoneHeader, FormatError> {
+    let bad = |field, value: String| FormatError::corrupt(Structure::DeltaZone, ino, field, value);
+    let Ok((header, _)) = RawZoneHeader::read_from_prefix(zone) else {
+        return Err(bad("size", format!("{} bytes", zone.len())));
+    };
+    if header.version != ZONE_VERSION {
+        return Err(bad("version", header.version.to_string()));
+    }
+    if header.flags & !ZONE_COMPACT != 0 {
+        return Err(bad("flags", format!("{:#x}", header.flags)));
+    }
+    if header.first.get() == u32::MAX {
+        return Err(bad("first", "the last sequence number there is".into()));
+    }
+    Ok(header)
+}
+
 /// The records of a zone, oldest first, after a check of its structure. `ino` is named in errors.
 pub fn records(zone: &[u8], ino: Ino) -> Result<Vec<Record<'_>>, FormatError> {
     let (found, error) = parse_prefix(zone, ino);
-    if let Some(error) = error {
-        return Err(error);
+    match error {
+        Some(error) => Err(error),
+        None => unique(found, Structure::DeltaZone, ino),
     }
-    for (at, record) in found.iter().enumerate() {
-        if found[..at].iter().any(|r| r.index == record.index) {
-            let value = format!("{} has two deltas", record.index);
-            return Err(FormatError::corrupt(Structure::DeltaZone, ino, "index", value));
+}
+
+fn unique(found: Vec<Record<'_>>, structure: Structure, ino: Ino) -> Result<Vec<Record<'_>>, FormatError> {
+    let mut pages: Vec<u32> = found.iter().map(|r| r.index).collect();
+    pages.sort_unstable();
+    match pages.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => {
+            Err(FormatError::corrupt(structure, ino, "index", format!("{} has two deltas", pair[0])))
         }
+        None => Ok(found),
     }
-    Ok(found)
 }
 
 /// The records of a zone as far as its structure is sound, and what is wrong with it from there on. A page may have several.
 pub fn parse_prefix(zone: &[u8], ino: Ino) -> (Vec<Record<'_>>, Option<FormatError>) {
-    let bad = |field, value: String| Some(FormatError::corrupt(Structure::DeltaZone, ino, field, value));
-    let mut found: Vec<Record<'_>> = Vec::new();
-    let Ok((header, rest)) = RawZoneHeader::ref_from_prefix(zone) else {
-        return (found, bad("size", format!("{} bytes", zone.len())));
-    };
-    if header.version != ZONE_VERSION {
-        return (found, bad("version", header.version.to_string()));
+    match zone_header(zone, ino) {
+        Err(error) => (Vec::new(), Some(error)),
+        Ok(header) => {
+            parse(&zone[ZONE_HEADER_SIZE..], usize::from(header.used.get()), Structure::DeltaZone, ino)
+        }
     }
-    let used = usize::from(header.used.get());
-    let Some(mut rest) = rest.get(..used) else {
-        return (found, bad("used", format!("{used} of {}", rest.len())));
+}
+
+/// Records as far as they are sound: `used` bytes of `area`.
+fn parse(area: &[u8], used: usize, structure: Structure, ino: Ino) -> (Vec<Record<'_>>, Option<FormatError>) {
+    let bad = |field, value: String| Some(FormatError::corrupt(structure, ino, field, value));
+    let mut found: Vec<Record<'_>> = Vec::new();
+    let Some(mut rest) = area.get(..used) else {
+        return (found, bad("used", format!("{used} of {}", area.len())));
     };
     while !rest.is_empty() {
         let Ok((raw, tail)) = RawRecord::ref_from_prefix(rest) else {
             return (found, bad("used", format!("{} bytes behind the last record", rest.len())));
         };
-        let (index, size) = (raw.index.get(), usize::from(raw.size.get()));
+        let (index, size, count) = (raw.index.get(), usize::from(raw.size.get()), usize::from(raw.slices));
+        let slices = <[RawSlice]>::ref_from_prefix_with_elems(tail, count);
+        let Some((slices, tail)) = slices.ok().filter(|_| count <= MAX_SLICES) else {
+            return (found, bad("slices", format!("{count} for page {index}")));
+        };
+        if slices.iter().any(|s| s.ranges().is_none()) {
+            return (found, bad("slices", format!("one reaches beyond its block, for page {index}")));
+        }
         let Some(delta) = tail.get(..size) else {
             return (found, bad("size", format!("{size} for page {index}, of {}", tail.len())));
         };
-        found.push(Record { index, codec: raw.codec, checksum: raw.checksum.get(), delta });
+        if raw.codec == NO_DELTA && (count > 0 || size > 0) {
+            return (found, bad("codec", format!("none, for {size} bytes of page {index}")));
+        }
+        found.push(Record { index, codec: raw.codec, checksum: raw.checksum.get(), slices, delta });
         rest = &tail[size..];
     }
     (found, None)
 }
 
-/// Fills a zone with records, in this order; `false` (zone untouched) where they do not fit.
+/// Fills a zone with records, in this order; `false` (zone untouched) where they do not fit. Flags and `first` stay.
 pub fn fill_zone(zone: &mut [u8], records: &[Record<'_>]) -> bool {
     let used: usize = records.iter().map(Record::size).sum();
     if ZONE_HEADER_SIZE + used > zone.len() {
         return false;
     }
-    let mut bytes = empty_zone(zone.len());
-    bytes[2..4].copy_from_slice(&(used as u16).to_le_bytes());
-    let mut at = ZONE_HEADER_SIZE;
+    zone[0] = ZONE_VERSION;
+    zone[2..4].copy_from_slice(&(used as u16).to_le_bytes());
+    write_records(&mut zone[ZONE_HEADER_SIZE..], records);
+    true
+}
+
+fn write_records(area: &mut [u8], records: &[Record<'_>]) {
+    let mut bytes = vec![0; area.len()];
+    let mut at = 0;
     for record in records {
-        let raw = RawRecord {
-            index: record.index.into(),
-            size: (record.delta.len() as u16).into(),
-            codec: record.codec,
-            reserved: 0,
-            checksum: record.checksum.into(),
-        };
-        bytes[at..at + RECORD_HEADER_SIZE].copy_from_slice(raw.as_bytes());
-        bytes[at + RECORD_HEADER_SIZE..at + record.size()].copy_from_slice(record.delta);
+        record.write(&mut bytes[at..]);
         at += record.size();
     }
-    zone.copy_from_slice(&bytes);
-    true
+    area.copy_from_slice(&bytes);
+}
+
+/// Says in a zone whether the file has compact pages, and which is the first that counts.
+pub fn set_compact(zone: &mut [u8], compact: bool, first: u32) {
+    zone[1] = if compact { ZONE_COMPACT } else { 0 };
+    zone[4..8].copy_from_slice(&first.to_le_bytes());
+}
+
+/// A compact page with these records, which must fit [`COMPACT_ROOM`].
+pub fn compact_page(ino: Ino, sequence: u32, records: &[Record<'_>]) -> Block {
+    let used: usize = records.iter().map(Record::size).sum();
+    let mut block = Block::ZERO;
+    write_records(&mut block.0[COMPACT_HEADER_SIZE..], records);
+    let mut header = RawCompactHeader {
+        magic: COMPACT_MAGIC.into(),
+        ino: ino.into(),
+        sequence: sequence.into(),
+        used: (used as u16).into(),
+        reserved: 0.into(),
+        checksum: 0.into(),
+    };
+    block.0[..COMPACT_HEADER_SIZE].copy_from_slice(header.as_bytes());
+    header.checksum = crc::f2fs(&block.0).into();
+    block.0[..COMPACT_HEADER_SIZE].copy_from_slice(header.as_bytes());
+    block
+}
+
+/// Sequence number and records of a compact page of a file, after a check of all of it.
+pub fn compact_records(block: &Block, ino: Ino) -> Result<(u32, Vec<Record<'_>>), FormatError> {
+    let bad = |field, value: String| Err(FormatError::corrupt(Structure::CompactPage, ino, field, value));
+    let (header, area) =
+        RawCompactHeader::read_from_prefix(&block.0).expect("a block is larger than the header");
+    if header.magic.get() != COMPACT_MAGIC {
+        return bad("magic", format!("{:#010x}", header.magic));
+    }
+    if header.ino.get() != ino {
+        return bad("ino", header.ino.to_string());
+    }
+    if header.sequence.get() == u32::MAX {
+        return bad("sequence", "the last there is".into());
+    }
+    let mut unsealed = block.clone();
+    unsealed.0[COMPACT_HEADER_SIZE - 4..COMPACT_HEADER_SIZE].fill(0);
+    let found = crc::f2fs(&unsealed.0);
+    if found != header.checksum.get() {
+        return bad("checksum", format!("{:#010x}, computed {found:#010x}", header.checksum));
+    }
+    let (records, error) = parse(area, usize::from(header.used.get()), Structure::CompactPage, ino);
+    match error {
+        Some(error) => Err(error),
+        None => Ok((header.sequence.get(), unique(records, Structure::CompactPage, ino)?)),
+    }
 }
 
 #[cfg(test)]
@@ -170,17 +356,17 @@ mod tests {
     use crate::xattr::{self, XattrEntry};
 
     fn record(index: u32, delta: &[u8]) -> Record<'_> {
-        Record { index, codec: 2, checksum: 0x1234_5678 + index, delta }
+        Record { index, codec: 2, checksum: 0x1234_5678 + index, slices: &[], delta }
     }
 
     #[test]
     fn what_fills_a_zone_is_found_in_it() {
-        let mut zone = empty_zone(100);
+        let mut zone = empty_zone(104);
         assert_eq!(records(&zone, 9).unwrap(), []);
         let both = [record(7, b"seven"), record(3, b"")];
         assert!(fill_zone(&mut zone, &both));
         assert_eq!(records(&zone, 9).unwrap(), both);
-        let exact = [record(1, &[5; 100 - ZONE_HEADER_SIZE - RECORD_HEADER_SIZE])];
+        let exact = [record(1, &[5; 104 - ZONE_HEADER_SIZE - RECORD_HEADER_SIZE])];
         assert!(fill_zone(&mut zone, &exact));
         let before = zone.clone();
         assert!(!fill_zone(&mut zone, &[exact[0], record(2, b"")]));
@@ -209,12 +395,61 @@ mod tests {
             zone[at] = byte;
             records(&zone, 9).unwrap_err().to_string()
         };
-        assert!(broken(0, 2).contains("version"));
+        assert!(broken(0, 1).contains("version"));
+        assert!(broken(1, 4).contains("flags"));
         assert!(broken(3, 1).contains("used"));
         assert!(broken(2, 20).contains("behind the last record"));
         assert!(broken(2, 29).contains("size"));
-        assert!(broken(8, 200).contains("size"));
-        assert!(broken(19, 1).contains("two deltas"));
-        assert!(records(&[1, 0], 9).is_err());
+        assert!(broken(12, 200).contains("size"));
+        assert!(broken(14, 0).contains("codec"));
+        assert!(broken(15, 3).contains("slices"));
+        assert!(broken(23, 1).contains("two deltas"));
+        assert!(records(&[2, 0], 9).is_err());
+    }
+
+    #[test]
+    fn a_base_of_slices_is_kept() {
+        let slice = |from: u16, to: u16, len: u16| RawSlice {
+            ino: 5.into(),
+            page: 70_000.into(),
+            from: from.into(),
+            to: to.into(),
+            len: len.into(),
+        };
+        let slices = [slice(4000, 0, 96), slice(0, 120, 3976)];
+        let both = [Record { slices: &slices, ..record(1, b"one") }, record(2, b"two")];
+        let mut zone = empty_zone(100);
+        assert!(fill_zone(&mut zone, &both));
+        assert_eq!(records(&zone, 9).unwrap(), both);
+        for wrong in [slice(4000, 0, 97), slice(0, 4096, 1), slice(0, 0, 0)] {
+            assert!(fill_zone(&mut zone, &[Record { slices: &[wrong], ..record(1, b"") }]));
+            assert!(records(&zone, 9).unwrap_err().to_string().contains("beyond its block"));
+        }
+    }
+
+    #[test]
+    fn what_fills_a_compact_page_is_found_in_it_and_damage_is_named() {
+        let both = [record(7, &[9; 3000]), record(3, &[8; 1000])];
+        let page = compact_page(11, 5, &both);
+        assert_eq!(compact_records(&page, 11).unwrap(), (5, both.to_vec()));
+        let broken = |at: usize| {
+            let mut page = page.clone();
+            page.0[at] ^= 1;
+            compact_records(&page, 11).unwrap_err().to_string()
+        };
+        assert!(broken(0).contains("magic"));
+        assert!(broken(4).contains("ino"));
+        assert!([8, 12, 14, 16, 20, 4095].iter().all(|&at| broken(at).contains("checksum")));
+        let twice = compact_page(11, 5, &[record(7, b""), record(7, b"")]);
+        assert!(compact_records(&twice, 11).unwrap_err().to_string().contains("two deltas"));
+    }
+
+    #[test]
+    fn compact_pages_lie_in_the_last_subtree() {
+        let fanout = Fanout::plain(500);
+        let before = crate::path::NodePath::of(compact_start(fanout) - 1, fanout).unwrap();
+        let first = crate::path::NodePath::of(compact_start(fanout), fanout).unwrap();
+        assert_eq!((before.depth, before.inode_nid()), (2, 3));
+        assert_eq!((first.depth, first.inode_nid(), first.slot()), (3, 4, 0));
     }
 }

@@ -23,6 +23,7 @@ pub enum Structure {
     Symlink,
     Data,
     DeltaZone,
+    CompactPage,
     Cluster,
 }
 
@@ -46,6 +47,7 @@ impl std::fmt::Display for Structure {
             Structure::Symlink => "symbolic link",
             Structure::Data => "data block",
             Structure::DeltaZone => "delta zone of inode",
+            Structure::CompactPage => "compact page of inode",
             Structure::Cluster => "compressed cluster of inode",
         };
         f.write_str(name)

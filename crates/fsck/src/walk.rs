@@ -544,6 +544,9 @@ impl<'d, 'p> Walker<'d, 'p> {
         if addr == NEW_ADDR || (addr == COMPRESS_ADDR && f.compression.is_some()) {
             f.blocks += 1;
             self.space.blocks += 1;
+            if let Some(zone) = &mut f.zone {
+                zone.note(page, addr);
+            }
             return Ok(true);
         }
         if !self.image.g.in_main(addr) {

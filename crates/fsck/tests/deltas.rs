@@ -187,7 +187,7 @@ fn of_two_zones_one_stays() {
     rewrite_attributes(&bed, |entries| {
         let mut small = entries[0].clone();
         small.value = delta::empty_zone(40);
-        let other = delta::Record { index: 7, codec: 2, checksum: 1, delta: b"" };
+        let other = delta::Record { index: 7, codec: 2, checksum: 1, slices: &[], delta: b"" };
         assert!(delta::fill_zone(&mut small.value, &[other]));
         let room = entries[0].value.len() - 200;
         entries[0].value.truncate(room);

@@ -86,6 +86,8 @@ pub struct Report {
     pub cleaned: u64,
     /// Pages kept as deltas.
     pub deltas: u64,
+    /// Pages that were deltas and were restored.
+    pub restored: u64,
     /// Clusters compressed.
     pub clusters: u64,
 }
@@ -122,9 +124,10 @@ impl<'a> Run<'a> {
     fn count(&mut self) {
         let session = self.session();
         let (refused, cleaned) = (session.refused, session.fs.cleaned_for_space());
-        let deltas = session.fs.deltas_made();
+        let (deltas, restored) = (session.fs.deltas_made(), session.fs.pages_restored());
         let clusters = session.fs.clusters_made();
         self.report.deltas += deltas;
+        self.report.restored += restored;
         self.report.clusters += clusters;
         self.report.refused += refused;
         self.report.cleaned += cleaned;

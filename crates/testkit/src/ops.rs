@@ -212,6 +212,11 @@ pub enum Op {
     Sync,
     Checkpoint,
     Background,
+    /// Idle work, after a file was read so often that it is restored, if it is not written often too.
+    Idle {
+        /// The file.
+        file: Target,
+    },
     /// Closes cleanly and mounts again.
     Remount,
     /// Drops without closing and mounts again: what was fsynced must be there.
@@ -380,7 +385,8 @@ impl Generator {
             91..=92 => {
                 Op::Rename { from: at, to: place(0, (at.name + 1) % FILES), flags: RenameFlags::empty() }
             }
-            93..=94 => Op::Background,
+            93 => Op::Background,
+            94 => Op::Idle { file },
             95 => Op::Checkpoint,
             96..=97 => Op::Remount,
             _ if self.crashes => Op::Crash,

@@ -92,10 +92,14 @@ fn needs_room(op: &Op) -> bool {
         Op::Unlink { .. } | Op::Rmdir { .. } | Op::Fill { .. } | Op::Read { .. } => false,
         Op::RemoveXattr { .. } | Op::Chown { .. } | Op::Utimes { .. } | Op::SetFlags { .. } => false,
         Op::AtomicEnd { .. } | Op::Open { .. } | Op::Close { .. } => false,
-        Op::Fsync { .. } | Op::FsyncDir { .. } | Op::Sync | Op::Checkpoint | Op::Background => false,
+        Op::Fsync { .. } | Op::FsyncDir { .. } | Op::Sync | Op::Checkpoint => false,
+        Op::Background | Op::Idle { .. } => false,
         Op::Remount | Op::Crash => false,
     }
 }
+
+/// Reads of a file that is to be read-hot.
+const READS_BEFORE_IDLE: u64 = 200;
 
 /// Same success or same error number.
 fn same<T, M>(actual: FsResult<T>, expected: Result<M, Posix>) -> Result<Option<(T, M)>, Fault> {
@@ -507,6 +511,14 @@ impl Session {
                 return Ok(Some(Durable::Metadata));
             }
             Op::Background => self.fs.background().map_err(refused("background work"))?,
+            Op::Idle { file } => {
+                let id = need!(self.regular(file));
+                for page in 0..READS_BEFORE_IDLE {
+                    let offset = page % 8 * PAGE;
+                    self.fs.read(self.ino(id), offset, &mut [0; 100]).map_err(refused("read"))?;
+                }
+                self.fs.idle().map_err(refused("idle work"))?;
+            }
             Op::Remount | Op::Crash => return Err(format!("{op:?} is not for a session").into()),
         }
         done

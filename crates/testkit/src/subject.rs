@@ -48,6 +48,14 @@ pub trait FileSystem: Send + Sync {
     fn background(&self) -> Result<()>;
     /// Ends cleanly. Dropping without it is a crash.
     fn close(&self) -> Result<()>;
+    /// Background work, and idle work whether or not the volume was idle.
+    fn idle(&self) -> Result<()> {
+        self.background()
+    }
+    /// Pages that were deltas and that idle work wrote as blocks since the mount.
+    fn pages_restored(&self) -> u64 {
+        0
+    }
     /// Clusters compressed since the mount.
     fn clusters_made(&self) -> u64 {
         0

@@ -8,6 +8,9 @@ use medfs::{
 use medfs_device::BlockDevice;
 use std::sync::Arc;
 
+/// Pages that a step of idle work may restore: fewer than some files have.
+const IDLE_PAGES: u64 = 8;
+
 /// A mounter of volumes with these options and this clock.
 pub fn mounter(options: MountOptions, clock: Arc<ManualClock>) -> Mounter {
     mounter_over(options, clock, |device| device)
@@ -135,6 +138,11 @@ impl FileSystem for Volume {
     fn background(&self) -> Result<()> {
         self.background()
     }
+    fn idle(&self) -> Result<()> {
+        // Its look at the clock ends what was wanted before.
+        self.background()?;
+        self.idle_work(IDLE_PAGES).map(drop)
+    }
     fn close(&self) -> Result<()> {
         self.close()
     }
@@ -143,6 +151,9 @@ impl FileSystem for Volume {
     }
     fn deltas_made(&self) -> u64 {
         self.stats().deltas.made
+    }
+    fn pages_restored(&self) -> u64 {
+        self.stats().restored.pages
     }
     fn cleaned_for_space(&self) -> u64 {
         self.stats().gc_foreground

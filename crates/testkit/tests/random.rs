@@ -48,10 +48,11 @@ fn three_thousand_operations_with_a_tiny_cache() {
 /// Small updates of a few files, on a small volume so that sections are cleaned too.
 #[test]
 fn two_thousand_operations_on_deltas() {
-    let setup = setup(64, DELTAS, "in_place=force");
+    let setup = setup(64, DELTAS, "in_place=force,hot_window=2s");
     let report = run_seed(&setup, 5, 2000, |generator| generator.patching = true);
     println!("seed 5: {report:?}");
     assert!(report.deltas > 300, "hardly any deltas: {report:?}");
+    assert!(report.restored > 20, "hardly anything restored: {report:?}");
 }
 
 /// How clusters are made: each algorithm, several sizes of clusters and caches.
@@ -97,7 +98,11 @@ fn long_run_on_clusters() {
 fn long_run_on_deltas() {
     let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
     let ops = variable("MEDFS_OPS").unwrap_or(100_000) as usize;
-    for options in ["in_place=force", "in_place=off,cache=1M", "in_place=fsync"] {
+    for options in [
+        "in_place=force,hot_window=2s",
+        "in_place=off,cache=1M,hot_window=1s",
+        "in_place=fsync,hot_window=5s",
+    ] {
         println!("seed {seed}, {ops} operations on deltas, options {options}");
         let start = Instant::now();
         let setup = Setup {

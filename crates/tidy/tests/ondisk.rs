@@ -55,8 +55,8 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
         }
         superblock::RawDeltaInfo { version, compat, ro_compat, incompat }
         compress::RawClusterHeader { clen, chksum, reserved }
-        delta::RawZoneHeader { version, reserved, used }
-        delta::RawRecord { index, size, codec, reserved, checksum }
+        delta::RawZoneHeader { version, flags, used, first }
+        delta::RawRecord { index, size, codec, slices, checksum }
         checkpoint::RawCheckpoint {
             checkpoint_ver, user_block_count, valid_block_count, rsvd_segment_count, overprov_segment_count,
             free_segment_count, cur_node_segno, cur_node_blkoff, cur_data_segno, cur_data_blkoff, ckpt_flags,

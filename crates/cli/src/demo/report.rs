@@ -2,19 +2,15 @@
 
 use super::Outcome;
 use crate::args::DemoArgs;
+use crate::lifetime::{self, Card};
 use crate::size;
 use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use serde::Serialize;
 
-/// Lifetime by Eq. 1 of MedFS: years = PEC x (1 + OP) / (365 x DWPD x WA x R).
+/// Lifetime by Eq. 1 of MedFS.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Lifetime {
-    /// Program/erase cycles of a block.
-    pe_cycles: u32,
-    /// The card's own spare space, as a part of its capacity.
-    spare: f64,
-    /// Write amplification inside the card.
-    device_write_amplification: f64,
+    card: Card,
     transactions_per_day: u64,
     /// Full-card writes a day of the first configuration.
     drive_writes_per_day: f64,
@@ -36,18 +32,18 @@ impl Lifetime {
     pub(super) fn of(runs: &[Outcome], args: &DemoArgs) -> Lifetime {
         let stock = runs.first().map_or(0.0, per_transaction);
         let dwpd = stock * args.per_day as f64 / args.size as f64;
-        let spare = args.card_spare / 100.0;
-        let years =
-            |ratio: f64| f64::from(args.pe_cycles) * (1.0 + spare) / (365.0 * dwpd * args.card_wa * ratio);
         let of_run = |run: &Outcome| {
             let ratio = per_transaction(run) / stock;
             let saving_percent = (1.0 - ratio) * 100.0;
-            LifetimeRun { configuration: run.configuration, ratio, saving_percent, years: years(ratio) }
+            LifetimeRun {
+                configuration: run.configuration,
+                ratio,
+                saving_percent,
+                years: args.card.years(dwpd, ratio),
+            }
         };
         Lifetime {
-            pe_cycles: args.pe_cycles,
-            spare,
-            device_write_amplification: args.card_wa,
+            card: args.card.clone(),
             transactions_per_day: args.per_day,
             drive_writes_per_day: dwpd,
             runs: runs.iter().map(of_run).collect(),
@@ -98,9 +94,9 @@ pub(super) fn print(runs: &[Outcome], lifetime: &Lifetime, args: &DemoArgs, moun
     outln!(
         "years = PEC x (1 + OP) / (365 x DWPD x WA x R), with PEC = {} cycles, OP = {:.0} %, WA = {} inside the card \
          (assumed: --pe-cycles, --card-spare, --card-wa).",
-        lifetime.pe_cycles,
-        lifetime.spare * 100.0,
-        lifetime.device_write_amplification
+        lifetime.card.pe_cycles,
+        lifetime.card.spare_percent,
+        lifetime.card.write_amplification
     );
 }
 
@@ -194,12 +190,7 @@ fn crashes(runs: &[Outcome]) -> Table {
 fn lifetimes(lifetime: &Lifetime) -> Table {
     let mut t = table(&["", "R (bytes written / stock)", "lifetime"]);
     for run in &lifetime.runs {
-        let time = if run.years >= 1.0 {
-            format!("{:.1} years", run.years)
-        } else {
-            format!("{:.0} days", run.years * 365.0)
-        };
-        t.add_row([run.configuration.to_owned(), format!("{:.2}", run.ratio), time]);
+        t.add_row([run.configuration.to_owned(), format!("{:.2}", run.ratio), lifetime::show(run.years)]);
     }
     t
 }

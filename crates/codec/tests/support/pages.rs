@@ -91,7 +91,7 @@ impl Watched {
 }
 
 /// Text as applications store it: words, `len` bytes of them.
-fn text(random: &mut StdRng, len: usize) -> String {
+pub(crate) fn text(random: &mut StdRng, len: usize) -> String {
     const WORDS: [&str; 16] = [
         "lorem",
         "ipsums",

@@ -68,7 +68,7 @@ impl Fs {
     }
 
     /// Carries out what a change of the chattr flags from `old` to `new` means for compression: a file can change sides
-    /// only while it has no blocks.
+    /// only while it has no blocks. It may free nodes ([`Fs::change_settled`]).
     pub(crate) fn change_compression(
         &self,
         inode: &Arc<Inode>,
@@ -85,6 +85,9 @@ impl Fs {
         match inode.kind() {
             FileKind::Directory => {}
             FileKind::Regular => {
+                if inode.size() == 0 && new.contains(FileFlags::COMPR) {
+                    self.leave_deltas(inode, state)?;
+                }
                 if !is_empty(inode, state) {
                     return Err(Posix::InvalidArgument.into());
                 }

@@ -62,7 +62,7 @@ impl Fs {
             self.place_plain(inode, &about, dirty, &mut placed)
         });
         self.space.wrote(placed.iter().filter(|p| is_block(p.addr)).count() as u64);
-        Placing { pages: placed, outcome }
+        Placing::of(placed, outcome)
     }
 
     /// Whether whole clusters of the file are compressed as they are written.

@@ -45,6 +45,7 @@ impl Fs {
             folded.pages += pages;
             progress(folded.inodes, total);
         }
+        self.remove_hidden_file()?;
         Ok(folded)
     }
 
@@ -63,27 +64,18 @@ impl Fs {
         if pages > 0 {
             self.write_back(&inode)?;
         }
-        self.check_writable()?;
-        self.make_room()?;
-        let _wb = inode.wb.lock();
-        let _op = self.op()?;
-        let state = inode.lock.write();
-        inode.check_alive(&state)?;
-        self.remove_zone(&inode)?;
+        self.change_settled(&inode, |_| self.remove_zone(&inode))?;
         Ok(pages)
     }
 
     fn make_all_whole(&self, inode: &Arc<Inode>) -> Result<u64> {
-        self.check_writable()?;
-        self.make_room()?;
-        let _wb = inode.wb.lock();
-        let _op = self.op()?;
-        let mut state = inode.lock.write();
-        inode.check_alive(&state)?;
-        let pages = self.delta_pages(inode)?;
-        for &page in &pages {
-            self.make_whole(inode, &mut state, page)?;
-        }
-        Ok(pages.len() as u64)
+        self.change_settled(inode, |state| {
+            let pages = self.delta_pages(inode, 0..u64::MAX)?;
+            self.leave_compact(inode, state)?;
+            for &page in &pages {
+                self.make_whole(inode, state, page)?;
+            }
+            Ok(pages.len() as u64)
+        })
     }
 }

@@ -3,7 +3,11 @@
 //! A page's *base* is the block that its address names; with a delta in the inode's zone the page is what delta and base
 //! make together. [`zone`] keeps the zone and its size, [`costs`] measures what replacing a delta is worth.
 //!
-//! Invariants (rules 1 to 5 and 7 of the design):
+//! Where a page has no block yet, zeros stand for it, and where another file holds nearly the same, slices of that file's
+//! blocks ([`repeats`]); those count as bases too ([`dependents`]). [`keep`] decides about pages that are to be written,
+//! [`compact`] has the records for which the zone is too small.
+//!
+//! Invariants (rules 1 to 5, 7 and 8 of the design):
 //! - A base is neither overwritten in place nor its block freed before the inode without the delta is on its way: a page
 //!   with a delta, and one whose delta had to go ([`InodeState::whole`]), goes to a new block.
 //! - A delta goes when its page's address changes, in the same change of the inode; so an index used again never meets
@@ -12,44 +16,66 @@
 //! - A page read by a delta has the checksum that is stored with it, or is an error.
 //!
 //! Locks: functions are called with the inode's lock held, exclusive (and the operation lock) to change; `codecs` and
-//! `costs` are leaves.
+//! `costs` are leaves. The blocks of another file are looked up without its lock: that it is a source keeps them.
 
+mod compact;
 pub(crate) mod costs;
+pub(crate) mod dependents;
 mod fold;
+mod keep;
+pub(crate) mod names;
+mod occupancy;
+mod record;
+pub(crate) mod registry;
+mod release;
+mod repeats;
 mod zone;
 
-use crate::error::Result;
+use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
-use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
-use crate::options::DeltaMode;
+use crate::options::{DeltaMode, MountOptions};
 use crate::placement::Page;
 use crate::stats::{Counters, DeltaStats};
+pub(crate) use compact::CompactMap;
 use costs::Costs;
 pub use fold::Folded;
-use medfs_codec::{CodecTag, Codecs, page_checksum};
-use medfs_format::delta::{RECORD_HEADER_SIZE, Record};
-use medfs_format::{Block, BlockAddr, FormatError, Structure, is_block};
+pub(crate) use keep::{Kept, Pending};
+use medfs_codec::{Codecs, RebuildError, page_checksum};
+use medfs_format::delta::{COMPACT_ROOM, RECORD_HEADER_SIZE, RawSlice};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
+use names::Name;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
+use record::OwnedRecord;
+pub(crate) use repeats::Repeats;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-pub(crate) use zone::OwnedRecord;
 
-/// Largest inline delta in bytes (MedFS, section 6.3).
-pub(crate) const INLINE_MAX: usize = 256;
+/// Largest inline delta in bytes that may be asked for (`inline_threshold=`; MedFS, section 6.3).
+pub(crate) const INLINE_MAX: usize = 512;
+/// Largest inline delta in bytes, unless asked otherwise.
+const INLINE_DEFAULT: usize = 256;
 
 /// Dirty pages of a file up to which bases that are not in memory are read: whoever overwrites more in one go is unlikely
 /// to have changed little of each.
 const READ_BASES_MAX: usize = 64;
-/// Part of the cache that bases may take: one of so many.
+/// The same for databases: SQLite takes over what its log has gathered in one go.
+const READ_BASES_MAX_DATABASE: usize = 4096;
+/// Part of the cache that bases may take on a volume that may hold deltas: one of so many.
 pub(crate) const BASES_PART: usize = 8;
 
 /// What a volume that may hold deltas needs beside its files.
 pub(crate) struct Deltas {
     /// Whether new deltas are made. Old ones are read in any case.
     pub(crate) mode: DeltaMode,
+    /// Whether a page without a block has zeros for a base, and whether blocks of other files are bases.
+    appends: bool,
+    repeats: bool,
+    /// Largest delta in bytes that goes into the zone for good, and largest record that goes into a compact page.
+    inline_max: usize,
+    compact_max: usize,
     /// Bases of pages that are dirty or have deltas, by their address.
     bases: Cache<BlockAddr, Arc<Block>>,
     codecs: Mutex<Vec<Box<Codecs>>>,
@@ -72,6 +98,13 @@ pub(crate) struct DeltaCounters {
     pub(crate) evicted_by_growth: AtomicU64,
     pub(crate) evicted_by_delta: AtomicU64,
     pub(crate) outgrown: AtomicU64,
+    /// Compact pages made.
+    pub(crate) compact_pages: AtomicU64,
+    /// Pages kept as deltas that had no block, and that are made from blocks of other files.
+    pub(crate) appended: AtomicU64,
+    pub(crate) repeated: AtomicU64,
+    /// Pages written as a whole because a block they are made from had to go.
+    pub(crate) released: AtomicU64,
 }
 
 impl DeltaCounters {
@@ -86,14 +119,27 @@ impl DeltaCounters {
             evicted_by_growth: get(&self.evicted_by_growth),
             evicted_by_delta: get(&self.evicted_by_delta),
             outgrown: get(&self.outgrown),
+            compact_pages: get(&self.compact_pages),
+            appended: get(&self.appended),
+            repeated: get(&self.repeated),
+            released: get(&self.released),
         }
     }
 }
 
 impl Deltas {
-    pub(crate) fn new(mode: DeltaMode, bases: usize) -> Deltas {
+    /// For a volume that may hold deltas, or (`mode` is then [`DeltaMode::Off`]) may not.
+    pub(crate) fn new(mode: DeltaMode, opts: &MountOptions, bases: usize) -> Deltas {
         Deltas {
             mode,
+            appends: opts.append_deltas,
+            repeats: opts.repeat_deltas,
+            inline_max: opts.inline_threshold.unwrap_or(if mode == DeltaMode::Full {
+                BLOCK_SIZE / opts.compact_threshold
+            } else {
+                INLINE_DEFAULT
+            }),
+            compact_max: COMPACT_ROOM / opts.compact_threshold,
             bases: Cache::new(bases.max(64)),
             codecs: Mutex::default(),
             costs: Mutex::default(),
@@ -109,26 +155,24 @@ impl Deltas {
     }
 }
 
-/// What [`Fs::keep_as_delta`] decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
-    /// The page is in the zone now and need not be written.
-    Delta,
-    /// It must be written, to a new block: its old one is the base of a delta.
-    NewBlock,
-    /// It must be written, anywhere.
-    Anywhere,
+/// What can be said of a page by what it was before.
+enum Encoding {
+    /// It is its block, or as empty as it would be without one.
+    Same,
+    Delta(OwnedRecord),
+    /// No delta is small enough.
+    None,
 }
 
 impl Fs {
     /// Whether this file's pages may become deltas.
     fn makes_deltas(&self, inode: &Inode) -> bool {
-        self.deltas.mode == DeltaMode::Inline && zone::may_have_one(inode)
+        self.deltas.mode != DeltaMode::Off && zone::may_have_one(inode)
     }
 
     /// Remembers a clean page as the base that its block is, while the page changes.
     pub(crate) fn note_base(&self, inode: &Inode, index: u64, addr: BlockAddr, page: &Arc<Block>) {
-        if is_block(addr) && self.makes_deltas(inode) && !self.has_delta(inode, index) {
+        if is_block(addr) && self.makes_deltas(inode) && matches!(self.has_delta(inode, index), Ok(false)) {
             self.deltas.bases.insert(addr, page.clone());
         }
     }
@@ -153,12 +197,52 @@ impl Fs {
         Ok(base)
     }
 
-    /// A page whose address names `addr`: the block there, or what a delta makes of it. `Corrupt` where that is not the
-    /// page whose checksum the delta carries.
+    /// The delta of a page.
+    pub(crate) fn delta_of(&self, inode: &Inode, index: u64) -> Result<Option<OwnedRecord>> {
+        if !self.delta_volume {
+            return Ok(None);
+        }
+        match self.zone_record(inode, index)? {
+            Some(record) => Ok(Some(record).filter(OwnedRecord::is_delta)),
+            None if self.has_compact(inode) => self.compact_record(inode, index),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether a page has a delta.
+    pub(crate) fn has_delta(&self, inode: &Inode, index: u64) -> Result<bool> {
+        Ok(!self.delta_pages(inode, index..index + 1)?.is_empty())
+    }
+
+    /// Whether any page of a file may have a delta.
+    pub(crate) fn has_deltas(&self, inode: &Inode) -> bool {
+        let in_zone = || self.with_records(inode, |records| !records.is_empty()).unwrap_or(true);
+        self.delta_volume && (self.has_compact(inode) || in_zone())
+    }
+
+    /// The pages of a range that have deltas, sorted.
+    pub(crate) fn delta_pages(&self, inode: &Inode, pages: Range<u64>) -> Result<Vec<u64>> {
+        if !self.delta_volume {
+            return Ok(Vec::new());
+        }
+        let mut found: Vec<u64> = self.with_records(inode, |records| {
+            let deltas = records.iter().filter(|r| r.codec != medfs_format::delta::NO_DELTA);
+            deltas.map(|r| u64::from(r.index)).filter(|i| pages.contains(i)).collect()
+        })?;
+        if self.has_compact(inode) {
+            found.extend(self.compact_pages_in(inode, &pages)?);
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// A page with this address: what a delta makes of the block there, or that block; zeros where it names none. `Corrupt`
+    /// where base and delta do not make the page whose checksum the delta carries.
     pub(crate) fn page_at(&self, inode: &Inode, index: u64, addr: BlockAddr) -> Result<Arc<Block>> {
         match self.delta_of(inode, index)? {
-            None => Ok(Arc::new(*self.io.read(addr)?)),
             Some(record) => self.rebuild(inode, &record, addr),
+            None if is_block(addr) => Ok(Arc::new(*self.io.read(addr)?)),
+            None => Ok(Arc::new(Block::ZERO)),
         }
     }
 
@@ -167,117 +251,120 @@ impl Fs {
             let value = format!("{value} for page {}", record.index);
             FormatError::corrupt(Structure::DeltaZone, inode.ino, field, value)
         };
-        if !is_block(addr) {
-            return Err(bad("index", format!("a delta without a base, at {addr:#x},")).into());
-        }
-        let tag = CodecTag::try_from(record.codec).map_err(|e| bad("codec", e.to_string()))?;
-        let mut page = Arc::new((*self.base(addr)?).clone());
+        let mut page = match &record.slices[..] {
+            [] if is_block(addr) => Arc::new((*self.base(addr)?).clone()),
+            [] if addr == NEW_ADDR => Arc::new(Block::ZERO),
+            [] => return Err(bad("index", format!("a delta without a base, at {addr:#x},")).into()),
+            slices => Arc::new(self.base_of_slices(slices).map_err(|e| match e {
+                Error::Posix(Posix::Stale) => bad("slices", "a file that is not there".into()).into(),
+                e => e,
+            })?),
+        };
         let content = &mut Arc::make_mut(&mut page).0;
         self.deltas
-            .with_codecs(|codecs| codecs.patch(tag, content, &record.delta))
-            .map_err(|e| bad("delta", e.to_string()))?;
-        let found = page_checksum(content);
-        if found != record.checksum {
-            return Err(bad("checksum", format!("{:#010x}, computed {found:#010x}", record.checksum)).into());
-        }
+            .with_codecs(|codecs| codecs.rebuild(record.codec, &record.delta, record.checksum, content))
+            .map_err(|e| match e {
+                RebuildError::Codec(e) => bad("codec", e.to_string()),
+                RebuildError::Delta(e) => bad("delta", e.to_string()),
+                RebuildError::Checksum { stored, computed } => {
+                    bad("checksum", format!("{stored:#010x}, computed {computed:#010x}"))
+                }
+            })?;
         Counters::add(&self.deltas.counters.rebuilt, 1);
         Ok(page)
     }
 
-    /// Decides about a dirty page that is to be written: puts what changed into the zone where it can.
-    pub(crate) fn keep_as_delta(
+    /// A base made of slices.
+    fn base_of_slices(&self, slices: &[RawSlice]) -> Result<Block> {
+        let mut base = Block::ZERO;
+        for slice in slices {
+            let source = self.inode(slice.ino.get())?;
+            let page = u64::from(slice.page.get());
+            let addr = self.find_slot(&source, page)?.map_or(NULL_ADDR, |slot| slot.addr());
+            self.check_addr(&source, page, addr)?;
+            let (Some((from, to)), true) = (slice.ranges(), is_block(addr)) else {
+                return Err(Posix::Stale.into());
+            };
+            base.0[to].copy_from_slice(&self.base(addr)?.0[from]);
+        }
+        Ok(base)
+    }
+
+    /// Finds out how little says what a page is: against what other files hold, or against its own block.
+    fn encode_page(
         &self,
         inode: &Arc<Inode>,
-        state: &mut InodeState,
-        slot: &Slot,
+        state: &InodeState,
+        addr: BlockAddr,
         index: u64,
         page: &Arc<Block>,
         about: &Page,
-    ) -> Result<Kept> {
-        let addr = slot.addr();
-        let old = self.delta_of(inode, index)?;
-        let fixed = old.is_some() || state.whole.contains(&index);
-        let otherwise = if fixed { Kept::NewBlock } else { Kept::Anywhere };
-        let wanted = about.deltas && (about.inode_due || fixed);
-        let index = match u32::try_from(index) {
-            Ok(index) if is_block(addr) && wanted && self.makes_deltas(inode) => index,
-            _ => return Ok(otherwise),
-        };
-        if about.dirty_pages > READ_BASES_MAX && self.deltas.bases.get(&addr).is_none() {
-            return Ok(otherwise);
+    ) -> Result<Encoding> {
+        let Ok(index) = u32::try_from(index) else { return Ok(Encoding::None) };
+        let counters = &self.deltas.counters;
+        if let Some(record) = self.encode_repeat(inode, state, index, page)? {
+            Counters::add(&counters.repeated, 1);
+            return Ok(Encoding::Delta(record));
         }
-        let base = self.base(addr)?;
+        let most =
+            if inode.raw(Name::of) == Name::Database { READ_BASES_MAX_DATABASE } else { READ_BASES_MAX };
+        let many = about.dirty_pages > most;
+        let zeros = Arc::new(Block::ZERO);
+        let base = if addr == NEW_ADDR && self.deltas.appends && !many {
+            zeros
+        } else if is_block(addr) && !(many && self.deltas.bases.get(&addr).is_none()) {
+            self.base(addr)?
+        } else {
+            return Ok(Encoding::None);
+        };
         if base.0 == page.0 {
-            // Back to what the block holds, or never different.
-            self.drop_deltas(inode, u64::from(index)..u64::from(index) + 1)?;
-            state.whole.remove(&u64::from(index));
-            return Ok(Kept::Delta);
+            return Ok(Encoding::Same);
         }
-        let mut room = [0; INLINE_MAX];
-        let encoded = self.deltas.with_codecs(|codecs| codecs.encode(&base.0, &page.0, &mut room));
-        let Some(encoded) = encoded else {
-            Counters::add(&self.deltas.counters.outgrown, u64::from(old.is_some()));
-            return Ok(otherwise);
-        };
+        let record = self.encode(index, &base, page, &[], self.record_max());
+        if record.is_some() {
+            // Whatever it was made from before.
+            self.dependents.drop_pages(inode.ino, u64::from(index)..u64::from(index) + 1);
+            Counters::add(&counters.appended, u64::from(addr == NEW_ADDR));
+        }
+        Ok(record.map_or(Encoding::None, Encoding::Delta))
+    }
+
+    /// The record of a page that other files are not to be asked about, if it is at most so large.
+    fn encode_alone(
+        &self,
+        addr: BlockAddr,
+        index: u64,
+        page: &Arc<Block>,
+        most: usize,
+    ) -> Result<Option<OwnedRecord>> {
+        let Ok(index) = u32::try_from(index) else { return Ok(None) };
+        let own = if is_block(addr) { self.base(addr)? } else { Arc::new(Block::ZERO) };
+        Ok(self.encode(index, &own, page, &[], most))
+    }
+
+    /// Bytes that a record may have to be kept.
+    fn record_max(&self) -> usize {
+        match self.deltas.mode {
+            DeltaMode::Inline => self.deltas.inline_max + RECORD_HEADER_SIZE,
+            _ => self.deltas.compact_max,
+        }
+    }
+
+    /// The record of a page against a base, where it is at most so large.
+    fn encode(
+        &self,
+        index: u32,
+        base: &Block,
+        page: &Block,
+        slices: &[RawSlice],
+        most: usize,
+    ) -> Option<OwnedRecord> {
+        let most = most.checked_sub(RECORD_HEADER_SIZE + size_of_val(slices))?;
+        let mut room = [0; BLOCK_SIZE];
+        let encoded = self.deltas.with_codecs(|codecs| codecs.encode(&base.0, &page.0, &mut room[..most]))?;
+        let delta = room[..encoded.len].to_vec();
         let checksum = page_checksum(&page.0);
-        let new = Record { index, codec: encoded.tag as u8, checksum, delta: &room[..encoded.len] };
-        if !self.store_delta(inode, state, &new)? {
-            return Ok(otherwise);
-        }
-        Counters::add(&self.deltas.counters.made, 1);
-        Counters::add(&self.deltas.counters.bytes, encoded.len as u64);
-        state.whole.remove(&u64::from(index));
-        Ok(Kept::Delta)
-    }
-
-    /// Puts a record into the zone, making it larger or another record leave where that pays.
-    fn store_delta(&self, inode: &Arc<Inode>, state: &mut InodeState, new: &Record<'_>) -> Result<bool> {
-        if self.put_record(inode, new)? {
-            return Ok(true);
-        }
-        if self.grow_zone(inode, new.size())? && self.put_record(inode, new)? {
-            return Ok(true);
-        }
-        let Some(victim) = self.worse_record(inode, new)? else { return Ok(false) };
-        self.make_whole(inode, state, victim)?;
-        Counters::add(&self.deltas.counters.evicted_by_delta, 1);
-        self.put_record(inode, new)
-    }
-
-    /// The record that is worth less than a new one (case 2): so much larger that the room it leaves will save more
-    /// writes than writing its page costs.
-    fn worse_record(&self, inode: &Inode, new: &Record<'_>) -> Result<Option<u64>> {
-        let records = self.records(inode)?;
-        let Some(largest) = records.iter().filter(|r| r.index != new.index).max_by_key(|r| r.delta.len())
-        else {
-            return Ok(None);
-        };
-        let mean = records.iter().map(|r| r.delta.len()).sum::<usize>() / records.len();
-        let freed = largest.delta.len().saturating_sub(new.delta.len());
-        let worth = self.deltas.costs.lock().worth_replacing(freed, mean.max(1), &self.deltas.counters);
-        Ok(worth.then_some(u64::from(largest.index)))
-    }
-
-    /// Takes a page's delta away and makes the page dirty, to be written as a whole before its inode is without the delta.
-    pub(crate) fn make_whole(&self, inode: &Arc<Inode>, state: &mut InodeState, index: u64) -> Result<()> {
-        let Some(record) = self.delta_of(inode, index)? else { return Ok(()) };
-        if !state.dirty.contains_key(&index) {
-            let slot = self.find_slot(inode, index)?;
-            let page = match self.pages.get(inode.ino, index) {
-                Some(page) => page,
-                None => self.rebuild(inode, &record, slot.map_or(medfs_format::NULL_ADDR, |s| s.addr()))?,
-            };
-            self.pages.remove(inode.ino, index);
-            self.add_dirty_page(inode, state, index, page);
-        }
-        state.whole.insert(index);
-        state.with_checkpoint = true;
-        self.remove_records(inode, index..index + 1)
-    }
-
-    /// Forgets the deltas of pages that go, or get other blocks.
-    pub(crate) fn drop_deltas(&self, inode: &Inode, pages: Range<u64>) -> Result<()> {
-        self.remove_records(inode, pages)
+        Some(OwnedRecord { index, codec: encoded.tag as u8, checksum, slices: slices.to_vec(), delta })
     }
 
     /// Notes how long writing took: `blocks` in `elapsed`.
@@ -287,5 +374,3 @@ impl Fs {
         }
     }
 }
-
-const _: () = assert!(RECORD_HEADER_SIZE + INLINE_MAX < 1 << 16);

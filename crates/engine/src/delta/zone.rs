@@ -4,19 +4,22 @@
 //! it. Its size changes freely while the file has no direct node; with the first one it is frozen, as the pages that
 //! direct nodes address depend on it (rule 5 of the design).
 
+use super::names::Name;
+use super::record::{OwnedRecord, total_size};
 use crate::error::Result;
 use crate::fs::Fs;
+use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
 use crate::node::Dirty;
 use crate::options::DeltaMode;
 use crate::stats::Counters;
-use medfs_format::delta::{self, Record, ZONE_OFFSET};
+use medfs_format::delta::{self, RawZoneHeader, Record, ZONE_HEADER_SIZE, ZONE_OFFSET};
 use medfs_format::node::{
     DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileFlags, FileKind, Inline, MAX_INLINE_XATTR_ADDRS,
     RawInode,
 };
 use medfs_format::xattr::{self, HEADER_SIZE, NODE_BYTES, NameIndex, XattrEntry};
-use medfs_format::{Block, NULL_ADDR};
+use medfs_format::{Block, NEW_ADDR, NULL_ADDR};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,31 +29,14 @@ const USER_BYTES: usize = DEFAULT_INLINE_XATTR_ADDRS * 4 - HEADER_SIZE;
 const AROUND: usize = (ZONE_OFFSET + USER_BYTES) / 4;
 /// Smallest zone worth having, in bytes.
 const ZONE_MIN: usize = 128;
-/// Slots of the inline area that a database keeps when it gets its first direct node.
-const FROZEN_SLOTS: usize = 400;
+/// Slots of the inline area that a database keeps when it gets its first direct node, or compact page.
+const DATABASE_SLOTS: usize = 400;
+/// The same for a log that repeats another file, hardly any page of which ever needs an address.
+const LOG_SLOTS: usize = 800;
+/// Pages that a log gets ahead of need.
+const RESERVED_AHEAD: usize = 63;
 /// Slots left free for the next pages of a file when its zone gives way to addresses.
 const GROWTH_SLOTS: usize = 8;
-
-/// A record copied out of its zone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OwnedRecord {
-    pub(crate) index: u32,
-    pub(crate) codec: u8,
-    pub(crate) checksum: u32,
-    pub(crate) delta: Vec<u8>,
-}
-
-impl OwnedRecord {
-    fn borrow(&self) -> Record<'_> {
-        Record { index: self.index, codec: self.codec, checksum: self.checksum, delta: &self.delta }
-    }
-}
-
-impl From<&Record<'_>> for OwnedRecord {
-    fn from(r: &Record<'_>) -> OwnedRecord {
-        OwnedRecord { index: r.index, codec: r.codec, checksum: r.checksum, delta: r.delta.to_vec() }
-    }
-}
 
 /// Whether a file can have a zone at all.
 pub(super) fn may_have_one(inode: &Inode) -> bool {
@@ -64,7 +50,7 @@ pub(super) fn may_have_one(inode: &Inode) -> bool {
 
 impl Fs {
     /// Bytes of the inode block that are the zone; `None` where there is none.
-    fn zone_range(&self, block: &Block) -> Option<Range<usize>> {
+    pub(super) fn zone_range(&self, block: &Block) -> Option<Range<usize>> {
         let raw: &RawInode = block.view();
         if !self.delta_volume || !raw.inline().contains(Inline::XATTR) {
             return None;
@@ -74,83 +60,113 @@ impl Fs {
         Some(area.start + zone.start..area.start + zone.end)
     }
 
-    /// Looks at a file's records.
-    fn with_records<R>(&self, inode: &Inode, f: impl FnOnce(&[Record<'_>]) -> R) -> Result<R> {
+    /// The header of a file's zone; `None` where it has none.
+    pub(super) fn zone_header(&self, inode: &Inode) -> Result<Option<RawZoneHeader>> {
+        inode.node.read(|d| match self.zone_range(&d.block) {
+            Some(zone) => Ok(Some(delta::zone_header(&d.block.0[zone], inode.ino)?)),
+            None => Ok(None),
+        })
+    }
+
+    /// Says in the zone, which must be there, whether the file has compact pages, and the first that counts.
+    pub(super) fn set_zone_compact(&self, inode: &Inode, compact: bool, first: u32) {
+        if let Some(zone) = inode.node.read(|d| self.zone_range(&d.block)) {
+            self.nodes.update(&inode.node, Dirty::Full, |b| {
+                delta::set_compact(&mut b.0[zone], compact, first);
+            });
+        }
+    }
+
+    /// Looks at the records in a file's zone.
+    pub(super) fn with_records<R>(&self, inode: &Inode, f: impl FnOnce(&[Record<'_>]) -> R) -> Result<R> {
         inode.node.read(|d| match self.zone_range(&d.block) {
             Some(zone) => Ok(f(&delta::records(&d.block.0[zone], inode.ino)?)),
             None => Ok(f(&[])),
         })
     }
 
-    /// All records of a file, oldest first.
+    /// All records in a file's zone, oldest first.
     pub(super) fn records(&self, inode: &Inode) -> Result<Vec<OwnedRecord>> {
         self.with_records(inode, |records| records.iter().map(OwnedRecord::from).collect())
     }
 
-    /// The delta of a page.
-    pub(crate) fn delta_of(&self, inode: &Inode, index: u64) -> Result<Option<OwnedRecord>> {
+    /// The record of a page in the zone.
+    pub(super) fn zone_record(&self, inode: &Inode, index: u64) -> Result<Option<OwnedRecord>> {
         self.with_records(inode, |records| {
             records.iter().find(|r| u64::from(r.index) == index).map(OwnedRecord::from)
         })
     }
 
-    pub(super) fn has_delta(&self, inode: &Inode, index: u64) -> bool {
-        self.with_records(inode, |records| records.iter().any(|r| u64::from(r.index) == index))
-            .unwrap_or(true)
-    }
-
-    /// The pages of a file that have deltas, sorted.
-    pub(crate) fn delta_pages(&self, inode: &Inode) -> Result<Vec<u64>> {
-        self.with_records(inode, |records| {
-            let mut pages: Vec<u64> = records.iter().map(|r| u64::from(r.index)).collect();
-            pages.sort_unstable();
-            pages
-        })
-    }
-
     /// Puts a record into the zone, in place of the one its page had; `false` (nothing changed) where it does not fit.
-    pub(super) fn put_record(&self, inode: &Inode, new: &Record<'_>) -> Result<bool> {
-        let old = self.records(inode)?;
-        let mut records: Vec<Record<'_>> = old.iter().map(OwnedRecord::borrow).collect();
+    pub(super) fn put_record(&self, inode: &Inode, new: &OwnedRecord) -> Result<bool> {
+        let mut records = self.records(inode)?;
         match records.iter_mut().find(|r| r.index == new.index) {
-            Some(record) => *record = *new,
-            None => records.push(*new),
+            Some(record) => *record = new.clone(),
+            None => records.push(new.clone()),
         }
         Ok(self.store_records(inode, &records))
     }
 
-    pub(super) fn remove_records(&self, inode: &Inode, pages: Range<u64>) -> Result<()> {
-        let old = self.records(inode)?;
-        let kept: Vec<Record<'_>> =
-            old.iter().filter(|r| !pages.contains(&u64::from(r.index))).map(OwnedRecord::borrow).collect();
-        if kept.len() < old.len() {
-            self.store_records(inode, &kept);
+    /// Takes the records of a range of pages out of the zone.
+    pub(super) fn remove_records(&self, inode: &Inode, pages: &Range<u64>) -> Result<()> {
+        let mut records = self.records(inode)?;
+        let before = records.len();
+        records.retain(|r| !pages.contains(&u64::from(r.index)));
+        if records.len() < before {
+            self.store_records(inode, &records);
         }
         Ok(())
     }
 
-    fn store_records(&self, inode: &Inode, records: &[Record<'_>]) -> bool {
-        let Some(zone) = inode.node.read(|d| self.zone_range(&d.block)) else { return false };
-        let size: usize = records.iter().map(Record::size).sum();
-        if size + delta::ZONE_HEADER_SIZE > zone.len() {
+    /// Replaces all records of the zone; `false` (nothing changed) where they do not fit.
+    pub(super) fn store_records(&self, inode: &Inode, records: &[OwnedRecord]) -> bool {
+        let Some(zone) = inode.node.read(|d| self.zone_range(&d.block)) else { return records.is_empty() };
+        if total_size(records) + ZONE_HEADER_SIZE > zone.len() {
             return false;
         }
-        self.nodes.update(&inode.node, Dirty::Full, |b| delta::fill_zone(&mut b.0[zone], records))
+        let borrowed: Vec<Record<'_>> = records.iter().map(OwnedRecord::borrow).collect();
+        self.nodes.update(&inode.node, Dirty::Full, |b| delta::fill_zone(&mut b.0[zone], &borrowed))
+    }
+
+    /// Bytes that records can have in the zone.
+    pub(super) fn zone_room(&self, inode: &Inode) -> usize {
+        let zone = inode.node.read(|d| self.zone_range(&d.block));
+        zone.map_or(0, |zone| zone.len().saturating_sub(ZONE_HEADER_SIZE))
     }
 
     /// Makes the zone as large as the file's addresses allow, where that gives it `more` bytes at least.
     /// `false` (nothing changed) otherwise.
     pub(super) fn grow_zone(&self, inode: &Inode, more: usize) -> Result<bool> {
-        if self.deltas.mode == DeltaMode::Off || !may_have_one(inode) || has_nodes(inode) {
+        if has_nodes(inode) {
             return self.zone_in_frozen_area(inode);
         }
         let slots = self.slots(inode);
         let used = self.used_addrs(inode);
         let size = (DEF_ADDRS_PER_INODE - slots.extra - used.max(1)).min(MAX_INLINE_XATTR_ADDRS);
-        if size < slots.inline_xattr || size * 4 < slots.inline_xattr * 4 + more.min(ZONE_MIN) {
+        if size * 4 < slots.inline_xattr * 4 + more.min(ZONE_MIN) {
             return Ok(false);
         }
         self.set_inline_size(inode, size)
+    }
+
+    /// Before a file without direct nodes gets its first compact page, and with it a node: gives its zone the size that
+    /// leaves addresses for pages to come. The zone's records must fit the smaller one.
+    pub(super) fn freeze_zone(&self, inode: &Inode) -> Result<()> {
+        let slots = self.slots(inode);
+        let least = self.frozen_slots(inode).max(DATABASE_SLOTS);
+        if !has_nodes(inode) && slots.inline_xattr > least {
+            self.set_inline_size(inode, least)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that records can have in a zone after [`Fs::freeze_zone`].
+    pub(super) fn frozen_room(&self, inode: &Inode) -> usize {
+        let now = self.zone_room(inode);
+        if has_nodes(inode) {
+            return now;
+        }
+        now.min(zone_bytes(self.frozen_slots(inode).max(DATABASE_SLOTS)) - ZONE_HEADER_SIZE)
     }
 
     /// Address slots of the inode up to the last one in use.
@@ -162,12 +178,20 @@ impl Fs {
         })
     }
 
+    /// Slots of the inline area that a file keeps when it gets its first direct node, by its name: of a database, of a log
+    /// that repeats one where that is made use of, and none for all other files.
+    fn frozen_slots(&self, inode: &Inode) -> usize {
+        inode.raw(|r| match Name::of(r) {
+            Name::Log if self.deltas.repeats && self.deltas.mode.has_compact() => LOG_SLOTS,
+            Name::Journal | Name::Database => DATABASE_SLOTS,
+            Name::Log | Name::Other => 0,
+        })
+    }
+
     /// Where the area's size is frozen with room for a zone but there is none yet, makes one.
     fn zone_in_frozen_area(&self, inode: &Inode) -> Result<bool> {
         let size = self.slots(inode).inline_xattr;
-        let fits =
-            self.deltas.mode != DeltaMode::Off && may_have_one(inode) && size * 4 >= AROUND * 4 + ZONE_MIN;
-        if !fits || inode.node.read(|d| self.zone_range(&d.block)).is_some() {
+        if size * 4 < AROUND * 4 + ZONE_MIN || inode.node.read(|d| self.zone_range(&d.block)).is_some() {
             return Ok(false);
         }
         self.set_inline_size(inode, size)
@@ -182,38 +206,61 @@ impl Fs {
         state: &mut InodeState,
         index: u64,
     ) -> Result<bool> {
-        let slots = self.slots(inode);
-        let most = DEF_ADDRS_PER_INODE - slots.extra;
-        let behind = index >= slots.addrs() as u64;
-        // The last moment at which a file that has no zone yet can still get one.
-        let reserving = slots.inline_xattr < FROZEN_SLOTS && index >= (most - FROZEN_SLOTS) as u64;
-        if !self.delta_volume || !(behind || reserving) || !may_have_one(inode) || has_nodes(inode) {
+        if !self.delta_volume {
             return Ok(false);
         }
-        let written_again = inode.raw(is_database);
-        if reserving && written_again && self.deltas.mode != DeltaMode::Off {
-            let fits = self.used_addrs(inode) <= most - FROZEN_SLOTS;
-            return Ok(fits && self.set_inline_size(inode, FROZEN_SLOTS)?);
+        let slots = self.slots(inode);
+        if index >= delta::compact_start(slots.fanout()) {
+            self.leave_compact(inode, state)?;
+        }
+        let most = DEF_ADDRS_PER_INODE - slots.extra;
+        let frozen = self.frozen_slots(inode);
+        let behind = index >= slots.addrs() as u64;
+        // The last moment at which a file that has no zone yet can still get one.
+        let reserving = slots.inline_xattr < frozen && index >= (most - frozen) as u64;
+        if !(behind || reserving) || !may_have_one(inode) || has_nodes(inode) {
+            return Ok(false);
+        }
+        if reserving && self.deltas.mode != DeltaMode::Off {
+            let fits = self.used_addrs(inode) <= most - frozen;
+            return Ok(fits && self.set_inline_size(inode, frozen)?);
         }
         if !behind {
             return Ok(false);
         }
-        let least = if written_again { FROZEN_SLOTS } else { DEFAULT_INLINE_XATTR_ADDRS };
         let wanted = usize::try_from(index + 1).map_or(0, |pages| most.saturating_sub(pages + GROWTH_SLOTS));
-        let size = wanted.max(least).min(slots.inline_xattr);
+        let size = wanted.max(frozen).max(DEFAULT_INLINE_XATTR_ADDRS).min(slots.inline_xattr);
         if size < slots.inline_xattr {
             self.shrink_zone(inode, state, size)?;
         }
         Ok(self.slots(inode) != slots)
     }
 
+    /// Reserves the pages behind one that a log has just got outside its inode, so that the node with their addresses need
+    /// not be written with each of them. Where there is no room, they are reserved when they come.
+    pub(crate) fn reserve_ahead(&self, inode: &Inode, slot: &Slot, index: u64) {
+        if slot.is_inode()
+            || !self.delta_volume
+            || !may_have_one(inode)
+            || self.frozen_slots(inode) != LOG_SLOTS
+        {
+            return;
+        }
+        for next in (index + 1..).take(RESERVED_AHEAD).map_while(|next| slot.step_to(next)) {
+            if next.addr() != NULL_ADDR || self.space.reserve(1).is_err() {
+                return;
+            }
+            self.set_addr(inode, &next, NEW_ADDR);
+            self.count_block(inode);
+        }
+    }
+
     fn shrink_zone(&self, inode: &Arc<Inode>, state: &mut InodeState, size: usize) -> Result<()> {
         let room = zone_bytes(size);
         loop {
             let records = self.records(inode)?;
-            let used: usize = records.iter().map(|r| r.borrow().size()).sum();
             match records.first() {
-                Some(oldest) if used + delta::ZONE_HEADER_SIZE > room => {
+                Some(oldest) if total_size(&records) + ZONE_HEADER_SIZE > room => {
                     self.make_whole(inode, state, oldest.index.into())?;
                     Counters::add(&self.deltas.counters.evicted_by_growth, 1);
                 }
@@ -228,6 +275,17 @@ impl Fs {
     /// need an xattr node that is not there.
     fn set_inline_size(&self, inode: &Inode, size: usize) -> Result<bool> {
         self.lay_out_area(inode, size, zone_bytes(size))
+    }
+
+    /// Takes away what an empty file keeps of deltas: blocks of compact pages, and an area larger than usual. The caller is
+    /// one that may free nodes ([`Fs::change_settled`]).
+    pub(crate) fn leave_deltas(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+        if !self.delta_volume || !may_have_one(inode) {
+            return Ok(());
+        }
+        self.drop_deltas(inode, state, 0..u64::MAX)?;
+        self.leave_compact(inode, state)?;
+        self.remove_zone(inode)
     }
 
     /// Takes an empty zone away, and the room it took where the file has no direct node.
@@ -245,11 +303,14 @@ impl Fs {
 
     /// Gives the inline area a size in slots and the zone one in bytes: none where it is small and there are no records.
     fn lay_out_area(&self, inode: &Inode, size: usize, room: usize) -> Result<bool> {
-        let records = self.records(inode)?;
+        let (header, records) = (self.zone_header(inode)?, self.records(inode)?);
         let mut entries = self.read_xattrs(inode)?;
         entries.retain(|e| e.index != NameIndex::Delta as u8);
         if room >= ZONE_MIN || !records.is_empty() {
             let mut value = delta::empty_zone(room);
+            if let Some(old) = header {
+                delta::set_compact(&mut value, old.flags & delta::ZONE_COMPACT != 0, old.first.get());
+            }
             let borrowed: Vec<Record<'_>> = records.iter().map(OwnedRecord::borrow).collect();
             assert!(delta::fill_zone(&mut value, &borrowed), "the caller made them fit");
             entries.push(XattrEntry { index: NameIndex::Delta as u8, name: Vec::new(), value });
@@ -276,21 +337,13 @@ fn zone_bytes(slots: usize) -> usize {
     slots.saturating_sub(AROUND) * 4
 }
 
-fn has_nodes(inode: &Inode) -> bool {
+pub(super) fn has_nodes(inode: &Inode) -> bool {
     inode.raw(|r| r.i_nid.iter().any(|nid| nid.get() != 0))
-}
-
-/// Whether the name is one that people give to databases, or that of SQLite's rollback journal. Not that of its write-ahead
-/// log: a frame is seldom like the one it overwrites, and addresses outside the inode would cost a node with each append.
-fn is_database(r: &RawInode) -> bool {
-    let len = usize::from(r.i_namelen.get() as u16).min(r.i_name.len());
-    let name = &r.i_name[..len];
-    [&b"-journal"[..], b".db", b".sqlite", b".sqlite3", b".db3"].iter().any(|suffix| name.ends_with(suffix))
 }
 
 const _: () = assert!(zone_min_fits());
 
 /// Whether an inline area of the default size has no zone, and the frozen one has.
 const fn zone_min_fits() -> bool {
-    AROUND * 4 + ZONE_MIN > DEFAULT_INLINE_XATTR_ADDRS * 4 && FROZEN_SLOTS * 4 > AROUND * 4 + ZONE_MIN
+    AROUND * 4 + ZONE_MIN > DEFAULT_INLINE_XATTR_ADDRS * 4 && DATABASE_SLOTS * 4 > AROUND * 4 + ZONE_MIN
 }

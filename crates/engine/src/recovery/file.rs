@@ -231,7 +231,8 @@ impl Replay<'_> {
             self.address(inode, &slot, index, addr)?;
             near = Some(slot);
         }
-        if offset != 0 && !inode.raw(|r| r.advise().contains(Advise::KEEP_SIZE)) {
+        let compact = fs.delta_volume && first >= fs.compact_start(inode);
+        if offset != 0 && !compact && !inode.raw(|r| r.advise().contains(Advise::KEEP_SIZE)) {
             // An inode block that follows knows the size better.
             let used = addrs.iter().rposition(|&a| a != NULL_ADDR).map_or(0, |last| first + last as u64 + 1);
             if used > inode.pages() {
@@ -343,7 +344,7 @@ impl Replay<'_> {
         if keep || !self.sized.contains(&inode.ino) {
             return Ok(());
         }
-        self.fs.truncate_index(inode, inode.pages())
+        self.fs.truncate_pages(inode, inode.pages())
     }
 }
 

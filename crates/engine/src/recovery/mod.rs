@@ -191,6 +191,9 @@ impl Replay<'_> {
         for (&ino, inode) in &self.inodes {
             self.trim(inode)?;
             self.fs.recount_saved(inode)?;
+            *inode.compact.lock() = None;
+            self.fs.dependents.drop_pages(ino, 0..u64::MAX);
+            self.fs.load_dependents(inode);
             self.recovered.inodes += 1;
             self.fs.inodes.release(ino, 1);
             self.fs.free_if_unused(inode);

@@ -1,9 +1,12 @@
 //! `medfs stat`: what a volume holds; of a mounted one also what it has written, by cause.
 
+mod derived;
+mod report;
+
 use crate::args::StatArgs;
 use crate::{exit, size, target};
 use anyhow::{Context, Result, bail};
-use comfy_table::{CellAlignment, Table, presets};
+use derived::Derived;
 use medfs_fsck::dump::{Dump, Value};
 use serde::Serialize;
 use std::path::Path;
@@ -48,52 +51,19 @@ fn mounted(args: &StatArgs) -> Result<()> {
         );
     }
     let json = medfs_fuse::control::stats_json(&args.target)?;
+    let mut stats: serde_json::Value =
+        serde_json::from_str(&json).context("the daemon's answer is no JSON")?;
+    let derived = Derived::of(&stats, &args.card);
     if args.json {
-        outln!("{json}");
+        stats["derived"] = serde_json::to_value(&derived)?;
+        outln!("{stats}");
         return Ok(());
     }
-    let value: serde_json::Value = serde_json::from_str(&json).context("the daemon's answer is no JSON")?;
-    let mut rows = Vec::new();
-    flatten("", &value, &mut rows);
-    if let Some(after) = rows.iter().rposition(|(name, _)| name.starts_with("deltas ")) {
-        rows.insert(after + 1, ("deltas compression ratio".into(), compression_ratio(&value["deltas"])));
-    }
-    print_rows(rows);
+    let seconds = stats["open_millis"].as_u64().unwrap_or(0) as f64 / 1000.0;
+    let bytes = size::show(stats["volume_bytes"].as_u64().unwrap_or(0));
+    outln!("{}: volume of {bytes}, mounted for {}\n", args.target.display(), size::time(seconds));
+    outln!("{}", report::Report::of(&stats, &derived).trim_end());
     Ok(())
-}
-
-/// MedFS's DCR: the part of the pages' bytes that deltas did not take.
-fn compression_ratio(deltas: &serde_json::Value) -> String {
-    let number = |name: &str| deltas[name].as_u64().unwrap_or(0) as f64;
-    let pages = number("made") * medfs_format::BLOCK_SIZE as f64;
-    if pages == 0.0 { "-".into() } else { format!("{:.1} %", (1.0 - number("bytes") / pages) * 100.0) }
-}
-
-/// Nested objects as `a b` names.
-fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Vec<(String, String)>) {
-    match value {
-        serde_json::Value::Object(fields) => {
-            for (name, value) in fields {
-                let name = name.replace('_', " ");
-                flatten(format!("{prefix} {name}").trim(), value, rows);
-            }
-        }
-        serde_json::Value::Null => {}
-        serde_json::Value::String(text) => rows.push((prefix.to_owned(), text.clone())),
-        other => rows.push((prefix.to_owned(), other.to_string())),
-    }
-}
-
-fn print_rows(rows: Vec<(String, String)>) {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    for (name, value) in rows {
-        table.add_row([name, value]);
-    }
-    if let Some(column) = table.column_mut(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    outln!("{table}");
 }
 
 fn image(args: &StatArgs) -> Result<()> {

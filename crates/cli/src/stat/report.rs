@@ -1,0 +1,217 @@
+//! The statistics of a mounted volume as a report of 80 columns: numbers of the daemon, rates made of them, and what each
+//! of them means.
+
+use super::derived::Derived;
+use crate::{lifetime, size};
+use serde_json::Value;
+
+/// Widths of a row's name and value, and of all of it.
+const NAME: usize = 24;
+const VALUE: usize = 14;
+#[cfg(test)]
+const COLUMNS: usize = 80;
+
+/// Text with a section for each part of the engine.
+pub(super) struct Report<'a> {
+    stats: &'a Value,
+    text: String,
+}
+
+impl<'a> Report<'a> {
+    /// The whole report.
+    pub(super) fn of(stats: &'a Value, derived: &Derived) -> String {
+        let mut report = Report { stats, text: String::new() };
+        report.writing();
+        report.deltas(derived);
+        report.caches(derived);
+        report.hotness();
+        report.volume();
+        report.lifetime(derived);
+        report.text
+    }
+
+    fn number(&self, path: &str) -> u64 {
+        at(self.stats, path).as_u64().unwrap_or(0)
+    }
+
+    fn section(&mut self, title: &str) {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        self.text.push_str(title);
+        self.text.push('\n');
+    }
+
+    fn row(&mut self, name: &str, value: &str, note: &str) {
+        let line = format!("  {name:<NAME$}{value:>VALUE$}  {note}");
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    fn count(&mut self, name: &str, path: &str, note: &str) {
+        let value = grouped(self.number(path));
+        self.row(name, &value, note);
+    }
+
+    fn rate(&mut self, name: &str, rate: Option<f64>, note: &str) {
+        self.row(name, &percent(rate), note);
+    }
+
+    fn writing(&mut self) {
+        self.section("Written to the device since the mount, in blocks of 4 KiB");
+        self.count("written data", "written.data", "content and directories");
+        self.count("written node", "written.node", "inodes and lists of addresses");
+        self.count("written compact", "written.compact", "pages that hold several deltas");
+        self.count("written meta", "written.meta", "checkpoints, NAT, SIT, SSA");
+        self.count("written gc", "written.gc", "moved by cleaning");
+        let bytes = size::show(self.number("written_bytes"));
+        self.row("written in all", &bytes, "");
+        self.count("flushes", "flushes", "");
+        self.count("fsyncs", "fsyncs", "");
+        self.count("  by a checkpoint", "fsyncs_with_checkpoint", "the file's nodes were not enough");
+        self.count("  of directories, free", "dir_fsyncs_saved", "roll-forward brings it all back");
+        self.count("checkpoints", "checkpoints", "");
+        self.count("sections cleaned", "gc_sections", "");
+        self.count("  for want of space", "gc_foreground", "somebody waited for it");
+    }
+
+    fn deltas(&mut self, derived: &Derived) {
+        self.section("Deltas: changes kept in the inode in place of pages");
+        self.count("deltas made", "deltas.made", "pages that were not written");
+        let ratio = derived.delta_compression_ratio;
+        self.rate("deltas compression ratio", ratio, "DCR: bytes of pages they save");
+        self.count("pages rebuilt", "deltas.rebuilt", "from base and delta");
+        self.count("evicted, file grew", "deltas.evicted_by_growth", "case 1: addresses needed the room");
+        self.count("evicted by others", "deltas.evicted_by_delta", "case 2: a smaller delta took it");
+        self.count("outgrown", "deltas.outgrown", "case 3: the page changed too much");
+        self.count("zones", "zones.files", "of files in memory");
+        self.rate("zones filled", derived.zones_filled, "their bytes in use");
+        self.count("files restored", "restored.files", "read often: no deltas any more");
+        self.count("pages restored", "restored.pages", "");
+    }
+
+    fn caches(&mut self, derived: &Derived) {
+        self.section("Found in memory (what the kernel's page cache serves is not asked for)");
+        self.rate("inodes", derived.inode_hit_rate, "");
+        self.rate("pages", derived.page_hit_rate, "clean ones");
+        self.rate("bases of deltas", derived.base_hit_rate, "the deltas are in the inodes");
+    }
+
+    fn hotness(&mut self) {
+        let window = size::time(self.number("hotness.window_millis") as f64 / 1000.0);
+        self.section(&format!(
+            "Files by calls that reach the daemon (Hcluster; centroids, times in {window})"
+        ));
+        for (name, group) in [
+            ("cold", "cold"),
+            ("read-hot", "read_hot"),
+            ("write-hot", "write_hot"),
+            ("read-hot and write-hot", "both_hot"),
+        ] {
+            let path = format!("hotness.{group}");
+            let times = |what: &str| at(self.stats, &format!("{path}.{what}")).as_f64().unwrap_or(0.0);
+            let note = format!("{:.1} reads, {:.1} writes", times("reads"), times("writes"));
+            self.count(name, &format!("{path}.files"), &note);
+        }
+        let rounds = self.number("hotness.reclusterings");
+        let mean = self.number("hotness.recluster_micros").checked_div(rounds).unwrap_or(0);
+        self.count("times regrouped", "hotness.reclusterings", &format!("when idle; {mean} us each"));
+    }
+
+    fn volume(&mut self) {
+        self.section("State");
+        self.count("valid blocks", "valid_blocks", "reserved ones included");
+        self.count("valid inodes", "valid_inodes", "");
+        self.count("free segments", "free_segments", "of 2 MiB");
+        self.count("dirty pages", "dirty_pages", "waiting to be written");
+        self.count("dirty nodes", "dirty_nodes", "");
+        self.count("recovered at the mount", "recovered_inodes", "files rolled forward");
+        let mode =
+            if at(self.stats, "read_only").as_bool() == Some(true) { "read-only" } else { "read-write" };
+        self.row("mode", mode, "");
+        if let Some(failure) = at(self.stats, "failure").as_str() {
+            self.text.push_str(&format!("  failure: {failure}\n"));
+        }
+    }
+
+    fn lifetime(&mut self, derived: &Derived) {
+        self.section("The card's lifetime, were it used like this day by day");
+        let Some(life) = &derived.lifetime else {
+            self.text.push_str("  too early to tell: mounted for less than a minute, or nothing written\n");
+            return;
+        };
+        self.row(
+            "full-card writes a day",
+            &format!("{:.4}", life.drive_writes_per_day),
+            "DWPD, as if without deltas",
+        );
+        self.row("left by deltas", &format!("{:.2}", life.ratio), "R: bytes written of that");
+        self.row("lifetime", &lifetime::show(life.years), "");
+        self.row("  without deltas", &lifetime::show(life.years_without), "");
+        let card = &life.card;
+        self.text.push_str(&format!(
+            "  = PEC x (1 + OP) / (365 x DWPD x WA x R), with PEC = {} cycles,\n    OP = {} %, WA = {} \
+             (--pe-cycles, --card-spare, --card-wa)\n",
+            card.pe_cycles, card.spare_percent, card.write_amplification
+        ));
+    }
+}
+
+/// The value at `a.b.c`; `Null` where there is none.
+pub(super) fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
+    path.split('.').fold(value, |value, name| &value[name])
+}
+
+fn percent(rate: Option<f64>) -> String {
+    rate.map_or("-".into(), |rate| format!("{:.1} %", rate * 100.0))
+}
+
+/// `1,234,567`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifetime::Card;
+    use serde_json::json;
+
+    fn card() -> Card {
+        Card { pe_cycles: 100_000, spare_percent: 12.5, write_amplification: 12.25 }
+    }
+
+    #[test]
+    fn lines_fit_a_terminal() {
+        let big = 999_999_999_999u64;
+        let group = json!({"files": big, "reads": 123456.7, "writes": 123456.7});
+        let stats = json!({
+            "written": {"data": big, "node": big, "compact": big, "meta": big, "gc": big},
+            "written_bytes": big, "flushes": big, "deltas": {"made": big, "bytes": big},
+            "hotness": {"window_millis": 60_000, "cold": group, "read_hot": group, "write_hot": group,
+                "both_hot": group, "reclusterings": 7, "recluster_micros": big},
+            "open_millis": 100_000_000, "volume_bytes": big, "read_only": true,
+        });
+        for stats in [stats, json!({})] {
+            let text = Report::of(&stats, &Derived::of(&stats, &card()));
+            for line in text.lines() {
+                assert!(line.chars().count() <= COLUMNS, "{} columns: {line}", line.len());
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}

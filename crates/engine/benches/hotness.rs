@@ -1,0 +1,83 @@
+//! What Hcluster costs: noting and judging a call in nanoseconds, and making the groups anew as the files grow.
+//!
+//! `cargo bench -p medfs --bench hotness`. The paper (section 6.4) has 1.2 us for judging and 0.9 ms for the centroids.
+
+use criterion::{BenchmarkId, Criterion};
+use medfs::hotness::Hcluster;
+use medfs::{ManualClock, Timestamp};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// As many files as said, of all groups, with a history.
+fn files(count: u32) -> Hcluster {
+    let h = Hcluster::new(WINDOW, 1 << 18, Duration::ZERO);
+    for ino in 0..count {
+        for _ in 0..[1, 60][ino as usize % 2] {
+            h.note_read(ino, 1);
+        }
+        for _ in 0..[1, 60][ino as usize / 2 % 2] {
+            h.note_write(ino, 1);
+        }
+    }
+    h
+}
+
+fn calls(c: &mut Criterion) {
+    for count in [1_000u32, 50_000] {
+        let h = files(count);
+        let mut n = 0u32;
+        let mut next = || {
+            n = n.wrapping_add(7919);
+            n % count
+        };
+        c.bench_with_input(BenchmarkId::new("note_read", count), &count, |b, _| {
+            b.iter(|| h.note_read(next(), 1))
+        });
+        c.bench_with_input(BenchmarkId::new("note_write", count), &count, |b, _| {
+            b.iter(|| h.note_write(next(), 1));
+        });
+        c.bench_with_input(BenchmarkId::new("of", count), &count, |b, _| b.iter(|| black_box(h.of(next()))));
+    }
+    let h = Hcluster::new(WINDOW, 1 << 16, Duration::ZERO);
+    let mut ino = 0u32;
+    c.bench_function("note_write of ever new files, the table full", |b| {
+        b.iter(|| {
+            ino = ino.wrapping_add(1);
+            h.note_write(ino, 1);
+        });
+    });
+}
+
+fn recluster(c: &mut Criterion) {
+    let mut group = c.benchmark_group("recluster");
+    group.sample_size(20).measurement_time(Duration::from_secs(3));
+    for count in [100u32, 1_000, 10_000, 100_000] {
+        group.bench_with_input(BenchmarkId::from_parameter(count), &count, |b, &count| {
+            b.iter_custom(|times| {
+                let mut spent = Duration::ZERO;
+                let clock = ManualClock::new(Timestamp::default());
+                let h = files(count);
+                for _ in 0..times {
+                    clock.advance(WINDOW);
+                    let started = Instant::now();
+                    assert!(h.recluster(&clock));
+                    spent += started.elapsed();
+                    // Touched again: otherwise they would leave.
+                    (0..count).for_each(|ino| h.note_read(ino, 1));
+                    assert_eq!(h.stats().files, u64::from(count));
+                }
+                spent
+            });
+        });
+    }
+    group.finish();
+}
+
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    calls(&mut criterion);
+    recluster(&mut criterion);
+    criterion.final_summary();
+}

@@ -1,0 +1,511 @@
+//! Compact pages: where records go for which the zone has no room (MedFS's DCM, sections 4.2 and 5).
+//!
+//! A compact page is a page of its file, beyond any end the file can have; so it is written, moved, recovered and freed as
+//! every page is, and its commit point is the file's own inode (rule 8 of the design). It carries its own index and a
+//! sequence number, in place of a meta-page; the [`CompactMap`] of a file is made from all of its compact pages when it is
+//! first asked for.
+//!
+//! Invariants:
+//! - A compact page is never changed. It is freed when no record in it counts any more.
+//! - A record that must not count any more, but is in a compact page, is masked by a record of the same page in the zone or in
+//!   a later compact page: a new delta, or the word that there is none.
+//! - Compact pages that are not yet written are dirty pages of their file, and go with the next checkpoint.
+//!
+//! Locks: as for pages; the map's mutex is taken with the inode's lock held, before the leaves.
+
+use super::record::{OwnedRecord, total_size};
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{Inode, InodeState};
+use crate::stats::Counters;
+use medfs_format::delta::{self, COMPACT_ROOM, RECORD_HEADER_SIZE};
+use medfs_format::node::ADDRS_PER_BLOCK;
+use medfs_format::{Block, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Most compact pages of a file: what one direct node addresses.
+const MOST_PAGES: usize = ADDRS_PER_BLOCK;
+/// From so many compact pages on those with few records that count are merged.
+const MERGE_FROM: usize = 8;
+
+/// The compact pages of a file in memory.
+#[derive(Debug, Default)]
+pub(crate) struct CompactMap {
+    /// By sequence number.
+    pages: BTreeMap<u32, CompactPage>,
+    /// The latest record of each page that any compact page has one of.
+    newest: BTreeMap<u32, Newest>,
+    next_sequence: u32,
+}
+
+#[derive(Debug)]
+struct CompactPage {
+    /// Which of the places for compact pages it has.
+    place: u32,
+    /// The pages it has records of.
+    indices: BTreeSet<u32>,
+    /// Its content until that is written.
+    unwritten: Option<Arc<Block>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Newest {
+    sequence: u32,
+    size: usize,
+    /// Nothing in the zone masks it.
+    counts: bool,
+    /// A delta, and not the word that there is none.
+    delta: bool,
+}
+
+impl CompactMap {
+    fn add(&mut self, sequence: u32, place: u32, unwritten: Option<Arc<Block>>, records: &[OwnedRecord]) {
+        for r in records {
+            let new = Newest { sequence, size: r.size(), counts: true, delta: r.is_delta() };
+            let entry = self.newest.entry(r.index).or_insert(new);
+            if entry.sequence <= sequence {
+                *entry = new;
+            }
+        }
+        let indices = records.iter().map(|r| r.index).collect();
+        self.pages.insert(sequence, CompactPage { place, indices, unwritten });
+        self.next_sequence = self.next_sequence.max(sequence.wrapping_add(1));
+    }
+
+    /// Notes that a record in the zone masks what compact pages say of a page.
+    fn mask(&mut self, index: u32) {
+        if let Some(newest) = self.newest.get_mut(&index) {
+            newest.counts = false;
+        }
+    }
+
+    /// Whether a page whose record in the zone goes would be taken for what a compact page says of it.
+    fn would_show(&self, index: u32) -> bool {
+        self.newest.get(&index).is_some_and(|n| !n.counts || n.delta)
+    }
+
+    /// Bytes of the records of a compact page that count.
+    fn counting(&self, sequence: u32) -> usize {
+        let Some(page) = self.pages.get(&sequence) else { return 0 };
+        let newest = page.indices.iter().filter_map(|i| self.newest.get(i));
+        newest.filter(|n| n.sequence == sequence && n.counts).map(|n| n.size).sum()
+    }
+
+    /// Forgets a compact page of which nothing counts; returns its place.
+    fn remove(&mut self, sequence: u32) -> Option<u32> {
+        let page = self.pages.remove(&sequence)?;
+        for index in page.indices {
+            if self.newest.get(&index).is_none_or(|n| n.sequence != sequence) {
+                continue;
+            }
+            // An older one may still have the page, masked as this one was.
+            let older = self.pages.iter().rev().find(|(_, p)| p.indices.contains(&index));
+            match older {
+                Some((&sequence, _)) => {
+                    let size = RECORD_HEADER_SIZE;
+                    self.newest.insert(index, Newest { sequence, size, counts: false, delta: true });
+                }
+                None => drop(self.newest.remove(&index)),
+            }
+        }
+        Some(page.place)
+    }
+
+    fn free_places(&self) -> impl Iterator<Item = u32> {
+        let used: BTreeSet<u32> = self.pages.values().map(|p| p.place).collect();
+        (0..MOST_PAGES as u32).filter(move |place| !used.contains(place))
+    }
+
+    /// Sequence numbers of compact pages of which nothing counts.
+    fn dead(&self) -> Vec<u32> {
+        self.pages.keys().copied().filter(|&s| self.counting(s) == 0).collect()
+    }
+
+    /// Notes that a compact page has reached its block.
+    pub(crate) fn written(&mut self, place: u32) {
+        if let Some(page) = self.pages.values_mut().find(|p| p.place == place) {
+            page.unwritten = None;
+        }
+    }
+}
+
+impl Fs {
+    /// First page of a file's index at which compact pages may be.
+    pub(crate) fn compact_start(&self, inode: &Inode) -> u64 {
+        delta::compact_start(self.slots(inode).fanout())
+    }
+
+    /// Whether a page of the index is a compact page, and not one of the file.
+    pub(crate) fn is_compact_page(&self, inode: &Inode, index: u64) -> bool {
+        self.delta_volume && index >= self.compact_start(inode) && self.has_compact(inode)
+    }
+
+    /// Whether the file has compact pages. One whose zone is damaged has them, so that nothing is taken for something else.
+    pub(crate) fn has_compact(&self, inode: &Inode) -> bool {
+        match self.zone_header(inode) {
+            Ok(header) => header.is_some_and(|h| h.flags & delta::ZONE_COMPACT != 0),
+            Err(_) => true,
+        }
+    }
+
+    /// Looks at, or changes, the map of a file that has compact pages.
+    fn with_map<R>(&self, inode: &Inode, f: impl FnOnce(&mut CompactMap) -> R) -> Result<R> {
+        let mut map = inode.compact.lock();
+        if map.is_none() {
+            *map = Some(self.load_map(inode)?);
+        }
+        Ok(f(map.as_mut().expect("just made")))
+    }
+
+    /// Reads all compact pages of a file.
+    fn load_map(&self, inode: &Inode) -> Result<CompactMap> {
+        let mut map = CompactMap::default();
+        let Some(header) = self.zone_header(inode)? else { return Ok(map) };
+        map.next_sequence = header.first.get();
+        let start = self.compact_start(inode);
+        let mut near = None;
+        for place in 0..MOST_PAGES as u32 {
+            let slot = self.find_slot_near(inode, near.as_ref(), start + u64::from(place))?;
+            let Some(slot) = slot else { break };
+            let addr = slot.addr();
+            self.check_addr(inode, start + u64::from(place), addr)?;
+            if is_block(addr) {
+                let block = self.io.read(addr)?;
+                let (sequence, records) = delta::compact_records(&block, inode.ino)?;
+                if map.pages.contains_key(&sequence) {
+                    let value = format!("{sequence} twice");
+                    let corrupt = FormatError::corrupt(Structure::CompactPage, inode.ino, "sequence", value);
+                    return Err(corrupt.into());
+                }
+                let counts = sequence >= header.first.get();
+                let records: Vec<_> = records.iter().filter(|_| counts).map(OwnedRecord::from).collect();
+                map.add(sequence, place, None, &records);
+            }
+            near = Some(slot);
+        }
+        self.with_records(inode, |records| records.iter().for_each(|r| map.mask(r.index)))?;
+        Ok(map)
+    }
+
+    /// What compact pages say of a page that has no record in the zone.
+    pub(super) fn compact_record(&self, inode: &Inode, index: u64) -> Result<Option<OwnedRecord>> {
+        let Ok(index) = u32::try_from(index) else { return Ok(None) };
+        let found = self.with_map(inode, |map| {
+            let newest = map.newest.get(&index).filter(|n| n.counts && n.delta)?;
+            let page = map.pages.get(&newest.sequence)?;
+            Some((page.place, page.unwritten.clone()))
+        })?;
+        let Some((place, unwritten)) = found else { return Ok(None) };
+        let block = match unwritten {
+            Some(block) => block,
+            None => self.compact_block(inode, place)?,
+        };
+        let (_, records) = delta::compact_records(&block, inode.ino)?;
+        Ok(records.iter().find(|r| r.index == index).map(OwnedRecord::from))
+    }
+
+    fn compact_block(&self, inode: &Inode, place: u32) -> Result<Arc<Block>> {
+        let index = self.compact_start(inode) + u64::from(place);
+        if let Some(block) = self.pages.get(inode.ino, index) {
+            return Ok(block);
+        }
+        let addr = self.find_slot(inode, index)?.map_or(NULL_ADDR, |slot| slot.addr());
+        if !is_block(addr) {
+            let value = format!("{addr:#x} for compact page {place}");
+            return Err(FormatError::corrupt(Structure::CompactPage, inode.ino, "i_addr", value).into());
+        }
+        let block = Arc::new(*self.io.read(addr)?);
+        self.pages.insert(inode.ino, index, block.clone());
+        Ok(block)
+    }
+
+    /// The pages of a range that have deltas in compact pages.
+    pub(super) fn compact_pages_in(&self, inode: &Inode, pages: &Range<u64>) -> Result<Vec<u64>> {
+        let clamp = |page: u64| u32::try_from(page).unwrap_or(u32::MAX);
+        let range = clamp(pages.start)..clamp(pages.end);
+        self.with_map(inode, |map| {
+            let newest = map.newest.range(range).filter(|(_, n)| n.counts && n.delta);
+            newest.map(|(&index, _)| u64::from(index)).collect()
+        })
+    }
+
+    /// Notes that the zone has a record of a page now.
+    pub(super) fn mask_compact(&self, inode: &Inode, index: u32) {
+        if let Some(map) = inode.compact.lock().as_mut() {
+            map.mask(index);
+        }
+    }
+
+    /// Notes that a compact page has been written.
+    pub(crate) fn compact_written(&self, inode: &Inode, index: u64) {
+        let place = index.saturating_sub(self.compact_start(inode)) as u32;
+        if let Some(map) = inode.compact.lock().as_mut() {
+            map.written(place);
+        }
+    }
+
+    /// Takes away what compact pages say of a range of pages whose records are gone from the zone.
+    pub(super) fn drop_compact(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        pages: &Range<u64>,
+    ) -> Result<()> {
+        let within = |index: u32| pages.contains(&u64::from(index));
+        let (showing, others) = self.with_map(inode, |map| {
+            let showing: Vec<u32> =
+                map.newest.keys().copied().filter(|&i| within(i) && map.would_show(i)).collect();
+            let others = map.newest.iter().any(|(&i, n)| !within(i) && n.counts && n.delta);
+            (showing, others)
+        })?;
+        if showing.is_empty() {
+            return Ok(());
+        }
+        if !others {
+            return self.forget_compact(inode);
+        }
+        let mut records = self.records(inode)?;
+        records.extend(showing.iter().map(|&index| OwnedRecord::none(index)));
+        if self.store_records(inode, &records) {
+            showing.iter().for_each(|&index| self.mask_compact(inode, index));
+            return Ok(());
+        }
+        self.empty_zone_with(inode, state, records, pages)
+    }
+
+    /// Writes the zone's records, and the words about pages without a delta that it has no room for, into compact pages.
+    fn empty_zone_with(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        records: Vec<OwnedRecord>,
+        without: &Range<u64>,
+    ) -> Result<()> {
+        match self.write_compact(inode, state, pack(records)) {
+            Ok(()) => {
+                self.store_records(inode, &[]);
+                Ok(())
+            }
+            Err(Error::NoSpace) => self.rewrite_compact(inode, state, without),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Lets no compact page count any more; their blocks are freed when the next compact page is made.
+    fn forget_compact(&self, inode: &Inode) -> Result<()> {
+        let first = self.with_map(inode, |map| {
+            map.newest.clear();
+            map.pages.values_mut().for_each(|p| p.indices.clear());
+            map.next_sequence
+        })?;
+        self.set_zone_compact(inode, true, first);
+        let mut records = self.records(inode)?;
+        records.retain(OwnedRecord::is_delta);
+        self.store_records(inode, &records);
+        Ok(())
+    }
+
+    /// Writes all records in compact pages that count, but those of a range of pages, into new compact pages.
+    fn rewrite_compact(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        without: &Range<u64>,
+    ) -> Result<()> {
+        let mut records = self.counting_records(inode, None)?;
+        records.retain(|r| r.is_delta() && !without.contains(&u64::from(r.index)));
+        let packed = pack(records);
+        match self.prepare_places(inode, packed.len()) {
+            Ok(places) => {
+                self.forget_compact(inode)?;
+                for (place, records) in places.into_iter().zip(packed) {
+                    self.add_compact_page(inode, state, place, &records)?;
+                }
+                self.free_dead(inode, state)
+            }
+            Err(Error::NoSpace) => {
+                for record in packed.iter().flatten() {
+                    self.load_whole(inode, state, record)?;
+                }
+                self.forget_compact(inode)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Records in compact pages that count: of one of them, or of all.
+    fn counting_records(&self, inode: &Inode, of: Option<u32>) -> Result<Vec<OwnedRecord>> {
+        let indices: Vec<(u32, bool)> = self.with_map(inode, |map| {
+            let counting = map.newest.iter().filter(|(_, n)| n.counts && of.is_none_or(|s| n.sequence == s));
+            counting.map(|(&index, n)| (index, n.delta)).collect()
+        })?;
+        let mut records = Vec::with_capacity(indices.len());
+        for (index, delta) in indices {
+            if !delta {
+                records.push(OwnedRecord::none(index));
+            } else if let Some(record) = self.compact_record(inode, index.into())? {
+                records.push(record);
+            }
+        }
+        Ok(records)
+    }
+
+    /// All records of a file that count: in the zone and in compact pages.
+    pub(super) fn all_records(&self, inode: &Inode) -> Result<Vec<OwnedRecord>> {
+        let mut records = self.records(inode)?;
+        if self.has_compact(inode) {
+            records.extend(self.counting_records(inode, None)?);
+        }
+        records.retain(OwnedRecord::is_delta);
+        Ok(records)
+    }
+
+    /// Sees to it that so many places for new compact pages have a slot and a reserved block.
+    fn prepare_places(&self, inode: &Inode, count: usize) -> Result<Vec<u32>> {
+        let places: Vec<u32> = self.with_map(inode, |map| map.free_places().take(count).collect())?;
+        if places.len() < count {
+            return Err(Error::NoSpace);
+        }
+        let start = self.compact_start(inode);
+        for &place in &places {
+            let slot = self.make_slot(inode, start + u64::from(place))?;
+            if slot.addr() == NULL_ADDR {
+                self.space.reserve(1)?;
+                self.set_addr(inode, &slot, NEW_ADDR);
+                self.count_block(inode);
+            }
+        }
+        Ok(places)
+    }
+
+    /// Makes a compact page at a place that is prepared.
+    fn add_compact_page(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        place: u32,
+        records: &[OwnedRecord],
+    ) -> Result<()> {
+        let borrowed: Vec<_> = records.iter().map(OwnedRecord::borrow).collect();
+        let block = self.with_map(inode, |map| {
+            let block = Arc::new(delta::compact_page(inode.ino, map.next_sequence, &borrowed));
+            map.add(map.next_sequence, place, Some(block.clone()), records);
+            block
+        })?;
+        self.add_dirty_page(inode, state, self.compact_start(inode) + u64::from(place), block);
+        state.with_checkpoint = true;
+        Counters::add(&self.deltas.counters.compact_pages, 1);
+        Ok(())
+    }
+
+    /// Frees compact pages of which nothing counts.
+    fn free_dead(&self, inode: &Inode, state: &mut InodeState) -> Result<()> {
+        let places: Vec<u32> = self.with_map(inode, |map| {
+            let dead = map.dead();
+            dead.into_iter().filter_map(|sequence| map.remove(sequence)).collect()
+        })?;
+        let start = self.compact_start(inode);
+        for index in places.into_iter().map(|place| start + u64::from(place)) {
+            self.forget_pages(inode, state, index, index + 1);
+            self.punch(inode, index, index + 1)?;
+        }
+        Ok(())
+    }
+
+    /// Records from compact pages with little in them that counts, to be written anew: as many as fit `room` bytes, and
+    /// those of a page all or none. Where most of the pages is waste, a page's worth.
+    fn records_to_merge(&self, inode: &Inode, room: usize) -> Result<Vec<OwnedRecord>> {
+        let victims = self.with_map(inode, |map| {
+            let mut pages: Vec<(usize, u32)> = map.pages.keys().map(|&s| (map.counting(s), s)).collect();
+            pages.retain(|&(bytes, _)| bytes > 0);
+            pages.sort_unstable();
+            let bytes: usize = pages.iter().map(|p| p.0).sum();
+            let wasteful = pages.len() > MERGE_FROM && bytes * 2 < pages.len() * COMPACT_ROOM;
+            let mut left = if wasteful { room.max(COMPACT_ROOM) } else { room };
+            let fitting = pages.into_iter().take_while(|&(bytes, _)| {
+                let fits = bytes <= left;
+                left = left.saturating_sub(bytes);
+                fits
+            });
+            fitting.map(|(_, sequence)| sequence).collect::<BTreeSet<u32>>()
+        })?;
+        let mut records = Vec::new();
+        for &sequence in &victims {
+            records.extend(self.counting_records(inode, Some(sequence))?);
+        }
+        self.without_idle_marks(inode, &mut records, &victims)?;
+        Ok(records)
+    }
+
+    /// Leaves out records that say that there is no delta where no compact page but `leaving` has one of their page.
+    fn without_idle_marks(
+        &self,
+        inode: &Inode,
+        records: &mut Vec<OwnedRecord>,
+        leaving: &BTreeSet<u32>,
+    ) -> Result<()> {
+        self.with_map(inode, |map| {
+            let others: Vec<&CompactPage> =
+                map.pages.iter().filter(|(s, _)| !leaving.contains(s)).map(|(_, p)| p).collect();
+            records.retain(|r| r.is_delta() || others.iter().any(|p| p.indices.contains(&r.index)));
+        })
+    }
+
+    /// Writes records into new compact pages, together with what is left of pages with little in them, and frees those.
+    /// `NoSpace` (nothing changed) where there is no room for the pages.
+    pub(super) fn write_compact(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        mut pages: Vec<Vec<OwnedRecord>>,
+    ) -> Result<()> {
+        let room = pages.last().map_or(0, |last| COMPACT_ROOM - total_size(last));
+        let mut last = pages.pop().unwrap_or_default();
+        let taken: BTreeSet<u32> = pages.iter().flatten().chain(&last).map(|r| r.index).collect();
+        let mut merged = self.records_to_merge(inode, room)?;
+        merged.retain(|r| !taken.contains(&r.index));
+        merged.append(&mut last);
+        pages.append(&mut pack(merged));
+        let places = self.prepare_places(inode, pages.len())?;
+        for (place, records) in places.into_iter().zip(pages) {
+            self.add_compact_page(inode, state, place, &records)?;
+        }
+        self.free_dead(inode, state)
+    }
+
+    /// Makes the file one without compact pages: what they hold becomes dirty pages.
+    pub(crate) fn leave_compact(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+        if !self.delta_volume || !self.has_compact(inode) {
+            return Ok(());
+        }
+        for record in self.counting_records(inode, None)?.iter().filter(|r| r.is_delta()) {
+            self.load_whole(inode, state, record)?;
+        }
+        let start = self.compact_start(inode);
+        self.forget_pages(inode, state, start, u64::MAX);
+        self.truncate_index(inode, start)?;
+        self.forget_compact(inode)?;
+        *inode.compact.lock() = None;
+        self.set_zone_compact(inode, false, 0);
+        Ok(())
+    }
+}
+
+/// Records in the order given, divided among as few compact pages as that order takes.
+pub(super) fn pack(records: Vec<OwnedRecord>) -> Vec<Vec<OwnedRecord>> {
+    let mut pages: Vec<Vec<OwnedRecord>> = Vec::new();
+    let mut room = 0;
+    for record in records {
+        let size = record.size();
+        if size > room {
+            pages.push(Vec::new());
+            room = COMPACT_ROOM;
+        }
+        room -= size;
+        pages.last_mut().expect("just made").push(record);
+    }
+    debug_assert!(pages.iter().all(|p| total_size(p) <= COMPACT_ROOM));
+    pages
+}

@@ -1,0 +1,375 @@
+//! Deciding about pages that are to be written: as a delta in the zone, in a compact page, or as a whole.
+//!
+//! Invariants: as in [`super`]. What was decided takes effect in memory at once, in the inode and in compact pages that are
+//! dirty pages; the caller writes them in one go.
+//! Locks: the inode's, exclusive, and the operation lock.
+
+use super::Encoding;
+use super::compact::pack;
+use super::dependents::Need;
+use super::record::{OwnedRecord, total_size};
+use super::zone::has_nodes;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::hotness::Hotness;
+use crate::index::Slot;
+use crate::inode::{Inode, InodeState};
+use crate::options::{CompactFiles, DeltaMode};
+use crate::placement::{Page, Purpose};
+use crate::stats::Counters;
+use medfs_format::Block;
+use medfs_format::delta::COMPACT_ROOM;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Records that a compact page must take at least, for each one made, to be worth its block and that of its node.
+const WORTH_A_COMPACT_PAGE: usize = 3;
+
+/// What [`Fs::keep_as_delta`] decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// The page is in the zone now and need not be written.
+    Delta,
+    /// The page has a delta for which [`Fs::settle_pending`] finds a place, or none.
+    Pending(Pending),
+    /// It must be written, to a new block: its old one is the base of a delta.
+    NewBlock,
+    /// It must be written, anywhere.
+    Anywhere,
+    /// It must be written, but not before the pages that its block is the base of.
+    Blocked,
+}
+
+/// A delta without a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pending {
+    record: OwnedRecord,
+    /// Other pages need the page's block, so that the page had better not be written as a whole whatever this costs.
+    must: bool,
+}
+
+impl Pending {
+    pub(crate) fn index(&self) -> u64 {
+        u64::from(self.record.index)
+    }
+}
+
+impl Fs {
+    /// Decides about a dirty page that is to be written: puts what changed into the zone where it can.
+    pub(crate) fn keep_as_delta(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        slot: &Slot,
+        index: u64,
+        page: &Arc<Block>,
+        about: &Page,
+    ) -> Result<Kept> {
+        if !self.delta_volume {
+            return Ok(Kept::Anywhere);
+        }
+        if self.is_compact_page(inode, index) {
+            return Ok(Kept::NewBlock);
+        }
+        let addr = slot.addr();
+        let old = self.has_delta(inode, index)?;
+        let fixed = old || state.whole.contains(&index);
+        let otherwise = match self.dependents.need(inode.ino, index) {
+            Need::ByOthersOnDevice if about.purpose == Purpose::Checkpoint => Kept::NewBlock,
+            Need::ByOthers | Need::ByOthersOnDevice | Need::ByItsFile => Kept::Blocked,
+            Need::ByItsFileOnDevice => Kept::NewBlock,
+            Need::None if fixed => Kept::NewBlock,
+            Need::None => Kept::Anywhere,
+        };
+        let blocked = otherwise == Kept::Blocked;
+        if !((about.deltas && (about.inode_due || fixed)) || blocked) || !self.makes_deltas(inode) {
+            return Ok(otherwise);
+        }
+        match self.encode_page(inode, state, addr, index, page, about)? {
+            Encoding::Same => {
+                self.drop_deltas(inode, state, index..index + 1)?;
+                state.whole.remove(&index);
+                Ok(Kept::Delta)
+            }
+            Encoding::Delta(record) => self.place_record(inode, state, record, otherwise),
+            Encoding::None if blocked && self.may_compact(inode) => {
+                // As costly as the page, but its block stays.
+                let record = self.encode_alone(addr, index, page, COMPACT_ROOM)?;
+                Ok(record.map_or(Kept::Blocked, |record| Kept::Pending(Pending { record, must: true })))
+            }
+            Encoding::None => {
+                Counters::add(&self.deltas.counters.outgrown, u64::from(old));
+                Ok(otherwise)
+            }
+        }
+    }
+
+    fn place_record(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        record: OwnedRecord,
+        otherwise: Kept,
+    ) -> Result<Kept> {
+        let mode = self.deltas.mode;
+        let must = otherwise == Kept::Blocked;
+        let compactable = if must { self.may_compact(inode) } else { self.compacts(inode) };
+        let inline = mode.has_inline() && record.delta.len() <= self.deltas.inline_max;
+        let stored = inline
+            && (self.put_record(inode, &record)?
+                || (self.grow_zone(inode, record.size())? && self.put_record(inode, &record)?));
+        if !stored && compactable {
+            return Ok(Kept::Pending(Pending { record, must }));
+        }
+        if !stored && !(inline && self.replace_worse(inode, state, &record)?) {
+            self.dependents.drop_pages(inode.ino, page_range(&record));
+            return Ok(otherwise);
+        }
+        self.mask_compact(inode, record.index);
+        self.record_kept(state, &record);
+        Ok(Kept::Delta)
+    }
+
+    /// Whether records of this file go into compact pages: it is written often and read seldom.
+    fn compacts(&self, inode: &Inode) -> bool {
+        self.may_compact(inode)
+            && (self.opts.compact_files == CompactFiles::All
+                || self.hotness.of(inode.ino) == Hotness::WriteHot)
+    }
+
+    /// Whether records of this file can go into compact pages.
+    fn may_compact(&self, inode: &Inode) -> bool {
+        self.deltas.mode.has_compact()
+            && inode.pages() < self.compact_start(inode)
+            && (self.has_compact(inode) || inode.raw(|r| r.i_nid[4].get() == 0))
+    }
+
+    /// Notes that a page's record has its place.
+    fn record_kept(&self, state: &mut InodeState, record: &OwnedRecord) {
+        Counters::add(&self.deltas.counters.made, 1);
+        Counters::add(&self.deltas.counters.bytes, record.delta.len() as u64);
+        state.whole.remove(&u64::from(record.index));
+    }
+
+    /// Lets another record leave the zone for a new one where that pays (case 2).
+    fn replace_worse(&self, inode: &Arc<Inode>, state: &mut InodeState, new: &OwnedRecord) -> Result<bool> {
+        let Some(victim) = self.worse_record(inode, new)? else { return Ok(false) };
+        self.make_whole(inode, state, victim)?;
+        Counters::add(&self.deltas.counters.evicted_by_delta, 1);
+        self.put_record(inode, new)
+    }
+
+    /// The record that is worth less than a new one (case 2): so much larger that the room it leaves will save more
+    /// writes than writing its page costs.
+    fn worse_record(&self, inode: &Inode, new: &OwnedRecord) -> Result<Option<u64>> {
+        let records = self.records(inode)?;
+        let Some(largest) = records.iter().filter(|r| r.index != new.index).max_by_key(|r| r.delta.len())
+        else {
+            return Ok(None);
+        };
+        let mean = records.iter().map(|r| r.delta.len()).sum::<usize>() / records.len();
+        let freed = largest.delta.len().saturating_sub(new.delta.len());
+        let worth = self.deltas.costs.lock().worth_replacing(freed, mean.max(1), &self.deltas.counters);
+        Ok(worth.then_some(u64::from(largest.index)))
+    }
+
+    /// Finds places for records that the zone had no room for: the zone's oldest records, and then these, go into compact
+    /// pages until the rest fits the zone. Returns the pages that must be written as a whole instead.
+    pub(crate) fn settle_pending(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        mut pending: Vec<Pending>,
+    ) -> Result<Vec<u64>> {
+        let mut whole = Vec::new();
+        while !pending.is_empty() {
+            let plan = self.plan(inode, &pending)?;
+            if plan.is_worth_it() || pending.iter().all(|p| p.must) {
+                match self.carry_out(inode, state, plan) {
+                    Ok(()) => {
+                        pending.iter().for_each(|p| self.record_kept(state, &p.record));
+                        break;
+                    }
+                    Err(Error::NoSpace) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            let largest = (0..pending.len()).max_by_key(|&i| (!pending[i].must, pending[i].record.size()));
+            let given_up = pending.swap_remove(largest.expect("not empty"));
+            self.dependents.drop_pages(inode.ino, page_range(&given_up.record));
+            whole.push(given_up.index());
+        }
+        Ok(whole)
+    }
+
+    fn plan(&self, inode: &Inode, pending: &[Pending]) -> Result<Plan> {
+        let mut records = self.records(inode)?;
+        records.retain(|r| pending.iter().all(|p| p.record.index != r.index));
+        records.extend(pending.iter().map(|p| p.record.clone()));
+        let room = if self.deltas.mode.has_inline() { self.frozen_room(inode) } else { 0 };
+        Ok(Plan::of(records, room))
+    }
+
+    /// Of blocked pages, those that only other pages of the same file need: these become whole in the same change of the
+    /// inode, after which the former may be written too. Returns them.
+    pub(crate) fn free_of_own(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        blocked: &mut Vec<u64>,
+    ) -> Result<Vec<u64>> {
+        let mut freed = Vec::new();
+        for index in std::mem::take(blocked) {
+            if self.dependents.others_need(inode.ino, index..index + 1) {
+                blocked.push(index);
+                continue;
+            }
+            for dependent in self.dependents.own(inode.ino, index..index + 1) {
+                self.make_whole(inode, state, dependent)?;
+            }
+            freed.push(index);
+        }
+        Ok(freed)
+    }
+
+    fn carry_out(&self, inode: &Arc<Inode>, state: &mut InodeState, plan: Plan) -> Result<()> {
+        let before = self.records(inode)?;
+        let first = !has_nodes(inode) || !self.has_compact(inode);
+        if self.zone_header(inode)?.is_none() && !self.grow_zone(inode, 0)? {
+            return Err(Error::NoSpace);
+        }
+        self.store_records(inode, &plan.stay);
+        plan.stay.iter().for_each(|record| self.mask_compact(inode, record.index));
+        if plan.pages.is_empty() {
+            return Ok(());
+        }
+        if first {
+            self.freeze_zone(inode)?;
+            self.set_zone_compact(inode, true, 0);
+        }
+        let written = self.write_compact(inode, state, plan.pages);
+        if written.is_err() && !self.store_records(inode, &before) {
+            // The zone has shrunk: what it held and holds no more is written as a whole.
+            let stay = self.records(inode)?;
+            for record in before.iter().filter(|r| r.is_delta() && stay.iter().all(|s| s.index != r.index)) {
+                self.load_whole(inode, state, record)?;
+            }
+        }
+        written
+    }
+
+    /// Takes a page's delta away and makes the page dirty, to be written as a whole before its inode is without the delta.
+    pub(crate) fn make_whole(&self, inode: &Arc<Inode>, state: &mut InodeState, index: u64) -> Result<()> {
+        let Some(record) = self.delta_of(inode, index)? else { return Ok(()) };
+        self.load_whole(inode, state, &record)?;
+        self.drop_deltas(inode, state, index..index + 1)
+    }
+
+    /// Makes the page of a record dirty, to be written as a whole.
+    pub(super) fn load_whole(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        record: &OwnedRecord,
+    ) -> Result<()> {
+        let index = u64::from(record.index);
+        if !state.dirty.contains_key(&index) {
+            let page = match self.pages.get(inode.ino, index) {
+                Some(page) => page,
+                None => {
+                    let slot = self.find_slot(inode, index)?;
+                    self.rebuild(inode, record, slot.map_or(medfs_format::NULL_ADDR, |s| s.addr()))?
+                }
+            };
+            self.pages.remove(inode.ino, index);
+            self.add_dirty_page(inode, state, index, page);
+        }
+        state.whole.insert(index);
+        state.with_checkpoint = true;
+        Ok(())
+    }
+
+    /// Forgets the deltas of pages that go, or get other blocks.
+    pub(crate) fn drop_deltas(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        pages: Range<u64>,
+    ) -> Result<()> {
+        if !self.delta_volume {
+            return Ok(());
+        }
+        self.free_own_users(inode, state, &pages)?;
+        self.remove_records(inode, &pages)?;
+        self.dependents.drop_pages(inode.ino, pages.clone());
+        if self.has_compact(inode) { self.drop_compact(inode, state, &pages) } else { Ok(()) }
+    }
+}
+
+impl Fs {
+    /// Before the blocks of a range of pages go: makes those other pages of the file whole that are made from them.
+    fn free_own_users(&self, inode: &Arc<Inode>, state: &mut InodeState, pages: &Range<u64>) -> Result<()> {
+        for dependent in self.dependents.own(inode.ino, pages.clone()) {
+            if !pages.contains(&dependent)
+                && let Some(record) = self.delta_of(inode, dependent)?
+            {
+                self.load_whole(inode, state, &record)?;
+                self.dependents.drop_pages(inode.ino, dependent..dependent + 1);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The page of a record, as a range.
+fn page_range(record: &OwnedRecord) -> Range<u64> {
+    u64::from(record.index)..u64::from(record.index) + 1
+}
+
+/// Where the records of a zone and those it has no room for are to go.
+struct Plan {
+    /// Into compact pages.
+    pages: Vec<Vec<OwnedRecord>>,
+    /// Into the zone.
+    stay: Vec<OwnedRecord>,
+}
+
+impl Plan {
+    /// Fills compact pages with the oldest records until the rest fits `room` bytes.
+    fn of(mut records: Vec<OwnedRecord>, room: usize) -> Plan {
+        let mut pages = pack(records.clone());
+        let mut moved = 0;
+        let mut left = total_size(&records);
+        let needed = pages
+            .iter()
+            .take_while(|page| {
+                let more = left > room;
+                if more {
+                    left -= total_size(page);
+                    moved += page.len();
+                }
+                more
+            })
+            .count();
+        pages.truncate(needed);
+        Plan { pages, stay: records.split_off(moved) }
+    }
+
+    /// Whether it saves more blocks than it writes.
+    fn is_worth_it(&self) -> bool {
+        let moved: usize = self.pages.iter().map(|page| page.iter().filter(|r| r.is_delta()).count()).sum();
+        moved >= WORTH_A_COMPACT_PAGE * self.pages.len()
+    }
+}
+
+impl DeltaMode {
+    /// Whether deltas go into the inode's zone.
+    pub(crate) fn has_inline(self) -> bool {
+        matches!(self, DeltaMode::Inline | DeltaMode::Full)
+    }
+
+    /// Whether they go into compact pages.
+    pub(crate) fn has_compact(self) -> bool {
+        matches!(self, DeltaMode::Compact | DeltaMode::Full)
+    }
+}

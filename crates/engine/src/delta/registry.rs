@@ -1,0 +1,162 @@
+//! The list of files that are made from blocks of others, or of their own: kept across mounts.
+//!
+//! Who is about to change a source must know its dependents, and after a mount only these themselves could tell. So their
+//! numbers are the content of a hidden file in the root directory, written with each checkpoint after which it differs. What
+//! was fsynced since the last checkpoint is known from the roll-forward.
+//!
+//! Invariant: a file has records with slices only while it is listed. The hidden file has inline content, so that listing a
+//! file never needs room.
+//! Locks: `registry` is a leaf; making the hidden file is an operation of its own.
+
+use crate::error::{Error, Posix, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::node::Dirty;
+use crate::types::NewFile;
+use medfs_format::Ino;
+use medfs_format::node::{FileKind, Inline, RawInode};
+use std::collections::BTreeSet;
+
+/// Name of the hidden file.
+pub(crate) const HIDDEN_NAME: &[u8] = b".medfs";
+/// Most files that are listed.
+const MOST_FILES: usize = 512;
+
+/// The list in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    /// The hidden file, once it is there.
+    file: Option<Ino>,
+    /// Somebody wanted to list a file before there was one.
+    wanted: bool,
+    listed: BTreeSet<Ino>,
+    /// As the hidden file has it.
+    written: BTreeSet<Ino>,
+}
+
+impl Fs {
+    /// Whether a name is that of the hidden file.
+    pub(crate) fn is_hidden(&self, parent: Ino, name: &[u8]) -> bool {
+        self.delta_volume && parent == self.geo.root_ino && name == HIDDEN_NAME
+    }
+
+    /// Fails where a name is not for users.
+    pub(crate) fn check_not_hidden(&self, parent: Ino, name: &[u8], error: Posix) -> Result<()> {
+        if self.is_hidden(parent, name) { Err(error.into()) } else { Ok(()) }
+    }
+
+    /// Lists a file; `false` where it cannot be listed, or not yet.
+    pub(super) fn list_file(&self, ino: Ino) -> bool {
+        let mut registry = self.registry.lock();
+        registry.wanted |= registry.file.is_none();
+        let room = registry.listed.len() < MOST_FILES || registry.listed.contains(&ino);
+        let listed = registry.file.is_some() && room;
+        if listed {
+            registry.listed.insert(ino);
+        }
+        listed
+    }
+
+    /// Makes the hidden file where one was wanted. Called with no lock held; without room for it, nothing is listed.
+    pub(crate) fn make_hidden_file(&self) -> Result<()> {
+        if !std::mem::take(&mut self.registry.lock().wanted) {
+            return Ok(());
+        }
+        let new = NewFile { kind: FileKind::Regular, perm: 0, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        match self.create(self.geo.root_ino, HIDDEN_NAME, &new) {
+            Ok(attr) => {
+                self.inodes.release(attr.ino, 1);
+                if self.inode(attr.ino)?.raw(|r| r.inline().contains(Inline::DATA)) {
+                    self.registry.lock().file = Some(attr.ino);
+                }
+                Ok(())
+            }
+            Err(Error::NoSpace | Error::Posix(_)) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Removes the hidden file: nothing is made from other files any more.
+    pub(super) fn remove_hidden_file(&self) -> Result<()> {
+        match self.registry.lock().file.take() {
+            Some(_) => self.unlink(self.geo.root_ino, HIDDEN_NAME),
+            None => Ok(()),
+        }
+    }
+
+    /// Before a checkpoint: makes the hidden file say what is listed now.
+    pub(crate) fn save_registry(&self) -> Result<()> {
+        let mut registry = self.registry.lock();
+        let Some(ino) = registry.file else { return Ok(()) };
+        registry.listed = self.dependents.all().into_iter().collect();
+        if registry.listed == registry.written {
+            return Ok(());
+        }
+        let bytes: Vec<u8> = registry.listed.iter().flat_map(|ino| ino.to_le_bytes()).collect();
+        let inode = self.inode(ino)?;
+        let range = self.slots(&inode).inline_content_range();
+        self.nodes.update(&inode.node, Dirty::Full, |b| {
+            b.0[range.clone()].fill(0);
+            b.0[range.start..range.start + bytes.len()].copy_from_slice(&bytes);
+            let raw: &mut RawInode = b.view_mut();
+            raw.i_inline |= Inline::DATA_EXIST.bits();
+            raw.i_size = (bytes.len() as u64).into();
+        });
+        registry.written = registry.listed.clone();
+        Ok(())
+    }
+
+    /// At a mount: finds out what the listed files are made from.
+    pub(crate) fn load_registry(&self) -> Result<()> {
+        if !self.delta_volume {
+            return Ok(());
+        }
+        let root = self.directory(self.geo.root_ino)?;
+        let Some(found) = self.find_entry(&root, &root.lock.read(), HIDDEN_NAME)? else { return Ok(()) };
+        let inode = self.inode(found.ino)?;
+        if inode.kind() != FileKind::Regular || !inode.raw(|r| r.inline().contains(Inline::DATA)) {
+            return Err(Error::Incompatible(
+                "the root directory has an entry '.medfs' that is not medfs's own; run `medfs fsck`".into(),
+            ));
+        }
+        let range = self.slots(&inode).inline_content_range();
+        let len = (inode.size() as usize).min(range.len()).min(MOST_FILES * 4);
+        let bytes = inode.node.read(|d| d.block.0[range.start..range.start + len].to_vec());
+        let listed: BTreeSet<Ino> = bytes
+            .chunks_exact(4)
+            .map(|ino| Ino::from_le_bytes(ino.try_into().expect("four bytes")))
+            .collect();
+        *self.registry.lock() = Registry {
+            file: Some(found.ino),
+            wanted: false,
+            listed: listed.clone(),
+            written: listed.clone(),
+        };
+        for ino in listed {
+            match self.inode(ino) {
+                Ok(inode) => self.load_dependents(&inode),
+                Err(Error::Posix(Posix::Stale)) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds out what a file is made from. A file that cannot be read is left alone, and so are its sources: what changes
+    /// them makes its pages no worse than they are.
+    pub(crate) fn load_dependents(&self, inode: &Inode) {
+        if !self.delta_volume || inode.kind() != FileKind::Regular {
+            return;
+        }
+        match self.all_records(inode) {
+            Ok(records) => {
+                for record in records {
+                    self.dependents.hold(inode.ino, record.index, record.sources());
+                }
+            }
+            Err(error) => tracing::warn!(ino = inode.ino, %error, "the deltas of a file cannot be read"),
+        }
+    }
+}
+
+const _: () = assert!(MOST_FILES * 4 <= 2048, "inline content of any inode has so much room");

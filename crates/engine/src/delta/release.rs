@@ -1,0 +1,95 @@
+//! Letting a source go: the pages that are made from it become whole, durably, before its block changes or is freed.
+//!
+//! Invariant: from [`Fs::release_sources`] until the [`Barrier`] it returns is dropped, no page of the file is a source in
+//! the range asked for, nor becomes one.
+//! Locks: called with no lock held, but for the variant of a checkpoint, which has the operation lock exclusively.
+
+use super::dependents::Dependents;
+use crate::error::{Error, Posix, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::stats::Counters;
+use medfs_format::Ino;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Keeps the pages of a file from becoming sources.
+pub(crate) struct Barrier<'a> {
+    dependents: &'a Dependents,
+    ino: Ino,
+}
+
+impl Drop for Barrier<'_> {
+    fn drop(&mut self) {
+        self.dependents.unbar(self.ino);
+    }
+}
+
+impl Fs {
+    /// Makes whole whatever is made from these pages of a file, and durable.
+    pub(crate) fn release_sources(&self, inode: &Inode, pages: &[u64]) -> Result<Barrier<'_>> {
+        self.dependents.bar(inode.ino);
+        let barrier = Barrier { dependents: &self.dependents, ino: inode.ino };
+        for &page in pages {
+            self.release_range(inode.ino, page..page + 1)?;
+        }
+        Ok(barrier)
+    }
+
+    /// As [`Fs::release_sources`], for a range.
+    pub(crate) fn release_all_sources(&self, inode: &Inode, pages: Range<u64>) -> Result<Barrier<'_>> {
+        self.dependents.bar(inode.ino);
+        let barrier = Barrier { dependents: &self.dependents, ino: inode.ino };
+        self.release_range(inode.ino, pages)?;
+        Ok(barrier)
+    }
+
+    fn release_range(&self, ino: Ino, pages: Range<u64>) -> Result<()> {
+        for dependent in self.dependents.others(ino, pages.clone()) {
+            match self.inode(dependent.ino) {
+                Ok(inode) => self.make_pages_whole(&inode, &dependent.pages)?,
+                Err(Error::Posix(Posix::Stale)) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if !self.dependents.others(ino, pages.clone()).is_empty() {
+            // Of files that are gone, or whose last change no fsync has to carry.
+            self.checkpoint_now()?;
+        }
+        debug_assert!(self.dependents.others(ino, pages).is_empty());
+        Ok(())
+    }
+
+    fn make_pages_whole(&self, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
+        let changed = self.change_settled(inode, |state| {
+            for &page in pages {
+                self.make_whole(inode, state, page)?;
+            }
+            Ok(())
+        });
+        match changed {
+            // Freed meanwhile.
+            Err(Error::Posix(Posix::Stale)) => return Ok(()),
+            changed => changed?,
+        }
+        Counters::add(&self.deltas.counters.released, pages.len() as u64);
+        self.sync_file(inode, false)
+    }
+
+    /// The same inside a checkpoint, which makes all of it durable in one go.
+    pub(crate) fn release_for_checkpoint(&self, inode: &Inode, pages: &[u64]) -> Result<()> {
+        for &page in pages {
+            for dependent in self.dependents.others(inode.ino, page..page + 1) {
+                let Ok(inode) = self.inode(dependent.ino) else { continue };
+                {
+                    let mut state = inode.lock.write();
+                    for &page in &dependent.pages {
+                        self.make_whole(&inode, &mut state, page)?;
+                    }
+                }
+                self.write_all_for_checkpoint(&inode)?;
+            }
+        }
+        Ok(())
+    }
+}
