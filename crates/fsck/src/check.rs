@@ -180,7 +180,10 @@ fn pass(
         // Orphans are not walked: what they hold becomes free.
         w.supply.taken.extend(log.segments.iter());
         w.supply.nids.extend(log.nids.iter());
-        w.orphans.extend(orphans.iter());
+        // But for those whose blocks other files need: these get a name.
+        let needed = |ino: &&u32| w.slices.is_source(**ino);
+        let free: Vec<_> = orphans.iter().filter(|ino| !needed(ino)).copied().collect();
+        w.orphans.extend(free);
         w.rescue()?;
     } else {
         for &ino in &orphans {
@@ -188,6 +191,7 @@ fn pass(
         }
         w.drain()?;
     }
+    w.settle_slices()?;
     w.check_links()?;
     w.check_cursegs()?;
     let free_nid = w.check_nat()?;
