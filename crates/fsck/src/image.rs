@@ -16,9 +16,7 @@ use medfs_format::path::NodePath;
 use medfs_format::sit::{self, RawSitBlock, RawSitEntry};
 use medfs_format::summary::{LOG_COUNT, Log, RawSummaryBlock};
 use medfs_format::superblock::{Feature, RawSuperblock};
-use medfs_format::{
-    BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc,
-};
+use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc};
 use std::io;
 use zerocopy::IntoBytes;
 

@@ -57,12 +57,7 @@ pub(crate) struct Slices {
 
 impl Slices {
     pub(crate) fn new(max_nid: Nid) -> Slices {
-        Slices {
-            max_nid,
-            waiting: Nids::default(),
-            dependents: Nids::default(),
-            sources: Nids::default(),
-        }
+        Slices { max_nid, waiting: Nids::default(), dependents: Nids::default(), sources: Nids::default() }
     }
 
     /// Notes a record of a file.
@@ -161,8 +156,9 @@ impl Walker<'_, '_> {
                 return Err((Code::SliceSource, why));
             }
             if self.slices.dependents.contains(source) {
-                let why =
-                    format!("its base has a slice of inode {source}, which is itself made of slices of others");
+                let why = format!(
+                    "its base has a slice of inode {source}, which is itself made of slices of others"
+                );
                 return Err((Code::SliceDepth, why));
             }
         }

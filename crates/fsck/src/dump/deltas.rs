@@ -22,8 +22,7 @@ struct File<'i> {
 impl Dump<'_> {
     /// The delta zone, where there is one, and the compact pages.
     pub(super) fn deltas(&mut self, inode: &RawInode, ino: Ino, r: &mut Record) -> Result<(), DumpError> {
-        let Some(range) =
-            deltas::zone_range(inode, self.rules.flexible()).filter(|_| self.is_delta_volume())
+        let Some(range) = deltas::zone_range(inode, self.rules.flexible()).filter(|_| self.is_delta_volume())
         else {
             return Ok(());
         };
@@ -104,12 +103,7 @@ impl Dump<'_> {
     }
 
     /// A record; with a state it is not judged.
-    fn delta(
-        &mut self,
-        file: &mut File<'_>,
-        delta: &Delta,
-        state: Option<&str>,
-    ) -> Result<Value, DumpError> {
+    fn delta(&mut self, file: &mut File<'_>, delta: &Delta, state: Option<&str>) -> Result<Value, DumpError> {
         let record = delta.record();
         let mut row = Record::default();
         row.add("page", record.index);
