@@ -165,6 +165,7 @@ fn pass(
     }
     let mut w = Walker::new(image, findings, fix, progress);
     let log = log::walk(&mut w.image)?;
+    w.slices.expect_replay(&log.nids);
     let orphans = std::mem::take(&mut w.image.orphans);
     if w.image.checkpoint().flags().intersects(CpFlags::ERROR | CpFlags::FSCK) {
         w.findings.add(Code::CheckpointFlagged, "checkpoint: a mount saw an error and asked for a check");

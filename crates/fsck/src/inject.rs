@@ -148,7 +148,8 @@ pub fn change(
         block.0[byte] = block.0[byte] & !(1 << bit) | ((new(was) as u8 & 1) << bit);
     } else {
         let (offset, width) = resolve(fields, field);
-        let bytes = &mut block.0[base + offset..base + offset + width];
+        let beyond = || DumpError::NotFound(format!("{field} would lie beyond its block"));
+        let bytes = block.0.get_mut(base + offset..base + offset + width).ok_or_else(beyond)?;
         let mut number = [0; 8];
         number[..width].copy_from_slice(bytes);
         bytes.copy_from_slice(&new(u64::from_le_bytes(number)).to_le_bytes()[..width]);
@@ -370,7 +371,7 @@ fn in_compact(
 }
 
 /// Makes a compact page's checksum right.
-fn seal_compact(block: &mut Block) {
+pub fn seal_compact(block: &mut Block) {
     let at = offset_of!(RawCompactHeader, checksum);
     block.0[at..at + 4].fill(0);
     let checksum = crc::f2fs(&block.0);

@@ -10,6 +10,7 @@ use crate::deltas::{self, Bases, Delta, Faulty, most_pages, zone_range};
 use crate::finding::Code;
 use crate::walk::Walker;
 use crate::zone::{inode_name, store_zone};
+use foldhash::HashSet;
 use medfs_format::delta::RawSlice;
 use medfs_format::node::RawInode;
 use medfs_format::sit::{set_bit, test_bit};
@@ -53,11 +54,25 @@ pub(crate) struct Slices {
     dependents: Nids,
     /// The files whose blocks they need.
     sources: Nids,
+    /// Nodes that are replayed.
+    logged: HashSet<Nid>,
 }
 
 impl Slices {
     pub(crate) fn new(max_nid: Nid) -> Slices {
-        Slices { max_nid, waiting: Nids::default(), dependents: Nids::default(), sources: Nids::default() }
+        Slices {
+            max_nid,
+            waiting: Nids::default(),
+            dependents: Nids::default(),
+            sources: Nids::default(),
+            logged: HashSet::default(),
+        }
+    }
+
+    /// Tells which nodes are replayed by whoever mounts the volume. Where a file's inode is among them, a block that its old
+    /// records need may have been overwritten since: nobody will read them any more.
+    pub(crate) fn expect_replay(&mut self, nids: &HashSet<Nid>) {
+        self.logged.clone_from(nids);
     }
 
     /// Notes a record of a file.
@@ -79,7 +94,8 @@ impl Walker<'_, '_> {
     /// Judges all records with slices, and drops those that are wrong.
     pub(crate) fn settle_slices(&mut self) -> io::Result<()> {
         let waiting = std::mem::take(&mut self.slices.waiting);
-        for ino in waiting.iter() {
+        let logged = std::mem::take(&mut self.slices.logged);
+        for ino in waiting.iter().filter(|ino| !logged.contains(ino)) {
             self.settle_dependent(ino)?;
         }
         Ok(())

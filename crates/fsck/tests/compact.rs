@@ -3,7 +3,7 @@
 
 mod common;
 
-use medfs::{Error, Ino, ManualClock, MountOptions, Timestamp, Volume};
+use medfs::{Error, FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::delta::{self, RawSlice};
 use medfs_format::node::RawInode;
@@ -386,19 +386,27 @@ fn a_block_behind_the_places_of_compact_pages_is_freed() {
     let dev = Arc::new(bed.dev.snapshot());
     let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
     let v = Volume::open(dev.clone(), MountOptions::default(), clock).expect("the volume opens");
-    // With a page there the file has no compact pages any more, but still a zone.
-    let far = (start_of(&dev, ino(COMPACT)) + 1100) * PAGE as u64;
-    v.write(ino(COMPACT), far, &[7; PAGE]).expect("write");
+    // A database keeps its zone when it grows that far.
+    let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+    let file = v.create(v.root(), b"far.db", &new).expect("create").ino;
+    v.write(file, 0, &page(&whole().file(PLAIN).now, 0)).expect("write");
+    v.sync().expect("sync");
+    v.write(file, 5, &[7; 9]).expect("write");
+    v.fsync(file, false).expect("fsync");
+    let far = (start_of(&bed.dev, ino(ZONE)) + 1800) * PAGE as u64;
+    v.write(file, far, &[7; PAGE]).expect("write");
     v.close().expect("close");
     drop(v);
     let dev = dev.snapshot();
     assert_eq!(look(&dev).findings, []);
-    inject::set(&dev, &Target::Zone(ino(COMPACT)), "flags", 1).expect("set");
-    inject::set(&dev, &Target::Inode(ino(COMPACT)), "i_size", 60 * PAGE as u64).expect("set");
+    inject::set(&dev, &Target::Zone(file), "flags", 1).expect("set");
+    inject::set(&dev, &Target::Inode(file), "i_size", PAGE as u64).expect("set");
+    let before = number(&shown(&dev, file), "i_blocks");
     let report = look(&dev);
     let codes: Vec<Code> = report.findings.iter().map(|f| f.code).collect();
     assert_eq!(codes, [Code::CompactRoom], "{:?}", report.findings);
     mend(&dev);
+    assert_eq!(number(&shown(&dev, file), "i_blocks"), before - 1);
     unharmed(&dev, &[]);
 }
 
@@ -487,6 +495,27 @@ fn an_orphan_that_others_need_gets_a_name() {
     let found = Dump::open(&bed.dev).expect("open").path(&name).expect("it has a name");
     assert_eq!(number(&found, "ino"), u64::from(ino(DATABASE)));
     unharmed(&bed.dev, &[]);
+}
+
+#[test]
+fn a_file_that_is_replayed_need_not_fit_what_its_sources_have_become() {
+    let dev = Arc::new(whole().dev.snapshot());
+    let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
+    let v = Volume::open(dev.clone(), MountOptions::default(), clock).expect("the volume opens");
+    // Log and journal become others, durably; then the database may be overwritten in its place.
+    let other = &whole().file(COMPACT).now;
+    for dependent in [ino(LOG), ino(JOURNAL)] {
+        v.write(dependent, 0, &other[..7 * PAGE]).expect("write");
+        v.fsync(dependent, false).expect("fsync");
+    }
+    for page in [4, 9, 2, 17, 11, 5] {
+        v.write(ino(DATABASE), page * PAGE as u64, &other[30 * PAGE..31 * PAGE]).expect("write");
+    }
+    v.fsync(ino(DATABASE), false).expect("fsync");
+    let crashed = dev.snapshot();
+    let report = look(&crashed);
+    assert!(report.log_to_replay.inodes > 0);
+    assert_eq!(report.findings, []);
 }
 
 fn shown(dev: &MemDevice, ino: Ino) -> Record {
