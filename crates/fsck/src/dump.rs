@@ -20,7 +20,7 @@ use medfs_format::hash::dentry_hash;
 use medfs_format::node::{self, Advise, FileKind, Inline, RawInode, footer};
 use medfs_format::path::max_pages;
 use medfs_format::summary::Log;
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo, xattr};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NEW_ADDR, NULL_ADDR, Nid, SegNo, xattr};
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::io;
@@ -585,21 +585,26 @@ impl<'d> Dump<'d> {
     }
 }
 
-/// Addresses as `page: first-last` runs.
+/// Addresses as `page:first-last` runs; pages without a block yet as `page:new` or `first-last:new`.
 fn runs(addrs: impl Iterator<Item = BlockAddr>) -> String {
-    let mut out: Vec<(u64, BlockAddr, BlockAddr)> = Vec::new();
+    let mut out: Vec<(u64, BlockAddr, u64)> = Vec::new();
     for (page, addr) in (0u64..).zip(addrs).filter(|(_, a)| *a != NULL_ADDR) {
         match out.last_mut() {
-            Some((start, first, last))
-                if addr == last.wrapping_add(1) && page - *start == u64::from(addr.wrapping_sub(*first)) =>
+            Some((start, first, len))
+                if page == *start + *len
+                    && (addr == *first && addr == NEW_ADDR
+                        || u64::from(addr) == u64::from(*first) + *len && addr != NEW_ADDR) =>
             {
-                *last = addr;
+                *len += 1;
             }
-            _ => out.push((page, addr, addr)),
+            _ => out.push((page, addr, 1)),
         }
     }
-    let show = |(page, first, last): &(u64, BlockAddr, BlockAddr)| {
-        if first == last { format!("{page}:{first}") } else { format!("{page}:{first}-{last}") }
+    let show = |&(page, first, len): &(u64, BlockAddr, u64)| match (first, len) {
+        (NEW_ADDR, 1) => format!("{page}:new"),
+        (NEW_ADDR, _) => format!("{page}-{}:new", page + len - 1),
+        (_, 1) => format!("{page}:{first}"),
+        _ => format!("{page}:{first}-{}", u64::from(first) + len - 1),
     };
     out.iter().map(show).collect::<Vec<_>>().join(" ")
 }
@@ -611,5 +616,10 @@ mod tests {
     #[test]
     fn runs_join_neighbours_only() {
         assert_eq!(runs([5, 6, 7, 0, 8, 20].into_iter()), "0:5-7 4:8 5:20");
+        let new = NEW_ADDR;
+        assert_eq!(
+            runs([new, new, new, 5, new, 0, new - 1, new].into_iter()),
+            format!("0-2:new 3:5 4:new 6:{} 7:new", new - 1)
+        );
     }
 }

@@ -123,7 +123,7 @@ impl Walker<'_, '_> {
         if !faulty.pages.is_empty() {
             store_zone(inode, range, &faulty.without(deltas.zone.iter().cloned()));
         }
-        for (&sequence, &page) in deltas.pages.range(deltas.first..) {
+        for (&sequence, &page) in &deltas.pages {
             let records = deltas.page(&mut self.image, ino, page)?;
             let mut faulty = Faulty { marks_below: most, ..Faulty::default() };
             for delta in records.iter().filter(|d| deltas.counts(sequence, d.index)) {

@@ -208,7 +208,7 @@ impl Walker<'_, '_> {
     ) -> io::Result<()> {
         let deltas = &mut zone.deltas;
         deltas.rank(&mut self.image, f.ino)?;
-        for (&sequence, &addr) in deltas.pages.range(deltas.first..) {
+        for (&sequence, &addr) in &deltas.pages {
             let records = deltas.page(&mut self.image, f.ino, addr)?;
             let mut faulty = Faulty { marks_below: most, ..Faulty::default() };
             for delta in records.iter().filter(|d| deltas.counts(sequence, d.index)) {
