@@ -11,7 +11,7 @@ use foldhash::{HashMap, HashMapExt};
 use medfs_codec::{Codecs, RebuildError};
 use medfs_format::delta::{self, NO_DELTA, RawSlice, Record};
 use medfs_format::node::{ADDRS_PER_BLOCK, FileKind, Inline, RawInode};
-use medfs_format::{Block, BlockAddr, FormatError, Ino, NEW_ADDR, is_block};
+use medfs_format::{Block, BlockAddr, Ino, NEW_ADDR, is_block};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
@@ -150,30 +150,25 @@ pub(crate) fn places(image: &mut Image<'_>, inode: &RawInode) -> io::Result<Vec<
     Ok(found)
 }
 
-/// All records of a file whose inode was vetted, and what is wrong with those compact pages that are left out.
-pub(crate) fn load(
-    image: &mut Image<'_>,
-    inode: &RawInode,
-    ino: Ino,
-) -> io::Result<(Deltas, Vec<(u64, BlockAddr, FormatError)>)> {
-    let Some(range) = zone_range(inode, image.flexible()) else { return Ok(Default::default()) };
+/// All records of a file whose inode was vetted, but for those of compact pages that are not sound.
+pub(crate) fn load(image: &mut Image<'_>, inode: &RawInode, ino: Ino) -> io::Result<Deltas> {
+    let Some(range) = zone_range(inode, image.flexible()) else { return Ok(Deltas::default()) };
     let zone = &inode.as_bytes()[range];
+    let Ok(header) = delta::zone_header(zone, ino) else { return Ok(Deltas::default()) };
     let (records, _) = delta::parse_prefix(zone, ino);
     let records = records.iter().map(Delta::from).collect();
-    let Ok(header) = delta::zone_header(zone, ino) else { return Ok(Default::default()) };
-    let (mut pages, mut broken) = (BTreeMap::new(), Vec::new());
+    let mut pages = BTreeMap::new();
     if header.flags & delta::ZONE_COMPACT != 0 {
-        for (place, addr) in places(image, inode)? {
-            match delta::compact_records(image.cache.get(addr)?, ino) {
+        for (_, addr) in places(image, inode)? {
+            if let Ok((sequence, _)) = delta::compact_records(image.cache.get(addr)?, ino) {
                 // Of two with one number the first stays.
-                Ok((sequence, _)) => drop(pages.entry(sequence).or_insert(addr)),
-                Err(error) => broken.push((place, addr, error)),
+                pages.entry(sequence).or_insert(addr);
             }
         }
     }
     let mut deltas = Deltas::new(records, pages, header.first.get());
     deltas.rank(image, ino)?;
-    Ok((deltas, broken))
+    Ok(deltas)
 }
 
 /// Finds what bases are made of.

@@ -110,7 +110,7 @@ impl Walker<'_, '_> {
         }
         let flexible = self.rules.flexible();
         let Some(range) = zone_range(inode, flexible) else { return Ok(()) };
-        let (deltas, _) = deltas::load(&mut self.image, inode, ino)?;
+        let deltas = deltas::load(&mut self.image, inode, ino)?;
         let most = most_pages(inode, flexible, ino);
         let compact = most < medfs_format::path::max_pages(inode.slots(flexible).addrs());
         let mut faulty = Faulty { marks_below: if compact { most } else { 0 }, ..Faulty::default() };

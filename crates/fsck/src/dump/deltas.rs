@@ -56,7 +56,7 @@ impl Dump<'_> {
         if deltas::most_pages(inode, self.rules.flexible(), ino) != start {
             return Ok(());
         }
-        let (all, _) = deltas::load(&mut self.image, inode, ino)?;
+        let all = deltas::load(&mut self.image, inode, ino)?;
         let mut rows = Vec::new();
         for (place, addr) in deltas::places(&mut self.image, inode)? {
             let mut row = Record::default();
