@@ -11,6 +11,8 @@
 
 mod cache;
 mod check;
+mod compact;
+mod deltas;
 mod dir;
 pub mod dump;
 mod finding;
@@ -21,6 +23,7 @@ mod inode;
 mod log;
 mod lost;
 mod pack;
+mod slices;
 mod space;
 mod tables;
 mod walk;

@@ -4,14 +4,16 @@
 //! by construction. With `fix`, what is wrong is changed in place, one block at a time; every change leaves the
 //! volume readable, and a second walk continues where an interrupted one stopped.
 //!
-//! Memory, beside [`Space`]: one entry for each directory not yet walked, for each inode whose link count is not 1,
+//! Memory, beside [`Space`] and [`Slices`]: one entry for each directory not yet walked, for each inode whose link count is not 1,
 //! and for each name of the directory in hand.
 
+use crate::compact::Region;
 use crate::dir::DirWalk;
 use crate::finding::{Code, Findings};
 use crate::image::Image;
 use crate::inode::Rules;
 use crate::lost::Supply;
+use crate::slices::Slices;
 use crate::space::{Owner, Space, has_no_addresses};
 use crate::zone::Zone;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
@@ -62,6 +64,8 @@ pub(crate) struct FileWalk {
     pub(crate) ino: Ino,
     pub(crate) dir: Option<DirWalk>,
     pub(crate) zone: Option<Zone>,
+    /// Where its compact pages would be, on a volume that may have some.
+    pub(crate) region: Option<Region>,
     compressed: bool,
     addrs_per_block: usize,
     blocks: u64,
@@ -85,6 +89,7 @@ pub(crate) struct Walker<'d, 'p> {
     pub(crate) orphans: HashSet<Ino>,
     pub(crate) supply: Supply,
     pub(crate) codecs: Codecs,
+    pub(crate) slices: Slices,
     pending: Vec<Pending>,
     progress: &'p mut dyn FnMut(f64),
 }
@@ -99,6 +104,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         Walker {
             rules: Rules::of(&image),
             space: Space::new(&image.g, fix),
+            slices: Slices::new(image.g.max_nid()),
             image,
             findings,
             links: HashMap::new(),
@@ -288,6 +294,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             ino,
             dir: (kind == FileKind::Directory).then(|| DirWalk::new(inode, ino, parent)),
             zone: None,
+            region: None,
             compressed,
             addrs_per_block: ADDRS_PER_BLOCK / cluster * cluster,
             blocks: 1,
@@ -299,11 +306,15 @@ impl<'d, 'p> Walker<'d, 'p> {
         self.find_lost_zone(&f, inode);
         self.xattrs(&mut f, inode)?;
         self.open_zone(&mut f, inode);
+        if self.has_zones() && kind == FileKind::Regular {
+            f.region = Some(Region::of(&f, inode, self.rules.flexible()));
+        }
         if has_no_addresses(inode) {
             self.inline(&mut f, inode)?;
         } else {
             self.addresses(&mut f, inode, cluster)?;
         }
+        self.end_before_compact(&f, inode);
         self.settle_zone(&mut f, inode)?;
         self.settle(&mut f, inode, kind)?;
         if checksum_wrong || inode.as_bytes() != before.as_bytes() {
@@ -527,9 +538,6 @@ impl<'d, 'p> Walker<'d, 'p> {
         if addr == NEW_ADDR || (addr == COMPRESS_ADDR && f.compressed) {
             f.blocks += 1;
             self.space.blocks += 1;
-            if let Some(zone) = &mut f.zone {
-                zone.note(page, addr);
-            }
             return Ok(true);
         }
         if !self.image.g.in_main(addr) {
@@ -540,6 +548,10 @@ impl<'d, 'p> Walker<'d, 'p> {
             f.cut = true;
             return Ok(false);
         }
+        if !self.compact_block(f, page, addr)? && self.fix {
+            f.cut = true;
+            return Ok(false);
+        }
         if !self.space.claim(&mut self.image, &mut self.findings, addr, owner, place)? {
             f.cut = true;
             return Ok(false);
@@ -547,9 +559,6 @@ impl<'d, 'p> Walker<'d, 'p> {
         f.blocks += 1;
         self.space.blocks += 1;
         f.last_page = Some(page);
-        if let Some(zone) = &mut f.zone {
-            zone.note(page, addr);
-        }
         let fofs = u64::from(f.extent.fofs.get());
         if page >= fofs
             && page - fofs < u64::from(f.extent.len.get())
