@@ -129,12 +129,7 @@ impl Fs {
             .chunks_exact(4)
             .map(|ino| Ino::from_le_bytes(ino.try_into().expect("four bytes")))
             .collect();
-        *self.registry.lock() = Registry {
-            file: Some(found.ino),
-            wanted: false,
-            listed: listed.clone(),
-            written: listed.clone(),
-        };
+        *self.registry.lock() = Registry { file: Some(found.ino), wanted: false, written: listed.clone() };
         for ino in listed {
             match self.inode(ino) {
                 Ok(inode) => self.load_dependents(&inode),
