@@ -45,12 +45,12 @@ fn a_small_update_costs_the_inode_alone() {
 #[test]
 fn the_threshold_decides_what_becomes_a_delta() {
     for (options, changed, pages) in [
-        ("inline_threshold=64", 40, 0),
-        ("inline_threshold=64", 100, 1),
-        ("", 200, 0),
-        ("", 300, 1),
-        ("inline_threshold=512", 300, 0),
-        ("inline_threshold=512", 600, 1),
+        ("delta=inline,inline_threshold=64", 40, 0),
+        ("delta=inline,inline_threshold=64", 100, 1),
+        ("delta=inline", 200, 0),
+        ("delta=inline", 300, 1),
+        ("delta=inline,inline_threshold=512", 300, 0),
+        ("delta=inline,inline_threshold=512", 600, 1),
     ] {
         let device = Arc::new(blank_delta(64));
         let v = open_device(&device, options);

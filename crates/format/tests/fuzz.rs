@@ -3,6 +3,7 @@
 
 use medfs_device::{FileDevice, FileOptions, MemDevice, read_block};
 use medfs_format::checkpoint::{self, BitmapPlaces, RawCheckpoint, RawOrphanBlock};
+use medfs_format::delta;
 use medfs_format::dentry::{Area, AreaLayout, slots_for};
 use medfs_format::node::{RawInode, footer, validate_footer};
 use medfs_format::path::{Fanout, NodePath, first_page, max_pages, node_kind};
@@ -11,6 +12,7 @@ use medfs_format::summary::{JOURNAL_SIZE, RawJournal, RawSummaryBlock};
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Geometry, crc, xattr};
 use medfs_testkit::crash_states::{Setup, prepared};
+use medfs_testkit::delta_volume::delta_volume;
 use medfs_testkit::fuzz::Target;
 use medfs_testkit::images::{FEATURE_SETS, formatted, save};
 use medfs_testkit::mutate::{Base, change_bytes, nasty, seal};
@@ -31,6 +33,8 @@ fn make(dir: &Path) {
         let filled = prepared(&setup).expect("a small tree");
         save(&filled, &dir.join(format!("{i}.img"))).expect("the image is saved");
     }
+    let deltas = dir.join(format!("{}.img", FEATURE_SETS.len()));
+    save(&delta_volume("").dev, &deltas).expect("the image is saved");
 }
 
 fn load(dir: &Path) -> Vec<Base> {
@@ -38,7 +42,7 @@ fn load(dir: &Path) -> Vec<Base> {
         let file = FileDevice::open(dir.join(format!("{i}.img")), FileOptions::read_only());
         Base::new(MemDevice::copy_of(&file.expect("the image just made")).expect("readable"))
     };
-    (0..FEATURE_SETS.len()).map(read).collect()
+    (0..=FEATURE_SETS.len()).map(read).collect()
 }
 
 fn case(seed: u64, bases: &[Base]) -> bool {
@@ -59,6 +63,7 @@ fn case(seed: u64, bases: &[Base]) -> bool {
         }
         accepted += as_superblock(&mut rng, &block) + as_checkpoint(&block, addr as u32, &geometry);
         accepted += as_node(&mut rng, &block, &geometry) + as_table(&block) + as_names(&block);
+        accepted += as_deltas(&mut rng, &block);
     }
     accepted > 0
 }
@@ -132,6 +137,27 @@ fn as_table(block: &Block) -> u32 {
     let (entries, error) = xattr::parse_prefix(&block.0[..], 1);
     assert!(entries.is_empty() || error.is_some() || xattr::parse(&block.0[..], 1).is_ok());
     accepted.min(1) as u32
+}
+
+/// As a zone of any size, and as a compact page, of any inode and of the one it names.
+fn as_deltas(rng: &mut SmallRng, block: &Block) -> u32 {
+    let named = u32::from_le_bytes(block.0[4..8].try_into().expect("four bytes"));
+    let page = [named, 5].map(|ino| delta::compact_records(block, ino)).into_iter().find_map(Result::ok);
+    if let Some((sequence, records)) = &page {
+        let size: usize = records.iter().map(delta::Record::size).sum();
+        assert!(*sequence < u32::MAX && size <= delta::COMPACT_ROOM);
+        let again = delta::compact_page(named, *sequence, records);
+        assert_eq!(delta::compact_records(&again, named).expect("just made"), (*sequence, records.clone()));
+    }
+    let zone = &block.0[rng.random_range(0..400)..][..rng.random_range(0..3000)];
+    let (records, error) = delta::parse_prefix(zone, 5);
+    let both = records.iter().flat_map(|r| r.slices).map(|s| s.ranges().expect("accepted"));
+    both.for_each(|(from, to)| {
+        assert!(from.end <= BLOCK_SIZE && to.end <= BLOCK_SIZE && from.len() == to.len())
+    });
+    let mut copy = zone.to_vec();
+    assert!(zone.len() < delta::ZONE_HEADER_SIZE || delta::fill_zone(&mut copy, &records));
+    u32::from(page.is_some() || (error.is_none() && !records.is_empty()))
 }
 
 fn as_names(block: &Block) -> u32 {

@@ -165,6 +165,7 @@ fn pass(
     }
     let mut w = Walker::new(image, findings, fix, progress);
     let log = log::walk(&mut w.image)?;
+    w.slices.expect_replay(&log.nids);
     let orphans = std::mem::take(&mut w.image.orphans);
     if w.image.checkpoint().flags().intersects(CpFlags::ERROR | CpFlags::FSCK) {
         w.findings.add(Code::CheckpointFlagged, "checkpoint: a mount saw an error and asked for a check");
@@ -180,7 +181,10 @@ fn pass(
         // Orphans are not walked: what they hold becomes free.
         w.supply.taken.extend(log.segments.iter());
         w.supply.nids.extend(log.nids.iter());
-        w.orphans.extend(orphans.iter());
+        // But for those whose blocks other files need: these get a name.
+        let needed = |ino: &&u32| w.slices.is_source(**ino);
+        let free: Vec<_> = orphans.iter().filter(|ino| !needed(ino)).copied().collect();
+        w.orphans.extend(free);
         w.rescue()?;
     } else {
         for &ino in &orphans {
@@ -188,6 +192,7 @@ fn pass(
         }
         w.drain()?;
     }
+    w.settle_slices()?;
     w.check_links()?;
     w.check_cursegs()?;
     let free_nid = w.check_nat()?;

@@ -5,21 +5,20 @@
 //! [`Dump::path`] give one structure each. Every value is a [`Record`]: named fields in on-disk order, spelled as
 //! the kernel spells them.
 
+mod deltas;
+
 use crate::dir::right_place;
 use crate::finding::Findings;
 use crate::image::{Image, Stop};
 use crate::inode::Rules;
 use crate::log;
 use crate::space::has_no_addresses;
-use crate::zone::judge;
-use medfs_codec::{CodecTag, Codecs};
 use medfs_device::BlockDevice;
 use medfs_format::checkpoint::CpFlags;
-use medfs_format::delta;
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::hash::dentry_hash;
-use medfs_format::node::{self, Advise, FileKind, Inline, RawDirectNode, RawIndirectNode, RawInode, footer};
-use medfs_format::path::{NodePath, max_pages};
+use medfs_format::node::{self, Advise, FileKind, Inline, RawInode, footer};
+use medfs_format::path::max_pages;
 use medfs_format::summary::Log;
 use medfs_format::{
     BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, SegNo, is_block, xattr,
@@ -56,6 +55,8 @@ pub enum Value {
     List(Vec<Value>),
     /// Named values.
     Record(Record),
+    /// Named values that are shown in one line, as far as it goes.
+    Row(Record),
 }
 
 impl<T: Into<u64>> From<T> for Value {
@@ -108,6 +109,14 @@ impl Record {
                     writeln!(f)?;
                     record.write(f, indent + 2)?;
                 }
+                Value::Row(row) => {
+                    writeln!(f)?;
+                    row.write_row(f, indent + 2)?;
+                }
+                Value::List(list) if list.iter().any(|v| matches!(v, Value::Row(_))) => {
+                    writeln!(f)?;
+                    write_rows(f, list, indent + 2)?;
+                }
                 Value::List(list) if list.iter().any(|v| matches!(v, Value::Record(_))) => {
                     writeln!(f)?;
                     for (i, item) in list.iter().enumerate() {
@@ -124,7 +133,43 @@ impl Record {
         }
         Ok(())
     }
+
+    /// One line where it fits, otherwise more, further in; lists of rows follow below it.
+    fn write_row(&self, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Result {
+        let is_rows = |value: &Value| matches!(value, Value::List(_));
+        write!(f, "{:indent$}", "")?;
+        let mut column = indent;
+        for (i, (name, value)) in self.0.iter().filter(|(_, value)| !is_rows(value)).enumerate() {
+            let cell = format!("{name} {value}");
+            if i > 0 && column + 2 + cell.len() > COLUMNS {
+                column = indent + 4;
+                write!(f, "\n{:column$}", "")?;
+            } else if i > 0 {
+                column += 2;
+                f.write_str("  ")?;
+            }
+            column += cell.len();
+            f.write_str(&cell)?;
+        }
+        writeln!(f)?;
+        for (_, value) in &self.0 {
+            if let Value::List(list) = value {
+                write_rows(f, list, indent + 4)?;
+            }
+        }
+        Ok(())
+    }
 }
+
+fn write_rows(f: &mut fmt::Formatter<'_>, list: &[Value], indent: usize) -> fmt::Result {
+    list.iter().try_for_each(|value| match value {
+        Value::Row(row) => row.write_row(f, indent),
+        other => writeln!(f, "{:indent$}{other}", ""),
+    })
+}
+
+/// Columns that rows keep to, where single values let them.
+const COLUMNS: usize = 100;
 
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -138,6 +183,7 @@ impl fmt::Display for Value {
                 Ok(())
             }
             Value::Record(record) => write!(f, "{record}"),
+            Value::Row(row) => row.write_row(f, 0),
         }
     }
 }
@@ -393,7 +439,7 @@ impl<'d> Dump<'d> {
         self.extra(inode, &mut r);
         self.contents(&vetted, kind, &mut r);
         r.put("xattrs", Value::List(self.xattrs(&vetted)?));
-        self.zone(&vetted, ino, &mut r)?;
+        self.deltas(&vetted, ino, &mut r)?;
         let f = footer(&block);
         r.add("footer_flag", f.flag.get());
         r.put("footer_cp_ver", text(format_args!("{:#x}", f.cp_ver)));
@@ -478,44 +524,6 @@ impl<'d> Dump<'d> {
         Ok(entries.iter().map(show).collect())
     }
 
-    /// The delta zone, where there is one: its size, and of each delta page, size, codec, and whether it is right.
-    fn zone(&mut self, inode: &RawInode, ino: Ino, r: &mut Record) -> Result<(), DumpError> {
-        if !self.is_delta_volume() || !inode.inline().contains(Inline::XATTR) {
-            return Ok(());
-        }
-        let area = &inode.as_bytes()[inode.slots(self.rules.flexible()).inline_xattr_range()];
-        let Some(zone) = delta::zone_range(area) else { return Ok(()) };
-        r.add("delta_zone_size", zone.len() as u64);
-        let (records, error) = delta::parse_prefix(&area[zone], ino);
-        if let Some(error) = error {
-            r.put("delta_zone_fault", text(error));
-        }
-        let mut codecs = Codecs::default();
-        let mut deltas = Vec::new();
-        for record in records {
-            let base = self.address(inode, record.index.into())?;
-            let state = if self.image.g.in_main(base) {
-                let block = self.image.cache.read(base)?;
-                judge(&mut codecs, &record, &block).map_or_else(|(_, why)| why, |()| "ok".into())
-            } else {
-                "no base".into()
-            };
-            let codec = CodecTag::try_from(record.codec);
-            let mut d = Record::default();
-            d.add("page", record.index);
-            d.add("size", record.delta.len() as u64);
-            d.put(
-                "codec",
-                text(codec.map_or_else(|_| format!("unknown {}", record.codec), |c| c.name().into())),
-            );
-            d.put("checksum", text(format_args!("{:#010x}", record.checksum)));
-            d.put("state", text(state));
-            deltas.push(Value::Record(d));
-        }
-        r.put("deltas", Value::List(deltas));
-        Ok(())
-    }
-
     /// The inode that a path leads to (symbolic links are not followed).
     pub fn path(&mut self, path: &str) -> Result<Record, DumpError> {
         let mut ino = self.image.g.root_ino;
@@ -556,7 +564,7 @@ impl<'d> Dump<'d> {
         let pages = inode.i_size.get().div_ceil(BLOCK_SIZE as u64).min(max_pages(slots.fanout()));
         let pages = pages.min(u64::from(self.image.g.main_blocks()));
         for page in (0..pages).filter(|&p| right_place(dentry_hash(name), p, inode.i_dir_level)) {
-            let addr = self.address(inode, page)?;
+            let addr = self.image.address(inode, page)?;
             if self.image.g.in_main(addr) {
                 let layout = AreaLayout::BLOCK;
                 let area = Area::new(layout, &self.image.cache.get(addr)?.0);
@@ -566,31 +574,6 @@ impl<'d> Dump<'d> {
             }
         }
         Ok(None)
-    }
-
-    /// Address of a file's page.
-    pub(crate) fn address(&mut self, inode: &RawInode, page: u64) -> Result<BlockAddr, DumpError> {
-        let slots = inode.slots(self.rules.flexible());
-        let Some(path) = NodePath::of(page, slots.fanout()) else { return Ok(NULL_ADDR) };
-        if path.depth == 0 {
-            return Ok(inode.i_addr[slots.extra + path.slot()].get());
-        }
-        let mut nid = inode.i_nid[path.inode_nid()].get();
-        for level in 1..=path.depth {
-            if !self.image.g.is_nid(nid) {
-                return Ok(NULL_ADDR);
-            }
-            let addr = self.image.nat(nid)?.block_addr.get();
-            if !self.image.g.in_main(addr) {
-                return Ok(NULL_ADDR);
-            }
-            let block = self.image.cache.get(addr)?;
-            if level == path.depth {
-                return Ok(block.view::<RawDirectNode>().addr[path.slot()].get());
-            }
-            nid = block.view::<RawIndirectNode>().nid[path.child_index(level)].get();
-        }
-        Ok(NULL_ADDR)
     }
 
     fn inode_block(&mut self, ino: Ino) -> Result<(BlockAddr, Box<Block>), DumpError> {
@@ -610,31 +593,28 @@ impl<'d> Dump<'d> {
     }
 }
 
-/// Addresses as `page: first-last` runs; what is only reserved is `new`, the mark of a compressed cluster `compressed`.
+/// Addresses as `page:first-last` runs; pages without a block yet as `page:new` or `first-last:new`, the mark of a compressed
+/// cluster as `page:compressed`.
 fn runs(addrs: impl Iterator<Item = BlockAddr>) -> String {
-    let mut out: Vec<(u64, BlockAddr, BlockAddr)> = Vec::new();
+    let mut out: Vec<(u64, BlockAddr, u64)> = Vec::new();
     for (page, addr) in (0u64..).zip(addrs).filter(|(_, a)| *a != NULL_ADDR) {
         match out.last_mut() {
-            Some((start, first, last))
-                if is_block(addr)
-                    && addr == last.wrapping_add(1)
-                    && page - *start == u64::from(addr.wrapping_sub(*first)) =>
+            Some((start, first, len))
+                if page == *start + *len
+                    && (addr == *first && addr == NEW_ADDR
+                        || u64::from(addr) == u64::from(*first) + *len && is_block(addr)) =>
             {
-                *last = addr;
+                *len += 1;
             }
-            _ => out.push((page, addr, addr)),
+            _ => out.push((page, addr, 1)),
         }
     }
-    let show = |(page, first, last): &(u64, BlockAddr, BlockAddr)| {
-        if *first == COMPRESS_ADDR {
-            format!("{page}:compressed")
-        } else if *first == NEW_ADDR {
-            format!("{page}:new")
-        } else if first == last {
-            format!("{page}:{first}")
-        } else {
-            format!("{page}:{first}-{last}")
-        }
+    let show = |&(page, first, len): &(u64, BlockAddr, u64)| match (first, len) {
+        (COMPRESS_ADDR, _) => format!("{page}:compressed"),
+        (NEW_ADDR, 1) => format!("{page}:new"),
+        (NEW_ADDR, _) => format!("{page}-{}:new", page + len - 1),
+        (_, 1) => format!("{page}:{first}"),
+        _ => format!("{page}:{first}-{}", u64::from(first) + len - 1),
     };
     out.iter().map(show).collect::<Vec<_>>().join(" ")
 }
@@ -647,5 +627,10 @@ mod tests {
     fn runs_join_neighbours_only() {
         assert_eq!(runs([5, 6, 7, 0, 8, 20].into_iter()), "0:5-7 4:8 5:20");
         assert_eq!(runs([COMPRESS_ADDR, 6, NEW_ADDR].into_iter()), "0:compressed 1:6 2:new");
+        let new = NEW_ADDR;
+        assert_eq!(
+            runs([new, new, new, 5, new, 0, new - 2, new].into_iter()),
+            format!("0-2:new 3:5 4:new 6:{} 7:new", new - 2)
+        );
     }
 }

@@ -165,10 +165,22 @@ codes! {
     DeltaCodec = 904, Error;
     /// A delta of a page that no file can have.
     DeltaIndex = 905, Error;
-    /// A delta of a page that has no block, and so no base.
+    /// A delta of a page that has neither a block nor a place for one, and so no base.
     DeltaBase = 906, Error;
     /// A delta that does not decode, or rebuilds another page than the one its checksum is of.
     DeltaContent = 907, Error;
+    /// A compact page that is damaged, or not the file's.
+    CompactPage = 908, Error;
+    /// Two compact pages of a file with one sequence number.
+    CompactTwice = 909, Error;
+    /// Compact pages of a file whose zone denies that it has any, or that has no zone.
+    CompactFlag = 910, Error;
+    /// A file that is larger, or has blocks further on, than its compact pages let it.
+    CompactRoom = 911, Error;
+    /// A base made of a block that no file has.
+    SliceSource = 912, Error;
+    /// A base made of blocks of a file that is itself made of blocks of others.
+    SliceDepth = 913, Error;
     /// Addresses that no compressed cluster has, or a cluster's mark at another place.
     ClusterPlace = 1001, Error;
     /// A compressed cluster that cannot be expanded, or whose checksum is wrong.

@@ -11,10 +11,12 @@ use foldhash::{HashMap, HashMapExt};
 use medfs_device::BlockDevice;
 use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint, RawOrphanBlock};
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
+use medfs_format::node::{RawDirectNode, RawIndirectNode, RawInode};
+use medfs_format::path::NodePath;
 use medfs_format::sit::{self, RawSitBlock, RawSitEntry};
 use medfs_format::summary::{LOG_COUNT, Log, RawSummaryBlock};
 use medfs_format::superblock::{Feature, RawSuperblock};
-use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, Geometry, Ino, Nid, SegNo, crc};
+use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc};
 use std::io;
 use zerocopy::IntoBytes;
 
@@ -186,6 +188,31 @@ impl<'d> Image<'d> {
         let addr = self.g.sit_block(index, self.sit_second(index));
         let block: &RawSitBlock = self.cache.get(addr)?.view();
         Ok(block.entries[segno as usize % sit::ENTRIES_PER_BLOCK])
+    }
+
+    /// Address of a file's page, of an inode that was vetted; `NULL_ADDR` too where a node on the way is none.
+    pub(crate) fn address(&mut self, inode: &RawInode, page: u64) -> io::Result<BlockAddr> {
+        let slots = inode.slots(self.flexible());
+        let Some(path) = NodePath::of(page, slots.fanout()) else { return Ok(NULL_ADDR) };
+        if path.depth == 0 {
+            return Ok(inode.i_addr[slots.extra + path.slot()].get());
+        }
+        let mut nid = inode.i_nid[path.inode_nid()].get();
+        for level in 1..=path.depth {
+            if !self.g.is_nid(nid) {
+                return Ok(NULL_ADDR);
+            }
+            let addr = self.nat(nid)?.block_addr.get();
+            if !self.g.in_main(addr) {
+                return Ok(NULL_ADDR);
+            }
+            let block = self.cache.get(addr)?;
+            if level == path.depth {
+                return Ok(block.view::<RawDirectNode>().addr[path.slot()].get());
+            }
+            nid = block.view::<RawIndirectNode>().nid[path.child_index(level)].get();
+        }
+        Ok(NULL_ADDR)
     }
 
     /// The log whose current segment this is.

@@ -4,6 +4,7 @@
 //! it is the field that is set, so that exactly the named fault is on the volume. Fields have the kernel's names;
 //! an element of an array is `name[index]`.
 
+use crate::deltas;
 use crate::dump::{Dump, DumpError};
 use crate::image::Image;
 use crate::inode::Rules;
@@ -11,7 +12,8 @@ use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, CpFlags, RawCheckpoint, RawOrphanBlock};
 use medfs_format::compress::CLUSTER_HEADER_SIZE;
 use medfs_format::delta::{
-    self, RECORD_HEADER_SIZE, RawRecord, RawZoneHeader, ZONE_HEADER_SIZE, ZONE_OFFSET,
+    self, COMPACT_HEADER_SIZE, RECORD_HEADER_SIZE, RawCompactHeader, RawRecord, RawSlice, RawZoneHeader,
+    ZONE_HEADER_SIZE, ZONE_OFFSET,
 };
 use medfs_format::dentry::RawDirEntry;
 use medfs_format::hash::dentry_hash;
@@ -23,7 +25,7 @@ use medfs_format::summary::{
     ENTRIES_PER_BLOCK, JOURNAL_SIZE, RawJournal, RawSummary, RawSummaryBlock, RawSummaryFooter,
 };
 use medfs_format::superblock::{self, RawSuperblock};
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, Ino, Nid, SegNo, nat, sit, xattr};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, Ino, Nid, SegNo, crc, nat, sit, xattr};
 use std::mem::offset_of;
 use std::ops::Range;
 use zerocopy::IntoBytes;
@@ -55,6 +57,14 @@ pub enum Target<'a> {
     Zone(Ino),
     /// A record of it, by its place in the zone; `delta[N]` are the bytes of the delta.
     Delta(Ino, usize),
+    /// A slice of the base of a record of it: the record's place and the slice's.
+    Slice(Ino, usize, usize),
+    /// A compact page of an inode, by its place among those that are there.
+    Compact(Ino, usize),
+    /// A record of a compact page: the page's place and the record's; `delta[N]` are the bytes of the delta.
+    CompactDelta(Ino, usize, usize),
+    /// A slice of the base of such a record.
+    CompactSlice(Ino, usize, usize, usize),
     /// The header of the compressed cluster that starts at a page of a file; `cdata[N]` are the bytes behind it.
     Cluster(Ino, u64),
     /// The first entry of an inode's inline xattrs, and the header before it.
@@ -99,11 +109,14 @@ const EXTRA: &[Field] = fields!(RawExtraAttr: i_extra_isize i_inline_xattr_size 
         i_compr_blocks i_compress_algorithm i_log_cluster_size i_compress_flag);
 const DIRECT: &[Field] = fields!(RawDirectNode: addr);
 const INDIRECT: &[Field] = fields!(RawIndirectNode: nid);
-const ZONE: &[Field] = fields!(RawZoneHeader: version used);
+const ZONE: &[Field] = fields!(RawZoneHeader: version flags used first);
+const COMPACT: &[Field] = fields!(RawCompactHeader: magic ino sequence used reserved checksum);
+const SLICE: &[Field] = fields!(RawSlice: ino page from to len);
 const DELTA: &[Field] = &[
     ("index", offset_of!(RawRecord, index), 4),
     ("size", offset_of!(RawRecord, size), 2),
     ("codec", offset_of!(RawRecord, codec), 1),
+    ("slices", offset_of!(RawRecord, slices), 1),
     ("checksum", offset_of!(RawRecord, checksum), 4),
     ("delta", RECORD_HEADER_SIZE, 256),
 ];
@@ -140,7 +153,8 @@ pub fn change(
         block.0[byte] = block.0[byte] & !(1 << bit) | ((new(was) as u8 & 1) << bit);
     } else {
         let (offset, width) = resolve(fields, field);
-        let bytes = &mut block.0[base + offset..base + offset + width];
+        let beyond = || DumpError::NotFound(format!("{field} would lie beyond its block"));
+        let bytes = block.0.get_mut(base + offset..base + offset + width).ok_or_else(beyond)?;
         let mut number = [0; 8];
         number[..width].copy_from_slice(bytes);
         bytes.copy_from_slice(&new(u64::from_le_bytes(number)).to_le_bytes()[..width]);
@@ -263,11 +277,21 @@ fn locate(
             (addr, zone.start, ZONE)
         }
         Target::Delta(ino, n) => {
-            let (addr, zone) = zone(image, ino)?;
-            let bytes = &image.cache.get(addr)?.0[zone.clone()];
-            let (records, _) = delta::parse_prefix(bytes, ino);
-            let before: usize = records.iter().take(n).map(delta::Record::size).sum();
-            (addr, zone.start + ZONE_HEADER_SIZE + before, DELTA)
+            let (addr, at) = in_zone(image, ino, n)?;
+            (addr, at, DELTA)
+        }
+        Target::Slice(ino, n, slice) => {
+            let (addr, at) = in_zone(image, ino, n)?;
+            (addr, at + RECORD_HEADER_SIZE + slice * size_of::<RawSlice>(), SLICE)
+        }
+        Target::Compact(ino, page) => (compact_page(image, ino, page)?, 0, COMPACT),
+        Target::CompactDelta(ino, page, n) => {
+            let (addr, at) = in_compact(image, ino, page, n)?;
+            (addr, at, DELTA)
+        }
+        Target::CompactSlice(ino, page, n, slice) => {
+            let (addr, at) = in_compact(image, ino, page, n)?;
+            (addr, at + RECORD_HEADER_SIZE + slice * size_of::<RawSlice>(), SLICE)
         }
         Target::Cluster(ino, page) => {
             let addr = image.nat(ino)?.block_addr.get();
@@ -277,8 +301,8 @@ fn locate(
             }
             let mut inode: Box<RawInode> = Box::new(image.cache.read(addr)?.view::<RawInode>().clone());
             Rules::of(image).vet(&mut inode, ino).map_err(|_| none())?;
-            let mark = dump.address(&inode, page)?;
-            let addr = dump.address(&inode, page + 1)?;
+            let mark = dump.image.address(&inode, page)?;
+            let addr = dump.image.address(&inode, page + 1)?;
             if mark != COMPRESS_ADDR || !dump.image.g.in_main(addr) {
                 return Err(none());
             }
@@ -311,19 +335,67 @@ fn locate(
     })
 }
 
-/// Block and place of an inode's delta zone.
-fn zone(image: &mut Image<'_>, ino: Ino) -> Result<(BlockAddr, Range<usize>), DumpError> {
-    let none = || DumpError::NotFound(format!("inode {ino} has no delta zone"));
+fn no_zone(ino: Ino) -> DumpError {
+    DumpError::NotFound(format!("inode {ino} has no delta zone"))
+}
+
+/// Block and content of an inode, vetted.
+fn vetted(image: &mut Image<'_>, ino: Ino) -> Result<(BlockAddr, Box<RawInode>), DumpError> {
     let addr = image.nat(ino)?.block_addr.get();
     if !image.g.in_main(addr) {
-        return Err(none());
+        return Err(no_zone(ino));
     }
     let (rules, block) = (Rules::of(image), image.cache.read(addr)?);
     let mut inode: Box<RawInode> = Box::new(block.view::<RawInode>().clone());
-    rules.vet(&mut inode, ino).map_err(|_| none())?;
-    let area = inode.slots(rules.flexible()).inline_xattr_range();
-    let zone = delta::zone_range(&inode.as_bytes()[area.clone()]).ok_or_else(none)?;
+    rules.vet(&mut inode, ino).map_err(|_| no_zone(ino))?;
+    Ok((addr, inode))
+}
+
+/// Block and place of an inode's delta zone.
+fn zone(image: &mut Image<'_>, ino: Ino) -> Result<(BlockAddr, Range<usize>), DumpError> {
+    let (addr, inode) = vetted(image, ino)?;
+    let area = inode.slots(image.flexible()).inline_xattr_range();
+    let zone = delta::zone_range(&inode.as_bytes()[area.clone()]).ok_or_else(|| no_zone(ino))?;
     Ok((addr, area.start + zone.start..area.start + zone.end))
+}
+
+/// Block of an inode and place of record `n` in its zone.
+fn in_zone(image: &mut Image<'_>, ino: Ino, n: usize) -> Result<(BlockAddr, usize), DumpError> {
+    let (addr, zone) = zone(image, ino)?;
+    let bytes = &image.cache.get(addr)?.0[zone.clone()];
+    let (records, _) = delta::parse_prefix(bytes, ino);
+    let before: usize = records.iter().take(n).map(delta::Record::size).sum();
+    Ok((addr, zone.start + ZONE_HEADER_SIZE + before))
+}
+
+/// Block of one of an inode's compact pages.
+fn compact_page(image: &mut Image<'_>, ino: Ino, page: usize) -> Result<BlockAddr, DumpError> {
+    let (_, inode) = vetted(image, ino)?;
+    let places = deltas::places(image, &inode)?;
+    let none = || DumpError::NotFound(format!("inode {ino} has no compact page {page}"));
+    places.get(page).map(|&(_, addr)| addr).ok_or_else(none)
+}
+
+/// Block of a compact page and place of record `n` in it.
+fn in_compact(
+    image: &mut Image<'_>,
+    ino: Ino,
+    page: usize,
+    n: usize,
+) -> Result<(BlockAddr, usize), DumpError> {
+    let addr = compact_page(image, ino, page)?;
+    let records = delta::compact_records(image.cache.get(addr)?, ino);
+    let (_, records) = records.map_err(|e| DumpError::Unreadable(e.to_string()))?;
+    let before: usize = records.iter().take(n).map(delta::Record::size).sum();
+    Ok((addr, COMPACT_HEADER_SIZE + before))
+}
+
+/// Makes a compact page's checksum right.
+pub fn seal_compact(block: &mut Block) {
+    let at = offset_of!(RawCompactHeader, checksum);
+    block.0[at..at + 4].fill(0);
+    let checksum = crc::f2fs(&block.0);
+    block.0[at..at + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
 const NAME: &[Field] = &[("name", 0, node::NAME_LEN)];
@@ -375,7 +447,13 @@ fn seal(image: &mut Image<'_>, block: &mut Block, target: &Target<'_>, field: &s
         {
             checkpoint::seal(block);
         }
-        Target::Inode(_) | Target::Zone(_) | Target::Delta(..) | Target::FirstXattr(_)
+        Target::Compact(..) if field == "checksum" => {}
+        Target::Compact(..) | Target::CompactDelta(..) | Target::CompactSlice(..) => seal_compact(block),
+        Target::Inode(_)
+        | Target::Zone(_)
+        | Target::Delta(..)
+        | Target::Slice(..)
+        | Target::FirstXattr(_)
             if field != "i_inode_checksum" =>
         {
             if let Some(seed) = image.inode_seed() {

@@ -12,6 +12,8 @@
 mod cache;
 mod check;
 mod cluster;
+mod compact;
+mod deltas;
 mod dir;
 pub mod dump;
 mod finding;
@@ -22,6 +24,7 @@ mod inode;
 mod log;
 mod lost;
 mod pack;
+mod slices;
 mod space;
 mod tables;
 mod walk;

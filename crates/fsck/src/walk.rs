@@ -4,14 +4,16 @@
 //! by construction. With `fix`, what is wrong is changed in place, one block at a time; every change leaves the
 //! volume readable, and a second walk continues where an interrupted one stopped.
 //!
-//! Memory, beside [`Space`]: one entry for each directory not yet walked, for each inode whose link count is not 1,
+//! Memory, beside [`Space`] and [`Slices`]: one entry for each directory not yet walked, for each inode whose link count is not 1,
 //! and for each name of the directory in hand.
 
+use crate::compact::Region;
 use crate::dir::DirWalk;
 use crate::finding::{Code, Findings};
 use crate::image::Image;
 use crate::inode::Rules;
 use crate::lost::Supply;
+use crate::slices::Slices;
 use crate::space::{Owner, Space, has_no_addresses};
 use crate::zone::Zone;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
@@ -71,6 +73,8 @@ pub(crate) struct FileWalk {
     pub(crate) released: bool,
     /// Slots of compressed clusters that name no block.
     pub(crate) saved: u64,
+    /// Where its compact pages would be, on a volume that may have some.
+    pub(crate) region: Option<Region>,
     addrs_per_block: usize,
     blocks: u64,
     extent: RawExtent,
@@ -94,6 +98,7 @@ pub(crate) struct Walker<'d, 'p> {
     pub(crate) supply: Supply,
     pub(crate) codecs: Codecs,
     pub(crate) compressors: Compressors,
+    pub(crate) slices: Slices,
     pending: Vec<Pending>,
     progress: &'p mut dyn FnMut(f64),
 }
@@ -108,6 +113,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         Walker {
             rules: Rules::of(&image),
             space: Space::new(&image.g, fix),
+            slices: Slices::new(image.g.max_nid()),
             image,
             findings,
             links: HashMap::new(),
@@ -301,6 +307,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             compression,
             released: inode.saved_blocks_released(),
             saved: 0,
+            region: None,
             addrs_per_block: ADDRS_PER_BLOCK / cluster * cluster,
             blocks: 1,
             extent: inode.i_ext,
@@ -311,11 +318,15 @@ impl<'d, 'p> Walker<'d, 'p> {
         self.find_lost_zone(&f, inode);
         self.xattrs(&mut f, inode)?;
         self.open_zone(&mut f, inode);
+        if self.has_zones() && kind == FileKind::Regular {
+            f.region = Some(Region::of(&f, inode, self.rules.flexible()));
+        }
         if has_no_addresses(inode) {
             self.inline(&mut f, inode)?;
         } else {
             self.addresses(&mut f, inode, cluster)?;
         }
+        self.end_before_compact(&f, inode);
         self.settle_zone(&mut f, inode)?;
         self.settle(&mut f, inode, kind)?;
         if checksum_wrong || inode.as_bytes() != before.as_bytes() {
@@ -544,9 +555,6 @@ impl<'d, 'p> Walker<'d, 'p> {
         if addr == NEW_ADDR || (addr == COMPRESS_ADDR && f.compression.is_some()) {
             f.blocks += 1;
             self.space.blocks += 1;
-            if let Some(zone) = &mut f.zone {
-                zone.note(page, addr);
-            }
             return Ok(true);
         }
         if !self.image.g.in_main(addr) {
@@ -557,6 +565,10 @@ impl<'d, 'p> Walker<'d, 'p> {
             f.cut = true;
             return Ok(false);
         }
+        if !self.compact_block(f, page, addr)? && self.fix {
+            f.cut = true;
+            return Ok(false);
+        }
         if !self.space.claim(&mut self.image, &mut self.findings, addr, owner, place)? {
             f.cut = true;
             return Ok(false);
@@ -564,9 +576,6 @@ impl<'d, 'p> Walker<'d, 'p> {
         f.blocks += 1;
         self.space.blocks += 1;
         f.last_page = Some(page);
-        if let Some(zone) = &mut f.zone {
-            zone.note(page, addr);
-        }
         let fofs = u64::from(f.extent.fofs.get());
         if page >= fofs
             && page - fofs < u64::from(f.extent.len.get())

@@ -1,16 +1,20 @@
-//! Delta zones: whether each delta, with its base, is the page whose checksum it carries.
+//! Delta zones: whether each record that counts, with its base, is the page whose checksum it carries.
 //!
 //! A delta that is not cannot be mended, as nothing else knows what the page was. A repair drops it, and then the page is
-//! what it was before the update; so each such finding names file and page, for those who have a copy.
+//! what it was before the update; so each such finding names file and page, for those who have a copy. Where older records
+//! of the page may be in compact pages, a mark takes its place, so that none of them comes to count again.
+//!
+//! Records with slices wait for the end of the walk ([`crate::slices`]).
 
+use crate::deltas::{Bases, Delta, Deltas, Faulty, zone_range};
 use crate::finding::Code;
 use crate::walk::{FileWalk, Walker};
-use medfs_codec::{Codecs, RebuildError};
-use medfs_format::delta::{self, RawSlice, Record, ZONE_HEADER_SIZE};
+use medfs_device::Cause;
+use medfs_format::delta::{self, RawZoneHeader, Record, ZONE_HEADER_SIZE};
 use medfs_format::node::{FileKind, Inline, NAME_LEN, RawInode};
 use medfs_format::path::max_pages;
 use medfs_format::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry, RawXattrHeader, XATTR_MAGIC, XattrEntry};
-use medfs_format::{Block, BlockAddr, Ino, NEW_ADDR, is_block};
+use medfs_format::{BlockAddr, Ino};
 use std::io;
 use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
@@ -19,52 +23,27 @@ use zerocopy::{FromBytes, IntoBytes};
 pub(crate) struct Zone {
     /// Where it is in the inode block.
     range: Range<usize>,
-    /// Its deltas, oldest first, each with the block of its page once that was come to.
-    deltas: Vec<Delta>,
-    /// Its structure was damaged behind these.
+    /// Its records, and those of the compact pages that the walk came to.
+    pub(crate) deltas: Deltas,
+    /// Its structure was damaged behind these records.
     damaged: bool,
-}
-
-struct Delta {
-    index: u32,
-    codec: u8,
-    checksum: u32,
-    slices: Vec<RawSlice>,
-    bytes: Vec<u8>,
-    base: Option<BlockAddr>,
-}
-
-impl Delta {
-    fn record(&self) -> Record<'_> {
-        Record {
-            index: self.index,
-            codec: self.codec,
-            checksum: self.checksum,
-            slices: &self.slices,
-            delta: &self.bytes,
-        }
-    }
-}
-
-impl Zone {
-    /// Notes the block of a page.
-    pub(crate) fn note(&mut self, page: u64, addr: BlockAddr) {
-        self.deltas.iter_mut().filter(|d| u64::from(d.index) == page).for_each(|d| d.base = Some(addr));
-    }
-}
-
-/// Whether base and delta make the page that the delta was made of; otherwise why not.
-pub(crate) fn judge(codecs: &mut Codecs, delta: &Record<'_>, base: &Block) -> Result<(), (Code, String)> {
-    codecs.rebuild(delta.codec, delta.delta, delta.checksum, &mut base.0.clone()).map_err(|e| {
-        let code = if matches!(e, RebuildError::Codec(_)) { Code::DeltaCodec } else { Code::DeltaContent };
-        (code, e.to_string())
-    })
+    /// Its header was: flag and first sequence number must be written anew.
+    pub(crate) header_damaged: bool,
+    /// The file has compact pages.
+    pub(crate) compact: bool,
+    /// Which it denied.
+    pub(crate) denied: bool,
 }
 
 /// Number and name of an inode, for messages.
-fn name_of(f: &FileWalk, inode: &RawInode) -> String {
+pub(crate) fn name_of(f: &FileWalk, inode: &RawInode) -> String {
+    inode_name(f.ino, inode)
+}
+
+/// The same, where no walk is in hand.
+pub(crate) fn inode_name(ino: Ino, inode: &RawInode) -> String {
     let len = (inode.i_namelen.get() as usize).min(NAME_LEN);
-    format!("inode {} ({:?})", f.ino, String::from_utf8_lossy(&inode.i_name[..len]))
+    format!("inode {ino} ({:?})", String::from_utf8_lossy(&inode.i_name[..len]))
 }
 
 /// Whether such an inode may have a zone.
@@ -82,7 +61,7 @@ fn is_right_zone(entry: &XattrEntry, inline: usize) -> bool {
 }
 
 impl Walker<'_, '_> {
-    fn has_zones(&self) -> bool {
+    pub(crate) fn has_zones(&self) -> bool {
         self.image.raw_sb().is_delta_volume()
     }
 
@@ -149,25 +128,23 @@ impl Walker<'_, '_> {
 
     /// Takes up the zone of a file whose attributes are in order.
     pub(crate) fn open_zone(&mut self, f: &mut FileWalk, inode: &RawInode) {
-        if !self.has_zones() || !inode.inline().contains(Inline::XATTR) {
+        if !self.has_zones() {
             return;
         }
-        let area = inode.slots(self.rules.flexible()).inline_xattr_range();
-        let bytes = inode.as_bytes();
-        let Some(zone) = delta::zone_range(&bytes[area.clone()]) else { return };
-        let range = area.start + zone.start..area.start + zone.end;
-        let (records, error) = delta::parse_prefix(&bytes[range.clone()], f.ino);
-        let copied = |r: &Record<'_>| Delta {
-            index: r.index,
-            codec: r.codec,
-            checksum: r.checksum,
-            slices: r.slices.to_vec(),
-            bytes: r.delta.to_vec(),
-            base: None,
-        };
-        let deltas: Vec<Delta> = records.iter().map(copied).collect();
+        let Some(range) = zone_range(inode, self.rules.flexible()) else { return };
+        let mut zone = inode.as_bytes()[range.clone()].to_vec();
+        let header = delta::zone_header(&zone, f.ino);
+        // Of a damaged header the number is taken as far as it may be one: without it no compact page would count.
+        let (raw, _) = RawZoneHeader::read_from_prefix(&zone).expect("a zone has a header");
+        let first = Some(raw.first.get()).filter(|&first| first < u32::MAX).unwrap_or(0);
+        if header.is_err() {
+            delta::set_compact(&mut zone, false, first);
+        }
+        let (records, error) = delta::parse_prefix(&zone, f.ino);
+        let records: Vec<Delta> = records.iter().map(Delta::from).collect();
+        let error = header.as_ref().err().cloned().or(error);
         if let Some(error) = &error {
-            let sound: Vec<String> = deltas.iter().map(|d| d.index.to_string()).collect();
+            let sound: Vec<String> = records.iter().map(|d| d.index.to_string()).collect();
             let text = format!(
                 "{}: {error}; a repair keeps the deltas before the damage (of pages: {}) and drops what is behind it, \
                  after which other pages may be what they were before their last update",
@@ -176,57 +153,135 @@ impl Walker<'_, '_> {
             );
             self.findings.add(Code::DeltaZone, text);
         }
-        f.zone = Some(Zone { range, deltas, damaged: error.is_some() });
+        f.zone = Some(Zone {
+            range,
+            deltas: Deltas::new(records, Default::default(), first),
+            damaged: error.is_some(),
+            header_damaged: header.is_err(),
+            compact: header.is_ok_and(|h| h.flags & delta::ZONE_COMPACT != 0),
+            denied: false,
+        });
     }
 
     /// Judges a file's deltas, once the addresses of its pages were walked; keeps the right ones.
     pub(crate) fn settle_zone(&mut self, f: &mut FileWalk, inode: &mut RawInode) -> io::Result<()> {
-        let Some(zone) = f.zone.take() else { return Ok(()) };
-        let name = name_of(f, inode);
-        let most = max_pages(inode.slots(self.rules.flexible()).fanout());
-        let mut kept: Vec<&Delta> = Vec::new();
-        // The newest first: of two deltas of a page that one counts.
-        for delta in zone.deltas.iter().rev() {
-            let twice = kept.iter().any(|k| k.index == delta.index);
-            let fault = if twice {
-                Some((Code::DeltaTwice, "there is a newer one".to_owned()))
-            } else {
-                self.judge_delta(delta, most)?
-            };
-            match fault {
-                None => kept.push(delta),
-                Some((code, why)) => {
-                    let then =
-                        if twice { "the newer one counts" } else { "the page is then what it was before" };
-                    let text = format!(
-                        "{name}: delta of page {}: {why}; a repair drops it, and {then}",
-                        delta.index
-                    );
-                    self.findings.add(code, text);
-                }
-            }
+        let Some(mut zone) = f.zone.take() else { return Ok(()) };
+        if zone.denied || zone.header_damaged {
+            let first = zone.deltas.first;
+            delta::set_compact(&mut inode.as_mut_bytes()[zone.range.clone()], zone.compact, first);
         }
-        if kept.len() < zone.deltas.len() || zone.damaged {
-            let records: Vec<Record<'_>> = kept.iter().rev().map(|d| d.record()).collect();
-            delta::fill_zone(&mut inode.as_mut_bytes()[zone.range], &records);
+        let addrs = inode.slots(self.rules.flexible()).fanout();
+        let most = if zone.compact { delta::compact_start(addrs) } else { max_pages(addrs) };
+        let marks_below = if zone.compact { most } else { 0 };
+        let (mut faulty, mut stale) = (Faulty { marks_below, ..Faulty::default() }, Vec::new());
+        let mut kept: Vec<u32> = Vec::new();
+        // The newest first: of two deltas of a page that one counts.
+        for (at, delta) in zone.deltas.zone.iter().enumerate().rev() {
+            if kept.contains(&delta.index) {
+                let text = format!(
+                    "{}: delta of page {}: there is a newer one; a repair drops it, and the newer one counts",
+                    name_of(f, inode),
+                    delta.index
+                );
+                self.findings.add(Code::DeltaTwice, text);
+                stale.push(at);
+                continue;
+            }
+            kept.push(delta.index);
+            self.judge_delta(f, inode, delta, most, &mut faulty)?;
+        }
+        if !stale.is_empty() || !faulty.pages.is_empty() || zone.damaged {
+            let all = zone.deltas.zone.iter().enumerate();
+            let single = all.filter(|(at, _)| !stale.contains(at)).map(|(_, delta)| delta.clone());
+            store_zone(inode, zone.range.clone(), &faulty.without(single));
+        }
+        if zone.compact { self.settle_compact(f, inode, &mut zone, most) } else { Ok(()) }
+    }
+
+    /// Judges the records that count in a file's compact pages.
+    fn settle_compact(
+        &mut self,
+        f: &FileWalk,
+        inode: &RawInode,
+        zone: &mut Zone,
+        most: u64,
+    ) -> io::Result<()> {
+        let deltas = &mut zone.deltas;
+        deltas.rank(&mut self.image, f.ino)?;
+        for (&sequence, &addr) in &deltas.pages {
+            let records = deltas.page(&mut self.image, f.ino, addr)?;
+            let mut faulty = Faulty { marks_below: most, ..Faulty::default() };
+            for delta in records.iter().filter(|d| deltas.counts(sequence, d.index)) {
+                self.judge_delta(f, inode, delta, most, &mut faulty)?;
+            }
+            self.rewrite_compact(f.ino, addr, sequence, records, &faulty)?;
         }
         Ok(())
     }
 
-    fn judge_delta(&mut self, delta: &Delta, most: u64) -> io::Result<Option<(Code, String)>> {
-        if u64::from(delta.index) >= most {
-            return Ok(Some((Code::DeltaIndex, format!("a file has {most} pages at most"))));
+    /// Writes a compact page anew, in its place, without records that are wrong.
+    pub(crate) fn rewrite_compact(
+        &mut self,
+        ino: Ino,
+        addr: BlockAddr,
+        sequence: u32,
+        records: Vec<Delta>,
+        faulty: &Faulty,
+    ) -> io::Result<()> {
+        if faulty.pages.is_empty() {
+            return Ok(());
         }
-        if delta.codec == delta::NO_DELTA || !delta.slices.is_empty() {
-            return Ok(None);
-        }
-        let base = match delta.base {
-            Some(addr) if is_block(addr) => self.image.cache.read(addr)?,
-            Some(NEW_ADDR) => Block::boxed(),
-            _ => return Ok(Some((Code::DeltaBase, "the page has no block that could be its base".into()))),
-        };
-        Ok(judge(&mut self.codecs, &delta.record(), &base).err())
+        let left = faulty.without(records);
+        let left: Vec<Record<'_>> = left.iter().map(Delta::record).collect();
+        self.write(addr, &delta::compact_page(ino, sequence, &left), Cause::Data)
     }
+
+    /// Judges a record that counts; one with slices is kept for later.
+    fn judge_delta(
+        &mut self,
+        f: &FileWalk,
+        inode: &RawInode,
+        delta: &Delta,
+        most: u64,
+        faulty: &mut Faulty,
+    ) -> io::Result<()> {
+        let verdict = if u64::from(delta.index) >= most {
+            Err((Code::DeltaIndex, format!("a file has {most} pages at most")))
+        } else if !delta.slices.is_empty() {
+            self.slices.note(f.ino, &delta.slices);
+            return Ok(());
+        } else {
+            Bases::new(&self.rules, &mut self.codecs).judge(&mut self.image, inode, &delta.record())?
+        };
+        if let Err((code, why)) = verdict {
+            self.drop_delta(&name_of(f, inode), delta, code, &why, faulty);
+        }
+        Ok(())
+    }
+
+    /// The finding about a record that is wrong.
+    pub(crate) fn drop_delta(
+        &mut self,
+        name: &str,
+        delta: &Delta,
+        code: Code,
+        why: &str,
+        faulty: &mut Faulty,
+    ) {
+        let text = format!(
+            "{name}: delta of page {}: {why}; a repair drops it, and the page is then what it was before",
+            delta.index
+        );
+        self.findings.add(code, text);
+        faulty.pages.insert(delta.index);
+    }
+}
+
+/// Writes what is left of a zone's records into it.
+pub(crate) fn store_zone(inode: &mut RawInode, range: Range<usize>, records: &[Delta]) {
+    let records: Vec<Record<'_>> = records.iter().map(Delta::record).collect();
+    let fits = delta::fill_zone(&mut inode.as_mut_bytes()[range], &records);
+    debug_assert!(fits, "what is left of a zone fits it");
 }
 
 /// The pages that a zone has deltas of, as far as it can be read. A zone has no name, so where there is one it is part of it.

@@ -11,6 +11,7 @@ use medfs_format::{BLOCK_SIZE, COMPRESS_ADDR, NEW_ADDR};
 use medfs_fsck::dump::Dump;
 use medfs_fsck::inject::{self, Target as Field};
 use medfs_fsck::{Options, RepairError, Severity, check, repair};
+use medfs_testkit::delta_volume::delta_volume;
 use medfs_testkit::fuzz::{Target, variable};
 use medfs_testkit::images::as_plain;
 use medfs_testkit::mutate::{Base, nasty};
@@ -19,10 +20,8 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::path::Path;
 
-/// The base that is a volume with deltas.
-const DELTAS: usize = 4;
 /// The base with a compressed file.
-const CLUSTERS: usize = 5;
+const CLUSTERS: usize = 6;
 
 /// Small volumes of every layout, saved as files in `dir`.
 fn make(dir: &Path) {
@@ -48,34 +47,13 @@ fn make(dir: &Path) {
         bed.sload(&image, &tree);
         std::fs::rename(image, dir.join(format!("base{i}.img"))).unwrap();
     }
-    let (dev, ..) = common::delta_volume(60, &[0, 3, 17, 20, 21, 22, 40, 59]);
-    save(&dev, &dir.join("base4.img"));
-    save(&common::compressed_volume(1000).0, &dir.join("base5.img"));
+    save(&delta_volume("").dev, &dir.join("base4.img"));
+    save(&delta_volume("delta=compact").dev, &dir.join("base5.img"));
+    save(&common::compressed_volume(1000).0, &dir.join("base6.img"));
 }
 
 fn load_bases(dir: &Path) -> Vec<Base> {
     (0..6).map(|i| Base::new(load(&dir.join(format!("base{i}.img"))))).collect()
-}
-
-/// Sets a field of the delta zone of some inode that has one.
-fn mutate_zone(rng: &mut SmallRng, dev: &MemDevice) {
-    // The first number that mkfs leaves free.
-    let ino = 5;
-    let n = rng.random_range(0..3);
-    let (target, field) = match rng.random_range(0..10) {
-        0 => (Field::Zone(ino), "version"),
-        1 => (Field::Zone(ino), "used"),
-        2 => (Field::FirstXattr(ino), "h_magic"),
-        3 => (Field::FirstXattr(ino), "e_name_len"),
-        4 => (Field::FirstXattr(ino), "e_value_size"),
-        5 => (Field::Delta(ino, n), "index"),
-        6 => (Field::Delta(ino, n), "size"),
-        7 => (Field::Delta(ino, n), "codec"),
-        8 => (Field::Delta(ino, n), "checksum"),
-        _ => (Field::Delta(ino, n), "delta[1]"),
-    };
-    // Earlier mutations may have taken the zone away.
-    let _ = inject::set(dev, &target, field, nasty(rng));
 }
 
 /// Sets a field of a compressed cluster, or of the inode that has it.
@@ -107,7 +85,7 @@ fn look(dev: &MemDevice, rng: &mut SmallRng) {
     let Ok(mut dump) = Dump::open(dev) else { return };
     let _ = dump.superblock().to_string();
     let _ = dump.checkpoint().map(|r| r.to_string());
-    for n in (0..12).chain([nasty(rng) as u32]) {
+    for n in (0..14).chain([nasty(rng) as u32]) {
         let _ = (dump.nat(n), dump.sit(n), dump.inode(n).map(|r| r.to_string()));
     }
     for path in ["/", "a/b/large", "many/a file of some name 17", "x"] {
@@ -121,9 +99,6 @@ fn case(seed: u64, bases: &[Base]) -> bool {
     let which = rng.random_range(0..bases.len());
     let dev = bases[which].damaged(&mut rng);
     // What quota files say of the usage is not repaired, but fsck.f2fs judges it.
-    if which == DELTAS {
-        (0..rng.random_range(0..4)).for_each(|_| mutate_zone(&mut rng, &dev));
-    }
     if which == CLUSTERS {
         (0..rng.random_range(0..4)).for_each(|_| mutate_cluster(&mut rng, &dev));
     }

@@ -12,7 +12,7 @@
 use crate::harness::guarded;
 use crate::model::Model;
 use crate::observe::{compare, observe};
-use crate::ops::{Op, Place, Target, place};
+use crate::ops::{DATABASE, JOURNAL, LOG, Op, Place, Target, place};
 use crate::oracle::History;
 use crate::session::{Durable, Session};
 use crate::subject::{Check, FileSystem, Mounter};
@@ -227,6 +227,47 @@ pub fn on_deltas(seed: u64, count: usize) -> Vec<Workload> {
         Step { op, subject: at, persist: PERSISTS[pick(PERSISTS.len())] }
     };
     (0..count).map(|_| Workload((0..5).map(|_| step()).collect())).collect()
+}
+
+/// `count` workloads of seven operations each on a database, its log and its journal: frames, the log taken over, the log
+/// begun anew, files that lose what other files are made from.
+pub fn on_databases(seed: u64, count: usize) -> Vec<Workload> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut pick = |n: usize| random.random_range(0..n);
+    let database = place(0, DATABASE);
+    let mut step = || {
+        let journal = pick(3) == 0;
+        let at = place(0, if journal { JOURNAL } else { LOG });
+        let (file, seed, page) = (Target::Path(at), pick(200) as u8, pick(10) as u64 * 4096);
+        let (op, subject) = match pick(14) {
+            0..=5 => {
+                let (first, count) = ([0, 0, 3, 8][pick(4)], 1 + pick(8) as u8);
+                (Op::Frames { dir: 0, journal, first, count, seed }, at)
+            }
+            6..=8 => {
+                (Op::Patch { file: Target::Path(database), first: 0, count: 12, len: 90, seed }, database)
+            }
+            9..=10 => (Op::Write { file: Target::Path(database), offset: page, len: 8192, seed }, database),
+            11 => (Op::Truncate { file, size: page }, at),
+            12 => (Op::Truncate { file: Target::Path(database), size: page + 4096 }, database),
+            _ => (Op::Unlink { at }, at),
+        };
+        Step { op, subject, persist: PERSISTS[pick(PERSISTS.len())] }
+    };
+    let begin = |at: Place, op: Op| Step { op, subject: at, persist: Persist::Fsync };
+    let regular = FileKind::Regular;
+    (0..count)
+        .map(|_| {
+            let mut steps = vec![
+                begin(database, Op::Create { at: database, kind: regular, perm: 0o644 }),
+                begin(database, Op::Write { file: Target::Path(database), offset: 0, len: 50_000, seed: 3 }),
+                begin(place(0, LOG), Op::Create { at: place(0, LOG), kind: regular, perm: 0o644 }),
+                begin(place(0, JOURNAL), Op::Create { at: place(0, JOURNAL), kind: regular, perm: 0o644 }),
+            ];
+            steps.extend((0..7).map(|_| step()));
+            Workload(steps)
+        })
+        .collect()
 }
 
 /// What a run needs.

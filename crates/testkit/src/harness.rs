@@ -8,7 +8,7 @@ use crate::observe::observe;
 use crate::ops::{Generator, Op};
 use crate::oracle::History;
 use crate::session::{Durable, Session};
-use crate::subject::{Check, FileSystem, Mounter};
+use crate::subject::{Check, DeltaCounts, FileSystem, Mounter};
 use medfs::ManualClock;
 use medfs_device::{BlockDevice, MemDevice};
 use std::fmt;
@@ -84,8 +84,8 @@ pub struct Report {
     pub refused: usize,
     /// Sections cleaned because space was short.
     pub cleaned: u64,
-    /// Pages kept as deltas.
-    pub deltas: u64,
+    /// What deltas came to.
+    pub deltas: DeltaCounts,
     /// Pages that were deltas and were restored.
     pub restored: u64,
     /// Clusters compressed.
@@ -124,7 +124,7 @@ impl<'a> Run<'a> {
     fn count(&mut self) {
         let session = self.session();
         let (refused, cleaned) = (session.refused, session.fs.cleaned_for_space());
-        let (deltas, restored) = (session.fs.deltas_made(), session.fs.pages_restored());
+        let (deltas, restored) = (session.fs.deltas(), session.fs.pages_restored());
         let clusters = session.fs.clusters_made();
         self.report.deltas += deltas;
         self.report.restored += restored;

@@ -6,6 +6,7 @@
 //! - [`harness`]: long random runs with remounts and crashes, shrinking what fails.
 //! - [`crash_states`]: short workloads, and every state that a crash may leave on the device.
 //! - [`images`]: formatted volumes and the independent judge, by the real `mkfs.f2fs` and `fsck.f2fs`.
+//! - [`delta_volume`]: a volume with deltas in every place that they can have.
 //! - [`mutate`]: volumes damaged at random; [`fuzz`]: runs cases of such in a process of their own.
 //! - [`planted`]: a file system and a device with bugs on purpose, by which the harnesses are proven.
 //! - [`volume`]: the engine as what is tested.
@@ -13,6 +14,7 @@
 
 pub mod acl;
 pub mod crash_states;
+pub mod delta_volume;
 pub mod fuzz;
 pub mod harness;
 pub mod images;

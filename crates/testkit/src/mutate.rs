@@ -2,6 +2,7 @@
 
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::checkpoint::{self, CHECKSUM_OFFSET, RawCheckpoint};
+use medfs_format::delta::COMPACT_MAGIC;
 use medfs_format::node::{RawInode, footer};
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Block, Geometry, Ino, Nid, crc};
@@ -23,6 +24,8 @@ pub struct Base {
     pub blocks: Vec<u64>,
     inos: Vec<Ino>,
     nodes: Vec<Nid>,
+    /// Inodes with zones.
+    with_deltas: Vec<Ino>,
     geometry: Geometry,
 }
 
@@ -45,8 +48,13 @@ impl Base {
                 }
             }
         }
+        let has_zone = |ino: &&Ino| inject::fields(&dev, &Target::Zone(**ino)).is_ok();
+        let with_deltas = match RawSuperblock::in_block(&superblock).is_delta_volume() {
+            true => inos.iter().filter(has_zone).copied().collect(),
+            false => Vec::new(),
+        };
         let blocks = dev.written();
-        Base { dev, blocks, inos, nodes, geometry }
+        Base { with_deltas, dev, blocks, inos, nodes, geometry }
     }
 
     /// A copy with damage of one to five kinds, the fields first.
@@ -63,7 +71,10 @@ impl Base {
     fn set_field(&self, rng: &mut SmallRng, dev: &MemDevice) {
         let segment = rng.random_range(0..self.geometry.segment_count_main);
         let ino = *self.inos.choose(rng).expect("a root");
-        let target = match rng.random_range(0..20) {
+        let (n, page) = (rng.random_range(0..8), rng.random_range(0..12));
+        let with_deltas = if self.with_deltas.is_empty() { 20 } else { 40 };
+        let target = match rng.random_range(0..with_deltas) {
+            20.. => self.delta_target(rng, n, page),
             0 => Target::Superblock(0),
             1..3 => Target::Checkpoint,
             3..5 => Target::Nat(ino),
@@ -89,6 +100,20 @@ impl Base {
             // Otherwise the other copy would be taken.
             let block = read_block(dev, 0).expect("memory does not fail");
             dev.write(1, &[&block], META).expect("memory does not fail");
+        }
+    }
+
+    /// Something in the deltas of a file that has some; where this file has no such thing nothing is set.
+    fn delta_target(&self, rng: &mut SmallRng, n: usize, page: usize) -> Target<'static> {
+        let ino = *self.with_deltas.choose(rng).expect("asked before");
+        match rng.random_range(0..12) {
+            0..2 => Target::Zone(ino),
+            2..4 => Target::Delta(ino, n),
+            4..6 => Target::Slice(ino, n, page % 2),
+            6 => Target::FirstXattr(ino),
+            7..9 => Target::Compact(ino, page),
+            9..11 => Target::CompactDelta(ino, page, n),
+            _ => Target::CompactSlice(ino, page, n, 0),
         }
     }
 
@@ -130,6 +155,8 @@ pub fn seal(superblock: &Block, addr: u64, block: &mut Block) {
         if RawCheckpoint::in_block(block).checksum_offset.get() as usize <= CHECKSUM_OFFSET {
             checkpoint::seal(block);
         }
+    } else if block.0[..4] == COMPACT_MAGIC.to_le_bytes() {
+        inject::seal_compact(block);
     } else if footer(block).nid == footer(block).ino {
         block.view_mut::<RawInode>().seal(crc::chain(!0, &sb.uuid));
     }

@@ -42,6 +42,13 @@ pub fn dir_path(dir: u8) -> &'static [&'static [u8]] {
     }
 }
 
+/// Names that a database, its log and its journal have.
+pub const DATABASE: u8 = 250;
+/// See [`DATABASE`].
+pub const LOG: u8 = 251;
+/// See [`DATABASE`].
+pub const JOURNAL: u8 = 252;
+
 impl Place {
     /// The name.
     pub fn name(self) -> Vec<u8> {
@@ -51,6 +58,9 @@ impl Place {
             7 => b"d1".to_vec(),
             8 => vec![b'n'; 255],
             9 => vec![b'n'; 256],
+            DATABASE => b"s.db".to_vec(),
+            LOG => b"s.db-wal".to_vec(),
+            JOURNAL => b"s.db-journal".to_vec(),
             filler => format!("entry {filler:03} with a name of some length").into_bytes(),
         }
     }
@@ -111,6 +121,15 @@ pub enum Op {
         first: u16,
         count: u8,
         len: u16,
+        seed: u8,
+    },
+    /// Writes pages of a directory's database, changed a little, into its log or journal from record `first` on, as SQLite
+    /// lays them out.
+    Frames {
+        dir: u8,
+        journal: bool,
+        first: u8,
+        count: u8,
         seed: u8,
     },
     Read {
@@ -352,8 +371,50 @@ impl Generator {
         Op::Patch { file, first, count, len, seed }
     }
 
+    /// An operation on a database, its log or its journal.
+    fn database_op(&mut self) -> Op {
+        let dir = self.random.random_range(0..2);
+        let name = *[DATABASE, LOG, LOG, JOURNAL].choose(&mut self.random).expect("not empty");
+        let (at, seed) = (place(dir, name), self.random.random());
+        let (file, database) = (Target::Path(at), Target::Path(place(dir, DATABASE)));
+        let page = self.random.random_range(0..40) * 4096;
+        match self.random.random_range(0..100) {
+            0..=5 => Op::Create { at, kind: FileKind::Regular, perm: 0o644 },
+            6..=9 => {
+                Op::Write { file: database, offset: page, len: 4096 * self.random.random_range(2..30), seed }
+            }
+            10..=44 => {
+                let (first, count) = (self.random.random_range(0..30), self.random.random_range(1..9));
+                Op::Frames { dir, journal: self.random.random_range(0..4) == 0, first, count, seed }
+            }
+            45..=64 => Op::Fsync { file, datasync: self.random.random() },
+            65..=74 => self.patch(database),
+            75..=84 => Op::Fsync { file: database, datasync: self.random.random() },
+            85..=88 => Op::Truncate { file, size: page },
+            89..=90 => Op::Unlink { at },
+            91 => Op::Rename { from: at, to: place(1 - dir, name), flags: RenameFlags::empty() },
+            92 => Op::Fallocate {
+                file,
+                mode: FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE,
+                offset: page,
+                len: 8192,
+            },
+            93 => {
+                Op::AtomicUpdate { file: database, offsets: [page, page + 4100], len: 90, seed, commit: true }
+            }
+            94 => Op::Write { file, offset: page, len: 8192, seed },
+            95 => Op::Checkpoint,
+            96..=97 => Op::Remount,
+            _ if self.crashes => Op::Crash,
+            _ => Op::Background,
+        }
+    }
+
     /// An operation on one of a few files with deltas.
     fn patching_op(&mut self) -> Op {
+        if self.random.random_range(0..3) == 0 {
+            return self.database_op();
+        }
         const FILES: u8 = 3;
         let at = place(0, self.random.random_range(0..FILES));
         let file = Target::Path(at);

@@ -3,7 +3,7 @@
 use crate::acl::{ACCESS, Acl, DEFAULT};
 use crate::model::{Id, Inode, Model, PAGE, ROOT, USER_FLAGS};
 use crate::observe::{compare, compare_attributes, failed, observe, read_page};
-use crate::ops::{Op, Place, SLOTS, Target, dir_path, pattern, place, xattr_name};
+use crate::ops::{DATABASE, JOURNAL, LOG, Op, Place, SLOTS, Target, dir_path, pattern, place, xattr_name};
 use crate::subject::FileSystem;
 use medfs::{
     Attr, Error, FallocateMode, FileFlags, FileKind, Ino, NewFile, Posix, Result as FsResult, Seek, SetAttr,
@@ -83,6 +83,7 @@ fn needs_room(op: &Op) -> bool {
         Op::Create { .. } | Op::Symlink { .. } | Op::Link { .. } | Op::Rename { .. } => true,
         Op::Write { .. }
         | Op::Patch { .. }
+        | Op::Frames { .. }
         | Op::Truncate { .. }
         | Op::Fallocate { .. }
         | Op::Copy { .. } => true,
@@ -95,6 +96,18 @@ fn needs_room(op: &Op) -> bool {
         Op::Fsync { .. } | Op::FsyncDir { .. } | Op::Sync | Op::Checkpoint => false,
         Op::Background | Op::Idle { .. } => false,
         Op::Remount | Op::Crash => false,
+    }
+}
+
+/// How SQLite lays out a log or journal of a database with pages of 4096 bytes: the header, where the first record is, the
+/// bytes before a page, and those of a record.
+fn layout_of_log(journal: bool) -> (Vec<u8>, u64, u64, u64) {
+    let words = |words: &[u32]| words.iter().flat_map(|w| w.to_be_bytes()).collect::<Vec<u8>>();
+    if journal {
+        // Magic and number of records are written later.
+        (words(&[0, 0, 0, 7, 100, 512, 4096]), 512, 4, 4096 + 8)
+    } else {
+        (words(&[0x377f_0682, 3_007_000, 4096, 0, 1, 2, 3, 4]), 32, 24, 4096 + 24)
     }
 }
 
@@ -324,6 +337,15 @@ impl Session {
                     self.apply(&Op::Write { file, offset, len: u32::from(len), seed })?;
                 }
             }
+            Op::Frames { dir, journal, first, count, seed } => {
+                let at = |name| Target::Path(Place { dir, name });
+                let database = need!(self.settled(at(DATABASE)));
+                let id = need!(self.settled(at(if journal { JOURNAL } else { LOG })));
+                match self.write_frames(database, id, journal, u64::from(first), u64::from(count), seed) {
+                    Err(Fault::Full) => {}
+                    written => written?,
+                }
+            }
             Op::Read { file, offset, len } => {
                 let id = need!(self.regular(file));
                 let mut buffer = vec![0xa5; len as usize];
@@ -533,6 +555,40 @@ impl Session {
         }
         self.model.write(id, offset, &data[..written]);
         Ok(self.compare_range(id, offset, written as u64)?)
+    }
+
+    /// Writes pages of a database into a log or journal, each changed in a few places.
+    fn write_frames(
+        &mut self,
+        database: Id,
+        id: Id,
+        journal: bool,
+        first: u64,
+        count: u64,
+        seed: u8,
+    ) -> Result<(), Fault> {
+        let pages = self.model.inode(database).content.size() / PAGE;
+        if pages == 0 {
+            return Ok(());
+        }
+        let (header, start, before, stride) = layout_of_log(journal);
+        self.write(id, 0, &header)?;
+        // In one go, as a page lies over two records: no state between two of them is one that the model knows.
+        let mut records = Vec::new();
+        for n in first..first + count {
+            let number = (n * 7 + u64::from(seed)) % pages;
+            let mut page = self.model.inode(database).content.read(number * PAGE, PAGE);
+            for change in 0..u64::from(seed % 40) {
+                let at = (change * 97 + n * 31 + u64::from(seed) * 11) % PAGE;
+                page[at as usize] = page[at as usize].wrapping_add(seed | 1);
+            }
+            let mut record = vec![seed; before as usize];
+            record[..4].copy_from_slice(&(number as u32 + 1).to_be_bytes());
+            record.extend(page);
+            record.resize(stride as usize, n as u8);
+            records.extend(record);
+        }
+        self.write(id, start + first * stride, &records)
     }
 
     fn atomic_end(&mut self, id: Id, commit: bool) -> Result<Durable, Fault> {

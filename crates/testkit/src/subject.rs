@@ -10,6 +10,31 @@ use medfs::{
 use medfs_device::BlockDevice;
 use std::sync::Arc;
 
+/// What became of deltas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DeltaCounts {
+    /// Pages kept as deltas.
+    pub made: u64,
+    /// Those of them that had no block.
+    pub appended: u64,
+    /// Those that repeat a database.
+    pub repeated: u64,
+    /// Compact pages.
+    pub compact_pages: u64,
+    /// Pages written as a whole because another file's block had to go.
+    pub released: u64,
+}
+
+impl std::ops::AddAssign for DeltaCounts {
+    fn add_assign(&mut self, other: DeltaCounts) {
+        self.made += other.made;
+        self.appended += other.appended;
+        self.repeated += other.repeated;
+        self.compact_pages += other.compact_pages;
+        self.released += other.released;
+    }
+}
+
 /// A mounted file system. See the module.
 #[allow(missing_docs)]
 pub trait FileSystem: Send + Sync {
@@ -60,9 +85,9 @@ pub trait FileSystem: Send + Sync {
     fn clusters_made(&self) -> u64 {
         0
     }
-    /// Pages kept as deltas since the mount.
-    fn deltas_made(&self) -> u64 {
-        0
+    /// What deltas came to since the mount.
+    fn deltas(&self) -> DeltaCounts {
+        DeltaCounts::default()
     }
     /// Sections cleaned since the mount because space was short.
     fn cleaned_for_space(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! The engine as a subject of the harnesses.
 
-use crate::subject::{FileSystem, Mounter};
+use crate::subject::{DeltaCounts, FileSystem, Mounter};
 use medfs::{
     Attr, Clock, DirEntry, FallocateMode, FileFlags, Ino, ManualClock, MountOptions, NewFile, RenameFlags,
     Result, Seek, SetAttr, Timestamp, Volume, XattrMode,
@@ -149,8 +149,15 @@ impl FileSystem for Volume {
     fn clusters_made(&self) -> u64 {
         self.stats().compress.clusters
     }
-    fn deltas_made(&self) -> u64 {
-        self.stats().deltas.made
+    fn deltas(&self) -> DeltaCounts {
+        let d = self.stats().deltas;
+        DeltaCounts {
+            made: d.made,
+            appended: d.appended,
+            repeated: d.repeated,
+            compact_pages: d.compact_pages,
+            released: d.released,
+        }
     }
     fn pages_restored(&self) -> u64 {
         self.stats().restored.pages

@@ -3,8 +3,8 @@
 //! The full run is a command of its own:
 //! `MEDFS_SEED=7 MEDFS_STATES=100000 cargo test --release -p medfs-testkit --test crash -- --ignored --nocapture`
 
-use medfs::MountOptions;
-use medfs_testkit::crash_states::{Report, Setup, on_deltas, run, seq1, seq2};
+use medfs::{CompactFiles, MountOptions};
+use medfs_testkit::crash_states::{Report, Setup, on_databases, on_deltas, run, seq1, seq2};
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{
     COMPRESSED, DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
@@ -53,6 +53,14 @@ fn some_states_of_clusters() {
     }
 }
 
+#[test]
+fn some_states_of_databases() {
+    let options = MountOptions { compact_files: CompactFiles::All, ..MountOptions::default() };
+    let mounter = mounter(options, test_clock());
+    let some = Setup { mounter, max_states: 1500, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    must_be_clean("databases", &run(&some, &on_databases(4, 60)));
+}
+
 /// What an engine in the wrong order would do must be caught.
 #[test]
 fn disorder_is_caught() {
@@ -78,6 +86,9 @@ fn all_states_of_deltas() {
     (full.max_states, full.plan.seed) = (states, seed);
     (full.raw_every, full.check_every, full.nested_every) = (50, 200, 100);
     must_be_clean(&format!("seed {seed}, deltas"), &run(&full, &on_deltas(seed, states / 20)));
+    let options = MountOptions { compact_files: CompactFiles::All, ..MountOptions::default() };
+    full.mounter = mounter(options, test_clock());
+    must_be_clean(&format!("seed {seed}, databases"), &run(&full, &on_databases(seed, states / 20)));
 }
 
 #[test]

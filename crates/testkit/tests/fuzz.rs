@@ -14,6 +14,7 @@ use medfs_device::{BlockDevice, FileDevice, FileOptions, MemDevice, WriteTag};
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, Block};
 use medfs_mkfs::{MkfsOptions, format_volume};
+use medfs_testkit::delta_volume::delta_volume;
 use medfs_testkit::fuzz::Target;
 use medfs_testkit::images::save;
 use medfs_testkit::mutate::Base;
@@ -242,8 +243,13 @@ fn case(seed: u64, bases: &[Base]) -> bool {
         );
     }
     assert_eq!(dev.written().len(), before, "a read-only mount wrote");
-    let options =
-        ["", "cache=1M", "in_place=off,fsync_mode=posix,compress_mode=user", "disable_roll_forward"];
+    let options = [
+        "",
+        "cache=1M",
+        "in_place=off,fsync_mode=posix,compress_mode=user",
+        "disable_roll_forward",
+        "delta=compact",
+    ];
     let Some(v) = open(&dev, options[rng.random_range(0..options.len())]) else { return false };
     let found = walk(&v);
     change(&v, &mut rng, &found);
@@ -318,7 +324,8 @@ fn make(dir: &Path) {
         .into_iter()
         .flat_map(|(features, segs)| [true, false].map(|closed| own(features, segs, closed)));
     let kernels = volumes("").into_iter().map(|name| load_image(&golden().join(format!("{name}.img.zst"))));
-    for (i, dev) in own.chain(kernels).enumerate() {
+    let deltas = ["", "delta=compact"].map(|options| delta_volume(options).dev);
+    for (i, dev) in own.chain(kernels).chain(deltas).enumerate() {
         save(&dev, &dir.join(format!("{i}.img"))).expect("the image is saved");
     }
 }

@@ -48,10 +48,15 @@ fn three_thousand_operations_with_a_tiny_cache() {
 /// Small updates of a few files, on a small volume so that sections are cleaned too.
 #[test]
 fn two_thousand_operations_on_deltas() {
-    let setup = setup(64, DELTAS, "in_place=force,hot_window=2s");
+    let setup = setup(64, DELTAS, "in_place=force,hot_window=2s,compact_files=all");
     let report = run_seed(&setup, 5, 2000, |generator| generator.patching = true);
     println!("seed 5: {report:?}");
-    assert!(report.deltas > 300, "hardly any deltas: {report:?}");
+    let d = report.deltas;
+    assert!(d.made > 300 && d.appended > 50, "hardly any deltas: {report:?}");
+    assert!(
+        d.repeated > 50 && d.compact_pages > 50 && d.released > 5,
+        "hardly any of some kinds: {report:?}"
+    );
     assert!(report.restored > 20, "hardly anything restored: {report:?}");
 }
 
@@ -99,9 +104,12 @@ fn long_run_on_deltas() {
     let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
     let ops = variable("MEDFS_OPS").unwrap_or(100_000) as usize;
     for options in [
-        "in_place=force,hot_window=2s",
-        "in_place=off,cache=1M,hot_window=1s",
+        "in_place=force,hot_window=2s,compact_files=all",
+        "in_place=off,cache=1M,hot_window=1s,compact_files=all",
         "in_place=fsync,hot_window=5s",
+        "delta=inline,in_place=fsync",
+        "delta=compact,compact_files=all",
+        "append_deltas=off,repeat_deltas=off,compact_files=all",
     ] {
         println!("seed {seed}, {ops} operations on deltas, options {options}");
         let start = Instant::now();

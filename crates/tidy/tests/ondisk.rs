@@ -57,6 +57,8 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
         compress::RawClusterHeader { clen, chksum, reserved }
         delta::RawZoneHeader { version, flags, used, first }
         delta::RawRecord { index, size, codec, slices, checksum }
+        delta::RawSlice { ino, page, from, to, len }
+        delta::RawCompactHeader { magic, ino, sequence, used, reserved, checksum }
         checkpoint::RawCheckpoint {
             checkpoint_ver, user_block_count, valid_block_count, rsvd_segment_count, overprov_segment_count,
             free_segment_count, cur_node_segno, cur_node_blkoff, cur_data_segno, cur_data_blkoff, ckpt_flags,
@@ -108,6 +110,11 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         compress::Algorithm::Lz4,
         compress::Algorithm::Zstd,
         compress::Algorithm::LzoRle,
+        delta::ZONE_COMPACT,
+        delta::NO_DELTA,
+        delta::MAX_SLICES,
+        delta::COMPACT_MAGIC,
+        delta::COMPACT_ROOM,
         delta::ZONE_OFFSET,
         superblock::OFFSET_IN_BLOCK,
         superblock::CRC_OFFSET,

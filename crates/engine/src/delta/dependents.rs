@@ -256,13 +256,17 @@ impl Dependents {
         found.into_iter().map(|(ino, pages)| Dependent { ino, pages: pages.into_iter().collect() }).collect()
     }
 
-    /// The files that have records made from others.
+    /// The files that have records made from others, or from other pages.
     pub(crate) fn all(&self) -> Vec<Ino> {
-        let inner = self.inner.lock();
-        let mut all: Vec<Ino> = inner.current.keys().chain(inner.gone.keys()).copied().collect();
+        let mut all: Vec<Ino> = self.inner.lock().current.keys().copied().collect();
         all.sort_unstable();
-        all.dedup();
         all
+    }
+
+    /// Whether a file is one of these, or there are fewer than `most`.
+    pub(crate) fn has_room(&self, ino: Ino, most: usize) -> bool {
+        let inner = self.inner.lock();
+        inner.current.len() < most || inner.current.contains_key(&ino)
     }
 }
 

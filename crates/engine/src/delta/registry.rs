@@ -4,13 +4,13 @@
 //! numbers are the content of a hidden file in the root directory, written with each checkpoint after which it differs. What
 //! was fsynced since the last checkpoint is known from the roll-forward.
 //!
-//! Invariant: a file has records with slices only while it is listed. The hidden file has inline content, so that listing a
+//! Invariant: a checkpoint lists every file that has records with slices in it. The hidden file has inline content, so that listing a
 //! file never needs room.
 //! Locks: `registry` is a leaf; making the hidden file is an operation of its own.
 
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{Inode, set_ctime, set_mtime};
 use crate::node::Dirty;
 use crate::types::NewFile;
 use medfs_format::Ino;
@@ -29,7 +29,6 @@ pub(crate) struct Registry {
     file: Option<Ino>,
     /// Somebody wanted to list a file before there was one.
     wanted: bool,
-    listed: BTreeSet<Ino>,
     /// As the hidden file has it.
     written: BTreeSet<Ino>,
 }
@@ -45,16 +44,11 @@ impl Fs {
         if self.is_hidden(parent, name) { Err(error.into()) } else { Ok(()) }
     }
 
-    /// Lists a file; `false` where it cannot be listed, or not yet.
-    pub(super) fn list_file(&self, ino: Ino) -> bool {
+    /// Whether the next checkpoint can list a file. Until then the roll-forward would tell of it.
+    pub(super) fn can_be_listed(&self, ino: Ino) -> bool {
         let mut registry = self.registry.lock();
         registry.wanted |= registry.file.is_none();
-        let room = registry.listed.len() < MOST_FILES || registry.listed.contains(&ino);
-        let listed = registry.file.is_some() && room;
-        if listed {
-            registry.listed.insert(ino);
-        }
-        listed
+        registry.file.is_some() && self.dependents.has_room(ino, MOST_FILES)
     }
 
     /// Makes the hidden file where one was wanted. Called with no lock held; without room for it, nothing is listed.
@@ -63,9 +57,18 @@ impl Fs {
             return Ok(());
         }
         let new = NewFile { kind: FileKind::Regular, perm: 0, umask: 0, uid: 0, gid: 0, rdev: 0 };
-        match self.create(self.geo.root_ino, HIDDEN_NAME, &new) {
+        let root = self.inode(self.geo.root_ino)?;
+        let before = self.attr(&root);
+        match self.create(root.ino, HIDDEN_NAME, &new) {
             Ok(attr) => {
                 self.inodes.release(attr.ino, 1);
+                // Nobody is to see that anything happened.
+                let _op = self.op()?;
+                let _state = root.lock.write();
+                self.edit(&root, Dirty::Times, |r| {
+                    set_mtime(r, before.mtime);
+                    set_ctime(r, before.ctime);
+                });
                 if self.inode(attr.ino)?.raw(|r| r.inline().contains(Inline::DATA)) {
                     self.registry.lock().file = Some(attr.ino);
                 }
@@ -88,11 +91,11 @@ impl Fs {
     pub(crate) fn save_registry(&self) -> Result<()> {
         let mut registry = self.registry.lock();
         let Some(ino) = registry.file else { return Ok(()) };
-        registry.listed = self.dependents.all().into_iter().collect();
-        if registry.listed == registry.written {
+        let listed: BTreeSet<Ino> = self.dependents.all().into_iter().collect();
+        if listed == registry.written {
             return Ok(());
         }
-        let bytes: Vec<u8> = registry.listed.iter().flat_map(|ino| ino.to_le_bytes()).collect();
+        let bytes: Vec<u8> = listed.iter().flat_map(|ino| ino.to_le_bytes()).collect();
         let inode = self.inode(ino)?;
         let range = self.slots(&inode).inline_content_range();
         self.nodes.update(&inode.node, Dirty::Full, |b| {
@@ -102,7 +105,7 @@ impl Fs {
             raw.i_inline |= Inline::DATA_EXIST.bits();
             raw.i_size = (bytes.len() as u64).into();
         });
-        registry.written = registry.listed.clone();
+        registry.written = listed;
         Ok(())
     }
 
@@ -126,12 +129,7 @@ impl Fs {
             .chunks_exact(4)
             .map(|ino| Ino::from_le_bytes(ino.try_into().expect("four bytes")))
             .collect();
-        *self.registry.lock() = Registry {
-            file: Some(found.ino),
-            wanted: false,
-            listed: listed.clone(),
-            written: listed.clone(),
-        };
+        *self.registry.lock() = Registry { file: Some(found.ino), wanted: false, written: listed.clone() };
         for ino in listed {
             match self.inode(ino) {
                 Ok(inode) => self.load_dependents(&inode),

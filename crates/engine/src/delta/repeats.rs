@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
 use crate::node::Dirty;
-use medfs_format::delta::{MAX_SLICES, RawSlice};
+use medfs_format::delta::{COMPACT_ROOM, MAX_SLICES, RawSlice};
 use medfs_format::node::{FileKind, Inline};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NULL_ADDR, is_block};
 use std::collections::HashMap;
@@ -34,6 +34,8 @@ const PAGE: u64 = BLOCK_SIZE as u64;
 
 /// Frames that are remembered of a log.
 const MOST_FRAMES: usize = 4096;
+/// Largest record of a journal or log: three share a compact page.
+const REPEAT_MAX: usize = COMPACT_ROOM / 3;
 /// Records up to this size are good enough not to look for a better base.
 const GOOD_ENOUGH: usize = 256;
 
@@ -205,7 +207,7 @@ impl Fs {
             }
             let sources = Sources { inode, state, database: &database, layout, look };
             let Some(repeat) = self.repeat(&sources, &copies, index)? else { continue };
-            let most = best.as_ref().map_or(self.record_max(), |(record, _)| record.size());
+            let most = best.as_ref().map_or(self.repeat_max(), |(record, _)| record.size());
             if let Some(record) = self.encode(index, &repeat.base, page, &repeat.slices, most) {
                 best = Some((record, repeat));
             }
@@ -216,6 +218,11 @@ impl Fs {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Bytes that a record of a journal or log may have: more than that of another file, as hardly anybody reads it.
+    fn repeat_max(&self) -> usize {
+        if self.deltas.mode.has_compact() { self.record_max().max(REPEAT_MAX) } else { self.record_max() }
     }
 
     /// The pages of the database of which page `index` has a part.
@@ -300,7 +307,7 @@ impl Fs {
         index: u32,
         repeat: &Repeat,
     ) -> Result<bool> {
-        if !self.list_file(inode.ino) {
+        if !self.can_be_listed(inode.ino) {
             return Ok(false);
         }
         let mut sources: Vec<_> = repeat.slices.iter().map(|s| (s.ino.get(), s.page.get())).collect();

@@ -1,0 +1,262 @@
+//! Pages of logs and journals that repeat their database: what they cost, and that the blocks they are made from stay.
+
+mod common;
+
+use common::*;
+use medfs::{Ino, ManualClock, Volume};
+use medfs_device::MemDevice;
+use std::sync::Arc;
+
+const PAGES: u64 = 40;
+const FRAME: usize = 24 + PAGE;
+
+/// A database and its log, as SQLite writes them.
+struct Database {
+    db: Ino,
+    log: Ino,
+    pages: Vec<u8>,
+    frames: Vec<u8>,
+}
+
+impl Database {
+    /// A database of noise, durable, with a log that has a header alone.
+    fn new(v: &Volume) -> Database {
+        let (db, pages) = noisy_file(v, "x.db", PAGES);
+        let log = file(v, v.root(), "x.db-wal");
+        let words = [0x377f_0682u32, 3_007_000, 4096, 0, 1, 2, 3, 4];
+        let frames: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
+        write(v, log, 0, &frames);
+        v.fsync(log, false).expect("fsync");
+        v.sync().expect("sync");
+        // The first records come when there is a list to put the file on.
+        let mut database = Database { db, log, pages, frames };
+        database.append(v, 0, b"first");
+        v.fsync(log, true).expect("fsync");
+        v.fsync(log, true).expect("fsync");
+        database
+    }
+
+    /// The frame of a page, with a few bytes changed.
+    fn frame(&self, page: usize, change: &[u8]) -> Vec<u8> {
+        let mut frame = vec![7; 24];
+        frame[..4].copy_from_slice(&(page as u32 + 1).to_be_bytes());
+        frame.extend(&self.pages[page * PAGE..(page + 1) * PAGE]);
+        frame[24 + 100..24 + 100 + change.len()].copy_from_slice(change);
+        frame
+    }
+
+    /// Appends the frame of a page.
+    fn append(&mut self, v: &Volume, page: usize, change: &[u8]) {
+        let frame = self.frame(page, change);
+        write(v, self.log, self.frames.len() as u64, &frame);
+        self.frames.extend(frame);
+    }
+
+    fn filled(v: &Volume) -> Database {
+        let mut database = Database::new(v);
+        for n in 0..20 {
+            database.append(v, n * 3 % PAGES as usize, format!("change {n}").as_bytes());
+            v.fsync(database.log, true).expect("fsync");
+        }
+        database
+    }
+
+    /// Overwrites pages of the database altogether.
+    fn replace(&mut self, v: &Volume, first: usize, count: usize) {
+        let new: Vec<u8> = (0..count).flat_map(|n| noise(1000 + n as u64)).collect();
+        write(v, self.db, (first * PAGE) as u64, &new);
+        self.pages[first * PAGE..first * PAGE + new.len()].copy_from_slice(&new);
+    }
+
+    fn check(&self, v: &Volume) {
+        let of = |name| at(v, name).expect("the file").ino;
+        assert!(content(v, of("x.db-wal")) == self.frames, "the log is another one");
+        assert!(content(v, of("x.db")) == self.pages, "the database is another one");
+    }
+}
+
+/// A page of rows that look like a table's.
+fn rows(seed: u64) -> Vec<u8> {
+    let mut page: Vec<u8> = Vec::new();
+    for n in 0.. {
+        if page.len() >= PAGE {
+            break;
+        }
+        let x = (seed * 131 + n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        page.extend(format!("|{n}|user {:08x}|subscribed to channel {}", x >> 32, x >> 50).bytes());
+    }
+    page.truncate(PAGE);
+    page
+}
+
+fn crashed(device: &MemDevice) -> Volume {
+    open(Arc::new(device.snapshot()))
+}
+
+#[test]
+fn a_frame_costs_the_logs_inode_alone() {
+    let device = Arc::new(blank_delta(64));
+    let v = open(device.clone());
+    let mut database = Database::new(&v);
+    let before = v.stats();
+    for n in 0..10 {
+        database.append(&v, n, b"a transaction");
+        v.fsync(database.log, true).expect("fsync");
+    }
+    let after = v.stats();
+    assert_eq!(after.written.data - before.written.data, 0);
+    assert_eq!(after.written.node - before.written.node, 10);
+    assert!(after.deltas.repeated - before.deltas.repeated >= 10, "{:?}", after.deltas);
+    database.check(&v);
+    database.check(&crashed(&device));
+}
+
+#[test]
+fn the_database_changes_only_after_the_log_is_whole() {
+    let device = Arc::new(blank_delta(64));
+    let v = open(device.clone());
+    let mut database = Database::filled(&v);
+    database.replace(&v, 0, PAGES as usize);
+    v.fsync(database.db, true).expect("fsync");
+    database.check(&v);
+    database.check(&crashed(&device));
+}
+
+#[test]
+fn without_compact_pages_the_log_is_written_as_a_whole_first() {
+    let device = Arc::new(blank_delta(64));
+    let v = open_with(device.clone(), "delta=inline", Arc::new(ManualClock::new(START)));
+    let mut database = Database::filled(&v);
+    assert!(v.stats().deltas.repeated > 5);
+    database.replace(&v, 0, PAGES as usize);
+    v.fsync(database.db, true).expect("fsync");
+    assert!(v.stats().deltas.released > 0, "{:?}", v.stats().deltas);
+    database.check(&crashed(&device));
+}
+
+#[test]
+fn who_depends_is_known_after_a_mount() {
+    for sync in [true, false] {
+        let device = Arc::new(blank_delta(64));
+        let v = open(device.clone());
+        let mut database = Database::filled(&v);
+        if sync {
+            v.close().expect("close");
+        }
+        let device = Arc::new(device.snapshot());
+        drop(v);
+        let v = open(device.clone());
+        database.db = at(&v, "x.db").expect("the database").ino;
+        database.replace(&v, 5, 20);
+        v.fsync(database.db, true).expect("fsync");
+        database.check(&crashed(&device));
+        drop(v);
+    }
+}
+
+/// A log that is cut off in memory is still what it was on the device.
+#[test]
+fn a_log_cut_off_but_not_durably_keeps_its_sources() {
+    for delta in ["full", "inline"] {
+        let device = Arc::new(blank_delta(64));
+        let v = open_with(device.clone(), &format!("delta={delta}"), Arc::new(ManualClock::new(START)));
+        let mut database = Database::filled(&v);
+        let set = medfs::SetAttr { size: Some(0), ..medfs::SetAttr::default() };
+        v.setattr(database.log, &set).expect("cut off");
+        database.replace(&v, 0, PAGES as usize);
+        v.fsync(database.db, true).expect("fsync");
+        let v = crashed(&device);
+        assert!(content(&v, at(&v, "x.db").expect("the database").ino) == database.pages);
+        let log = content(&v, at(&v, "x.db-wal").expect("the log").ino);
+        assert!(log.is_empty() || log == database.frames, "{delta}: {} bytes", log.len());
+    }
+}
+
+#[test]
+fn a_database_that_goes_leaves_its_log_readable() {
+    for how in ["unlink", "truncate", "punch", "replace"] {
+        let device = Arc::new(blank_delta(64));
+        let v = open(device.clone());
+        let database = Database::filled(&v);
+        let root = v.root();
+        match how {
+            "unlink" => {
+                v.unlink(root, b"x.db").expect("unlinked");
+                v.release(database.db, 1);
+            }
+            "truncate" => {
+                let set = medfs::SetAttr { size: Some(0), ..medfs::SetAttr::default() };
+                v.setattr(database.db, &set).expect("cut off");
+            }
+            "punch" => {
+                let mode = medfs::FallocateMode::PUNCH_HOLE | medfs::FallocateMode::KEEP_SIZE;
+                v.fallocate(database.db, mode, 0, PAGES * PAGE as u64).expect("punched");
+            }
+            _ => {
+                let other = file(&v, root, "other");
+                v.release(other, 1);
+                v.rename(root, b"other", root, b"x.db", medfs::RenameFlags::empty()).expect("renamed");
+                v.release(database.db, 1);
+            }
+        }
+        assert!(content(&v, database.log) == database.frames, "{how}");
+        v.sync().expect("sync");
+        let v = crashed(&device);
+        let log = at(&v, "x.db-wal").expect("the log").ino;
+        assert!(content(&v, log) == database.frames, "{how}, after a crash");
+    }
+}
+
+#[test]
+fn the_list_is_hidden_and_goes_with_an_export() {
+    let device = Arc::new(blank_delta(64));
+    let v = open(device.clone());
+    let database = Database::filled(&v);
+    let root = v.root();
+    assert_eq!(names(&v, root), ["lost+found", "x.db", "x.db-wal"]);
+    assert_eq!(v.lookup(root, b".medfs").expect_err("hidden").errno(), 2);
+    assert_eq!(v.unlink(root, b".medfs").expect_err("hidden").errno(), 2);
+    let taken = v.create(root, b".medfs", &new(medfs::FileKind::Regular));
+    assert_eq!(taken.expect_err("taken").errno(), 1);
+    v.close().expect("close");
+    drop(v);
+    let clock = Arc::new(ManualClock::new(START));
+    medfs::convert::export(device.clone(), clock.clone(), &mut |_, _| {}).expect("exported");
+    let v = open(device.clone());
+    database.check(&v);
+    assert_eq!(names(&v, v.root()), ["lost+found", "x.db", "x.db-wal"]);
+    let own = file(&v, v.root(), ".medfs");
+    v.release(own, 1);
+    v.close().expect("close");
+    drop(v);
+    let refused = medfs::convert::import(device, clock).expect_err("the name is taken").to_string();
+    assert!(refused.contains(".medfs"), "{refused}");
+}
+
+/// Frames of pages that the database does not have, or not like that, are made from earlier frames; and the log begins anew.
+#[test]
+fn a_log_is_made_from_its_own_frames() {
+    let device = Arc::new(blank_delta(64));
+    let v = open(device.clone());
+    let mut database = Database::new(&v);
+    let before = v.stats().written.data;
+    for round in 0..3u64 {
+        // Changed altogether, in the log alone.
+        let new: Vec<u8> = (0..4).flat_map(|n| rows(5000 + 10 * round + n)).collect();
+        database.pages[..4 * PAGE].copy_from_slice(&new);
+        for n in 0..40usize {
+            let at = 32 + n * FRAME;
+            let frame = database.frame(n % 4, format!("round {round}, change {n}").as_bytes());
+            write(&v, database.log, at as u64, &frame);
+            database.frames.resize(database.frames.len().max(at + FRAME), 0);
+            database.frames[at..at + FRAME].copy_from_slice(&frame);
+            v.fsync(database.log, true).expect("fsync");
+        }
+        let log = |v: &Volume| content(v, at(v, "x.db-wal").expect("the log").ino);
+        assert!(log(&v) == database.frames, "round {round}");
+        assert!(log(&crashed(&device)) == database.frames, "round {round}, after a crash");
+    }
+    assert!(v.stats().deltas.repeated > 60, "{:?}", v.stats().deltas);
+    let data = v.stats().written.data - before;
+    assert!(data < 160, "{data} blocks of data for 120 frames, which lie over 240 pages");
+}

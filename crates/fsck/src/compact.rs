@@ -1,0 +1,150 @@
+//! Compact pages as the walk comes to them: whether each is one of its file, and what becomes of those that are not.
+//!
+//! Which pages a broken compact page had records of cannot be told; a repair frees it, and says which file lost updates.
+//! The records of sound ones are judged by [`crate::zone`], once the walk of the file is through.
+//!
+//! Invariant: a check counts a broken compact page as the block in use that it is, a repair does not, so that each fault is
+//! one finding.
+
+use crate::deltas::PLACES;
+use crate::finding::Code;
+use crate::walk::{FileWalk, Walker};
+use crate::zone::name_of;
+use medfs_format::delta::{self, Record};
+use medfs_format::node::RawInode;
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr};
+use std::io;
+
+/// What of a file decides whether a block is a compact page.
+pub(crate) struct Region {
+    /// The first page of the index that may be one.
+    pub(crate) start: u64,
+    /// Pages up to the file's end.
+    end: u64,
+    /// How messages name the file.
+    name: String,
+}
+
+impl Region {
+    pub(crate) fn of(f: &FileWalk, inode: &RawInode, flexible: bool) -> Region {
+        Region {
+            start: delta::compact_start(inode.slots(flexible).fanout()),
+            end: inode.i_size.get().div_ceil(BLOCK_SIZE as u64),
+            name: name_of(f, inode),
+        }
+    }
+}
+
+fn pages_of(records: &[Record<'_>]) -> String {
+    let pages: Vec<String> = records.iter().map(|r| r.index.to_string()).collect();
+    if pages.is_empty() { "none".into() } else { pages.join(", ") }
+}
+
+impl Walker<'_, '_> {
+    /// Judges a block of a file that may be one of its compact pages; `false` where a repair has to free it.
+    pub(crate) fn compact_block(&mut self, f: &mut FileWalk, page: u64, addr: BlockAddr) -> io::Result<bool> {
+        let Some(region) = f.region.take() else { return Ok(true) };
+        let stays = if page < region.start {
+            true
+        } else if f.zone.as_ref().is_some_and(|zone| zone.compact) {
+            self.own_compact_block(f, &region, page, addr)?
+        } else if page >= region.end {
+            self.denied_compact_block(f, &region, page, addr)?
+        } else {
+            true
+        };
+        f.region = Some(region);
+        Ok(stays)
+    }
+
+    /// A block where the file says that it has compact pages.
+    fn own_compact_block(
+        &mut self,
+        f: &mut FileWalk,
+        region: &Region,
+        page: u64,
+        addr: BlockAddr,
+    ) -> io::Result<bool> {
+        let (place, name) = (page - region.start, &region.name);
+        if place >= PLACES {
+            let text = format!(
+                "{name}: block {addr} as page {page}, behind the {PLACES} places for its compact pages; a repair frees it"
+            );
+            self.findings.add(Code::CompactRoom, text);
+            return Ok(false);
+        }
+        let block = self.image.cache.get(addr)?;
+        let (sequence, records) = match delta::compact_records(block, f.ino) {
+            Ok(sound) => sound,
+            Err(error) => {
+                let text = format!(
+                    "{name}: {error} (compact page {place}, block {addr}); a repair frees it, after which pages of the file \
+                     may be what they were before their last update: which ones cannot be told"
+                );
+                self.findings.add(Code::CompactPage, text);
+                return Ok(false);
+            }
+        };
+        let zone = f.zone.as_mut().expect("it says that there are compact pages");
+        if let Some(other) = zone.deltas.pages.get(&sequence) {
+            let text = format!(
+                "{name}: compact page {place} (block {addr}) has sequence number {sequence}, as block {other} has; a repair \
+                 frees it, after which these pages may be what they were before their last update: {}",
+                pages_of(&records)
+            );
+            self.findings.add(Code::CompactTwice, text);
+            return Ok(false);
+        }
+        zone.deltas.pages.insert(sequence, addr);
+        Ok(true)
+    }
+
+    /// A block beyond the end of a file that denies that it has compact pages. It may be any block, as fallocate can leave
+    /// some there; but a sound compact page of this very file is none of those.
+    fn denied_compact_block(
+        &mut self,
+        f: &mut FileWalk,
+        region: &Region,
+        page: u64,
+        addr: BlockAddr,
+    ) -> io::Result<bool> {
+        if page - region.start >= PLACES {
+            return Ok(true);
+        }
+        let block: &Block = self.image.cache.get(addr)?;
+        let Ok((sequence, records)) = delta::compact_records(block, f.ino) else { return Ok(true) };
+        let name = &region.name;
+        let Some(zone) = &mut f.zone else {
+            let text = format!(
+                "{name}: block {addr} is a compact page, but the file has no delta zone; a repair frees it, after which \
+                 these pages may be what they were before their last update: {}",
+                pages_of(&records)
+            );
+            self.findings.add(Code::CompactFlag, text);
+            return Ok(false);
+        };
+        if !zone.header_damaged {
+            let text = format!(
+                "{name}: block {addr} is a compact page, but the delta zone denies that there are any; a repair lets it say so"
+            );
+            self.findings.add(Code::CompactFlag, text);
+        }
+        (zone.compact, zone.denied) = (true, true);
+        zone.deltas.pages.insert(sequence, addr);
+        Ok(true)
+    }
+
+    /// Sees to it that a file with compact pages ends before them.
+    pub(crate) fn end_before_compact(&mut self, f: &FileWalk, inode: &mut RawInode) {
+        let (Some(region), Some(zone)) = (&f.region, &f.zone) else { return };
+        if !zone.compact || region.end <= region.start {
+            return;
+        }
+        let text = format!(
+            "{}: {} pages, but with its compact pages it has room for {}; a repair makes it end there",
+            region.name, region.end, region.start
+        );
+        self.findings.add(Code::CompactRoom, text);
+        inode.i_size = (region.start * BLOCK_SIZE as u64).into();
+    }
+}
