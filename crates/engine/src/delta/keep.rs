@@ -121,8 +121,8 @@ impl Fs {
         if !stored && compactable {
             return Ok(Kept::Pending(Pending { record, must }));
         }
-        let kept = stored || (inline && self.replace_worse(inode, state, &record)?);
-        if !kept {
+        let stored = stored || (inline && self.replace_worse(inode, state, &record)?);
+        if !stored {
             self.dependents.drop_pages(inode.ino, page_range(&record));
             return Ok(otherwise);
         }
