@@ -105,6 +105,22 @@ impl Maker {
         file.old[3 * BLOCK_SIZE..4 * BLOCK_SIZE].copy_from_slice(&file.now[3 * BLOCK_SIZE..4 * BLOCK_SIZE]);
     }
 
+    /// Has the engine make its list of files that are made from others, which it does when the first one wants to be on it.
+    fn list_is_there(&mut self) {
+        let (root, name) = (self.v.root(), LOG.as_bytes());
+        let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let ino = self.v.create(root, name, &new).expect("create").ino;
+        let words = [0x377f_0682u32, 3_007_000, BLOCK_SIZE as u32, 0, 1, 2, 3, 4];
+        let mut frame: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
+        frame.extend([0, 0, 0, 1].into_iter().chain([0; 20]));
+        frame.extend(&self.files.last().expect("the database").now[..BLOCK_SIZE]);
+        self.v.write(ino, 0, &frame).expect("write");
+        self.v.fsync(ino, false).expect("fsync");
+        self.v.unlink(root, name).expect("unlink");
+        self.v.release(ino, 1);
+        self.v.sync().expect("sync");
+    }
+
     /// A file whose content, durable at once, is made of pages of the database: `around` gives what is before and after each.
     fn repeat(&mut self, name: &'static str, head: Vec<u8>, around: impl Fn(u32) -> (Vec<u8>, Vec<u8>)) {
         let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
@@ -145,6 +161,7 @@ pub fn delta_volume(options: &str) -> DeltaVolume {
     let mut head = [0; 32];
     head[..4].copy_from_slice(&0x377f_0682u32.to_be_bytes());
     head[8..12].copy_from_slice(&(BLOCK_SIZE as u32).to_be_bytes());
+    m.list_is_there();
     m.repeat(LOG, head.to_vec(), |n| {
         let mut frame = vec![0; 24];
         frame[..4].copy_from_slice(&n.to_be_bytes());
