@@ -247,7 +247,10 @@ pub fn on_databases(seed: u64, count: usize) -> Vec<Workload> {
             6..=8 => {
                 (Op::Patch { file: Target::Path(database), first: 0, count: 12, len: 90, seed }, database)
             }
-            9..=10 => (Op::Write { file: Target::Path(database), offset: page, len: 8192, seed }, database),
+            9..=10 => (
+                Op::Write { file: Target::Path(database), offset: page, len: 8192, seed: seed | 1 },
+                database,
+            ),
             11 => (Op::Truncate { file, size: page }, at),
             12 => (Op::Truncate { file: Target::Path(database), size: page + 4096 }, database),
             _ => (Op::Unlink { at }, at),

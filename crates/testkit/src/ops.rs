@@ -381,7 +381,9 @@ impl Generator {
         match self.random.random_range(0..100) {
             0..=5 => Op::Create { at, kind: FileKind::Regular, perm: 0o644 },
             6..=9 => {
-                Op::Write { file: database, offset: page, len: 4096 * self.random.random_range(2..30), seed }
+                // Content that does not compress, so that the pages have blocks for others to be made from.
+                let (len, seed) = (4096 * self.random.random_range(2..30), seed | 1);
+                Op::Write { file: database, offset: page, len, seed }
             }
             10..=44 => {
                 let (first, count) = (self.random.random_range(0..30), self.random.random_range(1..9));
