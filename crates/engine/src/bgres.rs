@@ -106,9 +106,8 @@ impl Fs {
         let placing = self.place_pages(&inode, &mut state, &pages, Purpose::Restore);
         let restored = placing.pages.len() as u64;
         drop(state);
-        self.write_pages(&placing.pages, Cause::Data)?;
-        self.pages_written(&inode, &mut inode.lock.write(), placing.pages);
-        whole.and(placing.outcome)?;
+        let written = self.write_placing(&inode, placing, Cause::Data);
+        written.and(whole)?;
         Ok(restored)
     }
 }

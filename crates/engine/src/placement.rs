@@ -49,6 +49,21 @@ pub(crate) struct Page {
     pub(crate) inode_due: bool,
 }
 
+impl Page {
+    /// A block that cleaning moves as it is.
+    pub(crate) fn moved(advise: Advise) -> Page {
+        Page {
+            purpose: Purpose::Move,
+            is_dir: false,
+            advise,
+            pinned: false,
+            dirty_pages: 0,
+            deltas: false,
+            inode_due: true,
+        }
+    }
+}
+
 /// Decides for each page.
 pub(crate) trait Placement: Send + Sync {
     /// Whether to overwrite the page's block, given that it has one.

@@ -214,6 +214,13 @@ impl Fs {
         Ok(())
     }
 
+    /// Writes what was placed and notes it; returns the pages that must wait. The inode's lock is not held.
+    pub(crate) fn write_placing(&self, inode: &Inode, placing: Placing, cause: Cause) -> Result<Vec<u64>> {
+        self.write_pages(&placing.pages, cause)?;
+        self.pages_written(inode, &mut inode.lock.write(), placing.pages);
+        placing.outcome.map(|()| placing.blocked)
+    }
+
     /// Notes that placed pages have been written; those changed meanwhile stay dirty.
     pub(crate) fn pages_written(&self, inode: &Inode, state: &mut InodeState, placed: Vec<Placed>) {
         if placed.is_empty() {
@@ -285,10 +292,7 @@ impl Fs {
         let Some(&last) = indices.last() else { return Ok(None) };
         let placing = self.place_pages(inode, &mut state, &indices, Purpose::Background);
         drop(state);
-        self.write_pages(&placing.pages, Cause::Data)?;
-        self.pages_written(inode, &mut inode.lock.write(), placing.pages);
-        placing.outcome?;
-        Ok(Some((last + 1, placing.blocked)))
+        Ok(Some((last + 1, self.write_placing(inode, placing, Cause::Data)?)))
     }
 
     /// Writes the dirty pages of all files.
@@ -369,9 +373,7 @@ impl Fs {
         }
         let placing = self.place_pages(inode, &mut state, &present, Purpose::Move);
         drop(state);
-        self.write_pages(&placing.pages, Cause::Gc)?;
-        self.pages_written(inode, &mut inode.lock.write(), placing.pages);
-        placing.outcome
+        self.write_placing(inode, placing, Cause::Gc).map(drop)
     }
 }
 
@@ -379,15 +381,7 @@ impl Fs {
     /// For cleaning: moves the base of a page that is a delta, which stays, or of other files' pages. Readers wait: nothing but the inode tells
     /// them that this block is not a page.
     fn move_base(&self, inode: &Arc<Inode>, state: &mut InodeState, slot: &Slot, index: u64) -> Result<()> {
-        let about = Page {
-            purpose: Purpose::Move,
-            is_dir: false,
-            advise: inode.raw(|r| r.advise()),
-            pinned: false,
-            dirty_pages: 0,
-            deltas: false,
-            inode_due: true,
-        };
+        let about = Page::moved(inode.raw(|r| r.advise()));
         let base = Placed::new(index, self.base(slot.addr())?);
         let mut placed = Vec::new();
         let outcome = self.place_page(inode, slot, &about, true, base, &mut placed);

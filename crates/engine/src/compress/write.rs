@@ -265,15 +265,7 @@ impl Fs {
     ) -> Result<Vec<u64>> {
         let mut others = Vec::with_capacity(indices.len());
         let mut placed = Vec::new();
-        let about = Page {
-            purpose: Purpose::Move,
-            is_dir: false,
-            advise: inode.raw(|r| r.advise()),
-            pinned: false,
-            dirty_pages: 0,
-            deltas: false,
-            inode_due: true,
-        };
+        let about = Page::moved(inode.raw(|r| r.advise()));
         let mut outcome = Ok(());
         for &index in indices {
             let Some(slot) = self.find_slot(inode, index)? else { continue };

@@ -28,18 +28,21 @@ impl Drop for Barrier<'_> {
 impl Fs {
     /// Makes whole whatever is made from these pages of a file, and durable.
     pub(crate) fn release_sources(&self, inode: &Inode, pages: &[u64]) -> Result<Barrier<'_>> {
-        self.dependents.bar(inode.ino);
-        let barrier = Barrier { dependents: &self.dependents, ino: inode.ino };
+        let barrier = self.barrier(inode.ino);
         for &page in pages {
             self.release_range(inode.ino, page..page + 1)?;
         }
         Ok(barrier)
     }
 
+    fn barrier(&self, ino: Ino) -> Barrier<'_> {
+        self.dependents.bar(ino);
+        Barrier { dependents: &self.dependents, ino }
+    }
+
     /// As [`Fs::release_sources`], for a range.
     pub(crate) fn release_all_sources(&self, inode: &Inode, pages: Range<u64>) -> Result<Barrier<'_>> {
-        self.dependents.bar(inode.ino);
-        let barrier = Barrier { dependents: &self.dependents, ino: inode.ino };
+        let barrier = self.barrier(inode.ino);
         self.release_range(inode.ino, pages)?;
         Ok(barrier)
     }
