@@ -151,8 +151,9 @@ pub struct MountOptions {
     pub compact_files: CompactFiles,
     /// Pages that have no block yet may be deltas (`append_deltas=on|off`).
     pub append_deltas: bool,
-    /// Pages of SQLite's journals and logs may be deltas of the database's blocks (`repeat_deltas=on|off`).
-    pub repeat_deltas: bool,
+    /// Pages of SQLite's journals and logs may be deltas of the database's blocks (`repeat_deltas=on|off`);
+    /// `None`: with compact pages. Without them such blocks have no other place, and what is made from them is written twice.
+    pub repeat_deltas: Option<bool>,
     /// Length of the windows in which reads and writes of a file are counted (`hot_window=60s`; MedFS's T).
     pub hot_window: Duration,
     /// How long nothing must be wanted before idle work is done (`idle=5s`, the kernel's `idle_interval`).
@@ -194,7 +195,7 @@ impl Default for MountOptions {
             inline_threshold: None,
             compact_files: CompactFiles::default(),
             append_deltas: true,
-            repeat_deltas: true,
+            repeat_deltas: None,
             hot_window: Duration::from_secs(60),
             idle_after: Duration::from_secs(5),
             restore: true,
@@ -358,7 +359,9 @@ impl MountOptions {
                 self.compact_files = choose(option, value, &files)?;
             }
             "append_deltas" => self.append_deltas = choose(option, value, &[("on", true), ("off", false)])?,
-            "repeat_deltas" => self.repeat_deltas = choose(option, value, &[("on", true), ("off", false)])?,
+            "repeat_deltas" => {
+                self.repeat_deltas = Some(choose(option, value, &[("on", true), ("off", false)])?)
+            }
             "cache" => self.cache_bytes = cache_bytes(option, value)?,
             "commit" => self.commit_interval = time(option, value)?,
             "inline_threshold" => self.inline_threshold = Some(inline_threshold(option, value)?),
@@ -491,7 +494,7 @@ mod tests {
             compact_files: CompactFiles::All,
             inline_threshold: Some(512),
             append_deltas: false,
-            repeat_deltas: false,
+            repeat_deltas: Some(false),
             hot_window: Duration::from_secs(90),
             idle_after: Duration::from_millis(250),
             restore: false,
@@ -511,6 +514,7 @@ mod tests {
                 alloc_mode: expected.alloc_mode,
                 in_place: expected.in_place,
                 dir_fsync: expected.dir_fsync,
+                repeat_deltas: Some(true),
                 inline_threshold: expected.inline_threshold,
                 dirsync: true,
                 ..Default::default()

@@ -125,7 +125,7 @@ fn the_database_changes_only_after_the_log_is_whole() {
 #[test]
 fn without_compact_pages_the_log_is_written_as_a_whole_first() {
     let device = Arc::new(blank_delta(64));
-    let v = open_with(device.clone(), "delta=inline", Arc::new(ManualClock::new(START)));
+    let v = open_with(device.clone(), "delta=inline,repeat_deltas=on", Arc::new(ManualClock::new(START)));
     let mut database = Database::filled(&v);
     assert!(v.stats().deltas.repeated > 5);
     database.replace(&v, 0, PAGES as usize);
@@ -159,7 +159,11 @@ fn who_depends_is_known_after_a_mount() {
 fn a_log_cut_off_but_not_durably_keeps_its_sources() {
     for delta in ["full", "inline"] {
         let device = Arc::new(blank_delta(64));
-        let v = open_with(device.clone(), &format!("delta={delta}"), Arc::new(ManualClock::new(START)));
+        let v = open_with(
+            device.clone(),
+            &format!("delta={delta},repeat_deltas=on"),
+            Arc::new(ManualClock::new(START)),
+        );
         let mut database = Database::filled(&v);
         let set = medfs::SetAttr { size: Some(0), ..medfs::SetAttr::default() };
         v.setattr(database.log, &set).expect("cut off");

@@ -41,9 +41,9 @@ const CONFIGURATIONS: [Configuration; 2] = [
     },
     Configuration {
         name: "deltas",
-        about: "a medfs volume, small updates kept in the inode (delta=inline)",
+        about: "a medfs volume, small updates kept in inodes and compact pages (delta=full)",
         deltas: true,
-        options: "delta=inline",
+        options: "delta=full",
     },
 ];
 

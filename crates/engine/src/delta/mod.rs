@@ -133,7 +133,7 @@ impl Deltas {
         Deltas {
             mode,
             appends: opts.append_deltas,
-            repeats: opts.repeat_deltas,
+            repeats: opts.repeat_deltas.unwrap_or(mode.has_compact()),
             inline_max: opts.inline_threshold.unwrap_or(if mode == DeltaMode::Full {
                 BLOCK_SIZE / opts.compact_threshold
             } else {
