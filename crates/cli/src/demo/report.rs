@@ -125,11 +125,12 @@ fn writes(runs: &[Outcome]) -> Table {
     }
     let mut t = table(&header);
     type Row = (&'static str, fn(&Outcome) -> Option<f64>);
-    let rows: [Row; 7] = [
+    let rows: [Row; 8] = [
         ("rows changed by the application", |r| Some(r.payload_bytes as f64)),
         ("handed to write(2) by the database", |r| r.database_bytes.map(|b| b as f64)),
         ("device: data", |r| Some(r.written_blocks.data as f64 * BLOCK)),
         ("device: node", |r| Some(r.written_blocks.node as f64 * BLOCK)),
+        ("device: compact", |r| Some(r.written_blocks.compact as f64 * BLOCK)),
         ("device: meta (checkpoint, NAT, SIT, SSA)", |r| Some(r.written_blocks.meta as f64 * BLOCK)),
         ("device: gc", |r| Some(r.written_blocks.gc as f64 * BLOCK)),
         ("device: all", |r| Some(r.written_bytes as f64)),
