@@ -337,23 +337,16 @@ struct Plan {
 
 impl Plan {
     /// Fills compact pages with the oldest records until the rest fits `room` bytes.
-    fn of(mut records: Vec<OwnedRecord>, room: usize) -> Plan {
-        let mut pages = pack(records.clone());
-        let mut moved = 0;
+    fn of(records: Vec<OwnedRecord>, room: usize) -> Plan {
         let mut left = total_size(&records);
-        let needed = pages
-            .iter()
-            .take_while(|page| {
-                let more = left > room;
-                if more {
-                    left -= total_size(page);
-                    moved += page.len();
-                }
-                more
-            })
-            .count();
-        pages.truncate(needed);
-        Plan { pages, stay: records.split_off(moved) }
+        let mut pages = pack(records);
+        let fits_from = pages.iter().position(|page| {
+            let fits = left <= room;
+            left -= total_size(page);
+            fits
+        });
+        let stay = pages.split_off(fits_from.unwrap_or(pages.len()));
+        Plan { pages, stay: stay.into_iter().flatten().collect() }
     }
 
     /// Whether it saves more blocks than it writes.
