@@ -277,7 +277,7 @@ def device_writes(dev):
     return v[6] * 512, (v[15] if len(v) > 15 else 0)
 
 
-def kernel_peer(script, image=None, keep=None, report=None, extra=(), args=()):
+def kernel_peer(script, image=None, keep=None, report=None, extra=(), args=(), fs="f2fs"):
     """Run kernel-peer; its exit code. script is a file, or the text of a shell script."""
     with tempfile.TemporaryDirectory(prefix="medfs-peer.") as t:
         if not os.path.isfile(script):
@@ -285,7 +285,7 @@ def kernel_peer(script, image=None, keep=None, report=None, extra=(), args=()):
             with open(w, "w") as f:
                 f.write("#!/bin/bash\n" + script + "\n")
             script = w
-        cmd = [PEER, "--fs", "f2fs", "--workload", script, "--json", report or os.path.join(t, "json"), "--quiet", *args]
+        cmd = [PEER, "--fs", fs, "--workload", script, "--json", report or os.path.join(t, "json"), "--quiet", *args]
         for flag, v in (("--image", image), ("--keep", keep)):
             if v:
                 cmd += [flag, v]
