@@ -85,6 +85,8 @@ codes! {
     NatIno = 402, Error;
     /// A node that nothing refers to.
     NatUnreachable = 403, Error;
+    /// The NAT entry of a reserved number, 0 to 2, is another one.
+    NatReserved = 404, Error;
     /// A summary entry names the wrong owner of a block.
     SsaOwner = 501, Error;
     /// A summary block is of the wrong type.

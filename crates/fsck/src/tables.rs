@@ -2,7 +2,7 @@
 //!
 //! SIT and NAT are written to the copy that is not in force and take effect with the checkpoint.
 
-use crate::finding::Code;
+use crate::finding::{Code, Findings};
 use crate::pack::Counts;
 use crate::space::Kind;
 use crate::walk::Walker;
@@ -80,6 +80,10 @@ impl Walker<'_, '_> {
             let first = index * nat::ENTRIES_PER_BLOCK as u32;
             for (i, entry) in block.view_mut::<RawNatBlock>().entries.iter_mut().enumerate() {
                 let nid = first + i as u32;
+                if nid < self.image.g.root_ino {
+                    changed |= mend_reserved(nid, entry, &mut self.findings);
+                    continue;
+                }
                 if !self.image.g.is_nid(nid) {
                     continue;
                 }
@@ -272,4 +276,17 @@ impl Walker<'_, '_> {
         }
         counts
     }
+}
+
+/// Entries below the root's are no nodes: number 0 is none, and the node and meta inodes of the kernel's memory have block 1.
+/// Tells whether the entry was another one.
+fn mend_reserved(nid: Nid, entry: &mut RawNatEntry, findings: &mut Findings) -> bool {
+    let block_addr = u32::from(nid != 0);
+    if (entry.ino.get(), entry.block_addr.get()) == (nid, block_addr) {
+        return false;
+    }
+    let found = format!("reserved node {nid} has inode {}, block {}", entry.ino, entry.block_addr);
+    findings.add(Code::NatReserved, format!("{found} instead of {nid}, {block_addr}"));
+    *entry = RawNatEntry { version: entry.version, ino: nid.into(), block_addr: block_addr.into() };
+    true
 }

@@ -121,6 +121,8 @@ const FAULTS: &[Fault] = &[
         v.set(Target::Nat(40_000), "ino", 40_000);
         v.set(Target::Nat(40_000), "block_addr", v.node_addr(v.ino("small")).into());
     }),
+    ("NAT entry of number 0", Code::NatReserved, |v| v.set(Target::Nat(0), "block_addr", 4711)),
+    ("NAT entry of the meta inode", Code::NatReserved, |v| v.set(Target::Nat(2), "ino", 9)),
     ("SIT count", Code::SitEntry, |v| v.change(Target::Sit(v.segno(v.settled().1)), "vblocks", |n| n - 1)),
     ("SIT map missing", Code::SitMissing, |v| v.set(Target::Sit(v.segno(v.settled().1)), "valid_map[20]", 0)),
     ("SIT map leaked", Code::SitLeaked, |v| {
