@@ -24,12 +24,24 @@ struct Outcome<'a> {
     /// What is wrong after the repair, where one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     left: Option<&'a Report>,
-    /// Inodes restored from the fsync log.
-    rolled_forward: u64,
-    /// Orphan inodes freed.
-    orphans_freed: u64,
+    #[serde(flatten)]
+    ends: LooseEnds,
     changed: bool,
     exit: u8,
+}
+
+/// What a crash left to be done.
+#[derive(Debug, Default, PartialEq, Serialize)]
+struct LooseEnds {
+    /// Inodes restored from the fsync log.
+    rolled_forward: u64,
+    /// Inodes whose fsynced changes could not be restored.
+    given_up: u64,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    given_up_because: Option<String>,
+    /// Orphan inodes freed.
+    orphans_freed: u64,
 }
 
 /// Called as `fsck.medfs`, with the flags that fsck(8) and people used to other checkers give.
@@ -89,7 +101,7 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
     bar.finish_and_clear();
     let code = if report.is_clean() { exit::SUCCESS } else { exit::FSCK_ERRORS_LEFT };
     if args.json {
-        print_json(&args.image, &report, None, (0, 0), false, code)?;
+        print_json(&args.image, &report, None, LooseEnds::default(), false, code)?;
         return Ok(code);
     }
     print_findings(&report);
@@ -116,30 +128,30 @@ fn mend(args: &FsckArgs, dev: Arc<FileDevice>) -> Result<u8> {
     .with_context(|| format!("cannot repair {}", args.image.display()))?;
     bar.finish_and_clear();
     let mut left = done.after;
-    let mut replayed = (0, 0);
+    let mut ends = LooseEnds::default();
     if left.is_clean() && (left.log_to_replay.nodes > 0 || left.orphans > 0) {
-        let volume = target::open_volume(dev.clone(), &args.image, MountOptions::default())?;
-        let stats = volume.stats();
-        replayed = (stats.recovered_inodes, stats.orphans_freed);
-        volume.close().with_context(|| format!("cannot finish writing {}", args.image.display()))?;
+        ends = tie_up(args, &dev, left.log_to_replay.inodes)?;
         left = check(&*dev, &Options::default(), &mut |_| ())?;
     }
-    let changed = done.changed || replayed != (0, 0);
+    let changed = done.changed || ends != LooseEnds::default();
     let code = match (left.is_clean(), changed) {
         (false, _) => exit::FSCK_ERRORS_LEFT,
         (true, true) => exit::FSCK_REPAIRED,
         (true, false) => exit::SUCCESS,
     };
     if args.json {
-        print_json(&args.image, &done.before, Some(&left), replayed, changed, code)?;
+        print_json(&args.image, &done.before, Some(&left), ends, changed, code)?;
         return Ok(code);
     }
     print_findings(&done.before);
-    if replayed.0 > 0 {
-        outln!("rolled {} fsynced inode(s) forward", replayed.0);
+    if ends.rolled_forward > 0 {
+        outln!("rolled {} fsynced inode(s) forward", ends.rolled_forward);
     }
-    if replayed.1 > 0 {
-        outln!("freed {} orphan inode(s)", replayed.1);
+    if let Some(reason) = &ends.given_up_because {
+        outln!("gave up what was fsynced to {} inode(s) since the last checkpoint: {reason}", ends.given_up);
+    }
+    if ends.orphans_freed > 0 {
+        outln!("freed {} orphan inode(s)", ends.orphans_freed);
     }
     if !left.is_clean() {
         outln!("left after the repair:");
@@ -152,6 +164,30 @@ fn mend(args: &FsckArgs, dev: Arc<FileDevice>) -> Result<u8> {
         _ => {}
     }
     Ok(code)
+}
+
+/// Rolls fsynced inodes forward and frees orphans, by opening the volume. A log that cannot be replayed is given up: the
+/// volume then is that of the last checkpoint. `logged`: inodes in the log.
+fn tie_up(args: &FsckArgs, dev: &Arc<FileDevice>, logged: u64) -> Result<LooseEnds> {
+    let open = |recover| {
+        let options = MountOptions { recover, ..MountOptions::default() };
+        target::open_volume(dev.clone(), &args.image, options)
+    };
+    let mut ends = LooseEnds::default();
+    let volume = match open(true) {
+        Ok(volume) => volume,
+        Err(e) => match e.downcast_ref::<medfs::Error>() {
+            Some(reason @ medfs::Error::Corrupt(_)) => {
+                (ends.given_up, ends.given_up_because) = (logged, Some(reason.to_string()));
+                open(false)?
+            }
+            _ => return Err(e),
+        },
+    };
+    let stats = volume.stats();
+    (ends.rolled_forward, ends.orphans_freed) = (stats.recovered_inodes, stats.orphans_freed);
+    volume.close().with_context(|| format!("cannot finish writing {}", args.image.display()))?;
+    Ok(ends)
 }
 
 fn print_findings(report: &Report) {
@@ -178,13 +214,12 @@ fn print_json(
     image: &Path,
     found: &Report,
     left: Option<&Report>,
-    replayed: (u64, u64),
+    ends: LooseEnds,
     changed: bool,
     exit: u8,
 ) -> Result<()> {
     let image = OsStr::to_string_lossy(image.as_os_str()).into_owned();
-    let outcome =
-        Outcome { image, found, left, rolled_forward: replayed.0, orphans_freed: replayed.1, changed, exit };
+    let outcome = Outcome { image, found, left, ends, changed, exit };
     outln!("{}", serde_json::to_string_pretty(&outcome)?);
     Ok(())
 }

@@ -63,10 +63,10 @@ impl Fs {
         let read_only = opts.read_only || io.device_read_only() || sb.has_unknown_ro_compat();
         check_features(sb.features(), read_only)?;
         check_devices(&sb)?;
-        if geo.block_count > io.block_count() {
+        if geo.end() > io.block_count() {
             return Err(Error::Incompatible(format!(
-                "the image is truncated: the superblock says {} blocks, the device has {}",
-                geo.block_count,
+                "the image is truncated: the volume needs {} blocks, the device has {}",
+                geo.end(),
                 io.block_count()
             )));
         }

@@ -223,6 +223,11 @@ impl Geometry {
         self.nat_blocks() * nat::ENTRIES_PER_BLOCK as u32
     }
 
+    /// The block behind the main area: the device needs as many. `block_count` may say more.
+    pub fn end(&self) -> u64 {
+        u64::from(self.main_blkaddr) + u64::from(self.segment_count_main) * u64::from(BLOCKS_PER_SEG)
+    }
+
     /// Whether `nid` can name a node of this volume (reserved numbers do not).
     pub fn is_nid(&self, nid: Nid) -> bool {
         nid >= self.root_ino && nid < self.max_nid()

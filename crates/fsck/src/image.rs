@@ -16,7 +16,7 @@ use medfs_format::path::NodePath;
 use medfs_format::sit::{self, RawSitBlock, RawSitEntry};
 use medfs_format::summary::{LOG_COUNT, Log, RawSummaryBlock};
 use medfs_format::superblock::{Feature, RawSuperblock};
-use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc};
 use std::io;
 use zerocopy::IntoBytes;
 
@@ -320,7 +320,7 @@ fn superblock(
         );
         return Err(Stop::Fatal);
     };
-    let end = u64::from(g.main_blkaddr) + u64::from(g.segment_count_main) * u64::from(BLOCKS_PER_SEG);
+    let end = g.end();
     if end > dev.block_count() {
         findings.add(
             Code::Truncated,

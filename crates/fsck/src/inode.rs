@@ -93,6 +93,12 @@ impl Rules {
             field(format!("i_current_depth {} is out of range", inode.i_current_depth));
             inode.i_current_depth = 1.into();
         }
+        // The field's other name is i_gc_failures, which only pinned files count.
+        let pinned = inode.inline().contains(Inline::PIN_FILE);
+        if kind == Some(FileKind::Regular) && !pinned && inode.i_current_depth.get() != 0 {
+            field(format!("i_gc_failures {} of a file that is not pinned", inode.i_current_depth));
+            inode.i_current_depth = 0.into();
+        }
         let no_node = |nid: u32| nid != 0 && (nid == ino || !self.g.is_nid(nid));
         if no_node(inode.i_xattr_nid.get()) {
             found.push((
@@ -111,6 +117,13 @@ impl Rules {
         if inode.flags().contains(FileFlags::CASEFOLD) && !casefold {
             found.push((Code::InodeField, format!("inode {ino}: marked as a directory that ignores case")));
             inode.i_flags = (inode.flags() - FileFlags::CASEFOLD).bits().into();
+        }
+        if inode.flags().contains(FileFlags::COMPR) && !self.has_compression() {
+            found.push((
+                Code::InodeField,
+                format!("inode {ino}: marked as compressed on a volume without that"),
+            ));
+            inode.i_flags = (inode.flags() - FileFlags::COMPR).bits().into();
         }
         if self.has_compression() && inode.inline().contains(Inline::DATA) && inode.compression().is_some() {
             found.push((Code::InodeField, format!("inode {ino}: inline data in a compressed file")));

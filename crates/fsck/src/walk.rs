@@ -603,7 +603,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             inode.i_blocks = f.blocks.into();
         }
         self.settle_saved(f, inode);
-        let stale = !has_no_addresses(inode) && f.extent_hits != f.extent.len.get();
+        let stale = f.extent_hits != f.extent.len.get();
         if stale && !f.cut {
             self.findings.add(
                 Code::InodeExtent,

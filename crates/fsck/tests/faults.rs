@@ -121,6 +121,9 @@ const FAULTS: &[Fault] = &[
         v.set(Target::Nat(40_000), "ino", 40_000);
         v.set(Target::Nat(40_000), "block_addr", v.node_addr(v.ino("small")).into());
     }),
+    ("cleaning's failures of a file that is not pinned", Code::InodeField, |v| {
+        v.set(Target::Inode(v.ino("small")), "i_current_depth", 7);
+    }),
     ("NAT entry of number 0", Code::NatReserved, |v| v.set(Target::Nat(0), "block_addr", 4711)),
     ("NAT entry of the meta inode", Code::NatReserved, |v| v.set(Target::Nat(2), "ino", 9)),
     ("SIT count", Code::SitEntry, |v| v.change(Target::Sit(v.segno(v.settled().1)), "vblocks", |n| n - 1)),
@@ -166,6 +169,7 @@ const FAULTS: &[Fault] = &[
         v.change(Target::Inode(v.ino("direct")), "i_ext[1]", |n| n + 1);
         v.set(Target::Inode(v.ino("direct")), "i_ext[2]", 3);
     }),
+    ("extent of inline data", Code::InodeExtent, |v| v.set(Target::Inode(v.ino("small")), "i_ext[2]", 3)),
     ("directory depth", Code::DirDepth, |v| v.set(Target::Inode(v.ino("many")), "i_current_depth", 0)),
     ("directory depth out of range", Code::InodeField, |v| {
         v.set(Target::Inode(v.ino("many")), "i_current_depth", 99)

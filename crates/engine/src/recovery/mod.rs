@@ -68,8 +68,9 @@ impl Fs {
     pub(crate) fn roll_forward(&self) -> Result<Recovered> {
         self.replay().map_err(|e| match e {
             Error::Corrupt(FormatError::Corrupt { structure, id, field, value }) => {
-                let value =
-                    format!("{value}; found while replaying what was fsynced: `medfs fsck --repair` helps");
+                let value = format!(
+                    "{value}; found while replaying what was fsynced, which `medfs fsck --repair` gives up"
+                );
                 Error::Corrupt(FormatError::Corrupt { structure, id, field, value })
             }
             other => other,
