@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use medfs::{Ino, ManualClock, Volume};
 use medfs_device::MemDevice;
+use std::cell::RefCell;
 use std::sync::Arc;
 
 const PAGES: u64 = 40;
@@ -240,10 +241,17 @@ fn the_list_is_hidden_and_goes_with_an_export() {
 /// Frames of pages that the database does not have, or not like that, are made from earlier frames; and the log begins anew.
 #[test]
 fn a_log_is_made_from_its_own_frames() {
+    for options in ["", "in_place=force"] {
+        made_from_own_frames(options);
+    }
+}
+
+fn made_from_own_frames(options: &str) {
     let device = Arc::new(blank_delta(64));
-    let v = open(device.clone());
+    let v = open_device(&device, options);
     let mut database = Database::new(&v);
     let before = v.stats().written.data;
+    let log = |v: &Volume| content(v, at(v, "x.db-wal").expect("the log").ino);
     for round in 0..3u64 {
         // Changed altogether, in the log alone.
         let new: Vec<u8> = (0..4).flat_map(|n| rows(5000 + 10 * round + n)).collect();
@@ -255,12 +263,62 @@ fn a_log_is_made_from_its_own_frames() {
             database.frames.resize(database.frames.len().max(at + FRAME), 0);
             database.frames[at..at + FRAME].copy_from_slice(&frame);
             v.fsync(database.log, true).expect("fsync");
+            assert!(
+                log(&crashed(&device)) == database.frames,
+                "{options}: round {round}, frame {n}, after a crash"
+            );
         }
-        let log = |v: &Volume| content(v, at(v, "x.db-wal").expect("the log").ino);
-        assert!(log(&v) == database.frames, "round {round}");
-        assert!(log(&crashed(&device)) == database.frames, "round {round}, after a crash");
+        assert!(log(&v) == database.frames, "{options}: round {round}");
     }
     assert!(v.stats().deltas.repeated > 60, "{:?}", v.stats().deltas);
     let data = v.stats().written.data - before;
     assert!(data < 160, "{data} blocks of data for 120 frames, which lie over 240 pages");
+}
+
+/// Frames that others are made from are overwritten, in place where the option allows: at every moment a crash shows each
+/// page of the log as it was or as it is to be.
+#[test]
+fn a_frame_that_others_need_is_not_overwritten() {
+    for options in ["", "in_place=force"] {
+        let base = Arc::new(blank_delta(64));
+        let v = open_device(&base, options);
+        let mut database = Database::new(&v);
+        v.close().expect("close");
+        drop(v);
+        let versions = RefCell::new(vec![database.frames.clone()]);
+        let the_log = |v: &Volume| at(v, "x.db-wal").expect("the log").ino;
+        let workload = |v: &Volume, mark: &dyn Fn(u64)| {
+            for (round, n) in (0..3u64).flat_map(|round| (0..9usize).map(move |n| (round, n))) {
+                if n == 0 {
+                    // Changed altogether, in the log alone.
+                    let new: Vec<u8> = (0..3).flat_map(|n| noise(700 + 10 * round + n)).collect();
+                    database.pages[..3 * PAGE].copy_from_slice(&new);
+                }
+                let at = 32 + n * FRAME;
+                let frame = database.frame(n % 3, format!("round {round}, change {n}").as_bytes());
+                write(v, the_log(v), at as u64, &frame);
+                database.frames.resize(database.frames.len().max(at + FRAME), 0);
+                database.frames[at..at + FRAME].copy_from_slice(&frame);
+                v.fsync(the_log(v), true).expect("fsync");
+                versions.borrow_mut().push(database.frames.clone());
+                mark(versions.borrow().len() as u64 - 1);
+            }
+            assert!(v.stats().deltas.repeated > 6, "{:?}", v.stats().deltas);
+        };
+        crash(&base, options, workload, |v, done| {
+            let (found, versions) = (content(v, the_log(v)), versions.borrow());
+            let next = (done as usize + 1).min(versions.len() - 1);
+            for (n, page) in found.chunks(PAGE).enumerate() {
+                let is =
+                    |version: usize| versions[version].chunks(PAGE).nth(n).is_some_and(|p| alike(p, page));
+                assert!(is(done as usize) || is(next), "{options}: page {n} after write {done}");
+            }
+        });
+    }
+}
+
+/// Whether pages are the same as far as both go.
+fn alike(a: &[u8], b: &[u8]) -> bool {
+    let len = a.len().min(b.len());
+    a[..len] == b[..len]
 }

@@ -3,17 +3,26 @@
 //! The full run is a command of its own:
 //! `MEDFS_SEED=7 MEDFS_STATES=100000 cargo test --release -p medfs-testkit --test crash -- --ignored --nocapture`
 
-use medfs::{CompactFiles, MountOptions};
+use medfs::MountOptions;
 use medfs_testkit::crash_states::{Report, Setup, on_databases, on_deltas, run, seq1, seq2};
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{
     COMPRESSED, DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
 };
 use medfs_testkit::planted::{Disorder, Unordered};
-use medfs_testkit::subject::Check;
+use medfs_testkit::subject::{Check, Mounter};
 use medfs_testkit::volume::{mounter, mounter_over, test_clock};
 use std::sync::Arc;
 use std::time::Instant;
+
+/// With blocks overwritten in place where that is allowed: those that a page is made from are not.
+const ON_DATABASES: [&str; 2] = ["compact_files=all", "compact_files=all,in_place=force"];
+
+fn mounter_with(options: &str) -> Mounter {
+    let mut parsed = MountOptions::default();
+    parsed.parse(options).expect("options are right");
+    mounter(parsed, test_clock())
+}
 
 fn setup(features: &str) -> Setup {
     let mut options = MountOptions::default();
@@ -55,10 +64,11 @@ fn some_states_of_clusters() {
 
 #[test]
 fn some_states_of_databases() {
-    let options = MountOptions { compact_files: CompactFiles::All, ..MountOptions::default() };
-    let mounter = mounter(options, test_clock());
-    let some = Setup { mounter, max_states: 1500, check_every: 50, nested_every: 100, ..setup(DELTAS) };
-    must_be_clean("databases", &run(&some, &on_databases(4, 60)));
+    for options in ON_DATABASES {
+        let mounter = mounter_with(options);
+        let some = Setup { mounter, max_states: 1200, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+        must_be_clean(&format!("databases, {options}"), &run(&some, &on_databases(4, 60)));
+    }
 }
 
 /// What an engine in the wrong order would do must be caught.
@@ -86,9 +96,13 @@ fn all_states_of_deltas() {
     (full.max_states, full.plan.seed) = (states, seed);
     (full.raw_every, full.check_every, full.nested_every) = (50, 200, 100);
     must_be_clean(&format!("seed {seed}, deltas"), &run(&full, &on_deltas(seed, states / 20)));
-    let options = MountOptions { compact_files: CompactFiles::All, ..MountOptions::default() };
-    full.mounter = mounter(options, test_clock());
-    must_be_clean(&format!("seed {seed}, databases"), &run(&full, &on_databases(seed, states / 20)));
+    for options in ON_DATABASES {
+        full.mounter = mounter_with(options);
+        must_be_clean(
+            &format!("seed {seed}, databases, {options}"),
+            &run(&full, &on_databases(seed, states / 20)),
+        );
+    }
 }
 
 #[test]
