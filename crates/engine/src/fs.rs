@@ -43,6 +43,7 @@ use crate::segment::Segments;
 use crate::space::Space;
 use crate::stats::Counters;
 use medfs_device::{Cause, Temperature, WriteTag};
+use medfs_format::delta::RawNote;
 use medfs_format::node::{RawInode, footer_mut};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::summary::{Log, RawSummary};
@@ -174,7 +175,7 @@ impl Fs {
     pub(crate) fn place_nodes(
         &self,
         nodes: &[(Arc<NodePage>, Arc<Block>)],
-        marks: NodeMarks,
+        marks: NodeMarks<'_>,
     ) -> Result<Vec<(BlockAddr, Box<Block>)>> {
         let now = self.elapsed();
         let mut placed = Vec::with_capacity(nodes.len());
@@ -182,6 +183,9 @@ impl Fs {
         for (page, content) in nodes {
             let mut block = Block::boxed();
             block.0.copy_from_slice(&content.0);
+            if page.nid == page.ino {
+                self.write_notes(&mut block, marks.notes);
+            }
             let log = Self::node_log(&block);
             let entry = self.nat.get(&self.io, page.nid)?;
             let owner = RawSummary { nid: page.nid.into(), version: entry.version, ofs_in_node: 0.into() };
@@ -202,7 +206,7 @@ impl Fs {
     }
 
     /// Fills what a node's footer says of its place and the inode's checksum.
-    pub(crate) fn seal_node(&self, block: &mut Block, next: BlockAddr, marks: NodeMarks) {
+    pub(crate) fn seal_node(&self, block: &mut Block, next: BlockAddr, marks: NodeMarks<'_>) {
         let f = footer_mut(block);
         f.cp_ver = self.cp_ver.load(Ordering::Acquire).into();
         f.next_blkaddr = next.into();
@@ -226,9 +230,11 @@ impl Fs {
     }
 }
 
-/// Marks a node block carries in its footer.
+/// What a node block carries of the moment in which it is written: marks in its footer, and notes.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct NodeMarks {
+pub(crate) struct NodeMarks<'a> {
     pub(crate) fsync: bool,
     pub(crate) dentry: bool,
+    /// What an inode block says of nodes that are not written with it.
+    pub(crate) notes: &'a [RawNote],
 }

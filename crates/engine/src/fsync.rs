@@ -8,6 +8,7 @@
 //! Kernel counterpart: `f2fs_do_sync_file`, `f2fs_fsync_node_pages`.
 
 use crate::delta::dependents::Gone;
+use crate::delta::notes::Notes;
 use crate::error::Result;
 use crate::fs::{Fs, NodeMarks};
 use crate::inode::{Inode, InodeState};
@@ -55,6 +56,16 @@ enum Outcome {
 }
 
 type NodeSnapshot = (Arc<NodePage>, Arc<Block>);
+
+/// Nodes of a file as an fsync writes them.
+#[derive(Default)]
+struct Due {
+    nodes: Vec<NodeSnapshot>,
+    /// What the inode among them says of those that are left out.
+    left_out: Notes,
+    /// Sources that are free once they are durable.
+    gone: Gone,
+}
 
 impl Fs {
     /// Makes a file durable: everything where `datasync` is not set, otherwise all but times.
@@ -138,12 +149,8 @@ impl Fs {
         let write_nodes = outcome.is_ok() && blocked.is_empty() && dirtiness >= least;
         let reason = if write_nodes { self.needs_checkpoint(inode, names) } else { None };
         let times_only = dirtiness == Dirty::Times;
-        let nodes = if write_nodes && reason.is_none() {
-            self.nodes.take_dirty_of(inode.ino, least)
-        } else {
-            Vec::new()
-        };
-        let gone = if nodes.is_empty() { Gone::default() } else { self.dependents.take_gone(inode.ino) };
+        let due =
+            if write_nodes && reason.is_none() { self.take_due(inode, least) } else { Due::default() };
         drop(state);
 
         let written = self.write_pages(&placed, Cause::Data);
@@ -155,20 +162,28 @@ impl Fs {
             state.data_mark
         };
         let result = written.and(outcome).and_then(|()| match reason {
-            None if blocked.is_empty() => self.write_chain(inode, &nodes, data_mark, times_only, names),
+            None if blocked.is_empty() => self.write_chain(inode, &due, data_mark, times_only, names),
             _ => Ok(()),
         });
         if let Err(e) = result {
             // Keep in memory what did not reach the device.
-            nodes.iter().for_each(|(page, _)| self.nodes.mark(page));
-            self.dependents.give_back(gone);
+            due.nodes.iter().map(|(page, _)| page).chain(&due.left_out.nodes).for_each(|p| self.nodes.mark(p));
+            self.dependents.give_back(due.gone);
             return Err(e);
         }
-        self.dependents.settle(&gone);
+        self.dependents.settle(&due.gone);
         if !blocked.is_empty() {
             return Ok(Outcome::Blocked(blocked));
         }
         Ok(reason.map_or(Outcome::Done, Outcome::Checkpoint))
+    }
+
+    /// Takes the nodes that an fsync has to write: where the inode is one of them, it may speak for others.
+    fn take_due(&self, inode: &Inode, least: Dirty) -> Due {
+        let with_inode = self.nodes.is_dirty(inode.ino, inode.ino, least);
+        let left_out = if with_inode { self.note_addresses(inode) } else { Notes::default() };
+        let nodes = self.nodes.take_dirty_of(inode.ino, least);
+        Due { nodes, left_out, gone: self.dependents.take_gone(inode.ino) }
     }
 
     /// Writes an fsync's nodes with the flushes its mode asks for. `data_mark`: the write mark after the file's last page;
@@ -178,20 +193,20 @@ impl Fs {
     fn write_chain(
         &self,
         inode: &Inode,
-        nodes: &[NodeSnapshot],
+        due: &Due,
         data_mark: u64,
         times_only: bool,
         names: Names,
     ) -> Result<()> {
         let mode = self.opts.fsync_mode;
-        let Some(last) = position_of_last(inode, nodes) else {
+        let Some(last) = position_of_last(inode, &due.nodes) else {
             return if mode == FsyncMode::Nobarrier || self.io.is_durable(data_mark) {
                 Ok(())
             } else {
                 self.io.flush()
             };
         };
-        let mut others: Vec<NodeSnapshot> = nodes.to_vec();
+        let mut others: Vec<NodeSnapshot> = due.nodes.to_vec();
         let last = others.remove(last);
         if !others.is_empty() {
             let _chain = self.chain.lock();
@@ -206,7 +221,7 @@ impl Fs {
         }
         let is_inode = last.0.nid == last.0.ino;
         let dentry = is_inode && (names == Names::Record || self.needs_dentry_mark(inode)?);
-        let marks = NodeMarks { fsync: true, dentry };
+        let marks = NodeMarks { fsync: true, dentry, notes: &due.left_out.notes };
         {
             let _chain = self.chain.lock();
             let placed = self.place_nodes(&[last], marks)?;

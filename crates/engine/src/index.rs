@@ -232,8 +232,11 @@ impl Fs {
 
     /// Sets a page's address. The largest-extent hint is dropped with it, as the kernel trusts that field.
     pub(crate) fn set_addr(&self, inode: &Inode, slot: &Slot, addr: BlockAddr) {
-        let is_inode = slot.is_inode();
-        self.nodes.update(&slot.node, Dirty::Full, |b| write_addr(b, is_inode, slot.array_index, addr));
+        if slot.is_inode() {
+            self.nodes.update(&slot.node, Dirty::Full, |b| write_addr(b, true, slot.array_index, addr));
+        } else {
+            self.nodes.update_addr(&slot.node, slot.offset, |b| write_addr(b, false, slot.array_index, addr));
+        }
         if inode.raw(|r| r.i_ext.len.get() != 0) {
             self.edit(inode, Dirty::Full, |r| r.i_ext = RawExtent::default());
         }

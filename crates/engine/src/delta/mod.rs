@@ -24,6 +24,7 @@ pub(crate) mod dependents;
 mod fold;
 mod keep;
 pub(crate) mod names;
+pub(crate) mod notes;
 mod occupancy;
 mod record;
 pub(crate) mod registry;
@@ -73,6 +74,8 @@ pub(crate) struct Deltas {
     /// Whether a page without a block has zeros for a base, and whether blocks of other files are bases.
     appends: bool,
     repeats: bool,
+    /// Whether changed addresses are noted in the inode instead of being written with their nodes.
+    notes: bool,
     /// Largest delta in bytes that goes into the zone for good, and largest record that goes into a compact page.
     inline_max: usize,
     compact_max: usize,
@@ -134,6 +137,7 @@ impl Deltas {
             mode,
             appends: opts.append_deltas,
             repeats: opts.repeat_deltas.unwrap_or(mode.has_compact()),
+            notes: mode != DeltaMode::Off && opts.note_addresses,
             inline_max: opts.inline_threshold.unwrap_or(if mode == DeltaMode::Full {
                 BLOCK_SIZE / opts.compact_threshold
             } else {

@@ -174,7 +174,8 @@ impl Replay<'_> {
                     return Ok(());
                 }
                 self.drop_missing_subtrees(inode, block)?;
-                self.addresses(inode, 0, block)
+                self.addresses(inode, 0, block)?;
+                self.noted_addresses(inode, block)
             }
             NodeKind::Direct => {
                 self.leave_inline(inode);
