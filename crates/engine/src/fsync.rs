@@ -149,8 +149,7 @@ impl Fs {
         let write_nodes = outcome.is_ok() && blocked.is_empty() && dirtiness >= least;
         let reason = if write_nodes { self.needs_checkpoint(inode, names) } else { None };
         let times_only = dirtiness == Dirty::Times;
-        let due =
-            if write_nodes && reason.is_none() { self.take_due(inode, least) } else { Due::default() };
+        let due = if write_nodes && reason.is_none() { self.take_due(inode, least) } else { Due::default() };
         drop(state);
 
         let written = self.write_pages(&placed, Cause::Data);
@@ -167,7 +166,11 @@ impl Fs {
         });
         if let Err(e) = result {
             // Keep in memory what did not reach the device.
-            due.nodes.iter().map(|(page, _)| page).chain(&due.left_out.nodes).for_each(|p| self.nodes.mark(p));
+            due.nodes
+                .iter()
+                .map(|(page, _)| page)
+                .chain(&due.left_out.nodes)
+                .for_each(|p| self.nodes.mark(p));
             self.dependents.give_back(due.gone);
             return Err(e);
         }

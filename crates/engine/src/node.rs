@@ -314,9 +314,9 @@ impl Nodes {
         self.change(page, dirty, |changed| *changed = Changed::More, f)
     }
 
-    /// As [`Nodes::update`], where `f` changes nothing but one address.
-    pub(crate) fn update_addr(&self, page: &Arc<NodePage>, address: u16, f: impl FnOnce(&mut Block)) {
-        self.change(page, Dirty::Full, |changed| changed.add(address), f);
+    /// As [`Nodes::update`], where `f` changes nothing but addresses, of a direct node.
+    pub(crate) fn update_addrs(&self, page: &Arc<NodePage>, addresses: &[u16], f: impl FnOnce(&mut Block)) {
+        self.change(page, Dirty::Full, |changed| addresses.iter().for_each(|&a| changed.add(a)), f);
     }
 
     fn change<R>(

@@ -456,7 +456,18 @@ mod tests {
         };
         assert!(broken(0, 1).contains("version"));
         assert!(broken(1, 4).contains("flags"));
-        assert!(notes(&{ let mut zone = zone.clone(); zone[1] = ZONE_NOTES; zone[44] = 9; zone }, 9).is_err());
+        assert!(
+            notes(
+                &{
+                    let mut zone = zone.clone();
+                    zone[1] = ZONE_NOTES;
+                    zone[44] = 9;
+                    zone
+                },
+                9
+            )
+            .is_err()
+        );
         assert!(broken(3, 1).contains("used"));
         assert!(broken(2, 20).contains("behind the last record"));
         assert!(broken(2, 29).contains("size"));

@@ -239,7 +239,7 @@ pub fn on_databases(seed: u64, count: usize) -> Vec<Workload> {
         let journal = pick(3) == 0;
         let at = place(0, if journal { JOURNAL } else { LOG });
         let (file, seed, page) = (Target::Path(at), pick(200) as u8, pick(10) as u64 * 4096);
-        let (op, subject) = match pick(14) {
+        let (op, subject) = match pick(16) {
             0..=5 => {
                 let (first, count) = ([0, 0, 3, 8][pick(4)], 1 + pick(8) as u8);
                 (Op::Frames { dir: 0, journal, first, count, seed }, at)
@@ -252,7 +252,9 @@ pub fn on_databases(seed: u64, count: usize) -> Vec<Workload> {
                 database,
             ),
             11 => (Op::Truncate { file, size: page }, at),
-            12 => (Op::Truncate { file: Target::Path(database), size: page + 4096 }, database),
+            // Where the inode has no addresses.
+            12..=13 => (Op::Write { file, offset: 120 * 4096 + page, len: 8192, seed: seed | 1 }, at),
+            14 => (Op::Truncate { file: Target::Path(database), size: page + 4096 }, database),
             _ => (Op::Unlink { at }, at),
         };
         Step { op, subject, persist: PERSISTS[pick(PERSISTS.len())] }

@@ -77,7 +77,10 @@ fn runs(first: u64, changed: &[u16], node: &RawDirectNode) -> Option<Vec<RawNote
         let page = u32::try_from(first + u64::from(slot)).ok()?;
         let addr = node.addr[usize::from(slot)].get();
         match runs.last_mut() {
-            Some(run) if page == run.page.get() + u32::from(run.len.get()) && addr == noted_addr(run, run.len.get()) => {
+            Some(run)
+                if page == run.page.get() + u32::from(run.len.get())
+                    && addr == noted_addr(run, run.len.get()) =>
+            {
                 run.len += 1;
             }
             _ => runs.push(RawNote { page: page.into(), addr: addr.into(), len: 1.into() }),
