@@ -77,12 +77,16 @@ impl Fs {
         self.check_writable()?;
         self.make_room()?;
         self.make_hidden_file()?;
-        if inode.is_dir() && self.dir_is_recoverable(inode)? {
+        if inode.is_dir() && (self.dir_is_recoverable(inode)? || self.record_names(inode)?) {
             Counters::add(&self.counters.dir_fsyncs_saved, 1);
             return Ok(());
         }
         let settled = self.settle_names(inode, MAX_SETTLED_NAMES)?;
-        let names = if settled { Names::AsTheyWere } else { Names::Unsettled };
+        let names = match settled {
+            true if self.is_renamed(inode) && self.may_record(inode)? => Names::Record,
+            true => Names::AsTheyWere,
+            false => Names::Unsettled,
+        };
         match self.sync_unblocked(inode, Purpose::Fsync { datasync }, names, |_| Ok(()))? {
             None => Ok(()),
             Some(reason) => {
@@ -149,6 +153,9 @@ impl Fs {
         let write_nodes = outcome.is_ok() && blocked.is_empty() && dirtiness >= least;
         let reason = if write_nodes { self.needs_checkpoint(inode, names) } else { None };
         let times_only = dirtiness == Dirty::Times;
+        if write_nodes && reason.is_none() && names == Names::Record {
+            self.edit(inode, Dirty::Times, |r| r.i_advise &= !Advise::LOST_PINO.bits());
+        }
         let due = if write_nodes && reason.is_none() { self.take_due(inode, least) } else { Due::default() };
         drop(state);
 
@@ -288,24 +295,37 @@ impl Fs {
         }
         let entry = self.nat.peek(&self.io, other)?;
         let gone = entry.addr == NULL_ADDR;
-        if !gone && (entry.checkpointed || most == 0) {
+        if !gone && most == 0 {
             return Ok(false);
         }
-        if !gone && entry.fsynced_inode {
+        if !gone && (entry.fsynced_inode || entry.checkpointed) {
             let Ok(other) = self.inode(other) else { return Ok(false) };
-            if other.kind() != FileKind::Regular || !self.name_is_right(&other) {
-                return Ok(false);
-            }
-            if !self.settle_names(&other, most - 1)? {
-                return Ok(false);
-            }
-            let purpose = Purpose::Fsync { datasync: false };
-            if self.sync_unblocked(&other, purpose, Names::Record, |_| Ok(()))?.is_some() {
+            if !self.may_record(&other)? || !self.record_after(&other, most - 1)? {
                 return Ok(false);
             }
         }
         self.moved_names.lock().remove(&(parent, name));
         Ok(true)
+    }
+
+    /// Whether a file's name is not yet durable and could be recorded: see [`Fs::may_record`].
+    fn is_renamed(&self, inode: &Inode) -> bool {
+        self.delta_volume
+            && self.opts.fsync_mode == FsyncMode::Strict
+            && inode.raw(|r| r.advise().contains(Advise::LOST_PINO))
+            && self.dir_log.renamed(inode.ino) == Some(true)
+    }
+
+    /// Makes a file durable with the name that it has now; `false` where that takes a checkpoint. No lock is held.
+    pub(crate) fn record_name(&self, inode: &Arc<Inode>) -> Result<bool> {
+        Ok(self.may_record(inode)? && self.record_after(inode, MAX_SETTLED_NAMES)?)
+    }
+
+    /// The same, after files that had its name are settled.
+    fn record_after(&self, inode: &Arc<Inode>, most: usize) -> Result<bool> {
+        let purpose = Purpose::Fsync { datasync: false };
+        Ok(self.settle_names(inode, most)?
+            && self.sync_unblocked(inode, purpose, Names::Record, |_| Ok(()))?.is_none())
     }
 
     /// The inode other than `ino` that had this name at the last checkpoint or since, and lives on.
@@ -314,7 +334,7 @@ impl Fs {
     }
 
     /// Whether the inode's one name is the one that its block records.
-    fn name_is_right(&self, inode: &Inode) -> bool {
+    pub(crate) fn name_is_right(&self, inode: &Inode) -> bool {
         let (parent, name) = recorded_name(inode);
         if inode.nlink() != 1 || name.is_empty() {
             return false;
@@ -363,7 +383,7 @@ impl Fs {
 }
 
 /// Parent and name that an inode's block records.
-fn recorded_name(inode: &Inode) -> (Ino, Vec<u8>) {
+pub(crate) fn recorded_name(inode: &Inode) -> (Ino, Vec<u8>) {
     inode.raw(|r| {
         let len = (r.i_namelen.get() as usize).min(r.i_name.len());
         (r.i_pino.get(), r.i_name[..len].to_vec())

@@ -510,7 +510,7 @@ mod tests {
         };
         assert_eq!(all, expected);
         let undone = "rw,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,hot_window=1m,idle=5,restore=on,delta=full,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,note_addresses=on,hot_window=1m,idle=5,restore=on,delta=full,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(

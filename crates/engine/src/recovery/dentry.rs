@@ -3,6 +3,7 @@
 use super::Replay;
 use crate::error::{Error, Posix, Result};
 use crate::inode::Inode;
+use crate::namei::set_name;
 use crate::node::Dirty;
 use medfs_format::node::RawInode;
 use medfs_format::{Block, FormatError, Ino, NEW_ADDR, Structure};
@@ -27,6 +28,7 @@ impl Replay<'_> {
         }
         let mut state = dir.lock.write();
         let mut search = fs.search(&dir, &state, name)?;
+        fs.edit(inode, Dirty::Full, |r| set_name(r, parent, name));
         if let Some(found) = search.found {
             if found.ino == inode.ino {
                 return Ok(());
@@ -37,6 +39,20 @@ impl Replay<'_> {
         }
         fs.add_name(&dir, &mut state, &search, name, inode.ino, inode.kind())?;
         fs.touch_modified(&dir);
+        Ok(())
+    }
+
+    /// Takes the name from a renamed file that it had in the checkpoint: a file of the checkpoint carries the dentry mark for
+    /// that reason alone.
+    pub(super) fn leave_old_name(&mut self, inode: &Inode) -> Result<()> {
+        let fs = self.fs;
+        let Some((parent, name)) = self.old_names.remove(&inode.ino) else { return Ok(()) };
+        let Ok(dir) = fs.directory(parent) else { return Ok(()) };
+        let mut state = dir.lock.write();
+        if let Some(found) = fs.find_entry(&dir, &state, &name)?.filter(|found| found.ino == inode.ino) {
+            fs.remove_name(&dir, &mut state, &found)?;
+            fs.touch_modified(&dir);
+        }
         Ok(())
     }
 

@@ -21,6 +21,7 @@ mod xattr;
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::fsync::recorded_name;
 use crate::inode::Inode;
 use chain::{Chain, ChainFile};
 use medfs_format::node::footer;
@@ -46,6 +47,8 @@ struct Replay<'a> {
     fs: &'a Fs,
     chain: &'a Chain,
     inodes: BTreeMap<Ino, Arc<Inode>>,
+    /// Names that the checkpoint's inodes of renamed files say, which these files have lost.
+    old_names: BTreeMap<Ino, (Ino, Vec<u8>)>,
     /// Those of which the chain held an inode block, so that their size is known.
     sized: BTreeSet<Ino>,
     recovered: Recovered,
@@ -83,6 +86,7 @@ impl Fs {
             fs: self,
             chain: &chain,
             inodes: BTreeMap::new(),
+            old_names: BTreeMap::new(),
             sized: BTreeSet::new(),
             recovered: Recovered::default(),
         };
@@ -123,7 +127,11 @@ impl Replay<'_> {
                     let what = format!("{}, but the chain has an inode of this number", entry.ino);
                     return Err(FormatError::corrupt(Structure::NatEntry, ino, "ino", what).into());
                 }
-                fs.inode(ino)?
+                let inode = fs.inode(ino)?;
+                if file.first_dentry.is_some() && fs.delta_volume {
+                    self.old_names.insert(ino, recorded_name(&inode));
+                }
+                inode
             } else if let Some(at) = file.first_dentry {
                 self.make_inode(ino, &*self.read_link(at)?)?
             } else {
@@ -166,6 +174,9 @@ impl Replay<'_> {
             NodeKind::Inode => {
                 self.adopt_layout(inode, block)?;
                 self.attributes(inode, block);
+                if file.first_dentry == Some(at) {
+                    self.leave_old_name(inode)?;
+                }
                 if file.last_dentry == Some(at) {
                     self.dentry(inode, block)?;
                 }
