@@ -16,7 +16,7 @@
 //!  4. `renames` (one rename between two directories at a time)
 //!  5. inode locks: a parent before its child; otherwise by inode number
 //!  6. `chain` (order of fsynced nodes in their log)
-//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `dir_log`, `dependents`, `registry`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`,
+//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `dir_log`, `dependents`, `registry`, `bases`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`,
 //!     `hotness`, `restorer`, `activity`, `io`; `nodes` before `nat` before `segs`.
 //!
 //! A checkpoint that an fsync needs is made after the fsync has given back its locks.
@@ -26,6 +26,7 @@ use crate::checkpoint::Checkpoint;
 use crate::clock::Clock;
 use crate::compress::Compress;
 use crate::delta::Deltas;
+use crate::delta::bases::Bases;
 use crate::delta::dependents::Dependents;
 use crate::delta::registry::Registry;
 use crate::dir_log::DirLog;
@@ -69,6 +70,7 @@ pub(crate) struct Fs {
     /// Which blocks other files need, and the list of those files.
     pub(crate) dependents: Dependents,
     pub(crate) registry: Mutex<Registry>,
+    pub(crate) bases: Mutex<Bases>,
     pub(crate) nat: Nat,
     pub(crate) nodes: Nodes,
     pub(crate) segs: Mutex<Segments>,

@@ -76,7 +76,8 @@ impl Fs {
         }
         self.check_writable()?;
         self.make_room()?;
-        self.make_hidden_file()?;
+        self.make_hidden_files()?;
+        self.release_bases()?;
         if inode.is_dir() && (self.dir_is_recoverable(inode)? || self.record_names(inode)?) {
             Counters::add(&self.counters.dir_fsyncs_saved, 1);
             return Ok(());

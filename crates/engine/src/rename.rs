@@ -163,6 +163,7 @@ impl Fs {
         }
         if let Some(replaced) =
             replaced.as_ref().filter(|r| r.nlink() == 1 && self.dependents.others_need(r.ino, 0..u64::MAX))
+            && !(self.may_keep(replaced, &inode)? && self.keep_base(replaced)?)
         {
             let replaced = replaced.clone();
             drop((named, dirs));
@@ -171,15 +172,20 @@ impl Fs {
         let whiteout = flags.contains(RenameFlags::WHITEOUT);
         // What the inode says of its name, before that changes.
         let rightly = inode.nlink() == 1 && inode.raw(|r| names_rightly(r, parent, name));
-        self.move_name(&old, &new, &mut dirs, &inode, &mut named.old, &search, whiteout)?;
-        if let Some(replaced) = &replaced {
+        let moved = self.move_name(&old, &new, &mut dirs, &inode, &mut named.old, &search, whiteout);
+        let kept = replaced.as_deref().filter(|r| self.is_kept(r.ino));
+        if let (Err(_), Some(kept)) = (&moved, kept) {
+            self.forget_base_name(kept, new.dir.ino, new.name)?;
+        }
+        moved?;
+        if let Some(replaced) = replaced.as_ref().filter(|_| kept.is_none()) {
             self.drop_name(replaced);
             if replaced.is_dir() || replaced.nlink() > 0 {
                 self.note_moved_name(new.dir.ino, new.name, replaced.ino);
             }
         }
         self.note_moved_name(old.dir.ino, old.name, inode.ino);
-        let gone = |r: &Inode| r.kind() == FileKind::Regular && r.nlink() == 0;
+        let gone = |r: &Inode| r.kind() == FileKind::Regular && (r.nlink() == 0 || self.is_kept(r.ino));
         if !whiteout && inode.kind() == FileKind::Regular && replaced.as_deref().is_none_or(gone) {
             self.explain_rename(&old, &new, inode.ino, rightly);
         }

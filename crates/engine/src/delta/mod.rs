@@ -18,6 +18,7 @@
 //! Locks: functions are called with the inode's lock held, exclusive (and the operation lock) to change; `codecs` and
 //! `costs` are leaves. The blocks of another file are looked up without its lock: that it is a source keeps them.
 
+pub(crate) mod bases;
 mod compact;
 pub(crate) mod costs;
 pub(crate) mod dependents;
@@ -30,6 +31,7 @@ mod record;
 pub(crate) mod registry;
 mod release;
 mod repeats;
+mod replaced;
 mod zone;
 
 use crate::error::{Error, Posix, Result};
@@ -307,6 +309,12 @@ impl Fs {
         let Ok(index) = u32::try_from(index) else { return Ok(Encoding::None) };
         let counters = &self.deltas.counters;
         if let Some(record) = self.encode_repeat(inode, state, index, page)? {
+            Counters::add(&counters.repeated, 1);
+            return Ok(Encoding::Delta(record));
+        }
+        if addr == NEW_ADDR
+            && let Some(record) = self.encode_replacement(inode, state, index, page)?
+        {
             Counters::add(&counters.repeated, 1);
             return Ok(Encoding::Delta(record));
         }

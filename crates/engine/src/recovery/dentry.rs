@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 impl Replay<'_> {
     /// Makes the entry that an inode block of the chain asks for. A file that has the name loses it.
-    pub(super) fn dentry(&self, inode: &Arc<Inode>, block: &Block) -> Result<()> {
+    pub(super) fn dentry(&mut self, inode: &Arc<Inode>, block: &Block) -> Result<()> {
         let fs = self.fs;
         let raw: &RawInode = block.view();
         let name = raw.i_name.get(..raw.i_namelen.get() as usize).unwrap_or_default();
@@ -57,7 +57,7 @@ impl Replay<'_> {
     }
 
     /// Takes a link from the inode whose name is replaced; without any left it becomes an orphan.
-    fn drop_name(&self, dir: &Inode, ino: Ino) -> Result<()> {
+    fn drop_name(&mut self, dir: &Inode, ino: Ino) -> Result<()> {
         let fs = self.fs;
         if ino == dir.ino || ino == fs.geo.root_ino {
             return Err(bad_inode(dir.ino, "dentry", format!("a name of inode {ino} is to be replaced")));
@@ -71,9 +71,7 @@ impl Replay<'_> {
         }
         if old.nlink() == 0 {
             fs.orphans.lock().insert(ino);
-            if !self.inodes.contains_key(&ino) {
-                fs.free_inode(&old)?;
-            }
+            self.nameless.insert(ino, old);
         }
         Ok(())
     }

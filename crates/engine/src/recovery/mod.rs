@@ -49,6 +49,8 @@ struct Replay<'a> {
     inodes: BTreeMap<Ino, Arc<Inode>>,
     /// Names that the checkpoint's inodes of renamed files say, which these files have lost.
     old_names: BTreeMap<Ino, (Ino, Vec<u8>)>,
+    /// Inodes whose last name was replaced.
+    nameless: BTreeMap<Ino, Arc<Inode>>,
     /// Those of which the chain held an inode block, so that their size is known.
     sized: BTreeSet<Ino>,
     recovered: Recovered,
@@ -87,6 +89,7 @@ impl Fs {
             chain: &chain,
             inodes: BTreeMap::new(),
             old_names: BTreeMap::new(),
+            nameless: BTreeMap::new(),
             sized: BTreeSet::new(),
             recovered: Recovered::default(),
         };
@@ -198,7 +201,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Frees what lies beyond the end of the recovered files, and inodes whose last name was replaced.
+    /// Frees what lies beyond the end of the recovered files, and inodes whose last name was replaced; those that their
+    /// successors are made from are kept.
     fn finish(&mut self) -> Result<()> {
         for (&ino, inode) in &self.inodes {
             self.trim(inode)?;
@@ -208,8 +212,16 @@ impl Replay<'_> {
             self.fs.load_dependents(inode);
             self.recovered.inodes += 1;
             self.fs.inodes.release(ino, 1);
+        }
+        // What the chain's files were made from before counts no more: its blocks stay until the next checkpoint anyway.
+        self.fs.dependents.committed();
+        for (&ino, inode) in &self.nameless {
+            if self.fs.dependents.others_need(ino, 0..u64::MAX) {
+                self.fs.keep_base(inode)?;
+            }
             self.fs.free_if_unused(inode);
         }
+        self.inodes.values().for_each(|inode| self.fs.free_if_unused(inode));
         Ok(())
     }
 }
