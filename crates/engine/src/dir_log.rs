@@ -170,7 +170,7 @@ impl Fs {
         let Some(wanted) = self.dir_log.files(dir.ino) else { return Ok(false) };
         let mut due = Vec::new();
         for file in wanted {
-            if !self.is_recorded(file)? {
+            if !self.is_satisfied(file)? {
                 let Ok(inode) = self.inode(file.ino) else { return Ok(false) };
                 if due.iter().all(|other: &std::sync::Arc<Inode>| other.ino != inode.ino) {
                     due.push(inode);
@@ -205,24 +205,27 @@ impl Fs {
         }
         let Some(files) = self.dir_log.files(dir.ino) else { return Ok(false) };
         for file in files {
-            if !self.is_recorded(file)? {
+            if !self.is_satisfied(file)? {
                 return Ok(false);
             }
         }
         self.only_entries_changed(dir)
     }
 
+    /// Whether a file is as an fsync of its directory wants it.
+    fn is_satisfied(&self, file: Wanted) -> Result<bool> {
+        let alive = self.inode(file.ino).is_ok_and(|inode| inode.nlink() > 0 && !self.is_kept(file.ino));
+        if alive { self.is_recorded(file.ino) } else { Ok(file.if_alive) }
+    }
+
     /// Whether a file, new or renamed, was fsynced with its name, so that roll-forward finds that.
-    fn is_recorded(&self, file: Wanted) -> Result<bool> {
-        let Ok(inode) = self.inode(file.ino) else { return Ok(file.if_alive) };
+    pub(crate) fn is_recorded(&self, ino: Ino) -> Result<bool> {
+        let Ok(inode) = self.inode(ino) else { return Ok(false) };
         // Waits for an fsync under way: what it has placed is not durable before it ends.
         drop(inode.wb.lock());
-        let entry = self.nat.peek(&self.io, file.ino)?;
-        let (nlink, advise) = inode.raw(|r| (r.i_links.get(), r.advise()));
-        if nlink == 0 {
-            return Ok(file.if_alive);
-        }
-        let said = !entry.checkpointed || self.dir_log.renamed(file.ino) == Some(true);
+        let entry = self.nat.peek(&self.io, ino)?;
+        let advise = inode.raw(RawInode::advise);
+        let said = !entry.checkpointed || self.dir_log.renamed(ino) == Some(true);
         let recorded = entry.fsynced_inode && said && !advise.contains(Advise::LOST_PINO);
         Ok(inode.kind() == FileKind::Regular && recorded)
     }

@@ -299,7 +299,7 @@ impl Fs {
         if !gone && most == 0 {
             return Ok(false);
         }
-        if !gone && (entry.fsynced_inode || entry.checkpointed) {
+        if !gone && !self.is_recorded(other)? && (entry.fsynced_inode || entry.checkpointed) {
             let Ok(other) = self.inode(other) else { return Ok(false) };
             if !self.may_record(&other)? || !self.record_after(&other, most - 1)? {
                 return Ok(false);

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Most files that are kept.
-const MOST_BASES: usize = 16;
+const MOST_BASES: usize = 64;
 /// Largest file that is kept, in pages.
 pub(super) const MOST_BASE_PAGES: u64 = 512;
 
@@ -82,7 +82,8 @@ impl Fs {
             added => added?,
         }
         let now = self.clock.now();
-        self.edit(inode, Dirty::Full, |r| {
+        // What is durable of it stays as it is, so that it is a source on: roll-forward gives it this name again.
+        self.edit(inode, Dirty::Times, |r| {
             r.i_links = 1.into();
             set_name(r, dir.ino, &name);
             r.i_advise |= Advise::LOST_PINO.bits();
