@@ -56,6 +56,12 @@ impl Fs {
         self.bases.lock().files.contains(&ino)
     }
 
+    /// Links of an inode that nobody is to see: a kept file's name, and the hidden directory's entry `..`.
+    pub(crate) fn hidden_links(&self, ino: Ino) -> u32 {
+        let bases = self.bases.lock();
+        u32::from(bases.files.contains(&ino) || (ino == self.geo.root_ino && bases.dir.is_some()))
+    }
+
     /// Whether a file that another one replaces must be kept, and can be.
     pub(crate) fn may_keep(&self, replaced: &Inode, by: &Inode) -> Result<bool> {
         let others = self.dependents.others(replaced.ino, 0..u64::MAX);
