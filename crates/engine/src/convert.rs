@@ -7,7 +7,7 @@
 
 use crate::clock::Clock;
 use crate::delta::Folded;
-use crate::delta::registry::HIDDEN_NAME;
+use crate::delta::registry::{HIDDEN_DIR, HIDDEN_NAME};
 use crate::error::{Error, Result};
 use crate::io::Io;
 use crate::mount::{read_superblock, write_superblocks};
@@ -35,11 +35,14 @@ pub fn import(dev: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Conver
     let (sb, ..) = read_superblock(&Io::new(dev.clone()))?;
     check_importable(sb.features())?;
     let volume = open(&dev, clock)?;
-    if !sb.is_delta_volume() && volume.lookup(volume.root(), HIDDEN_NAME).is_ok() {
-        return Err(Error::Invalid(
-            "the root directory has an entry '.medfs', a name that volumes with deltas need: rename it first"
-                .into(),
-        ));
+    if !sb.is_delta_volume()
+        && let Some(name) =
+            [HIDDEN_NAME, HIDDEN_DIR].iter().find(|name| volume.lookup(volume.root(), name).is_ok())
+    {
+        let name = String::from_utf8_lossy(name);
+        return Err(Error::Invalid(format!(
+            "the root directory has an entry '{name}', a name that volumes with deltas need: rename it first"
+        )));
     }
     convert(&dev, &volume, Folded::default(), !sb.is_delta_volume(), RawSuperblock::become_delta_volume)
 }

@@ -6,20 +6,28 @@
 //! without ever being durable, needs no checkpoint. Everything else does: so every change is counted, and those that
 //! are understood are noted by name.
 //!
-//! Locks: the log's mutex is a leaf. [`Fs::dir_is_recoverable`] is called with no lock held.
+//! On a volume that may hold deltas a renamed file is like a new one: an fsync of it, or of a directory that it left or came
+//! to, writes its inode with the name that it has now, and roll-forward takes the one away that the last checkpoint knows
+//! ([`Fs::may_record`]). That one block is the rename, in both directories.
+//!
+//! Locks: the log's mutex is a leaf. [`Fs::dir_is_recoverable`] and [`Fs::record_names`] are called with no lock held.
 //! The kernel makes a checkpoint in each of these cases.
 
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::node::Dirty;
-use medfs_format::node::{FileKind, Inline, RawInode};
+use medfs_format::node::{Advise, FileKind, Inline, RawInode};
 use medfs_format::{Block, Ino, is_block};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
 /// Names noted for a directory; with more of them its next fsync makes a checkpoint.
 const MOST_NAMES: usize = 64;
+/// Files that an fsync of a directory makes durable one by one, and pages that are written for each; with more of them a
+/// checkpoint costs less.
+const MOST_RECORDS: usize = 4;
+const MOST_PAGES: usize = 16;
 
 /// What happened to a name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,6 +36,8 @@ struct NameChange {
     made: Option<Ino>,
     /// Roll-forward, or the checkpoint itself, would show a file that has lost it.
     lost: bool,
+    /// So would it a file that has another name now, unless that name is recorded.
+    moved: Option<Ino>,
 }
 
 #[derive(Debug, Default)]
@@ -44,11 +54,21 @@ pub(crate) struct DirLog {
     /// Whether an fsync of a directory looks here first; nothing is noted otherwise.
     on: bool,
     dirs: Mutex<BTreeMap<Ino, Changes>>,
+    /// Files renamed since the last checkpoint, and whether their inodes there say which name they lost.
+    renamed: Mutex<BTreeMap<Ino, bool>>,
+}
+
+/// A file that an fsync of a directory has to find durable with its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Wanted {
+    ino: Ino,
+    /// Not if it is gone: another one has its former name.
+    if_alive: bool,
 }
 
 impl DirLog {
     pub(crate) fn new(on: bool) -> DirLog {
-        DirLog { on, dirs: Mutex::default() }
+        DirLog { on, dirs: Mutex::default(), renamed: Mutex::default() }
     }
 
     /// Counts a change of an entry.
@@ -76,6 +96,26 @@ impl DirLog {
         });
     }
 
+    /// Explains the last change of the old directory and that of the new one: a regular file was renamed, and what had the
+    /// new name was a regular file that is gone. `durable`: whether its old name was in the last checkpoint or fsynced
+    /// since; `rightly`: whether its inode in the last checkpoint, if it was there, says that name.
+    pub(crate) fn moved(&self, old: (Ino, &[u8]), new: (Ino, &[u8]), ino: Ino, durable: bool, rightly: bool) {
+        if !self.on {
+            return;
+        }
+        self.renamed.lock().entry(ino).or_insert(rightly);
+        self.explain(old.0, old.1, |change| {
+            change.made = None;
+            change.moved = if durable { Some(ino) } else { change.moved };
+        });
+        self.explain(new.0, new.1, |change| change.made = Some(ino));
+    }
+
+    /// Whether a file was renamed since the last checkpoint; if so, whether the inode there says which name it lost.
+    pub(crate) fn renamed(&self, ino: Ino) -> Option<bool> {
+        self.renamed.lock().get(&ino).copied()
+    }
+
     fn explain(&self, dir: Ino, name: &[u8], note: impl FnOnce(&mut NameChange)) {
         if !self.on {
             return;
@@ -94,45 +134,100 @@ impl DirLog {
     }
 
     /// The files that an fsync of a directory would have to find durable with their names; `None` where that is not all.
-    fn files(&self, dir: Ino) -> Option<Vec<Ino>> {
+    fn files(&self, dir: Ino) -> Option<Vec<Wanted>> {
         let dirs = self.dirs.lock();
         let Some(changes) = dirs.get(&dir) else { return Some(Vec::new()) };
         if changes.count != changes.explained {
             return None;
         }
-        changes.names.values().map(|change| change.made).collect()
+        let mut wanted = Vec::new();
+        for change in changes.names.values() {
+            if change.lost && change.made.is_none() {
+                return None;
+            }
+            wanted.extend(change.moved.map(|ino| Wanted { ino, if_alive: change.made.is_some() }));
+            wanted.extend(change.made.map(|ino| Wanted { ino, if_alive: false }));
+        }
+        Some(wanted)
     }
 
     /// A checkpoint has made everything durable.
     pub(crate) fn committed(&self) {
         if self.on {
             self.dirs.lock().clear();
+            self.renamed.lock().clear();
         }
     }
 }
 
 impl Fs {
+    /// Makes durable, in their own inodes, what changed of the names in a directory, where that is little; `false` where it takes
+    /// a checkpoint.
+    pub(crate) fn record_names(&self, dir: &Inode) -> Result<bool> {
+        if !self.dir_log.on || !self.delta_volume || !self.nat.peek(&self.io, dir.ino)?.checkpointed {
+            return Ok(false);
+        }
+        let Some(wanted) = self.dir_log.files(dir.ino) else { return Ok(false) };
+        let mut due = Vec::new();
+        for file in wanted {
+            if !self.is_satisfied(file)? {
+                let Ok(inode) = self.inode(file.ino) else { return Ok(false) };
+                if due.iter().all(|other: &std::sync::Arc<Inode>| other.ino != inode.ino) {
+                    due.push(inode);
+                }
+            }
+        }
+        let small = |inode: &Inode| inode.lock.read().dirty.len() <= MOST_PAGES;
+        if due.len() > MOST_RECORDS || !due.iter().all(|inode| small(inode)) {
+            return Ok(false);
+        }
+        for inode in &due {
+            if !self.record_name(inode)? {
+                return Ok(false);
+            }
+        }
+        self.dir_is_recoverable(dir)
+    }
+
+    /// Whether roll-forward can take the name that a file has now from its inode alone. It can where the last checkpoint does not
+    /// know the file, or knows it by the name in its inode there, which is then taken away.
+    pub(crate) fn may_record(&self, inode: &Inode) -> Result<bool> {
+        let known = self.nat.peek(&self.io, inode.ino)?.checkpointed;
+        Ok(inode.kind() == FileKind::Regular
+            && (!known || (self.delta_volume && self.dir_log.renamed(inode.ino) == Some(true)))
+            && self.name_is_right(inode))
+    }
+
     /// Whether roll-forward would bring back everything that changed in a directory since the last checkpoint.
     pub(crate) fn dir_is_recoverable(&self, dir: &Inode) -> Result<bool> {
         if !self.dir_log.on || !dir.is_dir() || !self.nat.peek(&self.io, dir.ino)?.checkpointed {
             return Ok(false);
         }
         let Some(files) = self.dir_log.files(dir.ino) else { return Ok(false) };
-        for ino in files {
-            if !self.is_recoverable(ino)? {
+        for file in files {
+            if !self.is_satisfied(file)? {
                 return Ok(false);
             }
         }
         self.only_entries_changed(dir)
     }
 
-    /// Whether a new file was fsynced, so that roll-forward finds its name.
-    fn is_recoverable(&self, ino: Ino) -> Result<bool> {
+    /// Whether a file is as an fsync of its directory wants it.
+    fn is_satisfied(&self, file: Wanted) -> Result<bool> {
+        let alive = self.inode(file.ino).is_ok_and(|inode| inode.nlink() > 0 && !self.is_kept(file.ino));
+        if alive { self.is_recorded(file.ino) } else { Ok(file.if_alive) }
+    }
+
+    /// Whether a file, new or renamed, was fsynced with its name, so that roll-forward finds that.
+    pub(crate) fn is_recorded(&self, ino: Ino) -> Result<bool> {
         let Ok(inode) = self.inode(ino) else { return Ok(false) };
         // Waits for an fsync under way: what it has placed is not durable before it ends.
         drop(inode.wb.lock());
         let entry = self.nat.peek(&self.io, ino)?;
-        Ok(inode.kind() == FileKind::Regular && entry.fsynced_inode && !entry.checkpointed)
+        let advise = inode.raw(RawInode::advise);
+        let said = !entry.checkpointed || self.dir_log.renamed(ino) == Some(true);
+        let recorded = entry.fsynced_inode && said && !advise.contains(Advise::LOST_PINO);
+        Ok(inode.kind() == FileKind::Regular && recorded)
     }
 
     /// Whether a directory's inode says what the last checkpoint does of everything but its entries and their times.
@@ -193,7 +288,10 @@ mod tests {
     #[test]
     fn names_that_come_and_go() {
         let log = DirLog::new(true);
-        assert_eq!(log.files(3), Some(vec![]), "nothing changed");
+        let files = |log: &DirLog| -> Option<Vec<Ino>> {
+            log.files(3).map(|files| files.into_iter().map(|file| file.ino).collect())
+        };
+        assert_eq!(files(&log), Some(vec![]), "nothing changed");
         let make = |name: &[u8], ino| {
             log.changed(3);
             log.made(3, name, ino);
@@ -203,18 +301,42 @@ mod tests {
             log.lost(3, name, || durable);
         };
         make(b"a", 10);
-        assert_eq!(log.files(3), Some(vec![10]));
+        assert_eq!(files(&log), Some(vec![10]));
         lose(b"a", false);
-        assert_eq!(log.files(3), Some(vec![]), "never durable");
+        assert_eq!(files(&log), Some(vec![]), "never durable");
         make(b"a", 11);
         lose(b"a", true);
         assert_eq!(log.files(3), None, "roll-forward would bring it back");
         make(b"a", 12);
-        assert_eq!(log.files(3), Some(vec![12]), "which replaces it");
+        assert_eq!(files(&log), Some(vec![12]), "which replaces it");
         log.changed(3);
         assert_eq!(log.files(3), None, "a change that is not explained");
         log.committed();
-        assert_eq!(log.files(3), Some(vec![]));
+        assert_eq!(files(&log), Some(vec![]));
+    }
+
+    #[test]
+    fn a_renamed_file_is_wanted_in_both_directories() {
+        let log = DirLog::new(true);
+        let rename = |old: (Ino, &[u8]), new: (Ino, &[u8]), durable| {
+            log.changed(old.0);
+            log.changed(new.0);
+            log.moved(old, new, 10, durable, true);
+        };
+        let sure = |ino| Wanted { ino, if_alive: false };
+        rename((3, b"a"), (4, b"b"), true);
+        assert_eq!((log.files(3), log.files(4)), (Some(vec![sure(10)]), Some(vec![sure(10)])));
+        assert_eq!((log.renamed(10), log.renamed(11)), (Some(true), None));
+        log.changed(3);
+        log.made(3, b"a", 11);
+        assert_eq!(log.files(3), Some(vec![Wanted { ino: 10, if_alive: true }, sure(11)]));
+        log.committed();
+        rename((3, b"c"), (3, b"d"), false);
+        assert_eq!(log.files(3), Some(vec![sure(10)]), "the old name was never durable");
+        log.changed(3);
+        assert_eq!(log.files(3), None);
+        log.committed();
+        assert_eq!(log.renamed(10), None);
     }
 
     #[test]

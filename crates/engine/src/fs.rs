@@ -16,7 +16,7 @@
 //!  4. `renames` (one rename between two directories at a time)
 //!  5. inode locks: a parent before its child; otherwise by inode number
 //!  6. `chain` (order of fsynced nodes in their log)
-//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `dir_log`, `dependents`, `registry`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`,
+//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `dir_log`, `dependents`, `registry`, `bases`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`,
 //!     `hotness`, `restorer`, `activity`, `io`; `nodes` before `nat` before `segs`.
 //!
 //! A checkpoint that an fsync needs is made after the fsync has given back its locks.
@@ -26,6 +26,7 @@ use crate::checkpoint::Checkpoint;
 use crate::clock::Clock;
 use crate::compress::Compress;
 use crate::delta::Deltas;
+use crate::delta::bases::Bases;
 use crate::delta::dependents::Dependents;
 use crate::delta::registry::Registry;
 use crate::dir_log::DirLog;
@@ -43,6 +44,7 @@ use crate::segment::Segments;
 use crate::space::Space;
 use crate::stats::Counters;
 use medfs_device::{Cause, Temperature, WriteTag};
+use medfs_format::delta::RawNote;
 use medfs_format::node::{RawInode, footer_mut};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::summary::{Log, RawSummary};
@@ -68,6 +70,7 @@ pub(crate) struct Fs {
     /// Which blocks other files need, and the list of those files.
     pub(crate) dependents: Dependents,
     pub(crate) registry: Mutex<Registry>,
+    pub(crate) bases: Mutex<Bases>,
     pub(crate) nat: Nat,
     pub(crate) nodes: Nodes,
     pub(crate) segs: Mutex<Segments>,
@@ -174,7 +177,7 @@ impl Fs {
     pub(crate) fn place_nodes(
         &self,
         nodes: &[(Arc<NodePage>, Arc<Block>)],
-        marks: NodeMarks,
+        marks: NodeMarks<'_>,
     ) -> Result<Vec<(BlockAddr, Box<Block>)>> {
         let now = self.elapsed();
         let mut placed = Vec::with_capacity(nodes.len());
@@ -182,6 +185,9 @@ impl Fs {
         for (page, content) in nodes {
             let mut block = Block::boxed();
             block.0.copy_from_slice(&content.0);
+            if page.nid == page.ino {
+                self.write_notes(&mut block, marks.notes);
+            }
             let log = Self::node_log(&block);
             let entry = self.nat.get(&self.io, page.nid)?;
             let owner = RawSummary { nid: page.nid.into(), version: entry.version, ofs_in_node: 0.into() };
@@ -202,7 +208,7 @@ impl Fs {
     }
 
     /// Fills what a node's footer says of its place and the inode's checksum.
-    pub(crate) fn seal_node(&self, block: &mut Block, next: BlockAddr, marks: NodeMarks) {
+    pub(crate) fn seal_node(&self, block: &mut Block, next: BlockAddr, marks: NodeMarks<'_>) {
         let f = footer_mut(block);
         f.cp_ver = self.cp_ver.load(Ordering::Acquire).into();
         f.next_blkaddr = next.into();
@@ -226,9 +232,11 @@ impl Fs {
     }
 }
 
-/// Marks a node block carries in its footer.
+/// What a node block carries of the moment in which it is written: marks in its footer, and notes.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct NodeMarks {
+pub(crate) struct NodeMarks<'a> {
     pub(crate) fsync: bool,
     pub(crate) dentry: bool,
+    /// What an inode block says of nodes that are not written with it.
+    pub(crate) notes: &'a [RawNote],
 }

@@ -8,6 +8,7 @@
 //! Kernel counterpart: `f2fs_do_sync_file`, `f2fs_fsync_node_pages`.
 
 use crate::delta::dependents::Gone;
+use crate::delta::notes::Notes;
 use crate::error::Result;
 use crate::fs::{Fs, NodeMarks};
 use crate::inode::{Inode, InodeState};
@@ -56,6 +57,16 @@ enum Outcome {
 
 type NodeSnapshot = (Arc<NodePage>, Arc<Block>);
 
+/// Nodes of a file as an fsync writes them.
+#[derive(Default)]
+struct Due {
+    nodes: Vec<NodeSnapshot>,
+    /// What the inode among them says of those that are left out.
+    left_out: Notes,
+    /// Sources that are free once they are durable.
+    gone: Gone,
+}
+
 impl Fs {
     /// Makes a file durable: everything where `datasync` is not set, otherwise all but times.
     pub(crate) fn sync_file(&self, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
@@ -65,13 +76,18 @@ impl Fs {
         }
         self.check_writable()?;
         self.make_room()?;
-        self.make_hidden_file()?;
-        if inode.is_dir() && self.dir_is_recoverable(inode)? {
+        self.make_hidden_files()?;
+        self.release_bases()?;
+        if inode.is_dir() && (self.dir_is_recoverable(inode)? || self.record_names(inode)?) {
             Counters::add(&self.counters.dir_fsyncs_saved, 1);
             return Ok(());
         }
         let settled = self.settle_names(inode, MAX_SETTLED_NAMES)?;
-        let names = if settled { Names::AsTheyWere } else { Names::Unsettled };
+        let names = match settled {
+            true if self.is_renamed(inode) && self.may_record(inode)? => Names::Record,
+            true => Names::AsTheyWere,
+            false => Names::Unsettled,
+        };
         match self.sync_unblocked(inode, Purpose::Fsync { datasync }, names, |_| Ok(()))? {
             None => Ok(()),
             Some(reason) => {
@@ -138,12 +154,10 @@ impl Fs {
         let write_nodes = outcome.is_ok() && blocked.is_empty() && dirtiness >= least;
         let reason = if write_nodes { self.needs_checkpoint(inode, names) } else { None };
         let times_only = dirtiness == Dirty::Times;
-        let nodes = if write_nodes && reason.is_none() {
-            self.nodes.take_dirty_of(inode.ino, least)
-        } else {
-            Vec::new()
-        };
-        let gone = if nodes.is_empty() { Gone::default() } else { self.dependents.take_gone(inode.ino) };
+        if write_nodes && reason.is_none() && names == Names::Record {
+            self.edit(inode, Dirty::Times, |r| r.i_advise &= !Advise::LOST_PINO.bits());
+        }
+        let due = if write_nodes && reason.is_none() { self.take_due(inode, least) } else { Due::default() };
         drop(state);
 
         let written = self.write_pages(&placed, Cause::Data);
@@ -155,20 +169,32 @@ impl Fs {
             state.data_mark
         };
         let result = written.and(outcome).and_then(|()| match reason {
-            None if blocked.is_empty() => self.write_chain(inode, &nodes, data_mark, times_only, names),
+            None if blocked.is_empty() => self.write_chain(inode, &due, data_mark, times_only, names),
             _ => Ok(()),
         });
         if let Err(e) = result {
             // Keep in memory what did not reach the device.
-            nodes.iter().for_each(|(page, _)| self.nodes.mark(page));
-            self.dependents.give_back(gone);
+            due.nodes
+                .iter()
+                .map(|(page, _)| page)
+                .chain(&due.left_out.nodes)
+                .for_each(|p| self.nodes.mark(p));
+            self.dependents.give_back(due.gone);
             return Err(e);
         }
-        self.dependents.settle(&gone);
+        self.dependents.settle(&due.gone);
         if !blocked.is_empty() {
             return Ok(Outcome::Blocked(blocked));
         }
         Ok(reason.map_or(Outcome::Done, Outcome::Checkpoint))
+    }
+
+    /// Takes the nodes that an fsync has to write: where the inode is one of them, it may speak for others.
+    fn take_due(&self, inode: &Inode, least: Dirty) -> Due {
+        let with_inode = self.nodes.is_dirty(inode.ino, inode.ino, least);
+        let left_out = if with_inode { self.note_addresses(inode) } else { Notes::default() };
+        let nodes = self.nodes.take_dirty_of(inode.ino, least);
+        Due { nodes, left_out, gone: self.dependents.take_gone(inode.ino) }
     }
 
     /// Writes an fsync's nodes with the flushes its mode asks for. `data_mark`: the write mark after the file's last page;
@@ -178,20 +204,20 @@ impl Fs {
     fn write_chain(
         &self,
         inode: &Inode,
-        nodes: &[NodeSnapshot],
+        due: &Due,
         data_mark: u64,
         times_only: bool,
         names: Names,
     ) -> Result<()> {
         let mode = self.opts.fsync_mode;
-        let Some(last) = position_of_last(inode, nodes) else {
+        let Some(last) = position_of_last(inode, &due.nodes) else {
             return if mode == FsyncMode::Nobarrier || self.io.is_durable(data_mark) {
                 Ok(())
             } else {
                 self.io.flush()
             };
         };
-        let mut others: Vec<NodeSnapshot> = nodes.to_vec();
+        let mut others: Vec<NodeSnapshot> = due.nodes.to_vec();
         let last = others.remove(last);
         if !others.is_empty() {
             let _chain = self.chain.lock();
@@ -206,7 +232,7 @@ impl Fs {
         }
         let is_inode = last.0.nid == last.0.ino;
         let dentry = is_inode && (names == Names::Record || self.needs_dentry_mark(inode)?);
-        let marks = NodeMarks { fsync: true, dentry };
+        let marks = NodeMarks { fsync: true, dentry, notes: &due.left_out.notes };
         {
             let _chain = self.chain.lock();
             let placed = self.place_nodes(&[last], marks)?;
@@ -270,24 +296,37 @@ impl Fs {
         }
         let entry = self.nat.peek(&self.io, other)?;
         let gone = entry.addr == NULL_ADDR;
-        if !gone && (entry.checkpointed || most == 0) {
+        if !gone && most == 0 {
             return Ok(false);
         }
-        if !gone && entry.fsynced_inode {
+        if !gone && !self.is_recorded(other)? && (entry.fsynced_inode || entry.checkpointed) {
             let Ok(other) = self.inode(other) else { return Ok(false) };
-            if other.kind() != FileKind::Regular || !self.name_is_right(&other) {
-                return Ok(false);
-            }
-            if !self.settle_names(&other, most - 1)? {
-                return Ok(false);
-            }
-            let purpose = Purpose::Fsync { datasync: false };
-            if self.sync_unblocked(&other, purpose, Names::Record, |_| Ok(()))?.is_some() {
+            if !self.may_record(&other)? || !self.record_after(&other, most - 1)? {
                 return Ok(false);
             }
         }
         self.moved_names.lock().remove(&(parent, name));
         Ok(true)
+    }
+
+    /// Whether a file's name is not yet durable and could be recorded: see [`Fs::may_record`].
+    fn is_renamed(&self, inode: &Inode) -> bool {
+        self.delta_volume
+            && self.opts.fsync_mode == FsyncMode::Strict
+            && inode.raw(|r| r.advise().contains(Advise::LOST_PINO))
+            && self.dir_log.renamed(inode.ino) == Some(true)
+    }
+
+    /// Makes a file durable with the name that it has now; `false` where that takes a checkpoint. No lock is held.
+    pub(crate) fn record_name(&self, inode: &Arc<Inode>) -> Result<bool> {
+        Ok(self.may_record(inode)? && self.record_after(inode, MAX_SETTLED_NAMES)?)
+    }
+
+    /// The same, after files that had its name are settled.
+    fn record_after(&self, inode: &Arc<Inode>, most: usize) -> Result<bool> {
+        let purpose = Purpose::Fsync { datasync: false };
+        Ok(self.settle_names(inode, most)?
+            && self.sync_unblocked(inode, purpose, Names::Record, |_| Ok(()))?.is_none())
     }
 
     /// The inode other than `ino` that had this name at the last checkpoint or since, and lives on.
@@ -296,7 +335,7 @@ impl Fs {
     }
 
     /// Whether the inode's one name is the one that its block records.
-    fn name_is_right(&self, inode: &Inode) -> bool {
+    pub(crate) fn name_is_right(&self, inode: &Inode) -> bool {
         let (parent, name) = recorded_name(inode);
         if inode.nlink() != 1 || name.is_empty() {
             return false;
@@ -345,7 +384,7 @@ impl Fs {
 }
 
 /// Parent and name that an inode's block records.
-fn recorded_name(inode: &Inode) -> (Ino, Vec<u8>) {
+pub(crate) fn recorded_name(inode: &Inode) -> (Ino, Vec<u8>) {
     inode.raw(|r| {
         let len = (r.i_namelen.get() as usize).min(r.i_name.len());
         (r.i_pino.get(), r.i_name[..len].to_vec())

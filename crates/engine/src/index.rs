@@ -232,8 +232,12 @@ impl Fs {
 
     /// Sets a page's address. The largest-extent hint is dropped with it, as the kernel trusts that field.
     pub(crate) fn set_addr(&self, inode: &Inode, slot: &Slot, addr: BlockAddr) {
-        let is_inode = slot.is_inode();
-        self.nodes.update(&slot.node, Dirty::Full, |b| write_addr(b, is_inode, slot.array_index, addr));
+        if slot.is_inode() {
+            self.nodes.update(&slot.node, Dirty::Full, |b| write_addr(b, true, slot.array_index, addr));
+        } else {
+            let write = |b: &mut Block| write_addr(b, false, slot.array_index, addr);
+            self.nodes.update_addrs(&slot.node, &[slot.offset], write);
+        }
         if inode.raw(|r| r.i_ext.len.get() != 0) {
             self.edit(inode, Dirty::Full, |r| r.i_ext = RawExtent::default());
         }
@@ -300,9 +304,14 @@ impl Fs {
         for (i, &addr) in old.iter().enumerate() {
             self.check_addr(inode, slot.first_page + u64::from(slot.offset) + i as u64, addr)?;
         }
-        self.nodes.update(&slot.node, Dirty::Full, |b| {
-            range.for_each(|i| write_addr(b, is_inode, i, NULL_ADDR));
-        });
+        let clear = |b: &mut Block| range.clone().for_each(|i| write_addr(b, is_inode, i, NULL_ADDR));
+        if is_inode {
+            self.nodes.update(&slot.node, Dirty::Full, clear);
+        } else {
+            let changed = range.clone().zip(&old).filter(|&(_, &addr)| addr != NULL_ADDR);
+            let changed: Vec<u16> = changed.map(|(i, _)| i as u16).collect();
+            self.nodes.update_addrs(&slot.node, &changed, clear);
+        }
         if inode.raw(|r| r.i_ext.len.get() != 0) {
             self.edit(inode, Dirty::Full, |r| r.i_ext = RawExtent::default());
         }

@@ -290,7 +290,7 @@ impl Fs {
             generation: r.i_generation.get(),
             kind: FileKind::from_mode(r.i_mode.get()).expect("validated when read"),
             perm: r.i_mode.get() & 0o7777,
-            nlink: r.i_links.get(),
+            nlink: r.i_links.get() - self.hidden_links(inode.ino).min(r.i_links.get()),
             uid: r.i_uid.get(),
             gid: r.i_gid.get(),
             rdev,

@@ -361,6 +361,7 @@ fn assemble(
         deltas: Deltas::new(delta, &opts, bases),
         dependents: Dependents::default(),
         registry: Mutex::default(),
+        bases: Mutex::default(),
         elapsed_base: header.elapsed_time.get(),
         cp: Mutex::new(Checkpoint { header: header.clone(), pack: pack.pack, nat_journal }),
         cp_ver: AtomicU64::new(cp_ver),

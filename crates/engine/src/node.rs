@@ -28,6 +28,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub(crate) enum Dirty {
     /// Equal to the block on disk.
     Clean,
+    /// Only addresses differ, and fsynced blocks of the inode note them: roll-forward has them from there, so no fsync needs it.
+    Noted,
     /// Only the block count of an inode differs, by blocks that other nodes name: roll-forward counts them again, so
     /// no fsync needs it.
     Count,
@@ -37,10 +39,35 @@ pub(crate) enum Dirty {
     Full,
 }
 
+/// What changed of a node since it was last written, or its addresses noted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Changed {
+    /// These addresses, by their index in a direct node.
+    Addresses(Vec<u16>),
+    /// More than that.
+    More,
+}
+
+impl Changed {
+    const NOTHING: Changed = Changed::Addresses(Vec::new());
+
+    fn add(&mut self, address: u16) {
+        match self {
+            Changed::Addresses(list) if list.contains(&address) => {}
+            Changed::Addresses(list) if list.len() < MOST_CHANGED => list.push(address),
+            _ => *self = Changed::More,
+        }
+    }
+}
+
+/// Changed addresses that are remembered of a node.
+const MOST_CHANGED: usize = 256;
+
 #[derive(Debug)]
 pub(crate) struct NodeData {
     pub(crate) block: Arc<Block>,
     pub(crate) dirty: Dirty,
+    changed: Changed,
 }
 
 impl NodeData {
@@ -50,6 +77,17 @@ impl NodeData {
     }
     pub(crate) fn inode(&self) -> &RawInode {
         self.block.view()
+    }
+
+    fn read_from_disk(block: Block) -> NodeData {
+        NodeData { block: Arc::new(block), dirty: Dirty::Clean, changed: Changed::NOTHING }
+    }
+
+    /// The content to write; the node counts as written.
+    fn take(&mut self) -> Arc<Block> {
+        self.dirty = Dirty::Clean;
+        self.changed = Changed::NOTHING;
+        self.block.clone()
     }
 }
 
@@ -165,7 +203,7 @@ impl Nodes {
             let placed = self.placed.load(Ordering::Acquire);
             let (block, behind) = self.read_ahead(io, entry.addr)?;
             self.validate(&block, nid, entry.ino)?;
-            *data = Some(NodeData { block: Arc::new(block), dirty: Dirty::Clean });
+            *data = Some(NodeData::read_from_disk(block));
             drop(data);
             self.adopt(io, nat, entry.addr + 1, behind, placed);
             return Ok(page);
@@ -206,7 +244,7 @@ impl Nodes {
             let Some(mut data) = page.data.try_write() else { continue };
             // A node that was written meanwhile may even have come back to this block, with other content.
             if data.is_none() && lies_there() && self.placed.load(Ordering::Acquire) == placed {
-                *data = Some(NodeData { block: Arc::new(block), dirty: Dirty::Clean });
+                *data = Some(NodeData::read_from_disk(block));
             }
         }
     }
@@ -232,7 +270,8 @@ impl Nodes {
         f.set_node_offset(node_offset);
         f.set_cold(cold);
         let page = self.page(nid, ino);
-        *page.data.write() = Some(NodeData { block: Arc::new(block), dirty: Dirty::Full });
+        *page.data.write() =
+            Some(NodeData { block: Arc::new(block), dirty: Dirty::Full, changed: Changed::More });
         self.dirty.lock().insert((ino, nid), page.clone());
         page
     }
@@ -272,8 +311,24 @@ impl Nodes {
 
     /// Changes a node and marks it.
     pub(crate) fn update<R>(&self, page: &Arc<NodePage>, dirty: Dirty, f: impl FnOnce(&mut Block) -> R) -> R {
+        self.change(page, dirty, |changed| *changed = Changed::More, f)
+    }
+
+    /// As [`Nodes::update`], where `f` changes nothing but addresses, of a direct node.
+    pub(crate) fn update_addrs(&self, page: &Arc<NodePage>, addresses: &[u16], f: impl FnOnce(&mut Block)) {
+        self.change(page, Dirty::Full, |changed| addresses.iter().for_each(|&a| changed.add(a)), f);
+    }
+
+    fn change<R>(
+        &self,
+        page: &Arc<NodePage>,
+        dirty: Dirty,
+        note: impl FnOnce(&mut Changed),
+        f: impl FnOnce(&mut Block) -> R,
+    ) -> R {
         let (result, newly) = page.write(|data| {
             let result = f(data.block_mut());
+            note(&mut data.changed);
             let newly = data.dirty == Dirty::Clean && dirty > Dirty::Clean;
             data.dirty = data.dirty.max(dirty);
             (result, newly)
@@ -284,11 +339,35 @@ impl Nodes {
         result
     }
 
+    /// Direct nodes of an inode that an fsync would have to write for changed addresses alone, with these.
+    pub(crate) fn changed_addresses(&self, ino: Ino) -> Vec<(Arc<NodePage>, Vec<u16>)> {
+        let dirty = self.dirty.lock();
+        let direct = dirty
+            .range((ino, 0)..=(ino, Nid::MAX))
+            .filter(|(_, page)| node_kind(node_offset(page)) == NodeKind::Direct);
+        let changed = direct.filter_map(|(_, page)| {
+            page.read(|data| match &data.changed {
+                Changed::Addresses(list) if data.dirty == Dirty::Full => Some((page.clone(), list.clone())),
+                _ => None,
+            })
+        });
+        changed.collect()
+    }
+
+    /// Notes that what changed of a node's addresses is in the inode's block that is about to be written.
+    pub(crate) fn mark_noted(&self, page: &NodePage) {
+        page.write(|data| {
+            data.dirty = Dirty::Noted;
+            data.changed = Changed::NOTHING;
+        });
+    }
+
     /// Marks a node for rewriting without changing it.
     pub(crate) fn mark(&self, page: &Arc<NodePage>) {
         let newly = page.write(|data| {
             let newly = data.dirty == Dirty::Clean;
             data.dirty = Dirty::Full;
+            data.changed = Changed::More;
             newly
         });
         if newly {
@@ -313,12 +392,7 @@ impl Nodes {
             dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, p)| p.clone()).collect();
         let mut taken = Vec::new();
         for page in pages.into_iter().filter(|p| recoverable(p)) {
-            let block = page.write(|data| {
-                (data.dirty >= least).then(|| {
-                    data.dirty = Dirty::Clean;
-                    data.block.clone()
-                })
-            });
+            let block = page.write(|data| (data.dirty >= least).then(|| data.take()));
             if let Some(block) = block {
                 dirty.remove(&(page.ino, page.nid));
                 taken.push((page, block));
@@ -333,10 +407,7 @@ impl Nodes {
         dirty
             .into_values()
             .map(|page| {
-                let block = page.write(|data| {
-                    data.dirty = Dirty::Clean;
-                    data.block.clone()
-                });
+                let block = page.write(NodeData::take);
                 (page, block)
             })
             .collect()

@@ -6,14 +6,16 @@
 //! directories, the one above first, else by number; then the inodes named, by number.
 //! Kernel counterpart: `f2fs_rename2`.
 
+use crate::delta::names;
 use crate::dir::{Found, Search};
 use crate::error::{Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState, set_ctime};
 use crate::namei::{LINK_MAX, StateGuard, add_links, check_new_name, set_name};
 use crate::node::Dirty;
+use crate::options::FsyncMode;
 use crate::types::{NewFile, RenameFlags};
-use medfs_format::node::{Advise, FileKind};
+use medfs_format::node::{Advise, FileKind, RawInode};
 use medfs_format::{FormatError, Ino, Structure};
 use std::sync::Arc;
 
@@ -37,6 +39,11 @@ impl Pair<'_> {
     fn target(&mut self) -> &mut InodeState {
         self.new.as_deref_mut().unwrap_or(&mut self.old)
     }
+}
+
+/// Whether an inode, with one link, says that this is its name, and has said so since before the last checkpoint.
+fn names_rightly(r: &RawInode, parent: Ino, name: &[u8]) -> bool {
+    r.i_pino.get() == parent && names::is_named(r, name) && !r.advise().contains(Advise::LOST_PINO)
 }
 
 /// Locks of the inodes named: the one renamed, and the one that has the new name.
@@ -156,20 +163,32 @@ impl Fs {
         }
         if let Some(replaced) =
             replaced.as_ref().filter(|r| r.nlink() == 1 && self.dependents.others_need(r.ino, 0..u64::MAX))
+            && !(self.may_keep(replaced, &inode)? && self.keep_base(replaced)?)
         {
             let replaced = replaced.clone();
             drop((named, dirs));
             return Ok(Some(replaced));
         }
         let whiteout = flags.contains(RenameFlags::WHITEOUT);
-        self.move_name(&old, &new, &mut dirs, &inode, &mut named.old, &search, whiteout)?;
-        if let Some(replaced) = &replaced {
+        // What the inode says of its name, before that changes.
+        let rightly = inode.nlink() == 1 && inode.raw(|r| names_rightly(r, parent, name));
+        let moved = self.move_name(&old, &new, &mut dirs, &inode, &mut named.old, &search, whiteout);
+        let kept = replaced.as_deref().filter(|r| self.is_kept(r.ino));
+        if let (Err(_), Some(kept)) = (&moved, kept) {
+            self.forget_base_name(kept, new.dir.ino, new.name)?;
+        }
+        moved?;
+        if let Some(replaced) = replaced.as_ref().filter(|_| kept.is_none()) {
             self.drop_name(replaced);
             if replaced.is_dir() || replaced.nlink() > 0 {
                 self.note_moved_name(new.dir.ino, new.name, replaced.ino);
             }
         }
         self.note_moved_name(old.dir.ino, old.name, inode.ino);
+        let gone = |r: &Inode| r.kind() == FileKind::Regular && (r.nlink() == 0 || self.is_kept(r.ino));
+        if !whiteout && inode.kind() == FileKind::Regular && replaced.as_deref().is_none_or(gone) {
+            self.explain_rename(&old, &new, inode.ino, rightly);
+        }
         if inode.is_dir() {
             self.note_changed_dir(inode.ino);
             let (gone, come) = (-1, i32::from(replaced.is_none()));
@@ -181,6 +200,15 @@ impl Fs {
             self.free_if_unused(replaced);
         }
         Ok(None)
+    }
+
+    /// Lets the directories know that nothing happened to them but this rename of a regular file.
+    fn explain_rename(&self, old: &Side<'_>, new: &Side<'_>, ino: Ino, rightly: bool) {
+        // In other modes nobody makes a file durable whose former name another file takes.
+        if self.delta_volume && self.opts.fsync_mode == FsyncMode::Strict {
+            let durable = self.nat.peek(&self.io, ino).map_or(true, |e| e.checkpointed || e.fsynced_inode);
+            self.dir_log.moved((old.dir.ino, old.name), (new.dir.ino, new.name), ino, durable, rightly);
+        }
     }
 
     /// The directory and all above it, up to the root.

@@ -4,9 +4,10 @@
 //! that it lies wholly in the inode block. It is there while the file has room for it and need not hold any delta:
 //!
 //! ```text
-//! | version 2 | flags | used: u16 | first: u32 | record | record | ..        unused |
+//! | version 2 | flags | used: u16 | first: u32 | record | record | ..  count: u16 | note | ..  unused |
 //!      record: | page index: u32 | size: u16 | codec: u8 | slices: u8 | checksum: u32 | slice | .. | delta: size bytes |
 //!       slice: | ino: u32 | page: u32 | from: u16 | to: u16 | length: u16 |
+//!        note: | page: u32 | address: u32 | pages: u16 |
 //! ```
 //!
 //! `used` counts the bytes of all records. They lie in the order in which their pages came in, the oldest first; a page has
@@ -14,6 +15,9 @@
 //! is `NEW_ADDR`. With slices it is zeros over which each slice copies `length` bytes from offset `from` of the *block* that
 //! names page `page` of inode `ino`, whatever delta that page has of its own, to offset `to`. The checksum is that of the
 //! page which delta and base make. A record of codec 0 has neither delta nor slices and says that the page is its block.
+//!
+//! *Notes* are there where the flag says so. They count in a block that an fsync wrote, and there for roll-forward alone: they are
+//! addresses that the fsync changed in direct nodes which it did not write.
 //!
 //! A compact page is a block of the file beyond any end it can have: page `n` of the subtree at the inode's last nid
 //! ([`compact_start`]). It holds records for which the zone has no room:
@@ -37,6 +41,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const ZONE_VERSION: u8 = 2;
 /// Flag of a zone: the file has compact pages.
 pub const ZONE_COMPACT: u8 = 1;
+/// Flag of a zone: notes follow its records.
+pub const ZONE_NOTES: u8 = 2;
 /// Bytes of a zone's header.
 pub const ZONE_HEADER_SIZE: usize = size_of::<RawZoneHeader>();
 /// Bytes of a record without its slices and delta.
@@ -60,7 +66,7 @@ pub const NO_DELTA: u8 = 0;
 pub struct RawZoneHeader {
     /// [`ZONE_VERSION`].
     pub version: u8,
-    /// [`ZONE_COMPACT`] or zero.
+    /// [`ZONE_COMPACT`] and [`ZONE_NOTES`].
     pub flags: u8,
     /// Bytes of all records.
     pub used: U16,
@@ -110,6 +116,18 @@ impl RawSlice {
     }
 }
 
+/// Addresses of pages in a row, in a direct node that the fsync which noted them did not write (10 bytes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawNote {
+    /// The first of the pages.
+    pub page: U32,
+    /// Its address. That of each later page is one higher where this is a block's, else the same.
+    pub addr: U32,
+    /// How many pages, at least one.
+    pub len: U16,
+}
+
 /// The header of a compact page (20 bytes).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -130,6 +148,7 @@ pub struct RawCompactHeader {
 
 const _: () = assert!(ZONE_HEADER_SIZE == 8 && RECORD_HEADER_SIZE == 12 && ZONE_OFFSET == 28);
 const _: () = assert!(size_of::<RawSlice>() == 14 && COMPACT_HEADER_SIZE == 20);
+const _: () = assert!(size_of::<RawNote>() == 10);
 
 /// A delta in a zone or compact page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,7 +225,7 @@ pub fn zone_header(zone: &[u8], ino: Ino) -> Result<RawZoneHeader, FormatError> 
     if header.version != ZONE_VERSION {
         return Err(bad("version", header.version.to_string()));
     }
-    if header.flags & !ZONE_COMPACT != 0 {
+    if header.flags & !(ZONE_COMPACT | ZONE_NOTES) != 0 {
         return Err(bad("flags", format!("{:#x}", header.flags)));
     }
     if header.first.get() == u32::MAX {
@@ -276,13 +295,15 @@ fn parse(area: &[u8], used: usize, structure: Structure, ino: Ino) -> (Vec<Recor
     (found, None)
 }
 
-/// Fills a zone with records, in this order; `false` (zone untouched) where they do not fit. Flags and `first` stay.
+/// Fills a zone with records, in this order, without notes; `false` (zone untouched) where they do not fit. `first` stays, and
+/// whether there are compact pages.
 pub fn fill_zone(zone: &mut [u8], records: &[Record<'_>]) -> bool {
     let used: usize = records.iter().map(Record::size).sum();
     if ZONE_HEADER_SIZE + used > zone.len() {
         return false;
     }
     zone[0] = ZONE_VERSION;
+    zone[1] &= !ZONE_NOTES;
     zone[2..4].copy_from_slice(&(used as u16).to_le_bytes());
     write_records(&mut zone[ZONE_HEADER_SIZE..], records);
     true
@@ -298,7 +319,45 @@ fn write_records(area: &mut [u8], records: &[Record<'_>]) {
     area.copy_from_slice(&bytes);
 }
 
-/// Says in a zone whether the file has compact pages, and which is the first that counts.
+/// Bytes that so many notes take behind a zone's records.
+pub const fn notes_size(count: usize) -> usize {
+    if count == 0 { 0 } else { size_of::<U16>() + count * size_of::<RawNote>() }
+}
+
+/// The notes of a zone whose records are sound, after a check.
+pub fn notes(zone: &[u8], ino: Ino) -> Result<&[RawNote], FormatError> {
+    let header = zone_header(zone, ino)?;
+    if header.flags & ZONE_NOTES == 0 {
+        return Ok(&[]);
+    }
+    let bad = |value: String| FormatError::corrupt(Structure::DeltaZone, ino, "notes", value);
+    let rest = zone.get(ZONE_HEADER_SIZE + usize::from(header.used.get())..).unwrap_or_default();
+    let Ok((count, rest)) = U16::read_from_prefix(rest) else { return Err(bad("none".into())) };
+    match <[RawNote]>::ref_from_prefix_with_elems(rest, count.get().into()) {
+        Ok((notes, _)) if notes.iter().all(|note| note.len.get() > 0) => Ok(notes),
+        _ => Err(bad(count.to_string())),
+    }
+}
+
+/// Puts notes behind the records of a sound zone in place of those it had; `false` (zone untouched) where they do not fit.
+pub fn set_notes(zone: &mut [u8], notes: &[RawNote]) -> bool {
+    let start = ZONE_HEADER_SIZE + usize::from(u16::from_le_bytes([zone[2], zone[3]]));
+    let Some(room) = zone.get_mut(start..).filter(|room| room.len() >= notes_size(notes.len())) else {
+        return false;
+    };
+    room.fill(0);
+    if notes.is_empty() {
+        zone[1] &= !ZONE_NOTES;
+        return true;
+    }
+    let (count, rest) = room.split_at_mut(size_of::<U16>());
+    count.copy_from_slice(&(notes.len() as u16).to_le_bytes());
+    rest[..size_of_val(notes)].copy_from_slice(notes.as_bytes());
+    zone[1] |= ZONE_NOTES;
+    true
+}
+
+/// Says in a zone, which loses its notes, whether the file has compact pages, and which is the first that counts.
 pub fn set_compact(zone: &mut [u8], compact: bool, first: u32) {
     zone[1] = if compact { ZONE_COMPACT } else { 0 };
     zone[4..8].copy_from_slice(&first.to_le_bytes());
@@ -397,6 +456,9 @@ mod tests {
         };
         assert!(broken(0, 1).contains("version"));
         assert!(broken(1, 4).contains("flags"));
+        let mut noted = zone.clone();
+        (noted[1], noted[38]) = (ZONE_NOTES, 9);
+        assert!(notes(&noted, 9).unwrap_err().to_string().contains("notes"), "more than there is room for");
         assert!(broken(3, 1).contains("used"));
         assert!(broken(2, 20).contains("behind the last record"));
         assert!(broken(2, 29).contains("size"));
@@ -405,6 +467,28 @@ mod tests {
         assert!(broken(15, 3).contains("slices"));
         assert!(broken(23, 1).contains("two deltas"));
         assert!(records(&[2, 0], 9).is_err());
+    }
+
+    #[test]
+    fn notes_lie_behind_the_records_and_go_when_these_change() {
+        let note = |page: u32, len: u16| RawNote { page: page.into(), addr: 700.into(), len: len.into() };
+        let mut zone = empty_zone(ZONE_HEADER_SIZE + RECORD_HEADER_SIZE + 3 + notes_size(2));
+        let one = [record(1, b"one")];
+        assert!(fill_zone(&mut zone, &one) && notes(&zone, 9).unwrap().is_empty());
+        set_compact(&mut zone, true, 5);
+        let two = [note(600, 1), note(70_000, 9)];
+        assert!(set_notes(&mut zone, &two));
+        assert_eq!(notes(&zone, 9).unwrap(), two);
+        assert_eq!(records(&zone, 9).unwrap(), one);
+        let before = zone.clone();
+        assert!(!set_notes(&mut zone, &[two[0], two[1], note(1, 1)]));
+        assert_eq!(zone, before);
+        assert!(set_notes(&mut zone, &[note(1, 0)]) && notes(&zone, 9).is_err(), "of no page");
+        assert!(set_notes(&mut zone, &two) && fill_zone(&mut zone, &one));
+        assert!(notes(&zone, 9).unwrap().is_empty());
+        assert_eq!(zone_header(&zone, 9).unwrap().flags, ZONE_COMPACT);
+        assert!(set_notes(&mut zone, &two) && set_notes(&mut zone, &[]));
+        assert!(notes(&zone, 9).unwrap().is_empty() && zone.ends_with(&[0; 22]));
     }
 
     #[test]

@@ -180,7 +180,7 @@ const FAULTS: &[Fault] = &[
         Unseen(&[59]),
         &[59],
     ),
-    of(COMPACT, STRUCTURE, "flags", |b| b.zone("flags", 2), All, &[]),
+    of(COMPACT, STRUCTURE, "flags", |b| b.zone("flags", 4), All, &[]),
     of(COMPACT, STRUCTURE, "first", |b| b.zone("first", u32::MAX.into()), All, &[]),
     // Without the mark the record that it hides counts.
     of(COMPACT, &[Code::DeltaZone, Code::DeltaContent], "version", |b| b.zone("version", 9), All, &[]),

@@ -12,7 +12,7 @@
 use crate::harness::guarded;
 use crate::model::Model;
 use crate::observe::{compare, observe};
-use crate::ops::{DATABASE, JOURNAL, LOG, Op, Place, Target, place};
+use crate::ops::{DATABASE, DOCUMENT, JOURNAL, LOG, Op, Place, TEMPORARY, Target, place};
 use crate::oracle::History;
 use crate::session::{Durable, Session};
 use crate::subject::{Check, FileSystem, Mounter};
@@ -239,7 +239,7 @@ pub fn on_databases(seed: u64, count: usize) -> Vec<Workload> {
         let journal = pick(3) == 0;
         let at = place(0, if journal { JOURNAL } else { LOG });
         let (file, seed, page) = (Target::Path(at), pick(200) as u8, pick(10) as u64 * 4096);
-        let (op, subject) = match pick(14) {
+        let (op, subject) = match pick(16) {
             0..=5 => {
                 let (first, count) = ([0, 0, 3, 8][pick(4)], 1 + pick(8) as u8);
                 (Op::Frames { dir: 0, journal, first, count, seed }, at)
@@ -252,7 +252,9 @@ pub fn on_databases(seed: u64, count: usize) -> Vec<Workload> {
                 database,
             ),
             11 => (Op::Truncate { file, size: page }, at),
-            12 => (Op::Truncate { file: Target::Path(database), size: page + 4096 }, database),
+            // Where the inode has no addresses.
+            12..=13 => (Op::Write { file, offset: 120 * 4096 + page, len: 8192, seed: seed | 1 }, at),
+            14 => (Op::Truncate { file: Target::Path(database), size: page + 4096 }, database),
             _ => (Op::Unlink { at }, at),
         };
         Step { op, subject, persist: PERSISTS[pick(PERSISTS.len())] }
@@ -271,6 +273,48 @@ pub fn on_databases(seed: u64, count: usize) -> Vec<Workload> {
             Workload(steps)
         })
         .collect()
+}
+
+/// `count` workloads on a document that is replaced three times by a file written for that, much of which is the same: made
+/// durable in several ways, with other changes of both in between.
+pub fn on_replacements(seed: u64, count: usize) -> Vec<Workload> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut pick = |n: usize| random.random_range(0..n);
+    let (document, new) = (place(0, DOCUMENT), place(0, TEMPORARY));
+    let step = |op: Op, subject: Place, persist| Step { op, subject, persist };
+    let mut workload = |_| {
+        let mut steps = Vec::new();
+        for round in 0..4 {
+            let file = Target::Path(new);
+            let (first, pages, seed) = (pick(8) as u16, 1 + pick(6) as u8, pick(200) as u8);
+            // The first rounds see to it that there is something to be made from.
+            let durable = if round < 1 { Persist::Sync } else { PERSISTS[pick(PERSISTS.len())] };
+            let synced = if round < 1 || pick(4) > 0 { Persist::Fsync } else { Persist::Nothing };
+            let create = Op::Create { at: new, kind: FileKind::Regular, perm: 0o644 };
+            steps.push(step(create, new, Persist::Nothing));
+            let write = Op::Write { file, offset: 0, len: 50_000 - 3000 * pick(3) as u32, seed: 3 };
+            steps.push(step(write, new, if pick(3) == 0 { Persist::Fsync } else { Persist::Nothing }));
+            let patch = Op::Patch { file, first, count: pages, len: 30, seed };
+            steps.push(step(patch, new, synced));
+            let to = if pick(8) == 0 { place(1, DOCUMENT) } else { document };
+            let rename = Op::Rename { from: new, to, flags: medfs::RenameFlags::empty() };
+            steps.push(step(rename, to, durable));
+            let file = Target::Path(document);
+            let other = match pick(8) {
+                0 => Op::Patch { file, first, count: pages, len: 90, seed },
+                1 => Op::Write { file, offset: 4096 * u64::from(first), len: 8192, seed: seed | 1 },
+                2 => Op::Truncate { file, size: 20_000 },
+                3 if round > 1 => Op::Unlink { at: document },
+                4 => {
+                    Op::Rename { from: document, to: place(1, DOCUMENT), flags: medfs::RenameFlags::empty() }
+                }
+                _ => continue,
+            };
+            steps.push(step(other, document, PERSISTS[pick(PERSISTS.len())]));
+        }
+        Workload(steps)
+    };
+    (0..count).map(&mut workload).collect()
 }
 
 /// What a run needs.

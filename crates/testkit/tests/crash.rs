@@ -4,7 +4,7 @@
 //! `MEDFS_SEED=7 MEDFS_STATES=100000 cargo test --release -p medfs-testkit --test crash -- --ignored --nocapture`
 
 use medfs::MountOptions;
-use medfs_testkit::crash_states::{Report, Setup, on_databases, on_deltas, run, seq1, seq2};
+use medfs_testkit::crash_states::{Report, Setup, on_databases, on_deltas, on_replacements, run, seq1, seq2};
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{
     COMPRESSED, DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
@@ -71,6 +71,12 @@ fn some_states_of_databases() {
     }
 }
 
+#[test]
+fn some_states_of_replaced_files() {
+    let some = Setup { max_states: 1500, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    must_be_clean("replaced files", &run(&some, &on_replacements(4, 60)));
+}
+
 /// What an engine in the wrong order would do must be caught.
 #[test]
 fn disorder_is_caught() {
@@ -96,6 +102,7 @@ fn all_states_of_deltas() {
     (full.max_states, full.plan.seed) = (states, seed);
     (full.raw_every, full.check_every, full.nested_every) = (50, 200, 100);
     must_be_clean(&format!("seed {seed}, deltas"), &run(&full, &on_deltas(seed, states / 20)));
+    must_be_clean(&format!("seed {seed}, replaced files"), &run(&full, &on_replacements(seed, states / 20)));
     for options in ON_DATABASES {
         full.mounter = mounter_with(options);
         must_be_clean(

@@ -110,6 +110,7 @@ fn long_run_on_deltas() {
         "delta=inline,repeat_deltas=on,in_place=fsync",
         "delta=compact,compact_files=all",
         "append_deltas=off,repeat_deltas=off,compact_files=all",
+        "note_addresses=off,compact_files=all",
     ] {
         println!("seed {seed}, {ops} operations on deltas, options {options}");
         let start = Instant::now();

@@ -58,6 +58,7 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
         delta::RawZoneHeader { version, flags, used, first }
         delta::RawRecord { index, size, codec, slices, checksum }
         delta::RawSlice { ino, page, from, to, len }
+        delta::RawNote { page, addr, len }
         delta::RawCompactHeader { magic, ino, sequence, used, reserved, checksum }
         checkpoint::RawCheckpoint {
             checkpoint_ver, user_block_count, valid_block_count, rsvd_segment_count, overprov_segment_count,
@@ -111,6 +112,7 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         compress::Algorithm::Zstd,
         compress::Algorithm::LzoRle,
         delta::ZONE_COMPACT,
+        delta::ZONE_NOTES,
         delta::NO_DELTA,
         delta::MAX_SLICES,
         delta::COMPACT_MAGIC,

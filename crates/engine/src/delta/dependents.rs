@@ -216,6 +216,15 @@ impl Dependents {
         }
     }
 
+    /// The other files from which a file's pages are made, as they are in memory.
+    pub(crate) fn origins(&self, ino: Ino) -> Vec<Ino> {
+        let inner = self.inner.lock();
+        let sources = inner.current.get(&ino).into_iter().flat_map(|pages| pages.values().flatten());
+        let others: BTreeSet<Ino> =
+            sources.map(|&(source, _)| source).filter(|&other| other != ino).collect();
+        others.into_iter().collect()
+    }
+
     /// Whether other files need blocks of a range of a file's pages.
     pub(crate) fn others_need(&self, ino: Ino, pages: Range<u64>) -> bool {
         !self.others(ino, pages).is_empty()

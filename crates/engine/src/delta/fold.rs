@@ -45,7 +45,7 @@ impl Fs {
             folded.pages += pages;
             progress(folded.inodes, total);
         }
-        self.remove_hidden_file()?;
+        self.remove_hidden_files()?;
         Ok(folded)
     }
 

@@ -18,17 +18,20 @@
 //! Locks: functions are called with the inode's lock held, exclusive (and the operation lock) to change; `codecs` and
 //! `costs` are leaves. The blocks of another file are looked up without its lock: that it is a source keeps them.
 
+pub(crate) mod bases;
 mod compact;
 pub(crate) mod costs;
 pub(crate) mod dependents;
 mod fold;
 mod keep;
 pub(crate) mod names;
+pub(crate) mod notes;
 mod occupancy;
 mod record;
 pub(crate) mod registry;
 mod release;
 mod repeats;
+mod replaced;
 mod zone;
 
 use crate::error::{Error, Posix, Result};
@@ -73,6 +76,8 @@ pub(crate) struct Deltas {
     /// Whether a page without a block has zeros for a base, and whether blocks of other files are bases.
     appends: bool,
     repeats: bool,
+    /// Whether changed addresses are noted in the inode instead of being written with their nodes.
+    notes: bool,
     /// Largest delta in bytes that goes into the zone for good, and largest record that goes into a compact page.
     inline_max: usize,
     compact_max: usize,
@@ -134,6 +139,7 @@ impl Deltas {
             mode,
             appends: opts.append_deltas,
             repeats: opts.repeat_deltas.unwrap_or(mode.has_compact()),
+            notes: mode != DeltaMode::Off && opts.note_addresses,
             inline_max: opts.inline_threshold.unwrap_or(if mode == DeltaMode::Full {
                 BLOCK_SIZE / opts.compact_threshold
             } else {
@@ -303,6 +309,12 @@ impl Fs {
         let Ok(index) = u32::try_from(index) else { return Ok(Encoding::None) };
         let counters = &self.deltas.counters;
         if let Some(record) = self.encode_repeat(inode, state, index, page)? {
+            Counters::add(&counters.repeated, 1);
+            return Ok(Encoding::Delta(record));
+        }
+        if addr == NEW_ADDR
+            && let Some(record) = self.encode_replacement(inode, state, index, page)?
+        {
             Counters::add(&counters.repeated, 1);
             return Ok(Encoding::Delta(record));
         }

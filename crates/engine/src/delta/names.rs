@@ -52,6 +52,53 @@ pub(crate) fn database_of(r: &RawInode) -> Option<Vec<u8>> {
     (!database.is_empty()).then(|| database.to_vec())
 }
 
+/// How files are named that are about to replace another one.
+enum Temporary {
+    /// Its name with an ending: most editors, Android, version control.
+    Ending(&'static [u8]),
+    /// Its name with a dot and so many letters and digits (mkstemp).
+    Random(usize),
+    /// The same behind a dot (rsync).
+    DotRandom(usize),
+    /// Its name between two others (Emacs).
+    Between(&'static [u8], &'static [u8]),
+}
+
+const TEMPORARY: [Temporary; 11] = [
+    Temporary::Ending(b".tmp"),
+    Temporary::Ending(b".new"),
+    Temporary::Ending(b".temp"),
+    Temporary::Ending(b".part"),
+    Temporary::Ending(b".lock"),
+    Temporary::Ending(b"-tmp"),
+    Temporary::Ending(b"~"),
+    Temporary::Between(b"#", b"#"),
+    Temporary::Between(b".", b".tmp"),
+    Temporary::DotRandom(6),
+    Temporary::Random(6),
+];
+
+impl Temporary {
+    fn replaces<'a>(&self, name: &'a [u8]) -> Option<&'a [u8]> {
+        let random = |name: &'a [u8], letters: usize| {
+            let (rest, random) = name.split_at_checked(name.len().checked_sub(letters)?)?;
+            random.iter().all(u8::is_ascii_alphanumeric).then(|| rest.strip_suffix(b"."))?
+        };
+        match *self {
+            Temporary::Ending(ending) => name.strip_suffix(ending),
+            Temporary::Random(letters) => random(name, letters),
+            Temporary::DotRandom(letters) => random(name.strip_prefix(b".")?, letters),
+            Temporary::Between(before, after) => name.strip_prefix(before)?.strip_suffix(after),
+        }
+    }
+}
+
+/// The names of the files that one of this name may be about to replace.
+pub(crate) fn replaced_by(r: &RawInode) -> Vec<Vec<u8>> {
+    let found = TEMPORARY.iter().filter_map(|kind| kind.replaces(bytes(r)));
+    found.filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,5 +121,21 @@ mod tests {
         assert_eq!(database_of(&named(b"Cookies-wal")).unwrap(), b"Cookies");
         assert_eq!(database_of(&named(b"-wal")), None);
         assert_eq!(database_of(&named(b"Cookies")), None);
+    }
+
+    #[test]
+    fn what_a_temporary_file_replaces_is_told_by_its_name() {
+        let replaced = |name: &[u8]| -> Vec<String> {
+            let names = replaced_by(&named(name));
+            names.into_iter().map(|name| String::from_utf8(name).unwrap()).collect()
+        };
+        for name in
+            ["a.xml.tmp", "a.xml.new", "a.xml~", "#a.xml#", "a.xml.lock", "a.xml.Xk3_9a", ".a.xml.Xk3z9a"]
+        {
+            let found = replaced(name.as_bytes());
+            assert_eq!(found.contains(&"a.xml".to_owned()), !name.contains('_'), "{name}: {found:?}");
+        }
+        assert_eq!(replaced(b"a.xml"), Vec::<String>::new());
+        assert_eq!(replaced(b".tmp"), Vec::<String>::new());
     }
 }

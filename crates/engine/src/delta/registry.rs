@@ -19,6 +19,8 @@ use std::collections::BTreeSet;
 
 /// Name of the hidden file.
 pub(crate) const HIDDEN_NAME: &[u8] = b".medfs";
+/// Name of the hidden directory of files that were replaced ([`super::bases`]).
+pub(crate) const HIDDEN_DIR: &[u8] = b".medfs.d";
 /// Most files that are listed.
 const MOST_FILES: usize = 512;
 
@@ -34,9 +36,9 @@ pub(crate) struct Registry {
 }
 
 impl Fs {
-    /// Whether a name is that of the hidden file.
+    /// Whether a name is that of the hidden file or directory.
     pub(crate) fn is_hidden(&self, parent: Ino, name: &[u8]) -> bool {
-        self.delta_volume && parent == self.geo.root_ino && name == HIDDEN_NAME
+        self.delta_volume && parent == self.geo.root_ino && [HIDDEN_NAME, HIDDEN_DIR].contains(&name)
     }
 
     /// Fails where a name is not for users.
@@ -51,15 +53,27 @@ impl Fs {
         registry.file.is_some() && self.dependents.has_room(ino, MOST_FILES)
     }
 
-    /// Makes the hidden file where one was wanted. Called with no lock held; without room for it, nothing is listed.
-    pub(crate) fn make_hidden_file(&self) -> Result<()> {
+    /// Makes the hidden file and directory where they were wanted. Called with no lock held; without room for the file,
+    /// nothing is listed.
+    pub(crate) fn make_hidden_files(&self) -> Result<()> {
+        self.make_bases_dir()?;
         if !std::mem::take(&mut self.registry.lock().wanted) {
             return Ok(());
         }
         let new = NewFile { kind: FileKind::Regular, perm: 0, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        if let Some(ino) = self.create_hidden(HIDDEN_NAME, &new)?
+            && self.inode(ino)?.raw(|r| r.inline().contains(Inline::DATA))
+        {
+            self.registry.lock().file = Some(ino);
+        }
+        Ok(())
+    }
+
+    /// Makes something with a hidden name in the root directory; `None` where that is not possible.
+    pub(super) fn create_hidden(&self, name: &[u8], new: &NewFile) -> Result<Option<Ino>> {
         let root = self.inode(self.geo.root_ino)?;
         let before = self.attr(&root);
-        match self.create(root.ino, HIDDEN_NAME, &new) {
+        match self.create(root.ino, name, new) {
             Ok(attr) => {
                 self.inodes.release(attr.ino, 1);
                 // Nobody is to see that anything happened.
@@ -69,18 +83,16 @@ impl Fs {
                     set_mtime(r, before.mtime);
                     set_ctime(r, before.ctime);
                 });
-                if self.inode(attr.ino)?.raw(|r| r.inline().contains(Inline::DATA)) {
-                    self.registry.lock().file = Some(attr.ino);
-                }
-                Ok(())
+                Ok(Some(attr.ino))
             }
-            Err(Error::NoSpace | Error::Posix(_)) => Ok(()),
+            Err(Error::NoSpace | Error::Posix(_)) => Ok(None),
             Err(e) => Err(e),
         }
     }
 
-    /// Removes the hidden file: nothing is made from other files any more.
-    pub(super) fn remove_hidden_file(&self) -> Result<()> {
+    /// Removes the hidden file and directory: nothing is made from other files any more.
+    pub(super) fn remove_hidden_files(&self) -> Result<()> {
+        self.remove_bases()?;
         match self.registry.lock().file.take() {
             Some(_) => self.unlink(self.geo.root_ino, HIDDEN_NAME),
             None => Ok(()),
@@ -114,6 +126,7 @@ impl Fs {
         if !self.delta_volume {
             return Ok(());
         }
+        self.load_bases()?;
         let root = self.directory(self.geo.root_ino)?;
         let Some(found) = self.find_entry(&root, &root.lock.read(), HIDDEN_NAME)? else { return Ok(()) };
         let inode = self.inode(found.ino)?;

@@ -11,6 +11,7 @@
 
 use super::names::{self, Name};
 use super::record::OwnedRecord;
+use super::replaced::Replaces;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
@@ -30,7 +31,7 @@ const RECORD_AROUND: u64 = 8;
 /// Headers of a journal that are followed to find a record.
 const MOST_HEADERS: usize = 64;
 
-const PAGE: u64 = BLOCK_SIZE as u64;
+pub(super) const PAGE: u64 = BLOCK_SIZE as u64;
 
 /// Frames that are remembered of a log.
 const MOST_FRAMES: usize = 4096;
@@ -40,11 +41,11 @@ const REPEAT_MAX: usize = COMPACT_ROOM / 3;
 const GOOD_ENOUGH: usize = 256;
 
 /// What a page is nearly made of.
-struct Repeat {
-    slices: Vec<RawSlice>,
-    base: Block,
+pub(super) struct Repeat {
+    pub(super) slices: Vec<RawSlice>,
+    pub(super) base: Block,
     /// The block of each slice.
-    addrs: Vec<BlockAddr>,
+    pub(super) addrs: Vec<BlockAddr>,
 }
 
 /// Where the pages of a repeat are looked for.
@@ -80,6 +81,8 @@ impl Sources<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     database: Option<Ino>,
+    /// What it is to replace.
+    pub(super) replaces: Replaces,
     /// The layout behind its first header: SQLite ends a transaction by overwriting that with zeros.
     layout: Option<Layout>,
     /// Where the last two frames are that were written as a whole, by the page of the database. The end of the last one is
@@ -299,7 +302,7 @@ impl Fs {
 
     /// Makes the blocks that a page repeats its sources; `false` where one of them is not durable as it is, or not there.
     /// Blocks of the file itself become durable before the inode that names them, and with it the record.
-    fn claim(
+    pub(super) fn claim(
         &self,
         inode: &Inode,
         state: &InodeState,
@@ -359,11 +362,18 @@ impl Fs {
 
     /// The database to which a journal or log belongs: the file of that name in the same directory.
     fn database(&self, inode: &Inode) -> Result<Option<Arc<Inode>>> {
-        let (parent, name) = inode.raw(|r| (r.i_pino.get(), names::database_of(r)));
-        let Some(name) = name else { return Ok(None) };
+        match inode.raw(names::database_of) {
+            Some(name) => self.source_named(inode, &name),
+            None => Ok(None),
+        }
+    }
+
+    /// The file of a name in the same directory, where its blocks can be sources.
+    pub(super) fn source_named(&self, inode: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>> {
+        let parent = inode.raw(|r| r.i_pino.get());
         let known = inode.repeats.lock().database;
         let still = |source: &Inode| {
-            source.raw(|r| r.i_pino.get() == parent && names::is_named(r, &name))
+            source.raw(|r| r.i_pino.get() == parent && names::is_named(r, name))
                 && source.nlink() == 1
                 // Compressed files let blocks go without asking who needs them.
                 && !self.is_compressed(source)
@@ -376,7 +386,7 @@ impl Fs {
         if !dir.is_dir() || guard.dead {
             return Ok(None);
         }
-        let Some(entry) = self.find_entry(&dir, &guard, &name)? else { return Ok(None) };
+        let Some(entry) = self.find_entry(&dir, &guard, name)? else { return Ok(None) };
         let Ok(source) = self.inode(entry.ino) else { return Ok(None) };
         let usable = source.ino != inode.ino
             && source.kind() == FileKind::Regular

@@ -50,7 +50,7 @@ pub(super) fn may_have_one(inode: &Inode) -> bool {
 
 impl Fs {
     /// Bytes of the inode block that are the zone; `None` where there is none.
-    pub(super) fn zone_range(&self, block: &Block) -> Option<Range<usize>> {
+    pub(crate) fn zone_range(&self, block: &Block) -> Option<Range<usize>> {
         let raw: &RawInode = block.view();
         if !self.delta_volume || !raw.inline().contains(Inline::XATTR) {
             return None;
@@ -100,11 +100,14 @@ impl Fs {
     /// Puts a record into the zone, in place of the one its page had; `false` (nothing changed) where it does not fit.
     pub(super) fn put_record(&self, inode: &Inode, new: &OwnedRecord) -> Result<bool> {
         let mut records = self.records(inode)?;
+        let before = total_size(&records);
         match records.iter_mut().find(|r| r.index == new.index) {
             Some(record) => *record = new.clone(),
             None => records.push(new.clone()),
         }
-        Ok(self.store_records(inode, &records))
+        let (after, kept) = (total_size(&records), self.room_for_notes(has_nodes(inode)));
+        let fits = after <= before || after + kept <= self.zone_room(inode);
+        Ok(fits && self.store_records(inode, &records))
     }
 
     /// Takes the records of a range of pages out of the zone.
@@ -162,11 +165,11 @@ impl Fs {
 
     /// Bytes that records can have in a zone after [`Fs::freeze_zone`].
     pub(super) fn frozen_room(&self, inode: &Inode) -> usize {
-        let now = self.zone_room(inode);
-        if has_nodes(inode) {
-            return now;
+        let mut room = self.zone_room(inode);
+        if !has_nodes(inode) {
+            room = room.min(zone_bytes(self.frozen_slots(inode).max(DATABASE_SLOTS)) - ZONE_HEADER_SIZE);
         }
-        now.min(zone_bytes(self.frozen_slots(inode).max(DATABASE_SLOTS)) - ZONE_HEADER_SIZE)
+        room.saturating_sub(self.room_for_notes(true))
     }
 
     /// Address slots of the inode up to the last one in use.

@@ -3,6 +3,7 @@
 use super::Replay;
 use crate::error::{Error, Posix, Result};
 use crate::inode::Inode;
+use crate::namei::set_name;
 use crate::node::Dirty;
 use medfs_format::node::RawInode;
 use medfs_format::{Block, FormatError, Ino, NEW_ADDR, Structure};
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 impl Replay<'_> {
     /// Makes the entry that an inode block of the chain asks for. A file that has the name loses it.
-    pub(super) fn dentry(&self, inode: &Arc<Inode>, block: &Block) -> Result<()> {
+    pub(super) fn dentry(&mut self, inode: &Arc<Inode>, block: &Block) -> Result<()> {
         let fs = self.fs;
         let raw: &RawInode = block.view();
         let name = raw.i_name.get(..raw.i_namelen.get() as usize).unwrap_or_default();
@@ -27,6 +28,7 @@ impl Replay<'_> {
         }
         let mut state = dir.lock.write();
         let mut search = fs.search(&dir, &state, name)?;
+        fs.edit(inode, Dirty::Full, |r| set_name(r, parent, name));
         if let Some(found) = search.found {
             if found.ino == inode.ino {
                 return Ok(());
@@ -40,8 +42,22 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// Takes the name from a renamed file that it had in the checkpoint: a file of the checkpoint carries the dentry mark for
+    /// that reason alone.
+    pub(super) fn leave_old_name(&mut self, inode: &Inode) -> Result<()> {
+        let fs = self.fs;
+        let Some((parent, name)) = self.old_names.remove(&inode.ino) else { return Ok(()) };
+        let Ok(dir) = fs.directory(parent) else { return Ok(()) };
+        let mut state = dir.lock.write();
+        if let Some(found) = fs.find_entry(&dir, &state, &name)?.filter(|found| found.ino == inode.ino) {
+            fs.remove_name(&dir, &mut state, &found)?;
+            fs.touch_modified(&dir);
+        }
+        Ok(())
+    }
+
     /// Takes a link from the inode whose name is replaced; without any left it becomes an orphan.
-    fn drop_name(&self, dir: &Inode, ino: Ino) -> Result<()> {
+    fn drop_name(&mut self, dir: &Inode, ino: Ino) -> Result<()> {
         let fs = self.fs;
         if ino == dir.ino || ino == fs.geo.root_ino {
             return Err(bad_inode(dir.ino, "dentry", format!("a name of inode {ino} is to be replaced")));
@@ -55,9 +71,7 @@ impl Replay<'_> {
         }
         if old.nlink() == 0 {
             fs.orphans.lock().insert(ino);
-            if !self.inodes.contains_key(&ino) {
-                fs.free_inode(&old)?;
-            }
+            self.nameless.insert(ino, old);
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::dentry::bad_inode;
 use super::{RECOVERED_LOG, Replay};
+use crate::delta::notes::noted_addr;
 use crate::error::{Error, Result};
 use crate::index::{Slot, subtree};
 use crate::inode::Inode;
@@ -10,7 +11,7 @@ use medfs_format::node::{
     Advise, FileFlags, FileKind, Inline, RawDirectNode, RawExtent, RawExtraAttr, RawInode,
 };
 use medfs_format::node::{footer, validate_footer};
-use medfs_format::path::{NodePath, first_page};
+use medfs_format::path::{NodePath, first_page, max_pages};
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{
     BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, FormatError, Ino, NULL_ADDR, Structure, is_block,
@@ -237,6 +238,28 @@ impl Replay<'_> {
             let used = addrs.iter().rposition(|&a| a != NULL_ADDR).map_or(0, |last| first + last as u64 + 1);
             if used > inode.pages() {
                 fs.set_size(inode, used * BLOCK_SIZE as u64);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over the addresses that an inode block notes.
+    pub(super) fn noted_addresses(&mut self, inode: &Arc<Inode>, block: &Block) -> Result<()> {
+        let fs = self.fs;
+        let Some(zone) = fs.zone_range(block) else { return Ok(()) };
+        let most = max_pages(fs.slots(inode).fanout());
+        let mut near: Option<Slot> = None;
+        for note in medfs_format::delta::notes(&block.0[zone], inode.ino)? {
+            let first = u64::from(note.page.get());
+            if first + u64::from(note.len.get()) > most {
+                let value = format!("{} pages from {first} on", note.len);
+                return Err(FormatError::corrupt(Structure::DeltaZone, inode.ino, "notes", value).into());
+            }
+            for n in 0..note.len.get() {
+                let index = first + u64::from(n);
+                let slot = fs.make_slot_near(inode, near.as_ref(), index)?;
+                self.address(inode, &slot, index, noted_addr(note, n))?;
+                near = Some(slot);
             }
         }
         Ok(())

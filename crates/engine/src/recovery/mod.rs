@@ -21,6 +21,7 @@ mod xattr;
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::fsync::recorded_name;
 use crate::inode::Inode;
 use chain::{Chain, ChainFile};
 use medfs_format::node::footer;
@@ -46,6 +47,10 @@ struct Replay<'a> {
     fs: &'a Fs,
     chain: &'a Chain,
     inodes: BTreeMap<Ino, Arc<Inode>>,
+    /// Names that the checkpoint's inodes of renamed files say, which these files have lost.
+    old_names: BTreeMap<Ino, (Ino, Vec<u8>)>,
+    /// Inodes whose last name was replaced.
+    nameless: BTreeMap<Ino, Arc<Inode>>,
     /// Those of which the chain held an inode block, so that their size is known.
     sized: BTreeSet<Ino>,
     recovered: Recovered,
@@ -84,6 +89,8 @@ impl Fs {
             fs: self,
             chain: &chain,
             inodes: BTreeMap::new(),
+            old_names: BTreeMap::new(),
+            nameless: BTreeMap::new(),
             sized: BTreeSet::new(),
             recovered: Recovered::default(),
         };
@@ -124,7 +131,11 @@ impl Replay<'_> {
                     let what = format!("{}, but the chain has an inode of this number", entry.ino);
                     return Err(FormatError::corrupt(Structure::NatEntry, ino, "ino", what).into());
                 }
-                fs.inode(ino)?
+                let inode = fs.inode(ino)?;
+                if file.first_dentry.is_some() && fs.delta_volume {
+                    self.old_names.insert(ino, recorded_name(&inode));
+                }
+                inode
             } else if let Some(at) = file.first_dentry {
                 self.make_inode(ino, &*self.read_link(at)?)?
             } else {
@@ -167,6 +178,9 @@ impl Replay<'_> {
             NodeKind::Inode => {
                 self.adopt_layout(inode, block)?;
                 self.attributes(inode, block);
+                if file.first_dentry == Some(at) {
+                    self.leave_old_name(inode)?;
+                }
                 if file.last_dentry == Some(at) {
                     self.dentry(inode, block)?;
                 }
@@ -175,7 +189,8 @@ impl Replay<'_> {
                     return Ok(());
                 }
                 self.drop_missing_subtrees(inode, block)?;
-                self.addresses(inode, 0, block)
+                self.addresses(inode, 0, block)?;
+                self.noted_addresses(inode, block)
             }
             NodeKind::Direct => {
                 self.leave_inline(inode);
@@ -187,7 +202,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Frees what lies beyond the end of the recovered files, and inodes whose last name was replaced.
+    /// Frees what lies beyond the end of the recovered files, and inodes whose last name was replaced; those that their
+    /// successors are made from are kept.
     fn finish(&mut self) -> Result<()> {
         for (&ino, inode) in &self.inodes {
             self.trim(inode)?;
@@ -197,8 +213,16 @@ impl Replay<'_> {
             self.fs.load_dependents(inode);
             self.recovered.inodes += 1;
             self.fs.inodes.release(ino, 1);
+        }
+        // What the chain's files were made from before counts no more: its blocks stay until the next checkpoint anyway.
+        self.fs.dependents.committed();
+        for (&ino, inode) in &self.nameless {
+            if self.fs.dependents.others_need(ino, 0..u64::MAX) {
+                self.fs.keep_base(inode)?;
+            }
             self.fs.free_if_unused(inode);
         }
+        self.inodes.values().for_each(|inode| self.fs.free_if_unused(inode));
         Ok(())
     }
 }

@@ -31,8 +31,10 @@ impl Dump<'_> {
         let (records, error) = delta::parse_prefix(zone, ino);
         if let Ok(header) = delta::zone_header(zone, ino) {
             r.add("delta_zone_used", header.used.get());
-            let compact = header.flags & delta::ZONE_COMPACT != 0;
-            r.put("delta_zone_flags", text(if compact { "compact" } else { "" }));
+            let names = [(delta::ZONE_COMPACT, "compact"), (delta::ZONE_NOTES, "notes")];
+            let set: Vec<&str> =
+                names.iter().filter(|(f, _)| header.flags & f != 0).map(|(_, name)| *name).collect();
+            r.put("delta_zone_flags", text(set.join(" ")));
             r.add("delta_zone_first", header.first.get());
         }
         if let Some(error) = error {
