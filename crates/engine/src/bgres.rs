@@ -1,4 +1,5 @@
-//! BGRes: pages of files that are read often, not written, and stored as deltas become blocks again (MedFS, section 4.2.1).
+//! BGRes: pages of files that are read often, not written, and stored as deltas or compressed alone become blocks again
+//! (MedFS, section 4.2.1).
 //!
 //! A round begins when the groups of hotness were made anew: it lists the files that have such pages. Each step of idle
 //! work goes on in the list and judges each file when its turn comes.
@@ -12,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::hotness::Hotness;
 use crate::idle::Did;
-use crate::options::DeltaMode;
 use crate::placement::Purpose;
 use crate::stats::{Counters, RestoreStats};
 use medfs_device::Cause;
@@ -41,7 +41,7 @@ impl Restorer {
 
 impl Fs {
     fn restores(&self) -> bool {
-        self.opts.restore && self.deltas.mode != DeltaMode::Off
+        self.opts.restore && self.deltas.makes_records()
     }
 
     /// Begins a round; what is left of the last one is listed again.

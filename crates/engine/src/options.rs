@@ -140,8 +140,8 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// `dir_fsync=checkpoint|recover`; `None`: `recover` on volumes that may hold deltas.
     pub dir_fsync: Option<DirFsync>,
-    /// `delta=off|inline|compact|full`.
-    pub delta: DeltaMode,
+    /// `delta=off|inline|compact|full`; `None`: `full`, and `off` with `compress=fpc`. See [`MountOptions::delta_mode`].
+    pub delta: Option<DeltaMode>,
     /// Deltas of so many pages at least share a compact page (`compact_threshold=5`).
     pub compact_threshold: usize,
     /// Largest delta in bytes that stays in the inode (`inline_threshold=256`); `None`: 256, and with `delta=full` what a
@@ -190,7 +190,7 @@ impl Default for MountOptions {
             recover: true,
             commit_interval: Duration::from_secs(60),
             dir_fsync: None,
-            delta: DeltaMode::default(),
+            delta: None,
             compact_threshold: 5,
             inline_threshold: None,
             compact_files: CompactFiles::default(),
@@ -212,7 +212,7 @@ pub const ACCEPTED: &str = "ro, rw, cache=SIZE, fsync_mode=strict|posix|nobarrie
      in_place=off|fsync[:N]|force, discard, nodiscard, background_gc=on|off, victim=greedy|cost-benefit, relatime, noatime, \
      strictatime, [no]inline_data, [no]inline_dentry, [no]inline_xattr, [no]acl, [no]user_xattr, recover, \
      disable_roll_forward, norecovery, commit=TIME, delta=off|inline|compact|full, inline_threshold=BYTES, compact_threshold=N, compact_files=hot|all, append_deltas=on|off, repeat_deltas=on|off, dir_fsync=checkpoint|recover, hot_window=TIME, idle=TIME, restore=on|off, active_logs=6, sync, async, dirsync, \
-     compress=off|lzo|lzo-rle|lz4|zstd[:LEVEL], compress_log_size=2..8, compress_extension=EXT, nocompress_extension=EXT, \
+     compress=off|lzo|lzo-rle|lz4|zstd[:LEVEL]|fpc[:lzo|lz4|zstd], compress_log_size=2..8, compress_extension=EXT, nocompress_extension=EXT, \
      [no]compress_chksum, compress_mode=fs|user";
 
 const CACHE_BYTES_MIN: u64 = 1 << 20;
@@ -275,8 +275,35 @@ impl MountOptions {
         if named("norecovery") && !new.read_only {
             return Err(invalid("norecovery", "it together with 'ro'"));
         }
+        new.check()?;
         *self = new;
         Ok(())
+    }
+
+    /// What becomes of small updates where the volume may hold deltas.
+    pub fn delta_mode(&self) -> DeltaMode {
+        match self.delta {
+            Some(mode) => mode,
+            None if self.compress.fpc.is_some() => DeltaMode::Off,
+            None => DeltaMode::default(),
+        }
+    }
+
+    /// `Invalid` where options exclude each other.
+    pub(crate) fn check(&self) -> Result<()> {
+        let name = match self.delta_mode() {
+            DeltaMode::Off => return Ok(()),
+            DeltaMode::Inline => "delta=inline",
+            DeltaMode::Compact => "delta=compact",
+            DeltaMode::Full => "delta=full",
+        };
+        match self.compress.fpc {
+            None => Ok(()),
+            Some(_) => Err(invalid(
+                name,
+                "delta=off together with compress=fpc, which compresses changed pages instead",
+            )),
+        }
     }
 
     /// Applies one option; `false` where it is not known, so that a front end may look at it.
@@ -351,7 +378,7 @@ impl MountOptions {
                     ("compact", DeltaMode::Compact),
                     ("full", DeltaMode::Full),
                 ];
-                self.delta = choose(option, value, &modes)?;
+                self.delta = Some(choose(option, value, &modes)?);
             }
             "compact_threshold" => self.compact_threshold = number_of(option, value, COMPACT_THRESHOLDS)?,
             "compact_files" => {
@@ -489,7 +516,7 @@ mod tests {
             recover: false,
             commit_interval: Duration::from_secs(5),
             dir_fsync: Some(DirFsync::Checkpoint),
-            delta: DeltaMode::Off,
+            delta: Some(DeltaMode::Off),
             compact_threshold: 3,
             compact_files: CompactFiles::All,
             inline_threshold: Some(512),
@@ -516,6 +543,7 @@ mod tests {
                 dir_fsync: expected.dir_fsync,
                 repeat_deltas: Some(true),
                 inline_threshold: expected.inline_threshold,
+                delta: Some(DeltaMode::Full),
                 dirsync: true,
                 ..Default::default()
             }

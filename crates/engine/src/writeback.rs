@@ -118,7 +118,14 @@ impl Fs {
                 Kept::Blocked => placing.blocked.push(index),
                 kept => {
                     let page = Placed::new(index, page);
-                    self.place_page(inode, &slot, about, kept == Kept::NewBlock, page, &mut placing.pages)?;
+                    self.place_page(
+                        inode,
+                        &slot,
+                        about,
+                        matches!(kept, Kept::NewBlock),
+                        page,
+                        &mut placing.pages,
+                    )?;
                     self.drop_deltas(inode, state, index..index + 1)?;
                     state.whole.remove(&index);
                     self.note_whole(inode, state, index)?;

@@ -4,6 +4,7 @@
 //! it. Its size changes freely while the file has no direct node; with the first one it is frozen, as the pages that
 //! direct nodes address depend on it (rule 5 of the design).
 
+use super::alone::MARKS_SLOTS;
 use super::names::Name;
 use super::record::{OwnedRecord, total_size};
 use crate::error::Result;
@@ -11,7 +12,6 @@ use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
 use crate::node::Dirty;
-use crate::options::DeltaMode;
 use crate::stats::Counters;
 use medfs_format::delta::{self, RawZoneHeader, Record, ZONE_HEADER_SIZE, ZONE_OFFSET};
 use medfs_format::node::{
@@ -153,7 +153,7 @@ impl Fs {
     /// leaves addresses for pages to come. The zone's records must fit the smaller one.
     pub(super) fn freeze_zone(&self, inode: &Inode) -> Result<()> {
         let slots = self.slots(inode);
-        let least = self.frozen_slots(inode).max(DATABASE_SLOTS);
+        let least = self.compact_slots(inode);
         if !has_nodes(inode) && slots.inline_xattr > least {
             self.set_inline_size(inode, least)?;
         }
@@ -166,7 +166,13 @@ impl Fs {
         if has_nodes(inode) {
             return now;
         }
-        now.min(zone_bytes(self.frozen_slots(inode).max(DATABASE_SLOTS)) - ZONE_HEADER_SIZE)
+        now.min(zone_bytes(self.compact_slots(inode)) - ZONE_HEADER_SIZE)
+    }
+
+    /// Slots of the inline area that a file keeps when it gets its first compact page.
+    fn compact_slots(&self, inode: &Inode) -> usize {
+        let frozen = self.frozen_slots(inode);
+        if self.deltas.alone.is_some() { frozen } else { frozen.max(DATABASE_SLOTS) }
     }
 
     /// Address slots of the inode up to the last one in use.
@@ -179,10 +185,15 @@ impl Fs {
     }
 
     /// Slots of the inline area that a file keeps when it gets its first direct node, by its name: of a database, of a log
-    /// that repeats one where that is made use of, and none for all other files.
+    /// that repeats one where that is made use of, and none for all other files. Where pages are compressed alone all files keep
+    /// a few.
+
     fn frozen_slots(&self, inode: &Inode) -> usize {
+        if self.deltas.alone.is_some() {
+            return MARKS_SLOTS;
+        }
         inode.raw(|r| match Name::of(r) {
-            Name::Log if self.deltas.repeats && self.deltas.mode.has_compact() => LOG_SLOTS,
+            Name::Log if self.deltas.repeats && self.deltas.has_compact() => LOG_SLOTS,
             Name::Journal | Name::Database => DATABASE_SLOTS,
             Name::Log | Name::Other => 0,
         })
@@ -221,7 +232,7 @@ impl Fs {
         if !(behind || reserving) || !may_have_one(inode) || has_nodes(inode) {
             return Ok(false);
         }
-        if reserving && self.deltas.mode != DeltaMode::Off {
+        if reserving && self.deltas.makes_records() {
             let fits = self.used_addrs(inode) <= most - frozen;
             return Ok(fits && self.set_inline_size(inode, frozen)?);
         }
