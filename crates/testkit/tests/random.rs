@@ -60,6 +60,24 @@ fn two_thousand_operations_on_deltas() {
     assert!(report.restored > 20, "hardly anything restored: {report:?}");
 }
 
+/// How pages are compressed alone: each algorithm.
+const PAGES: [&str; 3] = [
+    "compress=fpc,in_place=off,compact_files=all,hot_window=2s",
+    "compress=fpc:lz4,compact_files=all,cache=1M",
+    "compress=fpc:zstd,in_place=force,hot_window=1s,compact_files=all",
+];
+
+/// Pages compressed alone, on a small volume so that sections are cleaned too.
+#[test]
+fn a_thousand_operations_on_compressed_pages() {
+    for (seed, options) in (7..).zip(PAGES) {
+        let report = run_seed(&setup(64, DELTAS, options), seed, 1000, |generator| generator.patching = true);
+        println!("seed {seed}, {options}: {report:?}");
+        assert!(report.deltas.compressed >= 100, "hardly any compressed: {report:?}");
+        assert_eq!(report.deltas.made, 0, "{report:?}");
+    }
+}
+
 /// How clusters are made: each algorithm, several sizes of clusters and caches.
 const CLUSTERS: [&str; 4] = [
     "compress=lzo",
@@ -110,7 +128,10 @@ fn long_run_on_deltas() {
         "delta=inline,repeat_deltas=on,in_place=fsync",
         "delta=compact,compact_files=all",
         "append_deltas=off,repeat_deltas=off,compact_files=all",
-    ] {
+    ]
+    .into_iter()
+    .chain(PAGES)
+    {
         println!("seed {seed}, {ops} operations on deltas, options {options}");
         let start = Instant::now();
         let setup = Setup {
