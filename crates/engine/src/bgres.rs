@@ -90,8 +90,8 @@ impl Fs {
         files
     }
 
-    /// Writes each page of a file that is a delta to a block of its own; returns how many.
-    fn restore_file(&self, ino: Ino) -> Result<u64> {
+    /// Writes each page of a file that is a delta to a block of its own, or its cluster anew; returns how many blocks that took.
+    pub(crate) fn restore_file(&self, ino: Ino) -> Result<u64> {
         let inode = self.inode(ino)?;
         self.check_writable()?;
         self.make_room()?;
@@ -99,6 +99,9 @@ impl Fs {
         let _op = self.op()?;
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
+        if self.is_released(&inode) {
+            return Ok(0);
+        }
         let mut pages = self.delta_pages(&inode, 0..u64::MAX)?;
         // What others are made from would take them along.
         pages.retain(|&page| !self.dependents.is_source(ino, page));

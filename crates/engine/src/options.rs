@@ -154,6 +154,8 @@ pub struct MountOptions {
     /// Pages of SQLite's journals and logs may be deltas of the database's blocks (`repeat_deltas=on|off`);
     /// `None`: with compact pages. Without them such blocks have no other place, and what is made from them is written twice.
     pub repeat_deltas: Option<bool>,
+    /// Pages of compressed clusters may be deltas of what these hold (`compress_deltas=on|off`).
+    pub compress_deltas: bool,
     /// Length of the windows in which reads and writes of a file are counted (`hot_window=60s`; MedFS's T).
     pub hot_window: Duration,
     /// How long nothing must be wanted before idle work is done (`idle=5s`, the kernel's `idle_interval`).
@@ -196,6 +198,7 @@ impl Default for MountOptions {
             compact_files: CompactFiles::default(),
             append_deltas: true,
             repeat_deltas: None,
+            compress_deltas: true,
             hot_window: Duration::from_secs(60),
             idle_after: Duration::from_secs(5),
             restore: true,
@@ -211,7 +214,7 @@ impl Default for MountOptions {
 pub const ACCEPTED: &str = "ro, rw, cache=SIZE, fsync_mode=strict|posix|nobarrier, alloc_mode=default|reuse, \
      in_place=off|fsync[:N]|force, discard, nodiscard, background_gc=on|off, victim=greedy|cost-benefit, relatime, noatime, \
      strictatime, [no]inline_data, [no]inline_dentry, [no]inline_xattr, [no]acl, [no]user_xattr, recover, \
-     disable_roll_forward, norecovery, commit=TIME, delta=off|inline|compact|full, inline_threshold=BYTES, compact_threshold=N, compact_files=hot|all, append_deltas=on|off, repeat_deltas=on|off, dir_fsync=checkpoint|recover, hot_window=TIME, idle=TIME, restore=on|off, active_logs=6, sync, async, dirsync, \
+     disable_roll_forward, norecovery, commit=TIME, delta=off|inline|compact|full, inline_threshold=BYTES, compact_threshold=N, compact_files=hot|all, append_deltas=on|off, repeat_deltas=on|off, compress_deltas=on|off, dir_fsync=checkpoint|recover, hot_window=TIME, idle=TIME, restore=on|off, active_logs=6, sync, async, dirsync, \
      compress=off|lzo|lzo-rle|lz4|zstd[:LEVEL]|fpc[:lzo|lz4|zstd], compress_log_size=2..8, compress_extension=EXT, nocompress_extension=EXT, \
      [no]compress_chksum, compress_mode=fs|user";
 
@@ -389,6 +392,9 @@ impl MountOptions {
             "repeat_deltas" => {
                 self.repeat_deltas = Some(choose(option, value, &[("on", true), ("off", false)])?)
             }
+            "compress_deltas" => {
+                self.compress_deltas = choose(option, value, &[("on", true), ("off", false)])?
+            }
             "cache" => self.cache_bytes = cache_bytes(option, value)?,
             "commit" => self.commit_interval = time(option, value)?,
             "inline_threshold" => self.inline_threshold = Some(inline_threshold(option, value)?),
@@ -496,7 +502,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync:4,nodiscard,background_gc=off,victim=greedy,\
-             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
+             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
         );
         let expected = MountOptions {
             read_only: true,
@@ -522,6 +528,7 @@ mod tests {
             inline_threshold: Some(512),
             append_deltas: false,
             repeat_deltas: Some(false),
+            compress_deltas: false,
             hot_window: Duration::from_secs(90),
             idle_after: Duration::from_millis(250),
             restore: false,
@@ -532,7 +539,7 @@ mod tests {
         };
         assert_eq!(all, expected);
         let undone = "rw,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,hot_window=1m,idle=5,restore=on,delta=full,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,compress_deltas=on,hot_window=1m,idle=5,restore=on,delta=full,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(

@@ -97,6 +97,43 @@ fn a_thousand_operations_on_clusters() {
     }
 }
 
+/// How pages of clusters become deltas.
+const UPDATED: [&str; 3] = [
+    "compress=lz4,in_place=off,hot_window=2s,compact_files=all",
+    "compress=zstd,compress_log_size=3,cache=1M,delta=inline",
+    "compress=lzo,delta=compact,compact_files=all",
+];
+
+fn updated_clusters(options: &str, seed: u64, ops: usize, every: usize) -> Report {
+    let setup = Setup { check_every: every, ..setup(64, COMPRESSED[1], options) };
+    run_seed(&setup, seed, ops, |generator| {
+        generator.patching = true;
+        generator.clustering = true;
+    })
+}
+
+/// Small updates of compressed files.
+#[test]
+fn a_thousand_operations_on_updated_clusters() {
+    for (seed, options) in (11..).zip(UPDATED) {
+        let report = updated_clusters(options, seed, 1000, 1);
+        println!("seed {seed}, {options}: {report:?}");
+        assert!(report.clusters > 50 && report.deltas.made > 100, "hardly any: {report:?}");
+    }
+}
+
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn long_run_on_updated_clusters() {
+    let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let ops = variable("MEDFS_OPS").unwrap_or(100_000) as usize;
+    for options in UPDATED {
+        println!("seed {seed}, {ops} operations on updated clusters, options {options}");
+        let every = variable("MEDFS_CHECK_EVERY").unwrap_or(20) as usize;
+        println!("{:?}", updated_clusters(options, seed, ops, every));
+    }
+}
+
 #[test]
 #[ignore = "minutes; see the head of this file"]
 fn long_run_on_clusters() {

@@ -161,9 +161,9 @@ impl CompactMap {
         Some(page.place)
     }
 
-    fn free_places(&self) -> impl Iterator<Item = u32> {
+    fn free_places(&self, most: usize) -> impl Iterator<Item = u32> {
         let used: BTreeSet<u32> = self.pages.values().map(|p| p.place).collect();
-        (0..MOST_PAGES as u32).filter(move |place| !used.contains(place))
+        (0..most as u32).filter(move |place| !used.contains(place))
     }
 
     /// Sequence numbers of compact pages of which nothing counts.
@@ -417,7 +417,9 @@ impl Fs {
 
     /// Sees to it that so many places for new compact pages have a slot and a reserved block.
     fn prepare_places(&self, inode: &Inode, count: usize) -> Result<Vec<u32>> {
-        let places: Vec<u32> = self.with_map(inode, |map| map.free_places().take(count).collect())?;
+        // A file with clusters uses fewer addresses of its nodes.
+        let most = self.slots(inode).addrs_per_block();
+        let places: Vec<u32> = self.with_map(inode, |map| map.free_places(most).take(count).collect())?;
         if places.len() < count {
             return Err(Error::NoSpace);
         }

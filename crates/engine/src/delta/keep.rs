@@ -117,7 +117,7 @@ impl Fs {
         }
     }
 
-    fn place_record(
+    pub(super) fn place_record(
         &self,
         inode: &Arc<Inode>,
         state: &mut InodeState,

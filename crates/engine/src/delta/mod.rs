@@ -5,7 +5,8 @@
 //!
 //! Where a page has no block yet, zeros stand for it, and where another file holds nearly the same, slices of that file's
 //! blocks ([`repeats`]); those count as bases too ([`dependents`]). [`keep`] decides about pages that are to be written,
-//! [`compact`] has the records for which the zone is too small, and [`alone`] the pages that are compressed instead.
+//! [`compact`] has the records for which the zone is too small, and [`alone`] the pages that are compressed instead; [`cluster`] is about
+//! pages of compressed clusters.
 //!
 //! Invariants (rules 1 to 5, 7 and 8 of the design):
 //! - A base is neither overwritten in place nor its block freed before the inode without the delta is on its way: a page
@@ -19,6 +20,7 @@
 //! `costs` are leaves. The blocks of another file are looked up without its lock: that it is a source keeps them.
 
 mod alone;
+mod cluster;
 mod compact;
 pub(crate) mod costs;
 pub(crate) mod dependents;
@@ -194,6 +196,12 @@ impl Deltas {
     }
 }
 
+/// Reports the record of a page.
+fn bad_record(inode: &Inode, record: &OwnedRecord, field: &'static str, value: String) -> FormatError {
+    let value = format!("{value} for page {}", record.index);
+    FormatError::corrupt(Structure::DeltaZone, inode.ino, field, value)
+}
+
 /// What can be said of a page by what it was before.
 enum Encoding {
     /// It is its block, or as empty as it would be without one.
@@ -290,19 +298,26 @@ impl Fs {
     }
 
     fn rebuild(&self, inode: &Inode, record: &OwnedRecord, addr: BlockAddr) -> Result<Arc<Block>> {
-        let bad = |field, value: String| {
-            let value = format!("{value} for page {}", record.index);
-            FormatError::corrupt(Structure::DeltaZone, inode.ino, field, value)
-        };
-        let mut page = match &record.slices[..] {
-            [] if is_block(addr) => Arc::new((*self.base(addr)?).clone()),
-            [] if addr == NEW_ADDR => Arc::new(Block::ZERO),
-            [] => return Err(bad("index", format!("a delta without a base, at {addr:#x},")).into()),
+        let bad = |field, value| bad_record(inode, record, field, value);
+        let base = match &record.slices[..] {
+            [] => match self.base_in_cluster(inode, record.index.into())? {
+                Some(page) => page,
+                None if is_block(addr) => self.base(addr)?,
+                None if addr == NEW_ADDR => Arc::new(Block::ZERO),
+                None => return Err(bad("index", format!("a delta without a base, at {addr:#x},")).into()),
+            },
             slices => Arc::new(self.base_of_slices(slices).map_err(|e| match e {
                 Error::Posix(Posix::Stale) => bad("slices", "a file that is not there".into()).into(),
                 e => e,
             })?),
         };
+        self.rebuild_over(inode, record, base)
+    }
+
+    /// The page that a record makes of its base.
+    fn rebuild_over(&self, inode: &Inode, record: &OwnedRecord, base: Arc<Block>) -> Result<Arc<Block>> {
+        let bad = |field, value| bad_record(inode, record, field, value);
+        let mut page = base;
         let content = &mut Arc::make_mut(&mut page).0;
         self.deltas
             .with_codecs(|codecs| codecs.rebuild(record.codec, &record.delta, record.checksum, content))

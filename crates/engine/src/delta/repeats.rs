@@ -189,6 +189,7 @@ impl Fs {
     ) -> Result<Option<OwnedRecord>> {
         let name = inode.raw(Name::of);
         if !self.deltas.repeats
+            || self.is_compressed(inode)
             || !matches!(name, Name::Log | Name::Journal)
             || state.whole.contains(&u64::from(index))
             || self.dependents.others_need(inode.ino, 0..u64::MAX)

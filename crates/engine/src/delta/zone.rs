@@ -15,8 +15,7 @@ use crate::node::Dirty;
 use crate::stats::Counters;
 use medfs_format::delta::{self, RawZoneHeader, Record, ZONE_HEADER_SIZE, ZONE_OFFSET};
 use medfs_format::node::{
-    DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileFlags, FileKind, Inline, MAX_INLINE_XATTR_ADDRS,
-    RawInode,
+    DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline, MAX_INLINE_XATTR_ADDRS, RawInode,
 };
 use medfs_format::xattr::{self, HEADER_SIZE, NODE_BYTES, NameIndex, XattrEntry};
 use medfs_format::{Block, NEW_ADDR, NULL_ADDR};
@@ -44,7 +43,6 @@ pub(super) fn may_have_one(inode: &Inode) -> bool {
         FileKind::from_mode(r.i_mode.get()) == Some(FileKind::Regular)
             && r.inline().contains(Inline::XATTR)
             && !r.inline().intersects(Inline::DATA | Inline::PIN_FILE)
-            && !r.flags().contains(FileFlags::COMPR)
     })
 }
 
@@ -142,7 +140,7 @@ impl Fs {
         }
         let slots = self.slots(inode);
         let used = self.used_addrs(inode);
-        let size = (DEF_ADDRS_PER_INODE - slots.extra - used.max(1)).min(MAX_INLINE_XATTR_ADDRS);
+        let size = (DEF_ADDRS_PER_INODE - slots.extra - used.max(slots.cluster)).min(MAX_INLINE_XATTR_ADDRS);
         if size * 4 < slots.inline_xattr * 4 + more.min(ZONE_MIN) {
             return Ok(false);
         }
@@ -175,12 +173,13 @@ impl Fs {
         if self.deltas.alone.is_some() { frozen } else { frozen.max(DATABASE_SLOTS) }
     }
 
-    /// Address slots of the inode up to the last one in use.
+    /// Address slots of the inode up to the last one in use, whole clusters of them.
     fn used_addrs(&self, inode: &Inode) -> usize {
         let slots = self.slots(inode);
         inode.raw(|r| {
             let addrs = &r.i_addr[slots.extra..slots.extra + slots.addrs()];
-            addrs.iter().rposition(|a| a.get() != NULL_ADDR).map_or(0, |last| last + 1)
+            let used = addrs.iter().rposition(|a| a.get() != NULL_ADDR).map_or(0, |last| last + 1);
+            used.next_multiple_of(slots.cluster)
         })
     }
 
@@ -193,6 +192,7 @@ impl Fs {
             return MARKS_SLOTS;
         }
         inode.raw(|r| match Name::of(r) {
+            Name::Log if self.is_compressed(inode) => 0,
             Name::Log if self.deltas.repeats && self.deltas.has_compact() => LOG_SLOTS,
             Name::Journal | Name::Database => DATABASE_SLOTS,
             Name::Log | Name::Other => 0,
@@ -228,18 +228,20 @@ impl Fs {
         let frozen = self.frozen_slots(inode);
         let behind = index >= slots.addrs() as u64;
         // The last moment at which a file that has no zone yet can still get one.
-        let reserving = slots.inline_xattr < frozen && index >= (most - frozen) as u64;
+        let kept = (most - frozen) / slots.cluster * slots.cluster;
+        let reserving = slots.inline_xattr < frozen && index >= kept as u64;
         if !(behind || reserving) || !may_have_one(inode) || has_nodes(inode) {
             return Ok(false);
         }
         if reserving && self.deltas.makes_records() {
-            let fits = self.used_addrs(inode) <= most - frozen;
+            let fits = self.used_addrs(inode) <= kept;
             return Ok(fits && self.set_inline_size(inode, frozen)?);
         }
         if !behind {
             return Ok(false);
         }
-        let wanted = usize::try_from(index + 1).map_or(0, |pages| most.saturating_sub(pages + GROWTH_SLOTS));
+        let needed = usize::try_from(index + 1).unwrap_or(most).min(most).next_multiple_of(slots.cluster);
+        let wanted = most.saturating_sub(needed + GROWTH_SLOTS);
         let size = wanted.max(frozen).max(DEFAULT_INLINE_XATTR_ADDRS).min(slots.inline_xattr);
         if size < slots.inline_xattr {
             self.shrink_zone(inode, state, size)?;
