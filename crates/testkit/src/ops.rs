@@ -532,9 +532,7 @@ impl Generator {
 
     /// The next operation.
     pub fn op(&mut self) -> Op {
-        // Where both are wanted they alternate.
-        let patching = self.patching && (!self.clustering || self.random.random());
-        if patching && self.random.random_range(0..5) != 0 {
+        if self.patching && self.random.random_range(0..5) != 0 {
             return self.patching_op();
         }
         if self.clustering && self.random.random_range(0..5) != 0 {

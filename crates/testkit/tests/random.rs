@@ -97,6 +97,19 @@ fn a_thousand_operations_on_clusters() {
     }
 }
 
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn long_run_on_compressed_pages() {
+    let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let ops = variable("MEDFS_OPS").unwrap_or(100_000) as usize;
+    for options in PAGES {
+        println!("seed {seed}, {ops} operations on compressed pages, options {options}");
+        let check_every = variable("MEDFS_CHECK_EVERY").unwrap_or(20) as usize;
+        let setup = Setup { check_every, ..setup(64, DELTAS, options) };
+        println!("{:?}", run_seed(&setup, seed, ops, |generator| generator.patching = true));
+    }
+}
+
 /// How pages of clusters become deltas.
 const UPDATED: [&str; 3] = [
     "compress=lz4,in_place=off,hot_window=2s,compact_files=all",
@@ -106,10 +119,7 @@ const UPDATED: [&str; 3] = [
 
 fn updated_clusters(options: &str, seed: u64, ops: usize, every: usize) -> Report {
     let setup = Setup { check_every: every, ..setup(64, COMPRESSED[1], options) };
-    run_seed(&setup, seed, ops, |generator| {
-        generator.patching = true;
-        generator.clustering = true;
-    })
+    run_seed(&setup, seed, ops, |generator| generator.patching = true)
 }
 
 /// Small updates of compressed files.
@@ -118,7 +128,7 @@ fn a_thousand_operations_on_updated_clusters() {
     for (seed, options) in (11..).zip(UPDATED) {
         let report = updated_clusters(options, seed, 1000, 1);
         println!("seed {seed}, {options}: {report:?}");
-        assert!(report.clusters > 50 && report.deltas.made > 100, "hardly any: {report:?}");
+        assert!(report.clusters > 30 && report.deltas.made > 100, "hardly any: {report:?}");
     }
 }
 
@@ -165,10 +175,7 @@ fn long_run_on_deltas() {
         "delta=inline,repeat_deltas=on,in_place=fsync",
         "delta=compact,compact_files=all",
         "append_deltas=off,repeat_deltas=off,compact_files=all",
-    ]
-    .into_iter()
-    .chain(PAGES)
-    {
+    ] {
         println!("seed {seed}, {ops} operations on deltas, options {options}");
         let start = Instant::now();
         let setup = Setup {
