@@ -141,7 +141,7 @@ impl Fs {
         let slots = self.slots(inode);
         let used = self.used_addrs(inode);
         let size = (DEF_ADDRS_PER_INODE - slots.extra - used.max(slots.cluster)).min(MAX_INLINE_XATTR_ADDRS);
-        if size * 4 < slots.inline_xattr * 4 + more.min(ZONE_MIN) {
+        if size * 4 < slots.inline_xattr * 4 + more.min(ZONE_MIN) || zone_bytes(size) < ZONE_MIN {
             return Ok(false);
         }
         self.set_inline_size(inode, size)
