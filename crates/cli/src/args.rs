@@ -321,6 +321,10 @@ Of a mounted volume, all since the mount:
 deltas compression ratio (DCR): the part of the bytes of pages that their
 deltas did not take.
 
+pages compressed alone: with the mount option compress=fpc, in place of deltas,
+up to five to a block. The bytes saved are those that the pages of the files
+in memory have more than their compressed ones.
+
 evicted: deltas that became pages again. Case 1: the addresses of a growing
 file needed the room. Case 2: a smaller delta took it. Case 3 (outgrown): the
 page changed too much to stay a delta.
@@ -339,6 +343,6 @@ After a mount nothing is known of any file.
 
 lifetime: years = PEC x (1 + OP) / (365 x DWPD x WA x R), Eq. 1 of MedFS.
 DWPD is how often a day the card would be written full, had each page that
-became a delta been written instead; R is the part of that which was written.
-PEC, OP and WA describe the card and are assumed: --pe-cycles, --card-spare
-and --card-wa.";
+became a delta, or was compressed alone, been written instead; R is the part
+of that which was written. PEC, OP and WA describe the card and are assumed:
+--pe-cycles, --card-spare and --card-wa.";

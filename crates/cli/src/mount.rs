@@ -171,6 +171,14 @@ fn mount(
             args.image.display()
         );
     }
+    if last(args, "compress").is_some_and(|value| asks_for_pages(&value))
+        && !volume.superblock().is_delta_volume()
+    {
+        eprintln!(
+            "medfs mount: {} is plain F2FS, where compress=fpc compresses no page ('medfs import' changes that)",
+            args.image.display()
+        );
+    }
     if asks_for_compression(args) && !volume.superblock().features().contains(Feature::COMPRESSION) {
         eprintln!(
             "medfs mount: {} was made without compression, which no file has ('medfs mkfs -O default,compression' makes such volumes)",
@@ -196,14 +204,27 @@ fn mount(
 
 /// Whether deltas are asked for in so many words; by default they are made where the volume takes them.
 fn asks_for_deltas(args: &MountArgs) -> bool {
-    let mut all = args.options.iter().flat_map(|list| list.split(','));
-    all.rfind(|o| o.trim().starts_with("delta=")).is_some_and(|o| o.trim() != "delta=off")
+    last(args, "delta").is_some_and(|mode| mode != "off")
 }
 
 /// Whether compression is asked for.
 fn asks_for_compression(args: &MountArgs) -> bool {
     let mut all = args.options.iter().flat_map(|list| list.split(','));
-    all.any(|o| o.trim().starts_with("compress") && o.trim() != "compress=off")
+    let pages = |o: &str| o.strip_prefix("compress=").is_some_and(asks_for_pages);
+    all.any(|o| o.trim().starts_with("compress") && o.trim() != "compress=off" && !pages(o.trim()))
+}
+
+/// Whether this value of `compress` is about pages alone, and not about clusters.
+fn asks_for_pages(value: &str) -> bool {
+    value.split(':').next() == Some("fpc")
+}
+
+/// The last value that is given to an option.
+fn last(args: &MountArgs, name: &str) -> Option<String> {
+    let mut all = args.options.iter().flat_map(|list| list.split(','));
+    all.rfind(|o| o.trim().split('=').next() == Some(name))
+        .and_then(|o| o.trim().split_once('='))
+        .map(|(_, value)| value.to_owned())
 }
 
 /// Holds a shared lock on a block device until this process ends, which `medfs umount` waits for: the kernel lets go of

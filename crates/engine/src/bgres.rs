@@ -1,4 +1,5 @@
-//! BGRes: pages of files that are read often, not written, and stored as deltas become blocks again (MedFS, section 4.2.1).
+//! BGRes: pages of files that are read often, not written, and stored as deltas or compressed alone become blocks again
+//! (MedFS, section 4.2.1).
 //!
 //! A round begins when the groups of hotness were made anew: it lists the files that have such pages. Each step of idle
 //! work goes on in the list and judges each file when its turn comes.
@@ -12,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::hotness::Hotness;
 use crate::idle::Did;
-use crate::options::DeltaMode;
 use crate::placement::Purpose;
 use crate::stats::{Counters, RestoreStats};
 use medfs_device::Cause;
@@ -41,7 +41,7 @@ impl Restorer {
 
 impl Fs {
     fn restores(&self) -> bool {
-        self.opts.restore && self.deltas.mode != DeltaMode::Off
+        self.opts.restore && self.deltas.makes_records()
     }
 
     /// Begins a round; what is left of the last one is listed again.
@@ -90,8 +90,8 @@ impl Fs {
         files
     }
 
-    /// Writes each page of a file that is a delta to a block of its own; returns how many.
-    fn restore_file(&self, ino: Ino) -> Result<u64> {
+    /// Writes each page of a file that is a delta to a block of its own, or its cluster anew; returns how many blocks that took.
+    pub(crate) fn restore_file(&self, ino: Ino) -> Result<u64> {
         let inode = self.inode(ino)?;
         self.check_writable()?;
         self.make_room()?;
@@ -99,6 +99,9 @@ impl Fs {
         let _op = self.op()?;
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
+        if self.is_released(&inode) {
+            return Ok(0);
+        }
         let mut pages = self.delta_pages(&inode, 0..u64::MAX)?;
         // What others are made from would take them along.
         pages.retain(|&page| !self.dependents.is_source(ino, page));

@@ -61,7 +61,7 @@ pub fn export(
 }
 
 fn open(dev: &Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Volume> {
-    let options = MountOptions { delta: DeltaMode::Off, ..MountOptions::default() };
+    let options = MountOptions { delta: Some(DeltaMode::Off), ..MountOptions::default() };
     let volume = Volume::open(dev.clone(), options, clock)?;
     if volume.is_read_only() { Err(Error::ReadOnly) } else { Ok(volume) }
 }

@@ -24,7 +24,7 @@ impl Fs {
         if let Some(page) = self.page_in_memory(inode, state, index) {
             return Ok(page);
         }
-        if let Some(page) = self.page_of_cluster(inode, index)? {
+        if let Some(page) = self.page_of_cluster(inode, state, index)? {
             return Ok(page);
         }
         match self.find_slot(inode, index)? {
@@ -58,7 +58,7 @@ impl Fs {
         f: impl FnOnce(&mut Block),
     ) -> Result<Slot> {
         let moved = self.make_address_room(inode, state, index)?;
-        self.open_cluster(inode, state, index)?;
+        let closed = self.open_for_change(inode, state, index)?;
         let slot = self.make_slot_near(inode, near.filter(|_| !moved), index)?;
         let addr = slot.addr();
         self.check_addr(inode, index, addr)?;
@@ -82,7 +82,9 @@ impl Fs {
             self.count_block(inode);
             self.reserve_ahead(inode, &slot, index);
         }
-        if let Some(clean) = self.pages.remove(inode.ino, index) {
+        if let Some(clean) = self.pages.remove(inode.ino, index)
+            && !closed
+        {
             self.note_base(inode, index, addr, &clean);
         }
         let mut page = old.unwrap_or_else(|| Arc::new(Block::ZERO));

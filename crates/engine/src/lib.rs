@@ -58,6 +58,6 @@ pub use medfs_format::compress::Algorithm;
 pub use options::{
     AllocMode, Atime, CompactFiles, DeltaMode, FsyncMode, InPlace, MountOptions, VictimPolicy,
 };
-pub use stats::{CompressStats, DeltaStats, RestoreStats, Stats, Written, ZoneStats};
+pub use stats::{CompressStats, DeltaStats, FpcStats, RestoreStats, Stats, Written, ZoneStats};
 pub use types::*;
 pub use volume::Volume;

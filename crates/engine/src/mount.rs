@@ -19,7 +19,7 @@ use crate::inode::Inodes;
 use crate::io::Io;
 use crate::nat::Nat;
 use crate::node::{NodeRules, Nodes};
-use crate::options::{AllocMode, DeltaMode, DirFsync, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
+use crate::options::{AllocMode, DirFsync, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
 use crate::pages::Pages;
 use crate::placement::KernelPlacement;
 use crate::segment::{CurSeg, Fill, Segments, SegmentsAtMount, sum_type};
@@ -349,16 +349,17 @@ fn assemble(
     let mounted_at = clock.monotonic();
     let limit = nodes.limit();
     let delta_volume = sb.is_delta_volume();
-    let (delta, bases, dir_fsync) = if delta_volume {
-        (opts.delta, cache_blocks / BASES_PART, DirFsync::Recover)
+    let (deltas, bases, dir_fsync) = if delta_volume {
+        let bases = cache_blocks / BASES_PART;
+        (Deltas::new(&opts, bases), bases, DirFsync::Recover)
     } else {
-        (DeltaMode::Off, 0, DirFsync::Checkpoint)
+        (Deltas::none(&opts), 0, DirFsync::Checkpoint)
     };
     let dir_fsync = opts.dir_fsync.unwrap_or(dir_fsync);
     Ok(Fs {
         placement: Box::new(KernelPlacement { in_place }),
         delta_volume,
-        deltas: Deltas::new(delta, &opts, bases),
+        deltas,
         dependents: Dependents::default(),
         registry: Mutex::default(),
         bases: Mutex::default(),

@@ -140,8 +140,8 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// `dir_fsync=checkpoint|recover`; `None`: `recover` on volumes that may hold deltas.
     pub dir_fsync: Option<DirFsync>,
-    /// `delta=off|inline|compact|full`.
-    pub delta: DeltaMode,
+    /// `delta=off|inline|compact|full`; `None`: `full`, and `off` with `compress=fpc`. See [`MountOptions::delta_mode`].
+    pub delta: Option<DeltaMode>,
     /// Deltas of so many pages at least share a compact page (`compact_threshold=5`).
     pub compact_threshold: usize,
     /// Largest delta in bytes that stays in the inode (`inline_threshold=256`); `None`: 256, and with `delta=full` what a
@@ -156,6 +156,8 @@ pub struct MountOptions {
     /// Pages of SQLite's journals and logs may be deltas of the database's blocks (`repeat_deltas=on|off`);
     /// `None`: with compact pages. Without them such blocks have no other place, and what is made from them is written twice.
     pub repeat_deltas: Option<bool>,
+    /// Pages of compressed clusters may be deltas of what these hold (`compress_deltas=on|off`).
+    pub compress_deltas: bool,
     /// Length of the windows in which reads and writes of a file are counted (`hot_window=60s`; MedFS's T).
     pub hot_window: Duration,
     /// How long nothing must be wanted before idle work is done (`idle=5s`, the kernel's `idle_interval`).
@@ -192,13 +194,14 @@ impl Default for MountOptions {
             recover: true,
             commit_interval: Duration::from_secs(60),
             dir_fsync: None,
-            delta: DeltaMode::default(),
+            delta: None,
             compact_threshold: 5,
             inline_threshold: None,
             compact_files: CompactFiles::default(),
             note_addresses: true,
             append_deltas: true,
             repeat_deltas: None,
+            compress_deltas: true,
             hot_window: Duration::from_secs(60),
             idle_after: Duration::from_secs(5),
             restore: true,
@@ -214,8 +217,8 @@ impl Default for MountOptions {
 pub const ACCEPTED: &str = "ro, rw, cache=SIZE, fsync_mode=strict|posix|nobarrier, alloc_mode=default|reuse, \
      in_place=off|fsync[:N]|force, discard, nodiscard, background_gc=on|off, victim=greedy|cost-benefit, relatime, noatime, \
      strictatime, [no]inline_data, [no]inline_dentry, [no]inline_xattr, [no]acl, [no]user_xattr, recover, \
-     disable_roll_forward, norecovery, commit=TIME, delta=off|inline|compact|full, inline_threshold=BYTES, compact_threshold=N, compact_files=hot|all, append_deltas=on|off, repeat_deltas=on|off, note_addresses=on|off, dir_fsync=checkpoint|recover, hot_window=TIME, idle=TIME, restore=on|off, active_logs=6, sync, async, dirsync, \
-     compress=off|lzo|lzo-rle|lz4|zstd[:LEVEL], compress_log_size=2..8, compress_extension=EXT, nocompress_extension=EXT, \
+     disable_roll_forward, norecovery, commit=TIME, delta=off|inline|compact|full, inline_threshold=BYTES, compact_threshold=N, compact_files=hot|all, append_deltas=on|off, repeat_deltas=on|off, compress_deltas=on|off, note_addresses=on|off, dir_fsync=checkpoint|recover, hot_window=TIME, idle=TIME, restore=on|off, active_logs=6, sync, async, dirsync, \
+     compress=off|lzo|lzo-rle|lz4|zstd[:LEVEL]|fpc[:lzo|lz4|zstd], compress_log_size=2..8, compress_extension=EXT, nocompress_extension=EXT, \
      [no]compress_chksum, compress_mode=fs|user";
 
 const CACHE_BYTES_MIN: u64 = 1 << 20;
@@ -278,8 +281,35 @@ impl MountOptions {
         if named("norecovery") && !new.read_only {
             return Err(invalid("norecovery", "it together with 'ro'"));
         }
+        new.check()?;
         *self = new;
         Ok(())
+    }
+
+    /// What becomes of small updates where the volume may hold deltas.
+    pub fn delta_mode(&self) -> DeltaMode {
+        match self.delta {
+            Some(mode) => mode,
+            None if self.compress.fpc.is_some() => DeltaMode::Off,
+            None => DeltaMode::default(),
+        }
+    }
+
+    /// `Invalid` where options exclude each other.
+    pub(crate) fn check(&self) -> Result<()> {
+        let name = match self.delta_mode() {
+            DeltaMode::Off => return Ok(()),
+            DeltaMode::Inline => "delta=inline",
+            DeltaMode::Compact => "delta=compact",
+            DeltaMode::Full => "delta=full",
+        };
+        match self.compress.fpc {
+            None => Ok(()),
+            Some(_) => Err(invalid(
+                name,
+                "delta=off together with compress=fpc, which compresses changed pages instead",
+            )),
+        }
     }
 
     /// Applies one option; `false` where it is not known, so that a front end may look at it.
@@ -354,7 +384,7 @@ impl MountOptions {
                     ("compact", DeltaMode::Compact),
                     ("full", DeltaMode::Full),
                 ];
-                self.delta = choose(option, value, &modes)?;
+                self.delta = Some(choose(option, value, &modes)?);
             }
             "compact_threshold" => self.compact_threshold = number_of(option, value, COMPACT_THRESHOLDS)?,
             "compact_files" => {
@@ -365,6 +395,9 @@ impl MountOptions {
             "append_deltas" => self.append_deltas = choose(option, value, &[("on", true), ("off", false)])?,
             "repeat_deltas" => {
                 self.repeat_deltas = Some(choose(option, value, &[("on", true), ("off", false)])?)
+            }
+            "compress_deltas" => {
+                self.compress_deltas = choose(option, value, &[("on", true), ("off", false)])?
             }
             "cache" => self.cache_bytes = cache_bytes(option, value)?,
             "commit" => self.commit_interval = time(option, value)?,
@@ -473,7 +506,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync:4,nodiscard,background_gc=off,victim=greedy,\
-             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,note_addresses=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
+             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,note_addresses=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
         );
         let expected = MountOptions {
             read_only: true,
@@ -493,13 +526,14 @@ mod tests {
             recover: false,
             commit_interval: Duration::from_secs(5),
             dir_fsync: Some(DirFsync::Checkpoint),
-            delta: DeltaMode::Off,
+            delta: Some(DeltaMode::Off),
             compact_threshold: 3,
             compact_files: CompactFiles::All,
             inline_threshold: Some(512),
             append_deltas: false,
             note_addresses: false,
             repeat_deltas: Some(false),
+            compress_deltas: false,
             hot_window: Duration::from_secs(90),
             idle_after: Duration::from_millis(250),
             restore: false,
@@ -510,7 +544,7 @@ mod tests {
         };
         assert_eq!(all, expected);
         let undone = "rw,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,note_addresses=on,hot_window=1m,idle=5,restore=on,delta=full,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,compress_deltas=on,note_addresses=on,hot_window=1m,idle=5,restore=on,delta=full,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(
@@ -521,6 +555,7 @@ mod tests {
                 dir_fsync: expected.dir_fsync,
                 repeat_deltas: Some(true),
                 inline_threshold: expected.inline_threshold,
+                delta: Some(DeltaMode::Full),
                 dirsync: true,
                 ..Default::default()
             }

@@ -88,6 +88,23 @@ pub struct ZoneStats {
     pub used: u64,
 }
 
+/// Pages compressed alone (`compress=fpc`; MedFS, section 6.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+pub struct FpcStats {
+    /// Pages compressed instead of being written, since the volume was opened.
+    pub made: u64,
+    /// Bytes these took in shared blocks.
+    pub bytes: u64,
+    /// Blocks that such pages had before, and left.
+    pub freed: u64,
+    /// Pages written as a whole because two of them would not share a block.
+    pub too_large: u64,
+    /// Pages of the files in memory that are compressed now.
+    pub held: u64,
+    /// Bytes that these pages have more than their compressed ones.
+    pub saved_bytes: u64,
+}
+
 /// What background restoration (BGRes; MedFS, section 4.2.1) has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
 pub struct RestoreStats {
@@ -139,6 +156,8 @@ pub struct Stats {
     pub deltas: DeltaStats,
     /// Zones of the files in memory.
     pub zones: ZoneStats,
+    /// Pages compressed alone.
+    pub fpc: FpcStats,
     /// Hotness of files.
     pub hotness: HotnessStats,
     /// Restored files.

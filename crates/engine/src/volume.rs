@@ -42,6 +42,7 @@ impl std::fmt::Debug for Volume {
 impl Volume {
     /// Opens a volume: checks it, frees orphans, rolls fsynced files forward.
     pub fn open(dev: Arc<dyn BlockDevice>, opts: MountOptions, clock: Arc<dyn Clock>) -> Result<Volume> {
+        opts.check()?;
         let fs = Fs::mount(dev, opts, clock)?;
         fs.check_root()?;
         Ok(Volume { fs })
@@ -116,6 +117,7 @@ impl Volume {
             in_place_blocks: get(&fs.counters.in_place_blocks),
             deltas: fs.deltas.counters.stats(),
             zones: fs.zone_stats(),
+            fpc: fs.fpc_stats(),
             hotness: fs.hotness.stats(),
             restored: fs.restorer.stats(),
             compress: fs.compress.counters.stats(),

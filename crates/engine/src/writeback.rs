@@ -118,7 +118,14 @@ impl Fs {
                 Kept::Blocked => placing.blocked.push(index),
                 kept => {
                     let page = Placed::new(index, page);
-                    self.place_page(inode, &slot, about, kept == Kept::NewBlock, page, &mut placing.pages)?;
+                    self.place_page(
+                        inode,
+                        &slot,
+                        about,
+                        matches!(kept, Kept::NewBlock),
+                        page,
+                        &mut placing.pages,
+                    )?;
                     self.drop_deltas(inode, state, index..index + 1)?;
                     state.whole.remove(&index);
                     self.note_whole(inode, state, index)?;
@@ -156,7 +163,9 @@ impl Fs {
         whole.dedup();
         self.place_all(inode, state, &whole, &about, placing)?;
         let start = self.compact_start(inode);
-        let compact: Vec<u64> = state.dirty.range(start..).map(|(&index, _)| index).collect();
+        let placed = |index: &u64| placing.pages.iter().any(|p| p.index == *index);
+        let compact = state.dirty.range(start..).map(|(&index, _)| index);
+        let compact: Vec<u64> = compact.filter(|index| !placed(index)).collect();
         self.place_all(inode, state, &compact, &about, placing)
     }
     /// Gives one page its block and adds it to those placed.
@@ -236,7 +245,7 @@ impl Fs {
     }
 
     /// Notes that a dirty page has reached its block, or the delta zone.
-    fn page_is_clean(&self, inode: &Inode, state: &mut InodeState, index: u64, page: Arc<Block>) {
+    pub(crate) fn page_is_clean(&self, inode: &Inode, state: &mut InodeState, index: u64, page: Arc<Block>) {
         state.dirty.remove(&index);
         self.pages.sub_dirty(1);
         self.pages.insert(inode.ino, index, page);

@@ -402,7 +402,7 @@ fn a_cluster_that_changes_while_it_is_written_loses_nothing() {
 }
 
 #[test]
-fn compressed_files_have_no_deltas_and_are_rolled_forward() {
+fn a_large_compressed_file_without_a_zone_is_rolled_forward() {
     let device = volume_with_deltas();
     let v = open_device(&device, "compress_extension=*");
     let mut expected = text(1100 * PAGE, 1);

@@ -102,6 +102,24 @@ fn a_zone_gives_way_to_addresses_and_freezes() {
     assert!(content(&reopened(v, &device), f) == expected);
 }
 
+/// The addresses of such a file leave an inline area larger than usual, but not one with a zone, without which no compact page
+/// would be found again.
+#[test]
+fn a_file_without_room_for_a_zone_has_no_compact_pages() {
+    for pages in [825, 835, 845, 860, 870] {
+        let device = Arc::new(blank_delta(64));
+        let v = open_device(&device, "compact_files=all,in_place=off");
+        let (f, mut expected) = noisy_file(&v, "f", pages);
+        for n in 0..10 {
+            patch(&v, f, &mut expected, n * PAGE + 100, &noise(n as u64)[..300]);
+        }
+        v.fsync(f, false).expect("fsync");
+        let crashed = Arc::new(device.snapshot());
+        assert!(content(&open_device(&crashed, ""), f) == expected, "{pages} pages, recovered");
+        assert!(content(&reopened(v, &device), f) == expected, "{pages} pages");
+    }
+}
+
 #[test]
 fn an_index_used_again_never_meets_an_old_delta() {
     let device = Arc::new(blank_delta(64));

@@ -97,13 +97,13 @@ impl Walker<'_, '_> {
     }
 }
 
-/// Checks that the blocks of a cluster hold as many pages as it has.
-fn content_of(
+/// The pages that the blocks of a cluster hold; the error says why they do not hold as many as it has.
+pub(crate) fn content_of(
     all: &mut Compressors,
     compression: Compression,
     blocks: &[u8],
     pages: usize,
-) -> Result<(), String> {
+) -> Result<Vec<u8>, String> {
     let (header, content) = cluster_content(blocks).map_err(|clen| {
         format!("its header announces {clen} bytes in {} blocks", blocks.len() / BLOCK_SIZE)
     })?;
@@ -118,7 +118,7 @@ fn content_of(
     };
     let mut out = vec![0; pages * BLOCK_SIZE];
     match compressor.expand(content, &mut out) {
-        Ok(len) if len == out.len() => Ok(()),
+        Ok(len) if len == out.len() => Ok(out),
         Ok(len) => Err(format!("it holds {len} bytes, expected {}", out.len())),
         Err(_) => Err(format!("its {} content cannot be expanded", compression.algorithm.name())),
     }

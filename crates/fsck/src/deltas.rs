@@ -4,14 +4,17 @@
 //! Invariants: nothing here writes. Memory: the zone, an entry for each compact page, and one for each page of the file
 //! that a compact page has a record of (345 thousand at most).
 
+use crate::cluster::content_of;
 use crate::finding::Code;
 use crate::image::Image;
 use crate::inode::Rules;
 use foldhash::{HashMap, HashMapExt};
+use medfs_codec::compress::Compressors;
 use medfs_codec::{Codecs, RebuildError};
+use medfs_format::compress::{Cluster, Compression};
 use medfs_format::delta::{self, NO_DELTA, RawSlice, Record};
 use medfs_format::node::{ADDRS_PER_BLOCK, FileKind, Inline, RawInode};
-use medfs_format::{Block, BlockAddr, Ino, NEW_ADDR, is_block};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NEW_ADDR, is_block};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
@@ -175,6 +178,7 @@ pub(crate) fn load(image: &mut Image<'_>, inode: &RawInode, ino: Ino) -> io::Res
 pub(crate) struct Bases<'r> {
     rules: &'r Rules,
     codecs: &'r mut Codecs,
+    compressors: Compressors,
     /// The file that the last slice was of.
     source: Option<(Ino, Box<RawInode>)>,
 }
@@ -183,7 +187,7 @@ type Fault = (Code, String);
 
 impl<'r> Bases<'r> {
     pub(crate) fn new(rules: &'r Rules, codecs: &'r mut Codecs) -> Bases<'r> {
-        Bases { rules, codecs, source: None }
+        Bases { rules, codecs, compressors: Compressors::default(), source: None }
     }
 
     /// Whether a record, with its base, makes the page that it was made of; otherwise why not. `inode`, whose record it is,
@@ -198,13 +202,22 @@ impl<'r> Bases<'r> {
             return Ok(Ok(()));
         }
         let addr = image.address(inode, record.index.into())?;
+        let cluster = match record.slices {
+            [] => self.page_of_cluster(image, inode, record.index.into())?,
+            _ => None,
+        };
         let usable = addr == NEW_ADDR || (is_block(addr) && image.g.in_main(addr));
-        if !usable {
+        if !usable && cluster.is_none() {
             let why = "the page has no block that could be its base, nor a place for one";
             return Ok(Err((Code::DeltaBase, why.into())));
         }
         let mut page = Block::boxed();
-        if !record.slices.is_empty() {
+        if let Some(held) = cluster {
+            match held {
+                Ok(held) => page = held,
+                Err(why) => return Ok(Err((Code::DeltaBase, format!("its cluster: {why}")))),
+            }
+        } else if !record.slices.is_empty() {
             for slice in record.slices {
                 if let Err(fault) = self.copy_slice(image, slice, &mut page)? {
                     return Ok(Err(fault));
@@ -218,6 +231,34 @@ impl<'r> Bases<'r> {
             RebuildError::Codec(_) => (Code::DeltaCodec, e.to_string()),
             _ => (Code::DeltaContent, e.to_string()),
         }))
+    }
+
+    /// What the compressed cluster of a page holds of it, or why that cannot be told; `None` where it is in none.
+    fn page_of_cluster(
+        &mut self,
+        image: &mut Image<'_>,
+        inode: &RawInode,
+        index: u64,
+    ) -> io::Result<Option<Result<Box<Block>, String>>> {
+        let compression = if self.rules.has_compression() { inode.compression() } else { None };
+        let Some((compression, addrs)) = cluster_of(image, inode, compression, index)? else {
+            return Ok(None);
+        };
+        let Ok(Cluster::Compressed(count)) = Cluster::of(&addrs) else { return Ok(None) };
+        let mut blocks = Vec::with_capacity(count * BLOCK_SIZE);
+        for &addr in &addrs[1..=count] {
+            if !image.g.in_main(addr) {
+                return Ok(Some(Err(format!("a block at {addr}, outside the main area"))));
+            }
+            blocks.extend_from_slice(&image.cache.get(addr)?.0);
+        }
+        let within = (index % addrs.len() as u64) as usize * BLOCK_SIZE;
+        let content = content_of(&mut self.compressors, compression, &blocks, addrs.len());
+        Ok(Some(content.map(|content| {
+            let mut page = Block::boxed();
+            page.0.copy_from_slice(&content[within..within + BLOCK_SIZE]);
+            page
+        })))
     }
 
     fn copy_slice(
@@ -247,6 +288,26 @@ impl<'r> Bases<'r> {
             _ => fault("which has no block"),
         }
     }
+}
+
+/// How the cluster of a page is compressed, and its addresses; `None` where the file has no clusters.
+fn cluster_of(
+    image: &mut Image<'_>,
+    inode: &RawInode,
+    compression: Option<Compression>,
+    index: u64,
+) -> io::Result<Option<(Compression, Vec<BlockAddr>)>> {
+    let Some(compression) = compression else { return Ok(None) };
+    let pages = compression.cluster_pages() as u64;
+    let first = index / pages * pages;
+    let addrs = (first..first + pages).map(|page| image.address(inode, page)).collect::<io::Result<_>>()?;
+    Ok(Some((compression, addrs)))
+}
+
+/// Whether a page of a file, on a volume with compressed files, is in a compressed cluster.
+pub(crate) fn in_cluster(image: &mut Image<'_>, inode: &RawInode, index: u64) -> io::Result<bool> {
+    let found = cluster_of(image, inode, inode.compression(), index)?;
+    Ok(found.is_some_and(|(_, addrs)| matches!(Cluster::of(&addrs), Ok(Cluster::Compressed(_)))))
 }
 
 /// The pages that a file can have, whose inode was vetted.

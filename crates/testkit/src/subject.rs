@@ -23,6 +23,8 @@ pub struct DeltaCounts {
     pub compact_pages: u64,
     /// Pages written as a whole because another file's block had to go.
     pub released: u64,
+    /// Pages compressed alone.
+    pub compressed: u64,
 }
 
 impl std::ops::AddAssign for DeltaCounts {
@@ -32,6 +34,7 @@ impl std::ops::AddAssign for DeltaCounts {
         self.repeated += other.repeated;
         self.compact_pages += other.compact_pages;
         self.released += other.released;
+        self.compressed += other.compressed;
     }
 }
 

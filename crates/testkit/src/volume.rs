@@ -150,13 +150,15 @@ impl FileSystem for Volume {
         self.stats().compress.clusters
     }
     fn deltas(&self) -> DeltaCounts {
-        let d = self.stats().deltas;
+        let stats = self.stats();
+        let d = stats.deltas;
         DeltaCounts {
             made: d.made,
             appended: d.appended,
             repeated: d.repeated,
             compact_pages: d.compact_pages,
             released: d.released,
+            compressed: stats.fpc.made,
         }
     }
     fn pages_restored(&self) -> u64 {

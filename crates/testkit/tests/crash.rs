@@ -62,6 +62,19 @@ fn some_states_of_clusters() {
     }
 }
 
+/// Pages compressed alone.
+fn compressing_pages() -> Setup {
+    let mut options = MountOptions::default();
+    options.parse("compress=fpc,compact_files=all").expect("options are right");
+    Setup { mounter: mounter(options, test_clock()), ..setup(DELTAS) }
+}
+
+#[test]
+fn some_states_of_compressed_pages() {
+    let some = Setup { max_states: 1500, check_every: 50, nested_every: 100, ..compressing_pages() };
+    must_be_clean("compressed pages", &run(&some, &on_deltas(6, 60)));
+}
+
 #[test]
 fn some_states_of_databases() {
     for options in ON_DATABASES {
@@ -110,6 +123,17 @@ fn all_states_of_deltas() {
             &run(&full, &on_databases(seed, states / 20)),
         );
     }
+}
+
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn all_states_of_compressed_pages() {
+    let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let states = variable("MEDFS_STATES").unwrap_or(100_000) as usize;
+    let mut full = compressing_pages();
+    (full.max_states, full.plan.seed) = (states, seed);
+    (full.raw_every, full.check_every, full.nested_every) = (50, 200, 100);
+    must_be_clean(&format!("seed {seed}, compressed pages"), &run(&full, &on_deltas(seed, states / 20)));
 }
 
 #[test]

@@ -249,6 +249,7 @@ fn case(seed: u64, bases: &[Base]) -> bool {
         "in_place=off,fsync_mode=posix,compress_mode=user",
         "disable_roll_forward",
         "delta=compact",
+        "compress=fpc,compact_files=all",
     ];
     let Some(v) = open(&dev, options[rng.random_range(0..options.len())]) else { return false };
     let found = walk(&v);

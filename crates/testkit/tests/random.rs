@@ -60,6 +60,24 @@ fn two_thousand_operations_on_deltas() {
     assert!(report.restored > 20, "hardly anything restored: {report:?}");
 }
 
+/// How pages are compressed alone: each algorithm.
+const PAGES: [&str; 3] = [
+    "compress=fpc,in_place=off,compact_files=all,hot_window=2s",
+    "compress=fpc:lz4,compact_files=all,cache=1M",
+    "compress=fpc:zstd,in_place=force,hot_window=1s,compact_files=all",
+];
+
+/// Pages compressed alone, on a small volume so that sections are cleaned too.
+#[test]
+fn a_thousand_operations_on_compressed_pages() {
+    for (seed, options) in (7..).zip(PAGES) {
+        let report = run_seed(&setup(64, DELTAS, options), seed, 1000, |generator| generator.patching = true);
+        println!("seed {seed}, {options}: {report:?}");
+        assert!(report.deltas.compressed >= 100, "hardly any compressed: {report:?}");
+        assert_eq!(report.deltas.made, 0, "{report:?}");
+    }
+}
+
 /// How clusters are made: each algorithm, several sizes of clusters and caches.
 const CLUSTERS: [&str; 4] = [
     "compress=lzo",
@@ -76,6 +94,53 @@ fn a_thousand_operations_on_clusters() {
         let report = run_seed(&setup, seed, 1000, |generator| generator.clustering = true);
         println!("seed {seed}, {options}: {report:?}");
         assert!(report.clusters > 150, "hardly any clusters: {report:?}");
+    }
+}
+
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn long_run_on_compressed_pages() {
+    let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let ops = variable("MEDFS_OPS").unwrap_or(100_000) as usize;
+    for options in PAGES {
+        println!("seed {seed}, {ops} operations on compressed pages, options {options}");
+        let check_every = variable("MEDFS_CHECK_EVERY").unwrap_or(20) as usize;
+        let setup = Setup { check_every, ..setup(64, DELTAS, options) };
+        println!("{:?}", run_seed(&setup, seed, ops, |generator| generator.patching = true));
+    }
+}
+
+/// How pages of clusters become deltas.
+const UPDATED: [&str; 3] = [
+    "compress=lz4,in_place=off,hot_window=2s,compact_files=all",
+    "compress=zstd,compress_log_size=3,cache=1M,delta=inline",
+    "compress=lzo,delta=compact,compact_files=all",
+];
+
+fn updated_clusters(options: &str, seed: u64, ops: usize, every: usize) -> Report {
+    let setup = Setup { check_every: every, ..setup(64, COMPRESSED[1], options) };
+    run_seed(&setup, seed, ops, |generator| generator.patching = true)
+}
+
+/// Small updates of compressed files.
+#[test]
+fn a_thousand_operations_on_updated_clusters() {
+    for (seed, options) in (11..).zip(UPDATED) {
+        let report = updated_clusters(options, seed, 1000, 1);
+        println!("seed {seed}, {options}: {report:?}");
+        assert!(report.clusters > 30 && report.deltas.made > 100, "hardly any: {report:?}");
+    }
+}
+
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn long_run_on_updated_clusters() {
+    let seed = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let ops = variable("MEDFS_OPS").unwrap_or(100_000) as usize;
+    for options in UPDATED {
+        println!("seed {seed}, {ops} operations on updated clusters, options {options}");
+        let every = variable("MEDFS_CHECK_EVERY").unwrap_or(20) as usize;
+        println!("{:?}", updated_clusters(options, seed, ops, every));
     }
 }
 

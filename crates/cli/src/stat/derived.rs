@@ -30,7 +30,7 @@ pub(super) struct Derived {
 #[derive(Debug, Serialize)]
 pub(super) struct Lifetime {
     pub(super) card: Card,
-    /// Full-card writes a day, had each page that became a delta been written.
+    /// Full-card writes a day, had each page been written that became a delta or was compressed.
     pub(super) drive_writes_per_day: f64,
     /// The part of that which was written.
     pub(super) ratio: f64,
@@ -43,6 +43,7 @@ impl Derived {
         let number = |path: &str| at(stats, path).as_u64().unwrap_or(0) as f64;
         let share = |part: f64, of: f64| (of > 0.0).then(|| part / of);
         let pages = number("deltas.made") * medfs_format::BLOCK_SIZE as f64;
+        let compressed = number("fpc.made") * medfs_format::BLOCK_SIZE as f64;
         let (hits, misses) = (number("page_hits"), number("page_misses"));
         let bases = number("deltas.bases");
         Derived {
@@ -51,7 +52,7 @@ impl Derived {
             inode_hit_rate: share(number("inode_hits"), number("inode_lookups")),
             page_hit_rate: share(hits, hits + misses),
             base_hit_rate: share(bases - number("deltas.bases_read"), bases),
-            lifetime: Lifetime::of(number("written_bytes"), pages, stats, card),
+            lifetime: Lifetime::of(number("written_bytes"), pages + compressed, stats, card),
         }
     }
 }

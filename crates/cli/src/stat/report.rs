@@ -86,6 +86,10 @@ impl<'a> Report<'a> {
         self.count("outgrown", "deltas.outgrown", "case 3: the page changed too much");
         self.count("zones", "zones.files", "of files in memory");
         self.rate("zones filled", derived.zones_filled, "their bytes in use");
+        self.count("pages compressed alone", "fpc.made", "compress=fpc, up to five to a block");
+        self.count("  compressed now", "fpc.held", "of files in memory");
+        let saved = size::show(self.number("fpc.saved_bytes"));
+        self.row("  bytes saved by these", &saved, "");
         self.count("files restored", "restored.files", "read often: no deltas any more");
         self.count("pages restored", "restored.pages", "");
     }

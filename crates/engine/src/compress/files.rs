@@ -85,7 +85,7 @@ impl Fs {
         match inode.kind() {
             FileKind::Directory => {}
             FileKind::Regular => {
-                if inode.size() == 0 && new.contains(FileFlags::COMPR) {
+                if inode.size() == 0 {
                     self.leave_deltas(inode, state)?;
                 }
                 if !is_empty(inode, state) {
@@ -117,7 +117,7 @@ impl Fs {
         Ok(())
     }
 
-    fn is_released(&self, inode: &Inode) -> bool {
+    pub(crate) fn is_released(&self, inode: &Inode) -> bool {
         self.is_compressed(inode) && inode.raw(RawInode::saved_blocks_released)
     }
 
@@ -179,13 +179,18 @@ impl Fs {
     pub(crate) fn release_saved(&self, ino: Ino) -> Result<u64> {
         let (inode, compression) = self.compressed_file(ino)?;
         self.write_back(&inode)?;
+        // What is cut later must need no room, which opening a cluster for the sake of its deltas would.
+        self.restore_file(ino)?;
         let _op = self.begin()?;
         let state = inode.lock.write();
         inode.check_alive(&state)?;
         if self.is_released(&inode) {
             return Err(Posix::InvalidArgument.into());
         }
-        if !state.dirty.is_empty() || state.atomic.is_some() {
+        if !state.dirty.is_empty()
+            || state.atomic.is_some()
+            || !self.delta_pages(&inode, 0..u64::MAX)?.is_empty()
+        {
             return Err(Posix::Busy.into());
         }
         let clusters = self.clusters(&inode, compression)?;
@@ -251,21 +256,23 @@ impl Fs {
         if !LOG_CLUSTER_SIZES.contains(&log_cluster_size) {
             return Err(Posix::InvalidArgument.into());
         }
-        let _op = self.begin()?;
-        let state = inode.lock.write();
-        inode.check_alive(&state)?;
-        if !state.dirty.is_empty() {
-            return Err(Posix::Busy.into());
-        }
-        if !is_empty(&inode, &state) {
-            return Err(Posix::FileTooLarge.into());
-        }
-        let level = self.opts.compress.level_of(algorithm);
-        self.edit(&inode, Dirty::Full, |r| {
-            Compression { algorithm, log_cluster_size, level, ..old }.store(r);
-        });
-        self.cut_trees.lock().insert(ino);
-        Ok(())
+        self.change_settled(&inode, |state| {
+            if !state.dirty.is_empty() {
+                return Err(Posix::Busy.into());
+            }
+            if inode.size() == 0 {
+                self.leave_deltas(&inode, state)?;
+            }
+            if !is_empty(&inode, state) {
+                return Err(Posix::FileTooLarge.into());
+            }
+            let level = self.opts.compress.level_of(algorithm);
+            self.edit(&inode, Dirty::Full, |r| {
+                Compression { algorithm, log_cluster_size, level, ..old }.store(r);
+            });
+            self.cut_trees.lock().insert(ino);
+            Ok(())
+        })
     }
 
     /// Writes a file anew, all of it compressed where that saves blocks (`compress`), or none. Only with

@@ -1,5 +1,5 @@
 //! Mount options about compression: `compress=`, `compress_log_size=`, `compress_extension=`, `nocompress_extension=`,
-//! `compress_chksum`, `compress_mode=`. Names and meanings are the kernel's; `compress=` is its `compress_algorithm=`.
+//! `compress_chksum`, `compress_mode=`. Names and meanings are the kernel's; `compress=` is its `compress_algorithm=`, and takes `fpc`.
 
 use crate::error::{Error, Result};
 use medfs_format::compress::{Algorithm, Compression, LOG_CLUSTER_SIZES};
@@ -27,6 +27,9 @@ pub struct CompressOptions {
     pub algorithm: Option<Algorithm>,
     /// Its level, 0 for its default.
     pub level: u8,
+    /// Pages of files that are written often and read seldom are compressed alone, by this algorithm (`fpc`), on volumes of
+    /// medfs's own kind; clusters are compressed as without it.
+    pub fpc: Option<Algorithm>,
     /// Log2 of the pages of a cluster.
     pub log_cluster_size: u8,
     /// Whether compressed bytes get a checksum.
@@ -44,6 +47,7 @@ impl Default for CompressOptions {
         CompressOptions {
             algorithm: Some(Algorithm::Lz4),
             level: 0,
+            fpc: None,
             log_cluster_size: *LOG_CLUSTER_SIZES.start(),
             checksum: false,
             mode: CompressMode::Fs,
@@ -78,7 +82,13 @@ impl CompressOptions {
     pub(crate) fn apply(&mut self, option: &str, name: &str, value: &str) -> Result<bool> {
         let lists = (&mut self.extensions, &mut self.no_extensions);
         match name {
-            "compress" | "compress_algorithm" => (self.algorithm, self.level) = algorithm(option, value)?,
+            "compress" | "compress_algorithm" => match fpc(option, value)? {
+                Some(algorithm) => self.fpc = Some(algorithm),
+                None => {
+                    (self.algorithm, self.level) = algorithm(option, value)?;
+                    self.fpc = None;
+                }
+            },
             "compress_log_size" => self.log_cluster_size = log_size(option, value)?,
             "compress_mode" => {
                 self.mode = match value {
@@ -102,6 +112,19 @@ fn wrong(option: &str, accepted: &str) -> Error {
     Error::Invalid(format!("wrong mount option '{option}'; accepted is {accepted}"))
 }
 
+/// The algorithm of `fpc` or `fpc:NAME`; `None` of other values.
+fn fpc(option: &str, value: &str) -> Result<Option<Algorithm>> {
+    let name = match value.split_once(':') {
+        None if value == "fpc" => return Ok(Some(Algorithm::Lzo)),
+        Some(("fpc", name)) => name,
+        _ => return Ok(None),
+    };
+    match Algorithm::ALL.into_iter().find(|a| a.name() == name) {
+        Some(Algorithm::LzoRle) | None => Err(wrong(option, "compress=fpc, fpc:lzo, fpc:lz4 or fpc:zstd")),
+        found => Ok(found),
+    }
+}
+
 fn algorithm(option: &str, value: &str) -> Result<(Option<Algorithm>, u8)> {
     if value == "off" {
         return Ok((None, 0));
@@ -112,7 +135,10 @@ fn algorithm(option: &str, value: &str) -> Result<(Option<Algorithm>, u8)> {
     match (found, level) {
         (Some(algorithm), None) => Ok((Some(algorithm), 0)),
         (Some(Algorithm::Zstd), Some(level @ 1..=ZSTD_LEVEL_MAX)) => Ok((Some(Algorithm::Zstd), level)),
-        _ => Err(wrong(option, "compress=off|lzo|lzo-rle|lz4|zstd|zstd:LEVEL with a level from 1 to 22")),
+        _ => Err(wrong(
+            option,
+            "compress=off|lzo|lzo-rle|lz4|zstd|zstd:LEVEL|fpc|fpc:NAME with a level from 1 to 22",
+        )),
     }
 }
 
@@ -142,7 +168,7 @@ fn add_extension(option: &str, value: &str, list: &mut Vec<String>, other: &[Str
 #[cfg(test)]
 mod tests {
     use crate::options::MountOptions;
-    use crate::{CompressMode, CompressOptions};
+    use crate::{CompressMode, CompressOptions, DeltaMode};
     use medfs_format::compress::Algorithm;
 
     #[test]
@@ -156,6 +182,7 @@ mod tests {
         let expected = CompressOptions {
             algorithm: Some(Algorithm::Zstd),
             level: 7,
+            fpc: None,
             log_cluster_size: 4,
             checksum: true,
             mode: CompressMode::User,
@@ -167,6 +194,32 @@ mod tests {
         assert_eq!((all.compress.algorithm, all.compress.level), (None, 0));
         all.parse("compress_algorithm=lzo-rle").expect("parses");
         assert_eq!(all.compress.algorithm, Some(Algorithm::LzoRle));
+        assert_eq!(all.delta_mode(), DeltaMode::Full);
+        for (value, algorithm) in [
+            ("fpc", Algorithm::Lzo),
+            ("fpc:lzo", Algorithm::Lzo),
+            ("fpc:lz4", Algorithm::Lz4),
+            ("fpc:zstd", Algorithm::Zstd),
+        ] {
+            all.parse(&format!("compress={value}")).expect("parses");
+            let now = (all.compress.fpc, all.compress.algorithm, all.delta_mode());
+            assert_eq!(now, (Some(algorithm), Some(Algorithm::LzoRle), DeltaMode::Off), "{value}");
+        }
+        all.parse("delta=off").expect("says the same");
+        all.parse("compress=lz4").expect("the last one counts");
+        assert_eq!(all.compress.fpc, None);
+    }
+
+    #[test]
+    fn compressed_pages_and_deltas_exclude_each_other() {
+        for options in
+            ["compress=fpc,delta=full", "delta=inline,compress=fpc:lz4", "delta=compact,compress=fpc"]
+        {
+            let mut all = MountOptions::default();
+            let error = all.parse(options).expect_err(options).to_string();
+            assert!(error.contains("accepted is delta=off together with compress=fpc"), "{error}");
+            assert_eq!(all, MountOptions::default(), "{options}");
+        }
     }
 
     #[test]
@@ -177,6 +230,9 @@ mod tests {
             "compress=zstd:23",
             "compress=zstd:0",
             "compress=zstd:",
+            "compress=fpc:",
+            "compress=fpc:lzo-rle",
+            "compress=fpc:zstd:3",
             "compress_log_size=1",
             "compress_log_size=9",
             "compress_mode=off",

@@ -20,16 +20,56 @@ const MAX_CACHED: usize = 8;
 
 impl Fs {
     /// A page of a compressed cluster; `None` where it has an address of its own, or none.
-    pub(crate) fn page_of_cluster(&self, inode: &Inode, index: u64) -> Result<Option<Arc<Block>>> {
+    pub(crate) fn page_of_cluster(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        index: u64,
+    ) -> Result<Option<Arc<Block>>> {
         let Some(compression) = self.compression(inode) else { return Ok(None) };
-        let pages = compression.cluster_pages() as u64;
-        let (_, cluster) = self.compressed_cluster(inode, compression, index / pages * pages, None)?;
-        let Some(cluster) = cluster else { return Ok(None) };
-        let content = self.expand_cluster(inode, compression, &cluster)?;
-        for (i, page) in content.iter().enumerate() {
-            self.pages.insert(inode.ino, cluster.first + i as u64, page.clone());
+        let Some(cluster) = self.cluster_of(inode, compression, index)? else { return Ok(None) };
+        let content = self.pages_of_cluster(inode, compression, &cluster)?;
+        for (at, page) in (cluster.first..).zip(&content) {
+            if !state.dirty.contains_key(&at) {
+                self.pages.insert(inode.ino, at, page.clone());
+            }
         }
-        Ok(content.into_iter().nth((index % pages) as usize))
+        Ok(content.into_iter().nth((index - cluster.first) as usize))
+    }
+
+    /// The compressed cluster of a page.
+    fn cluster_of(
+        &self,
+        inode: &Inode,
+        compression: Compression,
+        index: u64,
+    ) -> Result<Option<ClusterSlots>> {
+        let pages = compression.cluster_pages() as u64;
+        Ok(self.compressed_cluster(inode, compression, index / pages * pages, None)?.1)
+    }
+
+    /// What the compressed cluster of a page holds of it, whatever delta the page has; `None` where it is in none.
+    pub(crate) fn base_in_cluster(&self, inode: &Inode, index: u64) -> Result<Option<Arc<Block>>> {
+        let Some(compression) = self.compression(inode) else { return Ok(None) };
+        let Some(cluster) = self.cluster_of(inode, compression, index)? else { return Ok(None) };
+        let content = self.expand_cluster(inode, compression, &cluster)?;
+        Ok(content.into_iter().nth((index - cluster.first) as usize))
+    }
+
+    /// The pages of a compressed cluster with their deltas, but without what is dirty of them.
+    pub(super) fn pages_of_cluster(
+        &self,
+        inode: &Inode,
+        compression: Compression,
+        cluster: &ClusterSlots,
+    ) -> Result<Vec<Arc<Block>>> {
+        let mut content = self.expand_cluster(inode, compression, cluster)?;
+        let first = cluster.first;
+        for index in self.delta_pages(inode, first..first + content.len() as u64)? {
+            let page = &mut content[(index - first) as usize];
+            *page = self.page_over(inode, index, page.clone())?;
+        }
+        Ok(content)
     }
 
     /// The pages of a compressed cluster as its blocks hold them.
@@ -83,13 +123,13 @@ impl Fs {
                 }
             }
             if blocks >= BATCH {
-                self.read_compressed(inode, compression, &compressed, offset, buf)?;
+                self.read_compressed(inode, state, compression, &compressed, offset, buf)?;
                 compressed.clear();
                 blocks = 0;
             }
         }
         self.read_plain_pages(inode, state, &plain, offset, buf)?;
-        self.read_compressed(inode, compression, &compressed, offset, buf)
+        self.read_compressed(inode, state, compression, &compressed, offset, buf)
     }
 
     fn read_plain_pages(
@@ -113,6 +153,7 @@ impl Fs {
     fn read_compressed(
         &self,
         inode: &Inode,
+        state: &InodeState,
         compression: Compression,
         clusters: &[ClusterSlots],
         offset: u64,
@@ -127,14 +168,21 @@ impl Fs {
             let (own, others) = rest.split_at(cluster.blocks);
             rest = others;
             self.expand_blocks(inode, compression, cluster.first, own, &mut pages)?;
-            for (i, page) in pages.iter().enumerate() {
-                let index = cluster.first + i as u64;
-                copy_out(buf, offset, index, page);
+            let deltas = self.delta_pages(inode, cluster.first..cluster.first + pages.len() as u64)?;
+            for (index, page) in (cluster.first..).zip(&pages) {
+                if let Some(newer) = state.dirty.get(&index) {
+                    copy_out(buf, offset, index, newer);
+                    continue;
+                }
                 let at = index * BLOCK_SIZE as u64;
                 let taken = at >= offset && at + BLOCK_SIZE as u64 <= offset + buf.len() as u64;
-                if few || !taken {
-                    self.pages.insert(inode.ino, index, Arc::new(page.clone()));
+                if !deltas.contains(&index) && !few && taken {
+                    copy_out(buf, offset, index, page);
+                    continue;
                 }
+                let page = self.page_over(inode, index, Arc::new(page.clone()))?;
+                copy_out(buf, offset, index, &page);
+                self.pages.insert(inode.ino, index, page);
             }
         }
         Ok(())

@@ -1,6 +1,8 @@
-//! Writing clusters: compressing those that are dirty as a whole, opening those that change, moving their blocks.
+//! Writing clusters: compressing those that are dirty as a whole, opening those that change by more than deltas, moving their
+//! blocks.
 
 use super::bad_cluster;
+use crate::delta::{Kept, Pending};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::index::Slot;
@@ -22,11 +24,20 @@ use zerocopy::IntoBytes;
 /// Log of compressed blocks, as in the kernel.
 const LOG: Log = Log::ColdData;
 
+/// Pages that may have to be written because pages of closed clusters are dirty.
+const MOST_OPENED: usize = 1024;
+
 type DirtyPage = (u64, Arc<Block>);
 
+/// The dirty pages of a cluster.
+fn dirty_pages(state: &InodeState, compression: Compression, first: u64) -> Vec<DirtyPage> {
+    let pages = first..first + compression.cluster_pages() as u64;
+    state.dirty.range(pages).map(|(&index, page)| (index, page.clone())).collect()
+}
+
 impl Fs {
-    /// Gives the dirty pages of a compressed file their blocks, as [`Fs::place_pages`] does for others. Where one page of a
-    /// cluster is among `indices`, all of its dirty pages go.
+    /// Gives the dirty pages of a compressed file their blocks, as [`Fs::place_pages`] does for others, or keeps them as deltas.
+    /// Where one page of a cluster is among `indices`, all of its dirty pages go; so do those whose deltas gave way to others.
     pub(crate) fn place_clusters(
         &self,
         inode: &Arc<Inode>,
@@ -45,24 +56,144 @@ impl Fs {
             advise: r.advise(),
             pinned: r.inline().contains(Inline::PIN_FILE),
             dirty_pages: state.dirty.len(),
-            deltas: false,
+            deltas: !matches!(purpose, Purpose::Move | Purpose::Restore),
             inode_due: true,
         });
-        let mut placed = Vec::with_capacity(indices.len());
-        let outcome = clusters.into_iter().try_for_each(|first| {
-            let dirty: Vec<DirtyPage> =
-                state.dirty.range(first..first + pages).map(|(&i, page)| (i, page.clone())).collect();
-            let whole = dirty.len() as u64 == pages && first + pages <= inode.pages();
-            if whole && purpose != Purpose::Move && self.compresses(state) {
-                if let Some(content) = self.compress_pages(compression, &dirty) {
-                    return self.place_compressed(inode, &dirty, content, &mut placed);
-                }
-                Counters::add(&self.compress.counters.kept_plain, 1);
+        let mut placing = Placing::of(Vec::with_capacity(indices.len()), Ok(()));
+        placing.outcome =
+            self.place_all_clusters(inode, state, compression, &clusters, &about, &mut placing.pages);
+        self.space.wrote(placing.pages.iter().filter(|p| is_block(p.addr)).count() as u64);
+        placing
+    }
+
+    fn place_all_clusters(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        compression: Compression,
+        clusters: &[u64],
+        about: &Page,
+        placed: &mut Vec<Placed>,
+    ) -> Result<()> {
+        let mut pending = Vec::new();
+        for &first in clusters {
+            if !self.keep_closed(inode, state, compression, first, about, &mut pending)? {
+                self.place_cluster(inode, state, compression, first, about, placed)?;
             }
-            self.place_plain(inode, &about, dirty, &mut placed)
-        });
-        self.space.wrote(placed.iter().filter(|p| is_block(p.addr)).count() as u64);
-        Placing::of(placed, outcome)
+        }
+        self.settle_updates(inode, state, pending)?;
+        let pages = compression.cluster_pages() as u64;
+        while let Some(&index) = state.whole.first() {
+            self.place_cluster(inode, state, compression, index / pages * pages, about, placed)?;
+        }
+        if !self.delta_volume || !self.has_compact(inode) {
+            return Ok(());
+        }
+        let compact = state.dirty.range(self.compact_start(inode)..);
+        let new = compact.filter(|(index, _)| placed.iter().all(|p| p.index != **index));
+        let new: Vec<DirtyPage> = new.map(|(&index, page)| (index, page.clone())).collect();
+        self.place_plain(inode, about, new, placed)
+    }
+
+    /// Finds places for deltas that the zone had no room for; pages whose deltas find none are to be written.
+    fn settle_updates(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        pending: Vec<Pending>,
+    ) -> Result<()> {
+        let updated: Vec<u64> = pending.iter().map(Pending::index).collect();
+        let whole = self.settle_pending(inode, state, pending)?;
+        state.whole.extend(whole);
+        for index in updated {
+            if !state.whole.contains(&index)
+                && let Some(page) = state.dirty.get(&index).cloned()
+            {
+                self.page_is_clean(inode, state, index, page);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what changed of a compressed cluster as deltas, some of which are `pending`; `false` where it has to be written.
+    fn keep_closed(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        compression: Compression,
+        first: u64,
+        about: &Page,
+        pending: &mut Vec<Pending>,
+    ) -> Result<bool> {
+        if !about.deltas || !self.updates_in_clusters(inode) {
+            return Ok(false);
+        }
+        let Some(cluster) = self.compressed_cluster(inode, compression, first, None)?.1 else {
+            return Ok(false);
+        };
+        let dirty = dirty_pages(state, compression, first);
+        let content = self.expand_cluster(inode, compression, &cluster)?;
+        let (mut kept, mut without_place) = (Vec::new(), Vec::new());
+        for (index, page) in dirty {
+            match self.keep_over(inode, state, index, &page, &content[(index - first) as usize])? {
+                Kept::Delta => kept.push((index, page)),
+                Kept::Pending(delta) => without_place.push(delta),
+                _ => return Ok(false),
+            }
+        }
+        // One of them may have taken the room of another.
+        let pages = first..first + content.len() as u64;
+        if state.whole.range(pages).next().is_some() {
+            return Ok(false);
+        }
+        for (index, page) in kept {
+            self.page_is_clean(inode, state, index, page);
+        }
+        pending.append(&mut without_place);
+        Ok(true)
+    }
+
+    /// Gives the dirty pages of a cluster their blocks; where it is compressed all of its pages get new ones.
+    fn place_cluster(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        compression: Compression,
+        first: u64,
+        about: &Page,
+        placed: &mut Vec<Placed>,
+    ) -> Result<()> {
+        let pages = compression.cluster_pages() as u64;
+        self.open_cluster(inode, state, first)?;
+        let dirty = dirty_pages(state, compression, first);
+        state.whole.retain(|index| !(first..first + pages).contains(index));
+        let whole = dirty.len() as u64 == pages && first + pages <= inode.pages();
+        if whole && about.purpose != Purpose::Move && self.compresses(state) {
+            if let Some(content) = self.compress_pages(compression, &dirty) {
+                return self.place_compressed(inode, &dirty, content, placed);
+            }
+            Counters::add(&self.compress.counters.kept_plain, 1);
+        }
+        self.place_plain(inode, about, dirty, placed)
+    }
+
+    /// Called before a page is changed: opens its cluster, unless what changes may become a delta. Tells whether the page is
+    /// in a compressed cluster still.
+    pub(crate) fn open_for_change(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        index: u64,
+    ) -> Result<bool> {
+        let Some(compression) = self.compression(inode) else { return Ok(false) };
+        let pages = compression.cluster_pages();
+        // All that is dirty may have to be opened in one go.
+        if self.updates_in_clusters(inode) && state.dirty.len() * pages < MOST_OPENED {
+            let first = index / pages as u64 * pages as u64;
+            return Ok(self.compressed_cluster(inode, compression, first, None)?.1.is_some());
+        }
+        self.open_cluster(inode, state, index)?;
+        Ok(false)
     }
 
     /// Whether whole clusters of the file are compressed as they are written.
@@ -83,7 +214,8 @@ impl Fs {
             if matches!(slot.addr(), COMPRESS_ADDR | NULL_ADDR) {
                 return Err(bad_cluster(inode, index, "i_addr", "dirty page without space"));
             }
-            self.place_page(inode, &slot, about, false, Placed::new(index, page), placed)?;
+            let compact = self.is_compact_page(inode, index);
+            self.place_page(inode, &slot, about, compact, Placed::new(index, page), placed)?;
             near = Some(slot);
         }
         Ok(())
@@ -177,8 +309,8 @@ impl Fs {
         Ok(new)
     }
 
-    /// Opens the cluster of page `index` where it is compressed: afterwards its pages are dirty, and have addresses of their
-    /// own when they are written.
+    /// Opens the cluster of page `index` where it is compressed: afterwards its pages are dirty as they are now, without deltas,
+    /// and have addresses of their own when they are written.
     pub(crate) fn open_cluster(&self, inode: &Arc<Inode>, state: &mut InodeState, index: u64) -> Result<()> {
         let Some(compression) = self.compression(inode) else { return Ok(()) };
         let pages = compression.cluster_pages() as u64;
@@ -190,7 +322,11 @@ impl Fs {
             let now = state.dirty.range(cluster.first..cluster.first + pages);
             now.map(|(_, page)| Arc::new((**page).clone())).collect()
         } else {
-            self.expand_cluster(inode, compression, &cluster)?
+            let mut content = self.pages_of_cluster(inode, compression, &cluster)?;
+            for (index, page) in dirty_pages(state, compression, cluster.first) {
+                content[(index - cluster.first) as usize] = page;
+            }
+            content
         };
         let released = inode.raw(RawInode::saved_blocks_released);
         let missing = cluster.addrs.iter().filter(|&&a| a == NULL_ADDR).count() + usize::from(released);
@@ -199,11 +335,7 @@ impl Fs {
         if !released {
             self.add_saved(inode, -(cluster.saved() as i64));
         }
-        let now = self.elapsed();
-        {
-            let mut segs = self.segs.lock();
-            cluster.blocks().iter().try_for_each(|&addr| segs.mark_invalid(&self.io, addr, now))?;
-        }
+        self.drop_deltas(inode, state, cluster.first..cluster.first + pages)?;
         state.with_checkpoint = true;
         let size = inode.size();
         for (index, mut page) in (cluster.first..).zip(content) {
@@ -224,7 +356,9 @@ impl Fs {
             self.set_addr(inode, &slot, NEW_ADDR);
             self.add_dirty_page(inode, state, index, page);
         }
-        Ok(())
+        let now = self.elapsed();
+        let mut segs = self.segs.lock();
+        cluster.blocks().iter().try_for_each(|&addr| segs.mark_invalid(&self.io, addr, now))
     }
 
     /// Opens the cluster in which the file ends, before it grows: what is behind the end must read as zeros.

@@ -13,6 +13,7 @@
 //!
 //! Locks: as for pages; the map's mutex is taken with the inode's lock held, before the leaves.
 
+use super::alone::may_be_alone;
 use super::record::{OwnedRecord, total_size};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -50,10 +51,48 @@ struct CompactPage {
     unwritten: Option<Arc<Block>>,
 }
 
+/// What records take of a compact page, or what is left of one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Load {
+    bytes: usize,
+    /// Deltas and compressed pages among them.
+    records: usize,
+}
+
+impl Load {
+    fn of(record: &OwnedRecord) -> Load {
+        Load { bytes: record.size(), records: usize::from(record.is_delta()) }
+    }
+
+    fn fits(self, left: Load) -> bool {
+        self.bytes <= left.bytes && self.records <= left.records
+    }
+
+    fn without(self, load: Load) -> Load {
+        Load {
+            bytes: self.bytes.saturating_sub(load.bytes),
+            records: self.records.saturating_sub(load.records),
+        }
+    }
+
+    /// Whether it is less than half of what `pages` compact pages hold.
+    fn wastes(self, pages: usize, sharing: usize) -> bool {
+        self.bytes * 2 < pages * COMPACT_ROOM && self.records * 2 < pages * sharing
+    }
+}
+
+impl std::iter::Sum for Load {
+    fn sum<I: Iterator<Item = Load>>(loads: I) -> Load {
+        loads.fold(Load::default(), |a, b| Load { bytes: a.bytes + b.bytes, records: a.records + b.records })
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Newest {
     sequence: u32,
     size: usize,
+    /// Perhaps a page that is compressed alone.
+    alone: bool,
     /// Nothing in the zone masks it.
     counts: bool,
     /// A delta, and not the word that there is none.
@@ -63,7 +102,8 @@ struct Newest {
 impl CompactMap {
     fn add(&mut self, sequence: u32, place: u32, unwritten: Option<Arc<Block>>, records: &[OwnedRecord]) {
         for r in records {
-            let new = Newest { sequence, size: r.size(), counts: true, delta: r.is_delta() };
+            let (size, alone) = (r.size(), may_be_alone(r));
+            let new = Newest { sequence, size, alone, counts: true, delta: r.is_delta() };
             let entry = self.newest.entry(r.index).or_insert(new);
             if entry.sequence <= sequence {
                 *entry = new;
@@ -86,11 +126,18 @@ impl CompactMap {
         self.newest.get(&index).is_some_and(|n| !n.counts || n.delta)
     }
 
-    /// Bytes of the records of a compact page that count.
-    fn counting(&self, sequence: u32) -> usize {
-        let Some(page) = self.pages.get(&sequence) else { return 0 };
+    /// The records of a compact page that count.
+    fn counting(&self, sequence: u32) -> Load {
+        let Some(page) = self.pages.get(&sequence) else { return Load::default() };
         let newest = page.indices.iter().filter_map(|i| self.newest.get(i));
-        newest.filter(|n| n.sequence == sequence && n.counts).map(|n| n.size).sum()
+        let counting = newest.filter(|n| n.sequence == sequence && n.counts);
+        counting.map(|n| Load { bytes: n.size, records: usize::from(n.delta) }).sum()
+    }
+
+    /// Pages that may be compressed alone, with the bytes of their records.
+    fn maybe_alone(&self) -> Vec<(u32, usize)> {
+        let alone = self.newest.iter().filter(|(_, n)| n.counts && n.alone);
+        alone.map(|(&index, n)| (index, n.size)).collect()
     }
 
     /// Forgets a compact page of which nothing counts; returns its place.
@@ -105,7 +152,8 @@ impl CompactMap {
             match older {
                 Some((&sequence, _)) => {
                     let size = RECORD_HEADER_SIZE;
-                    self.newest.insert(index, Newest { sequence, size, counts: false, delta: true });
+                    let masked = Newest { sequence, size, alone: false, counts: false, delta: true };
+                    self.newest.insert(index, masked);
                 }
                 None => drop(self.newest.remove(&index)),
             }
@@ -113,14 +161,14 @@ impl CompactMap {
         Some(page.place)
     }
 
-    fn free_places(&self) -> impl Iterator<Item = u32> {
+    fn free_places(&self, most: usize) -> impl Iterator<Item = u32> {
         let used: BTreeSet<u32> = self.pages.values().map(|p| p.place).collect();
-        (0..MOST_PAGES as u32).filter(move |place| !used.contains(place))
+        (0..most as u32).filter(move |place| !used.contains(place))
     }
 
     /// Sequence numbers of compact pages of which nothing counts.
     fn dead(&self) -> Vec<u32> {
-        self.pages.keys().copied().filter(|&s| self.counting(s) == 0).collect()
+        self.pages.keys().copied().filter(|&s| self.counting(s) == Load::default()).collect()
     }
 
     /// Notes that a compact page has reached its block.
@@ -231,6 +279,11 @@ impl Fs {
         })
     }
 
+    /// The pages of a file whose compact pages are known that may be compressed alone, with the bytes of their records.
+    pub(super) fn maybe_alone(&self, inode: &Inode) -> Vec<(u32, usize)> {
+        inode.compact.lock().as_ref().map(CompactMap::maybe_alone).unwrap_or_default()
+    }
+
     /// Notes that the zone has a record of a page now.
     pub(super) fn mask_compact(&self, inode: &Inode, index: u32) {
         if let Some(map) = inode.compact.lock().as_mut() {
@@ -283,7 +336,7 @@ impl Fs {
         records: Vec<OwnedRecord>,
         without: &Range<u64>,
     ) -> Result<()> {
-        match self.write_compact(inode, state, pack(records)) {
+        match self.write_compact(inode, state, pack(records, self.deltas.most_sharing())) {
             Ok(()) => {
                 self.store_records(inode, &[]);
                 Ok(())
@@ -316,7 +369,7 @@ impl Fs {
     ) -> Result<()> {
         let mut records = self.counting_records(inode, None)?;
         records.retain(|r| r.is_delta() && !without.contains(&u64::from(r.index)));
-        let packed = pack(records);
+        let packed = pack(records, self.deltas.most_sharing());
         match self.prepare_places(inode, packed.len()) {
             Ok(places) => {
                 self.forget_compact(inode)?;
@@ -364,7 +417,9 @@ impl Fs {
 
     /// Sees to it that so many places for new compact pages have a slot and a reserved block.
     fn prepare_places(&self, inode: &Inode, count: usize) -> Result<Vec<u32>> {
-        let places: Vec<u32> = self.with_map(inode, |map| map.free_places().take(count).collect())?;
+        // A file with clusters uses fewer addresses of its nodes.
+        let most = self.slots(inode).addrs_per_block();
+        let places: Vec<u32> = self.with_map(inode, |map| map.free_places(most).take(count).collect())?;
         if places.len() < count {
             return Err(Error::NoSpace);
         }
@@ -414,19 +469,20 @@ impl Fs {
         Ok(())
     }
 
-    /// Records from compact pages with little in them that counts, to be written anew: as many as fit `room` bytes, and
+    /// Records from compact pages with little in them that counts, to be written anew: as many as fit the `room` of one, and
     /// those of a page all or none. Where most of the pages is waste, a page's worth.
-    fn records_to_merge(&self, inode: &Inode, room: usize) -> Result<Vec<OwnedRecord>> {
+    fn records_to_merge(&self, inode: &Inode, room: Load) -> Result<Vec<OwnedRecord>> {
+        let sharing = self.deltas.most_sharing();
         let victims = self.with_map(inode, |map| {
-            let mut pages: Vec<(usize, u32)> = map.pages.keys().map(|&s| (map.counting(s), s)).collect();
-            pages.retain(|&(bytes, _)| bytes > 0);
+            let mut pages: Vec<(Load, u32)> = map.pages.keys().map(|&s| (map.counting(s), s)).collect();
+            pages.retain(|&(load, _)| load != Load::default());
             pages.sort_unstable();
-            let bytes: usize = pages.iter().map(|p| p.0).sum();
-            let wasteful = pages.len() > MERGE_FROM && bytes * 2 < pages.len() * COMPACT_ROOM;
-            let mut left = if wasteful { room.max(COMPACT_ROOM) } else { room };
-            let fitting = pages.into_iter().take_while(|&(bytes, _)| {
-                let fits = bytes <= left;
-                left = left.saturating_sub(bytes);
+            let all: Load = pages.iter().map(|p| p.0).sum();
+            let wasteful = pages.len() > MERGE_FROM && all.wastes(pages.len(), sharing);
+            let mut left = if wasteful { Load { bytes: COMPACT_ROOM, records: sharing } } else { room };
+            let fitting = pages.into_iter().take_while(|&(load, _)| {
+                let fits = load.fits(left);
+                left = left.without(load);
                 fits
             });
             fitting.map(|(_, sequence)| sequence).collect::<BTreeSet<u32>>()
@@ -461,13 +517,14 @@ impl Fs {
         state: &mut InodeState,
         mut pages: Vec<Vec<OwnedRecord>>,
     ) -> Result<()> {
-        let room = pages.last().map_or(0, |last| COMPACT_ROOM - total_size(last));
+        let full = Load { bytes: COMPACT_ROOM, records: self.deltas.most_sharing() };
+        let room = pages.last().map_or(Load::default(), |last| full.without(last.iter().map(Load::of).sum()));
         let mut last = pages.pop().unwrap_or_default();
         let taken: BTreeSet<u32> = pages.iter().flatten().chain(&last).map(|r| r.index).collect();
         let mut merged = self.records_to_merge(inode, room)?;
         merged.retain(|r| !taken.contains(&r.index));
         merged.append(&mut last);
-        pages.append(&mut pack(merged));
+        pages.append(&mut pack(merged, self.deltas.most_sharing()));
         let places = self.prepare_places(inode, pages.len())?;
         for (place, records) in places.into_iter().zip(pages) {
             self.add_compact_page(inode, state, place, &records)?;
@@ -493,17 +550,18 @@ impl Fs {
     }
 }
 
-/// Records in the order given, divided among as few compact pages as that order takes.
-pub(super) fn pack(records: Vec<OwnedRecord>) -> Vec<Vec<OwnedRecord>> {
+/// Records in the order given, divided among as few compact pages as that order takes, `sharing` to a page at most. The word
+/// that a page has no delta is not one of these.
+pub(super) fn pack(records: Vec<OwnedRecord>, sharing: usize) -> Vec<Vec<OwnedRecord>> {
     let mut pages: Vec<Vec<OwnedRecord>> = Vec::new();
-    let mut room = 0;
+    let mut left = Load::default();
     for record in records {
-        let size = record.size();
-        if size > room {
+        let load = Load::of(&record);
+        if !load.fits(left) {
             pages.push(Vec::new());
-            room = COMPACT_ROOM;
+            left = Load { bytes: COMPACT_ROOM, records: sharing };
         }
-        room -= size;
+        left = left.without(load);
         pages.last_mut().expect("just made").push(record);
     }
     debug_assert!(pages.iter().all(|p| total_size(p) <= COMPACT_ROOM));

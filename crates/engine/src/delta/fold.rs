@@ -8,7 +8,6 @@
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::options::DeltaMode;
 use medfs_format::node::FileKind;
 use medfs_format::{Ino, NULL_ADDR};
 use serde::Serialize;
@@ -28,7 +27,7 @@ pub struct Folded {
 impl Fs {
     /// Folds the deltas of all files. `progress` is told how many inodes of how many are done.
     pub(crate) fn fold_deltas(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Folded> {
-        if self.deltas.mode != DeltaMode::Off {
+        if self.deltas.makes_records() {
             return Err(Error::Invalid(
                 "deltas are folded on a volume that makes none: open it with delta=off".into(),
             ));

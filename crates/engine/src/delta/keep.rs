@@ -14,7 +14,7 @@ use crate::fs::Fs;
 use crate::hotness::Hotness;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
-use crate::options::{CompactFiles, DeltaMode};
+use crate::options::CompactFiles;
 use crate::placement::{Page, Purpose};
 use crate::stats::Counters;
 use medfs_format::Block;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 const WORTH_A_COMPACT_PAGE: usize = 3;
 
 /// What [`Fs::keep_as_delta`] decided.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Kept {
     /// The page is in the zone now and need not be written.
     Delta,
@@ -40,15 +40,25 @@ pub(crate) enum Kept {
     Blocked,
 }
 
-/// A delta without a place.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A delta, or compressed page, without a place.
+#[derive(Debug, Clone)]
 pub(crate) struct Pending {
     record: OwnedRecord,
+    /// Where the page's address is, if its block goes when the record has a place.
+    leaves: Option<Slot>,
     /// Other pages need the page's block, so that the page had better not be written as a whole whatever this costs.
     must: bool,
 }
 
 impl Pending {
+    fn delta(record: OwnedRecord, must: bool) -> Pending {
+        Pending { record, leaves: None, must }
+    }
+
+    pub(super) fn alone(record: OwnedRecord, leaves: Slot) -> Pending {
+        Pending { record, leaves: Some(leaves), must: false }
+    }
+
     pub(crate) fn index(&self) -> u64 {
         u64::from(self.record.index)
     }
@@ -81,9 +91,12 @@ impl Fs {
             Need::None if fixed => Kept::NewBlock,
             Need::None => Kept::Anywhere,
         };
-        let blocked = otherwise == Kept::Blocked;
-        if !((about.deltas && (about.inode_due || fixed)) || blocked) || !self.makes_deltas(inode) {
+        let blocked = matches!(otherwise, Kept::Blocked);
+        if !((about.deltas && (about.inode_due || fixed)) || blocked) || !self.makes_records(inode) {
             return Ok(otherwise);
+        }
+        if self.deltas.alone.is_some() {
+            return self.keep_alone(inode, slot, index, page, about, otherwise);
         }
         match self.encode_page(inode, state, addr, index, page, about)? {
             Encoding::Same => {
@@ -95,7 +108,7 @@ impl Fs {
             Encoding::None if blocked && self.may_compact(inode) => {
                 // As costly as the page, but its block stays.
                 let record = self.encode_alone(addr, index, page, COMPACT_ROOM)?;
-                Ok(record.map_or(Kept::Blocked, |record| Kept::Pending(Pending { record, must: true })))
+                Ok(record.map_or(Kept::Blocked, |record| Kept::Pending(Pending::delta(record, true))))
             }
             Encoding::None => {
                 Counters::add(&self.deltas.counters.outgrown, u64::from(old));
@@ -104,22 +117,21 @@ impl Fs {
         }
     }
 
-    fn place_record(
+    pub(super) fn place_record(
         &self,
         inode: &Arc<Inode>,
         state: &mut InodeState,
         record: OwnedRecord,
         otherwise: Kept,
     ) -> Result<Kept> {
-        let mode = self.deltas.mode;
-        let must = otherwise == Kept::Blocked;
+        let must = matches!(otherwise, Kept::Blocked);
         let compactable = if must { self.may_compact(inode) } else { self.compacts(inode) };
-        let inline = mode.has_inline() && record.delta.len() <= self.deltas.inline_max;
+        let inline = self.deltas.has_inline() && record.delta.len() <= self.deltas.inline_max;
         let stored = inline
             && (self.put_record(inode, &record)?
                 || (self.grow_zone(inode, record.size())? && self.put_record(inode, &record)?));
         if !stored && compactable {
-            return Ok(Kept::Pending(Pending { record, must }));
+            return Ok(Kept::Pending(Pending::delta(record, must)));
         }
         let stored = stored || (inline && self.replace_worse(inode, state, &record)?);
         if !stored {
@@ -132,7 +144,7 @@ impl Fs {
     }
 
     /// Whether records of this file go into compact pages: it is written often and read seldom.
-    fn compacts(&self, inode: &Inode) -> bool {
+    pub(super) fn compacts(&self, inode: &Inode) -> bool {
         self.may_compact(inode)
             && (self.opts.compact_files == CompactFiles::All
                 || self.hotness.of(inode.ino) == Hotness::WriteHot)
@@ -140,7 +152,7 @@ impl Fs {
 
     /// Whether records of this file can go into compact pages.
     fn may_compact(&self, inode: &Inode) -> bool {
-        self.deltas.mode.has_compact()
+        self.deltas.has_compact()
             && inode.pages() < self.compact_start(inode)
             && (self.has_compact(inode) || inode.raw(|r| r.i_nid[4].get() == 0))
     }
@@ -188,7 +200,12 @@ impl Fs {
             if plan.is_worth_it() || pending.iter().all(|p| p.must) {
                 match self.carry_out(inode, state, plan) {
                     Ok(()) => {
-                        pending.iter().for_each(|p| self.record_kept(state, &p.record));
+                        for p in &pending {
+                            match &p.leaves {
+                                Some(slot) => self.leave_block(inode, state, &p.record, slot)?,
+                                None => self.record_kept(state, &p.record),
+                            }
+                        }
                         break;
                     }
                     Err(Error::NoSpace) => {}
@@ -207,8 +224,12 @@ impl Fs {
         let mut records = self.records(inode)?;
         records.retain(|r| pending.iter().all(|p| p.record.index != r.index));
         records.extend(pending.iter().map(|p| p.record.clone()));
-        let room = if self.deltas.mode.has_inline() { self.frozen_room(inode) } else { 0 };
-        Ok(Plan::of(records, room))
+        let room = if self.deltas.has_inline() { self.frozen_room(inode) } else { 0 };
+        if self.deltas.alone.is_some() {
+            // Like with like, so that small ones fill a block.
+            records.sort_by_key(OwnedRecord::size);
+        }
+        Ok(Plan::of(records, room, self.deltas.most_sharing()))
     }
 
     /// Of blocked pages, those that only other pages of the same file need: these become whole in the same change of the
@@ -337,9 +358,9 @@ struct Plan {
 
 impl Plan {
     /// Fills compact pages with the oldest records until the rest fits `room` bytes.
-    fn of(records: Vec<OwnedRecord>, room: usize) -> Plan {
+    fn of(records: Vec<OwnedRecord>, room: usize, sharing: usize) -> Plan {
         let mut left = total_size(&records);
-        let mut pages = pack(records);
+        let mut pages = pack(records, sharing);
         let fits_from = pages.iter().position(|page| {
             let fits = left <= room;
             left -= total_size(page);
@@ -353,17 +374,5 @@ impl Plan {
     fn is_worth_it(&self) -> bool {
         let moved: usize = self.pages.iter().map(|page| page.iter().filter(|r| r.is_delta()).count()).sum();
         moved >= WORTH_A_COMPACT_PAGE * self.pages.len()
-    }
-}
-
-impl DeltaMode {
-    /// Whether deltas go into the inode's zone.
-    pub(crate) fn has_inline(self) -> bool {
-        matches!(self, DeltaMode::Inline | DeltaMode::Full)
-    }
-
-    /// Whether they go into compact pages.
-    pub(crate) fn has_compact(self) -> bool {
-        matches!(self, DeltaMode::Compact | DeltaMode::Full)
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! Where a page has no block yet, zeros stand for it, and where another file holds nearly the same, slices of that file's
 //! blocks ([`repeats`]); those count as bases too ([`dependents`]). [`keep`] decides about pages that are to be written,
-//! [`compact`] has the records for which the zone is too small.
+//! [`compact`] has the records for which the zone is too small, and [`alone`] the pages that are compressed instead; [`cluster`] is about
+//! pages of compressed clusters.
 //!
 //! Invariants (rules 1 to 5, 7 and 8 of the design):
 //! - A base is neither overwritten in place nor its block freed before the inode without the delta is on its way: a page
@@ -18,7 +19,9 @@
 //! Locks: functions are called with the inode's lock held, exclusive (and the operation lock) to change; `codecs` and
 //! `costs` are leaves. The blocks of another file are looked up without its lock: that it is a source keeps them.
 
+mod alone;
 pub(crate) mod bases;
+mod cluster;
 mod compact;
 pub(crate) mod costs;
 pub(crate) mod dependents;
@@ -40,11 +43,12 @@ use crate::inode::{Inode, InodeState};
 use crate::options::{DeltaMode, MountOptions};
 use crate::placement::Page;
 use crate::stats::{Counters, DeltaStats};
+use alone::AloneCounters;
 pub(crate) use compact::CompactMap;
 use costs::Costs;
 pub use fold::Folded;
 pub(crate) use keep::{Kept, Pending};
-use medfs_codec::{Codecs, RebuildError, page_checksum};
+use medfs_codec::{CodecTag, Codecs, RebuildError, page_checksum};
 use medfs_format::delta::{COMPACT_ROOM, RECORD_HEADER_SIZE, RawSlice};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
 use names::Name;
@@ -73,6 +77,8 @@ pub(crate) const BASES_PART: usize = 8;
 pub(crate) struct Deltas {
     /// Whether new deltas are made. Old ones are read in any case.
     pub(crate) mode: DeltaMode,
+    /// By what pages are compressed instead, with `mode` off.
+    alone: Option<CodecTag>,
     /// Whether a page without a block has zeros for a base, and whether blocks of other files are bases.
     appends: bool,
     repeats: bool,
@@ -86,6 +92,7 @@ pub(crate) struct Deltas {
     codecs: Mutex<Vec<Box<Codecs>>>,
     costs: Mutex<Costs>,
     pub(crate) counters: DeltaCounters,
+    alone_counters: AloneCounters,
 }
 
 /// What became of deltas since the volume was opened.
@@ -133,12 +140,25 @@ impl DeltaCounters {
 }
 
 impl Deltas {
-    /// For a volume that may hold deltas, or (`mode` is then [`DeltaMode::Off`]) may not.
-    pub(crate) fn new(mode: DeltaMode, opts: &MountOptions, bases: usize) -> Deltas {
+    /// For a volume that may hold deltas.
+    pub(crate) fn new(opts: &MountOptions, bases: usize) -> Deltas {
+        let mode = opts.delta_mode();
+        let alone = opts.compress.fpc.map(alone::codec_of);
+        Deltas { alone, ..Deltas::of(mode, opts, bases) }
+    }
+
+    /// For one that may not: nothing is made.
+    pub(crate) fn none(opts: &MountOptions) -> Deltas {
+        Deltas::of(DeltaMode::Off, opts, 0)
+    }
+
+    fn of(mode: DeltaMode, opts: &MountOptions, bases: usize) -> Deltas {
         Deltas {
             mode,
+            alone: None,
             appends: opts.append_deltas,
-            repeats: opts.repeat_deltas.unwrap_or(mode.has_compact()),
+            repeats: opts.repeat_deltas.unwrap_or(matches!(mode, DeltaMode::Compact | DeltaMode::Full))
+                && mode != DeltaMode::Off,
             notes: mode != DeltaMode::Off && opts.note_addresses,
             inline_max: opts.inline_threshold.unwrap_or(if mode == DeltaMode::Full {
                 BLOCK_SIZE / opts.compact_threshold
@@ -150,7 +170,28 @@ impl Deltas {
             codecs: Mutex::default(),
             costs: Mutex::default(),
             counters: DeltaCounters::default(),
+            alone_counters: AloneCounters::default(),
         }
+    }
+
+    /// Whether pages become records of any kind.
+    pub(crate) fn makes_records(&self) -> bool {
+        self.mode != DeltaMode::Off || self.alone.is_some()
+    }
+
+    /// Whether records go into the inode's zone.
+    fn has_inline(&self) -> bool {
+        matches!(self.mode, DeltaMode::Inline | DeltaMode::Full)
+    }
+
+    /// Whether they go into compact pages.
+    fn has_compact(&self) -> bool {
+        matches!(self.mode, DeltaMode::Compact | DeltaMode::Full) || self.alone.is_some()
+    }
+
+    /// Most records that share a compact page.
+    fn most_sharing(&self) -> usize {
+        if self.alone.is_some() { alone::MOST_SHARING } else { COMPACT_ROOM }
     }
 
     fn with_codecs<R>(&self, f: impl FnOnce(&mut Codecs) -> R) -> R {
@@ -159,6 +200,12 @@ impl Deltas {
         self.codecs.lock().push(codecs);
         result
     }
+}
+
+/// Reports the record of a page.
+fn bad_record(inode: &Inode, record: &OwnedRecord, field: &'static str, value: String) -> FormatError {
+    let value = format!("{value} for page {}", record.index);
+    FormatError::corrupt(Structure::DeltaZone, inode.ino, field, value)
 }
 
 /// What can be said of a page by what it was before.
@@ -171,14 +218,18 @@ enum Encoding {
 }
 
 impl Fs {
-    /// Whether this file's pages may become deltas.
-    fn makes_deltas(&self, inode: &Inode) -> bool {
-        self.deltas.mode != DeltaMode::Off && zone::may_have_one(inode)
+    /// Whether this file's pages may become records.
+    fn makes_records(&self, inode: &Inode) -> bool {
+        self.deltas.makes_records() && zone::may_have_one(inode)
     }
 
     /// Remembers a clean page as the base that its block is, while the page changes.
     pub(crate) fn note_base(&self, inode: &Inode, index: u64, addr: BlockAddr, page: &Arc<Block>) {
-        if is_block(addr) && self.makes_deltas(inode) && matches!(self.has_delta(inode, index), Ok(false)) {
+        if is_block(addr)
+            && self.deltas.mode != DeltaMode::Off
+            && self.makes_records(inode)
+            && matches!(self.has_delta(inode, index), Ok(false))
+        {
             self.deltas.bases.insert(addr, page.clone());
         }
     }
@@ -253,19 +304,26 @@ impl Fs {
     }
 
     fn rebuild(&self, inode: &Inode, record: &OwnedRecord, addr: BlockAddr) -> Result<Arc<Block>> {
-        let bad = |field, value: String| {
-            let value = format!("{value} for page {}", record.index);
-            FormatError::corrupt(Structure::DeltaZone, inode.ino, field, value)
-        };
-        let mut page = match &record.slices[..] {
-            [] if is_block(addr) => Arc::new((*self.base(addr)?).clone()),
-            [] if addr == NEW_ADDR => Arc::new(Block::ZERO),
-            [] => return Err(bad("index", format!("a delta without a base, at {addr:#x},")).into()),
+        let bad = |field, value| bad_record(inode, record, field, value);
+        let base = match &record.slices[..] {
+            [] => match self.base_in_cluster(inode, record.index.into())? {
+                Some(page) => page,
+                None if is_block(addr) => self.base(addr)?,
+                None if addr == NEW_ADDR => Arc::new(Block::ZERO),
+                None => return Err(bad("index", format!("a delta without a base, at {addr:#x},")).into()),
+            },
             slices => Arc::new(self.base_of_slices(slices).map_err(|e| match e {
                 Error::Posix(Posix::Stale) => bad("slices", "a file that is not there".into()).into(),
                 e => e,
             })?),
         };
+        self.rebuild_over(inode, record, base)
+    }
+
+    /// The page that a record makes of its base.
+    fn rebuild_over(&self, inode: &Inode, record: &OwnedRecord, base: Arc<Block>) -> Result<Arc<Block>> {
+        let bad = |field, value| bad_record(inode, record, field, value);
+        let mut page = base;
         let content = &mut Arc::make_mut(&mut page).0;
         self.deltas
             .with_codecs(|codecs| codecs.rebuild(record.codec, &record.delta, record.checksum, content))
@@ -318,9 +376,7 @@ impl Fs {
             Counters::add(&counters.repeated, 1);
             return Ok(Encoding::Delta(record));
         }
-        let most =
-            if inode.raw(Name::of) == Name::Database { READ_BASES_MAX_DATABASE } else { READ_BASES_MAX };
-        let many = about.dirty_pages > most;
+        let many = about.dirty_pages > self.most_dirty(inode);
         let zeros = Arc::new(Block::ZERO);
         let base = if addr == NEW_ADDR && self.deltas.appends && !many {
             zeros
@@ -352,6 +408,11 @@ impl Fs {
         let Ok(index) = u32::try_from(index) else { return Ok(None) };
         let own = if is_block(addr) { self.base(addr)? } else { Arc::new(Block::ZERO) };
         Ok(self.encode(index, &own, page, &[], most))
+    }
+
+    /// Dirty pages of a file up to which it is taken for one that changes little.
+    fn most_dirty(&self, inode: &Inode) -> usize {
+        if inode.raw(Name::of) == Name::Database { READ_BASES_MAX_DATABASE } else { READ_BASES_MAX }
     }
 
     /// Bytes that a record may have to be kept.

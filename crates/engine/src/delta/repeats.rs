@@ -192,6 +192,7 @@ impl Fs {
     ) -> Result<Option<OwnedRecord>> {
         let name = inode.raw(Name::of);
         if !self.deltas.repeats
+            || self.is_compressed(inode)
             || !matches!(name, Name::Log | Name::Journal)
             || state.whole.contains(&u64::from(index))
             || self.dependents.others_need(inode.ino, 0..u64::MAX)
@@ -225,7 +226,7 @@ impl Fs {
 
     /// Bytes that a record of a journal or log may have: more than that of another file, as hardly anybody reads it.
     fn repeat_max(&self) -> usize {
-        if self.deltas.mode.has_compact() { self.record_max().max(REPEAT_MAX) } else { self.record_max() }
+        if self.deltas.has_compact() { self.record_max().max(REPEAT_MAX) } else { self.record_max() }
     }
 
     /// The pages of the database of which page `index` has a part.
@@ -341,7 +342,7 @@ impl Fs {
 
     /// Remembers which frames a page of a log holds that is written as a whole.
     pub(crate) fn note_whole(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<()> {
-        let wanted = self.deltas.repeats && self.deltas.mode.has_compact();
+        let wanted = self.deltas.repeats && self.deltas.has_compact();
         let (true, Ok(index)) = (wanted && inode.raw(Name::of) == Name::Log, u32::try_from(index)) else {
             return Ok(());
         };

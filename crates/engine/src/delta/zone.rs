@@ -4,6 +4,7 @@
 //! it. Its size changes freely while the file has no direct node; with the first one it is frozen, as the pages that
 //! direct nodes address depend on it (rule 5 of the design).
 
+use super::alone::MARKS_SLOTS;
 use super::names::Name;
 use super::record::{OwnedRecord, total_size};
 use crate::error::Result;
@@ -11,12 +12,10 @@ use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
 use crate::node::Dirty;
-use crate::options::DeltaMode;
 use crate::stats::Counters;
 use medfs_format::delta::{self, RawZoneHeader, Record, ZONE_HEADER_SIZE, ZONE_OFFSET};
 use medfs_format::node::{
-    DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileFlags, FileKind, Inline, MAX_INLINE_XATTR_ADDRS,
-    RawInode,
+    DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline, MAX_INLINE_XATTR_ADDRS, RawInode,
 };
 use medfs_format::xattr::{self, HEADER_SIZE, NODE_BYTES, NameIndex, XattrEntry};
 use medfs_format::{Block, NEW_ADDR, NULL_ADDR};
@@ -44,7 +43,6 @@ pub(super) fn may_have_one(inode: &Inode) -> bool {
         FileKind::from_mode(r.i_mode.get()) == Some(FileKind::Regular)
             && r.inline().contains(Inline::XATTR)
             && !r.inline().intersects(Inline::DATA | Inline::PIN_FILE)
-            && !r.flags().contains(FileFlags::COMPR)
     })
 }
 
@@ -145,8 +143,8 @@ impl Fs {
         }
         let slots = self.slots(inode);
         let used = self.used_addrs(inode);
-        let size = (DEF_ADDRS_PER_INODE - slots.extra - used.max(1)).min(MAX_INLINE_XATTR_ADDRS);
-        if size * 4 < slots.inline_xattr * 4 + more.min(ZONE_MIN) {
+        let size = (DEF_ADDRS_PER_INODE - slots.extra - used.max(slots.cluster)).min(MAX_INLINE_XATTR_ADDRS);
+        if size * 4 < slots.inline_xattr * 4 + more.min(ZONE_MIN) || zone_bytes(size) < ZONE_MIN {
             return Ok(false);
         }
         self.set_inline_size(inode, size)
@@ -156,7 +154,7 @@ impl Fs {
     /// leaves addresses for pages to come. The zone's records must fit the smaller one.
     pub(super) fn freeze_zone(&self, inode: &Inode) -> Result<()> {
         let slots = self.slots(inode);
-        let least = self.frozen_slots(inode).max(DATABASE_SLOTS);
+        let least = self.compact_slots(inode);
         if !has_nodes(inode) && slots.inline_xattr > least {
             self.set_inline_size(inode, least)?;
         }
@@ -167,25 +165,38 @@ impl Fs {
     pub(super) fn frozen_room(&self, inode: &Inode) -> usize {
         let mut room = self.zone_room(inode);
         if !has_nodes(inode) {
-            room = room.min(zone_bytes(self.frozen_slots(inode).max(DATABASE_SLOTS)) - ZONE_HEADER_SIZE);
+            room = room.min(zone_bytes(self.compact_slots(inode)) - ZONE_HEADER_SIZE);
         }
         room.saturating_sub(self.room_for_notes(true))
     }
 
-    /// Address slots of the inode up to the last one in use.
+    /// Slots of the inline area that a file keeps when it gets its first compact page.
+    fn compact_slots(&self, inode: &Inode) -> usize {
+        let frozen = self.frozen_slots(inode);
+        if self.deltas.alone.is_some() { frozen } else { frozen.max(DATABASE_SLOTS) }
+    }
+
+    /// Address slots of the inode up to the last one in use, whole clusters of them.
     fn used_addrs(&self, inode: &Inode) -> usize {
         let slots = self.slots(inode);
         inode.raw(|r| {
             let addrs = &r.i_addr[slots.extra..slots.extra + slots.addrs()];
-            addrs.iter().rposition(|a| a.get() != NULL_ADDR).map_or(0, |last| last + 1)
+            let used = addrs.iter().rposition(|a| a.get() != NULL_ADDR).map_or(0, |last| last + 1);
+            used.next_multiple_of(slots.cluster)
         })
     }
 
     /// Slots of the inline area that a file keeps when it gets its first direct node, by its name: of a database, of a log
-    /// that repeats one where that is made use of, and none for all other files.
+    /// that repeats one where that is made use of, and none for all other files. Where pages are compressed alone all files keep
+    /// a few.
+
     fn frozen_slots(&self, inode: &Inode) -> usize {
+        if self.deltas.alone.is_some() {
+            return MARKS_SLOTS;
+        }
         inode.raw(|r| match Name::of(r) {
-            Name::Log if self.deltas.repeats && self.deltas.mode.has_compact() => LOG_SLOTS,
+            Name::Log if self.is_compressed(inode) => 0,
+            Name::Log if self.deltas.repeats && self.deltas.has_compact() => LOG_SLOTS,
             Name::Journal | Name::Database => DATABASE_SLOTS,
             Name::Log | Name::Other => 0,
         })
@@ -220,18 +231,20 @@ impl Fs {
         let frozen = self.frozen_slots(inode);
         let behind = index >= slots.addrs() as u64;
         // The last moment at which a file that has no zone yet can still get one.
-        let reserving = slots.inline_xattr < frozen && index >= (most - frozen) as u64;
+        let kept = (most - frozen) / slots.cluster * slots.cluster;
+        let reserving = slots.inline_xattr < frozen && index >= kept as u64;
         if !(behind || reserving) || !may_have_one(inode) || has_nodes(inode) {
             return Ok(false);
         }
-        if reserving && self.deltas.mode != DeltaMode::Off {
-            let fits = self.used_addrs(inode) <= most - frozen;
+        if reserving && self.deltas.makes_records() {
+            let fits = self.used_addrs(inode) <= kept;
             return Ok(fits && self.set_inline_size(inode, frozen)?);
         }
         if !behind {
             return Ok(false);
         }
-        let wanted = usize::try_from(index + 1).map_or(0, |pages| most.saturating_sub(pages + GROWTH_SLOTS));
+        let needed = usize::try_from(index + 1).unwrap_or(most).min(most).next_multiple_of(slots.cluster);
+        let wanted = most.saturating_sub(needed + GROWTH_SLOTS);
         let size = wanted.max(frozen).max(DEFAULT_INLINE_XATTR_ADDRS).min(slots.inline_xattr);
         if size < slots.inline_xattr {
             self.shrink_zone(inode, state, size)?;

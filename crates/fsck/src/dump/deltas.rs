@@ -141,6 +141,11 @@ impl Dump<'_> {
             return Ok(text("slices"));
         }
         Ok(match self.image.address(inode, record.index.into())? {
+            _ if self.rules.has_compression()
+                && deltas::in_cluster(&mut self.image, inode, record.index.into())? =>
+            {
+                text("cluster")
+            }
             NEW_ADDR => text("zeros"),
             addr if self.image.g.in_main(addr) => addr.into(),
             _ => text("none"),
