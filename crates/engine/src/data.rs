@@ -75,7 +75,8 @@ impl Fs {
             }
             return Ok(slot);
         }
-        let old = if replace { None } else { Some(self.read_page(inode, state, index)?) };
+        // A cluster that is damaged must be found out before anything of it is dirty.
+        let old = if replace && !closed { None } else { Some(self.read_page(inode, state, index)?) };
         if addr == NULL_ADDR {
             self.space.reserve(1)?;
             self.set_addr(inode, &slot, NEW_ADDR);

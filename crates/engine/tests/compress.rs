@@ -317,8 +317,10 @@ fn find_cluster(device: &MemDevice, holds: impl Fn(&[u8]) -> bool) -> u64 {
 
 #[test]
 fn damage_of_a_cluster_is_an_error_of_its_pages() {
-    for (place, names) in [(1usize, "clen"), (5, "chksum"), (40, "chksum")] {
-        let device = volume();
+    let kinds: [fn() -> Arc<MemDevice>; 2] = [volume, volume_with_deltas];
+    let faults = [(1usize, "clen"), (5, "chksum"), (40, "chksum")];
+    for (make, (place, names)) in kinds.into_iter().flat_map(|kind| faults.map(|fault| (kind, fault))) {
+        let device = make();
         let v = open_device(&device, "compress=lz4,compress_chksum");
         let expected = [text(4 * PAGE, 1), vec![9; 4 * PAGE]].concat();
         let f = compressed(&v, "f", &expected);
@@ -341,6 +343,7 @@ fn damage_of_a_cluster_is_an_error_of_its_pages() {
         let text = error.to_string();
         assert!(text.contains(names) && text.contains("page 4") && text.contains("cluster"), "{text}");
         assert_eq!(errno(v.write(f, 5 * PAGE as u64, b"x")), CORRUPT, "nothing is lost by a write");
+        assert_eq!(errno(v.write(f, 5 * PAGE as u64, &noise(3))), CORRUPT, "nor by one of a whole page");
         v.write(f, PAGE as u64, b"x").expect("the other cluster");
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! `used` counts the bytes of all records. They lie in the order in which their pages came in, the oldest first; a page has
 //! one at most. The base of a delta without slices is the block that the page's address names, or zeros where that address
-//! is `NEW_ADDR`. With slices it is zeros over which each slice copies `length` bytes from offset `from` of the *block* that
+//! is `NEW_ADDR`; for a page of a compressed cluster it is what the cluster holds of it. With slices it is zeros over which each slice copies `length` bytes from offset `from` of the *block* that
 //! names page `page` of inode `ino`, whatever delta that page has of its own, to offset `to`. The checksum is that of the
 //! page which delta and base make. A record of codec 0 has neither delta nor slices and says that the page is its block.
 //!

@@ -175,6 +175,35 @@ fn a_sound_volume_with_clusters_is_clean_with_and_without_what_they_save() {
     assert!(dump.contains("lz4") && dump.contains("0:compressed"), "{dump}");
 }
 
+/// Pages of clusters that are deltas: a wrong delta costs its page's update, a damaged cluster its pages.
+#[test]
+fn deltas_in_clusters_are_judged_by_what_the_clusters_hold() {
+    let (dev, ino, content) = common::updated_clusters(40, &[0, 3, 9, 22]);
+    assert_eq!(look(&dev).findings, []);
+    let shown = Dump::open(&dev).expect("open").inode(ino).expect("the inode").to_string();
+    assert!(shown.matches("cluster").count() >= 4, "{shown}");
+    let read = |dev: &MemDevice, page: usize| {
+        let mut found = vec![0; PAGE];
+        let v = open(&Arc::new(dev.snapshot()), true);
+        v.read(ino, (page * PAGE) as u64, &mut found).map(|_| found).map_err(|e| e.errno())
+    };
+    let now = |page: usize| content[page * PAGE..][..PAGE].to_vec();
+    inject::set(&dev, &Target::Delta(ino, 2), "checksum", 5).expect("the field is there");
+    inject::set(&dev, &Target::Cluster(ino, 20), "chksum", 5).expect("the field is there");
+    let report = look(&dev);
+    let codes: Vec<Code> = report.findings.iter().map(|f| f.code).collect();
+    for code in [Code::DeltaContent, Code::DeltaBase, Code::ClusterContent] {
+        assert_eq!(codes.iter().filter(|c| **c == code).count(), 1, "{:?}", report.findings);
+    }
+    assert_eq!((read(&dev, 9), read(&dev, 22), read(&dev, 3)), (Err(117), Err(117), Ok(now(3))));
+    repair(&dev, &Options::default(), &mut |_| ()).expect("repair");
+    assert_eq!(look(&dev).findings, []);
+    let mut before = now(9);
+    before[1000..1030]
+        .copy_from_slice(&(0..30).map(|i| ((9 * PAGE + 1000 + i) / 99 + 9) as u8).collect::<Vec<_>>());
+    assert_eq!((read(&dev, 9), read(&dev, 22), read(&dev, 3)), (Ok(before), Ok(vec![0; PAGE]), Ok(now(3))));
+}
+
 #[test]
 fn every_code_of_clusters_has_a_fault() {
     for code in Code::ALL.iter().filter(|code| common::is_of_clusters(**code)) {

@@ -189,7 +189,6 @@ impl Fs {
     /// Slots of the inline area that a file keeps when it gets its first direct node, by its name: of a database, of a log
     /// that repeats one where that is made use of, and none for all other files. Where pages are compressed alone all files keep
     /// a few.
-
     fn frozen_slots(&self, inode: &Inode) -> usize {
         if self.deltas.alone.is_some() {
             return MARKS_SLOTS;

@@ -171,10 +171,20 @@ pub fn delta_volume(pages: usize, deltas: &[usize]) -> (MemDevice, medfs::Ino, V
 
 /// A volume with a compressed file of so many pages, in clusters of four; the file's number and content.
 pub fn compressed_volume(pages: usize) -> (MemDevice, medfs::Ino, Vec<u8>) {
+    compressed(false, pages, &[])
+}
+
+/// The same on a volume that may hold deltas, of which these pages then have some.
+pub fn updated_clusters(pages: usize, deltas: &[usize]) -> (MemDevice, medfs::Ino, Vec<u8>) {
+    compressed(true, pages, deltas)
+}
+
+fn compressed(kind: bool, pages: usize, deltas: &[usize]) -> (MemDevice, medfs::Ino, Vec<u8>) {
     use medfs::{FileFlags, FileKind, ManualClock, MountOptions, NewFile, Timestamp, Volume};
     let dev = std::sync::Arc::new(MemDevice::new(80 << 8));
     let features = medfs_mkfs::parse_features("default,compression").expect("features");
-    let options = medfs_mkfs::MkfsOptions { features, ..medfs_mkfs::MkfsOptions::new([9; 16], 1) };
+    let options =
+        medfs_mkfs::MkfsOptions { features, deltas: kind, ..medfs_mkfs::MkfsOptions::new([9; 16], 1) };
     medfs_mkfs::format_volume(&*dev, &options).expect("a volume can be made");
     let clock = std::sync::Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
     let mut options = MountOptions::default();
@@ -183,8 +193,16 @@ pub fn compressed_volume(pages: usize) -> (MemDevice, medfs::Ino, Vec<u8>) {
     let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
     let ino = v.create(v.root(), b"file", &new).expect("create").ino;
     v.set_flags(ino, FileFlags::COMPR).expect("chattr +c");
-    let content: Vec<u8> = (0..pages * BLOCK_SIZE).map(|i| (i / 99 + i / BLOCK_SIZE) as u8).collect();
+    let mut content: Vec<u8> = (0..pages * BLOCK_SIZE).map(|i| (i / 99 + i / BLOCK_SIZE) as u8).collect();
     v.write(ino, 0, &content).expect("write");
+    v.sync().expect("sync");
+    for page in deltas {
+        let place = page * BLOCK_SIZE + 1000;
+        content[place..place + 30].fill(250);
+        v.write(ino, place as u64, &[250; 30]).expect("write");
+    }
+    v.fsync(ino, false).expect("fsync");
+    assert_eq!(v.stats().deltas.made, deltas.len() as u64);
     v.close().expect("close");
     drop(v);
     (dev.snapshot(), ino, content)
