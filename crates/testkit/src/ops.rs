@@ -418,36 +418,10 @@ impl Generator {
         }
     }
 
-    /// An operation on a document or the file that replaces it.
-    fn document_op(&mut self) -> Op {
-        let dir = self.random.random_range(0..2);
-        let (document, new) = (place(dir, DOCUMENT), place(dir, TEMPORARY));
-        let file = Target::Path(if self.random.random_range(0..4) == 0 { document } else { new });
-        match self.random.random_range(0..100) {
-            0..=19 => Op::Create { at: new, kind: FileKind::Regular, perm: 0o644 },
-            // Always the same, which does not compress.
-            20..=39 => Op::Write { file: Target::Path(new), offset: 0, len: 50_000, seed: 3 },
-            40..=54 => self.patch(file),
-            55..=69 => Op::Fsync { file, datasync: self.random.random() },
-            70..=84 => Op::Rename { from: new, to: document, flags: RenameFlags::empty() },
-            85..=87 => {
-                Op::Rename { from: document, to: place(1 - dir, DOCUMENT), flags: RenameFlags::empty() }
-            }
-            88 => Op::Truncate { file, size: self.random.random_range(0..60_000) },
-            89 => Op::Unlink { at: document },
-            90..=93 => Op::Checkpoint,
-            94..=96 => Op::Remount,
-            _ if self.crashes => Op::Crash,
-            _ => Op::Background,
-        }
-    }
-
     /// An operation on one of a few files with deltas.
     fn patching_op(&mut self) -> Op {
-        match self.random.random_range(0..6) {
-            0..=1 => return self.database_op(),
-            2 => return self.document_op(),
-            _ => {}
+        if self.random.random_range(0..3) == 0 {
+            return self.database_op();
         }
         const FILES: u8 = 3;
         let at = place(0, self.random.random_range(0..FILES));
