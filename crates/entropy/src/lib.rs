@@ -5,8 +5,15 @@
 //!
 //! A sample of 410 bytes shows less variety than 4096 have: the estimate is corrected by what that is on average
 //! (Miller and Madow: the distinct values less one, over twice the sample, in nats).
+//!
+//! No memory is allocated and nothing of the standard library is needed: a card's firmware can carry it.
+#![cfg_attr(not(test), no_std)]
 
-use crate::{PAGE_SIZE, Page};
+/// Bytes of a page.
+pub const PAGE_SIZE: usize = 4096;
+
+/// A page.
+pub type Page = [u8; PAGE_SIZE];
 
 /// Bytes that are sampled: a tenth of the page.
 const SAMPLE: usize = PAGE_SIZE / 10 + 1;
