@@ -122,6 +122,8 @@ pub struct Ftl<N: Nand, C: Codec> {
     pub(crate) victim: Option<(u32, u32)>,
     /// What a failed program left without a place.
     pub(crate) salvage: Vec<Whole>,
+    /// Since when any of it waits.
+    pub(crate) salvage_born: u64,
     pub(crate) counters: Counters,
     pub(crate) since_checkpoint: u64,
     pub(crate) since_level: u32,
@@ -159,6 +161,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             retiring: Vec::new(),
             victim: None,
             salvage: Vec::new(),
+            salvage_born: NEVER,
             counters: Counters::default(),
             since_checkpoint: 0,
             since_level: 0,

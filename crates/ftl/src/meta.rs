@@ -319,7 +319,9 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         for block in core::mem::take(&mut self.meta.failed) {
             // What it held was written elsewhere, or will be: chunks in it are dirty from here on.
             self.soil_chunks_in(block);
-            if self.paged.places.iter().any(|place| *place != NOWHERE && self.g.block_of(*place) == block) {
+            let holds = |place: u32| place != NOWHERE && self.g.block_of(place) == block;
+            let mut tables = commit.tables.iter().flat_map(|(from, count)| *from..from.saturating_add(*count));
+            if holds(commit_page) || tables.any(holds) || self.paged.places.iter().any(|place| holds(*place)) {
                 self.meta.failed.push(block);
             } else {
                 self.retire(block);
@@ -359,27 +361,23 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         TRIMS_MAX.min(self.g.page_bytes as usize / 8 - 1)
     }
 
-    /// Writes down which pages were trimmed. Pages written again since are left out: what is newer stands.
+    /// A page that was trimmed is written again: flash need not know of the trim.
+    pub(crate) fn untrim(&mut self, lpn: u32) {
+        let Some(at) = self.trims.iter().position(|(from, count)| (*from..*from + *count).contains(&lpn)) else {
+            return;
+        };
+        let (from, count) = self.trims.swap_remove(at);
+        let halves = [(from, lpn - from), (lpn + 1, from + count - lpn - 1)];
+        self.trims.extend(halves.into_iter().filter(|(_, count)| *count > 0));
+    }
+
+    /// Writes down which pages were trimmed.
     pub(crate) fn write_trims(&mut self) -> Result<()> {
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for (from, count) in core::mem::take(&mut self.trims) {
-            for lpn in from..from + count {
-                if self.paged.entry(&mut self.nand, lpn)?.is_some() {
-                    continue;
-                }
-                match runs.last_mut() {
-                    Some((from, count)) if *from + *count == lpn => *count += 1,
-                    _ => runs.push((lpn, 1)),
-                }
-            }
-        }
-        for part in runs.chunks(self.trims_max()) {
-            self.trims.extend_from_slice(part);
-        }
-        if runs.is_empty() {
+        if self.trims.is_empty() {
             self.trims_born = NEVER;
             return Ok(());
         }
+        let runs = self.trims.clone();
         let room = self.meta.pages_left(self.g.pages_per_block);
         let pages = runs.len().div_ceil(self.trims_max()) as u64;
         if room < whole_pages(&self.g, self.config.logical_pages) + pages {

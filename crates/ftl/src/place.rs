@@ -12,13 +12,15 @@ use alloc::vec::Vec;
 impl<N: Nand, C: Codec> Ftl<N, C> {
     /// Puts a logical page into a log: it is mapped to where it will be. `across`: it may end in the next flash page.
     pub(crate) fn append(&mut self, log: usize, page: Pending, bytes: &[u8], across: bool) -> Result<()> {
-        let slot = &self.logs[log].slot;
-        let left = self.g.page_bytes - slot.used;
-        let fits = u32::from(page.size) <= left && slot.records.len() < self.records_max;
-        if let Some(at) = slot.page.filter(|_| !fits) {
-            let can_cross = left > 0
-                && slot.records.len() < self.records_max
-                && (at + 1) % self.g.pages_per_block != 0;
+        // Where a program fails what it held waits in the next slot, which may be too full as well.
+        while let Some(at) = self.logs[log].slot.page {
+            let slot = &self.logs[log].slot;
+            let left = self.g.page_bytes - slot.used;
+            let has_record = slot.records.len() < self.records_max;
+            if u32::from(page.size) <= left && has_record {
+                break;
+            }
+            let can_cross = left > 0 && has_record && (at + 1) % self.g.pages_per_block != 0;
             if across && can_cross {
                 return self.append_across(log, page, bytes);
             }
@@ -60,7 +62,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         }
         slot.records.push(page);
         slot.used += here;
-        slot.born = slot.born.min(stamp);
+        slot.born = slot.born.min(stamp).min(self.salvage_born);
         self.remap(page.lpn, entry)
     }
 
@@ -70,10 +72,13 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         let old = self.paged.entry(&mut self.nand, lpn)?;
         self.paged.set_entry(&mut self.nand, lpn, Some(entry))?;
         self.hold(&entry)?;
-        if let Some(old) = old {
-            self.release(&old)?;
+        match old {
+            Some(old) => self.release(&old),
+            None => {
+                self.untrim(lpn);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// A page that does not fit the slot begins in it and ends in the next flash page of the block.
@@ -226,6 +231,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     fn replace(&mut self, log: usize, mut slot: Slot) -> Result<()> {
         let Some(page) = slot.page else { return Ok(()) };
         let block = self.g.block_of(page);
+        self.salvage_born = self.salvage_born.min(slot.born);
         self.seal(log, block);
         self.blocks.set_state(block, State::Retiring, &*self.policy);
         self.retiring.push(block);
@@ -249,6 +255,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             self.append(log, whole.page, &whole.bytes, false)?;
             self.salvage.retain(|other| other.page.lpn != whole.page.lpn);
         }
+        self.salvage_born = NEVER;
         Ok(())
     }
 
@@ -298,7 +305,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     }
 
     fn settle_log(&mut self, log: usize) -> Result<()> {
-        if self.logs[log].slot.page.is_some() {
+        // Where the block fails what the slot held waits in the next one.
+        while self.logs[log].slot.page.is_some() {
             self.counters.padded += 1;
             self.program(log)?;
         }
@@ -308,7 +316,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     /// Since when the oldest change waits that is not on flash.
     pub(crate) fn oldest_pending(&self) -> u64 {
         let slots = self.logs.iter().map(|log| log.slot.born).min().unwrap_or(NEVER);
-        slots.min(self.trims_born)
+        slots.min(self.trims_born).min(self.salvage_born)
     }
 
     /// The log that holds compressed pages of the host, or of collection.

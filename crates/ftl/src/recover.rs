@@ -113,10 +113,18 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         }
         self.marked = true;
         let image = retained.and_then(|bytes| read_image(bytes, C::CONTENT));
-        let image = image.filter(|(seq, _)| *seq >= found.commit.seq);
-        let newer = self.replay(&found, image.as_ref().map(|(seq, _)| *seq))?;
+        let image = image.filter(|image| image.seq >= found.commit.seq).unwrap_or_default();
+        let waits = !image.pages.is_empty() || !image.trims.is_empty();
+        let newer = self.replay(&found, if waits { image.seq } else { u64::MAX })?;
         self.rebuild()?;
-        for whole in image.into_iter().flat_map(|(_, pages)| pages) {
+        for (from, count) in image.trims {
+            for lpn in from..from.saturating_add(count).min(self.config.logical_pages) {
+                if !newer.contains(&lpn) {
+                    self.trim(lpn, 1)?;
+                }
+            }
+        }
+        for whole in image.pages {
             let lpn = whole.page.lpn;
             if lpn < self.config.logical_pages && !newer.contains(&lpn) {
                 self.make_room()?;
@@ -248,7 +256,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
 
     /// Takes up everything written since the commit, in order. Returns the pages that changed since the image of the
     /// write buffer was made.
-    fn replay(&mut self, found: &Found, image_seq: Option<u64>) -> Result<BTreeSet<u32>> {
+    fn replay(&mut self, found: &Found, image_seq: u64) -> Result<BTreeSet<u32>> {
         let since = found.commit.seq;
         let mut heap = BinaryHeap::new();
         for block in self.meta.region..self.g.blocks {
@@ -269,6 +277,10 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
                     continue;
                 }
             };
+            if table.0 != State::Retiring {
+                // Out of every list: its wear changes below.
+                self.blocks.set_state(block, State::Victim, &*self.policy);
+            }
             self.set_written(block, begin);
             self.push_next(&mut heap, block, begin)?;
         }
@@ -286,8 +298,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
                 self.push_next(&mut heap, self.g.block_of(page), page % self.g.pages_per_block + 1)?;
                 self.replay_data(page)?
             };
-            // A page written while the image was made is in it or here, and equal.
-            if image_seq.is_some_and(|image| seq > image) {
+            if seq > image_seq {
                 newer.extend(changed);
             }
         }
@@ -409,14 +420,25 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             out.push(page.ratio);
             out.extend(bytes);
         }
+        for (from, count) in &self.trims {
+            out.extend(from.to_le_bytes());
+            out.extend(count.to_le_bytes());
+        }
         let sum = crc32fast::hash(&out);
         out.extend(sum.to_le_bytes());
         out
     }
 }
 
-/// Reads an image of the write buffer: when it was made, and what it held.
-fn read_image(bytes: &[u8], content: bool) -> Option<(u64, Vec<Whole>)> {
+/// What an image of the write buffer says: when it was made, pages that waited, and ranges that were trimmed.
+#[derive(Default)]
+struct Image {
+    seq: u64,
+    pages: Vec<Whole>,
+    trims: Vec<(u32, u32)>,
+}
+
+fn read_image(bytes: &[u8], content: bool) -> Option<Image> {
     let (body, sum) = bytes.split_at_checked(bytes.len().checked_sub(4)?)?;
     if body.get(..4)? != IMAGE || spare::u32_at(sum, 0) != crc32fast::hash(body) {
         return None;
@@ -438,6 +460,7 @@ fn read_image(bytes: &[u8], content: bool) -> Option<(u64, Vec<Whole>)> {
         pages.push(Whole { page, bytes: Vec::from(bytes) });
         rest = after;
     }
-    Some((seq, pages))
+    let trims = rest.chunks_exact(8).map(|b| (spare::u32_at(b, 0), spare::u32_at(b, 4))).collect();
+    Some(Image { seq, pages, trims })
 }
 
