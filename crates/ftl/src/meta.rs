@@ -361,14 +361,15 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         TRIMS_MAX.min(self.g.page_bytes as usize / 8 - 1)
     }
 
-    /// A page that was trimmed is written again: flash need not know of the trim.
-    pub(crate) fn untrim(&mut self, lpn: u32) {
+    /// A page that was trimmed is written again: flash need not know of the trim. `false`: it does.
+    pub(crate) fn untrim(&mut self, lpn: u32) -> bool {
         let Some(at) = self.trims.iter().position(|(from, count)| (*from..*from + *count).contains(&lpn)) else {
-            return;
+            return false;
         };
         let (from, count) = self.trims.swap_remove(at);
         let halves = [(from, lpn - from), (lpn + 1, from + count - lpn - 1)];
         self.trims.extend(halves.into_iter().filter(|(_, count)| *count > 0));
+        true
     }
 
     /// Writes down which pages were trimmed.

@@ -63,21 +63,25 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         slot.records.push(page);
         slot.used += here;
         slot.born = slot.born.min(stamp).min(self.salvage_born);
-        self.remap(page.lpn, entry)
+        if self.remap(page.lpn, entry)? {
+            // What was trimmed is replaced by this page now, and what it was may be needed until this is on flash.
+            let since = self.trims_born;
+            let slot = &mut self.logs[log].slot;
+            slot.born = slot.born.min(since);
+        }
+        Ok(())
     }
 
-    /// Maps a logical page to a new place; the old one holds nothing any more.
-    fn remap(&mut self, lpn: u32, entry: Entry) -> Result<()> {
+    /// Maps a logical page to a new place; the old one holds nothing any more. Returns whether it was trimmed and flash does not
+    /// know that.
+    fn remap(&mut self, lpn: u32, entry: Entry) -> Result<bool> {
         self.stamp += 1;
         let old = self.paged.entry(&mut self.nand, lpn)?;
         self.paged.set_entry(&mut self.nand, lpn, Some(entry))?;
         self.hold(&entry)?;
         match old {
-            Some(old) => self.release(&old),
-            None => {
-                self.untrim(lpn);
-                Ok(())
-            }
+            Some(old) => self.release(&old).map(|()| false),
+            None => Ok(self.untrim(lpn)),
         }
     }
 
