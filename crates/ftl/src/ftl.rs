@@ -383,7 +383,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         }
         self.stamp += 1;
         self.paged.set_entry(&mut self.nand, lpn, None)?;
-        self.release(entry)?;
+        let waits = self.release(entry)?;
+        self.trims_born = self.trims_born.min(waits);
         if self.trims.len() >= self.trims_max() {
             self.write_trims()?;
         }

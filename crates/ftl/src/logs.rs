@@ -76,13 +76,15 @@ impl Log {
         Log { open: vec![None; ways.max(1)], turn: 0, slot: Slot::new(content, g), ending: None, beginning: None }
     }
 
-    /// Says that a record of the slot is nobody's any more.
-    pub(crate) fn forget(&mut self, entry: &Entry) {
+    /// Says that a record of the slot is nobody's any more. Returns since when the slot waits; [`NEVER`] where the record is not in it.
+    pub(crate) fn forget(&mut self, entry: &Entry) -> u64 {
         if self.slot.page == Some(entry.page)
             && let Some(record) = self.slot.records.get_mut(usize::from(entry.index))
         {
             record.lpn = NOBODY;
+            return self.slot.born;
         }
+        NEVER
     }
 
     /// Memory in use, in bytes.

@@ -63,25 +63,23 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         slot.records.push(page);
         slot.used += here;
         slot.born = slot.born.min(stamp).min(self.salvage_born);
-        if self.remap(page.lpn, entry)? {
-            // What was trimmed is replaced by this page now, and what it was may be needed until this is on flash.
-            let since = self.trims_born;
-            let slot = &mut self.logs[log].slot;
-            slot.born = slot.born.min(since);
-        }
+        let since = self.remap(page.lpn, entry)?;
+        let slot = &mut self.logs[log].slot;
+        slot.born = slot.born.min(since);
         Ok(())
     }
 
-    /// Maps a logical page to a new place; the old one holds nothing any more. Returns whether it was trimmed and flash does not
-    /// know that.
-    fn remap(&mut self, lpn: u32, entry: Entry) -> Result<bool> {
+    /// Maps a logical page to a new place; the old one holds nothing any more. Where that was not on flash itself, what it
+    /// had replaced is needed until the new one is: returns since when.
+    fn remap(&mut self, lpn: u32, entry: Entry) -> Result<u64> {
         self.stamp += 1;
         let old = self.paged.entry(&mut self.nand, lpn)?;
         self.paged.set_entry(&mut self.nand, lpn, Some(entry))?;
         self.hold(&entry)?;
         match old {
-            Some(old) => self.release(&old).map(|()| false),
-            None => Ok(self.untrim(lpn)),
+            Some(old) => self.release(&old),
+            None if self.untrim(lpn) => Ok(self.trims_born),
+            None => Ok(NEVER),
         }
     }
 
@@ -268,12 +266,13 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         self.account(entry, true)
     }
 
-    /// A place holds nothing valid any more.
-    pub(crate) fn release(&mut self, entry: &Entry) -> Result<()> {
-        self.logs.iter_mut().for_each(|log| log.forget(entry));
+    /// A place holds nothing valid any more. Returns since when it waited in a slot; [`NEVER`] where it is on flash.
+    pub(crate) fn release(&mut self, entry: &Entry) -> Result<u64> {
+        let waits = self.logs.iter_mut().map(|log| log.forget(entry)).min().unwrap_or(NEVER);
         let block = self.g.block_of(entry.page);
         self.blocks.get_mut(block).touched = self.stamp;
-        self.account(entry, false)
+        self.account(entry, false)?;
+        Ok(waits)
     }
 
     fn account(&mut self, entry: &Entry, up: bool) -> Result<()> {
