@@ -80,7 +80,8 @@ impl FlashDevice {
         match addr.checked_add(count) {
             Some(end) if end <= self.blocks => Ok(addr as u32),
             _ => {
-                let message = format!("{count} blocks from {addr} on lie outside the device of {} blocks", self.blocks);
+                let message =
+                    format!("{count} blocks from {addr} on lie outside the device of {} blocks", self.blocks);
                 Err(io::Error::new(io::ErrorKind::InvalidInput, message))
             }
         }

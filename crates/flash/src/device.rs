@@ -165,6 +165,19 @@ impl<C: DeviceCodec> Device<C> {
         Self::format(nand, C::of(&header)?, header, None)
     }
 
+    /// Makes a device in memory with a method of the caller's; `options` says what the device is sized for.
+    ///
+    /// # Errors
+    /// Options that make no sense.
+    pub fn in_memory_with(options: &DeviceOptions, policy: Box<dyn Policy>) -> Result<Device<C>> {
+        let header = options.header(C::CONTENT)?;
+        let nand = NandModel::in_memory(&header.profile, header.blocks, header.seed);
+        let config = config_of(&header.profile, header.logical_pages, header.blocks);
+        let ftl = Ftl::format(nand, C::of(&header)?, policy, config)
+            .map_err(|e| FlashError::Ftl("the new device".into(), e))?;
+        Ok(Self::new(ftl, header, Stats::default(), None))
+    }
+
     /// Makes a device in a file, which must not exist.
     ///
     /// # Errors
@@ -174,7 +187,8 @@ impl<C: DeviceCodec> Device<C> {
         let codec = C::of(&header)?;
         let states = factory_states(&header.profile, header.blocks, header.seed);
         let file = store::create(path, &header, &states)?;
-        let nand = NandModel::on(Box::new(filed(&file, path, &header)?), &header.profile, states, header.seed);
+        let nand =
+            NandModel::on(Box::new(filed(&file, path, &header)?), &header.profile, states, header.seed);
         let made = Self::format(nand, codec, header, Some((path.to_owned(), file)));
         if made.is_err() {
             // The file was ours and is of no use.
@@ -205,7 +219,8 @@ impl<C: DeviceCodec> Device<C> {
         let before = store::read_stats(path, &file, &header)?;
         let places = header.places();
         let image = store::read_area(path, &file, places.retained, places.retained_bytes)?;
-        let mut nand = NandModel::on(Box::new(filed(&file, path, &header)?), &header.profile, states, header.seed);
+        let mut nand =
+            NandModel::on(Box::new(filed(&file, path, &header)?), &header.profile, states, header.seed);
         nand.set_retained(image.clone());
         let config = config_of(&header.profile, header.logical_pages, header.blocks);
         let policy = policy(&header.ftl, &header.profile)?;

@@ -33,7 +33,9 @@ impl From<FlashError> for io::Error {
             FlashError::Usage(_) => io::ErrorKind::InvalidInput,
             FlashError::Ftl(_, FtlError::WornOut) => io::ErrorKind::StorageFull,
             FlashError::Ftl(_, FtlError::OutOfRange) => io::ErrorKind::InvalidInput,
-            FlashError::Device(..) | FlashError::Ftl(..) | FlashError::Trace(..) => io::ErrorKind::InvalidData,
+            FlashError::Device(..) | FlashError::Ftl(..) | FlashError::Trace(..) => {
+                io::ErrorKind::InvalidData
+            }
             FlashError::Io(_, e) => e.kind(),
         };
         io::Error::new(kind, error.to_string())

@@ -13,11 +13,16 @@ mod clock;
 mod codecs;
 mod device;
 mod error;
+pub mod experiments;
+pub mod map;
 mod medium;
 mod nand;
 mod profile;
+pub mod replay;
 mod stats;
 mod store;
+pub mod synth;
+pub mod trace;
 
 pub use block_device::{FlashDevice, HostTime};
 pub use codecs::{CODECS, Described, PageCodec, Predictor, in_two_hundredths};

@@ -7,10 +7,8 @@
 
 use foldhash::HashMap;
 use rustix::io::{pread, pwrite};
-use std::collections::HashMap as StdMap;
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
 
 /// What is known of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,54 +59,91 @@ pub(crate) trait Medium: Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// In memory; copies share what is equal.
-#[derive(Debug, Clone, Default)]
+/// In memory. Out-of-band bytes lie one behind the other without the zeros at their ends, so that gigabytes without content cost
+/// little.
+#[derive(Debug, Default)]
 pub(crate) struct Memory {
     per_block: u32,
-    pages: StdMap<u32, (Arc<[u8]>, Arc<[u8]>)>,
+    blocks: Vec<Held>,
+    data: HashMap<u32, Box<[u8]>>,
+}
+
+/// Out-of-band bytes of a block in memory: all of them, and where each page's end.
+#[derive(Debug, Default, Clone)]
+struct Held {
+    spares: Vec<u8>,
+    ends: Vec<u32>,
+    with_data: bool,
 }
 
 impl Memory {
-    pub(crate) fn new(per_block: u32) -> Memory {
-        Memory { per_block, pages: StdMap::new() }
+    pub(crate) fn new(per_block: u32, blocks: u32) -> Memory {
+        Memory { per_block, blocks: vec![Held::default(); blocks as usize], data: HashMap::default() }
     }
 }
 
 impl Medium for Memory {
     fn write(&mut self, page: u32, data: &[u8], spare: &[u8], _state: BlockState) -> io::Result<()> {
-        self.pages.insert(page, (data.into(), spare.into()));
+        let held = &mut self.blocks[(page / self.per_block) as usize];
+        held.ends.truncate((page % self.per_block) as usize);
+        held.spares.truncate(held.ends.last().map_or(0, |end| *end as usize));
+        let length = spare.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+        held.spares.extend_from_slice(&spare[..length]);
+        held.ends.push(held.spares.len() as u32);
+        if !data.is_empty() {
+            held.with_data = true;
+            self.data.insert(page, data.into());
+        }
         Ok(())
     }
 
     fn read_data(&mut self, page: u32, data: &mut [u8]) -> io::Result<()> {
-        data.fill(0);
-        if let Some((kept, _)) = self.pages.get(&page) {
-            let length = kept.len().min(data.len());
-            data[..length].copy_from_slice(&kept[..length]);
+        match self.data.get(&page) {
+            Some(kept) => data.copy_from_slice(&kept[..data.len()]),
+            None => data.fill(0),
         }
         Ok(())
     }
 
     fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> io::Result<()> {
-        spare.fill(0);
-        if let Some((_, kept)) = self.pages.get(&page) {
-            let length = kept.len().min(spare.len());
-            spare[..length].copy_from_slice(&kept[..length]);
-        }
+        let held = &self.blocks[(page / self.per_block) as usize];
+        let at = (page % self.per_block) as usize;
+        let from = at.checked_sub(1).map_or(0, |before| held.ends[before] as usize);
+        let kept = &held.spares[from..held.ends[at] as usize];
+        spare[..kept.len()].copy_from_slice(kept);
+        spare[kept.len()..].fill(0);
         Ok(())
     }
 
     fn set_state(&mut self, block: u32, state: BlockState) -> io::Result<()> {
+        let held = &mut self.blocks[block as usize];
         if state.written == 0 {
-            (block * self.per_block..(block + 1) * self.per_block).for_each(|page| {
-                self.pages.remove(&page);
-            });
+            held.spares.clear();
+            held.ends.clear();
+            if std::mem::take(&mut held.with_data) {
+                for page in block * self.per_block..(block + 1) * self.per_block {
+                    self.data.remove(&page);
+                }
+            }
         }
         Ok(())
     }
 
     fn spoil(&mut self, page: u32, spare: &[u8]) -> io::Result<()> {
-        self.write(page, &[], spare, BlockState::default())
+        let per_block = self.per_block;
+        let first = page / per_block * per_block;
+        let mut all = vec![Vec::new(); self.blocks[(page / per_block) as usize].ends.len()];
+        for (at, bytes) in (first..).zip(&mut all) {
+            bytes.resize(spare.len(), 0);
+            self.read_spare(at, bytes)?;
+        }
+        if let Some(bytes) = all.get_mut((page - first) as usize) {
+            bytes.copy_from_slice(spare);
+        }
+        for (at, bytes) in (first..).zip(&all) {
+            self.write(at, &[], bytes, BlockState::default())?;
+        }
+        Ok(())
     }
 
     fn retain(&mut self, _image: &[u8]) -> io::Result<()> {
@@ -278,7 +313,8 @@ impl Medium for Filed {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        let mut order: Vec<(usize, u32)> = self.gathered.iter().map(|(block, g)| (g.erased, *block)).collect();
+        let mut order: Vec<(usize, u32)> =
+            self.gathered.iter().map(|(block, g)| (g.erased, *block)).collect();
         order.sort_unstable();
         for (_, block) in order {
             self.write_out(block)?;

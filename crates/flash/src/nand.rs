@@ -62,10 +62,15 @@ impl NandModel {
     pub fn in_memory(profile: &Profile, blocks: u32, seed: u64) -> NandModel {
         let g = profile.geometry(blocks);
         let states = factory_states(profile, blocks, seed);
-        NandModel::on(Box::new(Memory::new(g.pages_per_block)), profile, states, seed)
+        NandModel::on(Box::new(Memory::new(g.pages_per_block, blocks)), profile, states, seed)
     }
 
-    pub(crate) fn on(medium: Box<dyn Medium>, profile: &Profile, states: Vec<BlockState>, seed: u64) -> NandModel {
+    pub(crate) fn on(
+        medium: Box<dyn Medium>,
+        profile: &Profile,
+        states: Vec<BlockState>,
+        seed: u64,
+    ) -> NandModel {
         NandModel {
             g: profile.geometry(states.len() as u32),
             medium,

@@ -119,7 +119,9 @@ pub struct Latencies {
 
 impl Latencies {
     pub(crate) fn add(&mut self, more: &Latencies) {
-        for (sum, more) in [(&mut self.write, &more.write), (&mut self.read, &more.read), (&mut self.flush, &more.flush)] {
+        for (sum, more) in
+            [(&mut self.write, &more.write), (&mut self.read, &more.read), (&mut self.flush, &more.flush)]
+        {
             for class in more.histogram.iter_recorded() {
                 sum.histogram.saturating_record_n(class.value_iterated_to(), class.count_at_value());
             }

@@ -65,7 +65,8 @@ fn the_map_recovered_is_the_map_lost() {
         let mut world = World::new(Setup::new("emmc", ftl, false, 5));
         (0..1500).for_each(|_| world.step());
         world.flush();
-        let all = |world: &mut World| -> Vec<_> { (0..PAGES).map(|p| world.ftl().place(p).unwrap()).collect() };
+        let all =
+            |world: &mut World| -> Vec<_> { (0..PAGES).map(|p| world.ftl().place(p).unwrap()).collect() };
         // What collection has not programmed yet is still where it was.
         world.ftl().checkpoint(false).unwrap();
         (0..100).for_each(|i| world.write(i * 3, 1));

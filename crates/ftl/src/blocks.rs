@@ -189,7 +189,8 @@ impl Blocks {
 
     /// The free block with the least wear (or the most), on this unit if it has one.
     pub(crate) fn pick_free(&self, unit: u32, most_worn: bool) -> Option<u32> {
-        let of = |set: &BTreeSet<(u32, u32)>| if most_worn { set.last().copied() } else { set.first().copied() };
+        let of =
+            |set: &BTreeSet<(u32, u32)>| if most_worn { set.last().copied() } else { set.first().copied() };
         let own = self.free.get(unit as usize).and_then(of);
         let other = || {
             let all = self.free.iter().filter_map(of);
@@ -216,8 +217,9 @@ impl Blocks {
     fn bucket(&self, block: u32, policy: &dyn Policy) -> u16 {
         let b = self.get(block);
         let score = policy.score(b.occupied, u32::from(b.plain), b.ratios);
-        (u64::from(score) * (BUCKETS as u64 - 1)).div_ceil(u64::from(self.block_bytes)).min(BUCKETS as u64 - 1)
-            as u16
+        (u64::from(score) * (BUCKETS as u64 - 1))
+            .div_ceil(u64::from(self.block_bytes))
+            .min(BUCKETS as u64 - 1) as u16
     }
 
     fn link(&mut self, block: u32, policy: &dyn Policy) {

@@ -28,9 +28,8 @@ const ACROSS: u64 = 1 << 61;
 impl Entry {
     /// The entry in 64 bits; never 0, which is a page that is nowhere.
     pub(crate) fn pack(self) -> u64 {
-        let flags = MAPPED
-            | if self.compressed { COMPRESSED } else { 0 }
-            | if self.across { ACROSS } else { 0 };
+        let flags =
+            MAPPED | if self.compressed { COMPRESSED } else { 0 } | if self.across { ACROSS } else { 0 };
         flags
             | u64::from(self.page)
             | u64::from(self.index) << 32

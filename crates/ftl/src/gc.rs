@@ -149,7 +149,10 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         }
         self.victim = None;
         if self.blocks.get(block).occupied > 0 {
-            return Err(FtlError::Corrupt("a collected block holds what no page names", self.g.first_page(block)));
+            return Err(FtlError::Corrupt(
+                "a collected block holds what no page names",
+                self.g.first_page(block),
+            ));
         }
         if self.blocks.get(block).state == State::Retiring {
             self.write_trims()?;
@@ -222,7 +225,9 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     fn take(&mut self, entry: &Entry, from: usize, out: &mut [u8]) -> Result<()> {
         let size = usize::from(entry.size).min(out.len());
         let here = size.min(self.page_buf.len().saturating_sub(from));
-        out[..here].copy_from_slice(&self.page_buf[from..from + here]);
+        if here > 0 {
+            out[..here].copy_from_slice(&self.page_buf[from..from + here]);
+        }
         if entry.across {
             self.nand.read(entry.page + 1, &mut self.next_buf, &mut self.spare_buf)?;
             self.counters.reads_collected += 1;

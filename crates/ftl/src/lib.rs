@@ -34,7 +34,7 @@ pub use counters::{Counters, PageCounts};
 pub use error::{FtlError, Result};
 pub use ftl::{BlockInfo, BlockUse, Config, Ftl, Hint};
 pub use nand::{Codec, CodecFailed, Geometry, Nand, NandError, Work};
-pub use policy::{Collect, Costs, Lightweight, Policy, Separating, Selective, Uncompressed, Unconditional};
+pub use policy::{Collect, Costs, Lightweight, Policy, Selective, Separating, Uncompressed, Unconditional};
 pub use spare::spare_bytes_for;
 
 /// Bytes of a logical page.

@@ -73,7 +73,13 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn new(ways: usize, content: bool, g: &Geometry) -> Log {
-        Log { open: vec![None; ways.max(1)], turn: 0, slot: Slot::new(content, g), ending: None, beginning: None }
+        Log {
+            open: vec![None; ways.max(1)],
+            turn: 0,
+            slot: Slot::new(content, g),
+            ending: None,
+            beginning: None,
+        }
     }
 
     /// Says that a record of the slot is nobody's any more. Returns since when the slot waits; [`NEVER`] where the record is not in it.

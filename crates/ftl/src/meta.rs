@@ -208,7 +208,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     /// Reads the tables of a checkpoint.
     pub(crate) fn read_tables(&mut self, commit: &Commit) -> Result<()> {
         let wanted = table_pages(&self.g, self.paged.len()) as usize;
-        let pages = commit.tables.iter().flat_map(|(from, count)| (*from..).take((*count as usize).min(wanted)));
+        let pages =
+            commit.tables.iter().flat_map(|(from, count)| (*from..).take((*count as usize).min(wanted)));
         let pages: Vec<u32> = pages.take(wanted).collect();
         let mut bytes = Vec::new();
         for (index, page) in (0..).zip(&pages) {
@@ -218,7 +219,10 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         }
         let at = self.paged.len() * 4;
         if bytes.len() < at + self.g.blocks as usize * BLOCK_BYTES {
-            return Err(FtlError::Corrupt("a checkpoint with too few tables", commit.tables.first().map_or(0, |t| t.0)));
+            return Err(FtlError::Corrupt(
+                "a checkpoint with too few tables",
+                commit.tables.first().map_or(0, |t| t.0),
+            ));
         }
         for (chunk, place) in bytes[..at].chunks_exact(4).enumerate() {
             let place = crate::spare::u32_at(place, 0);
@@ -253,7 +257,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     /// Reads a page of the map's region that must be of this kind.
     pub(crate) fn read_meta(&mut self, page: u32, kind: Kind, index: u32, out: &mut [u8]) -> Result<Spare> {
         self.nand.read(page, out, &mut self.spare_buf)?;
-        let spare = Spare::read(&self.spare_buf).ok_or(FtlError::Corrupt("out-of-band bytes of the map", page))?;
+        let spare =
+            Spare::read(&self.spare_buf).ok_or(FtlError::Corrupt("out-of-band bytes of the map", page))?;
         if spare.kind != kind || spare.index != index || spare.content != crc32fast::hash(out) {
             return Err(FtlError::Corrupt("a page of the map", page));
         }
@@ -320,8 +325,10 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             // What it held was written elsewhere, or will be: chunks in it are dirty from here on.
             self.soil_chunks_in(block);
             let holds = |place: u32| place != NOWHERE && self.g.block_of(place) == block;
-            let mut tables = commit.tables.iter().flat_map(|(from, count)| *from..from.saturating_add(*count));
-            if holds(commit_page) || tables.any(holds) || self.paged.places.iter().any(|place| holds(*place)) {
+            let mut tables =
+                commit.tables.iter().flat_map(|(from, count)| *from..from.saturating_add(*count));
+            if holds(commit_page) || tables.any(holds) || self.paged.places.iter().any(|place| holds(*place))
+            {
                 self.meta.failed.push(block);
             } else {
                 self.retire(block);
@@ -363,7 +370,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
 
     /// A page that was trimmed is written again: flash need not know of the trim. `false`: it does.
     pub(crate) fn untrim(&mut self, lpn: u32) -> bool {
-        let Some(at) = self.trims.iter().position(|(from, count)| (*from..*from + *count).contains(&lpn)) else {
+        let Some(at) = self.trims.iter().position(|(from, count)| (*from..*from + *count).contains(&lpn))
+        else {
             return false;
         };
         let (from, count) = self.trims.swap_remove(at);

@@ -124,7 +124,9 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             if self.blocks.free_count() == 0 {
                 self.release_drained(true)?;
             }
-            let Some(block) = self.blocks.pick_free(way as u32, most_worn) else { return Err(FtlError::WornOut) };
+            let Some(block) = self.blocks.pick_free(way as u32, most_worn) else {
+                return Err(FtlError::WornOut);
+            };
             if !self.blocks.get(block).clean && !self.erase(block)? {
                 continue;
             }
@@ -283,11 +285,15 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         let changed = if up {
             Some((b.occupied + bytes, b.plain + plain, b.ratios + ratio))
         } else {
-            b.occupied.checked_sub(bytes).zip(b.plain.checked_sub(plain)).zip(b.ratios.checked_sub(ratio)).map(
-                |((occupied, plain), ratios)| (occupied, plain, ratios),
-            )
+            b.occupied
+                .checked_sub(bytes)
+                .zip(b.plain.checked_sub(plain))
+                .zip(b.ratios.checked_sub(ratio))
+                .map(|((occupied, plain), ratios)| (occupied, plain, ratios))
         };
-        let Some(changed) = changed else { return Err(FtlError::Corrupt("what is valid in a block", entry.page)) };
+        let Some(changed) = changed else {
+            return Err(FtlError::Corrupt("what is valid in a block", entry.page));
+        };
         (b.occupied, b.plain, b.ratios) = changed;
         self.paged.change_count(&mut self.nand, entry.page, up)?;
         if entry.across {

@@ -254,7 +254,10 @@ mod tests {
     #[test]
     fn groups_and_collection_by_ratio() {
         let ldc = Lightweight(EMMC);
-        assert_eq!([0, 130, 131, 150, 190, 191, 200].map(|r| ldc.group(r, Hint::Warm, false)), [0, 0, 1, 1, 3, 4, 4]);
+        assert_eq!(
+            [0, 130, 131, 150, 190, 191, 200].map(|r| ldc.group(r, Hint::Warm, false)),
+            [0, 0, 1, 1, 3, 4, 4]
+        );
         assert_eq!(
             [100, 160, 195].map(|r| ldc.collect(r, false)),
             [Collect::Pack, Collect::PackAcross, Collect::Keep]

@@ -13,7 +13,7 @@ use crate::ftl::{Config, Ftl, PACKED, PACKED_MOVED, PLAIN};
 use crate::logs::{Pending, Whole};
 use crate::meta::Commit;
 use crate::nand::{Codec, Nand, NandError};
-use crate::policy::{Hint, Policy};
+use crate::policy::Policy;
 use crate::spare::{Kind, NOBODY, Spare};
 use crate::{PAGE, spare};
 use alloc::boxed::Box;
@@ -57,7 +57,11 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             }
             let state = if block < region { State::Map } else { State::Free };
             ftl.blocks.set_state(block, state, &*ftl.policy);
-            if block < region { ftl.meta.free.push(block) } else { good += 1 };
+            if block < region {
+                ftl.meta.free.push(block)
+            } else {
+                good += 1
+            };
         }
         if good < config.data_blocks_min(&ftl.g, &*ftl.policy) {
             return Err(FtlError::WornOut);
@@ -117,6 +121,25 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         let waits = !image.pages.is_empty() || !image.trims.is_empty();
         let newer = self.replay(&found, if waits { image.seq } else { u64::MAX })?;
         self.rebuild()?;
+        self.restore(image, &newer)?;
+        self.checkpoint(false)
+    }
+
+    /// Puts the image of the write buffer back. Nothing is collected before it is on flash: a copy of an older version would be newer
+    /// than the image, should power be lost again.
+    fn restore(&mut self, image: Image, newer: &BTreeSet<u32>) -> Result<()> {
+        let empty = self.blocks.iter().filter(|(_, b)| b.state == State::Full && b.occupied == 0);
+        let empty: Vec<u32> = empty.map(|(block, _)| block).collect();
+        for block in empty {
+            self.blocks.set_state(block, State::Free, &*self.policy);
+        }
+        for whole in image.pages {
+            let lpn = whole.page.lpn;
+            if lpn < self.config.logical_pages && !newer.contains(&lpn) {
+                let log = if whole.page.compressed { PACKED } else { PLAIN };
+                self.append(log, whole.page, &whole.bytes, false)?;
+            }
+        }
         for (from, count) in image.trims {
             for lpn in from..from.saturating_add(count).min(self.config.logical_pages) {
                 if !newer.contains(&lpn) {
@@ -124,16 +147,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
                 }
             }
         }
-        for whole in image.pages {
-            let lpn = whole.page.lpn;
-            if lpn < self.config.logical_pages && !newer.contains(&lpn) {
-                self.make_room()?;
-                let plain = PLAIN + usize::from(self.policy.group(whole.page.ratio, Hint::Warm, false));
-                let log = if whole.page.compressed { PACKED } else { plain };
-                self.append(log, whole.page, &whole.bytes, false)?;
-            }
-        }
-        self.checkpoint(false)
+        Ok(())
     }
 
     /// Looks for the newest commit that can be read.
@@ -217,7 +231,10 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     /// Brings the states of the tables together with what the medium says of its blocks.
     fn check_states(&mut self, region: u32) -> Result<()> {
         if !self.paged.places_are_in(self.g.first_page(region)) {
-            return Err(FtlError::Corrupt("a chunk of the map outside its region", self.g.first_page(region)));
+            return Err(FtlError::Corrupt(
+                "a chunk of the map outside its region",
+                self.g.first_page(region),
+            ));
         }
         for block in 0..self.g.blocks {
             let state = self.blocks.get(block).state;
@@ -407,9 +424,10 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     pub fn retained(&self) -> Vec<u8> {
         let mut out = Vec::from(IMAGE);
         out.extend(self.seq.to_le_bytes());
-        let slots = self.logs.iter().enumerate().filter(|(log, _)| *log != PACKED_MOVED).flat_map(|(_, log)| {
-            log.slot.records.iter().enumerate().map(|(index, page)| (*page, log.slot.bytes(index)))
-        });
+        let slots =
+            self.logs.iter().enumerate().filter(|(log, _)| *log != PACKED_MOVED).flat_map(|(_, log)| {
+                log.slot.records.iter().enumerate().map(|(index, page)| (*page, log.slot.bytes(index)))
+            });
         // What a failed program left without a place is newer than what may still be in a slot.
         let all = slots.chain(self.salvage.iter().map(|whole| (whole.page, &whole.bytes[..])));
         let all: Vec<_> = all.filter(|(page, _)| page.lpn != NOBODY).collect();
@@ -463,4 +481,3 @@ fn read_image(bytes: &[u8], content: bool) -> Option<Image> {
     let trims = rest.chunks_exact(8).map(|b| (spare::u32_at(b, 0), spare::u32_at(b, 4))).collect();
     Some(Image { seq, pages, trims })
 }
-
