@@ -189,7 +189,7 @@ fn histogram(o: &mut String, picture: &Picture<'_>, at: (f64, f64)) {
     }
     let mean = good.iter().map(|e| f64::from(*e)).sum::<f64>() / good.len().max(1) as f64;
     let title = format!(
-        "Blocks by erases: mean {mean:.1}, most {most}, of {} that a block stands",
+        "Blocks by erases: mean {mean:.1}, most {most} (a block stands {})",
         picture.pe_cycles
     );
     bars(o, at, &title, &counts, WEAR[3], ("0", &most.to_string()));
@@ -231,7 +231,7 @@ fn bars(o: &mut String, (x, y): (f64, f64), title: &str, counts: &[u32], colour:
         base + 16.0,
         ends.1,
         x + PANEL,
-        y + 12.0
+        y + 18.0
     );
 }
 

@@ -199,11 +199,6 @@ impl Blocks {
         own.or_else(other).map(|(_, block)| block)
     }
 
-    /// Free blocks that must be erased before they are written.
-    pub(crate) fn unclean_free(&self) -> Option<u32> {
-        self.free.iter().flatten().map(|(_, block)| *block).find(|block| !self.get(*block).clean)
-    }
-
     /// The full block with the least wear.
     pub(crate) fn least_worn_full(&self) -> Option<(u32, u32)> {
         let full = self.iter().filter(|(_, b)| b.state == State::Full);

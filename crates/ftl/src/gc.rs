@@ -64,10 +64,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     fn idle_step(&mut self, wanted: u32) -> Result<bool> {
         if self.victim.is_none() {
             if self.blocks.free_count() >= wanted && self.retiring.is_empty() {
-                let unclean = self.blocks.unclean_free();
-                let Some(block) = unclean.filter(|_| self.marked) else { return Ok(false) };
-                self.erase(block)?;
-                return Ok(true);
+                return Ok(false);
             }
             let gain = self.blocks.cheapest().is_some_and(|(_, score)| score <= IDLE_SCORE_MAX);
             if !gain && self.retiring.is_empty() {

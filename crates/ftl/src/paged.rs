@@ -99,6 +99,20 @@ impl Paged {
         Ok(())
     }
 
+    /// Maps a logical page, and returns where it was.
+    pub(crate) fn replace(&mut self, nand: &mut impl Nand, lpn: u32, entry: Entry) -> Result<Option<Entry>> {
+        let (chunk, at) = self.place_of(lpn);
+        let place = self.places[chunk];
+        let bytes = &mut self.chunk(nand, chunk)?[at..at + 8];
+        let old = Entry::unpack(u64::from_le_bytes((&*bytes).try_into().unwrap_or_default()));
+        bytes.copy_from_slice(&entry.pack().to_le_bytes());
+        self.soil(chunk);
+        if old.is_some_and(|e| !e.is_sound(self.flash_pages)) {
+            return Err(FtlError::Corrupt("an entry of the map", place));
+        }
+        Ok(old)
+    }
+
     /// Whether no logical page of the chunk that `lpn` is in was ever mapped, and how many pages on the next chunk begins.
     pub(crate) fn empty_from(&self, lpn: u32) -> Option<u32> {
         let (chunk, at) = self.place_of(lpn);

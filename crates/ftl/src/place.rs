@@ -73,8 +73,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     /// had replaced is needed until the new one is: returns since when.
     fn remap(&mut self, lpn: u32, entry: Entry) -> Result<u64> {
         self.stamp += 1;
-        let old = self.paged.entry(&mut self.nand, lpn)?;
-        self.paged.set_entry(&mut self.nand, lpn, Some(entry))?;
+        let old = self.paged.replace(&mut self.nand, lpn, entry)?;
         self.hold(&entry)?;
         match old {
             Some(old) => self.release(&old),

@@ -36,7 +36,8 @@ struct Found {
 }
 
 impl<N: Nand, C: Codec> Ftl<N, C> {
-    /// Makes a medium anew: everything on it is lost.
+    /// Makes a medium anew: everything on it is lost. Blocks that read as erased are taken to be so: one whose last erase was cut short
+    /// must be erased before.
     ///
     /// # Errors
     /// [`FtlError::WornOut`] where the good blocks are too few for the logical pages; the medium's.
@@ -55,6 +56,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
                     continue;
                 }
             }
+            // What reads as erased was never used, or the caller has erased it.
+            ftl.blocks.get_mut(block).clean = true;
             let state = if block < region { State::Map } else { State::Free };
             ftl.blocks.set_state(block, state, &*ftl.policy);
             if block < region {
