@@ -1,11 +1,11 @@
 //! `medfs mkfs` and `mkfs.medfs`: makes a volume and fills it.
 
 use crate::args::MkfsArgs;
+use crate::flash::target::FlashTarget;
 use crate::{exit, fill, size, tarball, target};
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::{ManualClock, MountOptions, SystemClock, Timestamp, Volume};
-use crate::flash::target::FlashTarget;
 use medfs_device::BlockDevice;
 use medfs_mkfs::{Layout, MkfsOptions, Summary, format_volume, parse_features};
 use std::ffi::OsString;
@@ -130,7 +130,10 @@ fn prepare_file(args: &MkfsArgs, options: &MkfsOptions) -> Result<bool> {
 fn prepare_flash(flash: &FlashTarget, args: &MkfsArgs) -> Result<bool> {
     match (flash.exists(), args.size) {
         (true, None) => Ok(false),
-        (true, Some(_)) => bail!("{} exists, and the size of a flash device is fixed: leave --size out", flash.path.display()),
+        (true, Some(_)) => bail!(
+            "{} exists, and the size of a flash device is fixed: leave --size out",
+            flash.path.display()
+        ),
         (false, size) => flash.create(size).map(|()| true),
     }
 }

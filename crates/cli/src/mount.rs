@@ -183,7 +183,11 @@ fn mount(
 }
 
 /// Opens an image file or a block device for a mount.
-fn open_file(args: &MountArgs, config: &mut MountConfig, options: &mut MountOptions) -> Result<target::Target> {
+fn open_file(
+    args: &MountArgs,
+    config: &mut MountConfig,
+    options: &mut MountOptions,
+) -> Result<target::Target> {
     let access = if options.read_only { Access::ReadOnly } else { Access::Fallback };
     let mut dev = FileDevice::open(&args.image, FileOptions { access, ..FileOptions::default() })?;
     if dev.read_only() && !options.read_only {

@@ -1,11 +1,11 @@
 //! Opening images and devices, with errors that say what is wrong and what would do.
 
+use crate::flash::target::FlashTarget;
 use anyhow::{Context, Result, bail};
 use medfs::{Clock, MountOptions, SystemClock, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
 use medfs_format::Block;
 use medfs_format::superblock::{self, RawSuperblock};
-use crate::flash::target::FlashTarget;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -188,10 +188,8 @@ fn histogram(o: &mut String, picture: &Picture<'_>, at: (f64, f64)) {
         counts[(class as usize).min(last)] += 1;
     }
     let mean = good.iter().map(|e| f64::from(*e)).sum::<f64>() / good.len().max(1) as f64;
-    let title = format!(
-        "Blocks by erases: mean {mean:.1}, most {most} (a block stands {})",
-        picture.pe_cycles
-    );
+    let title =
+        format!("Blocks by erases: mean {mean:.1}, most {most} (a block stands {})", picture.pe_cycles);
     bars(o, at, &title, &counts, WEAR[3], ("0", &most.to_string()));
 }
 

@@ -180,11 +180,14 @@ pub(crate) fn read_stats(path: &Path, file: &File, header: &Header) -> Result<St
     serde_json::from_slice(&text).map_err(|e| broken(path, format!("its statistics are damaged: {e}")))
 }
 
+/// Of each block how often it was erased, and whether it is bad.
+pub type Wear = Vec<(u32, bool)>;
+
 /// What a device's file says of it, without opening it as a device: also while it is in use, when the numbers are some moments old.
 ///
 /// # Errors
 /// No device, or damaged.
-pub fn stats_of(path: &Path) -> Result<(Header, Stats, Vec<(u32, bool)>)> {
+pub fn stats_of(path: &Path) -> Result<(Header, Stats, Wear)> {
     let (file, header) = open(path, false)?;
     let stats = read_stats(path, &file, &header)?;
     let states = states(path, &file, &header)?;

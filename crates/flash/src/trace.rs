@@ -228,7 +228,9 @@ impl<R: BufRead> Trace<R> {
                 "fio version 2 iolog" => Some(2),
                 "fio version 3 iolog" => Some(3),
                 _ => {
-                    return Err("the first line must be 'fio version 2 iolog' or 'fio version 3 iolog'".into());
+                    return Err(
+                        "the first line must be 'fio version 2 iolog' or 'fio version 3 iolog'".into()
+                    );
                 }
             };
             return Ok(None);

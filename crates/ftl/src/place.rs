@@ -20,7 +20,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             if u32::from(page.size) <= left && has_record {
                 break;
             }
-            let can_cross = left > 0 && has_record && (at + 1) % self.g.pages_per_block != 0;
+            let can_cross = left > 0 && has_record && !(at + 1).is_multiple_of(self.g.pages_per_block);
             if across && can_cross {
                 return self.append_across(log, page, bytes);
             }

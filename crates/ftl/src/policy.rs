@@ -161,8 +161,8 @@ impl Policy for Lightweight {
     }
     fn collect(&self, ratio: u8, compressed: bool) -> Collect {
         match ratio {
-            ..=LOW => Collect::Pack,
-            ..=MINIMAL => Collect::PackAcross,
+            0..=LOW => Collect::Pack,
+            131..=MINIMAL => Collect::PackAcross,
             _ if compressed => Collect::PackAcross,
             _ => Collect::Keep,
         }

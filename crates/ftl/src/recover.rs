@@ -25,12 +25,15 @@ use core::cmp::Reverse;
 /// First bytes of the image of the write buffer.
 const IMAGE: [u8; 4] = *b"WBUF";
 
+/// A page of the map's region: sequence number, page, kind.
+type MapPage = (u64, u32, Kind);
+
 /// What the map's region holds.
 struct Found {
     commit: Commit,
     commit_page: u32,
     /// Pages behind the commit: sequence number, page, kind.
-    after: Vec<(u64, u32, Kind)>,
+    after: Vec<MapPage>,
     /// The block of the commit, and its first page that was not written.
     last: (u32, u32),
 }
@@ -218,7 +221,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     }
 
     /// The readable pages of a block of the region: sequence number, page, kind; and how many pages are written.
-    fn scan_block(&mut self, block: u32) -> Result<(Vec<(u64, u32, Kind)>, u32)> {
+    fn scan_block(&mut self, block: u32) -> Result<(Vec<MapPage>, u32)> {
         let mut found = Vec::new();
         for page in self.pages(block) {
             if self.nand.is_blank(page)? {
@@ -389,7 +392,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
 
     /// Whether a page begins with so many bytes of the record before.
     fn ends_in(&mut self, page: u32, bytes: usize) -> Result<bool> {
-        if page % self.g.pages_per_block == 0 || self.nand.is_blank(page)? {
+        if page.is_multiple_of(self.g.pages_per_block) || self.nand.is_blank(page)? {
             return Ok(false);
         }
         Ok(self.spare_of(page)?.is_some_and(|next| usize::from(next.tail) == bytes))

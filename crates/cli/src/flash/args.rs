@@ -95,7 +95,11 @@ pub(crate) struct MapArgs {
 pub(crate) struct Content {
     /// How pages of unknown content compress: shares of high (ratio below 0.25), medium (0.65), low (0.95) and minimal
     /// compressibility
-    #[arg(long, value_name = "CLASS=SHARE,...", default_value = "high=0.05,medium=0.075,low=0.275,minimal=0.6")]
+    #[arg(
+        long,
+        value_name = "CLASS=SHARE,...",
+        default_value = "high=0.05,medium=0.075,low=0.275,minimal=0.6"
+    )]
     pub(crate) mix: String,
     /// Seed of that content
     #[arg(long, default_value_t = 1)]
@@ -130,7 +134,13 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     pub(crate) device: Option<PathBuf>,
     /// Translation layers to compare, each on a new device: any of pm, zftl, sc, ldc, opt, ldc-hc
-    #[arg(long, value_name = "NAME,...", default_value = "pm,ldc", value_delimiter = ',', conflicts_with = "device")]
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        default_value = "pm,ldc",
+        value_delimiter = ',',
+        conflicts_with = "device"
+    )]
     pub(crate) ftl: Vec<String>,
     #[command(flatten)]
     pub(crate) making: Making,

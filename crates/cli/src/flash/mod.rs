@@ -118,16 +118,18 @@ pub(crate) use on_device;
 fn map(args: &MapArgs) -> Result<()> {
     let (header, stats, wear) = stats_of(&args.device)?;
     // The NAND counts erases from its first day on, the translation layer from its format.
-    let mut blocks: Vec<_> = on_device!(&args.device, |device| {
-        let blocks = device.ftl().blocks().collect();
-        blocks
-    });
+    let mut blocks: Vec<_> = on_device!(&args.device, |device| { device.ftl().blocks().collect() });
     for (block, (erases, _)) in blocks.iter_mut().zip(&wear) {
         block.erases = *erases;
     }
     let report = report::Report::of(&header, &stats, &wear);
     let name = args.device.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    let title = format!("{name}: {} device of {}, {}", header.profile.name, size::show(report.size_bytes), header.ftl);
+    let title = format!(
+        "{name}: {} device of {}, {}",
+        header.profile.name,
+        size::show(report.size_bytes),
+        header.ftl
+    );
     let picture = medfs_flash::map::Picture {
         title: &title,
         lines: &report.lines(),
@@ -157,7 +159,13 @@ fn age(args: &AgeArgs) -> Result<()> {
         (device.ftl().nand().counts().erases, device.ftl().free_blocks())
     });
     bar.finish_and_clear();
-    outln!("{}: filled to {} %; {} erases, {} blocks free", args.device.display(), args.fill, report.0, report.1);
+    outln!(
+        "{}: filled to {} %; {} erases, {} blocks free",
+        args.device.display(),
+        args.fill,
+        report.0,
+        report.1
+    );
     Ok(())
 }
 

@@ -23,8 +23,11 @@ struct Outcome {
 }
 
 pub(super) fn run(args: &ReplayArgs) -> Result<()> {
-    let content =
-        ReplayOptions { mix: Mix::parse(&args.content.mix)?, seed: args.content.content_seed, wrap: args.wrap };
+    let content = ReplayOptions {
+        mix: Mix::parse(&args.content.mix)?,
+        seed: args.content.content_seed,
+        wrap: args.wrap,
+    };
     let format = args.format.as_deref().map(Format::find).transpose()?;
     // Standard input is read once and may be replayed many times.
     let piped = if args.trace.as_os_str() == "-" { Some(piped()?) } else { None };
@@ -73,7 +76,9 @@ fn several<C: DeviceCodec + medfs_flash::replay::Replayable>(
     for _ in 0..args.repeat {
         let input: Box<dyn BufRead + '_> = match piped {
             Some(bytes) => Box::new(Cursor::new(bytes)),
-            None => Box::new(BufReader::new(File::open(&args.trace).with_context(|| format!("cannot open {name}"))?)),
+            None => Box::new(BufReader::new(
+                File::open(&args.trace).with_context(|| format!("cannot open {name}"))?,
+            )),
         };
         let (format, input) = told(format, input, &name)?;
         let bar = progress::unknown(&format!("replaying on {ftl}"));
@@ -91,7 +96,12 @@ fn several<C: DeviceCodec + medfs_flash::replay::Replayable>(
     }
     let stats = device.stats();
     let page_bytes = device.header().profile.geometry.page_bytes;
-    Ok(Outcome { ftl: ftl.to_owned(), replayed: sum, write_amplification: stats.write_amplification(page_bytes), stats })
+    Ok(Outcome {
+        ftl: ftl.to_owned(),
+        replayed: sum,
+        write_amplification: stats.write_amplification(page_bytes),
+        stats,
+    })
 }
 
 /// The form of a trace, asked for or told by its first line, which is not lost.
@@ -107,7 +117,9 @@ fn told<'a>(
     let line = first.split(|b| *b == b'\n').next().unwrap_or_default();
     match Format::guess(&String::from_utf8_lossy(line)) {
         Some(format) => Ok((format, input)),
-        None => bail!("{name}: its first line is of no known form; name it with --format blkparse, msr, fio or csv"),
+        None => bail!(
+            "{name}: its first line is of no known form; name it with --format blkparse, msr, fio or csv"
+        ),
     }
 }
 

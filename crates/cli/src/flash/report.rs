@@ -125,7 +125,10 @@ impl Report {
         let mut line = |name: &str, value: String| {
             let _ = writeln!(out, "  {name:<22} {value}");
         };
-        line("host wrote", format!("{} ({} read)", size::show(self.host_written_bytes), size::show(self.host_read_bytes)));
+        line(
+            "host wrote",
+            format!("{} ({} read)", size::show(self.host_written_bytes), size::show(self.host_read_bytes)),
+        );
         line(
             "flash wrote",
             format!(
@@ -157,7 +160,10 @@ impl Report {
         let w = &self.wear;
         line(
             "wear",
-            format!("mean {:.2}, from {} to {}, of {} cycles; {} bad blocks", w.mean, w.least, w.most, w.pe_cycles, self.bad_blocks),
+            format!(
+                "mean {:.2}, from {} to {}, of {} cycles; {} bad blocks",
+                w.mean, w.least, w.most, w.pe_cycles, self.bad_blocks
+            ),
         );
         line("life used", format!("{:.3} %", self.life_used_percent));
         if let Some(bytes) = self.remaining_host_bytes {

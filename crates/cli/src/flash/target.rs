@@ -84,7 +84,10 @@ impl FlashTarget {
         if let Some(name) = &self.profile {
             let asked = Profile::find(name)?;
             if asked != header.profile {
-                bail!("{path} was made with the profile '{}', not '{name}': leave profile= out", header.profile.name);
+                bail!(
+                    "{path} was made with the profile '{}', not '{name}': leave profile= out",
+                    header.profile.name
+                );
             }
         }
         if let Some(codec) = self.codec.as_ref().filter(|codec| **codec != header.codec) {
@@ -109,7 +112,9 @@ mod tests {
         assert_eq!(target.path, Path::new("/a/b"));
         assert_eq!((target.ftl.as_deref(), target.profile.as_deref()), (Some("pm"), Some("qlc")));
         assert_eq!(target.absolute().unwrap(), Path::new("flash:/a/b?profile=qlc&ftl=pm"));
-        for (text, named) in [("flash:", "name the device"), ("flash:a?size=1", "'size'"), ("flash:a?ftl", "ftl needs")] {
+        for (text, named) in
+            [("flash:", "name the device"), ("flash:a?size=1", "'size'"), ("flash:a?ftl", "ftl needs")]
+        {
             let error = FlashTarget::parse(Path::new(text)).unwrap_err().to_string();
             assert!(error.contains(named), "{error}");
         }

@@ -218,8 +218,8 @@ pub(crate) fn fig8(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>
         Row::new("(b) mean: erases, LDC against PM", Some(-50.5), mean_change(&cells, 0, 3, erases), "%")
             .if_off(less),
     );
-    let close = "our collector packs data of low compressibility without gaps, which zFTL cannot; on a full device that gains more than zFTL \
-                 gains in the foreground";
+    let close = "close as in the paper, but on either side of it: our collector packs what is of low compressibility without gaps, which zFTL \
+                 cannot, and its logs leave more blocks half full on a small device";
     rows.push(
         Row::new("(b) mean: erases, LDC against zFTL", Some(4.0), mean_change(&cells, 1, 3, erases), "%")
             .if_off(close),
