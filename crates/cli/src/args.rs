@@ -1,5 +1,6 @@
 //! The command line: every command, argument and option with its help.
 
+use crate::flash::args::FlashArgs;
 use crate::lifetime::Card;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     Sync(DirArgs),
     /// Run a SQLite database on a new volume, kill the daemon, recover, and show what was written
     Demo(DemoArgs),
+    /// Make and study flash devices: NAND with a translation layer, in a file
+    Flash(FlashArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
     /// Write the manual pages into a folder

@@ -8,12 +8,11 @@ use crate::exit::{self, Coded};
 use crate::{progress, target};
 use anyhow::{Context, Result};
 use medfs::MountOptions;
-use medfs_device::{BlockDevice, FileDevice};
+use medfs_device::BlockDevice;
 use medfs_fsck::{Options, Report, check, repair};
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -120,7 +119,7 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
 
 const PROGRESS_STEPS: u64 = 1000;
 
-fn mend(args: &FsckArgs, dev: Arc<FileDevice>) -> Result<u8> {
+fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     let bar = progress::steps("checking and mending", PROGRESS_STEPS);
     let done = repair(&*dev, &Options::default(), &mut |done| {
         bar.set_position((done * PROGRESS_STEPS as f64) as u64)

@@ -20,6 +20,7 @@ mod demo;
 mod dump;
 mod exit;
 mod fill;
+mod flash;
 mod fsck;
 mod generate;
 mod get;
@@ -80,6 +81,7 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Probe(a) => exit::run("probe", exit::FAILURE, || probe::run(&a)),
         Command::Sync(a) => exit::run("sync", exit::FAILURE, || umount::sync(&a)),
         Command::Demo(a) => exit::run("demo", exit::FAILURE, || demo::run(&a)),
+        Command::Flash(a) => exit::run("flash", exit::FAILURE, || flash::run(&a)),
         Command::Completions(a) => exit::run("completions", exit::FAILURE, || generate::completions(&a)),
         Command::Man(a) => exit::run("man", exit::FAILURE, || generate::man(&a)),
         Command::Watchdog(a) => exit::run("watchdog", exit::FAILURE, || watchdog::run(&a)),

@@ -1,11 +1,12 @@
 //! `medfs mkfs` and `mkfs.medfs`: makes a volume and fills it.
 
 use crate::args::MkfsArgs;
+use crate::flash::target::FlashTarget;
 use crate::{exit, fill, size, tarball, target};
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::{ManualClock, MountOptions, SystemClock, Timestamp, Volume};
-use medfs_device::FileDevice;
+use medfs_device::BlockDevice;
 use medfs_mkfs::{Layout, MkfsOptions, Summary, format_volume, parse_features};
 use std::ffi::OsString;
 use std::fs::File;
@@ -38,7 +39,8 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
     let result = make(args, options);
     if made && result.is_err() {
         // The file was ours and is of no use.
-        let _ = std::fs::remove_file(&args.image);
+        let file = FlashTarget::parse(&args.image)?.map_or_else(|| args.image.clone(), |flash| flash.path);
+        let _ = std::fs::remove_file(file);
     }
     result.map(|()| exit::SUCCESS)
 }
@@ -81,6 +83,9 @@ fn now() -> i64 {
 /// Makes the image file or sets its size; `true` where it did not exist.
 fn prepare_file(args: &MkfsArgs, options: &MkfsOptions) -> Result<bool> {
     let path = args.image.display();
+    if let Some(flash) = FlashTarget::parse(&args.image)? {
+        return prepare_flash(&flash, args);
+    }
     let exists = match std::fs::metadata(&args.image) {
         Ok(meta) if meta.is_file() => true,
         Ok(meta) if !meta.file_type().is_block_device() => {
@@ -106,7 +111,7 @@ fn prepare_file(args: &MkfsArgs, options: &MkfsOptions) -> Result<bool> {
     };
     if exists {
         let dev = target::open_to_write(&args.image)?;
-        refuse_to_overwrite(&dev, args)?;
+        refuse_to_overwrite(&*dev, args)?;
         // The lock is held by `dev` until the size is set.
         let file = File::options().write(true).open(&args.image)?;
         file.set_len(size)
@@ -121,7 +126,19 @@ fn prepare_file(args: &MkfsArgs, options: &MkfsOptions) -> Result<bool> {
     Ok(true)
 }
 
-fn refuse_to_overwrite(dev: &FileDevice, args: &MkfsArgs) -> Result<()> {
+/// Makes the file of a flash device where there is none; its size is fixed then.
+fn prepare_flash(flash: &FlashTarget, args: &MkfsArgs) -> Result<bool> {
+    match (flash.exists(), args.size) {
+        (true, None) => Ok(false),
+        (true, Some(_)) => bail!(
+            "{} exists, and the size of a flash device is fixed: leave --size out",
+            flash.path.display()
+        ),
+        (false, size) => flash.create(size).map(|()| true),
+    }
+}
+
+fn refuse_to_overwrite(dev: &dyn BlockDevice, args: &MkfsArgs) -> Result<()> {
     if args.force {
         return Ok(());
     }
@@ -133,14 +150,20 @@ fn refuse_to_overwrite(dev: &FileDevice, args: &MkfsArgs) -> Result<()> {
 
 fn make(args: &MkfsArgs, mut options: MkfsOptions) -> Result<()> {
     let path = &args.image;
-    let dev = target::open_to_write(path)?;
-    refuse_to_overwrite(&dev, args)?;
-    if dev.is_block_device() {
+    let (dev, file) = match FlashTarget::parse(path)? {
+        Some(flash) => (flash.open()?, None),
+        None => {
+            let file = target::open_file_to_write(path)?;
+            (file.clone() as target::Target, Some(file))
+        }
+    };
+    refuse_to_overwrite(&*dev, args)?;
+    if file.as_ref().is_some_and(|file| file.is_block_device()) {
         options.start_sector = start_sector(path);
     }
     let mut summary = format_volume(&*dev, &options)
         .with_context(|| format!("cannot make a volume on {}", path.display()))?;
-    summary.discarded &= dev.discards();
+    summary.discarded &= file.is_none_or(|file| file.discards());
     if !args.quiet {
         print_summary(path, &summary, &options);
     }

@@ -6,6 +6,7 @@
 
 use crate::args::MountArgs;
 use crate::exit::{self, Coded};
+use crate::flash::target::FlashTarget;
 use crate::target;
 use crate::watchdog::Watchdog;
 use anyhow::{Context, Result, bail};
@@ -146,25 +147,12 @@ fn mount(
     mut config: MountConfig,
     mut options: MountOptions,
 ) -> Result<(Session, Arc<Volume>)> {
-    let access = if options.read_only { Access::ReadOnly } else { Access::Fallback };
-    let mut dev = FileDevice::open(&args.image, FileOptions { access, ..FileOptions::default() })?;
-    if dev.read_only() && !options.read_only {
-        eprintln!("medfs mount: {} is write-protected, mounted read-only", args.image.display());
-        options.read_only = true;
-        config.set_option("ro")?;
-    }
-    if dev.is_block_device() && geteuid().is_root() {
-        // The kernel claims the device of a fuseblk mount itself; that nobody else has it was just seen.
-        drop(dev);
-        dev = FileDevice::open(
-            &args.image,
-            FileOptions { access, exclusive: false, ..FileOptions::default() },
-        )?;
-        config.block_device = Some(args.image.clone());
-        mark_in_use(&args.image)?;
-    }
+    let dev = match FlashTarget::parse(&args.image)? {
+        Some(flash) => flash.open()?,
+        None => open_file(args, &mut config, &mut options)?,
+    };
     let (read_only, asked_for_deltas) = (options.read_only, asks_for_deltas(args));
-    let volume = Arc::new(target::open_volume(Arc::new(dev), &args.image, options)?);
+    let volume = Arc::new(target::open_volume(dev, &args.image, options)?);
     if asked_for_deltas && !volume.superblock().is_delta_volume() {
         eprintln!(
             "medfs mount: {} is plain F2FS and takes no deltas, mounted with delta=off ('medfs import' changes that)",
@@ -200,6 +188,32 @@ fn mount(
             Err(e.into())
         }
     }
+}
+
+/// Opens an image file or a block device for a mount.
+fn open_file(
+    args: &MountArgs,
+    config: &mut MountConfig,
+    options: &mut MountOptions,
+) -> Result<target::Target> {
+    let access = if options.read_only { Access::ReadOnly } else { Access::Fallback };
+    let mut dev = FileDevice::open(&args.image, FileOptions { access, ..FileOptions::default() })?;
+    if dev.read_only() && !options.read_only {
+        eprintln!("medfs mount: {} is write-protected, mounted read-only", args.image.display());
+        options.read_only = true;
+        config.set_option("ro")?;
+    }
+    if dev.is_block_device() && geteuid().is_root() {
+        // The kernel claims the device of a fuseblk mount itself; that nobody else has it was just seen.
+        drop(dev);
+        dev = FileDevice::open(
+            &args.image,
+            FileOptions { access, exclusive: false, ..FileOptions::default() },
+        )?;
+        config.block_device = Some(args.image.clone());
+        mark_in_use(&args.image)?;
+    }
+    Ok(Arc::new(dev))
 }
 
 /// Whether deltas are asked for in so many words; by default they are made where the volume takes them.
@@ -292,7 +306,11 @@ pub(crate) fn spawn_daemon(args: &MountArgs) -> Result<Child> {
             .with_context(|| format!("cannot write {}", log.display()))?;
         command.arg("--log").arg(absolute(log)?);
     }
-    command.arg(absolute(&args.image)?).arg(absolute(&args.dir)?);
+    let image = match FlashTarget::parse(&args.image)? {
+        Some(flash) => flash.absolute()?,
+        None => absolute(&args.image)?,
+    };
+    command.arg(image).arg(absolute(&args.dir)?);
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped());
     command.spawn().context("cannot start the daemon")
 }

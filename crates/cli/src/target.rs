@@ -1,5 +1,6 @@
 //! Opening images and devices, with errors that say what is wrong and what would do.
 
+use crate::flash::target::FlashTarget;
 use anyhow::{Context, Result, bail};
 use medfs::{Clock, MountOptions, SystemClock, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
@@ -8,29 +9,46 @@ use medfs_format::superblock::{self, RawSuperblock};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens a device to read only.
-pub(crate) fn open_to_read(path: &Path) -> Result<Arc<FileDevice>> {
+/// A device of any kind.
+pub(crate) type Target = Arc<dyn BlockDevice>;
+
+/// Opens a device to read only. A flash device is opened as ever: it may have to recover from power loss.
+pub(crate) fn open_to_read(path: &Path) -> Result<Target> {
+    if let Some(flash) = FlashTarget::parse(path)? {
+        return flash.open();
+    }
     Ok(Arc::new(FileDevice::open(path, FileOptions::read_only())?))
 }
 
 /// Opens a device to look at, even while it is in use: what is seen may then change under the reader.
-pub(crate) fn open_to_look(path: &Path) -> Result<Arc<FileDevice>> {
+pub(crate) fn open_to_look(path: &Path) -> Result<Target> {
+    if let Some(flash) = FlashTarget::parse(path)? {
+        return flash.open();
+    }
     Ok(Arc::new(FileDevice::open(path, FileOptions { exclusive: false, ..FileOptions::read_only() })?))
 }
 
 /// Opens a device to read and write, with nobody else on it.
-pub(crate) fn open_to_write(path: &Path) -> Result<Arc<FileDevice>> {
+pub(crate) fn open_to_write(path: &Path) -> Result<Target> {
+    match FlashTarget::parse(path)? {
+        Some(flash) => flash.open(),
+        None => Ok(open_file_to_write(path)?),
+    }
+}
+
+/// The same, of an image file or a block device.
+pub(crate) fn open_file_to_write(path: &Path) -> Result<Arc<FileDevice>> {
     Ok(Arc::new(FileDevice::open(path, FileOptions { access: Access::ReadWrite, ..FileOptions::default() })?))
 }
 
 /// Opens the volume on a device.
-pub(crate) fn open_volume(dev: Arc<FileDevice>, path: &Path, options: MountOptions) -> Result<Volume> {
+pub(crate) fn open_volume(dev: Target, path: &Path, options: MountOptions) -> Result<Volume> {
     open_volume_at(dev, path, options, Arc::new(SystemClock))
 }
 
 /// Opens the volume on a device, with a clock.
 pub(crate) fn open_volume_at(
-    dev: Arc<FileDevice>,
+    dev: Target,
     path: &Path,
     options: MountOptions,
     clock: Arc<dyn Clock>,

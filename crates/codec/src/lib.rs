@@ -17,7 +17,6 @@ pub mod choose;
 pub mod compress;
 pub mod dict;
 pub mod diff;
-pub mod entropy;
 mod index;
 mod luck;
 pub mod lzo;
@@ -27,6 +26,7 @@ pub mod sparse;
 pub mod xor;
 
 pub use choose::{Codecs, Encoded};
+pub use medfs_entropy as entropy;
 pub use rebuild::RebuildError;
 
 use thiserror::Error;

@@ -37,6 +37,10 @@ struct ImageStat {
 
 /// `medfs stat`
 pub(crate) fn run(args: &StatArgs) -> Result<u8> {
+    if crate::flash::target::FlashTarget::parse(&args.target)?.is_some() {
+        image(args)?;
+        return Ok(exit::SUCCESS);
+    }
     let meta = std::fs::metadata(&args.target)
         .with_context(|| format!("cannot look at {}", args.target.display()))?;
     if meta.is_dir() { mounted(args) } else { image(args) }?;

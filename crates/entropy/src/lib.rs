@@ -5,8 +5,15 @@
 //!
 //! A sample of 410 bytes shows less variety than 4096 have: the estimate is corrected by what that is on average
 //! (Miller and Madow: the distinct values less one, over twice the sample, in nats).
+//!
+//! No memory is allocated and nothing of the standard library is needed: a card's firmware can carry it.
+#![cfg_attr(not(test), no_std)]
 
-use crate::{PAGE_SIZE, Page};
+/// Bytes of a page.
+pub const PAGE_SIZE: usize = 4096;
+
+/// A page.
+pub type Page = [u8; PAGE_SIZE];
 
 /// Bytes that are sampled: a tenth of the page.
 const SAMPLE: usize = PAGE_SIZE / 10 + 1;
@@ -98,8 +105,8 @@ pub fn ratio(page: &Page) -> u32 {
     ratio_of(entropy(page))
 }
 
-/// The ratio at an entropy, between two entries of the table.
-fn ratio_of(entropy: u32) -> u32 {
+/// The ratio at an entropy in units of 1 / [`BIT`], between two entries of the table; in units of 1 / [`WHOLE`].
+pub fn ratio_of(entropy: u32) -> u32 {
     let tenths = entropy.min(8 * BIT) * 10;
     let (entry, part) = ((tenths / BIT) as usize, tenths % BIT);
     let at = |entry: usize| u32::from(RATIO[entry.min(RATIO_ENTRIES - 1)]);
@@ -112,8 +119,8 @@ fn counts(bytes: impl Iterator<Item = u8>) -> [u16; 256] {
     counts
 }
 
-/// The entropy of `total` bytes by how often each occurs.
-fn of_counts(counts: &[u16; 256], total: u32) -> u32 {
+/// The entropy of `total` bytes (not 0) by how often each occurs, in units of 1 / [`BIT`].
+pub fn of_counts(counts: &[u16; 256], total: u32) -> u32 {
     let (mut sum, mut distinct) = (0, 0);
     for count in counts.iter().map(|count| u32::from(*count)).filter(|count| *count > 0) {
         let p = (count * WHOLE + total / 2) / total;

@@ -1,0 +1,122 @@
+//! `flash:PATH?profile=emmc&ftl=ldc&codec=lzo`: a flash device wherever an image is named.
+
+use crate::target::Target;
+use anyhow::{Result, bail};
+use medfs_flash::{Device, DeviceOptions, FlashDevice, PageCodec, Profile, policy, stats_of};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const PREFIX: &[u8] = b"flash:";
+
+/// A flash device that was named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FlashTarget {
+    /// Its file.
+    pub(crate) path: PathBuf,
+    profile: Option<String>,
+    ftl: Option<String>,
+    codec: Option<String>,
+}
+
+impl FlashTarget {
+    /// The flash device that an argument names; `None` where it names something else.
+    pub(crate) fn parse(argument: &Path) -> Result<Option<FlashTarget>> {
+        let Some(rest) = argument.as_os_str().as_bytes().strip_prefix(PREFIX) else { return Ok(None) };
+        let mut parts = rest.splitn(2, |b| *b == b'?');
+        let path = PathBuf::from(OsStr::from_bytes(parts.next().unwrap_or_default()));
+        if path.as_os_str().is_empty() {
+            bail!("{}: name the device's file, such as flash:card.nand", argument.display());
+        }
+        let mut target = FlashTarget { path, profile: None, ftl: None, codec: None };
+        let options = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
+        for option in options.split('&').filter(|o| !o.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let place = match name {
+                "profile" => &mut target.profile,
+                "ftl" => &mut target.ftl,
+                "codec" => &mut target.codec,
+                _ => bail!("{}: no option '{name}': there are profile, ftl and codec", argument.display()),
+            };
+            if value.is_empty() {
+                bail!("{}: {name} needs a value, such as {name}=...", argument.display());
+            }
+            *place = Some(value.to_owned());
+        }
+        Ok(Some(target))
+    }
+
+    /// Whether the device's file is there.
+    pub(crate) fn exists(&self) -> bool {
+        self.path.exists()
+    }
+
+    /// The same target with an absolute path, for a process that runs elsewhere.
+    pub(crate) fn absolute(&self) -> Result<PathBuf> {
+        let mut text = std::ffi::OsString::from("flash:");
+        text.push(std::path::absolute(&self.path)?);
+        let options = [("profile", &self.profile), ("ftl", &self.ftl), ("codec", &self.codec)];
+        for (i, (name, value)) in options.iter().filter_map(|(n, v)| Some((n, v.as_ref()?))).enumerate() {
+            text.push(format!("{}{name}={value}", if i == 0 { '?' } else { '&' }));
+        }
+        Ok(text.into())
+    }
+
+    /// Makes the device's file, which does not exist.
+    pub(crate) fn create(&self, size: Option<u64>) -> Result<()> {
+        let profile = Profile::find(self.profile.as_deref().unwrap_or("emmc"))?;
+        let mut options = DeviceOptions::new(profile);
+        options.capacity = size;
+        if let Some(ftl) = &self.ftl {
+            options.ftl.clone_from(ftl);
+        }
+        if let Some(codec) = &self.codec {
+            options.codec.clone_from(codec);
+        }
+        Ok(Device::<PageCodec>::create(&self.path, &options)?.close()?)
+    }
+
+    /// Opens the device. What it is made of cannot change; the method can.
+    pub(crate) fn open(&self) -> Result<Target> {
+        let (header, ..) = stats_of(&self.path)?;
+        let path = self.path.display();
+        if let Some(name) = &self.profile {
+            let asked = Profile::find(name)?;
+            if asked != header.profile {
+                bail!(
+                    "{path} was made with the profile '{}', not '{name}': leave profile= out",
+                    header.profile.name
+                );
+            }
+        }
+        if let Some(codec) = self.codec.as_ref().filter(|codec| **codec != header.codec) {
+            bail!("{path} was made with codec={}, not {codec}: leave codec= out", header.codec);
+        }
+        if let Some(ftl) = &self.ftl {
+            policy(ftl, &header.profile)?;
+        }
+        let device = Device::<PageCodec>::open(&self.path, self.ftl.as_deref())?;
+        Ok(Arc::new(FlashDevice::new(device)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_told_from_paths() {
+        assert_eq!(FlashTarget::parse(Path::new("card.img")).unwrap(), None);
+        let target = FlashTarget::parse(Path::new("flash:/a/b?ftl=pm&profile=qlc")).unwrap().unwrap();
+        assert_eq!(target.path, Path::new("/a/b"));
+        assert_eq!((target.ftl.as_deref(), target.profile.as_deref()), (Some("pm"), Some("qlc")));
+        assert_eq!(target.absolute().unwrap(), Path::new("flash:/a/b?profile=qlc&ftl=pm"));
+        for (text, named) in
+            [("flash:", "name the device"), ("flash:a?size=1", "'size'"), ("flash:a?ftl", "ftl needs")]
+        {
+            let error = FlashTarget::parse(Path::new(text)).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! A flash device: NAND in a file, a translation layer on it, time of its own, and a block device for a file system.
+//!
+//! [`Profile`] says what a device is made of; [`NandModel`] refuses what NAND cannot do, wears out, grows bad blocks and loses power;
+//! [`Device`] puts `medfs-ftl` on it and measures; [`FlashDevice`] is the block device. [`replay`](mod@replay) runs traces of others
+//! on it, [`experiments`] repeats *Lightweight Data Compression for Mobile Flash Storage* (LDC), [`map`] draws it.
+//!
+//! Every time is the device's own: an operation begins when the controller, the channel and the plane are free, and takes what the
+//! profile says. Nothing here sleeps, and nothing depends on the speed of the machine. See `docs/FLASH.md`.
+#![forbid(unsafe_code)]
+
+mod block_device;
+mod clock;
+mod codecs;
+mod device;
+mod error;
+pub mod experiments;
+pub mod map;
+mod medium;
+mod nand;
+mod profile;
+pub mod replay;
+mod stats;
+mod store;
+pub mod synth;
+pub mod trace;
+
+pub use block_device::{FlashDevice, HostTime};
+pub use codecs::{CODECS, Described, PageCodec, Predictor, in_two_hundredths};
+pub use device::{Device, DeviceCodec, DeviceOptions, FTLS, policy};
+pub use error::{FlashError, Result};
+pub use nand::{Faults, NandCounts, NandModel};
+pub use profile::{Controller, Endurance, Profile, Shape, Space, Timing};
+pub use stats::{Latencies, Latency, Stats, Summary};
+pub use store::{Header, Wear, stats_of};

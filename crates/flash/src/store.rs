@@ -1,0 +1,195 @@
+//! The device's file: header, write buffer, statistics, then what `medium.rs` describes.
+//!
+//! The header is TOML behind a magic, a length and a checksum, in the first 64 KiB; then 1 MiB for the write buffer that the capacitor
+//! keeps, 1 MiB for statistics (JSON), and the parts of the NAND. The file is sparse.
+
+use crate::error::{FlashError, Result};
+use crate::medium::{BlockState, Places, STATE_BYTES, read_all, write_all};
+use crate::profile::Profile;
+use crate::stats::Stats;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::Path;
+
+const MAGIC: [u8; 16] = *b"medfs flash dev\x01";
+const HEADER_BYTES: u64 = 64 << 10;
+const AREA_BYTES: u64 = 1 << 20;
+
+/// What a device is, as its file says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// Seed of what differs from device to device: bad blocks, limits of wear.
+    pub seed: u64,
+    /// Blocks of the NAND.
+    pub blocks: u32,
+    /// Pages that the host sees.
+    pub logical_pages: u32,
+    /// Method it was made with.
+    pub ftl: String,
+    /// Compressor.
+    pub codec: String,
+    /// Whether pages have content.
+    pub content: bool,
+    /// What it is made of.
+    pub profile: Profile,
+}
+
+impl Header {
+    pub(crate) fn places(&self) -> Places {
+        let g = self.profile.geometry(self.blocks);
+        let states = HEADER_BYTES + 2 * AREA_BYTES;
+        let align = |at: u64| at.next_multiple_of(1 << 16);
+        let spares = align(states + u64::from(g.blocks) * STATE_BYTES);
+        let data = align(spares + g.pages() * u64::from(g.spare_bytes));
+        Places {
+            retained: HEADER_BYTES,
+            retained_bytes: AREA_BYTES,
+            stats: HEADER_BYTES + AREA_BYTES,
+            stats_bytes: AREA_BYTES,
+            states,
+            spares,
+            data,
+            end: data + g.pages() * u64::from(g.page_bytes),
+        }
+    }
+}
+
+fn broken(path: &Path, what: impl Into<String>) -> FlashError {
+    FlashError::Device(path.display().to_string(), what.into())
+}
+
+pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> FlashError {
+    let path = path.display().to_string();
+    move |e| FlashError::Io(path, e)
+}
+
+/// Makes the file of a new device, which must not exist.
+pub(crate) fn create(path: &Path, header: &Header, states: &[BlockState]) -> Result<File> {
+    let file = File::options().read(true).write(true).create_new(true).open(path).map_err(io(path))?;
+    lock(&file, path)?;
+    let text = toml::to_string(header).map_err(|e| FlashError::Usage(e.to_string()))?;
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend((text.len() as u32).to_le_bytes());
+    bytes.extend(crc32fast::hash(text.as_bytes()).to_le_bytes());
+    bytes.extend(text.as_bytes());
+    if bytes.len() as u64 > HEADER_BYTES {
+        return Err(FlashError::Usage("the profile's text is too long".into()));
+    }
+    let places = header.places();
+    file.set_len(places.end).map_err(io(path))?;
+    write_all(&file, &bytes, 0).map_err(io(path))?;
+    for (block, state) in states.iter().enumerate().filter(|(_, state)| state.bad) {
+        write_all(&file, &state.to_bytes(), places.states + block as u64 * STATE_BYTES).map_err(io(path))?;
+    }
+    Ok(file)
+}
+
+/// Opens the file of a device.
+pub(crate) fn open(path: &Path, exclusive: bool) -> Result<(File, Header)> {
+    let file = File::options().read(true).write(exclusive).open(path).map_err(io(path))?;
+    if exclusive {
+        lock(&file, path)?;
+    }
+    let mut start = [0; 24];
+    read_all(&file, &mut start, 0).map_err(|_| broken(path, "too short for a flash device"))?;
+    if start[..16] != MAGIC {
+        return Err(broken(path, "not a flash device: make one with 'medfs flash create'"));
+    }
+    let number = |at: usize| u32::from_le_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]);
+    let length = u64::from(number(16));
+    if length > HEADER_BYTES - 24 {
+        return Err(broken(path, "the header is damaged: its length is impossible"));
+    }
+    let mut text = vec![0; length as usize];
+    read_all(&file, &mut text, 24).map_err(|_| broken(path, "cut short in the header"))?;
+    if crc32fast::hash(&text) != number(20) {
+        return Err(broken(path, "the header is damaged: its checksum is wrong"));
+    }
+    let text = String::from_utf8_lossy(&text);
+    let header: Header = toml::from_str(&text)
+        .map_err(|e| broken(path, format!("made by another version of medfs: {}", e.message())))?;
+    check(path, &file, &header)?;
+    Ok((file, header))
+}
+
+fn check(path: &Path, file: &File, header: &Header) -> Result<()> {
+    let profile = toml::to_string(&header.profile).map_err(|e| broken(path, e.to_string()))?;
+    Profile::parse(&profile).map_err(|e| broken(path, format!("its profile makes no sense: {e}")))?;
+    let g = header.profile.geometry(header.blocks);
+    if header.blocks == 0 || g.pages() >= u64::from(u32::MAX) {
+        return Err(broken(path, format!("{} blocks are no device", header.blocks)));
+    }
+    let (is, wanted) = (file.metadata().map_err(io(path))?.len(), header.places().end);
+    if is != wanted {
+        let how = if is < wanted { "cut short" } else { "too long" };
+        return Err(broken(path, format!("{how}: {is} bytes where its geometry takes {wanted}")));
+    }
+    Ok(())
+}
+
+fn lock(file: &File, path: &Path) -> Result<()> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(broken(path, "in use: it is mounted, or another program has it open"))
+        }
+        Err(e) => Err(io(path)(e.into())),
+    }
+}
+
+/// The states of all blocks.
+pub(crate) fn states(path: &Path, file: &File, header: &Header) -> Result<Vec<BlockState>> {
+    let mut bytes = vec![0; (u64::from(header.blocks) * STATE_BYTES) as usize];
+    read_all(file, &mut bytes, header.places().states).map_err(io(path))?;
+    let states: Vec<BlockState> = bytes.chunks_exact(8).map(BlockState::unpack).collect();
+    let most = header.profile.geometry.pages_per_block;
+    match states.iter().position(|s| u32::from(s.written) > most) {
+        Some(block) => Err(broken(path, format!("the state of block {block} is damaged"))),
+        None => Ok(states),
+    }
+}
+
+/// Bytes with a length before them.
+pub(crate) fn read_area(path: &Path, file: &File, at: u64, most: u64) -> Result<Vec<u8>> {
+    let mut length = [0; 4];
+    read_all(file, &mut length, at).map_err(io(path))?;
+    let mut bytes = vec![0; u64::from(u32::from_le_bytes(length)).min(most - 4) as usize];
+    read_all(file, &mut bytes, at + 4).map_err(io(path))?;
+    Ok(bytes)
+}
+
+pub(crate) fn write_stats(path: &Path, file: &File, header: &Header, stats: &Stats) -> Result<()> {
+    let text = serde_json::to_vec(stats).map_err(|e| broken(path, e.to_string()))?;
+    let places = header.places();
+    if text.len() as u64 + 4 > places.stats_bytes {
+        return Err(broken(path, "its statistics have grown too long"));
+    }
+    let mut bytes = (text.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(text);
+    write_all(file, &bytes, places.stats).map_err(io(path))
+}
+
+pub(crate) fn read_stats(path: &Path, file: &File, header: &Header) -> Result<Stats> {
+    let places = header.places();
+    let text = read_area(path, file, places.stats, places.stats_bytes)?;
+    if text.is_empty() {
+        return Ok(Stats::default());
+    }
+    serde_json::from_slice(&text).map_err(|e| broken(path, format!("its statistics are damaged: {e}")))
+}
+
+/// Of each block how often it was erased, and whether it is bad.
+pub type Wear = Vec<(u32, bool)>;
+
+/// What a device's file says of it, without opening it as a device: also while it is in use, when the numbers are some moments old.
+///
+/// # Errors
+/// No device, or damaged.
+pub fn stats_of(path: &Path) -> Result<(Header, Stats, Wear)> {
+    let (file, header) = open(path, false)?;
+    let stats = read_stats(path, &file, &header)?;
+    let states = states(path, &file, &header)?;
+    Ok((header, stats, states.iter().map(|s| (s.erases, s.bad)).collect()))
+}

@@ -1,0 +1,523 @@
+//! Block traces of others: what blkparse prints, MSR Cambridge's CSV, fio's I/O logs, and a plain CSV with ratios.
+//!
+//! Every line is understood or refused with its number; nothing is guessed. Requests are widened to whole pages of 4 KiB.
+
+use crate::error::{FlashError, Result};
+use serde::{Deserialize, Serialize};
+use std::io::BufRead;
+
+const PAGE: u64 = medfs_ftl::PAGE as u64;
+/// Most pages of one request: what is larger is no request of a block device.
+const PAGES_MAX: u64 = 1 << 20;
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Op {
+    /// Writes.
+    Write,
+    /// Reads.
+    Read,
+    /// Trims.
+    Trim,
+    /// Flushes.
+    Flush,
+}
+
+/// One request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// The line it stands on.
+    pub line: u64,
+    /// Arrival in nanoseconds.
+    pub at: u64,
+    /// What it does.
+    pub op: Op,
+    /// First page of 4 KiB.
+    pub page: u64,
+    /// Pages; 0 for flushes.
+    pub pages: u32,
+    /// Of each page written entropy in bits and compressed size over the page's, where the trace says so; one for all, or one each.
+    pub ratios: Vec<(Option<f64>, f64)>,
+}
+
+/// The form of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Text of blkparse: its requests as they are issued to the device (action D).
+    Blkparse,
+    /// MSR Cambridge: timestamp, host, disk, type, offset, size, response time.
+    Msr,
+    /// fio's I/O log, version 2 or 3.
+    Fio,
+    /// `time_us,op,offset,bytes,entropy,ratio`; the last two for each page, separated by `;`, or empty.
+    Csv,
+}
+
+/// Names of the forms.
+pub const FORMATS: [(&str, Format); 4] =
+    [("blkparse", Format::Blkparse), ("msr", Format::Msr), ("fio", Format::Fio), ("csv", Format::Csv)];
+
+/// First line of a plain CSV.
+pub const CSV_HEADER: &str = "time_us,op,offset,bytes,entropy,ratio";
+
+impl Format {
+    /// The form by its name.
+    ///
+    /// # Errors
+    /// No such form.
+    pub fn find(name: &str) -> Result<Format> {
+        let found = FORMATS.iter().find(|(known, _)| *known == name);
+        let names: Vec<&str> = FORMATS.iter().map(|(name, _)| *name).collect();
+        found.map(|(_, format)| *format).ok_or_else(|| {
+            FlashError::Usage(format!("no trace format '{name}': use one of {}", names.join(", ")))
+        })
+    }
+
+    /// The form that a trace's first line tells; `None` where it tells none.
+    pub fn guess(line: &str) -> Option<Format> {
+        let line = line.trim();
+        if line == CSV_HEADER {
+            return Some(Format::Csv);
+        }
+        if line.starts_with("fio version ") {
+            return Some(Format::Fio);
+        }
+        let first = line.split_whitespace().next()?;
+        if first.split_once(',').is_some_and(|(a, b)| is_number(a) && is_number(b))
+            && !line.contains(",Write")
+        {
+            return Some(Format::Blkparse);
+        }
+        let fields: Vec<&str> = line.split(',').collect();
+        (fields.len() == 7 && is_number(fields[0]) && ["Read", "Write"].contains(&fields[3]))
+            .then_some(Format::Msr)
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// The requests of a trace.
+pub struct Trace<R> {
+    input: R,
+    name: String,
+    format: Format,
+    line: u64,
+    text: String,
+    /// Arrival of the first request: times count from there.
+    begin: Option<u64>,
+    /// fio: version 3 has times. CSV: the header was seen.
+    started: Option<u8>,
+    clock: u64,
+    ended: bool,
+}
+
+type Parsed = std::result::Result<Option<Request>, String>;
+
+impl<R: BufRead> Trace<R> {
+    /// Reads a trace; `name` is for errors.
+    pub fn new(input: R, name: &str, format: Format) -> Trace<R> {
+        Trace {
+            input,
+            name: name.to_owned(),
+            format,
+            line: 0,
+            text: String::new(),
+            begin: None,
+            started: None,
+            clock: 0,
+            ended: false,
+        }
+    }
+
+    fn parse(&mut self) -> Parsed {
+        let text = std::mem::take(&mut self.text);
+        let line = text.trim();
+        let parsed = match self.format {
+            _ if line.is_empty() || line.starts_with('#') => Ok(None),
+            Format::Blkparse => self.blkparse(line),
+            Format::Msr => self.msr(line),
+            Format::Fio => self.fio(line),
+            Format::Csv => self.csv(line),
+        };
+        self.text = text;
+        parsed
+    }
+
+    /// Makes a request of bytes one of pages, with its time from the first one's.
+    fn request(&mut self, at: u64, op: Op, offset: u64, bytes: u64) -> Parsed {
+        let begin = *self.begin.get_or_insert(at);
+        let at = at.saturating_sub(begin);
+        let end = offset.checked_add(bytes).ok_or("the request ends beyond any device")?;
+        if op == Op::Flush {
+            return Ok(Some(Request { line: self.line, at, op, page: 0, pages: 0, ratios: Vec::new() }));
+        }
+        if bytes == 0 {
+            return Err("the request has no bytes".into());
+        }
+        let (page, last) = (offset / PAGE, end.div_ceil(PAGE));
+        if last - page > PAGES_MAX {
+            return Err(format!("{bytes} bytes are no request"));
+        }
+        let pages = (last - page) as u32;
+        Ok(Some(Request { line: self.line, at, op, page, pages, ratios: Vec::new() }))
+    }
+
+    /// `  8,0    3   1     0.000000000   697  D   W 223490 + 8 [kjournald]`
+    fn blkparse(&mut self, line: &str) -> Parsed {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_event =
+            fields[0].split_once(',').is_some_and(|(major, minor)| is_number(major) && is_number(minor));
+        if !is_event {
+            // The summary begins: "CPU0 (sda):" or "Total (sda):".
+            if line.starts_with("CPU") || line.starts_with("Total") {
+                self.ended = true;
+                return Ok(None);
+            }
+            return Err("neither an event of blkparse nor its summary".into());
+        }
+        let [_, _, _, time, _, action, what, rest @ ..] = &fields[..] else {
+            return Err("an event of blkparse has seven fields at least".into());
+        };
+        if *action != "D" {
+            return Ok(None);
+        }
+        let at = seconds(time).ok_or_else(|| format!("'{time}' is no time in seconds"))?;
+        let op = match what {
+            w if w.contains('D') => Op::Trim,
+            w if w.contains('W') => Op::Write,
+            w if w.contains('R') => Op::Read,
+            w if w.contains('F') => Op::Flush,
+            w if w.contains('N') => return Ok(None),
+            w => return Err(format!("'{w}' is no kind of request")),
+        };
+        let (sector, count) = match rest {
+            [sector, "+", count, ..] => (number(sector, "sector")?, number(count, "number of sectors")?),
+            _ if op == Op::Flush => (0, 0),
+            _ => return Err("an issued request has 'SECTOR + COUNT'".into()),
+        };
+        let op = if count == 0 { Op::Flush } else { op };
+        let offset = sector.checked_mul(512).ok_or("the sector lies beyond any device")?;
+        self.request(at, op, offset, count.checked_mul(512).ok_or("the request is too long")?)
+    }
+
+    /// `128166372003061629,hm,1,Read,383496192,32768,113736`: times in 100 ns.
+    fn msr(&mut self, line: &str) -> Parsed {
+        let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+        let [time, _, _, op, offset, size, _] = fields[..] else {
+            return Err(format!("{} fields where MSR Cambridge's traces have 7", fields.len()));
+        };
+        let op = match op {
+            "Write" => Op::Write,
+            "Read" => Op::Read,
+            other => return Err(format!("'{other}' is neither Read nor Write")),
+        };
+        let at = number(time, "timestamp")?;
+        let begin = *self.begin.get_or_insert(at);
+        let since = at.saturating_sub(begin).checked_mul(100).ok_or("the timestamp is too far off")?;
+        let (offset, size) = (number(offset, "offset")?, number(size, "size")?);
+        let request = self.request(begin, op, offset, size)?;
+        Ok(request.map(|r| Request { at: since, ..r }))
+    }
+
+    /// Version 3: `1906 FILE read 45056 4096`, times in microseconds; version 2 without times.
+    fn fio(&mut self, line: &str) -> Parsed {
+        let Some(version) = self.started else {
+            self.started = match line {
+                "fio version 2 iolog" => Some(2),
+                "fio version 3 iolog" => Some(3),
+                _ => {
+                    return Err(
+                        "the first line must be 'fio version 2 iolog' or 'fio version 3 iolog'".into()
+                    );
+                }
+            };
+            return Ok(None);
+        };
+        let mut fields: Vec<&str> = line.split_whitespace().collect();
+        if version == 3 {
+            let time = number(fields[0], "time")?;
+            self.clock = time.checked_mul(1000).ok_or("the time is too far off")?;
+            fields.remove(0);
+        }
+        let request = match fields[..] {
+            [_, "add" | "open" | "close"] => return Ok(None),
+            [_, "wait", micros, ..] => {
+                let wait = number(micros, "time to wait")?;
+                self.clock = wait
+                    .checked_mul(1000)
+                    .and_then(|w| self.clock.checked_add(w))
+                    .ok_or("too long to wait")?;
+                return Ok(None);
+            }
+            [_, "sync" | "datasync", ..] => return self.request(self.clock, Op::Flush, 0, 0),
+            [_, op @ ("read" | "write" | "trim"), offset, length] => (op, offset, length),
+            _ => return Err("no entry of a fio log".into()),
+        };
+        let op = match request.0 {
+            "read" => Op::Read,
+            "write" => Op::Write,
+            _ => Op::Trim,
+        };
+        self.request(self.clock, op, number(request.1, "offset")?, number(request.2, "length")?)
+    }
+
+    fn csv(&mut self, line: &str) -> Parsed {
+        if self.started.is_none() {
+            self.started = Some(1);
+            return if line == CSV_HEADER {
+                Ok(None)
+            } else {
+                Err(format!("the first line must be '{CSV_HEADER}'"))
+            };
+        }
+        let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+        let [time, op, offset, bytes, entropies, ratios] = fields[..] else {
+            return Err(format!("{} fields where there must be 6", fields.len()));
+        };
+        let op = match op {
+            "write" => Op::Write,
+            "read" => Op::Read,
+            "trim" => Op::Trim,
+            "flush" => Op::Flush,
+            other => return Err(format!("'{other}' is none of write, read, trim, flush")),
+        };
+        let micros: f64 = time.parse().map_err(|_| format!("time_us is '{time}', no number"))?;
+        if !(0.0..1e15).contains(&micros) {
+            return Err(format!("time_us is {micros}, which is no time"));
+        }
+        let (offset, bytes) = (number(offset, "offset")?, number(bytes, "bytes")?);
+        let Some(mut request) = self.request((micros * 1000.0) as u64, op, offset, bytes)? else {
+            return Ok(None);
+        };
+        request.ratios = per_page(entropies, ratios, request.pages)?;
+        Ok(Some(request))
+    }
+}
+
+/// The columns of a CSV that speak of single pages.
+fn per_page(
+    entropies: &str,
+    ratios: &str,
+    pages: u32,
+) -> std::result::Result<Vec<(Option<f64>, f64)>, String> {
+    let ratios = list(ratios, "ratio", 1.0, pages)?;
+    let entropies = list(entropies, "entropy", 8.0, pages)?;
+    if ratios.is_empty() && !entropies.is_empty() {
+        return Err("an entropy without a ratio".into());
+    }
+    let entropy = |i: usize| entropies.get(i).or(entropies.first()).copied();
+    Ok(ratios.iter().enumerate().map(|(i, ratio)| (entropy(i), *ratio)).collect())
+}
+
+fn list(text: &str, field: &str, most: f64, pages: u32) -> std::result::Result<Vec<f64>, String> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let parse = |part: &str| {
+        let value: Option<f64> = part.trim().parse().ok();
+        value
+            .filter(|v| (0.0..=most).contains(v))
+            .ok_or_else(|| format!("{field} is '{part}': it must be from 0 to {most}"))
+    };
+    let values = text.split(';').map(parse).collect::<std::result::Result<Vec<f64>, String>>()?;
+    if values.len() != 1 && values.len() != pages as usize {
+        return Err(format!("{} values of {field} for {pages} pages: give one, or one each", values.len()));
+    }
+    Ok(values)
+}
+
+fn number(text: &str, field: &str) -> std::result::Result<u64, String> {
+    text.parse().map_err(|_| format!("{field} is '{text}', no whole number"))
+}
+
+/// Nanoseconds of `12.345678901`.
+fn seconds(text: &str) -> Option<u64> {
+    let (whole, part) = text.split_once('.')?;
+    if !is_number(whole) || !is_number(part) || part.len() > 9 {
+        return None;
+    }
+    let part: u64 = part.parse::<u64>().ok()? * 10u64.pow(9 - part.len() as u32);
+    whole.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(part)
+}
+
+impl<R: BufRead> Iterator for Trace<R> {
+    type Item = Result<Request>;
+
+    fn next(&mut self) -> Option<Result<Request>> {
+        while !self.ended {
+            self.text.clear();
+            self.line += 1;
+            let mut bytes = Vec::new();
+            // No line of a trace is longer: a file without ends of lines is not read into memory.
+            match std::io::Read::take(&mut self.input, 1 << 20).read_until(b'\n', &mut bytes) {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(e) => {
+                    self.ended = true;
+                    return Some(Err(FlashError::Io(self.name.clone(), e)));
+                }
+            }
+            let wrong = |what: String, this: &mut Self| {
+                this.ended = true;
+                Some(Err(FlashError::Trace(this.name.clone(), this.line, what)))
+            };
+            match String::from_utf8(bytes) {
+                Ok(text) if text.len() < 1 << 20 => self.text = text,
+                Ok(_) => return wrong("the line is too long".into(), self),
+                Err(_) => return wrong("the line is no text".into(), self),
+            }
+            match self.parse() {
+                Ok(Some(request)) => return Some(Ok(request)),
+                Ok(None) => {}
+                Err(what) => return wrong(what, self),
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(text: &str, format: Format) -> Vec<Request> {
+        Trace::new(text.as_bytes(), "t", format).map(|r| r.unwrap()).collect()
+    }
+
+    fn short(text: &str, format: Format) -> Vec<(u64, Op, u64, u32)> {
+        all(text, format).into_iter().map(|r| (r.at, r.op, r.page, r.pages)).collect()
+    }
+
+    fn error(text: &str, format: Format) -> String {
+        let last = Trace::new(text.as_bytes(), "some.trace", format).last().unwrap();
+        last.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn blkparse_text() {
+        let text = "  8,0    3        1     5.000000000   697  Q   W 223490 + 8 [kjournald]
+  8,0    3        1     5.000000100   697  D  WS 224 + 8 [kjournald]
+  8,0    3        2     5.000001829   697  D   R 9 + 8 [x]
+  8,0    3        2     5.1   697  D   D 80 + 80 [x]
+  8,0    3        2     5.2   697  D  FN [kworker]
+  8,0    3        3     5.2   697  m   N cfq workload slice:300
+
+CPU0 (8,0):
+ Reads Queued:           0,        0KiB\n";
+        let wanted = [
+            (0, Op::Write, 28, 1),
+            (1729, Op::Read, 1, 2),
+            (99_999_900, Op::Trim, 10, 10),
+            (199_999_900, Op::Flush, 0, 0),
+        ];
+        assert_eq!(short(text, Format::Blkparse), wanted);
+        for (text, what) in [
+            ("8,0 3 1 0.0 697 D W 224 +\n", "line 1: an issued request"),
+            ("8,0 3 1 zero 697 D W 224 + 8 [x]\n", "'zero'"),
+            ("8,0 3 1 0.0 697 D W x + 8 [x]\n", "sector is 'x'"),
+            ("8,0 3 1\n", "seven fields"),
+            ("8,0 3 1 0.0 697 D W 18446744073709551615 + 8 [x]\n", "beyond any device"),
+            ("hello\n", "neither"),
+        ] {
+            assert!(error(text, Format::Blkparse).contains(what), "{}", error(text, Format::Blkparse));
+        }
+    }
+
+    #[test]
+    fn msr_cambridge() {
+        let text = "128166372003061629,hm,1,Read,383496192,32768,113736
+128166372016382155,hm,1,Write,2822144000,4096,87237\n";
+        assert_eq!(
+            short(text, Format::Msr),
+            [(0, Op::Read, 93627, 8), (1_332_052_600, Op::Write, 689_000, 1)]
+        );
+        assert!(error("1,hm,1,Erase,0,4096,1\n", Format::Msr).contains("some.trace, line 1: 'Erase'"));
+        assert!(error("1,hm,1,Read,0,4096,1\n1,hm,1,Read,0\n", Format::Msr).contains("line 2: 5 fields"));
+        assert!(error("1,hm,1,Read,0,0,1\n", Format::Msr).contains("no bytes"));
+    }
+
+    #[test]
+    fn logs_of_fio() {
+        let text = "fio version 3 iolog\n24 /f add\n129 /f open\n133 /f read 0 4096\n1906 /f write 45056 8192
+2244 /f sync 61440 0\n2300 /f trim 0 4096\n3682 /f close\n";
+        let wanted = [
+            (0, Op::Read, 0, 1),
+            (1_773_000, Op::Write, 11, 2),
+            (2_111_000, Op::Flush, 0, 0),
+            (2_167_000, Op::Trim, 0, 1),
+        ];
+        assert_eq!(short(text, Format::Fio), wanted);
+        assert_eq!(
+            short("fio version 2 iolog\n/f add\n/f write 4096 1\n/f wait 5\n/f read 0 1\n", Format::Fio)
+                .len(),
+            2
+        );
+        assert!(error("/f add\n", Format::Fio).contains("line 1"));
+        assert!(error("fio version 3 iolog\n1 /f write 9\n", Format::Fio).contains("line 2: no entry"));
+    }
+
+    #[test]
+    fn plain_csv_with_ratios() {
+        let text = format!(
+            "{CSV_HEADER}\n0,write,4096,8192,1.5;7.9,0.17;0.99\n10.5,write,0,4096,,0.5\n20,flush,0,0,,\n30,read,0,1,,\n"
+        );
+        let requests = all(&text, Format::Csv);
+        assert_eq!(requests[0].ratios, [(Some(1.5), 0.17), (Some(7.9), 0.99)]);
+        assert_eq!(requests[1].ratios, [(None, 0.5)]);
+        assert_eq!(requests.iter().map(|r| r.at).collect::<Vec<_>>(), [0, 10_500, 20_000, 30_000]);
+        let one = |row: &str| error(&format!("{CSV_HEADER}\n{row}\n"), Format::Csv);
+        assert!(one("0,write,0,8192,,0.1;0.2;0.3").contains("line 2: 3 values of ratio for 2 pages"));
+        assert!(one("0,write,0,4096,,1.5").contains("ratio is '1.5'"));
+        assert!(one("0,write,0,4096,9,0.5").contains("entropy is '9'"));
+        assert!(one("x,write,0,4096,,").contains("time_us is 'x'"));
+        assert!(one("0,erase,0,4096,,").contains("'erase'"));
+        assert!(error("time,op\n", Format::Csv).contains("first line"));
+    }
+
+    #[test]
+    fn the_form_is_told_by_the_first_line() {
+        let guess = |line: &str| Format::guess(line);
+        assert_eq!(
+            guess("  8,0    3        1     5.000000000   697  Q   W 223490 + 8 [k]"),
+            Some(Format::Blkparse)
+        );
+        assert_eq!(guess("128166372003061629,hm,1,Read,383496192,32768,113736"), Some(Format::Msr));
+        assert_eq!(guess("fio version 3 iolog"), Some(Format::Fio));
+        assert_eq!(guess(CSV_HEADER), Some(Format::Csv));
+        assert_eq!(guess("hello"), None);
+        assert_eq!(guess(""), None);
+    }
+
+    #[test]
+    fn damaged_traces_never_panic() {
+        let mut state = 1u64;
+        let parts = [
+            "8,0",
+            " ",
+            ",",
+            "D",
+            "W",
+            "+",
+            "0.1",
+            "99999999999999999999",
+            "-1",
+            "\n",
+            "Read",
+            ";",
+            "fio version 3 iolog\n",
+            "\u{fffd}",
+        ];
+        for _ in 0..3000 {
+            let mut text = String::new();
+            for _ in 0..20 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                text.push_str(parts[(state >> 33) as usize % parts.len()]);
+            }
+            for (_, format) in FORMATS {
+                Trace::new(text.as_bytes(), "t", format).for_each(drop);
+            }
+        }
+    }
+}

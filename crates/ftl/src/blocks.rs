@@ -1,0 +1,285 @@
+//! Every block: its state, what is valid in it, how worn it is; which is collected next, and which are free.
+//!
+//! Full blocks are in doubly linked lists by their score, so that the choice of a victim and a change of a score take constant
+//! time. Free blocks are ordered by wear, for each unit.
+
+use crate::nand::Geometry;
+use crate::policy::Policy;
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Lists of scores: a block of the score of a full one is in the last.
+const BUCKETS: usize = 257;
+/// No block.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// What a block is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// Part of the map's region.
+    Map = 0,
+    /// Never to be used again.
+    Bad = 1,
+    /// Holds nothing that is wanted.
+    Free = 2,
+    /// A log writes it.
+    Open = 3,
+    /// Written; may be collected.
+    Full = 4,
+    /// Being collected.
+    Victim = 5,
+    /// Collected; waits until what replaced its content is on flash.
+    Drained = 6,
+    /// A program failed: its content must go elsewhere.
+    Retiring = 7,
+}
+
+impl State {
+    pub(crate) fn from(byte: u8) -> Option<State> {
+        const ALL: [State; 8] = [
+            State::Map,
+            State::Bad,
+            State::Free,
+            State::Open,
+            State::Full,
+            State::Victim,
+            State::Drained,
+            State::Retiring,
+        ];
+        ALL.get(usize::from(byte)).copied()
+    }
+}
+
+/// One block.
+#[derive(Debug, Clone)]
+pub(crate) struct Block {
+    /// When something in it was last replaced, on the clock of records.
+    pub(crate) touched: u64,
+    pub(crate) erases: u32,
+    /// Sum of [`Policy::occupies`] over what is valid.
+    pub(crate) occupied: u32,
+    /// Sum of the predicted ratios of its valid uncompressed pages.
+    pub(crate) ratios: u32,
+    prev: u32,
+    next: u32,
+    /// Valid uncompressed pages.
+    pub(crate) plain: u16,
+    /// Pages written.
+    pub(crate) written: u16,
+    bucket: u16,
+    pub(crate) state: State,
+    /// The log that writes it, or wrote it last.
+    pub(crate) log: u8,
+    /// Erased, and nothing happened since.
+    pub(crate) clean: bool,
+}
+
+/// All blocks.
+pub(crate) struct Blocks {
+    all: Vec<Block>,
+    heads: Vec<u32>,
+    /// No list before this one has a block.
+    lowest: usize,
+    free: Vec<BTreeSet<(u32, u32)>>,
+    free_count: u32,
+    block_bytes: u32,
+    pub(crate) most_erases: u32,
+}
+
+impl Blocks {
+    pub(crate) fn new(g: &Geometry) -> Blocks {
+        let block = Block {
+            touched: 0,
+            erases: 0,
+            occupied: 0,
+            ratios: 0,
+            prev: NONE,
+            next: NONE,
+            plain: 0,
+            written: 0,
+            bucket: 0,
+            state: State::Map,
+            log: 0,
+            clean: false,
+        };
+        Blocks {
+            all: vec![block; g.blocks as usize],
+            heads: vec![NONE; BUCKETS],
+            lowest: BUCKETS,
+            free: vec![BTreeSet::new(); g.units.max(1) as usize],
+            free_count: 0,
+            block_bytes: g.block_bytes(),
+            most_erases: 0,
+        }
+    }
+
+    pub(crate) fn get(&self, block: u32) -> &Block {
+        &self.all[block as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, block: u32) -> &mut Block {
+        &mut self.all[block as usize]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Block)> {
+        (0..).zip(&self.all)
+    }
+
+    /// Free blocks.
+    pub(crate) fn free_count(&self) -> u32 {
+        self.free_count
+    }
+
+    /// Changes what a block is used for.
+    pub(crate) fn set_state(&mut self, block: u32, state: State, policy: &dyn Policy) {
+        let before = self.get(block).state;
+        if before == State::Full {
+            self.unlink(block);
+        }
+        if before == State::Free {
+            let key = (self.get(block).erases, block);
+            let unit = self.unit(block);
+            if self.free[unit].remove(&key) {
+                self.free_count -= 1;
+            }
+        }
+        self.get_mut(block).state = state;
+        if state == State::Full {
+            self.link(block, policy);
+        }
+        if state == State::Free {
+            let key = (self.get(block).erases, block);
+            let unit = self.unit(block);
+            self.free[unit].insert(key);
+            self.free_count += 1;
+        }
+    }
+
+    /// A block was erased.
+    pub(crate) fn erased(&mut self, block: u32) {
+        debug_assert!(self.get(block).state != State::Free && self.get(block).state != State::Full);
+        let b = self.get_mut(block);
+        b.erases += 1;
+        (b.written, b.occupied, b.ratios, b.plain, b.clean) = (0, 0, 0, 0, true);
+        self.most_erases = self.most_erases.max(self.get(block).erases);
+    }
+
+    /// Puts a block into the list of its score again, after what is valid in it changed.
+    pub(crate) fn rescore(&mut self, block: u32, policy: &dyn Policy) {
+        let b = self.get(block);
+        if b.state == State::Full && self.bucket(block, policy) != b.bucket {
+            self.unlink(block);
+            self.link(block, policy);
+        }
+    }
+
+    /// The block whose collection costs least, and its score in 256ths of a full one.
+    pub(crate) fn cheapest(&mut self) -> Option<(u32, u16)> {
+        while self.lowest < BUCKETS {
+            let head = self.heads[self.lowest];
+            if head != NONE {
+                return Some((head, self.lowest as u16));
+            }
+            self.lowest += 1;
+        }
+        None
+    }
+
+    /// The free block with the least wear (or the most), on this unit if it has one.
+    pub(crate) fn pick_free(&self, unit: u32, most_worn: bool) -> Option<u32> {
+        let of =
+            |set: &BTreeSet<(u32, u32)>| if most_worn { set.last().copied() } else { set.first().copied() };
+        let own = self.free.get(unit as usize).and_then(of);
+        let other = || {
+            let all = self.free.iter().filter_map(of);
+            if most_worn { all.max() } else { all.min() }
+        };
+        own.or_else(other).map(|(_, block)| block)
+    }
+
+    /// The full block with the least wear.
+    pub(crate) fn least_worn_full(&self) -> Option<(u32, u32)> {
+        let full = self.iter().filter(|(_, b)| b.state == State::Full);
+        full.map(|(block, b)| (b.erases, block)).min()
+    }
+
+    fn unit(&self, block: u32) -> usize {
+        block as usize % self.free.len()
+    }
+
+    fn bucket(&self, block: u32, policy: &dyn Policy) -> u16 {
+        let b = self.get(block);
+        let score = policy.score(b.occupied, u32::from(b.plain), b.ratios);
+        (u64::from(score) * (BUCKETS as u64 - 1))
+            .div_ceil(u64::from(self.block_bytes))
+            .min(BUCKETS as u64 - 1) as u16
+    }
+
+    fn link(&mut self, block: u32, policy: &dyn Policy) {
+        let bucket = self.bucket(block, policy);
+        let head = self.heads[usize::from(bucket)];
+        if head != NONE {
+            self.get_mut(head).prev = block;
+        }
+        let b = self.get_mut(block);
+        (b.prev, b.next, b.bucket) = (NONE, head, bucket);
+        self.heads[usize::from(bucket)] = block;
+        self.lowest = self.lowest.min(usize::from(bucket));
+    }
+
+    fn unlink(&mut self, block: u32) {
+        let (prev, next, bucket) = (self.get(block).prev, self.get(block).next, self.get(block).bucket);
+        match prev {
+            NONE => self.heads[usize::from(bucket)] = next,
+            _ => self.get_mut(prev).next = next,
+        }
+        if next != NONE {
+            self.get_mut(next).prev = prev;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Uncompressed;
+
+    const G: Geometry =
+        Geometry { page_bytes: 4096, spare_bytes: 128, pages_per_block: 4, blocks: 6, units: 2 };
+
+    #[test]
+    fn the_cheapest_block_is_found_after_every_change() {
+        let mut blocks = Blocks::new(&G);
+        for (block, pages) in [(0, 4), (1, 2), (2, 3), (3, 1)] {
+            blocks.get_mut(block).occupied = pages * 4096;
+            blocks.set_state(block, State::Full, &Uncompressed);
+        }
+        assert_eq!(blocks.cheapest().unwrap(), (3, 64));
+        blocks.get_mut(0).occupied = 0;
+        blocks.rescore(0, &Uncompressed);
+        assert_eq!(blocks.cheapest().unwrap(), (0, 0));
+        blocks.set_state(0, State::Victim, &Uncompressed);
+        blocks.set_state(3, State::Victim, &Uncompressed);
+        assert_eq!(blocks.cheapest().unwrap().0, 1);
+        blocks.set_state(1, State::Victim, &Uncompressed);
+        blocks.set_state(2, State::Victim, &Uncompressed);
+        assert_eq!(blocks.cheapest(), None);
+    }
+
+    #[test]
+    fn free_blocks_come_by_unit_and_wear() {
+        let mut blocks = Blocks::new(&G);
+        for (block, erases) in [(0, 5), (1, 1), (2, 3), (4, 9)] {
+            blocks.get_mut(block).erases = erases;
+            blocks.set_state(block, State::Free, &Uncompressed);
+        }
+        assert_eq!(blocks.free_count(), 4);
+        assert_eq!((blocks.pick_free(0, false), blocks.pick_free(0, true)), (Some(2), Some(4)));
+        assert_eq!(blocks.pick_free(1, true), Some(1));
+        blocks.set_state(1, State::Open, &Uncompressed);
+        assert_eq!(blocks.pick_free(1, false), Some(2), "another unit's, where there is none");
+        assert_eq!(blocks.free_count(), 3);
+    }
+}

@@ -1,0 +1,263 @@
+//! Collection: blocks are emptied, erased and used again; before a write where it must be, and while the device is idle.
+//!
+//! A block is collected page by page, so that idle collection stops when a request comes. Emptied blocks are *drained*: they
+//! are erased once everything that replaced their content is on flash.
+
+use crate::PAGE;
+use crate::blocks::State;
+use crate::entry::Entry;
+use crate::error::{FtlError, Result};
+use crate::ftl::{Ftl, PLAIN, reserve};
+use crate::logs::Pending;
+use crate::nand::{Codec, Nand};
+use crate::policy::{Collect, Hint};
+use crate::spare::{NOBODY, Record};
+
+/// Blocks collected for one write without a gain, before the choice is made by pages instead of by score.
+const PATIENCE: u32 = 4;
+/// Erases between two looks at the spread of wear.
+const LEVEL_EVERY: u32 = 64;
+/// Score in 256ths of a full block above which idle collection leaves a block alone.
+const IDLE_SCORE_MAX: u16 = 240;
+
+impl<N: Nand, C: Codec> Ftl<N, C> {
+    /// Collects until a write has all the free blocks that it can need.
+    pub(crate) fn make_room(&mut self) -> Result<()> {
+        let low = reserve(&self.g, &*self.policy);
+        if self.blocks.free_count() > low && self.retiring.is_empty() {
+            return Ok(());
+        }
+        let limit = 4 * self.g.blocks;
+        for tried in 0..limit {
+            if !self.drained.is_empty() {
+                self.release_drained(tried >= PATIENCE)?;
+            }
+            if self.blocks.free_count() > low && self.retiring.is_empty() {
+                return Ok(());
+            }
+            if self.victim.is_none() && !self.choose_victim(tried >= PATIENCE)? {
+                break;
+            }
+            self.counters.collections_waited += 1;
+            while self.victim.is_some() {
+                self.collect_step(tried >= PATIENCE)?;
+            }
+        }
+        self.release_drained(true)?;
+        if self.blocks.free_count() > low / 2 { Ok(()) } else { Err(FtlError::WornOut) }
+    }
+
+    /// Collects while the controller's clock is before `until` and there is something to gain; how often the caller looks
+    /// is up to the granularity of a page. Returns whether anything was done.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn idle(&mut self, until: u64) -> Result<bool> {
+        let wanted = reserve(&self.g, &*self.policy) + self.config.idle_blocks;
+        let mut worked = false;
+        while self.nand.now() < until && self.idle_step(wanted)? {
+            worked = true;
+        }
+        Ok(worked)
+    }
+
+    fn idle_step(&mut self, wanted: u32) -> Result<bool> {
+        if self.victim.is_none() {
+            if self.blocks.free_count() >= wanted && self.retiring.is_empty() {
+                return Ok(false);
+            }
+            let gain = self.blocks.cheapest().is_some_and(|(_, score)| score <= IDLE_SCORE_MAX);
+            if !gain && self.retiring.is_empty() {
+                return Ok(false);
+            }
+            self.mark_in_use()?;
+            if !self.choose_victim(false)? {
+                return Ok(false);
+            }
+            self.counters.collections_idle += 1;
+        }
+        self.collect_step(false)?;
+        Ok(true)
+    }
+
+    /// Chooses what is collected next. `by_pages`: whatever frees most flash pages, whether or not the policy likes it.
+    fn choose_victim(&mut self, by_pages: bool) -> Result<bool> {
+        let block = match self.retiring.pop() {
+            Some(block) => Some(block),
+            None => match self.unlevel() {
+                Some(block) => Some(block),
+                None if by_pages => self.emptiest()?,
+                None => self.blocks.cheapest().map(|(block, _)| block),
+            },
+        };
+        let Some(block) = block else { return Ok(false) };
+        let state = self.blocks.get(block).state;
+        if state != State::Retiring {
+            self.blocks.set_state(block, State::Victim, &*self.policy);
+        }
+        self.victim = Some((block, 0));
+        Ok(true)
+    }
+
+    /// The block with the fewest pages that hold anything valid.
+    fn emptiest(&mut self) -> Result<Option<u32>> {
+        let mut best = None;
+        for block in 0..self.g.blocks {
+            if self.blocks.get(block).state != State::Full {
+                continue;
+            }
+            let mut pages = 0;
+            for page in 0..u32::from(self.blocks.get(block).written) {
+                let page = self.g.first_page(block) + page;
+                pages += u32::from(self.paged.count(&mut self.nand, page)? > 0);
+            }
+            if best.is_none_or(|(fewest, _)| pages < fewest) {
+                best = Some((pages, block));
+            }
+        }
+        Ok(best.map(|(_, block)| block))
+    }
+
+    /// A block of cold data whose wear is far below the others': its content moves, so that it is written again.
+    fn unlevel(&mut self) -> Option<u32> {
+        if self.config.level_spread == 0 || self.since_level < LEVEL_EVERY {
+            return None;
+        }
+        self.since_level = 0;
+        let (erases, block) = self.blocks.least_worn_full()?;
+        let far = self.blocks.most_erases.saturating_sub(erases) > self.config.level_spread;
+        self.counters.levelled += u64::from(far);
+        far.then_some(block)
+    }
+
+    /// Moves one page of the victim that holds something valid, or ends with it.
+    fn collect_step(&mut self, squeeze: bool) -> Result<()> {
+        let Some((block, mut page)) = self.victim else { return Ok(()) };
+        let begun = self.nand.now();
+        while page < u32::from(self.blocks.get(block).written) {
+            let at = self.g.first_page(block) + page;
+            if self.paged.count(&mut self.nand, at)? > 0 {
+                self.move_page(at, squeeze)?;
+                self.counters.move_ns += self.nand.now() - begun;
+                self.victim = Some((block, page + 1));
+                return Ok(());
+            }
+            page += 1;
+        }
+        self.victim = None;
+        if self.blocks.get(block).occupied > 0 {
+            return Err(FtlError::Corrupt(
+                "a collected block holds what no page names",
+                self.g.first_page(block),
+            ));
+        }
+        if self.blocks.get(block).state == State::Retiring {
+            self.write_trims()?;
+            self.settle_all()?;
+            self.retire(block);
+            return Ok(());
+        }
+        self.blocks.set_state(block, State::Drained, &*self.policy);
+        self.drained.push(block);
+        self.release_drained(false)
+    }
+
+    /// Erases drained blocks whose content is replaced on flash; `force` sees to it that all are.
+    pub(crate) fn release_drained(&mut self, force: bool) -> Result<()> {
+        if self.drained.is_empty() {
+            return Ok(());
+        }
+        if force {
+            self.write_trims()?;
+            self.settle_all()?;
+        }
+        let pending = self.oldest_pending();
+        let mut at = 0;
+        while at < self.drained.len() {
+            let block = self.drained[at];
+            if self.blocks.get(block).touched >= pending {
+                at += 1;
+                continue;
+            }
+            self.drained.swap_remove(at);
+            self.blocks.get_mut(block).clean = false;
+            self.blocks.set_state(block, State::Free, &*self.policy);
+            self.erase(block)?;
+        }
+        Ok(())
+    }
+
+    /// Moves everything valid of a flash page.
+    fn move_page(&mut self, page: u32, squeeze: bool) -> Result<()> {
+        self.cached = None;
+        self.load(page, false)?;
+        let records = core::mem::take(&mut self.spare.records);
+        let moved = self.move_records(page, &records, squeeze);
+        self.spare.records = records;
+        self.cached = None;
+        moved
+    }
+
+    fn move_records(&mut self, page: u32, records: &[Record], squeeze: bool) -> Result<()> {
+        let mut from = usize::from(self.spare.tail);
+        for (index, record) in (0..=u8::MAX).zip(records) {
+            let place = from;
+            from += usize::from(record.size);
+            if record.lpn == NOBODY || record.lpn >= self.config.logical_pages {
+                continue;
+            }
+            let entry = self.paged.entry(&mut self.nand, record.lpn)?;
+            let Some(entry) = entry.filter(|e| e.page == page && e.index == index) else { continue };
+            self.counters.moved += 1;
+            let mut packed = core::mem::take(&mut self.plain_buf);
+            let taken = self.take(&entry, place, &mut packed);
+            let moved = taken.and_then(|()| self.move_record(record.lpn, &entry, &packed, squeeze));
+            self.plain_buf = packed;
+            moved?;
+        }
+        Ok(())
+    }
+
+    /// Copies the stored bytes of a record that begins at this byte of `page_buf`.
+    fn take(&mut self, entry: &Entry, from: usize, out: &mut [u8]) -> Result<()> {
+        let size = usize::from(entry.size).min(out.len());
+        let here = size.min(self.page_buf.len().saturating_sub(from));
+        if here > 0 {
+            out[..here].copy_from_slice(&self.page_buf[from..from + here]);
+        }
+        if entry.across {
+            self.nand.read(entry.page + 1, &mut self.next_buf, &mut self.spare_buf)?;
+            self.counters.reads_collected += 1;
+            out[here..size].copy_from_slice(&self.next_buf[..size - here]);
+        }
+        Ok(())
+    }
+
+    fn move_record(&mut self, lpn: u32, entry: &Entry, stored: &[u8], squeeze: bool) -> Result<()> {
+        let Entry { size, ratio, compressed, .. } = *entry;
+        let action = self.policy.collect(ratio, compressed);
+        if compressed {
+            let across = squeeze || action == Collect::PackAcross;
+            let bytes = stored.get(..usize::from(size)).unwrap_or_default();
+            let page = Pending { lpn, size, ratio, compressed };
+            return self.append(Self::packed_log(true), page, bytes, across);
+        }
+        let mut ratio = ratio;
+        if action != Collect::Keep {
+            self.counters.compressed_collected += 1;
+            if let Some(size) = self.compress(lpn, stored) {
+                let packed = core::mem::take(&mut self.packed_buf);
+                let bytes = packed.get(..usize::from(size)).unwrap_or_default();
+                let page = Pending { lpn, size, ratio, compressed: true };
+                let across = squeeze || action == Collect::PackAcross;
+                let done = self.append(Self::packed_log(true), page, bytes, across);
+                self.packed_buf = packed;
+                return done;
+            }
+            // It is not tried again.
+            ratio = crate::WHOLE;
+        }
+        let log = PLAIN + usize::from(self.policy.group(ratio, Hint::Warm, true));
+        self.append(log, Pending { lpn, size: PAGE as u16, ratio, compressed: false }, stored, false)
+    }
+}

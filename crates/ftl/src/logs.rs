@@ -1,0 +1,100 @@
+//! Logs and their write buffers. A log fills blocks page by page; its slot is the flash page being put together.
+
+use crate::entry::Entry;
+use crate::nand::Geometry;
+use crate::spare::NOBODY;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Pending for no time.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// A logical page in a slot.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pending {
+    /// [`NOBODY`] once it was replaced.
+    pub(crate) lpn: u32,
+    pub(crate) size: u16,
+    pub(crate) ratio: u8,
+    pub(crate) compressed: bool,
+}
+
+/// A logical page with its bytes as they go to flash.
+#[derive(Debug, Clone)]
+pub(crate) struct Whole {
+    pub(crate) page: Pending,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A flash page that is being put together. Empty: no page is reserved for it.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    /// The flash page that it becomes.
+    pub(crate) page: Option<u32>,
+    pub(crate) records: Vec<Pending>,
+    pub(crate) data: Vec<u8>,
+    pub(crate) used: u32,
+    pub(crate) tail: u16,
+    /// Since when something waits in it, on the clock of records.
+    pub(crate) born: u64,
+}
+
+impl Slot {
+    pub(crate) fn new(content: bool, g: &Geometry) -> Slot {
+        let data = if content { vec![0; g.page_bytes as usize] } else { Vec::new() };
+        Slot { page: None, records: Vec::new(), data, used: 0, tail: 0, born: NEVER }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        (self.page, self.used, self.tail, self.born) = (None, 0, 0, NEVER);
+        self.records.clear();
+    }
+
+    /// The bytes of a record.
+    pub(crate) fn bytes(&self, index: usize) -> &[u8] {
+        let before: usize = self.records[..index].iter().map(|r| usize::from(r.size)).sum();
+        let from = usize::from(self.tail) + before;
+        let to = (from + usize::from(self.records[index].size)).min(self.data.len());
+        self.data.get(from..to).unwrap_or_default()
+    }
+}
+
+/// A log.
+pub(crate) struct Log {
+    /// The block that each unit in turn gives a page of.
+    pub(crate) open: Vec<Option<u32>>,
+    pub(crate) turn: usize,
+    pub(crate) slot: Slot,
+    /// The logical page that ends in the slot and began in the flash page before: kept until its end is on flash.
+    pub(crate) ending: Option<Whole>,
+    /// The logical page that begins in the slot and will end in the next flash page.
+    pub(crate) beginning: Option<Whole>,
+}
+
+impl Log {
+    pub(crate) fn new(ways: usize, content: bool, g: &Geometry) -> Log {
+        Log {
+            open: vec![None; ways.max(1)],
+            turn: 0,
+            slot: Slot::new(content, g),
+            ending: None,
+            beginning: None,
+        }
+    }
+
+    /// Says that a record of the slot is nobody's any more. Returns since when the slot waits; [`NEVER`] where the record is not in it.
+    pub(crate) fn forget(&mut self, entry: &Entry) -> u64 {
+        if self.slot.page == Some(entry.page)
+            && let Some(record) = self.slot.records.get_mut(usize::from(entry.index))
+        {
+            record.lpn = NOBODY;
+            return self.slot.born;
+        }
+        NEVER
+    }
+
+    /// Memory in use, in bytes.
+    pub(crate) fn ram_bytes(&self) -> usize {
+        self.slot.data.len() + self.slot.records.capacity() * size_of::<Pending>()
+    }
+}
