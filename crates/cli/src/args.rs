@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Probe(ProbeArgs),
     /// Write everything of a mounted volume to its device
     Sync(DirArgs),
+    /// Record what applications ask of their files, and look into what was recorded
+    Trace(crate::trace::args::TraceArgs),
     /// Run a SQLite database on a new volume, kill the daemon, recover, and show what was written
     Demo(DemoArgs),
     /// Print a completion script for a shell

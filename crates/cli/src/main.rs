@@ -36,6 +36,7 @@ mod size;
 mod stat;
 mod tarball;
 mod target;
+mod trace;
 mod tree;
 mod umount;
 mod watchdog;
@@ -79,6 +80,7 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Stat(a) => exit::run("stat", exit::FAILURE, || stat::run(&a)),
         Command::Probe(a) => exit::run("probe", exit::FAILURE, || probe::run(&a)),
         Command::Sync(a) => exit::run("sync", exit::FAILURE, || umount::sync(&a)),
+        Command::Trace(a) => exit::run("trace", exit::FAILURE, || trace::run(&a)),
         Command::Demo(a) => exit::run("demo", exit::FAILURE, || demo::run(&a)),
         Command::Completions(a) => exit::run("completions", exit::FAILURE, || generate::completions(&a)),
         Command::Man(a) => exit::run("man", exit::FAILURE, || generate::man(&a)),

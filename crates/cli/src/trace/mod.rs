@@ -1,0 +1,39 @@
+//! `medfs trace`: record, import, info, export.
+
+pub(crate) mod args;
+mod record;
+
+use anyhow::{Context, Result, bail};
+use args::{TraceArgs, TraceCommand};
+use medfs::{Files, SystemClock};
+use medfs_trace::{Recorder, Recording};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+pub(crate) fn run(args: &TraceArgs) -> Result<u8> {
+    match &args.command {
+        TraceCommand::Record(args) => record::run(args),
+        _ => bail!("x"),
+    }
+}
+
+/// A file to be written, which must not be there unless `force`.
+pub(crate) fn new_file(path: &Path, force: bool) -> Result<File> {
+    let made = if force { File::create(path) } else { File::create_new(path) };
+    match made {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+            bail!("{} exists: use --force to overwrite it", path.display())
+        }
+        other => other.with_context(|| format!("cannot make {}", path.display())),
+    }
+}
+
+/// Begins to record a file system.
+pub(crate) fn recorder(files: Arc<dyn Files>, out: File, what: &Recording) -> Result<Recorder> {
+    let id = uuid::Uuid::new_v4().into_bytes();
+    let mut key = [0; 32];
+    key[..16].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+    key[16..].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+    Ok(Recorder::start(files, out, Arc::new(SystemClock), what, id, key)?)
+}
