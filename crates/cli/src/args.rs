@@ -43,6 +43,8 @@ pub(crate) enum Command {
     Sync(DirArgs),
     /// Record what applications ask of their files, and look into what was recorded
     Trace(crate::trace::args::TraceArgs),
+    /// Replay a trace on every combination of mechanisms and on other file systems, verified
+    Replay(crate::replay::args::ReplayArgs),
     /// Run a SQLite database on a new volume, kill the daemon, recover, and show what was written
     Demo(DemoArgs),
     /// Print a completion script for a shell

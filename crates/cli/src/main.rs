@@ -32,6 +32,7 @@ mod mount;
 mod probe;
 mod progress;
 mod put;
+mod replay;
 mod size;
 mod stat;
 mod tarball;
@@ -81,6 +82,7 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Probe(a) => exit::run("probe", exit::FAILURE, || probe::run(&a)),
         Command::Sync(a) => exit::run("sync", exit::FAILURE, || umount::sync(&a)),
         Command::Trace(a) => exit::run("trace", exit::FAILURE, || trace::run(&a)),
+        Command::Replay(a) => exit::run("replay", exit::FAILURE, || replay::run(&a)),
         Command::Demo(a) => exit::run("demo", exit::FAILURE, || demo::run(&a)),
         Command::Completions(a) => exit::run("completions", exit::FAILURE, || generate::completions(&a)),
         Command::Man(a) => exit::run("man", exit::FAILURE, || generate::man(&a)),

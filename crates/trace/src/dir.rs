@@ -10,8 +10,8 @@
 //! Locks: `table` is a leaf, held across no system call.
 
 use medfs::{
-    Attr, DirEntry, Error, FallocateMode, FileFlags, FileKind, Files, Ino, NewFile, Posix, RenameFlags, Result, Seek,
-    SetAttr, StatFs, Timestamp, XattrMode,
+    Attr, DirEntry, Error, FallocateMode, FileFlags, FileKind, Files, Ino, NewFile, Posix, RenameFlags,
+    Result, Seek, SetAttr, StatFs, Timestamp, XattrMode,
 };
 use parking_lot::Mutex;
 use rustix::fs::{self, AtFlags, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
@@ -50,6 +50,8 @@ struct Node {
 fn system(error: Errno) -> Error {
     match error {
         Errno::NOENT => Posix::NotFound.into(),
+        Errno::NODATA => Posix::NoAttribute.into(),
+        Errno::OPNOTSUPP => Posix::NotSupported.into(),
         Errno::NOSPC | Errno::DQUOT => Error::NoSpace,
         Errno::ROFS => Error::ReadOnly,
         error => Error::System(io::Error::from(error)),
@@ -75,9 +77,13 @@ impl Node {
         if let Some(data) = self.data.get() {
             return Ok(data);
         }
-        let open = |access| fs::open(through(&self.handle), access | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty());
+        let open = |access| {
+            fs::open(through(&self.handle), access | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+        };
         let opened = match open(OFlags::RDWR) {
-            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::ISDIR | Errno::TXTBSY) => open(OFlags::RDONLY),
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::ISDIR | Errno::TXTBSY) => {
+                open(OFlags::RDONLY)
+            }
             other => other,
         };
         let opened = opened.map_err(system)?;
@@ -285,7 +291,8 @@ impl Files for Directory {
         let perm = self.wanted_perm(&parent, new);
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let data = fs::open(through(&parent.handle), flags, mode).map_err(system)?;
-        let handle = fs::open(through(&data), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(system)?;
+        let handle =
+            fs::open(through(&data), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(system)?;
         let at = self.hold(handle, true)?;
         if let Ok(node) = self.node(at.ino) {
             let _ = node.data.set(data);

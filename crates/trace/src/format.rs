@@ -220,10 +220,9 @@ impl<R: Read> FrameReader<R> {
         let kind = Kind::from_number(number(0))
             .ok_or_else(|| corrupt(format!("a frame of the unknown kind {}", number(0))))?;
         let mut bytes = vec![0; raw_len];
-        let len = self
-            .context
-            .decompress(&mut bytes[..], &self.stored)
-            .map_err(|code| corrupt(format!("a frame does not expand: {}", zstd_safe::get_error_name(code))))?;
+        let len = self.context.decompress(&mut bytes[..], &self.stored).map_err(|code| {
+            corrupt(format!("a frame does not expand: {}", zstd_safe::get_error_name(code)))
+        })?;
         if len != raw_len {
             return Err(corrupt(format!("a frame expands to {len} bytes instead of {raw_len}")));
         }

@@ -10,11 +10,12 @@
 
 mod dir;
 mod error;
-mod names;
-mod recorder;
 pub mod format;
+mod names;
 pub mod reader;
 pub mod record;
+mod recorder;
+pub mod replay;
 pub mod sketch;
 pub mod tree;
 pub mod writer;
@@ -23,6 +24,6 @@ pub use dir::Directory;
 pub use error::{Error, Result};
 pub use format::{End, Head};
 pub use reader::{Ending, Item, TraceReader};
-pub use recorder::{Recorder, Recording};
 pub use record::{Op, Record};
+pub use recorder::{Recorder, Recording};
 pub use writer::{Phase, TraceWriter};

@@ -6,9 +6,9 @@
 
 /// Extensions that stay.
 const KINDS: [&str; 34] = [
-    "bak", "bin", "c", "cfg", "conf", "css", "csv", "dat", "db", "db3", "gif", "gz", "h", "htm", "html", "ini", "jpeg",
-    "jpg", "js", "json", "lock", "log", "m4a", "mp3", "mp4", "pb", "pdf", "png", "sqlite", "sqlite3", "tmp", "txt",
-    "webp", "xml",
+    "bak", "bin", "c", "cfg", "conf", "css", "csv", "dat", "db", "db3", "gif", "gz", "h", "htm", "html",
+    "ini", "jpeg", "jpg", "js", "json", "lock", "log", "m4a", "mp3", "mp4", "pb", "pdf", "png", "sqlite",
+    "sqlite3", "tmp", "txt", "webp", "xml",
 ];
 
 /// What SQLite puts behind a database's name.
@@ -39,7 +39,9 @@ impl Names {
         let suffix = SUFFIXES.into_iter().find(|suffix| text.ends_with(suffix)).unwrap_or_default();
         let rest = &name[..name.len() - suffix.len()];
         let dot = rest.iter().rposition(|&b| b == b'.');
-        let kind = dot.and_then(|dot| std::str::from_utf8(&rest[dot + 1..]).ok()).filter(|kind| KINDS.contains(kind));
+        let kind = dot
+            .and_then(|dot| std::str::from_utf8(&rest[dot + 1..]).ok())
+            .filter(|kind| KINDS.contains(kind));
         let stem = kind.map_or(rest, |kind| &rest[..rest.len() - kind.len() - 1]);
         let kind = kind.map_or_else(String::new, |kind| format!(".{kind}"));
         format!("{}{kind}{suffix}", self.digits(stem)).into_bytes()
@@ -73,7 +75,10 @@ mod tests {
         assert_eq!(name("plain-journal"), format!("{}-journal", name("plain")));
         assert!(!name("anna.miller").contains("miller"), "no extension");
         assert_ne!(name("a.txt"), String::from_utf8(Names::new([8; 32]).name(b"a.txt")).unwrap());
-        assert_eq!(names.path(b"../x/y.db"), [b"../".as_slice(), &names.name(b"x"), b"/", &names.name(b"y.db")].concat());
+        assert_eq!(
+            names.path(b"../x/y.db"),
+            [b"../".as_slice(), &names.name(b"x"), b"/", &names.name(b"y.db")].concat()
+        );
         assert_eq!(names.value(b"secret").len(), 6);
     }
 }

@@ -53,7 +53,10 @@ impl<R: Read> TraceReader<R> {
         let mut frames = FrameReader::new(input)?;
         let head = match frames.next()? {
             Next::Frame(Frame { kind: Kind::Head, bytes, at }) => serde_json::from_slice::<Head>(&bytes)
-                .map_err(|e| Error::Corrupt { at, what: format!("its head does not say where it comes from: {e}") })?,
+                .map_err(|e| Error::Corrupt {
+                    at,
+                    what: format!("its head does not say where it comes from: {e}"),
+                })?,
             Next::Frame(Frame { at, .. }) => {
                 return Err(Error::Corrupt { at, what: "its first frame is not its head".into() });
             }
@@ -130,7 +133,8 @@ impl<R: Read> TraceReader<R> {
                 self.frame = Some(frame);
             }
             Kind::End => {
-                let end = serde_json::from_slice(&frame.bytes).map_err(|e| corrupt(&format!("its end is none: {e}")))?;
+                let end = serde_json::from_slice(&frame.bytes)
+                    .map_err(|e| corrupt(&format!("its end is none: {e}")))?;
                 self.ending = Ending::Complete(end);
             }
         }

@@ -259,9 +259,36 @@ pub enum Op {
 
 /// Names of the operations, in the order of [`Op`].
 pub const NAMES: [&str; 31] = [
-    "lookup", "forget", "getattr", "setattr", "create", "tmpfile", "symlink", "readlink", "link", "unlink", "rmdir",
-    "rename", "readdir", "open", "close", "read", "write", "fallocate", "copy_range", "seek", "fsync", "sync",
-    "setxattr", "getxattr", "listxattr", "removexattr", "set_flags", "atomic_start", "atomic_commit", "atomic_abort",
+    "lookup",
+    "forget",
+    "getattr",
+    "setattr",
+    "create",
+    "tmpfile",
+    "symlink",
+    "readlink",
+    "link",
+    "unlink",
+    "rmdir",
+    "rename",
+    "readdir",
+    "open",
+    "close",
+    "read",
+    "write",
+    "fallocate",
+    "copy_range",
+    "seek",
+    "fsync",
+    "sync",
+    "setxattr",
+    "getxattr",
+    "listxattr",
+    "removexattr",
+    "set_flags",
+    "atomic_start",
+    "atomic_commit",
+    "atomic_abort",
     "fdatasync",
 ];
 
@@ -369,9 +396,8 @@ impl From<&SetAttr> for Attributes {
 
 impl From<&Attributes> for SetAttr {
     fn from(set: &Attributes) -> SetAttr {
-        let time = |t: Option<(i64, u32)>| {
-            t.map(|(secs, nanos)| Timestamp { secs, nanos: nanos.min(999_999_999) })
-        };
+        let time =
+            |t: Option<(i64, u32)>| t.map(|(secs, nanos)| Timestamp { secs, nanos: nanos.min(999_999_999) });
         SetAttr {
             perm: set.perm.map(|perm| perm & 0o7777),
             uid: set.uid,

@@ -12,12 +12,14 @@
 use crate::error::{Error, Result};
 use crate::format::{End, Head, WINDOW};
 use crate::names::Names;
-use crate::record::{Attributes, Bytes, FileId, NewNode, Op, PAGE, ROOT, Record, TreeEntry, xattr_mode_number};
+use crate::record::{
+    Attributes, Bytes, FileId, NewNode, Op, PAGE, ROOT, Record, TreeEntry, xattr_mode_number,
+};
 use crate::tree;
 use crate::writer::{Phase, TraceWriter, pieces};
 use medfs::{
-    Attr, Caller, Clock, DirEntry, FallocateMode, FileFlags, FileKind, Files, Ino, NewFile, RenameFlags, Seek, SetAttr,
-    StatFs, Volume, XattrMode,
+    Attr, Caller, Clock, DirEntry, FallocateMode, FileFlags, FileKind, Files, Ino, NewFile, RenameFlags,
+    Seek, SetAttr, StatFs, Volume, XattrMode,
 };
 use parking_lot::{Mutex, RwLock};
 use std::cell::Cell;
@@ -142,7 +144,11 @@ impl Recorder {
     pub fn finish(&self) -> Result<End> {
         let mut taken = self.writer.lock().take();
         let Some(writer) = &mut taken else {
-            return Err(self.lost.lock().take().unwrap_or_else(|| Error::Invalid("the trace is finished".into())));
+            return Err(self
+                .lost
+                .lock()
+                .take()
+                .unwrap_or_else(|| Error::Invalid("the trace is finished".into())));
         };
         writer.flush_frames()?;
         tree::list(&*self.inner, &mut |entry| writer.tree(&self.disguised(entry)))?;
@@ -209,7 +215,8 @@ impl Recorder {
             return process;
         }
         let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
-        let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok()).unwrap_or(0);
+        let process =
+            status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok()).unwrap_or(0);
         let mut processes = self.processes.lock();
         if processes.len() >= THREADS_MAX {
             processes.clear();
@@ -233,7 +240,8 @@ impl Recorder {
         let Some(writer) = &mut *guard else { return };
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
         let written = op(writer).and_then(|op| {
-            let record = Record { at: nanos(began), took: nanos(took), process, thread, errno: errno as u16, op };
+            let record =
+                Record { at: nanos(began), took: nanos(took), process, thread, errno: errno as u16, op };
             writer.push(phase, &record)
         });
         if let Err(error) = written {
@@ -304,7 +312,8 @@ impl Recorder {
             let file = self.ids.lock().found(attr, false);
             self.ids.lock().release(attr.ino, 1);
             // Only these are met again.
-            if attr.kind == FileKind::Directory || attr.nlink > 1 {
+            let again = attr.kind == FileKind::Directory || attr.nlink > 1;
+            if again {
                 numbers.insert(attr.ino, file);
             }
             let (uid, gid) = (attr.uid, attr.gid);
@@ -320,6 +329,9 @@ impl Recorder {
                 self.snapshot_content(attr, file)?;
             }
             self.snapshot_attributes(attr.ino, file)?;
+            if !again {
+                self.setup(Op::Forget { file });
+            }
             self.lost.lock().take().map_or(Ok(()), Err)
         })
     }
@@ -361,8 +373,11 @@ impl Recorder {
             Err(e) if e.errno() == libc::EOPNOTSUPP => return Ok(()),
             other => other.map_err(Error::files("cannot list extended attributes"))?,
         };
-        for name in names.iter().filter(|name| name.starts_with(b"user.") || name.starts_with(b"system.posix_acl")) {
-            let value = self.inner.getxattr(ino, name).map_err(Error::files("cannot read an extended attribute"))?;
+        for name in
+            names.iter().filter(|name| name.starts_with(b"user.") || name.starts_with(b"system.posix_acl"))
+        {
+            let value =
+                self.inner.getxattr(ino, name).map_err(Error::files("cannot read an extended attribute"))?;
             let value = self.value(name, &value);
             self.setup(Op::SetXattr { file, name: Bytes::from(name.clone()), value, mode: 0 });
         }
@@ -498,7 +513,10 @@ impl Files for Recorder {
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> medfs::Result<()> {
         let from = self.file(parent);
-        self.observe(|| self.inner.unlink(parent, name), |_| Op::Unlink { parent: from, name: self.name(name) })
+        self.observe(
+            || self.inner.unlink(parent, name),
+            |_| Op::Unlink { parent: from, name: self.name(name) },
+        )
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> medfs::Result<()> {
@@ -506,7 +524,14 @@ impl Files for Recorder {
         self.observe(|| self.inner.rmdir(parent, name), |_| Op::Rmdir { parent: from, name: self.name(name) })
     }
 
-    fn rename(&self, parent: Ino, name: &[u8], to: Ino, to_name: &[u8], flags: RenameFlags) -> medfs::Result<()> {
+    fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        to: Ino,
+        to_name: &[u8],
+        flags: RenameFlags,
+    ) -> medfs::Result<()> {
         self.observe(
             || self.inner.rename(parent, name, to, to_name, flags),
             |_| Op::Rename {
@@ -564,7 +589,14 @@ impl Files for Recorder {
         )
     }
 
-    fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> medfs::Result<u64> {
+    fn copy_range(
+        &self,
+        from: Ino,
+        from_offset: u64,
+        to: Ino,
+        to_offset: u64,
+        len: u64,
+    ) -> medfs::Result<u64> {
         let stripes = [from, to].map(|ino| ino as usize % STRIPES);
         let (first, second) = (stripes[0].min(stripes[1]), stripes[0].max(stripes[1]));
         let _order = self.stripes[first].write();
@@ -636,4 +668,3 @@ impl Files for Recorder {
         self.observe(|| self.inner.atomic_abort(ino), |_| Op::AtomicAbort { file: self.file(ino) })
     }
 }
-

@@ -179,7 +179,8 @@ mod tests {
 
     #[test]
     fn a_fresh_piece_has_the_entropy_of_its_sketch() {
-        let text: Vec<u8> = b"the quick brown fox jumps over the lazy dog. ".iter().copied().cycle().take(4096).collect();
+        let text: Vec<u8> =
+            b"the quick brown fox jumps over the lazy dog. ".iter().copied().cycle().take(4096).collect();
         let noise: Vec<u8> = (0..4096u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
         for original in [&text[..], &noise, &[7; 4096], &text[..100], &[1, 2, 3]] {
             let sketch = of(original, &[]);
@@ -187,7 +188,11 @@ mod tests {
             assert_eq!(made.len(), original.len());
             let (want, got) = (entropy(original), entropy(&made));
             assert!((want - got).abs() < 0.15, "{want} bits became {got}");
-            assert_eq!(made, Synthesizer::default().piece(9, &sketch, &[]), "the same number, the same bytes");
+            assert_eq!(
+                made,
+                Synthesizer::default().piece(9, &sketch, &[]),
+                "the same number, the same bytes"
+            );
         }
     }
 

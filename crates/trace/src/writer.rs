@@ -269,7 +269,8 @@ impl TraceWriter {
         if !self.tree.is_empty() {
             self.flush_tree()?;
         }
-        let last = serde_json::to_vec(&self.end).map_err(|e| Error::io("cannot write the trace")(e.into()))?;
+        let last =
+            serde_json::to_vec(&self.end).map_err(|e| Error::io("cannot write the trace")(e.into()))?;
         self.send(Job::Frame(Kind::End, last))?;
         self.join()?;
         Ok(std::mem::take(&mut self.end))

@@ -6,8 +6,10 @@ mod record;
 use anyhow::{Context, Result, bail};
 use args::{TraceArgs, TraceCommand};
 use medfs::{Files, SystemClock};
-use medfs_trace::{Recorder, Recording};
+use medfs_trace::{Recorder, Recording, TraceReader};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
+use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,6 +29,21 @@ pub(crate) fn new_file(path: &Path, force: bool) -> Result<File> {
         }
         other => other.with_context(|| format!("cannot make {}", path.display())),
     }
+}
+
+/// Each file of a directory that is held costs a descriptor or two.
+pub(crate) fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the number of open files stays limited");
+    }
+}
+
+/// Opens a trace to read it.
+pub(crate) fn open(path: &Path) -> Result<TraceReader<BufReader<File>>> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    TraceReader::new(BufReader::with_capacity(1 << 20, file)).with_context(|| path.display().to_string())
 }
 
 /// Begins to record a file system.

@@ -4,13 +4,12 @@
 //! below the mount also where the current directory is within it. Signals of the terminal are the command's.
 
 use super::args::{Cache, RecordArgs};
-use super::new_file;
+use super::{new_file, raise_descriptor_limit};
 use crate::watchdog::Watchdog;
 use anyhow::{Context, Result, bail};
 use medfs::Files;
 use medfs_fuse::{MountConfig, Session};
 use medfs_trace::{Directory, End, Recorder, Recording};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::os::unix::process::ExitStatusExt;
@@ -55,7 +54,8 @@ fn start(
 ) -> Result<Arc<Recorder>> {
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let about = format!("{} in {}", words.join(" "), dir.display());
-    let what = Recording { source: source.into(), about, private: args.private, cache: args.cache.name().into() };
+    let what =
+        Recording { source: source.into(), about, private: args.private, cache: args.cache.name().into() };
     let recorder = super::recorder(files, out, &what)
         .with_context(|| format!("cannot record what is in {}", args.dir.display()))?;
     Ok(Arc::new(recorder))
@@ -82,15 +82,6 @@ fn command(args: &RecordArgs, signals: Signals) -> Result<ExitStatus> {
     // Only now: the command is to have the limit it would have otherwise.
     raise_descriptor_limit();
     wait(started?, signals)
-}
-
-/// Each file that the kernel knows costs a descriptor.
-fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the number of open files stays limited");
-    }
 }
 
 /// Waits for the command; a signal to this process alone is handed on.
