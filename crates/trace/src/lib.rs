@@ -10,7 +10,10 @@
 
 mod dir;
 mod error;
+pub mod export;
 pub mod format;
+pub mod import;
+pub mod info;
 mod names;
 pub mod reader;
 pub mod record;

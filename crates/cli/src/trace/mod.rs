@@ -1,6 +1,8 @@
 //! `medfs trace`: record, import, info, export.
 
 pub(crate) mod args;
+mod import;
+mod info;
 mod record;
 
 use anyhow::{Context, Result, bail};
@@ -16,7 +18,9 @@ use std::sync::Arc;
 pub(crate) fn run(args: &TraceArgs) -> Result<u8> {
     match &args.command {
         TraceCommand::Record(args) => record::run(args),
-        _ => bail!("x"),
+        TraceCommand::Import(args) => import::run(args),
+        TraceCommand::Info(args) => info::info(args),
+        TraceCommand::Export(args) => info::export(args),
     }
 }
 
