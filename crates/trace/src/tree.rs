@@ -181,7 +181,9 @@ pub fn difference(want: &TreeEntry, got: &TreeEntry, private: bool) -> Option<St
     if want.links != got.links {
         return tell("links", want.links.to_string(), got.links.to_string());
     }
-    if want.size != got.size {
+    // The names in a link's target are others in a trace that has none.
+    let replaced = private && want.mode & 0o170000 == FileKind::Symlink.mode_bits();
+    if want.size != got.size && !replaced {
         return tell("size", want.size.to_string(), got.size.to_string());
     }
     if want.rdev != got.rdev {

@@ -5,7 +5,7 @@
 //! descriptors. A call's contents and results are not in it.
 
 use super::model::{Model, Node, When};
-use super::{Parser, number, shown};
+use super::{Parser, number};
 use medfs::FileKind;
 use std::collections::HashMap;
 
@@ -63,6 +63,11 @@ impl Parser for Mobibench {
             "fdatasync" => model.fsync(node, true),
             "fstat" => model.look(node),
             kind @ ("read" | "write" | "pread" | "pwrite") => {
+                // MobiGen takes over what the call returned.
+                if arguments.last().is_some_and(|len| *len == "-1") {
+                    model.skip(&format!("{kind} that failed"));
+                    return Ok(());
+                }
                 let (offset, len): (u64, u64) = if kind.starts_with('p') {
                     (number(arg(1), "the offset")?, number(arg(2), "the number of bytes")?)
                 } else {
@@ -101,6 +106,10 @@ impl Mobibench {
     ) -> Result<(), String> {
         let (path, flags) = (path(file)?, flags.ok_or("the flags are missing")?);
         let has = |flag: &str| flags.split('|').any(|f| f == flag);
+        if descriptor < 0 {
+            model.skip("open that failed");
+            return Ok(());
+        }
         let new = has("O_CREAT") && !model.exists(&path);
         let node = if new { model.make(&path, FileKind::Regular, 0o644) } else { model.find(&path, false) };
         let Some(node) = node else { return Ok(()) };
@@ -111,9 +120,6 @@ impl Mobibench {
         model.opened(node, access);
         let position = if has("O_APPEND") { model.size(node) } else { 0 };
         self.open.insert(descriptor, Open { node, position });
-        if descriptor < 0 {
-            return Err(format!("the descriptor is '{}'", shown(descriptor.to_string().as_bytes())));
-        }
         Ok(())
     }
 }

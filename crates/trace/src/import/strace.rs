@@ -330,10 +330,12 @@ fn on_names(call: &Call, name: &str, model: &mut Model<'_>) {
     use medfs::FileKind::Directory;
     let both = |first: Option<Vec<u8>>, second: Option<Vec<u8>>| first.zip(second);
     let known = match name {
-        "mkdir" => call.path(0).map(|path| model.make(&path, Directory, call.mode(1).unwrap_or(0o755)).map_or((), |_| ())),
-        "mkdirat" => {
-            call.path_at(0, 1).map(|path| model.make(&path, Directory, call.mode(2).unwrap_or(0o755)).map_or((), |_| ()))
-        }
+        "mkdir" => call
+            .path(0)
+            .map(|path| model.make(&path, Directory, call.mode(1).unwrap_or(0o755)).map_or((), |_| ())),
+        "mkdirat" => call
+            .path_at(0, 1)
+            .map(|path| model.make(&path, Directory, call.mode(2).unwrap_or(0o755)).map_or((), |_| ())),
         "unlink" => call.path(0).map(|path| model.remove(&path, false)),
         "rmdir" => call.path(0).map(|path| model.remove(&path, true)),
         "unlinkat" => call.path_at(0, 1).map(|path| model.remove(&path, call.mentions(b"AT_REMOVEDIR"))),
