@@ -28,7 +28,8 @@ pub(crate) struct ReplayArgs {
     /// The trace
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) trace: PathBuf,
-    /// What to replay it on: axes of mount options and 'device', each with its values; every combination is one column
+    /// What to replay it on: axes of mount options and 'device', each with its values; every combination is one
+    /// column; the trace comes before it
     #[arg(long, value_name = "AXIS=VALUE,...", num_args = 1..)]
     pub(crate) matrix: Vec<String>,
     /// Other file systems as further columns: ext4, btrfs, xfs (on a loop device), f2fs, f2fs-lz4, f2fs-zstd (the kernel's,

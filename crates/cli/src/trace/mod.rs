@@ -4,6 +4,7 @@ pub(crate) mod args;
 mod import;
 mod info;
 mod record;
+pub(crate) mod tap;
 
 use anyhow::{Context, Result, bail};
 use args::{TraceArgs, TraceCommand};

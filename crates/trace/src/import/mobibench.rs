@@ -2,16 +2,17 @@
 //!
 //! `open path flags fd`, `close fd`, `read fd bytes`, `write fd bytes`, `pread fd offset bytes`, `pwrite fd offset bytes`,
 //! `fsync fd`, `fdatasync fd`, `access path`, `stat path`, `lstat path`, `fstat fd`, `unlink path`. Threads share their
-//! descriptors. A call's contents and results are not in it.
+//! descriptors. Contents are not in it, and names only where they stand in quotes.
 
 use super::model::{Model, Node, When};
 use super::{Parser, number};
-use medfs::FileKind;
 use std::collections::HashMap;
 
 #[derive(Default)]
 pub(super) struct Mobibench {
     open: HashMap<i64, Open>,
+    /// Files that were opened without a name.
+    nameless: u64,
 }
 
 struct Open {
@@ -104,15 +105,27 @@ impl Mobibench {
         flags: Option<&str>,
         descriptor: i64,
     ) -> Result<(), String> {
-        let (path, flags) = (path(file)?, flags.ok_or("the flags are missing")?);
+        let (file, flags) = (file.ok_or("the path is missing")?, flags.ok_or("the flags are missing")?);
         let has = |flag: &str| flags.split('|').any(|f| f == flag);
         if descriptor < 0 {
             model.skip("open that failed");
             return Ok(());
         }
-        let new = has("O_CREAT") && !model.exists(&path);
-        let node = if new { model.make(&path, FileKind::Regular, 0o644) } else { model.find(&path, false) };
-        let Some(node) = node else { return Ok(()) };
+        let opened = if file.starts_with('"') {
+            let path = path(Some(file))?;
+            if has("O_CREAT") {
+                model.make_or_find(&path, 0o644)
+            } else {
+                model.find(&path, false).map(|node| (node, false))
+            }
+        } else {
+            // A file whose name the script does not tell is one of its own, and MobiGen has made up its flags.
+            self.nameless += 1;
+            model
+                .make_or_find(format!("/nameless/{}", self.nameless).as_bytes(), 0o644)
+                .map(|(node, _)| (node, true))
+        };
+        let Some((node, new)) = opened else { return Ok(()) };
         if has("O_TRUNC") && !new {
             model.truncate(node, 0);
         }

@@ -213,16 +213,6 @@ impl<'w> Model<'w> {
         self.child(parent, &name, directory)
     }
 
-    /// Whether a path is known to lead to a file now.
-    pub(super) fn exists(&mut self, path: &[u8]) -> bool {
-        let Some((parent, name)) = self.parent(path) else { return true };
-        match self.files[parent].entries.get(&name) {
-            Some(Entry::There { .. }) => true,
-            Some(Entry::Absent) => false,
-            None => false,
-        }
-    }
-
     /// A call has failed because there is nothing at a path.
     pub(super) fn missing(&mut self, path: &[u8]) {
         let Some((parent, name)) = self.parent(path) else { return };
