@@ -46,7 +46,7 @@ fn a_command_is_recorded_and_replayed() {
         assert_eq!(fs::read(dir.join("z")).unwrap()[4097], b'x');
         let info = json(&output(&["trace", "info", "--json"], &[&trace]));
         assert_eq!(info["complete"], true, "{info}");
-        assert!(info["by_name"]["write"].as_u64() > Some(5) && info["by_name"]["rename"] == 1, "{info}");
+        assert!(info["by_name"]["write"].as_u64() >= Some(4) && info["by_name"]["rename"] == 1, "{info}");
         assert!(info["processes"].as_u64() >= Some(3), "{info}");
         for column in replayed(&trace, &["--matrix", "delta=off,full", "device=memory,file"]) {
             assert_eq!(column["verification"]["tree"], "identical", "{column}");
@@ -55,9 +55,9 @@ fn a_command_is_recorded_and_replayed() {
         }
         let rows = output(&["trace", "export", "-o", "-"], &[&trace]);
         assert_eq!(rows.lines().count() as u64, info["operations"].as_u64().unwrap());
-        let written =
-            rows.lines().map(json).find(|row| row["operation"] == "write" && row["bytes"] == 4).unwrap();
-        assert!(cache == "writeback" || written["process"].as_u64() > Some(1), "{written}");
+        // Under the writeback cache nobody in particular writes.
+        let mut writes = rows.lines().map(json).filter(|row| row["operation"] == "write");
+        assert!(cache == "writeback" || writes.all(|row| row["process"].as_u64() > Some(1)), "{rows}");
     }
 }
 
