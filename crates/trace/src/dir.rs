@@ -219,7 +219,7 @@ impl Files for Directory {
 
     fn statfs(&self) -> Result<StatFs> {
         let stat = fs::fstatvfs(&self.root.handle).map_err(system)?;
-        let blocks = |count: u64| count.saturating_mul(stat.f_frsize) / medfs_codec::PAGE_SIZE as u64;
+        let blocks = |count: u64| count.saturating_mul(stat.f_frsize) / crate::record::PAGE as u64;
         Ok(StatFs {
             blocks: blocks(stat.f_blocks),
             free: blocks(stat.f_bfree),

@@ -201,7 +201,7 @@ mod tests {
         let before: Vec<u8> = (0..4096u32).map(|i| (i / 7) as u8).collect();
         for (changed, runs) in [(1, 1), (100, 3), (4095, 1), (2000, 2000), (4096, 1), (0, 0)] {
             let mut after = before.clone();
-            let stride = if runs == 0 { 1 } else { 4096 / runs };
+            let stride = 4096usize.checked_div(runs).unwrap_or(1);
             for run in 0..runs {
                 for i in 0..changed / runs {
                     after[(run * stride + i).min(4095)] ^= 0xff;

@@ -36,6 +36,9 @@ pub fn names(files: &dyn Files, directory: Ino) -> Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
+/// Is shown each file of a walk: the number of its parent, its attributes, its path.
+pub type Visit<'a> = &'a mut dyn FnMut(Ino, &Attr, &[u8]) -> Result<()>;
+
 /// A directory on the path of a walk: its number, its path, and the names that are still to come, the next one last.
 struct Level {
     ino: Ino,
@@ -51,8 +54,8 @@ impl Level {
     }
 }
 
-/// Shows every file below the root to `visit`, with the number by which it is held meanwhile, and with that of its parent.
-pub fn walk(files: &dyn Files, visit: &mut dyn FnMut(Ino, &Attr, &[u8]) -> Result<()>) -> Result<()> {
+/// Shows every file below the root to `visit`; it is held meanwhile.
+pub fn walk(files: &dyn Files, visit: Visit<'_>) -> Result<()> {
     let mut levels = vec![Level::new(files, files.root(), Vec::new())?];
     let result = walk_levels(files, &mut levels, visit);
     for level in levels.drain(..).skip(1) {
@@ -61,11 +64,7 @@ pub fn walk(files: &dyn Files, visit: &mut dyn FnMut(Ino, &Attr, &[u8]) -> Resul
     result
 }
 
-fn walk_levels(
-    files: &dyn Files,
-    levels: &mut Vec<Level>,
-    visit: &mut dyn FnMut(Ino, &Attr, &[u8]) -> Result<()>,
-) -> Result<()> {
+fn walk_levels(files: &dyn Files, levels: &mut Vec<Level>, visit: Visit<'_>) -> Result<()> {
     while let Some(level) = levels.last_mut() {
         let Some(name) = level.names.pop() else {
             if let Some(done) = levels.pop()

@@ -15,7 +15,7 @@ mod result;
 use crate::{exit, progress, size};
 use anyhow::{Context, Result, bail};
 use args::{OrderArg, ReplayArgs};
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::ProgressBar;
 use matrix::{Matrix, System};
 use medfs_trace::TraceReader;
@@ -140,7 +140,7 @@ fn print(results: &[CellResult], json: bool) -> Result<()> {
         return Ok(());
     }
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["column", "written", "of first", "flushes", "ops/s", "p99 fsync", "verified"]);
     let first = results[0].written_bytes.total;
     for result in results {

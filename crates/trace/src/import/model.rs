@@ -554,7 +554,7 @@ mod tests {
                 set[a.min(b) as usize..a.max(b) as usize].fill(true);
             }
             let (begin, end) = (ask.0.min(ask.1), ask.0.max(ask.1));
-            let mut free = vec![false; 60];
+            let mut free = [false; 60];
             for (a, b) in gaps(&ranges, begin, end) {
                 free[a as usize..b as usize].fill(true);
             }

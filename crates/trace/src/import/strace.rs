@@ -362,7 +362,10 @@ fn on_names(call: &Call, name: &str, model: &mut Model<'_>) {
             .path(0)
             .zip(call.mode(1))
             .and_then(|(path, mode)| model.find(&path, false).map(|node| model.chmod(node, mode))),
-        "sync" | "syncfs" => Some(model.sync()),
+        "sync" | "syncfs" => {
+            model.sync();
+            Some(())
+        }
         _ => return model.skip(name),
     };
     if known.is_none() {

@@ -22,6 +22,7 @@ use crate::record::{FileId, Op, Record, TreeEntry};
 use crate::tree;
 use medfs::{Files, ManualClock};
 use perform::{Job, Performer, Shared};
+use rustix::time::{ClockId, clock_gettime};
 use std::io::Read;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -79,19 +80,26 @@ pub fn replay<R: Read>(
     let mut next = setup(reader, &shared, progress)?;
     shared.forget_all();
     progress(Progress::Ready)?;
-    let began = Instant::now();
+    let (began, cpu) = (Instant::now(), cpu_time());
     let mut pace = Pace { clock, timed: options.timed, began, now: 0, ticks: 0 };
     let mut outcome = match options.order {
         Order::Sequential => sequential(reader, &shared, &mut pace, progress, &mut next)?,
         Order::Recorded { threads } => concurrent(reader, &shared, &mut pace, progress, &mut next, threads)?,
     };
     outcome.wall_ns = began.elapsed().as_nanos() as u64;
+    outcome.cpu_ns = cpu_time().saturating_sub(cpu).as_nanos() as u64;
     shared.forget_all();
     let first = match next {
         Some(Item::Tree(entry)) => Some(entry),
         _ => None,
     };
     Ok((outcome, first))
+}
+
+/// Processor time that this process has used.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Makes the tree as it was before; returns the first item that is no part of that.

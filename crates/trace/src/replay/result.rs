@@ -19,6 +19,8 @@ pub struct Outcome {
     pub bytes_written: u64,
     /// Nanoseconds from the first operation to the end of the last.
     pub wall_ns: u64,
+    /// Nanoseconds of processor time that the process used meanwhile.
+    pub cpu_ns: u64,
     /// Nanoseconds within the operations, those of all threads together.
     pub engine_ns: u64,
     /// Results that were not as recorded.
