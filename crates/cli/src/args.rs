@@ -42,6 +42,10 @@ pub(crate) enum Command {
     Probe(ProbeArgs),
     /// Write everything of a mounted volume to its device
     Sync(DirArgs),
+    /// Record what applications ask of their files, and look into what was recorded
+    Trace(crate::trace::args::TraceArgs),
+    /// Replay a trace on every combination of mechanisms and on other file systems, verified
+    Replay(crate::replay::args::ReplayArgs),
     /// Run a SQLite database on a new volume, kill the daemon, recover, and show what was written
     Demo(DemoArgs),
     /// Make and study flash devices: NAND with a translation layer, in a file
@@ -114,7 +118,8 @@ pub(crate) struct MountArgs {
     /// Directory to mount on
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
-    /// Options, separated by commas: those of mount(8), of F2FS, and allow_other, threads=N, transport=auto|dev|uring
+    /// Options, separated by commas: those of mount(8), of F2FS, and allow_other, threads=N, transport=auto|dev|uring,
+    /// trace=TRACE (record what is asked of the volume), trace_private (without contents and names)
     #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
     /// Stay in the foreground until the volume is unmounted

@@ -33,10 +33,12 @@ mod mount;
 mod probe;
 mod progress;
 mod put;
+mod replay;
 mod size;
 mod stat;
 mod tarball;
 mod target;
+mod trace;
 mod tree;
 mod umount;
 mod watchdog;
@@ -80,6 +82,8 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Stat(a) => exit::run("stat", exit::FAILURE, || stat::run(&a)),
         Command::Probe(a) => exit::run("probe", exit::FAILURE, || probe::run(&a)),
         Command::Sync(a) => exit::run("sync", exit::FAILURE, || umount::sync(&a)),
+        Command::Trace(a) => exit::run("trace", exit::FAILURE, || trace::run(&a)),
+        Command::Replay(a) => exit::run("replay", exit::FAILURE, || replay::run(&a)),
         Command::Demo(a) => exit::run("demo", exit::FAILURE, || demo::run(&a)),
         Command::Flash(a) => exit::run("flash", exit::FAILURE, || flash::run(&a)),
         Command::Completions(a) => exit::run("completions", exit::FAILURE, || generate::completions(&a)),

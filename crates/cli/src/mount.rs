@@ -8,9 +8,10 @@ use crate::args::MountArgs;
 use crate::exit::{self, Coded};
 use crate::flash::target::FlashTarget;
 use crate::target;
+use crate::trace::tap::Tap;
 use crate::watchdog::Watchdog;
 use anyhow::{Context, Result, bail};
-use medfs::{MountOptions, Volume};
+use medfs::{Files, MountOptions, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
 use medfs_format::superblock::Feature;
 use medfs_fuse::{MountConfig, Session};
@@ -94,7 +95,7 @@ fn known_options(list: &str) -> String {
 
 /// `medfs mount`
 pub(crate) fn run(args: &MountArgs) -> Result<u8> {
-    let (config, options) = parse_options(args)?;
+    let (config, options, tap) = parse_options(args)?;
     if !args.dir.is_dir() {
         bail!("{} is no directory to mount on", args.dir.display());
     }
@@ -107,7 +108,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     }
     // Before the mount can be seen: a signal that comes while mounting waits.
     let signals = Signals::new([SIGTERM, SIGINT]).context("cannot wait for signals")?;
-    let (session, volume) = mount(args, config, options)?;
+    let (session, volume) = mount(args, config, options, &tap)?;
     tracing::info!(image = %args.image.display(), dir = %args.dir.display(), "mounted");
     let watchdog = Watchdog::start(&args.dir);
     if let Err(error) = &watchdog {
@@ -118,34 +119,37 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     if args.daemon {
         announce(args)?;
     }
-    let served = serve(session, &volume, signals);
+    let served = serve(session, &volume, signals, &tap);
     drop(watchdog);
     served
 }
 
 /// Divides the options between mount and engine.
-fn parse_options(args: &MountArgs) -> Result<(MountConfig, MountOptions)> {
+fn parse_options(args: &MountArgs) -> Result<(MountConfig, MountOptions, Tap)> {
     let usage = |e: &dyn std::fmt::Display| Coded::new(exit::MOUNT_USAGE, e);
     // What cannot be found is reported when it is opened.
     let source = args.image.canonicalize().unwrap_or_else(|_| args.image.clone());
     let mut config = MountConfig::new(&args.dir, source.to_string_lossy());
-    let mut for_engine = Vec::new();
+    let (mut for_engine, mut tap) = (Vec::new(), Tap::default());
     for option in
         args.options.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|o| !o.is_empty())
     {
-        if !config.set_option(option).map_err(|e| usage(&e))? {
+        if !tap.set_option(option).map_err(|e| usage(&e))?
+            && !config.set_option(option).map_err(|e| usage(&e))?
+        {
             for_engine.push(option);
         }
     }
     let mut options = MountOptions::default();
     options.parse(&for_engine.join(",")).map_err(|e| usage(&e))?;
-    Ok((config, options))
+    Ok((config, options, tap))
 }
 
 fn mount(
     args: &MountArgs,
     mut config: MountConfig,
     mut options: MountOptions,
+    tap: &Tap,
 ) -> Result<(Session, Arc<Volume>)> {
     let dev = match FlashTarget::parse(&args.image)? {
         Some(flash) => flash.open()?,
@@ -180,12 +184,16 @@ fn mount(
         );
         config.set_option("ro")?;
     }
-    match medfs_fuse::mount(volume.clone(), config) {
+    let files: Arc<dyn Files> = volume.clone();
+    let mounted = tap
+        .attach(files, &args.image, config.writeback)
+        .and_then(|files| Ok(medfs_fuse::mount(files, config)?));
+    match mounted {
         Ok(session) => Ok((session, volume)),
         Err(e) => {
             // The mount's error is the one to tell; an unclean close loses nothing.
             let _ = volume.close();
-            Err(e.into())
+            Err(e)
         }
     }
 }
@@ -252,7 +260,7 @@ fn mark_in_use(device: &Path) -> Result<()> {
 }
 
 /// Serves until unmounted, by `medfs umount`, umount(8) or a signal, and closes the volume.
-fn serve(session: Session, volume: &Volume, mut signals: Signals) -> Result<u8> {
+fn serve(session: Session, volume: &Volume, mut signals: Signals, tap: &Tap) -> Result<u8> {
     let stop = signals.handle();
     let unmounter = session.unmounter();
     std::thread::scope(|scope| {
@@ -274,7 +282,9 @@ fn serve(session: Session, volume: &Volume, mut signals: Signals) -> Result<u8> 
         stop.close();
         ended
     })?;
+    let recorded = tap.finish();
     volume.close().context("cannot finish writing the volume")?;
+    recorded?;
     Ok(exit::SUCCESS)
 }
 
@@ -296,7 +306,8 @@ pub(crate) fn spawn_daemon(args: &MountArgs) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     command.arg0("medfs").arg("mount").arg("--daemon");
     for list in &args.options {
-        command.arg("-o").arg(list);
+        // The daemon works in the root directory.
+        command.arg("-o").arg(Tap::absolute(list)?);
     }
     if let Some(log) = &args.log {
         File::options()

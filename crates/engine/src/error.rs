@@ -25,6 +25,9 @@ pub enum Error {
     /// A wrong mount option or argument; the message names it and what would be accepted.
     #[error("{0}")]
     Invalid(String),
+    /// The operating system refused an operation on what it serves in a volume's place (see [`crate::Files`]).
+    #[error("{0}")]
+    System(io::Error),
     /// What POSIX reports by number and needs no words here.
     #[error("{0}")]
     Posix(Posix),
@@ -104,6 +107,7 @@ impl Error {
             Error::NoSpace => 28,
             Error::ReadOnly => 30,
             Error::Invalid(_) => 22,
+            Error::System(e) => e.raw_os_error().unwrap_or(5),
             Error::Posix(p) => match p {
                 Posix::NotFound => 2,
                 Posix::Exists => 17,

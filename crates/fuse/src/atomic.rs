@@ -13,7 +13,7 @@
 use crate::crew::Crew;
 use crate::notify::Notifier;
 use crate::request::Errno;
-use medfs::{Ino, Volume};
+use medfs::{Files, Ino};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::OwnedFd;
@@ -29,7 +29,7 @@ pub(crate) struct AtomicWrites {
 }
 
 struct Watched {
-    volume: Arc<Volume>,
+    files: Arc<dyn Files>,
     notifier: Notifier,
     state: Mutex<State>,
 }
@@ -53,8 +53,8 @@ struct Transaction {
 }
 
 impl AtomicWrites {
-    pub(crate) fn new(volume: Arc<Volume>, notifier: Notifier) -> AtomicWrites {
-        AtomicWrites { watched: Arc::new(Watched { volume, notifier, state: Mutex::default() }) }
+    pub(crate) fn new(files: Arc<dyn Files>, notifier: Notifier) -> AtomicWrites {
+        AtomicWrites { watched: Arc::new(Watched { files, notifier, state: Mutex::default() }) }
     }
 
     /// Begins a transaction on a file for the thread with number `tid`.
@@ -65,7 +65,7 @@ impl AtomicWrites {
             Errno::OPNOTSUPP
         })?;
         self.watched.flush(crew, nodeid)?;
-        self.watched.volume.atomic_start(ino)?;
+        self.watched.files.atomic_start(ino)?;
         self.watched.state.lock().files.insert(ino, Transaction { nodeid, process, failed: false });
         Ok(())
     }
@@ -76,7 +76,7 @@ impl AtomicWrites {
         if self.watched.state.lock().files.get(&ino).is_some_and(|transaction| transaction.failed) {
             return Err(Errno::IO);
         }
-        self.watched.volume.atomic_commit(ino)?;
+        self.watched.files.atomic_commit(ino)?;
         self.watched.state.lock().files.remove(&ino);
         Ok(())
     }
@@ -124,7 +124,7 @@ impl Watched {
     fn abort(&self, ino: Ino, nodeid: u64) -> Result<(), Errno> {
         // Dirty pages must not arrive after the abort as if they were ordinary writes.
         self.notifier.flush_pages(nodeid, 0)?;
-        self.volume.atomic_abort(ino)?;
+        self.files.atomic_abort(ino)?;
         self.state.lock().files.remove(&ino);
         // Whoever read meanwhile has cached what no longer is.
         self.notifier.flush_pages(nodeid, 0)

@@ -82,6 +82,8 @@ pub struct MountConfig {
     pub default_permissions: bool,
     /// The kernel keeps written pages until an fsync or its own time.
     pub writeback: bool,
+    /// Files are read and written past the kernel's page cache: every call of an application is a request.
+    pub direct: bool,
     /// How long the kernel may keep names and attributes. The daemon is the only writer, so long is right.
     pub timeout: Duration,
     /// Flags of `mount(2)`.
@@ -100,6 +102,7 @@ impl MountConfig {
             allow_other: false,
             default_permissions: true,
             writeback: true,
+            direct: false,
             timeout: Duration::from_secs(24 * 3600),
             flags: MountFlags::empty(),
         }

@@ -16,7 +16,7 @@ use crate::notify::Notifier;
 use crate::request::{Answer, Errno, Reply, Request, to_ino, to_nodeid};
 use crate::session::Terms;
 use crate::transport::Handler;
-use medfs::{Attr, Ino, Volume};
+use medfs::{Attr, Caller, Files, Ino, Volume};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,14 +24,16 @@ use zerocopy::FromBytes;
 
 type Done = Result<(), Errno>;
 
-/// A volume as the kernel's FUSE driver sees it.
+/// A file system as the kernel's FUSE driver sees it.
 pub(crate) struct FileSystem {
-    volume: Arc<Volume>,
+    files: Arc<dyn Files>,
     root: Ino,
     notifier: Notifier,
     /// Seconds the kernel may keep names and attributes.
     valid: u64,
     writeback: bool,
+    /// Files are read and written past the page cache.
+    direct: bool,
     /// SETXATTR has its long form.
     setxattr_ext: bool,
     /// Files whose page cache was written back since the last tick: their block count has changed.
@@ -41,28 +43,34 @@ pub(crate) struct FileSystem {
 }
 
 impl FileSystem {
-    pub(crate) fn new(volume: Arc<Volume>, notifier: Notifier, terms: Terms) -> FileSystem {
+    pub(crate) fn new(files: Arc<dyn Files>, notifier: Notifier, terms: Terms) -> FileSystem {
         FileSystem {
-            root: volume.root(),
+            root: files.root(),
             valid: terms.timeout.as_secs(),
             writeback: terms.accepted.contains(Init::WRITEBACK_CACHE),
+            direct: terms.direct,
             setxattr_ext: terms.accepted.contains(Init::SETXATTR_EXT),
             written: Mutex::new(HashSet::new()),
-            atomic: AtomicWrites::new(volume.clone(), notifier.clone()),
+            atomic: AtomicWrites::new(files.clone(), notifier.clone()),
             stats: Mutex::new(ioctl::StatsSnapshot::default()),
-            volume,
+            files,
             notifier,
         }
     }
 
     /// What is to be done about every second.
     pub(crate) fn tick(&self) {
-        if let Err(error) = self.volume.background() {
+        if let Err(error) = self.files.background() {
             tracing::error!(%error, "background work failed");
         }
         for nodeid in std::mem::take(&mut *self.written.lock()) {
             let _ = self.notifier.inval_attr(nodeid);
         }
+    }
+
+    /// The volume, for what only a volume can.
+    fn volume(&self) -> Result<&Volume, Errno> {
+        self.files.volume().ok_or(Errno::NOTTY)
     }
 
     fn ino(&self, nodeid: u64) -> Result<Ino, Errno> {
@@ -87,7 +95,7 @@ impl FileSystem {
     }
 
     fn push_entry(&self, reply: &mut Reply<'_>, attr: &Attr) -> Done {
-        reply.push(&self.entry(attr)).inspect_err(|_| self.volume.release(attr.ino, 1))
+        reply.push(&self.entry(attr)).inspect_err(|_| self.files.release(attr.ino, 1))
     }
 
     fn push_attr(&self, reply: &mut Reply<'_>, attr: &Attr) -> Done {
@@ -99,7 +107,7 @@ impl FileSystem {
         if nodeid != ROOT_ID
             && let Ok(ino) = self.ino(nodeid)
         {
-            self.volume.release(ino, count);
+            self.files.release(ino, count);
         }
     }
 
@@ -117,6 +125,7 @@ impl FileSystem {
 impl Handler for FileSystem {
     fn handle(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Answer {
         tracing::trace!(opcode = request.header.opcode, nodeid = request.nodeid(), pid = request.header.pid);
+        self.files.on_behalf(Caller { thread: request.header.pid });
         let result = match request.header.opcode {
             op::LOOKUP => self.lookup(request, reply),
             op::FORGET => {
@@ -165,7 +174,8 @@ impl Handler for FileSystem {
             op::REMOVEXATTR => self.removexattr(request),
             op::IOCTL => self.ioctl(crew, request, reply),
             // Nothing is kept for an open file.
-            op::RELEASE | op::RELEASEDIR => Ok(()),
+            op::RELEASE => self.subject(request).map(|ino| self.files.close(ino)),
+            op::RELEASEDIR => Ok(()),
             // OPENDIR, FLUSH, ACCESS, INTERRUPT among others: the kernel does without and does not ask again.
             _ => Err(Errno::NOSYS),
         };

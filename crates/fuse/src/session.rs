@@ -11,7 +11,7 @@ use crate::mount::{self, Mounted};
 use crate::notify::Notifier;
 use crate::request::Request;
 use crate::transport::{HEAD_SIZE, Handler, PAYLOAD_SIZE, Threads, dev, uring};
-use medfs::Volume;
+use medfs::Files;
 use parking_lot::{Condvar, Mutex};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -54,10 +54,10 @@ pub struct SessionInfo {
     pub protocol_minor: u32,
 }
 
-/// Mounts a volume. When this returns the mount is ready for use, or has been unmounted already.
-pub fn mount(volume: Arc<Volume>, config: MountConfig) -> Result<Session> {
+/// Mounts a volume, or what stands for one. When this returns the mount is ready for use, or has been unmounted already.
+pub fn mount(files: Arc<dyn Files>, config: MountConfig) -> Result<Session> {
     mount_with(config, |notifier, terms| {
-        let file_system = Arc::new(FileSystem::new(volume, notifier, terms));
+        let file_system = Arc::new(FileSystem::new(files, notifier, terms));
         let ticker = file_system.clone();
         (file_system as Arc<dyn Handler>, Box::new(move || ticker.tick()))
     })
@@ -67,6 +67,7 @@ pub fn mount(volume: Arc<Volume>, config: MountConfig) -> Result<Session> {
 pub(crate) struct Terms {
     pub(crate) accepted: Init,
     pub(crate) timeout: Duration,
+    pub(crate) direct: bool,
 }
 
 /// What is to be done about every second.
@@ -116,7 +117,7 @@ impl Session {
         make: impl FnOnce(Notifier, Terms) -> (Arc<dyn Handler>, Tick),
     ) -> Result<Session> {
         let negotiated = negotiate(device, config)?;
-        let terms = Terms { accepted: negotiated.accepted, timeout: config.timeout };
+        let terms = Terms { accepted: negotiated.accepted, timeout: config.timeout, direct: config.direct };
         let (handler, tick) = make(Notifier::new(device.clone()), terms);
         let starting = Error::io("starting worker threads");
         let info = match negotiated.rings {

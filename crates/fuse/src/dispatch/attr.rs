@@ -29,12 +29,12 @@ fn without_set_id(perm: u16) -> u16 {
 
 impl FileSystem {
     pub(super) fn getattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
-        let attr = self.volume.getattr(self.subject(request)?)?;
+        let attr = self.files.getattr(self.subject(request)?)?;
         self.push_attr(reply, &attr)
     }
 
     pub(super) fn statx(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
-        let attr = self.volume.getattr(self.subject(request)?)?;
+        let attr = self.files.getattr(self.subject(request)?)?;
         reply.push(&StatxOut { attr_valid: self.valid, stat: statx_data(&attr), ..StatxOut::default() })
     }
 
@@ -58,12 +58,12 @@ impl FileSystem {
         let chown = set.uid.is_some() || set.gid.is_some();
         let kill = chown || valid.contains(SetattrValid::KILL_SUIDGID);
         if kill && set.perm.is_none() {
-            let attr = self.volume.getattr(ino)?;
+            let attr = self.files.getattr(ino)?;
             if attr.kind != FileKind::Directory && without_set_id(attr.perm) != attr.perm {
                 set.perm = Some(without_set_id(attr.perm));
             }
         }
-        let attr = self.volume.setattr(ino, &set)?;
+        let attr = self.files.setattr(ino, &set)?;
         if (chown || set.size.is_some()) && attr.kind == FileKind::Regular {
             self.remove_capability(ino)?;
         }
@@ -72,7 +72,7 @@ impl FileSystem {
 
     /// Whether a user may set a file's times. (Where only mtime is set, it may be the page cache's own for an earlier write.)
     fn check_times_may_be_set(&self, ino: medfs::Ino, valid: SetattrValid) -> Done {
-        let flags = self.volume.getattr(ino)?.flags;
+        let flags = self.files.getattr(ino)?.flags;
         let fixed = flags.contains(FileFlags::IMMUTABLE)
             || (flags.contains(FileFlags::APPEND) && !valid.contains(SetattrValid::ATIME_NOW));
         if fixed { Err(Errno::PERM) } else { Ok(()) }
@@ -80,24 +80,24 @@ impl FileSystem {
 
     /// Takes set-id bits and capabilities away, as a write by an ordinary user does.
     pub(super) fn kill_privileges(&self, ino: medfs::Ino) -> Done {
-        let perm = self.volume.getattr(ino)?.perm;
+        let perm = self.files.getattr(ino)?.perm;
         if without_set_id(perm) != perm {
-            self.volume.setattr(ino, &SetAttr { perm: Some(without_set_id(perm)), ..SetAttr::default() })?;
+            self.files.setattr(ino, &SetAttr { perm: Some(without_set_id(perm)), ..SetAttr::default() })?;
         }
         self.remove_capability(ino)
     }
 
     /// Takes the set-gid bit away, as setting an ACL outside one's groups does.
     pub(super) fn kill_set_gid(&self, ino: medfs::Ino) -> Done {
-        let perm = self.volume.getattr(ino)?.perm;
+        let perm = self.files.getattr(ino)?.perm;
         if perm & S_ISGID != 0 {
-            self.volume.setattr(ino, &SetAttr { perm: Some(perm & !S_ISGID), ..SetAttr::default() })?;
+            self.files.setattr(ino, &SetAttr { perm: Some(perm & !S_ISGID), ..SetAttr::default() })?;
         }
         Ok(())
     }
 
     pub(super) fn statfs(&self, reply: &mut Reply<'_>) -> Done {
-        let stat = self.volume.statfs();
+        let stat = self.files.statfs()?;
         let block_size = medfs_format::BLOCK_SIZE as u32;
         reply.push(&StatfsOut {
             blocks: stat.blocks,

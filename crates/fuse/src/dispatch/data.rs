@@ -7,23 +7,27 @@ use crate::abi::{
 };
 use crate::crew::Crew;
 use crate::request::{Errno, Reply, Request};
-use medfs::{Attr, FallocateMode, FileFlags, Seek};
+use medfs::{Attr, FallocateMode, FileFlags, Ino, Seek};
 
 /// Bytes of one COPY_FILE_RANGE, whose reply counts in 32 bits.
 const COPY_MAX: u64 = 1 << 31;
 
-/// How a file is opened. One that is written synchronously is not kept in the page cache, which would take the writes.
-pub(super) fn opened(attr: &Attr) -> OpenOut {
-    let sync = attr.flags.contains(FileFlags::SYNC);
-    OpenOut { open_flags: if sync { FOPEN_DIRECT_IO } else { FOPEN_KEEP_CACHE }, ..OpenOut::default() }
-}
-
 impl FileSystem {
+    /// How a file is opened. One that is written synchronously is not kept in the page cache, which would take the writes.
+    pub(super) fn opened(&self, attr: &Attr) -> OpenOut {
+        let direct = self.direct || attr.flags.contains(FileFlags::SYNC);
+        OpenOut { open_flags: if direct { FOPEN_DIRECT_IO } else { FOPEN_KEEP_CACHE }, ..OpenOut::default() }
+    }
+
+    fn saved_blocks_released(&self, ino: Ino) -> Result<bool, Errno> {
+        self.files.volume().map_or(Ok(false), |volume| Ok(volume.saved_blocks_released(ino)?))
+    }
+
     /// Opens a file: what the kernel does not know of are the flags that forbid it.
     pub(super) fn open(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: OpenIn = request.arg()?;
-        let attr = self.volume.getattr(self.subject(request)?)?;
         let flags = arg.flags as i32;
+        let attr = self.files.open(self.subject(request)?, flags)?;
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let appends = flags & libc::O_APPEND != 0;
         let fixed =
@@ -31,8 +35,8 @@ impl FileSystem {
         if writes && fixed {
             return Err(Errno::PERM);
         }
-        let mut out = opened(&attr);
-        if writes && attr.flags.contains(FileFlags::COMPR) && self.volume.saved_blocks_released(attr.ino)? {
+        let mut out = self.opened(&attr);
+        if writes && attr.flags.contains(FileFlags::COMPR) && self.saved_blocks_released(attr.ino)? {
             // Writing fails, which no cache may hide.
             out.open_flags = FOPEN_DIRECT_IO;
         }
@@ -41,7 +45,7 @@ impl FileSystem {
 
     pub(super) fn read(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: ReadIn = request.arg()?;
-        let read = self.volume.read(self.subject(request)?, arg.offset, reply.spare(arg.size as usize)?)?;
+        let read = self.files.read(self.subject(request)?, arg.offset, reply.spare(arg.size as usize)?)?;
         reply.advance(read);
         Ok(())
     }
@@ -56,9 +60,9 @@ impl FileSystem {
         let cached = arg.write_flags & WRITE_CACHE != 0;
         // Under writeback the kernel keeps the times of what it caches, and sends them by themselves.
         let written = if cached && self.writeback {
-            self.volume.write_cached(ino, arg.offset, data)
+            self.files.write_cached(ino, arg.offset, data)
         } else {
-            self.volume.write(ino, arg.offset, data)
+            self.files.write(ino, arg.offset, data)
         };
         let written = written.inspect_err(|_| self.atomic.write_failed(ino))?;
         if cached {
@@ -71,7 +75,7 @@ impl FileSystem {
         let arg: FallocateIn = request.arg()?;
         let mode = FallocateMode::from_bits(arg.mode).ok_or(Errno::OPNOTSUPP)?;
         let ino = self.subject(request)?;
-        Ok(self.volume.fallocate(ino, mode, arg.offset, arg.length)?)
+        Ok(self.files.fallocate(ino, mode, arg.offset, arg.length)?)
     }
 
     /// SEEK_DATA and SEEK_HOLE. The kernel asks without having written its pages back, which would make fresh data a hole.
@@ -86,14 +90,14 @@ impl FileSystem {
             let offset = i64::try_from(arg.offset).map_err(|_| Errno::INVAL)?;
             crew.nested(request.nodeid(), || self.notifier.flush_pages(request.nodeid(), offset))??;
         }
-        let offset = self.volume.seek(self.subject(request)?, arg.offset, whence)?;
+        let offset = self.files.seek(self.subject(request)?, arg.offset, whence)?;
         reply.push(&LseekOut { offset })
     }
 
     fn copied(&self, request: &Request<'_>, len_max: u64) -> Result<u64, Errno> {
         let arg: CopyFileRangeIn = request.arg()?;
         let (from, to) = (self.subject(request)?, self.ino(arg.nodeid_out)?);
-        Ok(self.volume.copy_range(from, arg.off_in, to, arg.off_out, arg.len.min(len_max))?)
+        Ok(self.files.copy_range(from, arg.off_in, to, arg.off_out, arg.len.min(len_max))?)
     }
 
     pub(super) fn copy_file_range(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
@@ -108,10 +112,10 @@ impl FileSystem {
 
     pub(super) fn fsync(&self, request: &Request<'_>) -> Done {
         let arg: FsyncIn = request.arg()?;
-        Ok(self.volume.fsync(self.subject(request)?, arg.fsync_flags & FSYNC_FDATASYNC != 0)?)
+        Ok(self.files.fsync(self.subject(request)?, arg.fsync_flags & FSYNC_FDATASYNC != 0)?)
     }
 
     pub(super) fn sync(&self) -> Done {
-        Ok(self.volume.sync()?)
+        Ok(self.files.sync()?)
     }
 }

@@ -117,7 +117,7 @@ impl FileSystem {
         let mut call = Call { ino: self.subject(request)?, uid: request.header.uid, arg, input, reply };
         match Opcode::from(arg.cmd) {
             number::GET_FLAGS | number::GET_FLAGS_32 => {
-                let flags = self.volume.getattr(call.ino)?.flags;
+                let flags = self.files.getattr(call.ino)?.flags;
                 call.output_word(flags.bits())
             }
             number::SET_FLAGS | number::SET_FLAGS_32 => {
@@ -126,11 +126,11 @@ impl FileSystem {
                 call.done()
             }
             number::GET_VERSION | number::GET_VERSION_32 => {
-                let generation = self.volume.getattr(call.ino)?.generation;
+                let generation = self.files.getattr(call.ino)?.generation;
                 call.output_word(generation)
             }
             number::FS_GET_XATTR => {
-                let attr = self.volume.getattr(call.ino)?;
+                let attr = self.files.getattr(call.ino)?;
                 let out =
                     FsXattr { xflags: to_xflags(attr.flags), projid: attr.project, ..FsXattr::default() };
                 call.output(out.as_bytes())
@@ -142,16 +142,16 @@ impl FileSystem {
             number::TRIM => {
                 call.require_root()?;
                 let mut range: TrimRange = call.input()?;
-                range.len = self.volume.trim(range.start, range.len, range.minlen)?;
+                range.len = self.volume()?.trim(range.start, range.len, range.minlen)?;
                 call.output(range.as_bytes())
             }
             number::WRITE_CHECKPOINT => {
                 call.require_root()?;
-                self.volume.checkpoint()?;
+                self.volume()?.checkpoint()?;
                 call.done()
             }
             number::GET_FEATURES => {
-                let features = self.volume.superblock().feature.get() | FEATURE_ATOMIC_WRITE;
+                let features = self.volume()?.superblock().feature.get() | FEATURE_ATOMIC_WRITE;
                 call.output(features.as_bytes())
             }
             number::ATOMIC_START => {
@@ -170,11 +170,11 @@ impl FileSystem {
                 call.done()
             }
             number::GET_SAVED_BLOCKS => {
-                let saved = self.volume.saved_blocks(call.ino)?;
+                let saved = self.volume()?.saved_blocks(call.ino)?;
                 call.output(saved.as_bytes())
             }
             number::GET_COMPRESS_OPTION => {
-                let (algorithm, log_cluster_size) = self.volume.compress_option(call.ino)?;
+                let (algorithm, log_cluster_size) = self.volume()?.compress_option(call.ino)?;
                 call.output(&[algorithm, log_cluster_size])
             }
             number::RELEASE_SAVED_BLOCKS
@@ -189,7 +189,7 @@ impl FileSystem {
 
     /// What F2FS asks of who writes atomically. That the descriptor is open for writing the request does not tell.
     fn require_owned_file(&self, call: &Call<'_, '_>) -> Done {
-        let attr = self.volume.getattr(call.ino)?;
+        let attr = self.files.getattr(call.ino)?;
         match attr.kind {
             FileKind::Regular if call.uid == 0 || call.uid == attr.uid => Ok(()),
             FileKind::Regular => Err(Errno::PERM),
@@ -205,15 +205,15 @@ impl FileSystem {
         }
         let ino = call.ino;
         let blocks = match Opcode::from(call.arg.cmd) {
-            number::RELEASE_SAVED_BLOCKS => Some(self.volume.release_saved_blocks(ino)?),
-            number::RESERVE_SAVED_BLOCKS => Some(self.volume.reserve_saved_blocks(ino)?),
+            number::RELEASE_SAVED_BLOCKS => Some(self.volume()?.release_saved_blocks(ino)?),
+            number::RESERVE_SAVED_BLOCKS => Some(self.volume()?.reserve_saved_blocks(ino)?),
             number::SET_COMPRESS_OPTION => {
                 let [algorithm, log_cluster_size] = call.input()?;
-                self.volume.set_compress_option(ino, algorithm, log_cluster_size)?;
+                self.volume()?.set_compress_option(ino, algorithm, log_cluster_size)?;
                 None
             }
             number => {
-                self.volume.rewrite_compressed(ino, number == number::COMPRESS_FILE)?;
+                self.volume()?.rewrite_compressed(ino, number == number::COMPRESS_FILE)?;
                 None
             }
         };
@@ -226,12 +226,12 @@ impl FileSystem {
 
     fn set_fs_xattr(&self, crew: &Crew, nodeid: u64, call: &Call<'_, '_>) -> Done {
         let new: FsXattr = call.input()?;
-        let attr = self.volume.getattr(call.ino)?;
+        let attr = self.files.getattr(call.ino)?;
         if new.extsize != 0 || new.cowextsize != 0 {
             return Err(Errno::OPNOTSUPP);
         }
         if new.projid != attr.project {
-            self.volume.set_project(call.ino, new.projid)?;
+            self.volume()?.set_project(call.ino, new.projid)?;
             self.notifier.inval_attr(nodeid)?;
         }
         let flags = with_xflags(attr.flags, new.xflags);
@@ -244,12 +244,12 @@ impl FileSystem {
     /// Sets chattr flags. What the page cache holds was written while the old ones were in force.
     fn set_flags(&self, crew: &Crew, nodeid: u64, ino: Ino, flags: FileFlags) -> Done {
         let guarded = FileFlags::IMMUTABLE | FileFlags::SYNC;
-        let attr = self.volume.getattr(ino)?;
+        let attr = self.files.getattr(ino)?;
         let compression = (flags ^ attr.flags).contains(FileFlags::COMPR);
         if self.writeback && attr.kind == FileKind::Regular && (compression || flags.intersects(guarded)) {
             crew.nested(nodeid, || self.notifier.flush_pages(nodeid, 0))??;
         }
-        self.volume.set_flags(ino, flags)?;
+        self.files.set_flags(ino, flags)?;
         // The kernel does not know that the ioctl has changed ctime.
         self.notifier.inval_attr(nodeid)
     }
@@ -258,7 +258,7 @@ impl FileSystem {
         match number {
             control::IDENTIFY => call.output(control::MAGIC.as_bytes()),
             control::SYNC => {
-                self.volume.sync()?;
+                self.files.sync()?;
                 call.done()
             }
             control::STATS => {
@@ -271,7 +271,7 @@ impl FileSystem {
 
     fn stats_page(&self, mut page: StatsPage) -> Result<StatsPage, Errno> {
         if page.offset == 0 {
-            let json = serde_json::to_vec(&self.volume.stats()).map_err(|_| Errno::IO)?;
+            let json = serde_json::to_vec(&self.volume()?.stats()).map_err(|_| Errno::IO)?;
             let mut latest = self.stats.lock();
             *latest = StatsSnapshot { number: latest.number.wrapping_add(1), json: json.into() };
             page.snapshot = latest.number;

@@ -1,6 +1,5 @@
 //! Names: looking up, making, removing, renaming, listing.
 
-use super::data::opened;
 use super::{Done, FileSystem};
 use crate::abi::{
     AttrData, CreateIn, Dirent, EntryOut, LinkIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn,
@@ -37,7 +36,7 @@ fn push_dirent(reply: &mut Reply<'_>, entry: &DirEntry) -> Done {
 
 impl FileSystem {
     pub(super) fn lookup(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
-        match self.volume.lookup(self.subject(request)?, name(request.rest())?) {
+        match self.files.lookup(self.subject(request)?, name(request.rest())?) {
             Ok(attr) => self.push_entry(reply, &attr),
             // That a name does not exist may be kept like one that does.
             Err(error) if is_not_found(&error) => {
@@ -48,13 +47,13 @@ impl FileSystem {
     }
 
     pub(super) fn readlink(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
-        reply.bytes(&self.volume.readlink(self.subject(request)?)?)
+        reply.bytes(&self.files.readlink(self.subject(request)?)?)
     }
 
     pub(super) fn symlink(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (link, rest) = split_name(request.rest())?;
         let header = &request.header;
-        let attr = self.volume.symlink(self.subject(request)?, link, name(rest)?, header.uid, header.gid)?;
+        let attr = self.files.symlink(self.subject(request)?, link, name(rest)?, header.uid, header.gid)?;
         self.push_entry(reply, &attr)
     }
 
@@ -77,45 +76,45 @@ impl FileSystem {
             _ => return Err(Errno::INVAL),
         };
         let new = Self::new_file(request, kind, arg.mode, arg.umask, arg.rdev);
-        let attr = self.volume.create(self.subject(request)?, name(rest)?, &new)?;
+        let attr = self.files.create(self.subject(request)?, name(rest)?, &new)?;
         self.push_entry(reply, &attr)
     }
 
     pub(super) fn mkdir(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (arg, rest) = request.arg_and_rest::<MkdirIn>()?;
         let new = Self::new_file(request, FileKind::Directory, arg.mode, arg.umask, 0);
-        let attr = self.volume.create(self.subject(request)?, name(rest)?, &new)?;
+        let attr = self.files.create(self.subject(request)?, name(rest)?, &new)?;
         self.push_entry(reply, &attr)
     }
 
     pub(super) fn create(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (arg, rest) = request.arg_and_rest::<CreateIn>()?;
         let new = Self::new_file(request, FileKind::Regular, arg.mode, arg.umask, 0);
-        let attr = self.volume.create(self.subject(request)?, name(rest)?, &new)?;
+        let attr = self.files.create(self.subject(request)?, name(rest)?, &new)?;
         self.push_entry(reply, &attr)?;
-        reply.push(&opened(&attr))
+        reply.push(&self.opened(&attr))
     }
 
     pub(super) fn tmpfile(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: CreateIn = request.arg()?;
         let new = Self::new_file(request, FileKind::Regular, arg.mode, arg.umask, 0);
-        let attr = self.volume.tmpfile(self.subject(request)?, &new)?;
+        let attr = self.files.tmpfile(self.subject(request)?, &new)?;
         self.push_entry(reply, &attr)?;
-        reply.push(&opened(&attr))
+        reply.push(&self.opened(&attr))
     }
 
     pub(super) fn link(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (arg, rest) = request.arg_and_rest::<LinkIn>()?;
-        let attr = self.volume.link(self.ino(arg.oldnodeid)?, self.subject(request)?, name(rest)?)?;
+        let attr = self.files.link(self.ino(arg.oldnodeid)?, self.subject(request)?, name(rest)?)?;
         self.push_entry(reply, &attr)
     }
 
     pub(super) fn unlink(&self, request: &Request<'_>) -> Done {
-        Ok(self.volume.unlink(self.subject(request)?, name(request.rest())?)?)
+        Ok(self.files.unlink(self.subject(request)?, name(request.rest())?)?)
     }
 
     pub(super) fn rmdir(&self, request: &Request<'_>) -> Done {
-        Ok(self.volume.rmdir(self.subject(request)?, name(request.rest())?)?)
+        Ok(self.files.rmdir(self.subject(request)?, name(request.rest())?)?)
     }
 
     pub(super) fn rename(&self, request: &Request<'_>) -> Done {
@@ -131,13 +130,13 @@ impl FileSystem {
     fn do_rename(&self, request: &Request<'_>, new_parent: u64, names: &[u8], flags: u32) -> Done {
         let (old, rest) = split_name(names)?;
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
-        Ok(self.volume.rename(self.subject(request)?, old, self.ino(new_parent)?, name(rest)?, flags)?)
+        Ok(self.files.rename(self.subject(request)?, old, self.ino(new_parent)?, name(rest)?, flags)?)
     }
 
     pub(super) fn readdir(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: ReadIn = request.arg()?;
         let mut result = Ok(());
-        self.volume.readdir(self.subject(request)?, arg.offset, &mut |entry| {
+        self.files.readdir(self.subject(request)?, arg.offset, &mut |entry| {
             if reply.len() + dirent_size(&entry.name) > arg.size as usize {
                 return false;
             }
@@ -153,7 +152,7 @@ impl FileSystem {
         let directory = self.subject(request)?;
         let mut entries = Vec::new();
         let mut room = arg.size as usize;
-        self.volume.readdir(directory, arg.offset, &mut |entry| {
+        self.files.readdir(directory, arg.offset, &mut |entry| {
             let Some(left) = room.checked_sub(size_of::<EntryOut>() + dirent_size(&entry.name)) else {
                 return false;
             };
@@ -165,7 +164,7 @@ impl FileSystem {
             // The kernel takes no reference to `.` and `..`. A name that was removed meanwhile is only listed.
             let found = match &entry.name[..] {
                 b"." | b".." => None,
-                name => self.volume.lookup(directory, name).ok(),
+                name => self.files.lookup(directory, name).ok(),
             };
             match found {
                 Some(attr) => self.push_entry(reply, &attr)?,

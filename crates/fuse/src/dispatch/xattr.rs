@@ -24,7 +24,7 @@ impl FileSystem {
             libc::XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(Errno::INVAL),
         };
-        self.volume.setxattr(ino, name, value, mode)?;
+        self.files.setxattr(ino, name, value, mode)?;
         if arg.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 {
             self.kill_set_gid(ino)?;
         }
@@ -33,14 +33,14 @@ impl FileSystem {
 
     pub(super) fn getxattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (arg, rest) = request.arg_and_rest::<GetxattrIn>()?;
-        let value = self.volume.getxattr(self.subject(request)?, name(rest)?)?;
+        let value = self.files.getxattr(self.subject(request)?, name(rest)?)?;
         reply_sized(reply, arg.size, &value)
     }
 
     pub(super) fn listxattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: GetxattrIn = request.arg()?;
         let mut names = Vec::new();
-        for name in self.volume.listxattr(self.subject(request)?)? {
+        for name in self.files.listxattr(self.subject(request)?)? {
             // Only who may read them sees them; the kernel leaves that to the file system.
             if request.header.uid == 0 || !name.starts_with(b"trusted.") {
                 names.extend_from_slice(&name);
@@ -51,12 +51,12 @@ impl FileSystem {
     }
 
     pub(super) fn removexattr(&self, request: &Request<'_>) -> Done {
-        Ok(self.volume.removexattr(self.subject(request)?, name(request.rest())?)?)
+        Ok(self.files.removexattr(self.subject(request)?, name(request.rest())?)?)
     }
 
     /// Removes file capabilities where there are any, as changes of owner or content do.
     pub(super) fn remove_capability(&self, ino: Ino) -> Done {
-        match self.volume.removexattr(ino, CAPABILITY) {
+        match self.files.removexattr(ino, CAPABILITY) {
             Ok(()) | Err(medfs::Error::Posix(Posix::NoAttribute | Posix::NotSupported)) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -1,0 +1,57 @@
+//! Programs of the system that a replay needs, and its scratch folder.
+
+use anyhow::{Context, Result, bail};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Runs a program to its end and returns what it printed. Its last words are the error's.
+pub(crate) fn run(program: &str, args: &[&str]) -> Result<String> {
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let output = Command::new(program).args(args).env("PATH", path).stdin(Stdio::null()).output();
+    let output = match output {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => bail!("{program} is not installed"),
+        other => other.with_context(|| format!("cannot run {program}"))?,
+    };
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let said = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("it did not say why");
+        bail!("{program} failed: {said}");
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A folder for an image, which goes with this.
+pub(crate) struct Scratch {
+    folder: tempfile::TempDir,
+}
+
+impl Scratch {
+    pub(crate) fn new(within: Option<&Path>) -> Result<Scratch> {
+        let made = match within {
+            Some(path) => tempfile::tempdir_in(path),
+            None => tempfile::tempdir(),
+        };
+        Ok(Scratch { folder: made.context("cannot make a scratch folder")? })
+    }
+
+    /// A new sparse file.
+    pub(crate) fn image(&self, size: u64) -> Result<PathBuf> {
+        let path = self.path("image");
+        let made = File::create_new(&path).and_then(|file| file.set_len(size));
+        made.with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// A path in it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// An empty folder in it.
+    pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        std::fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(path)
+    }
+}

@@ -1,0 +1,106 @@
+//! `medfs trace info` and `medfs trace export`.
+
+use super::args::{ExportArgs, InfoArgs, Table};
+use super::{new_file, open};
+use crate::{exit, progress, size};
+use anyhow::{Context, Result};
+use comfy_table::{CellAlignment, presets};
+use medfs_trace::export;
+use medfs_trace::info::Info;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::time::Duration;
+
+pub(crate) fn info(args: &InfoArgs) -> Result<u8> {
+    let mut reader = open(&args.trace)?;
+    let info = medfs_trace::info::info(&mut reader).with_context(|| args.trace.display().to_string())?;
+    if args.json {
+        outln!("{}", serde_json::to_string_pretty(&info)?);
+    } else {
+        show(&info);
+    }
+    Ok(exit::SUCCESS)
+}
+
+fn show(info: &Info) {
+    let head = &info.head;
+    let about = if head.private { "without contents and names" } else { &*head.about };
+    outln!("{} trace {about}", head.source);
+    outln!("  id          {}", head.id);
+    outln!("  written by  {}", head.writer);
+    if !head.cache.is_empty() {
+        outln!("  page cache  {}", head.cache);
+    }
+    let end = match info.cut_at {
+        Some(at) => format!("cut short at byte {at}: what is before is whole"),
+        None => format!(
+            "complete, {} files at the end",
+            info.tree_files.map_or("unknown".into(), |n| n.to_string())
+        ),
+    };
+    outln!("  end         {end}");
+    outln!("  duration    {:.3} s", Duration::from_nanos(info.duration_ns).as_secs_f64());
+    outln!("  asked by    {} processes, {} threads", info.processes, info.threads);
+    outln!("  files       {} in {} operations, {} of which failed", info.files, info.operations, info.failed);
+    outln!("  read        {}", size::show(info.bytes_read));
+    outln!("  written     {}", size::show(info.bytes_written));
+    if info.bytes_unknown > 0 {
+        outln!("  not told    {} of these contents", size::show(info.bytes_unknown));
+    }
+    outln!(
+        "  trace       {}, {} operations make the tree from before",
+        size::show(info.trace_bytes),
+        info.setup_operations
+    );
+    let mut table = comfy_table::Table::new();
+    table.load_preset(presets::NOTHING);
+    for (name, count) in &info.by_name {
+        table.add_row([(*name).to_owned(), count.to_string()]);
+    }
+    if let Some(column) = table.column_mut(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    outln!("{table}");
+    for (kind, count) in &info.skipped {
+        outln!("  not taken: {count} {kind}");
+    }
+}
+
+pub(crate) fn export(args: &ExportArgs) -> Result<u8> {
+    let mut reader = open(&args.trace)?;
+    let total = std::fs::metadata(&args.trace).map_or(0, |meta| meta.len());
+    let bar = progress::bytes("exporting", total);
+    let failed = || args.out.display().to_string();
+    let count = match args.format {
+        Table::Jsonl if args.out == Path::new("-") => {
+            let out = BufWriter::new(std::io::stdout().lock());
+            export::json_lines(&mut reader, out).with_context(failed)?
+        }
+        Table::Jsonl => {
+            let out = BufWriter::new(new_file(&args.out, args.force)?);
+            export::json_lines(&mut reader, bar.wrap_write(out)).with_context(failed)?
+        }
+        Table::Parquet => parquet(&mut reader, args)?,
+    };
+    bar.finish_and_clear();
+    if args.out != Path::new("-") {
+        outln!("{}: {count} operations", args.out.display());
+    }
+    std::io::stdout().flush()?;
+    Ok(exit::SUCCESS)
+}
+
+type Reader = medfs_trace::TraceReader<std::io::BufReader<std::fs::File>>;
+
+#[cfg(feature = "parquet")]
+fn parquet(reader: &mut Reader, args: &ExportArgs) -> Result<u64> {
+    let out = BufWriter::new(new_file(&args.out, args.force)?);
+    export::parquet(reader, out).with_context(|| args.out.display().to_string())
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet(_reader: &mut Reader, _args: &ExportArgs) -> Result<u64> {
+    anyhow::bail!(
+        "this medfs was built without Parquet: build it with 'cargo build --release --features parquet', or export jsonl"
+    )
+}

@@ -1,0 +1,61 @@
+//! `medfs trace`: record, import, info, export.
+
+pub(crate) mod args;
+mod import;
+mod info;
+mod record;
+pub(crate) mod tap;
+
+use anyhow::{Context, Result, bail};
+use args::{TraceArgs, TraceCommand};
+use medfs::{Files, SystemClock};
+use medfs_trace::{Recorder, Recording, TraceReader};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::sync::Arc;
+
+pub(crate) fn run(args: &TraceArgs) -> Result<u8> {
+    match &args.command {
+        TraceCommand::Record(args) => record::run(args),
+        TraceCommand::Import(args) => import::run(args),
+        TraceCommand::Info(args) => info::info(args),
+        TraceCommand::Export(args) => info::export(args),
+    }
+}
+
+/// A file to be written, which must not be there unless `force`.
+pub(crate) fn new_file(path: &Path, force: bool) -> Result<File> {
+    let made = if force { File::create(path) } else { File::create_new(path) };
+    match made {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+            bail!("{} exists: use --force to overwrite it", path.display())
+        }
+        other => other.with_context(|| format!("cannot make {}", path.display())),
+    }
+}
+
+/// Each file of a directory that is held costs a descriptor or two.
+pub(crate) fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the number of open files stays limited");
+    }
+}
+
+/// Opens a trace to read it.
+pub(crate) fn open(path: &Path) -> Result<TraceReader<BufReader<File>>> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    TraceReader::new(BufReader::with_capacity(1 << 20, file)).with_context(|| path.display().to_string())
+}
+
+/// Begins to record a file system.
+pub(crate) fn recorder(files: Arc<dyn Files>, out: File, what: &Recording) -> Result<Recorder> {
+    let id = uuid::Uuid::new_v4().into_bytes();
+    let mut key = [0; 32];
+    key[..16].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+    key[16..].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+    Ok(Recorder::start(files, out, Arc::new(SystemClock), what, id, key)?)
+}

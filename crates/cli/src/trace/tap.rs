@@ -1,0 +1,69 @@
+//! `-o trace=TRACE` of a mount: records what is asked of the volume.
+
+use super::{new_file, recorder};
+use anyhow::{Context, Result, bail};
+use medfs::Files;
+use medfs_trace::{Recorder, Recording};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// Whether a mount is recorded, and where to.
+#[derive(Default)]
+pub(crate) struct Tap {
+    path: Option<PathBuf>,
+    private: bool,
+    recorder: OnceLock<Arc<Recorder>>,
+}
+
+impl Tap {
+    /// Takes one `-o` option; `false` where it is for others.
+    pub(crate) fn set_option(&mut self, option: &str) -> Result<bool> {
+        match option.split_once('=') {
+            Some(("trace", "")) => bail!("{option}: expected trace=FILE"),
+            Some(("trace", path)) => self.path = Some(path.into()),
+            None if option == "trace_private" => self.private = true,
+            None if option == "trace" => bail!("trace: expected trace=FILE"),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// A list of options in which the trace's path holds in any directory.
+    pub(crate) fn absolute(list: &str) -> Result<String> {
+        let parts = list.split(',').map(|option| match option.trim().strip_prefix("trace=") {
+            Some(path) if !path.is_empty() => {
+                let path = std::path::absolute(path).context("cannot tell where the trace is to go")?;
+                Ok(format!("trace={}", path.display()))
+            }
+            _ => Ok(option.to_owned()),
+        });
+        Ok(parts.collect::<Result<Vec<_>>>()?.join(","))
+    }
+
+    /// Puts the recorder between mount and volume, where one is wanted.
+    pub(crate) fn attach(
+        &self,
+        files: Arc<dyn Files>,
+        image: &Path,
+        writeback: bool,
+    ) -> Result<Arc<dyn Files>> {
+        let Some(path) = &self.path else { return Ok(files) };
+        let what = Recording {
+            source: "volume".into(),
+            about: image.display().to_string(),
+            private: self.private,
+            cache: if writeback { "writeback" } else { "through" }.into(),
+        };
+        let made = recorder(files, new_file(path, false)?, &what)
+            .with_context(|| format!("cannot record to {}", path.display()))?;
+        Ok(self.recorder.get_or_init(|| Arc::new(made)).clone())
+    }
+
+    /// Ends the trace; the volume must still be open.
+    pub(crate) fn finish(&self) -> Result<()> {
+        if let (Some(recorder), Some(path)) = (self.recorder.get(), &self.path) {
+            recorder.finish().with_context(|| format!("cannot finish {}", path.display()))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! `medfs trace` and `medfs replay`: recorded below a mount, imported from logs, replayed and verified.
+
+mod common;
+
+use common::{Scratch, can_mount, error, medfs, output};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// What a shell does to files: with appends, renames, links, truncation, failures, a child.
+const SCRIPT: &str = "set -e; cd $0; mkdir sub; echo one > sub/a; echo two >> sub/a; cat sub/a > /dev/null; \
+    mv sub/a sub/b; ln sub/b c; ln -s sub/b s; truncate -s 100000 c; cat old; ! cat none 2>/dev/null; \
+    (dd if=/dev/zero of=z bs=4096 count=5 conv=fsync 2>/dev/null); printf x | dd of=z bs=1 seek=4097 conv=notrunc 2>/dev/null; \
+    chmod 600 z; rm c; ls -l > /dev/null";
+
+fn prepared(scratch: &Scratch) -> std::path::PathBuf {
+    let dir = scratch.path("dir");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("old"), "was there\n").unwrap();
+    dir
+}
+
+fn replayed(trace: &Path, more: &[&str]) -> Vec<Value> {
+    let assert =
+        medfs().arg("replay").arg(trace).args(["--json", "--size", "256M"]).args(more).assert().success();
+    json(&String::from_utf8_lossy(&assert.get_output().stdout))["columns"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_command_is_recorded_and_replayed() {
+    if !can_mount() {
+        return;
+    }
+    for cache in ["none", "through", "writeback"] {
+        let scratch = Scratch::new();
+        let (dir, trace) = (prepared(&scratch), scratch.path("t"));
+        let mut record = medfs();
+        record.args(["trace", "record", "--cache", cache, "--out"]).arg(&trace).arg(&dir);
+        record.args(["--", "sh", "-c", SCRIPT]).arg(&dir).assert().success().stdout("was there\n");
+        // The files are where they were.
+        assert_eq!(fs::read_to_string(dir.join("sub/b")).unwrap().trim_end_matches('\0'), "one\ntwo\n");
+        assert_eq!(fs::read(dir.join("z")).unwrap()[4097], b'x');
+        let info = json(&output(&["trace", "info", "--json"], &[&trace]));
+        assert_eq!(info["complete"], true, "{info}");
+        assert!(info["by_name"]["write"].as_u64() >= Some(4) && info["by_name"]["rename"] == 1, "{info}");
+        assert!(info["processes"].as_u64() >= Some(3), "{info}");
+        for column in replayed(&trace, &["--matrix", "delta=off,full", "device=memory,file"]) {
+            assert_eq!(column["verification"]["tree"], "identical", "{column}");
+            assert_eq!(column["verification"]["results"]["count"], 0, "{column}");
+            assert!(column["written_bytes"]["total"].as_u64() > Some(0), "{column}");
+        }
+        let rows = output(&["trace", "export", "-o", "-"], &[&trace]);
+        assert_eq!(rows.lines().count() as u64, info["operations"].as_u64().unwrap());
+        // Under the writeback cache nobody in particular writes.
+        let mut writes = rows.lines().map(json).filter(|row| row["operation"] == "write");
+        assert!(cache == "writeback" || writes.all(|row| row["process"].as_u64() > Some(1)), "{rows}");
+    }
+}
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = prepared(&scratch);
+    let mut record = medfs();
+    record.args(["trace", "record", "--private", "-o"]).arg(scratch.path("t")).arg(&dir);
+    record.args(["--", "sh", "-c", "echo secret > $0/hidden; exit 7"]).arg(&dir).assert().code(7);
+    let trace = fs::read(scratch.path("t")).unwrap();
+    assert!(!String::from_utf8_lossy(&trace).contains("hidden"));
+    assert_eq!(replayed(&scratch.path("t"), &[])[0]["verification"]["tree"], "identical");
+    let text = error(
+        1,
+        medfs().args(["trace", "record", "-o"]).arg(scratch.path("t")).arg(&dir).args(["--", "true"]),
+    );
+    assert!(text.contains("exists") && text.contains("--force"), "{text}");
+    let text =
+        error(1, medfs().args(["trace", "record", "-o"]).arg(dir.join("t")).arg(&dir).args(["--", "true"]));
+    assert!(text.contains("must not lie in"), "{text}");
+    assert!(!dir.join("t").exists());
+}
+
+#[test]
+fn a_mounted_volume_is_recorded() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_volume("256M");
+    let (mnt, trace) = (scratch.path("mnt"), scratch.path("t"));
+    fs::create_dir(&mnt).unwrap();
+    let options = format!("trace={}", trace.display());
+    medfs().args(["mount", "-o", &options]).arg(scratch.image()).arg(&mnt).assert().success();
+    fs::write(mnt.join("file"), vec![7; 50_000]).unwrap();
+    fs::rename(mnt.join("file"), mnt.join("renamed")).unwrap();
+    medfs().arg("umount").arg(&mnt).assert().success();
+    let columns = replayed(&trace, &[]);
+    assert_eq!(columns[0]["verification"]["tree"], "identical", "{}", columns[0]);
+    assert_eq!(columns[0]["file_bytes_written"], 50_000, "{}", columns[0]);
+    let text = error(1, medfs().args(["mount", "-o", "trace="]).arg(scratch.image()).arg(&mnt));
+    assert!(text.contains("trace=FILE"), "{text}");
+}
+
+#[test]
+fn a_matrix_goes_on_where_it_was() {
+    let scratch = Scratch::new();
+    let (log, trace, out) = (scratch.path("log"), scratch.path("t"), scratch.path("out"));
+    fs::write(&log, "fio version 2 iolog\n/f add\n/f open\n/f write 0 100000\n/f sync\n/f close\n").unwrap();
+    medfs().args(["trace", "import", "fio", "-o"]).arg(&trace).arg(&log).assert().success();
+    let run = |matrix: &str| {
+        let mut command = medfs();
+        command
+            .arg("replay")
+            .arg(&trace)
+            .args(["--size", "256M", "-o"])
+            .arg(&out)
+            .args(["--matrix", matrix])
+            .assert()
+            .success();
+    };
+    run("delta=off");
+    let first = out.join("delta=off_device=memory.json");
+    let mut result = json(&fs::read_to_string(&first).unwrap());
+    assert_eq!(result["kind"], "replay");
+    assert_eq!(result["file_bytes_written"], 100_000);
+    // What is there stays, so a mark in it does too.
+    result["version"] = "marked".into();
+    fs::write(&first, result.to_string()).unwrap();
+    run("delta=off,full");
+    assert_eq!(json(&fs::read_to_string(&first).unwrap())["version"], "marked");
+    assert!(out.join("delta=full_device=memory.json").exists());
+    // Of another trace it is made anew.
+    medfs().args(["trace", "import", "--force", "fio", "-o"]).arg(&trace).arg(&log).assert().success();
+    run("delta=off");
+    assert_ne!(json(&fs::read_to_string(&first).unwrap())["version"], "marked");
+}
+
+#[test]
+fn bad_input_is_named_and_the_other_columns_run() {
+    let scratch = Scratch::new();
+    let (log, trace) = (scratch.path("log"), scratch.path("t"));
+    fs::write(&log, "fio version 2 iolog\n/f add\n/f write 0 4096\n").unwrap();
+    medfs().args(["trace", "import", "fio", "-o"]).arg(&trace).arg(&log).assert().success();
+    let run = |args: &[&str]| {
+        medfs().arg("replay").arg(&trace).args(["--json", "--size", "256M"]).args(args).assert().code(1)
+    };
+    let check = |args: &[&str], columns: usize, words: &[&str]| {
+        let assert = run(args);
+        let told = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+        assert_eq!(
+            json(&String::from_utf8_lossy(&assert.get_output().stdout))["columns"].as_array().unwrap().len(),
+            columns
+        );
+        assert_eq!(told.lines().count(), 1, "{told}");
+        assert!(words.iter().all(|word| told.contains(word)), "{told}");
+    };
+    check(&["--matrix", "delta=off,other"], 1, &["delta=other", "inline", "full"]);
+    check(&["--matrix", "delta=off device=memory,floppy"], 1, &["floppy", "memory, file or loop"]);
+    check(&["--matrix", "delta=off", "--peers", "ntfs"], 1, &["ntfs", "btrfs", "dir:PATH"]);
+    check(&["--matrix", "delta=off", "--peers", "dir:/nowhere/at/all"], 1, &["cannot find /nowhere/at/all"]);
+
+    let whole = fs::read(&trace).unwrap();
+    fs::write(&trace, &whole[..whole.len() - 10]).unwrap();
+    let cut = replayed(&trace, &[]);
+    assert_eq!(
+        (&cut[0]["trace"]["complete"], &cut[0]["verification"]["tree"]),
+        (&false.into(), &"unknown".into())
+    );
+    fs::write(&trace, "no trace at all, but longer than its opening").unwrap();
+    for command in [&["replay"][..], &["trace", "info"], &["trace", "export", "-o", "-"]] {
+        let text = error(1, medfs().args(command).arg(&trace));
+        assert!(text.contains("not a trace of medfs"), "{text}");
+    }
+    fs::write(&log, "fio version 2 iolog\n/f add\n/f write 0 many\n").unwrap();
+    let text = error(1, medfs().args(["trace", "import", "fio", "-o"]).arg(scratch.path("u")).arg(&log));
+    assert!(text.contains("log: line 3: the length is 'many'"), "{text}");
+    assert!(!scratch.path("u").exists());
+}
