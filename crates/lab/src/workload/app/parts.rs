@@ -116,7 +116,7 @@ impl Files {
             }
             state.execute_batch("commit")?;
         }
-        self.cache.execute_batch("pragma wal_autocheckpoint=100; create table cache (id integer primary key, body blob); begin;")?;
+        self.cache.execute_batch("pragma wal_autocheckpoint=32; create table cache (id integer primary key, body blob); begin;")?;
         for id in 0..2 * BLOB_ROWS {
             let share = OPAQUE[usize::from(id >= BLOB_ROWS)];
             let body = self.writer.mixed(&mut self.random, Content::Json, share, 1900);
