@@ -83,15 +83,13 @@ pub struct HotFile {
     pub group: String,
 }
 
-/// How a device is used in the end: for each segment of the main area the blocks in use by what wrote them last.
+/// How a device is used in the end: the segments of the main area that hold anything.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SegmentMap {
     /// Blocks in a segment.
     pub blocks_per_segment: u32,
-    /// Valid blocks of each segment, in order.
-    pub valid: Vec<u32>,
-    /// Type of each segment's log: `hot-data`, ... as `medfs dump` names them.
-    pub kinds: Vec<String>,
+    /// Number, valid blocks, and the log it belongs to (`HotData`, ..., as `medfs dump` names them).
+    pub segments: Vec<(u32, u32, String)>,
 }
 
 /// The extents of a file.

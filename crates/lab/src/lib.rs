@@ -4,9 +4,12 @@
 pub mod cell;
 pub mod content;
 pub mod error;
+pub mod experiment;
 pub mod meter;
 pub mod model;
 pub mod random;
+pub mod runner;
+pub mod scheme;
 pub mod sqlite;
 pub mod tape;
 pub mod target;
