@@ -23,6 +23,7 @@ mod fill;
 mod fsck;
 mod generate;
 mod get;
+mod lab;
 mod lifetime;
 mod list;
 mod log;
@@ -32,6 +33,7 @@ mod mount;
 mod probe;
 mod progress;
 mod put;
+mod report;
 mod size;
 mod stat;
 mod tarball;
@@ -80,6 +82,8 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Probe(a) => exit::run("probe", exit::FAILURE, || probe::run(&a)),
         Command::Sync(a) => exit::run("sync", exit::FAILURE, || umount::sync(&a)),
         Command::Demo(a) => exit::run("demo", exit::FAILURE, || demo::run(&a)),
+        Command::Lab(a) => exit::run("lab", exit::FAILURE, || lab::run(&a)),
+        Command::Report(a) => exit::run("report", exit::FAILURE, || report::run(&a)),
         Command::Completions(a) => exit::run("completions", exit::FAILURE, || generate::completions(&a)),
         Command::Man(a) => exit::run("man", exit::FAILURE, || generate::man(&a)),
         Command::Watchdog(a) => exit::run("watchdog", exit::FAILURE, || watchdog::run(&a)),

@@ -4,6 +4,11 @@
 //! differ) and a function that runs its cells and turns them into rows. Adding one is adding both, and an entry in [`ALL`].
 //! An experiment of another crate needs no file: [`Entry`] takes any [`Spec`] and any function with that signature.
 
+mod hotness;
+mod latency;
+mod overhead;
+mod sensitivity;
+mod tables;
 mod volume;
 
 use crate::cell::{Cell, FIGURE_FORMAT, Figure, Row, file_name, write_json};
@@ -131,7 +136,18 @@ pub struct Entry {
 
 /// Every experiment, in the order of the list. A new one is a line here.
 pub static ALL: &[Entry] = &[
+    Entry { file: include_str!("../../experiments/medfs-tables.toml"), run: tables::run },
+    Entry { file: include_str!("../../experiments/medfs-fig1.toml"), run: volume::file_types },
     Entry { file: include_str!("../../experiments/medfs-fig7.toml"), run: volume::reductions },
+    Entry { file: include_str!("../../experiments/medfs-lifetime.toml"), run: volume::lifetime },
+    Entry { file: include_str!("../../experiments/medfs-fig8.toml"), run: latency::perceived },
+    Entry { file: include_str!("../../experiments/medfs-fig9.toml"), run: latency::io },
+    Entry { file: include_str!("../../experiments/medfs-fig10.toml"), run: latency::hit_rates },
+    Entry { file: include_str!("../../experiments/medfs-fig11a.toml"), run: hotness::clusters },
+    Entry { file: include_str!("../../experiments/medfs-fig11b.toml"), run: hotness::reads },
+    Entry { file: include_str!("../../experiments/medfs-fig12a.toml"), run: sensitivity::threshold },
+    Entry { file: include_str!("../../experiments/medfs-fig12b.toml"), run: sensitivity::eviction },
+    Entry { file: include_str!("../../experiments/medfs-overhead.toml"), run: overhead::run },
 ];
 
 impl Entry {
@@ -301,10 +317,10 @@ mod tests {
 
     #[test]
     fn a_wrong_file_is_named_with_its_field() {
-        let text = ALL[0].file.replace("scale = ", "scales = ");
+        let text = ALL[2].file.replace("scale = ", "scales = ");
         let error = Spec::parse("experiments/x.toml", &text).unwrap_err().to_string();
         assert!(error.starts_with("experiments/x.toml: ") && error.contains("scales"), "{error}");
-        let text = ALL[0].file.replace("\"NODC\"", "\"NADA\"");
+        let text = ALL[2].file.replace("\"NODC\"", "\"NADA\"");
         assert!(Spec::parse("x", &text).unwrap_err().to_string().contains("'NADA'"));
     }
 }

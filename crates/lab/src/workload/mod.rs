@@ -5,15 +5,15 @@
 //! not its files.
 
 pub mod app;
-//pub mod contacts;
-//pub mod logs;
-//pub mod media;
-//pub mod postmark;
-//pub mod real;
-//pub mod recorder;
-//pub mod small_updates;
-//pub mod sqlite_rows;
-//pub mod tpcc;
+pub mod contacts;
+pub mod logs;
+pub mod media;
+pub mod postmark;
+pub mod real;
+pub mod recorder;
+pub mod small_updates;
+pub mod sqlite_rows;
+pub mod tpcc;
 
 use crate::error::{Error, Result};
 use crate::meter::{Meter, Totals};
@@ -105,6 +105,33 @@ pub static ALL: &[Workload] = &[
     Workload { name: "app-tw", about: "Twitter", run: |s| app::run(s, "TW") },
     Workload { name: "app-wc", about: "WeChat", run: |s| app::run(s, "WC") },
     Workload { name: "app-zm", about: "Zoom", run: |s| app::run(s, "ZM") },
+    Workload {
+        name: "sqlite",
+        about: "single-row transactions in each of SQLite's journal modes: update, insert, mixed",
+        run: sqlite_rows::all,
+    },
+    Workload { name: "tpcc-wal", about: "TPC-C on SQLite with a write-ahead log", run: tpcc::wal },
+    Workload { name: "tpcc-truncate", about: "TPC-C on SQLite with a rollback journal", run: tpcc::truncate },
+    Workload { name: "postmark", about: "Postmark: small files of a mail server", run: postmark::run },
+    Workload {
+        name: "small-updates",
+        about: "a file of 1 MB, small changes of its pages, random reads (MedFS, section 6.2.5)",
+        run: small_updates::run,
+    },
+    Workload { name: "contacts", about: "100 contacts imported into an address book", run: contacts::run },
+    Workload { name: "log-append", about: "a log that grows line by line, rotated", run: logs::run },
+    Workload { name: "photos", about: "photos taken, with previews and an index", run: media::photos },
+    Workload { name: "download", about: "a large download in pieces that do not compress", run: media::download },
+    Workload {
+        name: "editor",
+        about: "an editor's save: new file, fsync, rename over the old one",
+        run: recorder::editor,
+    },
+    Workload {
+        name: "home-automation",
+        about: "a home-automation recorder: states and events of sensors, purged nightly",
+        run: recorder::home,
+    },
 ];
 
 /// The workload of this name.
