@@ -232,7 +232,7 @@ pub struct Figure {
     /// What the figures cannot say.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// How the report draws it: `bars`, `latency`, `scatter`, `lines`, `table`.
+    /// How the report draws it: `bars`, `latency`, `scatter`, `lines`, `agreement`, `table`.
     pub plot: String,
     /// The comparison.
     pub rows: Vec<Row>,

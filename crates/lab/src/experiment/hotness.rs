@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The paper's groups.
 const GROUPS: [&str; 4] =
@@ -37,6 +37,18 @@ struct State {
     number: u64,
     measuring: bool,
     seen: Vec<HotFile>,
+    /// Wall-clock time of making the groups anew, and how often that was.
+    regrouping: (Duration, u32),
+}
+
+/// What was seen of the hotness of files.
+pub(super) struct Seen {
+    /// Files in the plane, window by window.
+    pub(super) files: Vec<HotFile>,
+    /// Mean microseconds of making the groups anew, on this machine's clock.
+    pub(super) regroup_micros: Option<f64>,
+    /// The volume, still mounted.
+    pub(super) volume: Arc<VolumeTarget>,
 }
 
 impl Windows {
@@ -62,7 +74,12 @@ impl Windows {
             state.number += 1;
             (state.number, std::mem::take(&mut state.counts))
         };
-        self.volume.volume().idle_work(0).map_err(io::Error::other)?;
+        let started = Instant::now();
+        let did = self.volume.volume().idle_work(0).map_err(io::Error::other)?;
+        if did.reclustered {
+            let mut state = self.state.lock();
+            state.regrouping = (state.regrouping.0 + started.elapsed(), state.regrouping.1 + 1);
+        }
         let list: Vec<(String, u64, u64)> = counts.into_iter().map(|(path, (r, w))| (path, r, w)).collect();
         let seen = hotness_of(&self.volume, number, &list);
         self.state.lock().seen.extend(seen);
@@ -132,11 +149,11 @@ impl Watch for Begin<'_> {
     fn played(&mut self, _written: u64) {}
 }
 
-/// Plays a recording and returns the files in the plane of hotness, with the volume that it was played on.
-pub(super) fn watch(lab: &Lab<'_>, options: &str, recording: &Recording) -> Result<(Vec<HotFile>, Arc<VolumeTarget>)> {
+/// Plays a recording and watches the hotness of its files.
+pub(super) fn watch(lab: &Lab<'_>, recording: &Recording) -> Result<Seen> {
     // Half an hour is shortened by the scale, and so is the window.
     let window = Duration::from_secs_f64((60.0 * lab.scale).max(0.001));
-    let scheme = lab.schemes()?.remove(0).with(&format!("hot_window={}ms", window.as_millis().max(1))).with(options);
+    let scheme = lab.schemes()?.remove(0).with(&format!("hot_window={}ms", window.as_millis().max(1)));
     let memory = MemDevice::new(lab.spec.device_gib << 18);
     medfs_mkfs::format_volume(&memory, &scheme.mkfs_options(lab.settings.seed))?;
     let mount = scheme.mount_options().map_err(Error::Unknown)?;
@@ -144,8 +161,10 @@ pub(super) fn watch(lab: &Lab<'_>, options: &str, recording: &Recording) -> Resu
         Arc::new(VolumeTarget::mount(Arc::new(memory), mount, None).map_err(Error::engine("mounting"))?);
     let windows = Windows { volume: volume.clone(), length: window, state: Mutex::default() };
     recording.tape.play(&windows, &mut Begin(&windows)).map_err(Error::io("playing"))?;
-    let seen = std::mem::take(&mut windows.state.lock().seen);
-    Ok((seen, volume))
+    let mut state = windows.state.lock();
+    let (spent, times) = state.regrouping;
+    let regroup_micros = (times > 0).then(|| spent.as_secs_f64() * 1e6 / f64::from(times));
+    Ok(Seen { files: std::mem::take(&mut state.seen), regroup_micros, volume })
 }
 
 /// Fig. 11a: the share of each group, and of files whose group changes.
@@ -154,7 +173,7 @@ pub(super) fn clusters(lab: &Lab<'_>) -> Result<Vec<Row>> {
     let workload = &lab.spec.workloads[0];
     let recording = lab.record(workload)?;
     lab.settings.progress.step("watching hotness");
-    let (seen, volume) = watch(lab, "", &recording)?;
+    let Seen { files: seen, volume, .. } = watch(lab, &recording)?;
     let stats = volume.volume().stats();
     volume.unmount().map_err(Error::engine("unmounting"))?;
     let mut groups: BTreeMap<&str, HashSet<&str>> = BTreeMap::new();

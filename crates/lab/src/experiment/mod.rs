@@ -53,7 +53,7 @@ pub struct Spec {
     /// What the figures cannot say.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// How the report draws it.
+    /// How the report draws it: `bars`, `latency`, `scatter`, `lines`, `agreement`, `table`.
     pub plot: String,
     /// Unit of the figures.
     pub unit: String,

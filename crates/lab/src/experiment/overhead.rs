@@ -2,7 +2,7 @@
 //!
 //! The times of this experiment are this machine's wall clock, unlike all others; each is the best of several rounds.
 
-use super::hotness::watch;
+use super::hotness::{Seen, watch};
 use super::{Lab, Outcome};
 use crate::cell::{CELL_FORMAT, Cell, Machine, Row};
 use crate::content::{Content, Writer};
@@ -98,8 +98,8 @@ pub(super) fn run(lab: &Lab<'_>) -> Result<Vec<Row>> {
     lab.settings.progress.step("codecs");
     let mut values = codec_times(lab.settings.seed);
     lab.settings.progress.step("clustering");
-    let (seen, volume) = watch(lab, "", &recording)?;
-    let mut inos: Vec<u32> = seen.iter().filter_map(|h| volume.ino(&h.file).ok()).collect();
+    let Seen { files, regroup_micros, volume } = watch(lab, &recording)?;
+    let mut inos: Vec<u32> = files.iter().filter_map(|h| volume.ino(&h.file).ok()).collect();
     inos.truncate(PAGES);
     if !inos.is_empty() {
         let calls = PAGES / inos.len() + 1;
@@ -112,11 +112,7 @@ pub(super) fn run(lab: &Lab<'_>) -> Result<Vec<Row>> {
         });
         values.insert("Hcluster judge".into(), judge * PAGES as f64 / (calls * inos.len()) as f64);
     }
-    let hotness = volume.volume().stats().hotness;
-    if hotness.reclusterings > 0 {
-        let each = hotness.recluster_micros as f64 / hotness.reclusterings as f64;
-        values.insert("Hcluster centroids".into(), each);
-    }
+    values.extend(regroup_micros.map(|micros| ("Hcluster centroids".to_owned(), micros)));
     volume.unmount().map_err(Error::engine("unmounting"))?;
     let cell = Cell {
         format: CELL_FORMAT.into(),

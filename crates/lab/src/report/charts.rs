@@ -5,10 +5,12 @@ use super::{Named, show};
 use crate::cell::{Cell, FileExtents, HotFile, Row, SegmentMap};
 use std::collections::BTreeMap;
 
-const WIDTH: f64 = 860.0;
+const WIDTH: f64 = 640.0;
+/// Below this many pixels of width a plot scrolls.
+const LEAST: f64 = 480.0;
 /// Room for labels at the left.
-const LEFT: f64 = 150.0;
-const RIGHT: f64 = 70.0;
+const LEFT: f64 = 128.0;
+const RIGHT: f64 = 56.0;
 
 /// Names in the order of their first appearance, each with a colour.
 #[derive(Default)]
@@ -77,7 +79,38 @@ pub(super) fn bars(title: &str, rows: &[(String, &Row)]) -> String {
     }
     let legend = "<p class=\"legend\"><span><i style=\"background:var(--ours)\"></i>measured</span>\
                   <span><i class=\"d\"></i>the paper</span></p>";
-    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(420.0), super::svg::escape(title))
+    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(LEAST), super::svg::escape(title))
+}
+
+/// How close ours are to the paper's: a line for each characteristic, a dot for each row at its ratio.
+pub(super) fn agreement(title: &str, rows: &[Row]) -> String {
+    let palette = Palette::of(rows.iter().map(|r| r.scheme.as_str()));
+    let ratios: Vec<(&Row, f64)> = rows.iter().filter_map(|r| Some((r, r.ratio()?))).collect();
+    if ratios.is_empty() {
+        return String::new();
+    }
+    let (low, high) = (0.8, 1.2);
+    let (row_height, top) = (30.0, 8.0);
+    let bottom = top + palette.0.len() as f64 * row_height;
+    let x = |v: f64| LEFT + (v.clamp(low, high) - low) / (high - low) * (WIDTH - LEFT - RIGHT);
+    let mut svg = Svg::new(WIDTH, bottom + 40.0, title);
+    svg.rect((x(0.9), top), (x(1.1) - x(0.9), bottom - top), "var(--empty)", "within 10%");
+    for t in [0.8, 0.9, 1.0, 1.1, 1.2] {
+        svg.line((x(t), top), (x(t), bottom), if t == 1.0 { "mark" } else { "grid" });
+        svg.text((x(t), bottom + 16.0), Anchor::Middle, "s", &tick_label(t));
+    }
+    svg.text((x(1.0), bottom + 34.0), Anchor::Middle, "s", "ours / the paper's; what is further off stands at the edge");
+    for (n, name) in palette.0.iter().enumerate() {
+        svg.text((LEFT - 8.0, top + n as f64 * row_height + 19.0), Anchor::End, "t", name);
+    }
+    for (n, (row, ratio)) in ratios.iter().enumerate() {
+        let line = palette.0.iter().position(|name| *name == row.scheme).unwrap_or(0);
+        let y = top + (line as f64 + 0.5) * row_height + (n * 7 % 13) as f64 - 6.0;
+        let of = |v: Option<f64>| v.map_or_else(String::new, show);
+        let tip = format!("{} {}: {} / {} {}", row.label, row.scheme, of(row.ours), of(row.paper), row.unit);
+        svg.dot((x(*ratio), y), 4.0, "var(--ours)", &tip);
+    }
+    format!("<figure>{}<figcaption>{}</figcaption></figure>", svg.finish(LEAST), super::svg::escape(title))
 }
 
 /// For each workload a group of stacked bars, one for each scheme: bytes written by cause, in relation to the first scheme.
@@ -128,7 +161,7 @@ pub(super) fn causes(title: &str, cells: &[&Named<Cell>], schemes: &[String]) ->
         svg.text((x0 + (group - gap) / 2.0, top + height + 84.0), Anchor::Middle, "b", workload.trim_start_matches("app-"));
     }
     let legend = Palette::of(["data", "node", "compact", "meta", "gc"]).legend();
-    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(width.min(900.0)), super::svg::escape(title))
+    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(width.min(880.0)), super::svg::escape(title))
 }
 
 /// A line with a name.
@@ -152,7 +185,7 @@ pub(super) fn lines(title: &str, axes: (&str, &str), all: &[Line], log: bool) ->
     } else {
         ticks(x_low, x_high, 6)
     };
-    let (left, top, width, height) = (64.0, 12.0, WIDTH - 84.0, 240.0);
+    let (left, top, width, height) = (52.0, 18.0, WIDTH - 66.0, 210.0);
     let (x0, x1) = (x_scale[0], x_scale[x_scale.len() - 1]);
     let x = |v: f64| left + (v - x0) / (x1 - x0).max(1e-9) * width;
     let y = |v: f64| top + height * (1.0 - v / y_scale[y_scale.len() - 1]);
@@ -166,14 +199,14 @@ pub(super) fn lines(title: &str, axes: (&str, &str), all: &[Line], log: bool) ->
         svg.text((x(*t), top + height + 16.0), Anchor::Middle, "s", &label);
     }
     svg.text((left + width / 2.0, top + height + 36.0), Anchor::Middle, "s", axes.0);
-    svg.text((left, top - 2.0), Anchor::Start, "s", axes.1);
+    svg.text((0.0, top - 7.0), Anchor::Start, "s", axes.1);
     let palette = Palette::of(all.iter().map(|l| l.name.as_str()));
     for line in all {
         let placed: Vec<(f64, f64)> = line.points.iter().map(|p| (x(place(p.0)), y(p.1))).collect();
         svg.path(&placed, &palette.colour(&line.name), &line.name);
     }
     let legend = palette.legend();
-    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(420.0), super::svg::escape(title))
+    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(LEAST), super::svg::escape(title))
 }
 
 /// The share of operations that took no longer, by scheme.
@@ -223,7 +256,7 @@ pub(super) fn scatter(title: &str, files: &[HotFile]) -> String {
     let place = |n: u64| (n as f64 + 1.0).log10();
     let high = |of: fn(&HotFile) -> u64| files.iter().map(|f| place(of(f))).fold(1.0, f64::max).ceil();
     let (x_high, y_high) = (high(|f| f.reads), high(|f| f.writes));
-    let (left, top, width, height) = (64.0, 16.0, WIDTH - 84.0, 360.0);
+    let (left, top, width, height) = (52.0, 18.0, WIDTH - 66.0, 320.0);
     let x = |v: f64| left + v / x_high * width;
     let y = |v: f64| top + height * (1.0 - v / y_high);
     let mut svg = Svg::new(WIDTH, top + height + 44.0, title);
@@ -238,7 +271,7 @@ pub(super) fn scatter(title: &str, files: &[HotFile]) -> String {
         svg.text((left - 6.0, y(v) + 4.0), Anchor::End, "s", &tick_label(10f64.powi(n) - f64::from(n == 0)));
     }
     svg.text((left + width / 2.0, top + height + 36.0), Anchor::Middle, "s", "reads in a window");
-    svg.text((left, top - 4.0), Anchor::Start, "s", "writes in a window");
+    svg.text((0.0, top - 7.0), Anchor::Start, "s", "writes in a window");
     let palette =
         Palette::of(["read-hot-write-cold", "read-hot-write-hot", "read-cold-write-hot", "read-cold-write-cold"]);
     for (n, f) in files.iter().enumerate() {
@@ -249,12 +282,12 @@ pub(super) fn scatter(title: &str, files: &[HotFile]) -> String {
         svg.dot(at, 4.0, &palette.colour(&f.group), &tip);
     }
     let legend = palette.legend();
-    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(420.0), super::svg::escape(title))
+    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(LEAST), super::svg::escape(title))
 }
 
 /// Segments that hold anything, in order: the fuller, the more of the square is filled; the colour is the log's.
 pub(super) fn segment_map(title: &str, map: &SegmentMap) -> String {
-    const ACROSS: usize = 48;
+    const ACROSS: usize = 40;
     let logs = ["HotData", "WarmData", "ColdData", "HotNode", "WarmNode", "ColdNode"];
     let palette = Palette::of(logs);
     let side = WIDTH / ACROSS as f64;
@@ -269,7 +302,7 @@ pub(super) fn segment_map(title: &str, map: &SegmentMap) -> String {
         svg.rect((x + 1.0, y + side - 1.0 - filled), (side - 2.0, filled), &palette.colour(kind), &tip);
     }
     let legend = palette.legend();
-    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(420.0), super::svg::escape(title))
+    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(LEAST), super::svg::escape(title))
 }
 
 /// How many pieces the most scattered files have: a bar for each, divided where the file's blocks are not neighbours.
@@ -281,13 +314,13 @@ pub(super) fn extents(title: &str, files: &[FileExtents]) -> String {
     if sorted.is_empty() {
         return String::new();
     }
-    let left = 230.0;
-    let (height, width) = (24.0, WIDTH - left - 90.0);
+    let left = 170.0;
+    let (height, width) = (20.0, WIDTH - left - 80.0);
     let mut svg = Svg::new(WIDTH, sorted.len() as f64 * height + 6.0, title);
     for (n, f) in sorted.iter().enumerate() {
         let y = n as f64 * height + 4.0;
         let blocks: u64 = f.extents.iter().map(|(_, len)| len).sum();
-        svg.text((left - 8.0, y + 14.0), Anchor::End, "s", &f.file);
+        svg.text((left - 8.0, y + 10.5), Anchor::End, "s", &f.file);
         let mut at = 0;
         for (i, (first, len)) in f.extents.iter().enumerate() {
             let (from, to) = (left + width * at as f64 / blocks as f64, left + width * (at + len) as f64 / blocks as f64);
@@ -295,7 +328,7 @@ pub(super) fn extents(title: &str, files: &[FileExtents]) -> String {
             svg.rect((from, y), (to - from, height - 8.0), &colour(i % 2), &tip);
             at += len;
         }
-        svg.text((left + width + 8.0, y + 14.0), Anchor::Start, "s", &format!("{} extents", f.extents.len()));
+        svg.text((left + width + 8.0, y + 10.5), Anchor::Start, "s", &format!("{} extents", f.extents.len()));
     }
-    format!("<figure>{}<figcaption>{}</figcaption></figure>", svg.finish(420.0), super::svg::escape(title))
+    format!("<figure>{}<figcaption>{}</figcaption></figure>", svg.finish(LEAST), super::svg::escape(title))
 }

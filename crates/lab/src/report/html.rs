@@ -170,6 +170,7 @@ fn plots(figure: &Figure, cells: &[&Named<Cell>]) -> String {
     let schemes = schemes_of(cells);
     match figure.plot.as_str() {
         "table" => String::new(),
+        "agreement" => charts::agreement("Each characteristic of each task and application against the tables", &figure.rows),
         "lines" => {
             let lines = swept(figure);
             let unit = figure.rows.first().map(|r| r.unit.clone()).unwrap_or_default();

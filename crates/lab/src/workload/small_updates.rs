@@ -19,6 +19,8 @@ const ROUNDS: usize = 6;
 /// The reads come in so many bursts, with time between them.
 const BURSTS: u64 = 5;
 const BETWEEN: Duration = Duration::from_secs(65);
+/// Other files, so that there is something to tell the read ones from: some are written in each burst, some hardly at all.
+const OTHERS: usize = 8;
 
 /// The pattern with 40% of the pages.
 pub fn run(stage: &Stage) -> Result<Values> {
@@ -34,6 +36,9 @@ pub fn updated(stage: &Stage, share: f64) -> Result<Values> {
     for n in 0..FILES {
         let content = writer.mixed(&mut random, Content::Json, 0.4, PAGES * PAGE);
         write_file(&**target, &format!("small{n}"), &content, false).map_err(io())?;
+    }
+    for n in 0..2 * OTHERS {
+        write_file(&**target, &format!("other{n}"), &[7; 2 * PAGE], false).map_err(io())?;
     }
     stage.setup_done()?;
     let changed = (PAGES as f64 * share) as usize;
@@ -55,8 +60,16 @@ pub fn updated(stage: &Stage, share: f64) -> Result<Values> {
         }
         target.close(file).map_err(io())?;
     }
-    for _ in 0..BURSTS {
+    for burst in 0..BURSTS {
         target.pass(BETWEEN).map_err(io())?;
+        for n in 0..OTHERS + burst as usize % 2 {
+            let file = target.open(&format!("other{n}"), Open::Existing).map_err(io())?;
+            for _ in 0..if n < OTHERS { 60 } else { 1 } {
+                target.write(file, random.below(2 * PAGE as u64 - 8), b"changed.").map_err(io())?;
+            }
+            target.fsync(file, false).map_err(io())?;
+            target.close(file).map_err(io())?;
+        }
         for n in 0..FILES {
             let file = target.open(&format!("small{n}"), Open::Existing).map_err(io())?;
             for _ in 0..stage.scaled(READS / BURSTS, 40) {
