@@ -38,8 +38,10 @@ fn table(header: &[&str]) -> Table {
 fn list(args: &LabListArgs) -> Result<u8> {
     let specs = experiment::ALL.iter().map(|e| e.spec()).collect::<medfs_lab::Result<Vec<_>>>()?;
     if args.json {
-        let experiments: Vec<_> =
-            specs.iter().map(|s| json!({"name": s.name, "title": s.title, "paper": s.paper, "about": s.about})).collect();
+        let experiments: Vec<_> = specs
+            .iter()
+            .map(|s| json!({"name": s.name, "title": s.title, "paper": s.paper, "about": s.about}))
+            .collect();
         let workloads: Vec<_> =
             workload::ALL.iter().map(|w| json!({"name": w.name, "about": w.about})).collect();
         let programs: Vec<_> = PROGRAMS
@@ -102,7 +104,11 @@ fn run_experiments(args: &LabRunArgs) -> Result<u8> {
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&figures)?);
     } else {
-        outln!("Results are in {}; 'medfs report {}' makes a page of them.", args.out.display(), args.out.display());
+        outln!(
+            "Results are in {}; 'medfs report {}' makes a page of them.",
+            args.out.display(),
+            args.out.display()
+        );
     }
     Ok(exit::SUCCESS)
 }
@@ -201,7 +207,8 @@ fn work(args: &LabWorkArgs) -> Result<u8> {
 fn must_be_empty(dir: &Path) -> Result<()> {
     let mut entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
     // What mkfs leaves in a new volume is no reason.
-    let other = |e: &std::io::Result<std::fs::DirEntry>| e.as_ref().is_ok_and(|e| e.file_name() != "lost+found");
+    let other =
+        |e: &std::io::Result<std::fs::DirEntry>| e.as_ref().is_ok_and(|e| e.file_name() != "lost+found");
     if entries.any(|e| other(&e)) {
         bail!("{} is not empty; a workload needs a directory of its own", dir.display());
     }

@@ -27,6 +27,11 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
         return Ok(exit::SUCCESS);
     }
     std::fs::write(&output, content).with_context(|| output.display().to_string())?;
-    outln!("{} shows {} cells and {} experiments", output.display(), report.cells.len(), report.figures.len());
+    outln!(
+        "{} shows {} cells and {} experiments",
+        output.display(),
+        report.cells.len(),
+        report.figures.len()
+    );
     Ok(exit::SUCCESS)
 }

@@ -174,7 +174,9 @@ impl Machine {
     pub fn here() -> Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
-        let model = cpuinfo.lines().find_map(|l| l.strip_prefix("model name")?.split_once(':').map(|(_, v)| v.trim()));
+        let model = cpuinfo
+            .lines()
+            .find_map(|l| l.strip_prefix("model name")?.split_once(':').map(|(_, v)| v.trim()));
         Machine {
             processor: model.unwrap_or("unknown").to_owned(),
             cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
@@ -286,7 +288,9 @@ pub fn read_result(path: &Path) -> Result<Option<ResultFile>> {
             Ok(Some(ResultFile::Figure(figure)))
         }
         Some(other) if other.starts_with("medfs-cell/") || other.starts_with("medfs-figure/") => {
-            Err(wrong(format!("its format {other} is not known to this version, which reads {CELL_FORMAT} and {FIGURE_FORMAT}")))
+            Err(wrong(format!(
+                "its format {other} is not known to this version, which reads {CELL_FORMAT} and {FIGURE_FORMAT}"
+            )))
         }
         _ => Ok(None),
     }

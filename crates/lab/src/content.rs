@@ -99,7 +99,9 @@ impl Writer {
         let line = match r.below(4) {
             0 => format!("    <int name=\"{name}\" value=\"{}\" />\n", r.below(100_000)),
             1 => format!("    <boolean name=\"{name}_enabled\" value=\"{}\" />\n", r.happens(0.5)),
-            2 => format!("    <long name=\"last_{name}_time\" value=\"17200{:08}\" />\n", r.below(100_000_000)),
+            2 => {
+                format!("    <long name=\"last_{name}_time\" value=\"17200{:08}\" />\n", r.below(100_000_000))
+            }
             _ => format!("    <string name=\"{name}\">{}</string>\n", self.say(r, 1, 6)),
         };
         out.extend(line.as_bytes());
@@ -180,8 +182,13 @@ mod tests {
     fn content_compresses_as_its_kind_does() {
         let (mut w, mut r) = (Writer::new(1), Random::new(1, "content"));
         let mut of = |content| saved(&w.make(&mut r, content, 64 * 4096));
-        let (text, xml, json, proto, picture) =
-            (of(Content::Text), of(Content::Xml), of(Content::Json), of(Content::Proto), of(Content::Picture));
+        let (text, xml, json, proto, picture) = (
+            of(Content::Text),
+            of(Content::Xml),
+            of(Content::Json),
+            of(Content::Proto),
+            of(Content::Picture),
+        );
         assert!((0.1..0.6).contains(&text), "text {text}");
         assert!((0.45..0.85).contains(&xml), "xml {xml}");
         assert!((0.3..0.8).contains(&json), "json {json}");

@@ -59,7 +59,8 @@ impl FileType {
     pub fn of(path: &str) -> FileType {
         let (folder, name) = crate::target::split(path);
         let sqlite = [".db", "-journal", "-wal", ".wal", ".journal"].iter().any(|end| name.ends_with(end));
-        let temp = name.starts_with("todelete_") || folder.split('/').any(|part| part == "tmp" || part == "temp");
+        let temp =
+            name.starts_with("todelete_") || folder.split('/').any(|part| part == "tmp" || part == "temp");
         match (sqlite, temp) {
             (true, _) => FileType::Sqlite,
             (_, true) => FileType::Temp,
@@ -230,15 +231,13 @@ impl FileState {
         for page in from / PAGE_SIZE..to.div_ceil(PAGE_SIZE) {
             let was = self.durable.get(page).copied().unwrap_or(false);
             let now = &self.now;
-            self.dirty
-                .entry(page as u32)
-                .or_insert_with(|| was.then(|| Box::new(page_of(now, page as u32))));
+            self.dirty.entry(page as u32).or_insert_with(|| was.then(|| Box::new(page_of(now, page as u32))));
             set(&mut self.recent, page);
         }
     }
 
     fn truncate(&mut self, len: usize) {
-        if len < self.now.len() && len % PAGE_SIZE != 0 {
+        if len < self.now.len() && !len.is_multiple_of(PAGE_SIZE) {
             self.touch(len, len + 1);
         }
         self.now.resize(len, 0);

@@ -123,7 +123,8 @@ impl Timeline {
         state.threads[State::thread(kind)] = done;
         state.busy = false;
         let histogram = state.latencies.entry(kind).or_insert_with(|| {
-            Histogram::new_with_max(LATENCY_MAX, 3).expect("an hour in nanoseconds with three digits is possible")
+            Histogram::new_with_max(LATENCY_MAX, 3)
+                .expect("an hour in nanoseconds with three digits is possible")
         });
         histogram.saturating_record(took);
         *state.sums.entry(kind).or_default() += took;

@@ -11,7 +11,9 @@ impl Random {
     /// Begins from `seed`; `part` separates sources of one seed.
     pub fn new(seed: u64, part: &str) -> Random {
         // FNV-1a over the name, so that parts with other names draw other values.
-        let mix = part.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        let mix = part
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
         Random(SmallRng::seed_from_u64(seed ^ mix))
     }
 

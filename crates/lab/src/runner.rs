@@ -5,7 +5,7 @@
 
 use crate::cell::{CELL_FORMAT, Cell, FileExtents, HotFile, Machine, SegmentMap, WrittenBytes};
 use crate::error::{Error, Result};
-use crate::model::{ModelDevice, Times, Timeline};
+use crate::model::{ModelDevice, Timeline, Times};
 use crate::scheme::Scheme;
 use crate::tape::Watch;
 use crate::target::Target;
@@ -113,7 +113,8 @@ pub fn run(job: &Job<'_>, recording: &Recording) -> Result<Cell> {
         Some(timeline) => Arc::new(ModelDevice::new(device.clone(), timeline.clone())),
         None => device.clone(),
     };
-    let target = VolumeTarget::mount(below, options, timeline.clone()).map_err(Error::engine(format!("{what}: mounting")))?;
+    let target = VolumeTarget::mount(below, options, timeline.clone())
+        .map_err(Error::engine(format!("{what}: mounting")))?;
     let mut points = Points {
         device: &device,
         target: &target,

@@ -48,7 +48,9 @@ impl Scheme {
         let mut options = MountOptions::default();
         match options.parse(&self.options) {
             Ok(()) => Ok(options),
-            Err(e) => Err(format!("{} is not available in this version: {}", self.name, short(&e.to_string()))),
+            Err(e) => {
+                Err(format!("{} is not available in this version: {}", self.name, short(&e.to_string())))
+            }
         }
     }
 
@@ -103,7 +105,10 @@ mod tests {
     fn a_scheme_that_is_not_there_is_one_sentence() {
         let unknown = find("NODC").unwrap().with("compress=snappy");
         let message = unknown.mount_options().unwrap_err();
-        assert!(message.starts_with("NODC is not available in this version: wrong mount option 'compress=snappy'"));
+        assert!(
+            message
+                .starts_with("NODC is not available in this version: wrong mount option 'compress=snappy'")
+        );
         assert!(!message.contains('\n') && message.len() < 120, "{message}");
         for name in ["NODC", "DC", "DCI", "DCM", "MedFS", "medfs"] {
             find(name).unwrap().mount_options().unwrap();

@@ -86,7 +86,10 @@ struct Player<'p> {
 
 impl Player<'_> {
     fn handle(&self, recorded: Handle) -> io::Result<Handle> {
-        self.handles.get(&recorded).copied().ok_or_else(|| io::Error::other("the tape uses a file that is not open"))
+        self.handles
+            .get(&recorded)
+            .copied()
+            .ok_or_else(|| io::Error::other("the tape uses a file that is not open"))
     }
 
     fn play(&mut self, op: &Op) -> io::Result<()> {

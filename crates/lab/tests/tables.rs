@@ -1,6 +1,7 @@
 //! The seven applications are as MedFS's Tables 1 and 2 say: each measured characteristic within 10% of the table.
 //!
-//! Run with `--nocapture` to see both sides.
+//! Run with `--nocapture` to see both sides. What has not the time for all tasks checks those of three applications: the one with
+//! the largest difference, the one with the largest files, the one with the smallest requests.
 
 use medfs_lab::workload::app::{AppSpec, TaskSpec, apps, run_spec, run_task, small_share};
 use medfs_lab::workload::{Recording, record};
@@ -59,11 +60,22 @@ fn application(app: &AppSpec) -> (Vec<String>, Recording) {
     (far(app.name.as_str(), &sides), r)
 }
 
+fn check_tasks(of: &[&str]) {
+    let apps = apps().expect("the tables parse");
+    let wanted = apps.iter().filter(|a| of.contains(&a.id.as_str()));
+    let off: Vec<String> = wanted.flat_map(|a| a.task.iter().flat_map(|t| task(a, t))).collect();
+    assert!(off.is_empty(), "{} characteristics are off:\n{}", off.len(), off.join("\n"));
+}
+
 #[test]
 fn tasks_are_as_table_1_says() {
-    let apps = apps().expect("the tables parse");
-    let off: Vec<String> = apps.iter().flat_map(|a| a.task.iter().flat_map(|t| task(a, t))).collect();
-    assert!(off.is_empty(), "{} characteristics are off:\n{}", off.len(), off.join("\n"));
+    check_tasks(&["GM", "TG", "ST"]);
+}
+
+#[test]
+#[ignore = "takes half a minute"]
+fn all_tasks_are_as_table_1_says() {
+    check_tasks(&["GM", "PS", "ST", "TG", "TW", "WC", "ZM"]);
 }
 
 #[test]

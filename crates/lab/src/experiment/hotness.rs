@@ -214,12 +214,14 @@ pub(super) fn clusters(lab: &Lab<'_>) -> Result<Vec<Row>> {
 pub(super) fn reads(lab: &Lab<'_>) -> Result<Vec<Row>> {
     let scheme = lab.schemes()?.remove(0);
     let shares = lab.spec.numbers("updated_percent")?;
-    let ways = [("with Hcluster", "compact_files=hot"), ("without Hcluster", "compact_files=all,restore=off")];
+    let ways =
+        [("with Hcluster", "compact_files=hot"), ("without Hcluster", "compact_files=all,restore=off")];
     lab.begin(shares.len() * 3);
     let mut rows = Vec::new();
     for &percent in shares {
         lab.settings.progress.step(&format!("recording {percent}%"));
-        let recording = record(lab.settings.seed, lab.scale, &|s| small_updates::updated(s, percent / 100.0))?;
+        let recording =
+            record(lab.settings.seed, lab.scale, &|s| small_updates::updated(s, percent / 100.0))?;
         for (way, options) in ways {
             let variant = format!("{percent}% {way}");
             let run = lab.cell("small-updates", &scheme.with(options), &variant, &recording)?;

@@ -54,7 +54,11 @@ fn columns(
                     }
                     for (m, (_, measure)) in measures.iter().enumerate() {
                         let files = vec![file.clone(), first.1.clone()];
-                        columns.entry((m, n)).or_default().values.push((label.clone(), measure(&cell, &first.0), files));
+                        columns.entry((m, n)).or_default().values.push((
+                            label.clone(),
+                            measure(&cell, &first.0),
+                            files,
+                        ));
                     }
                 }
             }

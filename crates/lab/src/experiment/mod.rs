@@ -148,6 +148,7 @@ pub static ALL: &[Entry] = &[
     Entry { file: include_str!("../../experiments/medfs-fig12a.toml"), run: sensitivity::threshold },
     Entry { file: include_str!("../../experiments/medfs-fig12b.toml"), run: sensitivity::eviction },
     Entry { file: include_str!("../../experiments/medfs-overhead.toml"), run: overhead::run },
+    Entry { file: include_str!("../../experiments/workloads.toml"), run: volume::reductions },
 ];
 
 impl Entry {
@@ -259,7 +260,13 @@ impl Lab<'_> {
     }
 
     /// Runs a cell and writes its file.
-    pub fn cell(&self, workload: &str, scheme: &Scheme, variant: &str, recording: &Recording) -> Result<Outcome> {
+    pub fn cell(
+        &self,
+        workload: &str,
+        scheme: &Scheme,
+        variant: &str,
+        recording: &Recording,
+    ) -> Result<Outcome> {
         self.cell_wanting(workload, scheme, variant, recording, Wanted::default())
     }
 

@@ -81,7 +81,9 @@ fn codec_times(seed: u64) -> BTreeMap<String, f64> {
     let decode = best(|| {
         for ((base, _), made) in sample.iter().zip(&deltas) {
             if let Some((encoded, bytes)) = made {
-                black_box(codecs.decode(encoded.tag, black_box(base), &bytes[..encoded.len], &mut page).is_ok());
+                black_box(
+                    codecs.decode(encoded.tag, black_box(base), &bytes[..encoded.len], &mut page).is_ok(),
+                );
             }
         }
     });
@@ -148,7 +150,10 @@ fn storage(lab: &Lab<'_>, workload: &str, recording: &crate::workload::Recording
     let scheme = lab.schemes()?.remove(0);
     let ours = match lab.cell(workload, &scheme, "", recording)? {
         Outcome::Ran(cell, file) => {
-            let share = cell.values.get("compact_pages").map(|p| 100.0 * p * 4096.0 / recording.totals.bytes() as f64);
+            let share = cell
+                .values
+                .get("compact_pages")
+                .map(|p| 100.0 * p * 4096.0 / recording.totals.bytes() as f64);
             (share, vec![file])
         }
         Outcome::NotAvailable(_) => (None, Vec::new()),

@@ -13,12 +13,16 @@ pub(super) fn threshold(lab: &Lab<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for workload in &lab.spec.workloads {
         let recording = lab.record(workload)?;
-        let Outcome::Ran(base, base_file) = lab.cell(workload, &schemes[0], "", &recording)? else { continue };
+        let Outcome::Ran(base, base_file) = lab.cell(workload, &schemes[0], "", &recording)? else {
+            continue;
+        };
         let mut written: Vec<(u64, f64, String)> = Vec::new();
         for &n in thresholds {
             let scheme = schemes[1].with(&format!("compact_threshold={n}"));
             let variant = format!("threshold={n}");
-            let Outcome::Ran(cell, file) = lab.cell(workload, &scheme, &variant, &recording)? else { continue };
+            let Outcome::Ran(cell, file) = lab.cell(workload, &scheme, &variant, &recording)? else {
+                continue;
+            };
             let files = [file.clone(), base_file.clone()];
             let share = 100.0 * cell.written.total as f64 / base.written.total as f64;
             rows.push(lab.spec.row(&n.to_string(), "written", Some(share), &files));
@@ -55,7 +59,7 @@ pub(super) fn eviction(lab: &Lab<'_>) -> Result<Vec<Row>> {
             let Outcome::Ran(cell, file) = lab.cell(workload, scheme, "", &recording)? else { continue };
             let longest = ["write", "fsync"].iter().filter_map(|k| cell.latency_us.get(*k)).map(|l| l.max);
             let longest = longest.fold(0.0, f64::max) / 1e3;
-            rows.push(lab.spec.row(&label, &scheme.name, Some(longest), &[file.clone()]));
+            rows.push(lab.spec.row(&label, &scheme.name, Some(longest), std::slice::from_ref(&file)));
             if scheme.name == "DCI" {
                 extremes.push((longest, file));
             }
@@ -63,8 +67,8 @@ pub(super) fn eviction(lab: &Lab<'_>) -> Result<Vec<Row>> {
     }
     extremes.sort_by(|a, b| a.0.total_cmp(&b.0));
     if let (Some(low), Some(high)) = (extremes.first(), extremes.last()) {
-        rows.push(lab.spec.row("lowest", "DCI", Some(low.0), &[low.1.clone()]));
-        rows.push(lab.spec.row("highest", "DCI", Some(high.0), &[high.1.clone()]));
+        rows.push(lab.spec.row("lowest", "DCI", Some(low.0), std::slice::from_ref(&low.1)));
+        rows.push(lab.spec.row("highest", "DCI", Some(high.0), std::slice::from_ref(&high.1)));
     }
     Ok(rows)
 }

@@ -10,7 +10,8 @@ use crate::workload::{Recording, record};
 /// Reasons that do not depend on the run.
 const GMAIL_DELTAS: &str = "Of the deltas up to 256 bytes, which an inode takes; of all updates it cannot be, as the update \
 difference of Table 1 shows (our figure for all of them is in the result file).";
-const REQUESTS: &str = "Not steered: SQLite syncs its journal and its database apart, which makes smaller requests.";
+const REQUESTS: &str =
+    "Not steered: SQLite syncs its journal and its database apart, which makes smaller requests.";
 
 fn cell_of(lab: &Lab<'_>, workload: &str, recording: &Recording) -> Result<String> {
     let mut cell = Cell {
@@ -60,12 +61,21 @@ fn app_rows(lab: &Lab<'_>, app: &AppSpec) -> Result<Vec<Row>> {
     let r = record(lab.settings.seed, lab.scale, &|stage| run_spec(stage, app))?;
     let file = cell_of(lab, &app.id, &r)?;
     let t = r.totals;
-    let mut deltas = row(&app.id, "DCR", "%", app.delta_compression, 100.0 * t.small_delta_compression(), &file);
+    let mut deltas =
+        row(&app.id, "DCR", "%", app.delta_compression, 100.0 * t.small_delta_compression(), &file);
     deltas.reason = GMAIL_DELTAS.into();
-    let mut request = row(&app.id, "request", "kB", app.request_pages() * 4.096, t.request_bytes() / 1e3, &file);
+    let mut request =
+        row(&app.id, "request", "kB", app.request_pages() * 4.096, t.request_bytes() / 1e3, &file);
     request.reason = REQUESTS.into();
     Ok(vec![
-        row(&app.id, "volume", "GB in half an hour", app.volume_gb, t.bytes() as f64 / 1e9 / lab.scale, &file),
+        row(
+            &app.id,
+            "volume",
+            "GB in half an hour",
+            app.volume_gb,
+            t.bytes() as f64 / 1e9 / lab.scale,
+            &file,
+        ),
         row(&app.id, "RW", "%", app.write_share, 100.0 * t.write_share(), &file),
         row(&app.id, "CCR", "%", app.compression, 100.0 * t.compression(), &file),
         deltas,

@@ -106,7 +106,8 @@ pub(super) fn file_types(lab: &Lab<'_>) -> Result<Vec<Row>> {
         let recording = lab.record(workload)?;
         let label = workload.trim_start_matches("app-").to_uppercase();
         let wanted = Wanted { segments: true, extents: true };
-        let Outcome::Ran(cell, file) = lab.cell_wanting(workload, &schemes[0], "", &recording, wanted)? else {
+        let Outcome::Ran(cell, file) = lab.cell_wanting(workload, &schemes[0], "", &recording, wanted)?
+        else {
             continue;
         };
         let mut put = |name: &str, value: f64| {

@@ -67,19 +67,30 @@ pub(super) fn bars(title: &str, rows: &[(String, &Row)]) -> String {
                 let tip = format!("{label}: {} {unit}", show(ours));
                 svg.rect((from.min(to), y + 4.0), ((to - from).abs(), row_height - 8.0), "var(--ours)", &tip);
                 let end = if ours >= 0.0 { from.max(to) } else { from };
-                let clear = row.paper.map_or(end, |p| if (x(p) - end).abs() < 60.0 { end.max(x(p)) } else { end });
+                let clear =
+                    row.paper.map_or(end, |p| if (x(p) - end).abs() < 60.0 { end.max(x(p)) } else { end });
                 svg.text((clear + 10.0, y + 17.0), Anchor::Start, "b", &show(ours));
             }
-            None => svg.text((x(0.0f64.clamp(first, last)) + 8.0, y + 17.0), Anchor::Start, "s", "not available"),
+            None => {
+                svg.text((x(0.0f64.clamp(first, last)) + 8.0, y + 17.0), Anchor::Start, "s", "not available")
+            }
         }
         if let Some(paper) = row.paper {
             svg.line((x(paper), y + 2.0), (x(paper), y + row_height - 2.0), "mark");
-            svg.diamond((x(paper), y + row_height / 2.0), 6.0, &format!("{label}, paper: {} {unit}", show(paper)));
+            svg.diamond(
+                (x(paper), y + row_height / 2.0),
+                6.0,
+                &format!("{label}, paper: {} {unit}", show(paper)),
+            );
         }
     }
     let legend = "<p class=\"legend\"><span><i style=\"background:var(--ours)\"></i>measured</span>\
                   <span><i class=\"d\"></i>the paper</span></p>";
-    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(LEAST), super::svg::escape(title))
+    format!(
+        "<figure>{legend}{}<figcaption>{}</figcaption></figure>",
+        svg.finish(LEAST),
+        super::svg::escape(title)
+    )
 }
 
 /// How close ours are to the paper's: a line for each characteristic, a dot for each row at its ratio.
@@ -99,7 +110,12 @@ pub(super) fn agreement(title: &str, rows: &[Row]) -> String {
         svg.line((x(t), top), (x(t), bottom), if t == 1.0 { "mark" } else { "grid" });
         svg.text((x(t), bottom + 16.0), Anchor::Middle, "s", &tick_label(t));
     }
-    svg.text((x(1.0), bottom + 34.0), Anchor::Middle, "s", "ours / the paper's; what is further off stands at the edge");
+    svg.text(
+        (x(1.0), bottom + 34.0),
+        Anchor::Middle,
+        "s",
+        "ours / the paper's; what is further off stands at the edge",
+    );
     for (n, name) in palette.0.iter().enumerate() {
         svg.text((LEFT - 8.0, top + n as f64 * row_height + 19.0), Anchor::End, "t", name);
     }
@@ -150,18 +166,36 @@ pub(super) fn causes(title: &str, cells: &[&Named<Cell>], schemes: &[String]) ->
                 let mut below = 0.0;
                 for (n, (cause, bytes)) in cell.written.causes().into_iter().enumerate() {
                     let part = bytes as f64 / base;
-                    let tip = format!("{workload}, {scheme}: {cause} {:.1} MB, all {:.1} MB", bytes as f64 / 1e6, cell.written.total as f64 / 1e6);
-                    svg.rect((x + 1.0, y(below + part)), (bar - 2.0, y(below) - y(below + part)), &colour(n), &tip);
+                    let tip = format!(
+                        "{workload}, {scheme}: {cause} {:.1} MB, all {:.1} MB",
+                        bytes as f64 / 1e6,
+                        cell.written.total as f64 / 1e6
+                    );
+                    svg.rect(
+                        (x + 1.0, y(below + part)),
+                        (bar - 2.0, y(below) - y(below + part)),
+                        &colour(n),
+                        &tip,
+                    );
                     below += part;
                 }
             }
             let at = (x + bar / 2.0, top + height + 8.0);
             svg.upright(at, scheme);
         }
-        svg.text((x0 + (group - gap) / 2.0, top + height + 84.0), Anchor::Middle, "b", workload.trim_start_matches("app-"));
+        svg.text(
+            (x0 + (group - gap) / 2.0, top + height + 84.0),
+            Anchor::Middle,
+            "b",
+            workload.trim_start_matches("app-"),
+        );
     }
     let legend = Palette::of(["data", "node", "compact", "meta", "gc"]).legend();
-    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(width.min(880.0)), super::svg::escape(title))
+    format!(
+        "<figure>{legend}{}<figcaption>{}</figcaption></figure>",
+        svg.finish(width.min(880.0)),
+        super::svg::escape(title)
+    )
 }
 
 /// A line with a name.
@@ -177,7 +211,8 @@ pub(super) fn lines(title: &str, axes: (&str, &str), all: &[Line], log: bool) ->
         return String::new();
     }
     let place = |v: f64| if log { v.max(1e-3).log10() } else { v };
-    let (x_low, x_high) = points().fold((f64::MAX, f64::MIN), |(l, h), p| (l.min(place(p.0)), h.max(place(p.0))));
+    let (x_low, x_high) =
+        points().fold((f64::MAX, f64::MIN), |(l, h), p| (l.min(place(p.0)), h.max(place(p.0))));
     let y_high = points().fold(0.0, |h: f64, p| h.max(p.1));
     let y_scale = ticks(0.0, y_high, 5);
     let x_scale: Vec<f64> = if log {
@@ -206,7 +241,11 @@ pub(super) fn lines(title: &str, axes: (&str, &str), all: &[Line], log: bool) ->
         svg.path(&placed, &palette.colour(&line.name), &line.name);
     }
     let legend = palette.legend();
-    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(LEAST), super::svg::escape(title))
+    format!(
+        "<figure>{legend}{}<figcaption>{}</figcaption></figure>",
+        svg.finish(LEAST),
+        super::svg::escape(title)
+    )
 }
 
 /// The share of operations that took no longer, by scheme.
@@ -239,7 +278,8 @@ pub(super) fn amplification(title: &str, cells: &[&Named<Cell>], schemes: &[Stri
     let line = |scheme: &String| {
         let cell = cells.iter().find(|c| &c.result.scheme == scheme)?;
         let points = cell.result.progress.iter().filter(|(app, _)| *app > 0);
-        let points: Vec<(f64, f64)> = points.map(|(app, dev)| (*app as f64 / 1e6, *dev as f64 / *app as f64)).collect();
+        let points: Vec<(f64, f64)> =
+            points.map(|(app, dev)| (*app as f64 / 1e6, *dev as f64 / *app as f64)).collect();
         // The first points are of a few pages only.
         let skip = points.len() / 20;
         Some(Line { name: scheme.clone(), points: points.into_iter().skip(skip).collect() })
@@ -263,7 +303,12 @@ pub(super) fn scatter(title: &str, files: &[HotFile]) -> String {
     for n in 0..=x_high as i32 {
         let v = f64::from(n);
         svg.line((x(v), top), (x(v), top + height), "grid");
-        svg.text((x(v), top + height + 16.0), Anchor::Middle, "s", &tick_label(10f64.powi(n) - f64::from(n == 0)));
+        svg.text(
+            (x(v), top + height + 16.0),
+            Anchor::Middle,
+            "s",
+            &tick_label(10f64.powi(n) - f64::from(n == 0)),
+        );
     }
     for n in 0..=y_high as i32 {
         let v = f64::from(n);
@@ -272,17 +317,26 @@ pub(super) fn scatter(title: &str, files: &[HotFile]) -> String {
     }
     svg.text((left + width / 2.0, top + height + 36.0), Anchor::Middle, "s", "reads in a window");
     svg.text((0.0, top - 7.0), Anchor::Start, "s", "writes in a window");
-    let palette =
-        Palette::of(["read-hot-write-cold", "read-hot-write-hot", "read-cold-write-hot", "read-cold-write-cold"]);
+    let palette = Palette::of([
+        "read-hot-write-cold",
+        "read-hot-write-hot",
+        "read-cold-write-hot",
+        "read-cold-write-cold",
+    ]);
     for (n, f) in files.iter().enumerate() {
         // Files with the same counts would hide each other: a little to the side, always the same.
         let (dx, dy) = ((n * 7 % 11) as f64 - 5.0, (n * 5 % 9) as f64 - 4.0);
         let at = (x(place(f.reads)) + dx, y(place(f.writes)) + dy);
-        let tip = format!("{}, window {}: {} reads, {} writes, {}", f.file, f.window, f.reads, f.writes, f.group);
+        let tip =
+            format!("{}, window {}: {} reads, {} writes, {}", f.file, f.window, f.reads, f.writes, f.group);
         svg.dot(at, 4.0, &palette.colour(&f.group), &tip);
     }
     let legend = palette.legend();
-    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(LEAST), super::svg::escape(title))
+    format!(
+        "<figure>{legend}{}<figcaption>{}</figcaption></figure>",
+        svg.finish(LEAST),
+        super::svg::escape(title)
+    )
 }
 
 /// Segments that hold anything, in order: the fuller, the more of the square is filled; the colour is the log's.
@@ -302,7 +356,11 @@ pub(super) fn segment_map(title: &str, map: &SegmentMap) -> String {
         svg.rect((x + 1.0, y + side - 1.0 - filled), (side - 2.0, filled), &palette.colour(kind), &tip);
     }
     let legend = palette.legend();
-    format!("<figure>{legend}{}<figcaption>{}</figcaption></figure>", svg.finish(LEAST), super::svg::escape(title))
+    format!(
+        "<figure>{legend}{}<figcaption>{}</figcaption></figure>",
+        svg.finish(LEAST),
+        super::svg::escape(title)
+    )
 }
 
 /// How many pieces the most scattered files have: a bar for each, divided where the file's blocks are not neighbours.
@@ -323,7 +381,8 @@ pub(super) fn extents(title: &str, files: &[FileExtents]) -> String {
         svg.text((left - 8.0, y + 10.5), Anchor::End, "s", &f.file);
         let mut at = 0;
         for (i, (first, len)) in f.extents.iter().enumerate() {
-            let (from, to) = (left + width * at as f64 / blocks as f64, left + width * (at + len) as f64 / blocks as f64);
+            let (from, to) =
+                (left + width * at as f64 / blocks as f64, left + width * (at + len) as f64 / blocks as f64);
             let tip = format!("{len} blocks from {first} on");
             svg.rect((from, y), (to - from, height - 8.0), &colour(i % 2), &tip);
             at += len;

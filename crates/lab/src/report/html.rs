@@ -98,7 +98,8 @@ fn line(row: &Row, figure_file: &str) -> Line {
 
 fn schemes_of(cells: &[&Named<Cell>]) -> Vec<String> {
     let order = ["NODC", "DC", "DC+", "FPC", "DCI", "DCM", "MedFS", "medfs"];
-    let mut names: Vec<String> = cells.iter().map(|c| c.result.scheme.clone()).filter(|s| !s.is_empty()).collect();
+    let mut names: Vec<String> =
+        cells.iter().map(|c| c.result.scheme.clone()).filter(|s| !s.is_empty()).collect();
     names.sort_by_key(|n| (order.iter().position(|o| o == n).unwrap_or(order.len()), n.clone()));
     names.dedup();
     names
@@ -110,7 +111,8 @@ fn summary(figure: &Figure) -> Vec<(String, &Row)> {
     if !means.is_empty() {
         return means.into_iter().map(|r| (r.scheme.clone(), r)).collect();
     }
-    let both = |r: &Row| if r.scheme.is_empty() { r.label.clone() } else { format!("{} {}", r.label, r.scheme) };
+    let both =
+        |r: &Row| if r.scheme.is_empty() { r.label.clone() } else { format!("{} {}", r.label, r.scheme) };
     figure.rows.iter().map(|r| (both(r), r)).collect()
 }
 
@@ -147,7 +149,10 @@ fn common_plots(cells: &[&Named<Cell>]) -> String {
         }
     }
     for cell in cells.iter().filter(|c| !c.result.extents.is_empty()).take(1) {
-        let title = format!("Extents of the most scattered files, {} on {}", cell.result.workload, cell.result.scheme);
+        let title = format!(
+            "Extents of the most scattered files, {} on {}",
+            cell.result.workload, cell.result.scheme
+        );
         out += &charts::extents(&title, &cell.result.extents);
     }
     let maps: Vec<_> = cells.iter().filter_map(|c| Some((c, c.result.segments.as_ref()?))).collect();
@@ -170,7 +175,10 @@ fn plots(figure: &Figure, cells: &[&Named<Cell>]) -> String {
     let schemes = schemes_of(cells);
     match figure.plot.as_str() {
         "table" => String::new(),
-        "agreement" => charts::agreement("Each characteristic of each task and application against the tables", &figure.rows),
+        "agreement" => charts::agreement(
+            "Each characteristic of each task and application against the tables",
+            &figure.rows,
+        ),
         "lines" => {
             let lines = swept(figure);
             let unit = figure.rows.first().map(|r| r.unit.clone()).unwrap_or_default();
@@ -182,8 +190,18 @@ fn plots(figure: &Figure, cells: &[&Named<Cell>]) -> String {
         }
         "latency" => {
             charts::bars(&figure.title, &summary(figure))
-                + &charts::distribution("Reads: share that took no longer, all workloads", "read", cells, &schemes)
-                + &charts::distribution("fsyncs: share that took no longer, all workloads", "fsync", cells, &schemes)
+                + &charts::distribution(
+                    "Reads: share that took no longer, all workloads",
+                    "read",
+                    cells,
+                    &schemes,
+                )
+                + &charts::distribution(
+                    "fsyncs: share that took no longer, all workloads",
+                    "fsync",
+                    cells,
+                    &schemes,
+                )
         }
         _ => charts::bars(&figure.title, &summary(figure)) + &common_plots(cells),
     }
@@ -261,7 +279,8 @@ fn runs(report: &Report) -> Vec<Run> {
 fn raw(named: &Named<Cell>) -> Raw {
     let c = &named.result;
     let causes = c.written.causes().into_iter().filter(|(_, bytes)| *bytes > 0);
-    let causes: Vec<String> = causes.map(|(name, bytes)| format!("{name} {}", size_in_words(bytes as f64))).collect();
+    let causes: Vec<String> =
+        causes.map(|(name, bytes)| format!("{name} {}", size_in_words(bytes as f64))).collect();
     Raw {
         file: named.file.clone(),
         anchor: anchor(&named.file),

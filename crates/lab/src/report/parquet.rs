@@ -1,13 +1,13 @@
 //! The comparison as a Parquet file, for DuckDB, pandas and others.
 
 use super::Report;
+use crate::cell::Row;
 use crate::error::{Error, Result};
 use ::parquet::data_type::{ByteArray, ByteArrayType, DoubleType};
 use ::parquet::errors::ParquetError;
 use ::parquet::file::properties::WriterProperties;
 use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::parser::parse_message_type;
-use crate::cell::Row;
 use std::sync::Arc;
 
 const SCHEMA: &str = "message rows {

@@ -14,7 +14,11 @@ pub(super) fn markdown(report: &Report) -> String {
     let mut out = String::from("# medfs lab\n");
     for named in &report.figures {
         let figure = &named.result;
-        let _ = writeln!(out, "\n## {} (`{}`)\n\n{}. {}\n", figure.title, figure.experiment, figure.paper, figure.about);
+        let _ = writeln!(
+            out,
+            "\n## {} (`{}`)\n\n{}. {}\n",
+            figure.title, figure.experiment, figure.paper, figure.about
+        );
         let _ = writeln!(out, "| what | scheme | paper | ours | ratio | unit | why they differ | from |");
         let _ = writeln!(out, "|---|---|---:|---:|---:|---|---|---|");
         for row in &figure.rows {
@@ -40,7 +44,10 @@ pub(super) fn markdown(report: &Report) -> String {
         }
     }
     for name in report.loose() {
-        let _ = writeln!(out, "\n## {name}\n\n| workload | scheme | options | MB written | from |\n|---|---|---|---:|---|");
+        let _ = writeln!(
+            out,
+            "\n## {name}\n\n| workload | scheme | options | MB written | from |\n|---|---|---|---:|---|"
+        );
         for named in report.cells_of(name) {
             let c = &named.result;
             let megabytes = c.written.total as f64 / 1e6;
@@ -56,7 +63,8 @@ pub(super) fn markdown(report: &Report) -> String {
 
 /// Everything in one document.
 pub(super) fn json(report: &Report) -> Result<Vec<u8>> {
-    let mut text = serde_json::to_vec_pretty(report).map_err(|e| Error::Unknown(format!("writing JSON: {e}")))?;
+    let mut text =
+        serde_json::to_vec_pretty(report).map_err(|e| Error::Unknown(format!("writing JSON: {e}")))?;
     text.push(b'\n');
     Ok(text)
 }

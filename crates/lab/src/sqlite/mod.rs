@@ -85,14 +85,21 @@ impl SqliteFs {
 
     /// The same; `before` is SQL for a new database, before its journal mode is set.
     pub fn open_with(&self, path: &str, mode: JournalMode, before: &str) -> Result<Database> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags_and_vfs(path, flags, self.0.name())?;
-        connection.execute_batch("pragma temp_store=MEMORY; pragma locking_mode=EXCLUSIVE; pragma cache_size=-16384;")?;
+        connection.execute_batch(
+            "pragma temp_store=MEMORY; pragma locking_mode=EXCLUSIVE; pragma cache_size=-16384;",
+        )?;
         connection.execute_batch(before)?;
         let got: String =
             connection.query_row(&format!("pragma journal_mode={}", mode.name()), [], |row| row.get(0))?;
         if !got.eq_ignore_ascii_case(mode.name()) {
-            return Err(Error::Check(format!("SQLite gives {path} journal mode {got} instead of {}", mode.name())));
+            return Err(Error::Check(format!(
+                "SQLite gives {path} journal mode {got} instead of {}",
+                mode.name()
+            )));
         }
         connection.execute_batch("pragma synchronous=FULL;")?;
         Ok(Database { connection, _fs: self.clone() })
@@ -103,7 +110,11 @@ impl Database {
     /// Fails where SQLite finds the database damaged.
     pub fn check(&self) -> Result<()> {
         let found: String = self.connection.query_row("pragma integrity_check", [], |row| row.get(0))?;
-        if found == "ok" { Ok(()) } else { Err(Error::Check(format!("SQLite finds the database damaged: {found}"))) }
+        if found == "ok" {
+            Ok(())
+        } else {
+            Err(Error::Check(format!("SQLite finds the database damaged: {found}")))
+        }
     }
 }
 

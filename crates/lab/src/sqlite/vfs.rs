@@ -118,7 +118,11 @@ impl Registered {
         // SAFETY: the structure is complete, at an address that stays (boxed), and unregistered before it goes.
         let code = unsafe { ffi::sqlite3_vfs_register(&mut *vfs, 0) };
         let registered = Registered { vfs, name, shared };
-        if code == ffi::SQLITE_OK { Ok(registered) } else { Err(format!("SQLite refuses a VFS (code {code})")) }
+        if code == ffi::SQLITE_OK {
+            Ok(registered)
+        } else {
+            Err(format!("SQLite refuses a VFS (code {code})"))
+        }
     }
 
     /// The name to open databases with.

@@ -42,7 +42,9 @@ pub fn run(stage: &Stage) -> Result<Values> {
         db.prepare_cached(sql)?.execute(params![id, "sim", format!("{:016x}", random.below(u64::MAX))])?;
         let sql = "insert into contacts values (?,?,?,?,?)";
         db.prepare_cached(sql)?.execute(params![id, id, name, name.to_uppercase(), id % 4])?;
-        for (kind, one, two) in [(5, number.as_str(), "2"), (7, name.as_str(), ""), (1, "mail@example.org", "1")] {
+        for (kind, one, two) in
+            [(5, number.as_str(), "2"), (7, name.as_str(), ""), (1, "mail@example.org", "1")]
+        {
             let sql = "insert into data (raw_contact_id, mimetype, data1, data2, data4) values (?,?,?,?,?)";
             db.prepare_cached(sql)?.execute(params![id, kind, one, two, number])?;
         }
@@ -61,7 +63,8 @@ pub fn run(stage: &Stage) -> Result<Values> {
         if id % 4 == 0 {
             let len = random.between(6, 16) as usize * 1024;
             let photo = pictures.make(&mut random, Content::Picture, len);
-            write_file(&*stage.target, &format!("photos/{id}"), &photo, true).map_err(Error::io("contacts"))?;
+            write_file(&*stage.target, &format!("photos/{id}"), &photo, true)
+                .map_err(Error::io("contacts"))?;
         }
         stage.target.pass(Duration::from_millis(80)).map_err(Error::io("contacts"))?;
     }

@@ -27,7 +27,14 @@ pub fn run(stage: &Stage) -> Result<Values> {
     for n in 0..lines {
         let level = ["DEBUG", "INFO", "INFO", "WARN"][random.below(4) as usize];
         let text = writer.say(&mut random, 4, 14);
-        let line = format!("2024-07-03 {:02}:{:02}:{:02}.{:03} {level} [{}] {text}\n", n / 36_000 % 24, n / 600 % 60, n / 10 % 60, n * 97 % 1000, n % 8);
+        let line = format!(
+            "2024-07-03 {:02}:{:02}:{:02}.{:03} {level} [{}] {text}\n",
+            n / 36_000 % 24,
+            n / 600 % 60,
+            n / 10 % 60,
+            n * 97 % 1000,
+            n % 8
+        );
         target.write(file, size, line.as_bytes()).map_err(io())?;
         size += line.len() as u64;
         if n % SYNC_EVERY == SYNC_EVERY - 1 {
@@ -38,7 +45,9 @@ pub fn run(stage: &Stage) -> Result<Values> {
             target.close(file).map_err(io())?;
             for old in (1..KEEP).rev() {
                 if target.exists(&format!("log/app.log.{old}")).map_err(io())? {
-                    target.rename(&format!("log/app.log.{old}"), &format!("log/app.log.{}", old + 1)).map_err(io())?;
+                    target
+                        .rename(&format!("log/app.log.{old}"), &format!("log/app.log.{}", old + 1))
+                        .map_err(io())?;
                 }
             }
             target.rename("log/app.log", "log/app.log.1").map_err(io())?;

@@ -25,7 +25,9 @@ pub fn photos(stage: &Stage) -> Result<Values> {
         target.mkdir(folder).map_err(io())?;
     }
     let db = SqliteFs::new(target.clone())?.open("databases/external.db", JournalMode::Persist)?;
-    db.execute_batch("create table files (_id integer primary key, path text, size integer, taken integer, width integer)")?;
+    db.execute_batch(
+        "create table files (_id integer primary key, path text, size integer, taken integer, width integer)",
+    )?;
     db.execute_batch("create index by_time on files (taken)")?;
     stage.setup_done()?;
     let photos = stage.scaled(PHOTOS, 3);

@@ -121,7 +121,11 @@ pub static ALL: &[Workload] = &[
     Workload { name: "contacts", about: "100 contacts imported into an address book", run: contacts::run },
     Workload { name: "log-append", about: "a log that grows line by line, rotated", run: logs::run },
     Workload { name: "photos", about: "photos taken, with previews and an index", run: media::photos },
-    Workload { name: "download", about: "a large download in pieces that do not compress", run: media::download },
+    Workload {
+        name: "download",
+        about: "a large download in pieces that do not compress",
+        run: media::download,
+    },
     Workload {
         name: "editor",
         about: "an editor's save: new file, fsync, rename over the old one",

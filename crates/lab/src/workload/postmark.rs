@@ -98,8 +98,16 @@ pub fn run(stage: &Stage) -> Result<Values> {
     stage.setup_done()?;
     let transactions = stage.scaled(TRANSACTIONS, 200);
     for _ in 0..transactions {
-        if pool.random.happens(0.5) { pool.read()? } else { pool.append()? }
-        if pool.random.happens(0.5) { pool.create()? } else { pool.remove()? }
+        if pool.random.happens(0.5) {
+            pool.read()?
+        } else {
+            pool.append()?
+        }
+        if pool.random.happens(0.5) {
+            pool.create()?
+        } else {
+            pool.remove()?
+        }
         stage.target.pass(Duration::from_millis(20)).map_err(io())?;
     }
     while !pool.files.is_empty() {

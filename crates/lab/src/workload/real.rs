@@ -42,7 +42,11 @@ impl Program {
     /// The command that would be used; where there is none, the sentence that says so.
     pub fn command(&self) -> Result<&'static str> {
         self.commands.iter().copied().find(|c| installed(c)).ok_or_else(|| {
-            Error::Unknown(format!("{} is not available here: no {} is installed", self.name, self.commands.join(" or ")))
+            Error::Unknown(format!(
+                "{} is not available here: no {} is installed",
+                self.name,
+                self.commands.join(" or ")
+            ))
         })
     }
 
@@ -68,7 +72,11 @@ fn call(dir: &Path, command: &str, args: &[&str]) -> Result<()> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(Error::Check(format!("{command} {} failed: {}", args.join(" "), said.lines().last().unwrap_or("it says nothing"))))
+    Err(Error::Check(format!(
+        "{command} {} failed: {}",
+        args.join(" "),
+        said.lines().last().unwrap_or("it says nothing")
+    )))
 }
 
 fn put(path: &Path, content: &[u8]) -> Result<()> {
@@ -109,8 +117,9 @@ fn packages(dir: &Path, dpkg: &str) -> Result<()> {
         let tree = dir.join(&name);
         folder(&tree.join("DEBIAN"))?;
         folder(&tree.join("usr/share").join(&name))?;
-        let control =
-            format!("Package: {name}\nVersion: 1\nArchitecture: all\nMaintainer: lab\nDescription: package {n}\n");
+        let control = format!(
+            "Package: {name}\nVersion: 1\nArchitecture: all\nMaintainer: lab\nDescription: package {n}\n"
+        );
         put(&tree.join("DEBIAN/control"), control.as_bytes())?;
         for file in 0..12 {
             let content = writer.make(&mut random, crate::content::Content::Text, 9000);

@@ -69,7 +69,9 @@ pub fn home(stage: &Stage) -> Result<Values> {
     for id in 0..SENSORS as i64 {
         let name = format!("sensor.{}_{id}", writer.say(&mut random, 1, 2).replace(' ', "_"));
         db.execute("insert into states_meta values (?,?)", params![id, name])?;
-        let attributes = format!("{{\"unit_of_measurement\":\"W\",\"friendly_name\":\"{name}\",\"device_class\":\"power\"}}");
+        let attributes = format!(
+            "{{\"unit_of_measurement\":\"W\",\"friendly_name\":\"{name}\",\"device_class\":\"power\"}}"
+        );
         db.execute("insert into state_attributes values (?,?,?)", params![id, id * 7919, attributes])?;
     }
     db.execute_batch("commit; pragma wal_checkpoint(truncate)")?;
@@ -99,7 +101,10 @@ pub fn home(stage: &Stage) -> Result<Values> {
             }
         }
         if commit % PURGE_EVERY == PURGE_EVERY - 1 {
-            db.execute("delete from states where last_updated_ts < ?", params![time - 5.0 * PURGE_EVERY as f64])?;
+            db.execute(
+                "delete from states where last_updated_ts < ?",
+                params![time - 5.0 * PURGE_EVERY as f64],
+            )?;
         }
         db.execute_batch("commit")?;
         stage.target.pass(Duration::from_secs(5)).map_err(Error::io("letting time pass"))?;

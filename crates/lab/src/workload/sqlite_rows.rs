@@ -91,7 +91,9 @@ pub fn all(stage: &Stage) -> Result<Values> {
 fn open(stage: &Stage, mode: JournalMode, mix: Mix) -> Result<Rows> {
     let name = format!("{}-{}.db", mode.name().to_lowercase(), mix.name());
     let db = SqliteFs::new(stage.target.clone())?.open(&name, mode)?;
-    db.execute_batch("create table items (id integer primary key, count integer, changed integer, body text); begin")?;
+    db.execute_batch(
+        "create table items (id integer primary key, count integer, changed integer, body text); begin",
+    )?;
     let mut rows = Rows { db, random: stage.random(&name), writer: Writer::new(stage.seed), rows: 0 };
     for _ in 0..stage.scaled(ROWS, 200) {
         rows.insert()?;

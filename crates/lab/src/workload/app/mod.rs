@@ -108,7 +108,9 @@ struct Apps {
 }
 
 static APPS: LazyLock<std::result::Result<Vec<AppSpec>, String>> = LazyLock::new(|| {
-    toml::from_str::<Apps>(include_str!("../../../experiments/apps.toml")).map(|a| a.app).map_err(|e| e.to_string())
+    toml::from_str::<Apps>(include_str!("../../../experiments/apps.toml"))
+        .map(|a| a.app)
+        .map_err(|e| e.to_string())
 });
 
 /// The seven applications.
@@ -121,7 +123,10 @@ pub fn apps() -> Result<&'static [AppSpec]> {
 
 /// The application of these two letters.
 pub fn app(id: &str) -> Result<&'static AppSpec> {
-    apps()?.iter().find(|a| a.id == id).ok_or_else(|| Error::Unknown(format!("no application is named '{id}'")))
+    apps()?
+        .iter()
+        .find(|a| a.id == id)
+        .ok_or_else(|| Error::Unknown(format!("no application is named '{id}'")))
 }
 
 /// Uses an application for half an hour times the scale: its tasks in turn, each as often as the others.

@@ -79,10 +79,17 @@ impl Files {
         let (large, total) = population(small);
         let fs = SqliteFs::new(stage.target.clone())?;
         let io = || Error::io(format!("making the files of {folder}"));
-        for path in [folder.to_owned(), format!("{folder}/databases"), format!("{folder}/files"), format!("{folder}/tmp")] {
+        for path in [
+            folder.to_owned(),
+            format!("{folder}/databases"),
+            format!("{folder}/files"),
+            format!("{folder}/tmp"),
+        ] {
             stage.target.mkdir(&path).map_err(io())?;
         }
-        let db = |name: &str, mode, before: &str| fs.open_with(&format!("{folder}/databases/{name}.db"), mode, before);
+        let db = |name: &str, mode, before: &str| {
+            fs.open_with(&format!("{folder}/databases/{name}.db"), mode, before)
+        };
         let mut files = Files {
             folder: folder.to_owned(),
             state: [db("state", JournalMode::Persist, "")?, db("tokens", JournalMode::Persist, "")?],
@@ -116,7 +123,9 @@ impl Files {
             }
             state.execute_batch("commit")?;
         }
-        self.cache.execute_batch("pragma wal_autocheckpoint=32; create table cache (id integer primary key, body blob); begin;")?;
+        self.cache.execute_batch(
+            "pragma wal_autocheckpoint=32; create table cache (id integer primary key, body blob); begin;",
+        )?;
         for id in 0..2 * BLOB_ROWS {
             let share = OPAQUE[usize::from(id >= BLOB_ROWS)];
             let body = self.writer.mixed(&mut self.random, Content::Json, share, 1900);
@@ -144,7 +153,8 @@ impl Files {
             list.push((path.clone(), pages));
             let share = if is_large { opaque } else { OPAQUE[class] };
             let content = self.writer.mixed(&mut self.random, kind, share, pages * PAGE);
-            write_file(&*stage.target, &path, &content, false).map_err(Error::io(format!("making {path}")))?;
+            write_file(&*stage.target, &path, &content, false)
+                .map_err(Error::io(format!("making {path}")))?;
         }
         let content = self.writer.make(&mut self.random, Content::Picture, MEDIA_PAGES * PAGE);
         let path = self.media();
@@ -221,7 +231,9 @@ impl Files {
         self.cache.execute_batch("begin")?;
         for id in first..first + rows {
             let body = self.writer.mixed(&mut self.random, Content::Json, OPAQUE[class], 1900);
-            self.cache.prepare_cached("update cache set body = ? where id = ?")?.execute(params![body, id as i64])?;
+            self.cache
+                .prepare_cached("update cache set body = ? where id = ?")?
+                .execute(params![body, id as i64])?;
         }
         self.cache.execute_batch("commit")?;
         Ok(())
@@ -281,7 +293,9 @@ fn stamp(turn: u64) -> String {
 /// How many files are large, of how many, for this share of small ones: the fewest files that come close.
 fn population(small: f64) -> (usize, usize) {
     let (low, high) = (FILES_MIN + DATABASE_FILES, FILES_MAX + DATABASE_FILES);
-    let large = |total: usize| ((total as f64) * (1.0 - small)).round().min((total - DATABASE_FILES - 2) as f64) as usize;
+    let large = |total: usize| {
+        ((total as f64) * (1.0 - small)).round().min((total - DATABASE_FILES - 2) as f64) as usize
+    };
     let off = |total: usize| ((total - large(total)) as f64 / total as f64 - small).abs();
     let best = (low..=high).min_by(|a, b| off(a.to_owned()).total_cmp(&off(b.to_owned()))).unwrap_or(low);
     let total = (low..=high).find(|t| off(*t) < small * 0.03).unwrap_or(best);

@@ -35,7 +35,13 @@ pub(super) struct Task {
 
 impl Task {
     /// Makes the files that the task finds.
-    pub(super) fn new(stage: &Stage, app: &AppSpec, task: &TaskSpec, folder: &str, bytes: f64) -> Result<Task> {
+    pub(super) fn new(
+        stage: &Stage,
+        app: &AppSpec,
+        task: &TaskSpec,
+        folder: &str,
+        bytes: f64,
+    ) -> Result<Task> {
         let delta = (1.0 - app.delta_compression / 100.0) * 4096.0;
         let least = task.difference / 100.0 * 4096.0 * 0.6;
         let most = bytes / 4096.0 / STEPS_MIN;

@@ -49,7 +49,9 @@ impl Shop {
         for (number, sql) in CONDITIONS {
             let wrong: i64 = self.db.query_row(sql, [], |row| row.get(0))?;
             if wrong != 0 {
-                return Err(Error::Check(format!("TPC-C's consistency condition {number} does not hold in {wrong} places")));
+                return Err(Error::Check(format!(
+                    "TPC-C's consistency condition {number} does not hold in {wrong} places"
+                )));
             }
         }
         Ok(())

@@ -29,11 +29,18 @@ pub(super) fn load(shop: &mut Shop) -> Result<()> {
     shop.db.execute_batch(SCHEMA)?;
     shop.db.execute_batch("begin")?;
     items(shop, &mut writer)?;
-    shop.db.execute("insert into warehouse values (1,'W1','1 Main Street','Springfield',0.05,?)", [
-        300_000.0 / 10.0,
-    ])?;
+    shop.db.execute(
+        "insert into warehouse values (1,'W1','1 Main Street','Springfield',0.05,?)",
+        [300_000.0 / 10.0],
+    )?;
     for district in 1..=DISTRICTS {
-        let row = params![district, format!("D{district}"), writer.say(&mut shop.random, 2, 3), 3000.0, CUSTOMERS + 1];
+        let row = params![
+            district,
+            format!("D{district}"),
+            writer.say(&mut shop.random, 2, 3),
+            3000.0,
+            CUSTOMERS + 1
+        ];
         shop.db.execute("insert into district values (?,?,?,0.07,?,?)", row)?;
         customers(shop, &mut writer, district)?;
         orders(shop, district)?;
@@ -69,7 +76,8 @@ fn customers(shop: &mut Shop, writer: &mut Writer, district: i64) -> Result<()> 
         let sql = "insert into customer values (?,?,?,?,?,?,?,?,?,-10.0,10.0,1,0,?)";
         let discount = shop.random.below(5000) as f64 / 10_000.0;
         let name = last_name(id as u64 - 1);
-        let row = params![district, id, first, name, street, "0123456789012345", shop.now, credit, discount, data];
+        let row =
+            params![district, id, first, name, street, "0123456789012345", shop.now, credit, discount, data];
         shop.db.prepare_cached(sql)?.execute(row)?;
         let row = params![id, district, district, shop.now];
         shop.db.prepare_cached("insert into history values (?,?,?,?,10.0,'first payment')")?.execute(row)?;
@@ -94,7 +102,9 @@ fn orders(shop: &mut Shop, district: i64) -> Result<()> {
             shop.db.prepare_cached(sql)?.execute(row)?;
         }
         if !delivered {
-            shop.db.prepare_cached("insert into new_order values (?,?)")?.execute(params![district, order])?;
+            shop.db
+                .prepare_cached("insert into new_order values (?,?)")?
+                .execute(params![district, order])?;
         }
     }
     Ok(())

@@ -39,7 +39,9 @@ impl Shop {
 
     fn order_line(&self, district: i64, order: i64, number: i64, item: i64, quantity: i64) -> Result<bool> {
         let sql = "select i_price from item where i_id = ?";
-        let Some(price) = self.db.prepare_cached(sql)?.query_row([item], |r| r.get::<_, f64>(0)).optional()? else {
+        let Some(price) =
+            self.db.prepare_cached(sql)?.query_row([item], |r| r.get::<_, f64>(0)).optional()?
+        else {
             return Ok(false);
         };
         let sql = "update stock set s_quantity = case when s_quantity >= ?1 + 10 then s_quantity - ?1 else s_quantity - ?1 + 91 end, \
@@ -76,7 +78,8 @@ impl Shop {
         let customer = self.find_customer(district)?;
         self.db.execute_batch("begin")?;
         let sql = "select max(o_id) from orders where o_d_id = ? and o_c_id = ?";
-        let order: Option<i64> = self.db.prepare_cached(sql)?.query_row([district, customer], |r| r.get(0))?;
+        let order: Option<i64> =
+            self.db.prepare_cached(sql)?.query_row([district, customer], |r| r.get(0))?;
         if let Some(order) = order {
             let sql = "select count(ol_amount) from order_line where ol_d_id = ? and ol_o_id = ?";
             self.db.prepare_cached(sql)?.query_row([district, order], |r| r.get::<_, i64>(0))?;
@@ -91,13 +94,16 @@ impl Shop {
         self.db.execute_batch("begin immediate")?;
         for district in 1..=DISTRICTS {
             let sql = "select min(no_o_id) from new_order where no_d_id = ?";
-            let Some(order): Option<i64> = self.db.prepare_cached(sql)?.query_row([district], |r| r.get(0))? else {
+            let Some(order): Option<i64> =
+                self.db.prepare_cached(sql)?.query_row([district], |r| r.get(0))?
+            else {
                 continue;
             };
             let sql = "delete from new_order where no_d_id = ? and no_o_id = ?";
             self.db.prepare_cached(sql)?.execute([district, order])?;
             let sql = "update orders set o_carrier_id = ? where o_d_id = ? and o_id = ? returning o_c_id";
-            let customer: i64 = self.db.prepare_cached(sql)?.query_row([carrier, district, order], |r| r.get(0))?;
+            let customer: i64 =
+                self.db.prepare_cached(sql)?.query_row([carrier, district, order], |r| r.get(0))?;
             let sql = "update order_line set ol_delivery_d = ? where ol_d_id = ? and ol_o_id = ?";
             self.db.prepare_cached(sql)?.execute([self.now, district, order])?;
             let sql = "update customer set c_delivery_cnt = c_delivery_cnt + 1, c_balance = c_balance + (select \
