@@ -292,6 +292,6 @@ pub fn read_result(path: &Path) -> Result<Option<ResultFile>> {
                 "its format {other} is not known to this version, which reads {CELL_FORMAT} and {FIGURE_FORMAT}"
             )))
         }
-        _ => Ok(None),
+        _ => Ok(crate::replayed::cell(&value).map(|cell| ResultFile::Cell(Box::new(cell)))),
     }
 }

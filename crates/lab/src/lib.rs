@@ -8,6 +8,7 @@ pub mod experiment;
 pub mod meter;
 pub mod model;
 pub mod random;
+pub mod replayed;
 pub mod report;
 pub mod runner;
 pub mod scheme;
