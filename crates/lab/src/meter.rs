@@ -458,3 +458,78 @@ impl Target for Meter {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::memory::MemoryTarget;
+    use crate::target::write_file;
+
+    fn meter() -> Meter {
+        Meter::new(Arc::new(MemoryTarget::default()))
+    }
+
+    fn open(m: &Meter, path: &str) -> Handle {
+        m.open(path, Open::Create).unwrap()
+    }
+
+    #[test]
+    fn pages_count_when_they_are_synced_and_updates_when_they_were_durable() {
+        let m = meter();
+        let f = open(&m, "a/x.db");
+        m.write(f, 0, &[1; 3 * PAGE_SIZE]).unwrap();
+        assert_eq!(m.totals(), Totals::default(), "nothing left the cache yet");
+        m.fsync(f, false).unwrap();
+        let first = m.totals();
+        assert_eq!((first.pages, first.updates, first.writes, first.fsyncs), (3, 0, 1, 1));
+        m.write(f, PAGE_SIZE as u64 + 100, &[9; 8]).unwrap();
+        m.write(f, PAGE_SIZE as u64 + 100, &[7; 8]).unwrap();
+        m.write(f, 4 * PAGE_SIZE as u64, &[2; 10]).unwrap();
+        m.fsync(f, true).unwrap();
+        let then = m.totals() - first;
+        assert_eq!((then.pages, then.updates, then.changed_bytes, then.writes), (2, 1, 8, 2));
+        assert_eq!((then.pages_by_type, then.updates_by_type), ([2, 0, 0], [1, 0, 0]));
+        assert!(then.small_deltas == 1 && then.small_delta_bytes < 100, "{then:?}");
+        m.fsync(f, false).unwrap();
+        assert_eq!((m.totals() - first).pages, 2, "a clean file writes nothing");
+    }
+
+    #[test]
+    fn what_is_removed_in_time_was_never_written_and_a_rename_keeps_pages() {
+        let m = meter();
+        write_file(&m, "tmp/short", &[1; 9000], false).unwrap();
+        m.unlink("tmp/short").unwrap();
+        write_file(&m, "a", &[1; 9000], true).unwrap();
+        m.rename("a", "b").unwrap();
+        let f = open(&m, "b");
+        m.write(f, 0, &[2; 4]).unwrap();
+        m.truncate(f, 4096).unwrap();
+        m.truncate(f, 9000).unwrap();
+        m.pass(WRITE_BACK).unwrap();
+        let t = m.totals();
+        assert_eq!((t.pages, t.updates, t.changed_bytes), (3 + 1, 1, 4));
+        assert_eq!(m.touched().keys().collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn reads_are_requests_where_the_page_was_not_written() {
+        let m = meter();
+        write_file(&m, "media.jpg", &[1; 8 * PAGE_SIZE], true).unwrap();
+        m.setup_done();
+        let f = open(&m, "media.jpg");
+        let mut buf = vec![0; PAGE_SIZE];
+        m.read(f, 0, &mut buf).unwrap();
+        m.read(f, 0, &mut buf[..100]).unwrap();
+        m.write(f, 0, &[2; PAGE_SIZE]).unwrap();
+        m.read(f, 0, &mut buf).unwrap();
+        assert_eq!(m.totals().reads, 1);
+        assert_eq!(m.touched().len(), 0);
+    }
+
+    #[test]
+    fn types_are_the_papers() {
+        let types = ["d/x.db", "d/x.db-wal", "tmp/y", "d/todelete_1", "d/z.json"].map(FileType::of);
+        use FileType::{Other, Sqlite, Temp};
+        assert_eq!(types, [Sqlite, Sqlite, Temp, Temp, Other]);
+    }
+}

@@ -21,6 +21,8 @@ use steer::Task;
 const FILE: &str = "experiments/apps.toml";
 /// A task writes at least so much before its characteristics mean anything; shorter ones are repeated.
 const LEAST_BYTES: f64 = 10e6;
+/// More steps in a row never write nothing.
+const IDLE_STEPS: u32 = 64;
 /// How long the paper used each application.
 const HALF_AN_HOUR: Duration = Duration::from_secs(1800);
 
@@ -145,12 +147,13 @@ pub fn run_spec(stage: &Stage, spec: &AppSpec) -> Result<Values> {
     }
     stage.setup_done()?;
     let pace = HALF_AN_HOUR.as_secs_f64() / (spec.volume_gb * 1e9);
-    let mut app = Totals::default();
+    let (mut app, mut idle) = (Totals::default(), 0);
     while (app.bytes() as f64) < bytes {
         let behind = |t: &Task| t.done().bytes() as f64 / t.bytes;
         let next = (0..tasks.len()).min_by(|a, b| behind(&tasks[*a]).total_cmp(&behind(&tasks[*b])));
         let Some(task) = next.map(|n| &mut tasks[n]) else { break };
         let step = task.step(stage, app)?;
+        idle = progress(idle, step)?;
         app = app + step;
         pass(stage, step.bytes() as f64 * pace)?;
     }
@@ -166,11 +169,24 @@ pub fn run_task(stage: &Stage, spec: &AppSpec, task: &TaskSpec) -> Result<Values
     let mut playing = Task::new(stage, spec, task, &spec.id.to_lowercase(), bytes)?;
     stage.setup_done()?;
     let pace = HALF_AN_HOUR.as_secs_f64() / (spec.volume_gb * 1e9);
+    let mut idle = 0;
     while (playing.done().bytes() as f64) < bytes {
         let step = playing.step(stage, playing.done())?;
+        idle = progress(idle, step)?;
         pass(stage, step.bytes() as f64 * pace)?;
     }
     Ok(Values::from([("runs".to_owned(), runs)]))
+}
+
+/// Steps in a row that wrote nothing, after one more; too many mean that syncs do not reach what measures them.
+fn progress(idle: u32, step: Totals) -> Result<u32> {
+    match (step.pages, idle) {
+        (0, IDLE_STEPS..) => {
+            Err(Error::Check("the application's syncs write nothing: it would never end".into()))
+        }
+        (0, _) => Ok(idle + 1),
+        _ => Ok(0),
+    }
 }
 
 fn pass(stage: &Stage, seconds: f64) -> Result<()> {
