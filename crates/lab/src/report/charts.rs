@@ -220,7 +220,7 @@ pub(super) fn lines(title: &str, axes: (&str, &str), all: &[Line], log: bool) ->
     } else {
         ticks(x_low, x_high, 6)
     };
-    let (left, top, width, height) = (52.0, 18.0, WIDTH - 66.0, 210.0);
+    let (left, top, width, height) = (52.0, 30.0, WIDTH - 66.0, 210.0);
     let (x0, x1) = (x_scale[0], x_scale[x_scale.len() - 1]);
     let x = |v: f64| left + (v - x0) / (x1 - x0).max(1e-9) * width;
     let y = |v: f64| top + height * (1.0 - v / y_scale[y_scale.len() - 1]);
@@ -234,7 +234,7 @@ pub(super) fn lines(title: &str, axes: (&str, &str), all: &[Line], log: bool) ->
         svg.text((x(*t), top + height + 16.0), Anchor::Middle, "s", &label);
     }
     svg.text((left + width / 2.0, top + height + 36.0), Anchor::Middle, "s", axes.0);
-    svg.text((0.0, top - 7.0), Anchor::Start, "s", axes.1);
+    svg.text((0.0, top - 18.0), Anchor::Start, "s", axes.1);
     let palette = Palette::of(all.iter().map(|l| l.name.as_str()));
     for line in all {
         let placed: Vec<(f64, f64)> = line.points.iter().map(|p| (x(place(p.0)), y(p.1))).collect();
@@ -296,7 +296,7 @@ pub(super) fn scatter(title: &str, files: &[HotFile]) -> String {
     let place = |n: u64| (n as f64 + 1.0).log10();
     let high = |of: fn(&HotFile) -> u64| files.iter().map(|f| place(of(f))).fold(1.0, f64::max).ceil();
     let (x_high, y_high) = (high(|f| f.reads), high(|f| f.writes));
-    let (left, top, width, height) = (52.0, 18.0, WIDTH - 66.0, 320.0);
+    let (left, top, width, height) = (52.0, 30.0, WIDTH - 66.0, 320.0);
     let x = |v: f64| left + v / x_high * width;
     let y = |v: f64| top + height * (1.0 - v / y_high);
     let mut svg = Svg::new(WIDTH, top + height + 44.0, title);
@@ -316,7 +316,7 @@ pub(super) fn scatter(title: &str, files: &[HotFile]) -> String {
         svg.text((left - 6.0, y(v) + 4.0), Anchor::End, "s", &tick_label(10f64.powi(n) - f64::from(n == 0)));
     }
     svg.text((left + width / 2.0, top + height + 36.0), Anchor::Middle, "s", "reads in a window");
-    svg.text((0.0, top - 7.0), Anchor::Start, "s", "writes in a window");
+    svg.text((0.0, top - 18.0), Anchor::Start, "s", "writes in a window");
     let palette = Palette::of([
         "read-hot-write-cold",
         "read-hot-write-hot",
@@ -372,7 +372,7 @@ pub(super) fn extents(title: &str, files: &[FileExtents]) -> String {
     if sorted.is_empty() {
         return String::new();
     }
-    let left = 170.0;
+    let left = 196.0;
     let (height, width) = (20.0, WIDTH - left - 80.0);
     let mut svg = Svg::new(WIDTH, sorted.len() as f64 * height + 6.0, title);
     for (n, f) in sorted.iter().enumerate() {

@@ -5,6 +5,9 @@ use std::fmt::Write;
 /// Colours for things that are told apart.
 pub(super) const COLOURS: usize = 8;
 
+/// How much larger than drawn a plot becomes on a wide page.
+const LARGEST: f64 = 1.375;
+
 /// Text that may stand in HTML and SVG.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -147,8 +150,12 @@ impl Svg {
     /// The element. It keeps its proportions, and a width below which its folder scrolls.
     pub(super) fn finish(self, least_width: f64) -> String {
         format!(
-            "<div class=\"plot\"><svg role=\"img\" viewBox=\"0 0 {:.0} {:.0}\" style=\"min-width:{least_width:.0}px\"><title>{}</title>{}</svg></div>",
-            self.width, self.height, self.title, self.body
+            "<div class=\"plot\"><svg role=\"img\" viewBox=\"0 0 {:.0} {:.0}\" style=\"min-width:{least_width:.0}px;max-width:{:.0}px\"><title>{}</title>{}</svg></div>",
+            self.width,
+            self.height,
+            self.width * LARGEST,
+            self.title,
+            self.body
         )
     }
 }

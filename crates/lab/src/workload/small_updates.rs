@@ -16,8 +16,8 @@ const FILES: usize = 8;
 const READS: u64 = 1000;
 /// Changes of the pages, one after the other, before the reads.
 const ROUNDS: usize = 6;
-/// The reads come in so many bursts, with time between them.
-const BURSTS: u64 = 5;
+/// The reads come in so many bursts, with time between them: enough for the writes before to be forgotten.
+const BURSTS: u64 = 12;
 const BETWEEN: Duration = Duration::from_secs(65);
 /// Other files, so that there is something to tell the read ones from: some are written in each burst, some hardly at all.
 const OTHERS: usize = 8;
