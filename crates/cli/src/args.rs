@@ -50,6 +50,11 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Make and study flash devices: NAND with a translation layer, in a file
     Flash(FlashArgs),
+    /// Run the papers' experiments and see our figures beside theirs
+    #[command(subcommand)]
+    Lab(LabCommand),
+    /// Make a page, or a table, of a folder of results
+    Report(ReportArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
     /// Write the manual pages into a folder
@@ -131,6 +136,87 @@ pub(crate) struct MountArgs {
     /// This process is the daemon
     #[arg(long, hide = true)]
     pub(crate) daemon: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum LabCommand {
+    /// List the experiments, the workloads, and the programs that can be driven
+    List(LabListArgs),
+    /// Run an experiment and write its result files
+    Run(LabRunArgs),
+    /// Run a workload, or drive a program, in a directory of any file system
+    Work(LabWorkArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LabListArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LabRunArgs {
+    /// Experiments (see `medfs lab list`), or 'all'
+    #[arg(value_name = "NAME", required = true)]
+    pub(crate) names: Vec<String>,
+    /// Folder for the result files; it is made
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) out: PathBuf,
+    /// Seed of everything that is drawn
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Part of the full size, above 0 and at most 1 [default: the experiment's]
+    #[arg(long, value_name = "PART")]
+    pub(crate) scale: Option<f64>,
+    /// Print the figures as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LabWorkArgs {
+    /// A workload or program (see `medfs lab list`)
+    pub(crate) name: String,
+    /// An empty directory to work in
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) dir: PathBuf,
+    /// Seed of everything that is drawn
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Part of the full size, above 0 and at most 1
+    #[arg(long, value_name = "PART", default_value_t = 0.05)]
+    pub(crate) scale: f64,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ReportArgs {
+    /// Folder of result files
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) dir: PathBuf,
+    /// File to write; '-' is standard output [default: report.html in the folder; standard output for the other formats]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+    /// Format
+    #[arg(long, value_enum, default_value_t = ReportFormat::Html)]
+    pub(crate) format: ReportFormat,
+}
+
+#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReportFormat {
+    /// One page that opens offline
+    Html,
+    /// Markdown
+    Md,
+    /// One JSON document
+    Json,
+    /// The comparison as comma-separated values
+    Csv,
+    /// The comparison as Parquet, in builds with the feature
+    Parquet,
 }
 
 #[derive(Args, Debug)]

@@ -167,7 +167,7 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
 
 /// Rolls fsynced inodes forward and frees orphans, by opening the volume. A log that cannot be replayed is given up: the
 /// volume then is that of the last checkpoint. `logged`: inodes in the log.
-fn tie_up(args: &FsckArgs, dev: &Arc<FileDevice>, logged: u64) -> Result<LooseEnds> {
+fn tie_up(args: &FsckArgs, dev: &target::Target, logged: u64) -> Result<LooseEnds> {
     let open = |recover| {
         let options = MountOptions { recover, ..MountOptions::default() };
         target::open_volume(dev.clone(), &args.image, options)

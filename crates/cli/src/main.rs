@@ -24,6 +24,7 @@ mod flash;
 mod fsck;
 mod generate;
 mod get;
+mod lab;
 mod lifetime;
 mod list;
 mod log;
@@ -34,6 +35,7 @@ mod probe;
 mod progress;
 mod put;
 mod replay;
+mod report;
 mod size;
 mod stat;
 mod tarball;
@@ -86,6 +88,8 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Replay(a) => exit::run("replay", exit::FAILURE, || replay::run(&a)),
         Command::Demo(a) => exit::run("demo", exit::FAILURE, || demo::run(&a)),
         Command::Flash(a) => exit::run("flash", exit::FAILURE, || flash::run(&a)),
+        Command::Lab(a) => exit::run("lab", exit::FAILURE, || lab::run(&a)),
+        Command::Report(a) => exit::run("report", exit::FAILURE, || report::run(&a)),
         Command::Completions(a) => exit::run("completions", exit::FAILURE, || generate::completions(&a)),
         Command::Man(a) => exit::run("man", exit::FAILURE, || generate::man(&a)),
         Command::Watchdog(a) => exit::run("watchdog", exit::FAILURE, || watchdog::run(&a)),

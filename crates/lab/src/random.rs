@@ -1,0 +1,85 @@
+//! Chance from a seed, and the distributions that workloads draw from.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, RngCore, SeedableRng};
+
+/// A source of chance. The same seed and the same calls give the same values.
+#[derive(Debug, Clone)]
+pub struct Random(SmallRng);
+
+impl Random {
+    /// Begins from `seed`; `part` separates sources of one seed.
+    pub fn new(seed: u64, part: &str) -> Random {
+        // FNV-1a over the name, so that parts with other names draw other values.
+        let mix = part
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        Random(SmallRng::seed_from_u64(seed ^ mix))
+    }
+
+    /// A number below `n`; 0 where `n` is 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        if n == 0 { 0 } else { self.0.random_range(0..n) }
+    }
+
+    /// A number from `low` to `high`, both included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        self.0.random_range(low..=high.max(low))
+    }
+
+    /// Whether something of this probability happens.
+    pub fn happens(&mut self, probability: f64) -> bool {
+        self.0.random::<f64>() < probability
+    }
+
+    /// Random bytes.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        self.0.fill_bytes(bytes);
+    }
+
+    /// One of several.
+    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.below(of.len() as u64) as usize]
+    }
+
+    /// A number below `n`, small ones more often: the k-th about 1/k as often as the first (Zipf).
+    pub fn zipf(&mut self, n: u64) -> u64 {
+        let x = (n as f64 + 1.0).powf(self.0.random::<f64>());
+        (x as u64).clamp(1, n.max(1)) - 1
+    }
+
+    /// TPC-C's non-uniform number (clause 2.1.6) from `low` to `high`, with the constant `c` for `a`.
+    pub fn nurand(&mut self, a: u64, c: u64, low: u64, high: u64) -> u64 {
+        ((self.between(0, a) | self.between(low, high)) + c) % (high - low + 1) + low
+    }
+
+    /// A shuffled list.
+    pub fn shuffle<T>(&mut self, list: &mut [T]) {
+        for i in (1..list.len()).rev() {
+            list.swap(i, self.below(i as u64 + 1) as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_and_parts_differ_and_repeat() {
+        let draw = |seed, part| Random::new(seed, part).below(1 << 60);
+        assert_eq!(draw(1, "a"), draw(1, "a"));
+        assert_ne!(draw(1, "a"), draw(2, "a"));
+        assert_ne!(draw(1, "a"), draw(1, "b"));
+    }
+
+    #[test]
+    fn bounds_hold() {
+        let mut r = Random::new(3, "bounds");
+        assert!((0..10_000).all(|_| r.zipf(7) < 7 && r.between(3, 4) <= 4 && r.below(5) < 5));
+        assert!((0..10_000).all(|_| (1..=3000).contains(&r.nurand(1023, 259, 1, 3000))));
+        assert_eq!((r.zipf(0), r.below(0)), (0, 0));
+        let firsts = (0..10_000).filter(|_| r.zipf(100) == 0).count();
+        assert!(firsts > 1000, "{firsts} of 10,000 draws are the first of a hundred");
+    }
+}

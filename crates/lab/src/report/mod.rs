@@ -1,0 +1,130 @@
+//! A folder of result files as a page, a text, or a table.
+//!
+//! Everything that is shown comes from a result file, and says from which. Files that are no results are left alone; damaged ones
+//! are named in the report, and the others are shown all the same.
+
+mod charts;
+mod html;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod svg;
+mod text;
+
+use crate::cell::{Cell, Figure, ResultFile, read_result};
+use crate::error::{Error, Result};
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+/// How a report is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// One page that opens offline.
+    Html,
+    /// Markdown.
+    Markdown,
+    /// One JSON document.
+    Json,
+    /// The comparison as comma-separated values.
+    Csv,
+    /// The comparison as a Parquet file; needs the feature `parquet`.
+    Parquet,
+}
+
+/// A result, and the name of its file.
+#[derive(Debug, Clone, Serialize)]
+pub struct Named<T> {
+    /// File name within the folder.
+    pub file: String,
+    /// What it holds.
+    pub result: T,
+}
+
+/// The results of a folder.
+#[derive(Debug, Clone, Serialize, Default)]
+pub struct Report {
+    /// Figures, in the order of the list of experiments, then by name.
+    pub figures: Vec<Named<Figure>>,
+    /// Cells by file name.
+    pub cells: Vec<Named<Cell>>,
+    /// Files that could not be read, each with the reason.
+    pub problems: Vec<String>,
+}
+
+fn order(experiment: &str) -> usize {
+    let names = crate::experiment::ALL.iter().map(|e| e.spec().map(|s| s.name).unwrap_or_default());
+    names.into_iter().position(|n| n == experiment).unwrap_or(usize::MAX)
+}
+
+impl Report {
+    /// Reads every result file of a folder.
+    pub fn load(dir: &Path) -> Result<Report> {
+        let listed = fs::read_dir(dir).map_err(Error::io(format!("reading {}", dir.display())))?;
+        let mut names: Vec<String> = listed
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| name.ends_with(".json") && !name.starts_with('.'))
+            .collect();
+        names.sort();
+        let mut report = Report::default();
+        for file in names {
+            match read_result(&dir.join(&file)) {
+                Ok(Some(ResultFile::Cell(cell))) => report.cells.push(Named { file, result: *cell }),
+                Ok(Some(ResultFile::Figure(figure))) => report.figures.push(Named { file, result: figure }),
+                Ok(None) => {}
+                Err(e) => report.problems.push(e.to_string()),
+            }
+        }
+        if report.cells.is_empty() && report.figures.is_empty() {
+            let why = report.problems.first().map_or_else(String::new, |p| format!("; {p}"));
+            return Err(Error::Unknown(format!("{} holds no result file{why}", dir.display())));
+        }
+        report.figures.sort_by_key(|f| (order(&f.result.experiment), f.result.experiment.clone()));
+        Ok(report)
+    }
+
+    /// Writes it.
+    pub fn render(&self, format: Format) -> Result<Vec<u8>> {
+        match format {
+            Format::Html => html::page(self).map(String::into_bytes),
+            Format::Markdown => Ok(text::markdown(self).into_bytes()),
+            Format::Json => text::json(self),
+            Format::Csv => text::csv(self),
+            #[cfg(feature = "parquet")]
+            Format::Parquet => parquet::table(self),
+            #[cfg(not(feature = "parquet"))]
+            Format::Parquet => Err(Error::Unknown(
+                "this medfs was built without Parquet; build it with --features parquet".into(),
+            )),
+        }
+    }
+
+    /// Cells of an experiment.
+    fn cells_of<'r>(&'r self, experiment: &'r str) -> impl Iterator<Item = &'r Named<Cell>> {
+        self.cells.iter().filter(move |c| c.result.experiment == experiment)
+    }
+
+    /// Experiments that have cells but no figure: traces that were replayed, and runs that were stopped.
+    fn loose(&self) -> Vec<&str> {
+        let has_figure = |name: &str| self.figures.iter().any(|f| f.result.experiment == name);
+        let mut names: Vec<&str> = self.cells.iter().map(|c| c.result.experiment.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.retain(|name| !has_figure(name));
+        names
+    }
+}
+
+/// A number as a reader wants it: three figures that count.
+fn show(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1000.0 => format!("{value:.0}"),
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 0.1 || v == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn show_or_dash(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".into(), show)
+}

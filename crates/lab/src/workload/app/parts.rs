@@ -1,0 +1,318 @@
+//! The files of a task, and what can be done to them: a database for each kind of transaction, temporary files, data files
+//! small and large, downloads.
+
+use crate::content::{Content, Writer};
+use crate::error::{Error, Result};
+use crate::meter::{FileType, SMALL_FILE};
+use crate::random::Random;
+use crate::sqlite::{Database, JournalMode, SqliteFs};
+use crate::target::{Open, write_file};
+use crate::workload::Stage;
+use rusqlite::params;
+
+const PAGE: usize = 4096;
+/// Files besides the databases'.
+const FILES_MIN: usize = 8;
+const FILES_MAX: usize = 24;
+/// Files that belong to the four databases: each with its journal or log.
+const DATABASE_FILES: usize = 8;
+/// Pages of a small data file and of a temporary one.
+const SMALL_PAGES: usize = 96;
+/// Pages of a large one: just above 3.69 MB.
+const LARGE_PAGES: usize = (SMALL_FILE / PAGE as u64) as usize + 9;
+/// Rows of a table that is updated: about nine to a page.
+const STATE_ROWS: u64 = 9 * 160;
+/// Fewest rows of a transaction.
+const ROWS_MIN: u64 = 4;
+/// Pages of a file that is only read.
+const MEDIA_PAGES: usize = 512;
+/// Rows of the table whose content is replaced, per class: two to a page.
+const BLOB_ROWS: u64 = 2 * 200;
+/// A table of messages is emptied when it has so many rows.
+const MESSAGES_MAX: u64 = 1600;
+/// Shares of bytes that do not compress in content that does and in content that does not.
+const OPAQUE: [f64; 2] = [0.05, 0.92];
+
+/// What a step does to what is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Adds pages that did not exist.
+    New,
+    /// Updates pages by a few bytes.
+    Little,
+    /// Replaces what pages hold.
+    Much,
+}
+
+/// The files of a task.
+pub(super) struct Files {
+    folder: String,
+    /// Settings and state by class, updated in place: a rollback journal that is kept.
+    state: [Database; 2],
+    /// Messages that come in: a journal that is cut to nothing.
+    messages: Database,
+    message_rows: u64,
+    /// A cache whose rows are replaced: a log.
+    cache: Database,
+    /// Data files by class, small and large ones mixed: path and pages.
+    data: [Vec<(String, usize)>; 2],
+    /// Temporary files by class.
+    temps: [Vec<(String, usize)>; 2],
+    turn: u64,
+    writer: Writer,
+    random: Random,
+    /// Bytes that a small update changes.
+    edit: usize,
+}
+
+impl Files {
+    /// Makes them. `small` is the share of files below 3.69 MB, `compression` what LZO shall save of the content, `delta` the
+    /// bytes of a small delta, `difference` the most bytes that a small update may change.
+    pub(super) fn new(
+        stage: &Stage,
+        folder: &str,
+        small: f64,
+        compression: f64,
+        delta: f64,
+        difference: f64,
+    ) -> Result<Files> {
+        let (large, total) = population(small);
+        let fs = SqliteFs::new(stage.target.clone())?;
+        let io = || Error::io(format!("making the files of {folder}"));
+        for path in [
+            folder.to_owned(),
+            format!("{folder}/databases"),
+            format!("{folder}/files"),
+            format!("{folder}/tmp"),
+        ] {
+            stage.target.mkdir(&path).map_err(io())?;
+        }
+        let db = |name: &str, mode, before: &str| {
+            fs.open_with(&format!("{folder}/databases/{name}.db"), mode, before)
+        };
+        let mut files = Files {
+            folder: folder.to_owned(),
+            state: [db("state", JournalMode::Persist, "")?, db("tokens", JournalMode::Persist, "")?],
+            messages: db("messages", JournalMode::Truncate, "pragma auto_vacuum=FULL;")?,
+            message_rows: 0,
+            cache: db("cache", JournalMode::Wal, "")?,
+            data: Default::default(),
+            temps: Default::default(),
+            turn: 0,
+            writer: Writer::new(stage.seed),
+            random: stage.random(folder),
+            // A delta has its literals, some 30 bytes for the zeros around them, and four for each run.
+            edit: (delta - 40.0).min(difference).max(6.0) as usize,
+        };
+        // Content that compresses as the application's does on average: JSON without previews saves some 60%.
+        let opaque = (1.0 - compression / 0.6).clamp(0.0, 1.0);
+        files.fill_databases()?;
+        files.fill_files(stage, large, total, opaque)?;
+        Ok(files)
+    }
+
+    fn fill_databases(&mut self) -> Result<()> {
+        for (state, share) in self.state.iter().zip(OPAQUE) {
+            state.execute_batch(
+                "create table state (id integer primary key, count integer, stamp text, payload blob); begin;",
+            )?;
+            for id in 0..STATE_ROWS {
+                let payload = self.writer.mixed(&mut self.random, Content::Json, share, 400);
+                let row = params![id as i64, 1_000_000i64, stamp(id), payload];
+                state.prepare_cached("insert into state values (?,?,?,?)")?.execute(row)?;
+            }
+            state.execute_batch("commit")?;
+        }
+        self.cache.execute_batch(
+            "pragma wal_autocheckpoint=32; create table cache (id integer primary key, body blob); begin;",
+        )?;
+        for id in 0..2 * BLOB_ROWS {
+            let share = OPAQUE[usize::from(id >= BLOB_ROWS)];
+            let body = self.writer.mixed(&mut self.random, Content::Json, share, 1900);
+            self.cache.prepare_cached("insert into cache values (?,?)")?.execute(params![id as i64, body])?;
+        }
+        self.cache.execute_batch("commit; pragma wal_checkpoint(truncate);")?;
+        self.messages.execute_batch("create table messages (id integer primary key, body blob);")?;
+        Ok(())
+    }
+
+    fn fill_files(&mut self, stage: &Stage, large: usize, total: usize, opaque: f64) -> Result<()> {
+        let plain = total - large - DATABASE_FILES;
+        for n in 0..plain + large {
+            let class = n % 2;
+            let is_large = n < large;
+            let pages = if is_large { LARGE_PAGES } else { SMALL_PAGES };
+            let kind = if class == 0 { Content::Json } else { Content::Proto };
+            let temp = !is_large && n >= large + plain * 2 / 3;
+            let (path, list) = if temp {
+                (format!("{}/tmp/todelete_{n:02x}", self.folder), &mut self.temps[class])
+            } else {
+                let end = ["json", "dat"][class];
+                (format!("{}/files/data{n}.{end}", self.folder), &mut self.data[class])
+            };
+            list.push((path.clone(), pages));
+            let share = if is_large { opaque } else { OPAQUE[class] };
+            let content = self.writer.mixed(&mut self.random, kind, share, pages * PAGE);
+            write_file(&*stage.target, &path, &content, false)
+                .map_err(Error::io(format!("making {path}")))?;
+        }
+        let content = self.writer.make(&mut self.random, Content::Picture, MEDIA_PAGES * PAGE);
+        let path = self.media();
+        write_file(&*stage.target, &path, &content, false).map_err(Error::io(format!("making {path}")))
+    }
+
+    fn media(&self) -> String {
+        format!("{}/files/media.jpg", self.folder)
+    }
+
+    /// Writes about `pages` pages; `opaque` asks for content that does not compress.
+    pub(super) fn write(
+        &mut self,
+        stage: &Stage,
+        kind: FileType,
+        change: Change,
+        opaque: bool,
+        pages: u64,
+    ) -> Result<()> {
+        self.turn += 1;
+        let class = usize::from(opaque);
+        match (kind, change) {
+            (FileType::Sqlite, Change::New) => self.insert(class, pages),
+            (FileType::Sqlite, Change::Little) => self.count(class, pages),
+            (FileType::Sqlite, Change::Much) => self.replace_rows(class, pages),
+            (FileType::Temp, Change::New) => self.new_file(stage, "tmp/todelete_new", class, pages),
+            (FileType::Other, Change::New) => self.new_file(stage, "files/download", class, pages),
+            (FileType::Temp, change) => self.update(stage, true, class, change, pages),
+            (FileType::Other, change) => self.update(stage, false, class, change, pages),
+        }
+    }
+
+    /// Reads about `pages` pages of the media, which nobody writes.
+    pub(super) fn read(&mut self, stage: &Stage, pages: u64) -> Result<()> {
+        let path = self.media();
+        let from = self.random.below(MEDIA_PAGES as u64 - pages);
+        let mut buf = vec![0; pages as usize * PAGE];
+        let io = || Error::io(format!("reading {path}"));
+        let file = stage.target.open(&path, Open::Existing).map_err(io())?;
+        stage.target.read(file, from * PAGE as u64, &mut buf).map_err(io())?;
+        stage.target.close(file).map_err(io())
+    }
+
+    /// Messages come in: rows are added, and all are removed when there are many.
+    fn insert(&mut self, class: usize, pages: u64) -> Result<()> {
+        if self.message_rows > MESSAGES_MAX {
+            self.messages.execute_batch("delete from messages")?;
+            self.message_rows = 0;
+        }
+        self.messages.execute_batch("begin")?;
+        let rows = (pages * 2).max(ROWS_MIN);
+        for _ in 0..rows {
+            let body = self.writer.mixed(&mut self.random, Content::Json, OPAQUE[class], 1900);
+            self.messages.prepare_cached("insert into messages (body) values (?)")?.execute(params![body])?;
+        }
+        self.messages.execute_batch("commit")?;
+        self.message_rows += rows;
+        Ok(())
+    }
+
+    /// Counters and stamps of the same rows move on: one row to a page.
+    fn count(&mut self, class: usize, pages: u64) -> Result<()> {
+        // Of what a transaction writes about half is the journal.
+        let pages = (pages / 2).clamp(ROWS_MIN, STATE_ROWS / 9 - 1);
+        let sql = "update state set count = count + 1, stamp = ? where id < ? and id % 9 = 4";
+        self.state[class].prepare_cached(sql)?.execute(params![stamp(self.turn), (pages * 9) as i64])?;
+        Ok(())
+    }
+
+    /// Cached answers are replaced by newer ones.
+    fn replace_rows(&mut self, class: usize, pages: u64) -> Result<()> {
+        let rows = (pages * 2).min(BLOB_ROWS);
+        let first = class as u64 * BLOB_ROWS + self.random.below(BLOB_ROWS - rows + 1);
+        self.cache.execute_batch("begin")?;
+        for id in first..first + rows {
+            let body = self.writer.mixed(&mut self.random, Content::Json, OPAQUE[class], 1900);
+            self.cache
+                .prepare_cached("update cache set body = ? where id = ?")?
+                .execute(params![body, id as i64])?;
+        }
+        self.cache.execute_batch("commit")?;
+        Ok(())
+    }
+
+    /// A file that comes anew under a name that is used in turn; the one before is removed.
+    fn new_file(&mut self, stage: &Stage, name: &str, class: usize, pages: u64) -> Result<()> {
+        let path = format!("{}/{name}", self.folder);
+        let io = || Error::io(format!("making {path}"));
+        let kind = [Content::Xml, Content::Picture][class];
+        let content = self.writer.make(&mut self.random, kind, pages as usize * PAGE);
+        if stage.target.exists(&path).map_err(io())? {
+            stage.target.unlink(&path).map_err(io())?;
+        }
+        write_file(&*stage.target, &path, &content, true).map_err(io())
+    }
+
+    fn pick(&self, temp: bool, class: usize) -> (String, usize) {
+        let lists = if temp && self.temps.iter().any(|l| !l.is_empty()) { &self.temps } else { &self.data };
+        let list = if lists[class].is_empty() { &lists[1 - class] } else { &lists[class] };
+        list[(self.turn / 2) as usize % list.len()].clone()
+    }
+
+    /// Neighbouring pages of a file change in place.
+    fn update(&mut self, stage: &Stage, temp: bool, class: usize, change: Change, pages: u64) -> Result<()> {
+        let (path, size) = self.pick(temp, class);
+        let pages = (pages as usize).min(size);
+        // A file is updated around a few places.
+        let places = (size / pages).clamp(1, 3);
+        let first = self.random.below(places as u64) as usize * (size - pages) / places;
+        let io = || Error::io(format!("updating {path}"));
+        let file = stage.target.open(&path, Open::Existing).map_err(io())?;
+        if change == Change::Much {
+            let content = self.writer.mixed(&mut self.random, Content::Json, OPAQUE[class], pages * PAGE);
+            stage.target.write(file, (first * PAGE) as u64, &content).map_err(io())?;
+        } else {
+            for page in first..first + pages {
+                // The same field of the page's record, as counters and times are.
+                let at = page * PAGE + page * 1237 % (PAGE - self.edit);
+                let field = digits(&mut self.random, self.edit);
+                stage.target.write(file, at as u64, &field).map_err(io())?;
+            }
+        }
+        stage.target.fsync(file, false).map_err(io())?;
+        stage.target.close(file).map_err(io())
+    }
+}
+
+fn digits(random: &mut Random, len: usize) -> Vec<u8> {
+    (0..len).map(|_| b'0' + random.below(10) as u8).collect()
+}
+
+fn stamp(turn: u64) -> String {
+    format!("2024-07-03T{:02}:{:02}:{:02}", turn / 3600 % 24, turn / 60 % 60, turn % 60)
+}
+
+/// How many files are large, of how many, for this share of small ones: the fewest files that come close.
+fn population(small: f64) -> (usize, usize) {
+    let (low, high) = (FILES_MIN + DATABASE_FILES, FILES_MAX + DATABASE_FILES);
+    let large = |total: usize| {
+        ((total as f64) * (1.0 - small)).round().min((total - DATABASE_FILES - 2) as f64) as usize
+    };
+    let off = |total: usize| ((total - large(total)) as f64 / total as f64 - small).abs();
+    let best = (low..=high).min_by(|a, b| off(a.to_owned()).total_cmp(&off(b.to_owned()))).unwrap_or(low);
+    let total = (low..=high).find(|t| off(*t) < small * 0.03).unwrap_or(best);
+    (large(total), total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn populations_have_the_share() {
+        for small in [1.0, 0.999, 0.948, 0.887, 0.82, 0.721, 0.644, 0.529, 0.517] {
+            let (large, total) = population(small);
+            let share = (total - large) as f64 / total as f64;
+            assert!((share - small).abs() < small * 0.04, "{small}: {large} of {total}");
+            assert!(total >= large + DATABASE_FILES + 2);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The lab from end to end, small: experiments run, results are traceable, damaged ones are named, the same seed gives the same
+//! bytes, and the page opens in a browser without errors and without a network.
+
+use medfs_lab::cell::{CELL_FORMAT, Cell, ResultFile, read_result};
+use medfs_lab::experiment::{self, Settings, Silent};
+use medfs_lab::report::{Format, Report};
+use medfs_lab::sqlite::{JournalMode, SqliteFs};
+use medfs_lab::target::dir::DirTarget;
+use medfs_lab::target::volume::VolumeTarget;
+use medfs_lab::target::{Open, Target};
+use medfs_lab::workload::{self, Stage};
+use medfs_lab::{runner, scheme};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+fn run(name: &str, out: &Path, scale: f64) -> medfs_lab::cell::Figure {
+    let settings = Settings { out: out.to_owned(), seed: 1, scale: Some(scale), progress: &Silent };
+    experiment::run(name, &settings).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn memory_volume() -> VolumeTarget {
+    let memory = medfs_device::MemDevice::new(1 << 16);
+    let scheme = scheme::find("medfs").unwrap();
+    medfs_mkfs::format_volume(&memory, &scheme.mkfs_options(1)).unwrap();
+    VolumeTarget::mount(Arc::new(memory), scheme.mount_options().unwrap(), None).unwrap()
+}
+
+/// What SQLite leaves through the glue is a database that SQLite itself reads, in every journal mode.
+#[test]
+fn databases_are_sqlites_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let stage = Stage::on(Arc::new(DirTarget::new(dir.path()).unwrap()), 1, 0.05);
+    workload::sqlite_rows::all(&stage).unwrap();
+    let mut found = 0;
+    for entry in fs::read_dir(dir.path()).unwrap().flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|e| e == "db") {
+            let db = rusqlite::Connection::open(&path).unwrap();
+            let ok: String = db.query_row("pragma integrity_check", [], |r| r.get(0)).unwrap();
+            let rows: i64 = db.query_row("select count(*) from items", [], |r| r.get(0)).unwrap();
+            assert!(ok == "ok" && rows >= 200, "{}: {ok}, {rows} rows", path.display());
+            found += 1;
+        }
+    }
+    assert_eq!(found, 18);
+}
+
+/// A transaction that SQLite acknowledged is found after a crash: its fsyncs reach the engine.
+#[test]
+fn committed_rows_survive_a_crash_of_the_volume() {
+    for mode in [JournalMode::Delete, JournalMode::Truncate, JournalMode::Persist, JournalMode::Wal] {
+        let memory = Arc::new(medfs_device::MemDevice::new(1 << 16));
+        let scheme = scheme::find("medfs").unwrap();
+        medfs_mkfs::format_volume(&memory, &scheme.mkfs_options(1)).unwrap();
+        let mount = || {
+            let options = scheme.mount_options().unwrap();
+            Arc::new(VolumeTarget::mount(memory.clone(), options, None).unwrap())
+        };
+        {
+            let db = SqliteFs::new(mount()).unwrap().open("a.db", mode).unwrap();
+            db.execute_batch("create table t (x)").unwrap();
+            for n in 0..20 {
+                db.execute("insert into t values (?)", [n]).unwrap();
+            }
+            // Neither the database nor the volume is closed: what is open when the power goes is forgotten.
+            std::mem::forget(db);
+        }
+        let db = SqliteFs::new(mount()).unwrap().open("a.db", mode).unwrap();
+        let rows: i64 = db.query_row("select count(*) from t", [], |r| r.get(0)).unwrap();
+        assert_eq!(rows, 20, "{}", mode.name());
+        db.check().unwrap();
+    }
+}
+
+#[test]
+fn every_workload_runs_and_the_engine_reads_back_what_was_recorded() {
+    for w in workload::ALL.iter().filter(|w| !w.name.starts_with("app-")) {
+        let recording = workload::record(3, 0.01, &w.run).unwrap_or_else(|e| panic!("{}: {e}", w.name));
+        assert!(recording.totals.pages > 0 && !recording.tape.is_empty(), "{}", w.name);
+        let job = runner::Job {
+            experiment: "test",
+            workload: w.name,
+            scheme: scheme::find("medfs").unwrap(),
+            variant: "",
+            seed: 3,
+            scale: 0.01,
+            blocks: 8 << 18,
+            times: None,
+            wanted: runner::Wanted::default(),
+        };
+        let cell = runner::run(&job, &recording).unwrap_or_else(|e| panic!("{}: {e}", w.name));
+        assert_eq!(cell.check_findings, Some(0), "{}", w.name);
+        assert!(cell.written.total > 0);
+    }
+}
+
+#[test]
+fn the_same_seed_writes_the_same_bytes() {
+    let cell = |seed| {
+        let recording = workload::record(seed, 0.004, &workload::find("app-tw").unwrap().run).unwrap();
+        let job = runner::Job {
+            experiment: "test",
+            workload: "app-tw",
+            scheme: scheme::find("MedFS").unwrap(),
+            variant: "",
+            seed,
+            scale: 0.004,
+            blocks: 8 << 18,
+            times: None,
+            wanted: runner::Wanted { segments: true, extents: true },
+        };
+        let cell = runner::run(&job, &recording).unwrap();
+        (cell.written, cell.read_bytes, cell.flushes, cell.segments, cell.extents, cell.values)
+    };
+    let (first, again, other) = (cell(5), cell(5), cell(6));
+    assert_eq!(first, again);
+    assert_ne!(first.0, other.0);
+    assert!(first.4.iter().any(|f| !f.extents.is_empty()), "no file has extents");
+}
+
+/// A device that loses or changes what it was given is noticed by the tape.
+#[test]
+fn a_read_that_differs_is_noticed() {
+    struct Liar(VolumeTarget);
+    impl Target for Liar {
+        fn open(&self, path: &str, how: Open) -> std::io::Result<medfs_lab::target::Handle> {
+            self.0.open(path, how)
+        }
+        fn close(&self, file: medfs_lab::target::Handle) -> std::io::Result<()> {
+            self.0.close(file)
+        }
+        fn read(&self, file: medfs_lab::target::Handle, at: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+            let read = self.0.read(file, at, buf)?;
+            buf[..read].iter_mut().skip(2000).take(1).for_each(|b| *b ^= 1);
+            Ok(read)
+        }
+        fn write(&self, file: medfs_lab::target::Handle, at: u64, data: &[u8]) -> std::io::Result<()> {
+            self.0.write(file, at, data)
+        }
+        fn truncate(&self, file: medfs_lab::target::Handle, len: u64) -> std::io::Result<()> {
+            self.0.truncate(file, len)
+        }
+        fn size(&self, file: medfs_lab::target::Handle) -> std::io::Result<u64> {
+            self.0.size(file)
+        }
+        fn fsync(&self, file: medfs_lab::target::Handle, datasync: bool) -> std::io::Result<()> {
+            self.0.fsync(file, datasync)
+        }
+        fn fsync_dir(&self, path: &str) -> std::io::Result<()> {
+            self.0.fsync_dir(path)
+        }
+        fn mkdir(&self, path: &str) -> std::io::Result<()> {
+            self.0.mkdir(path)
+        }
+        fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
+            self.0.rename(from, to)
+        }
+        fn unlink(&self, path: &str) -> std::io::Result<()> {
+            self.0.unlink(path)
+        }
+        fn exists(&self, path: &str) -> std::io::Result<bool> {
+            self.0.exists(path)
+        }
+        fn sync(&self) -> std::io::Result<()> {
+            self.0.sync()
+        }
+        fn pass(&self, time: std::time::Duration) -> std::io::Result<()> {
+            self.0.pass(time)
+        }
+    }
+    struct Nobody;
+    impl medfs_lab::tape::Watch for Nobody {
+        fn setup_done(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn played(&mut self, _written: u64) {}
+    }
+    let recording = workload::record(1, 0.01, &workload::small_updates::run).unwrap();
+    recording.tape.play(&memory_volume(), &mut Nobody).unwrap();
+    let error = recording.tape.play(&Liar(memory_volume()), &mut Nobody).unwrap_err().to_string();
+    assert!(error.contains("are not what they were"), "{error}");
+}
+
+#[test]
+fn results_are_traceable_and_damaged_ones_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let figure = run("medfs-fig11b", dir.path(), 0.02);
+    for row in &figure.rows {
+        for file in &row.cells {
+            let Ok(Some(ResultFile::Cell(cell))) = read_result(&dir.path().join(file)) else {
+                panic!("{file} is no cell");
+            };
+            assert_eq!((cell.experiment.as_str(), cell.format.as_str()), ("medfs-fig11b", CELL_FORMAT));
+        }
+        assert!(!row.cells.is_empty() && row.ours.is_some(), "{row:?}");
+    }
+    fs::write(dir.path().join("cut.json"), "{\"format\": \"medfs-cell/1\", \"wri").unwrap();
+    fs::write(dir.path().join("new.json"), "{\"format\": \"medfs-cell/9\"}").unwrap();
+    fs::write(dir.path().join("mine.json"), "[1, 2]").unwrap();
+    let report = Report::load(dir.path()).unwrap();
+    assert_eq!(report.problems.len(), 2, "{:?}", report.problems);
+    assert!(report.problems[0].contains("cut.json") && report.problems[1].contains("medfs-cell/9"));
+    let csv = String::from_utf8(report.render(Format::Csv).unwrap()).unwrap();
+    assert_eq!(csv.lines().count(), 1 + figure.rows.len());
+    let markdown = String::from_utf8(report.render(Format::Markdown).unwrap()).unwrap();
+    assert!(markdown.contains("with Hcluster") && markdown.contains("cut.json"));
+    let json: serde_json::Value = serde_json::from_slice(&report.render(Format::Json).unwrap()).unwrap();
+    assert_eq!(json["cells"].as_array().unwrap().len(), report.cells.len());
+    let empty = tempfile::tempdir().unwrap();
+    assert!(Report::load(empty.path()).unwrap_err().to_string().contains("holds no result file"));
+}
+
+/// A cell that another program wrote, with little in it, is shown.
+#[test]
+fn cells_of_other_programs_are_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let cell =
+        "{\"format\": \"medfs-cell/1\", \"workload\": \"<script>alert(1)</script>\", \"scheme\": \"ext4\"}";
+    fs::write(dir.path().join("a.json"), cell).unwrap();
+    let page = String::from_utf8(Report::load(dir.path()).unwrap().render(Format::Html).unwrap()).unwrap();
+    assert!(page.contains("ext4") && !page.contains("<script>alert"), "the page takes results for markup");
+    let read: Cell = serde_json::from_str(cell).unwrap();
+    assert_eq!(read.written.total, 0);
+}
+
+fn browser() -> Option<&'static str> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = |name: &&str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
+    ["chromium", "google-chrome", "chromium-browser"].into_iter().find(found)
+}
+
+/// The page in a headless browser: the script has run, every plot is there and has a size, nothing was said on the console, and no
+/// name was looked up or connection made.
+#[test]
+fn the_page_opens_in_a_browser_without_errors_and_without_a_network() {
+    let Some(browser) = browser() else {
+        println!("NOTE: no headless browser here: the page was not opened");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    run("medfs-fig11b", dir.path(), 0.02);
+    run("medfs-fig11a", dir.path(), 0.004);
+    let page = String::from_utf8(Report::load(dir.path()).unwrap().render(Format::Html).unwrap()).unwrap();
+    let plots = page.matches("<svg ").count();
+    assert!(plots >= 2, "{plots} plots");
+    // What the page would do wrong is noted in its own text, where --dump-dom shows it.
+    let watch = "<script>window.faults=[];addEventListener('error',e=>faults.push(e.message||'resource'),true);\
+                 console.error=(...a)=>faults.push(a.join(' '));console.warn=console.error;\
+                 addEventListener('load',()=>setTimeout(()=>{const d=document.createElement('pre');d.id='probe';\
+                 const sized=[...document.querySelectorAll('svg')].filter(s=>s.getBoundingClientRect().height>20).length;\
+                 const sort=document.querySelector('th button');sort.click();\
+                 d.textContent=JSON.stringify({faults,sized,requests:performance.getEntriesByType('resource').map(r=>r.name),\
+                 sorted:sort.parentElement.getAttribute('aria-sort'),ready:document.documentElement.dataset.ready,\
+                 wide:document.documentElement.scrollWidth>innerWidth});document.body.append(d)},50))</script>";
+    let probed = dir.path().join("probed.html");
+    fs::write(&probed, page.replace("<head>", &format!("<head>{watch}"))).unwrap();
+    let said = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--window-size=500,900",
+            "--virtual-time-budget=3000",
+        ])
+        .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
+        .args(["--dump-dom", &format!("file://{}", probed.display())])
+        .output()
+        .unwrap();
+    let dom = String::from_utf8_lossy(&said.stdout);
+    let probe = dom.split("id=\"probe\">").nth(1).and_then(|rest| rest.split("</pre>").next());
+    let probe: serde_json::Value =
+        serde_json::from_str(probe.expect("the page's script did not run")).unwrap();
+    assert_eq!(probe["faults"].as_array().unwrap().len(), 0, "{probe}");
+    assert_eq!(probe["requests"].as_array().unwrap().len(), 0, "{probe}");
+    assert_eq!(probe["sized"], plots, "{probe}");
+    assert_eq!((probe["ready"].as_str(), probe["sorted"].as_str()), (Some("yes"), Some("ascending")));
+    assert_eq!(probe["wide"], false, "the page is wider than a phone's screen: {probe}");
+}
