@@ -27,8 +27,8 @@ pub(crate) struct Clock {
     channels: Vec<u64>,
     /// Ends of programs whose buffers are not free yet.
     programs: VecDeque<u64>,
-    /// When pages read were expanded, which freed their buffers.
-    expanded: VecDeque<u64>,
+    /// When the buffers of the last pages read are free again.
+    buffers: VecDeque<u64>,
 }
 
 impl Clock {
@@ -49,7 +49,7 @@ impl Clock {
             planes: vec![0; (g.dies * g.planes) as usize],
             channels: vec![0; g.channels as usize],
             programs: VecDeque::new(),
-            expanded: VecDeque::new(),
+            buffers: VecDeque::new(),
         }
     }
 
@@ -61,7 +61,7 @@ impl Clock {
     pub(crate) fn begin(&mut self, arrival: u64) {
         self.now = self.now.max(arrival);
         self.reads_from = self.now;
-        self.expanded.clear();
+        self.buffers.clear();
     }
 
     pub(crate) fn settle(&mut self) {
@@ -73,11 +73,8 @@ impl Clock {
     /// The controller works.
     pub(crate) fn spend(&mut self, time: u64, expands: bool) {
         self.now = self.now.max(self.ready) + time;
-        if expands {
-            self.expanded.push_back(self.now);
-            if self.expanded.len() > self.slots {
-                self.expanded.pop_front();
-            }
+        if let Some(last) = self.buffers.back_mut().filter(|_| expands) {
+            *last = self.now;
         }
     }
 
@@ -98,10 +95,8 @@ impl Clock {
     /// Reads a page, or its out-of-band bytes alone, which take no time on the channel.
     pub(crate) fn read(&mut self, plane: usize, whole: bool) {
         let (plane, channel) = self.parts(plane);
-        let buffer = match self.expanded.len() >= self.slots {
-            true => self.expanded[self.expanded.len() - self.slots],
-            false => 0,
-        };
+        let buffer = if self.buffers.len() >= self.slots { self.buffers.pop_front() } else { None };
+        let buffer = buffer.unwrap_or(0);
         let sensed = self.reads_from.max(buffer).max(self.planes[plane]) + self.read;
         let end = if whole { sensed.max(self.channels[channel]) + self.transfer } else { sensed };
         self.planes[plane] = end;
@@ -109,6 +104,9 @@ impl Clock {
             self.channels[channel] = end;
         }
         self.ready = self.ready.max(end);
+        if whole {
+            self.buffers.push_back(end);
+        }
         if !whole {
             self.now = self.now.max(end);
         }

@@ -154,3 +154,24 @@ fn every_crate_is_described() {
         assert!(architecture.contains(&format!("**{name}**")), "docs/ARCHITECTURE.md does not name {name}");
     }
 }
+
+/// Crates that firmware can carry: without the standard library, their dependencies too.
+#[test]
+fn firmware_needs_no_standard_library() {
+    for name in ["entropy", "ftl"] {
+        let text = read(&format!("crates/{name}/src/lib.rs"));
+        assert!(text.contains("no_std"), "crates/{name} is not no_std");
+        let path = format!("crates/{name}/Cargo.toml");
+        let (_, manifest) = manifests().into_iter().find(|(p, _)| *p == path).expect("the crate's manifest");
+        let dependencies =
+            manifest.get("dependencies").and_then(toml::Value::as_table).cloned().unwrap_or_default();
+        for (dependency, how) in dependencies {
+            let off = how.get("default-features").and_then(toml::Value::as_bool) == Some(false);
+            assert!(off, "{path}: {dependency} must have default-features = false");
+        }
+    }
+    let files = sources();
+    let ftl = files.iter().filter(|f| f.is_rust() && f.path.starts_with("crates/ftl/src/"));
+    let uses = ftl.filter(|f| f.text.contains("std::") || f.text.contains("extern crate std"));
+    expect_none("medfs-ftl uses core and alloc alone", uses.map(|f| f.path.clone()).collect());
+}
