@@ -78,6 +78,7 @@ fn fine<T>(result: medfs::Result<T>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(Error::Io(e)) => panic!("an address was not checked: {e}"),
+        Err(Error::System(e)) => panic!("no other file system is asked: {e}"),
         Err(Error::Invalid(message)) => panic!("no option is wrong: {message}"),
         Err(
             Error::Corrupt(_) | Error::Incompatible(_) | Error::NoSpace | Error::ReadOnly | Error::Posix(_),
