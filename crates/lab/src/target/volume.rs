@@ -225,13 +225,13 @@ impl Target for VolumeTarget {
     }
     fn pass(&self, time: Duration) -> io::Result<()> {
         let mut left = time;
-        if let Some(timeline) = &self.timeline {
-            timeline.pass(time);
-        }
         while !left.is_zero() {
             let waited = self.table.lock().waited;
             let step = left.min(TICK - waited);
             self.clock.advance(step);
+            if let Some(timeline) = &self.timeline {
+                timeline.pass(step);
+            }
             left -= step;
             let due = {
                 let mut table = self.table.lock();
