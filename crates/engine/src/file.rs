@@ -9,6 +9,7 @@ use crate::fs::Fs;
 use crate::inode::{Inode, InodeState, set_atime, set_ctime, set_mtime};
 use crate::node::Dirty;
 use crate::options::Atime;
+use crate::stats::Counters;
 use crate::types::{Attr, FileFlags, SetAttr, Timestamp};
 use medfs_format::node::{Advise, FileKind, Inline, RawInode};
 use medfs_format::path::max_pages;
@@ -462,7 +463,11 @@ impl Fs {
     }
 
     pub(crate) fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        self.sync_file(&self.inode(ino)?, datasync)
+        let inode = self.inode(ino)?;
+        if self.has_unsynced(&inode, datasync)? {
+            Counters::add(&self.counters.fsyncs_dirty, 1);
+        }
+        self.sync_file(&inode, datasync)
     }
 
     pub(crate) fn atomic_start(&self, ino: Ino) -> Result<()> {

@@ -102,6 +102,13 @@ impl Fs {
         }
     }
 
+    /// Whether an fsync of a file has anything to make durable.
+    pub(crate) fn has_unsynced(&self, inode: &Inode, datasync: bool) -> Result<bool> {
+        let least = Purpose::Fsync { datasync }.least_to_write();
+        let dirty = !inode.lock.read().dirty.is_empty() || self.nodes.dirtiness_of(inode.ino) >= least;
+        Ok(dirty && !self.dir_is_recoverable(inode)?)
+    }
+
     /// Writes the file's pages and nodes, after those of other files that need their blocks as they are. Returns why that
     /// takes a checkpoint, where it does. `prepare` changes the file first, in the same moment of time.
     fn sync_unblocked(

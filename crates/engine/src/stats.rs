@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Counters {
     pub(crate) checkpoints: AtomicU64,
     pub(crate) fsyncs: AtomicU64,
+    pub(crate) fsyncs_dirty: AtomicU64,
     pub(crate) fsyncs_with_checkpoint: AtomicU64,
     pub(crate) dir_fsyncs_saved: AtomicU64,
     pub(crate) in_place_blocks: AtomicU64,
@@ -144,8 +145,10 @@ pub struct Stats {
     pub discarded: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
-    /// fsync and fdatasync calls.
+    /// fsync and fdatasync calls, with those that the engine makes itself.
     pub fsyncs: u64,
+    /// Of the calls of front ends, those that found something to make durable: at a block each, the least that could be written.
+    pub fsyncs_dirty: u64,
     /// Those that needed a checkpoint.
     pub fsyncs_with_checkpoint: u64,
     /// fsync calls of changed directories that needed nothing, as roll-forward brings the changes back.

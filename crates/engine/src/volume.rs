@@ -112,6 +112,7 @@ impl Volume {
             discarded: get(&fs.io.counters.discarded),
             checkpoints: get(&fs.counters.checkpoints),
             fsyncs: get(&fs.counters.fsyncs),
+            fsyncs_dirty: get(&fs.counters.fsyncs_dirty),
             fsyncs_with_checkpoint: get(&fs.counters.fsyncs_with_checkpoint),
             dir_fsyncs_saved: get(&fs.counters.dir_fsyncs_saved),
             in_place_blocks: get(&fs.counters.in_place_blocks),

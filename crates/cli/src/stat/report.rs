@@ -68,6 +68,7 @@ impl<'a> Report<'a> {
         self.row("written in all", &bytes, "");
         self.count("flushes", "flushes", "");
         self.count("fsyncs", "fsyncs", "");
+        self.count("  with something dirty", "fsyncs_dirty", "a block for each is the least");
         self.count("  by a checkpoint", "fsyncs_with_checkpoint", "the file's nodes were not enough");
         self.count("  of directories, free", "dir_fsyncs_saved", "roll-forward brings it all back");
         self.count("checkpoints", "checkpoints", "");
