@@ -121,6 +121,12 @@ fn check(path: &Path, file: &File, header: &Header) -> Result<()> {
     if header.blocks == 0 || g.pages() >= u64::from(u32::MAX) {
         return Err(broken(path, format!("{} blocks are no device", header.blocks)));
     }
+    if u64::from(header.logical_pages) * 4096 > g.pages() * u64::from(g.page_bytes) {
+        return Err(broken(
+            path,
+            format!("{} pages do not fit its {} blocks", header.logical_pages, header.blocks),
+        ));
+    }
     let (is, wanted) = (file.metadata().map_err(io(path))?.len(), header.places().end);
     if is != wanted {
         let how = if is < wanted { "cut short" } else { "too long" };

@@ -214,8 +214,7 @@ mod tests {
         for at in 0..HEADER + 3 * RECORD {
             let mut damaged = bytes;
             damaged[at] ^= 0x10;
-            let zero = at == 3 || at == 6 || at == 7;
-            assert_eq!(Spare::read(&damaged).is_some(), false, "byte {at} of the header ({zero})");
+            assert!(Spare::read(&damaged).is_none(), "byte {at} of the header");
         }
         for length in 0..HEADER + 3 * RECORD {
             assert_eq!(Spare::read(&bytes[..length]), None);
