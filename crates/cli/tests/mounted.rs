@@ -173,6 +173,7 @@ fn a_mount_says_what_becomes_of_deltas() {
         unmount();
     }
     says("delta=inline", "is plain F2FS and takes no deltas");
+    unmount();
     says("compress=fpc", "is plain F2FS, where compress=fpc compresses no page");
     assert_eq!(&fs::read(&path).unwrap()[100..105], b"DELTA");
     unmount();
