@@ -150,9 +150,9 @@ pub struct Stats {
     pub fsyncs_with_checkpoint: u64,
     /// fsync calls of changed directories that needed nothing, as roll-forward brings the changes back.
     pub dir_fsyncs_saved: u64,
-    /// Node blocks in which several fsyncs of different files share one, and the inodes in them.
+    /// Node blocks that fsyncs of several files share.
     pub shared_nodes: u64,
-    /// See `shared_nodes`.
+    /// Inodes in these blocks.
     pub shared_inodes: u64,
     /// Data blocks overwritten in place.
     pub in_place_blocks: u64,
