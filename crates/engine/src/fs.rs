@@ -16,7 +16,7 @@
 //!  4. `renames` (one rename between two directories at a time)
 //!  5. inode locks: a parent before its child; otherwise by inode number
 //!  6. `chain` (order of fsynced nodes in their log)
-//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `dir_log`, `dependents`, `registry`, `bases`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`,
+//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `dir_log`, `dependents`, `registry`, `bases`, `sharing`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`,
 //!     `hotness`, `restorer`, `activity`, `io`; `nodes` before `nat` before `segs`.
 //!
 //! A checkpoint that an fsync needs is made after the fsync has given back its locks.
@@ -41,6 +41,7 @@ use crate::options::MountOptions;
 use crate::pages::Pages;
 use crate::placement::Placement;
 use crate::segment::Segments;
+use crate::shared::Sharing;
 use crate::space::Space;
 use crate::stats::Counters;
 use medfs_device::{Cause, Temperature, WriteTag};
@@ -95,6 +96,8 @@ pub(crate) struct Fs {
     pub(crate) ops: RwLock<()>,
     pub(crate) renames: Mutex<()>,
     pub(crate) chain: Mutex<()>,
+    /// fsyncs whose last nodes wait to be written together.
+    pub(crate) sharing: Sharing,
     pub(crate) gc: Mutex<crate::gc::Cleaner>,
     pub(crate) read_only: bool,
     /// Until orphans are freed and fsynced files rolled forward, nothing may make a checkpoint of its own accord.
@@ -207,13 +210,19 @@ impl Fs {
         Ok(placed)
     }
 
-    /// Fills what a node's footer says of its place and the inode's checksum.
-    pub(crate) fn seal_node(&self, block: &mut Block, next: BlockAddr, marks: NodeMarks<'_>) {
+    /// Fills what a node's footer says of its place.
+    pub(crate) fn fill_footer(&self, block: &mut Block, next: BlockAddr, marks: NodeMarks<'_>) {
         let f = footer_mut(block);
         f.cp_ver = self.cp_ver.load(Ordering::Acquire).into();
         f.next_blkaddr = next.into();
         f.set_fsync(marks.fsync);
         f.set_dentry(marks.dentry);
+    }
+
+    /// Fills what a node's footer says of its place and the inode's checksum.
+    pub(crate) fn seal_node(&self, block: &mut Block, next: BlockAddr, marks: NodeMarks<'_>) {
+        self.fill_footer(block, next, marks);
+        let f = footer_mut(block);
         let is_inode = f.nid.get() == f.ino.get();
         if is_inode && let Some(seed) = self.nodes.rules.checksum_seed {
             block.view_mut::<RawInode>().seal(seed);

@@ -9,16 +9,18 @@
 
 use crate::delta::dependents::Gone;
 use crate::delta::notes::Notes;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fs::{Fs, NodeMarks};
 use crate::inode::{Inode, InodeState};
 use crate::node::{Dirty, NodePage};
 use crate::options::FsyncMode;
 use crate::placement::Purpose;
+use crate::shared::LastNode;
 use crate::stats::Counters;
 use medfs_device::Cause;
 use medfs_format::node::{Advise, FileKind};
 use medfs_format::{Block, Ino, NULL_ADDR};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Why an fsync cannot be served by the file's own nodes.
@@ -62,10 +64,34 @@ type NodeSnapshot = (Arc<NodePage>, Arc<Block>);
 struct Due {
     nodes: Vec<NodeSnapshot>,
     /// What the inode among them says of those that are left out.
-    left_out: Notes,
+    left_out: Arc<Notes>,
     /// Sources that are free once they are durable.
     gone: Gone,
 }
+
+/// A file whose pages an fsync has written.
+struct Prepared {
+    due: Due,
+    names: Names,
+    /// The write mark after the file's last page.
+    data_mark: u64,
+    /// The inode is the only node, and nothing but its times differs from what is durable.
+    times_only: bool,
+    /// Why the nodes cannot be written, where they cannot.
+    reason: Option<NeedsCheckpoint>,
+    blocked: Vec<u64>,
+    /// How placing and writing pages went.
+    pages: Result<()>,
+}
+
+/// How far an fsync came before its nodes.
+enum Step {
+    Settled(Outcome),
+    Nodes(Prepared),
+}
+
+/// Most files of [`Fs::fsync_many`] that are made durable by one flush: their writeback waits for each other.
+const MOST_TOGETHER: usize = 64;
 
 impl Fs {
     /// Makes a file durable: everything where `datasync` is not set, otherwise all but times.
@@ -74,10 +100,7 @@ impl Fs {
         if self.read_only {
             return Ok(());
         }
-        self.check_writable()?;
-        self.make_room()?;
-        self.make_hidden_files()?;
-        self.release_bases()?;
+        self.before_sync()?;
         if inode.is_dir() && (self.dir_is_recoverable(inode)? || self.record_names(inode)?) {
             Counters::add(&self.counters.dir_fsyncs_saved, 1);
             return Ok(());
@@ -107,6 +130,67 @@ impl Fs {
         let least = Purpose::Fsync { datasync }.least_to_write();
         let dirty = !inode.lock.read().dirty.is_empty() || self.nodes.dirtiness_of(inode.ino) >= least;
         Ok(dirty && !self.dir_is_recoverable(inode)?)
+    }
+
+    fn before_sync(&self) -> Result<()> {
+        self.check_writable()?;
+        self.make_room()?;
+        self.make_hidden_files()?;
+        self.release_bases()
+    }
+
+    /// Makes files durable, those together that need neither another name nor a checkpoint.
+    pub(crate) fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
+        let files: BTreeSet<Ino> = files.iter().copied().collect();
+        let inodes = files.into_iter().map(|ino| self.inode(ino)).collect::<Result<Vec<_>>>()?;
+        for some in inodes.chunks(MOST_TOGETHER) {
+            for inode in self.sync_some(some, Purpose::Fsync { datasync })? {
+                self.sync_file(&inode, datasync)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes those of some files durable, sorted by number, for which nodes suffice; returns the others.
+    fn sync_some(&self, inodes: &[Arc<Inode>], purpose: Purpose) -> Result<Vec<Arc<Inode>>> {
+        if self.read_only {
+            return Ok(Vec::new());
+        }
+        self.before_sync()?;
+        let (mut able, mut others) = (Vec::new(), Vec::new());
+        for inode in inodes {
+            let able_to =
+                !inode.is_dir() && self.settle_names(inode, MAX_SETTLED_NAMES)? && !self.is_renamed(inode);
+            if able_to { able.push(inode) } else { others.push(inode.clone()) }
+        }
+        let _wbs: Vec<_> = able.iter().map(|inode| inode.wb.lock()).collect();
+        let _op = self.op()?;
+        let (mut prepared, mut last_nodes) = (Vec::new(), Vec::new());
+        for inode in able {
+            match self.prepare(inode, purpose, Names::AsTheyWere, |_| Ok(())) {
+                Ok(Step::Nodes(mut file)) => {
+                    match self.lead_up(inode, &file) {
+                        Ok(last) => last_nodes.extend(last),
+                        Err(e) => file.pages = Err(e),
+                    }
+                    prepared.push((inode, file));
+                }
+                Ok(Step::Settled(Outcome::Done)) => {}
+                // Whatever is in the way shows again when the file is synced by itself.
+                Ok(Step::Settled(_)) | Err(_) => others.push(inode.clone()),
+            }
+        }
+        let written = self.write_together(&last_nodes.iter().collect::<Vec<_>>());
+        let failed = written.is_err();
+        for (inode, file) in prepared {
+            let outcome = self.conclude(file, if failed { Err(Error::ReadOnly) } else { Ok(()) });
+            if matches!(outcome, Ok(Outcome::Done)) {
+                Counters::add(&self.counters.fsyncs, 1);
+            } else {
+                others.push(inode.clone());
+            }
+        }
+        written.map(|()| others)
     }
 
     /// Writes the file's pages and nodes, after those of other files that need their blocks as they are. Returns why that
@@ -141,6 +225,23 @@ impl Fs {
     ) -> Result<Outcome> {
         let _wb = inode.wb.lock();
         let _op = self.op()?;
+        let file = match self.prepare(inode, purpose, names, prepare)? {
+            Step::Settled(outcome) => return Ok(outcome),
+            Step::Nodes(file) => file,
+        };
+        let written =
+            self.lead_up(inode, &file).and_then(|last| last.map_or(Ok(()), |last| self.write_last(last)));
+        self.conclude(file, written)
+    }
+
+    /// Writes the file's pages and takes its nodes. Its `wb` and the operation lock are held.
+    fn prepare(
+        &self,
+        inode: &Arc<Inode>,
+        purpose: Purpose,
+        names: Names,
+        prepare: impl FnOnce(&mut InodeState) -> Result<()>,
+    ) -> Result<Step> {
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
         prepare(&mut state)?;
@@ -150,7 +251,7 @@ impl Fs {
             let dirty = !state.dirty.is_empty() || self.nodes.dirtiness_of(inode.ino) >= least;
             let outcome =
                 if dirty { Outcome::Checkpoint(NeedsCheckpoint::NotRegular) } else { Outcome::Done };
-            return Ok(outcome);
+            return Ok(Step::Settled(outcome));
         }
         let indices: Vec<u64> = state.dirty.keys().copied().collect();
         let placing = self.place_pages(inode, &mut state, &indices, purpose);
@@ -175,11 +276,14 @@ impl Fs {
             }
             state.data_mark
         };
-        let result = written.and(outcome).and_then(|()| match reason {
-            None if blocked.is_empty() => self.write_chain(inode, &due, data_mark, times_only, names),
-            _ => Ok(()),
-        });
-        if let Err(e) = result {
+        let pages = written.and(outcome);
+        Ok(Step::Nodes(Prepared { due, names, data_mark, times_only, reason, blocked, pages }))
+    }
+
+    /// After the nodes of a file were written, or not: keeps what did not reach the device.
+    fn conclude(&self, file: Prepared, written: Result<()>) -> Result<Outcome> {
+        let Prepared { due, reason, blocked, pages, .. } = file;
+        if let Err(e) = pages.and(written) {
             // Keep in memory what did not reach the device.
             due.nodes
                 .iter()
@@ -201,51 +305,38 @@ impl Fs {
         let with_inode = self.nodes.is_dirty(inode.ino, inode.ino, least);
         let left_out = if with_inode { self.note_addresses(inode) } else { Notes::default() };
         let nodes = self.nodes.take_dirty_of(inode.ino, least);
-        Due { nodes, left_out, gone: self.dependents.take_gone(inode.ino) }
+        Due { nodes, left_out: Arc::new(left_out), gone: self.dependents.take_gone(inode.ino) }
     }
 
-    /// Writes an fsync's nodes with the flushes its mode asks for. `data_mark`: the write mark after the file's last page;
-    /// `times_only`: the inode is the only node and nothing but its times differs from what is durable. Such an inode
-    /// names no block that it did not name before: its pages were written in place, and whichever is durable first, the
-    /// file is one that was written. So one flush serves both.
-    fn write_chain(
-        &self,
-        inode: &Inode,
-        due: &Due,
-        data_mark: u64,
-        times_only: bool,
-        names: Names,
-    ) -> Result<()> {
+    /// Writes all nodes of an fsync but the last, which it returns with what its mode asks for; without one the pages
+    /// become durable. An inode of which only times differ names no block that it did not name before: its pages were
+    /// written in place, and whichever is durable first, the file is one that was written. So one flush serves both.
+    fn lead_up(&self, inode: &Inode, file: &Prepared) -> Result<Option<LastNode>> {
+        if file.pages.is_err() || file.reason.is_some() || !file.blocked.is_empty() {
+            return Ok(None);
+        }
         let mode = self.opts.fsync_mode;
-        let Some(last) = position_of_last(inode, &due.nodes) else {
-            return if mode == FsyncMode::Nobarrier || self.io.is_durable(data_mark) {
-                Ok(())
-            } else {
-                self.io.flush()
-            };
+        let data_durable = self.io.is_durable(file.data_mark);
+        let Some(last) = position_of_last(inode, &file.due.nodes) else {
+            if mode != FsyncMode::Nobarrier && !data_durable {
+                self.io.flush()?;
+            }
+            return Ok(None);
         };
-        let mut others: Vec<NodeSnapshot> = due.nodes.to_vec();
-        let last = others.remove(last);
+        let mut others: Vec<NodeSnapshot> = file.due.nodes.to_vec();
+        let (page, block) = others.remove(last);
         if !others.is_empty() {
             let _chain = self.chain.lock();
             let placed = self.place_nodes(&others, NodeMarks::default())?;
             self.write_nodes(&placed)?;
         }
-        let in_order = times_only || (others.is_empty() && self.io.is_durable(data_mark));
+        let in_order = file.times_only || (others.is_empty() && data_durable);
         // A delta must not be durable before its base, whatever else the mode lets pass.
         let ordered = mode == FsyncMode::Strict || (mode == FsyncMode::Posix && self.has_deltas(inode));
-        if ordered && !in_order {
-            self.io.flush()?;
-        }
-        let is_inode = last.0.nid == last.0.ino;
-        let dentry = is_inode && (names == Names::Record || self.needs_dentry_mark(inode)?);
-        let marks = NodeMarks { fsync: true, dentry, notes: &due.left_out.notes };
-        {
-            let _chain = self.chain.lock();
-            let placed = self.place_nodes(&[last], marks)?;
-            self.write_nodes(&placed)?;
-        }
-        if mode == FsyncMode::Nobarrier { Ok(()) } else { self.io.flush() }
+        let is_inode = page.nid == page.ino;
+        let dentry = is_inode && (file.names == Names::Record || self.needs_dentry_mark(inode)?);
+        let notes = file.due.left_out.clone();
+        Ok(Some(LastNode { page, block, notes, dentry, flush_first: ordered && !in_order }))
     }
 
     /// Whether recovery would have to make the file's directory entry too.

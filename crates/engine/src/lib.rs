@@ -32,6 +32,7 @@ mod readahead;
 mod recovery;
 mod rename;
 mod segment;
+mod shared;
 mod space;
 mod trim;
 mod volume;

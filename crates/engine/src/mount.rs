@@ -23,6 +23,7 @@ use crate::options::{AllocMode, DirFsync, InPlace, MIN_FSYNC_BLOCKS, MountOption
 use crate::pages::Pages;
 use crate::placement::KernelPlacement;
 use crate::segment::{CurSeg, Fill, Segments, SegmentsAtMount, sum_type};
+use crate::shared::Sharing;
 use crate::space::{Counts, Space};
 use crate::stats::Counters;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
@@ -381,6 +382,7 @@ fn assemble(
         ops: RwLock::new(()),
         renames: Mutex::new(()),
         chain: Mutex::new(()),
+        sharing: Sharing::default(),
         gc: Mutex::default(),
         read_only,
         mounting: AtomicBool::new(true),

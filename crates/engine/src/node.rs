@@ -28,7 +28,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub(crate) enum Dirty {
     /// Equal to the block on disk.
     Clean,
-    /// Only addresses differ, and fsynced blocks of the inode note them: roll-forward has them from there, so no fsync needs it.
+    /// Roll-forward has what differs from elsewhere in the chain, so no fsync needs it: addresses from what fsynced blocks of
+    /// the inode note, an inode from a shared record node.
     Noted,
     /// Only the block count of an inode differs, by blocks that other nodes name: roll-forward counts them again, so
     /// no fsync needs it.
@@ -360,6 +361,11 @@ impl Nodes {
             data.dirty = Dirty::Noted;
             data.changed = Changed::NOTHING;
         });
+    }
+
+    /// Notes that what changed of an inode is in a shared record node, unless it changed again since.
+    pub(crate) fn mark_shared(&self, page: &Arc<NodePage>) {
+        self.change(page, Dirty::Noted, |_| {}, |_| {});
     }
 
     /// Marks a node for rewriting without changing it.

@@ -151,6 +151,8 @@ pub struct MountOptions {
     pub compact_files: CompactFiles,
     /// An fsync notes addresses that changed in direct nodes in the inode instead of writing these (`note_addresses=on|off`).
     pub note_addresses: bool,
+    /// fsyncs of several files that wait together share a node block where each changed little (`shared_records=on|off`).
+    pub shared_records: bool,
     /// Pages that have no block yet may be deltas (`append_deltas=on|off`).
     pub append_deltas: bool,
     /// Pages of SQLite's journals and logs may be deltas of the database's blocks (`repeat_deltas=on|off`);
@@ -199,6 +201,7 @@ impl Default for MountOptions {
             inline_threshold: None,
             compact_files: CompactFiles::default(),
             note_addresses: true,
+            shared_records: true,
             append_deltas: true,
             repeat_deltas: None,
             compress_deltas: true,
@@ -217,7 +220,7 @@ impl Default for MountOptions {
 pub const ACCEPTED: &str = "ro, rw, cache=SIZE, fsync_mode=strict|posix|nobarrier, alloc_mode=default|reuse, \
      in_place=off|fsync[:N]|force, discard, nodiscard, background_gc=on|off, victim=greedy|cost-benefit, relatime, noatime, \
      strictatime, [no]inline_data, [no]inline_dentry, [no]inline_xattr, [no]acl, [no]user_xattr, recover, \
-     disable_roll_forward, norecovery, commit=TIME, delta=off|inline|compact|full, inline_threshold=BYTES, compact_threshold=N, compact_files=hot|all, append_deltas=on|off, repeat_deltas=on|off, compress_deltas=on|off, note_addresses=on|off, dir_fsync=checkpoint|recover, hot_window=TIME, idle=TIME, restore=on|off, active_logs=6, sync, async, dirsync, \
+     disable_roll_forward, norecovery, commit=TIME, delta=off|inline|compact|full, inline_threshold=BYTES, compact_threshold=N, compact_files=hot|all, append_deltas=on|off, repeat_deltas=on|off, compress_deltas=on|off, note_addresses=on|off, shared_records=on|off, dir_fsync=checkpoint|recover, hot_window=TIME, idle=TIME, restore=on|off, active_logs=6, sync, async, dirsync, \
      compress=off|lzo|lzo-rle|lz4|zstd[:LEVEL]|fpc[:lzo|lz4|zstd], compress_log_size=2..8, compress_extension=EXT, nocompress_extension=EXT, \
      [no]compress_chksum, compress_mode=fs|user";
 
@@ -392,6 +395,7 @@ impl MountOptions {
                 self.compact_files = choose(option, value, &files)?;
             }
             "note_addresses" => self.note_addresses = choose(option, value, &[("on", true), ("off", false)])?,
+            "shared_records" => self.shared_records = choose(option, value, &[("on", true), ("off", false)])?,
             "append_deltas" => self.append_deltas = choose(option, value, &[("on", true), ("off", false)])?,
             "repeat_deltas" => {
                 self.repeat_deltas = Some(choose(option, value, &[("on", true), ("off", false)])?)
@@ -506,7 +510,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync:4,nodiscard,background_gc=off,victim=greedy,\
-             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,note_addresses=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
+             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,note_addresses=off,shared_records=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
         );
         let expected = MountOptions {
             read_only: true,
@@ -532,6 +536,7 @@ mod tests {
             inline_threshold: Some(512),
             append_deltas: false,
             note_addresses: false,
+            shared_records: false,
             repeat_deltas: Some(false),
             compress_deltas: false,
             hot_window: Duration::from_secs(90),
@@ -544,7 +549,7 @@ mod tests {
         };
         assert_eq!(all, expected);
         let undone = "rw,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,compress_deltas=on,note_addresses=on,hot_window=1m,idle=5,restore=on,delta=full,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,compress_deltas=on,note_addresses=on,shared_records=on,hot_window=1m,idle=5,restore=on,delta=full,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(

@@ -153,6 +153,10 @@ pub struct Stats {
     pub fsyncs_with_checkpoint: u64,
     /// fsync calls of changed directories that needed nothing, as roll-forward brings the changes back.
     pub dir_fsyncs_saved: u64,
+    /// Node blocks that fsyncs of several files share.
+    pub shared_nodes: u64,
+    /// Inodes in these blocks.
+    pub shared_inodes: u64,
     /// Data blocks overwritten in place.
     pub in_place_blocks: u64,
     /// Deltas.

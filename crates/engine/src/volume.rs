@@ -103,6 +103,7 @@ impl Volume {
             gc: written(Cause::Gc),
         };
         let counts = fs.space.counts();
+        let (shared_nodes, shared_inodes) = fs.sharing_stats();
         let (inode_hits, inode_lookups) = fs.inodes.lookups();
         Stats {
             written,
@@ -115,6 +116,8 @@ impl Volume {
             fsyncs_dirty: get(&fs.counters.fsyncs_dirty),
             fsyncs_with_checkpoint: get(&fs.counters.fsyncs_with_checkpoint),
             dir_fsyncs_saved: get(&fs.counters.dir_fsyncs_saved),
+            shared_nodes,
+            shared_inodes,
             in_place_blocks: get(&fs.counters.in_place_blocks),
             deltas: fs.deltas.counters.stats(),
             zones: fs.zone_stats(),
@@ -370,6 +373,12 @@ impl Volume {
     /// Makes a file durable: content and attributes, or, with `datasync`, all but times.
     pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
         self.wanted().fsync(ino, datasync)
+    }
+
+    /// As [`Volume::fsync`] of each of these files, in fewer blocks where little of each is to be written. After power loss
+    /// each file is as some fsync left it or as it is now; all are as now once this returns.
+    pub fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
+        self.wanted().fsync_many(files, datasync)
     }
 
     /// Value of an extended attribute, by its full name (`user.x`).

@@ -24,6 +24,7 @@ pub enum Structure {
     Data,
     DeltaZone,
     CompactPage,
+    SharedNode,
     Cluster,
 }
 
@@ -48,6 +49,7 @@ impl std::fmt::Display for Structure {
             Structure::Data => "data block",
             Structure::DeltaZone => "delta zone of inode",
             Structure::CompactPage => "compact page of inode",
+            Structure::SharedNode => "shared record node",
             Structure::Cluster => "compressed cluster of inode",
         };
         f.write_str(name)

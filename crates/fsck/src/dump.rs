@@ -343,6 +343,7 @@ impl<'d> Dump<'d> {
         let log = log::walk(&mut self.image)?.summary;
         r.add("log_to_replay_inodes", log.inodes);
         r.add("log_to_replay_nodes", log.nodes);
+        r.add("log_to_replay_shared_nodes", log.shared);
         Ok(r)
     }
 

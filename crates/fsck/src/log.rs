@@ -4,9 +4,11 @@
 
 use crate::image::Image;
 use foldhash::{HashSet, HashSetExt};
+use medfs_codec::Codecs;
 use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::{RawDirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};
+use medfs_format::shared::{entries, is_shared};
 use medfs_format::summary::Log;
 use medfs_format::{Block, BlockAddr, Ino, Nid, SegNo};
 use serde::Serialize;
@@ -19,6 +21,8 @@ pub struct FsyncLog {
     pub inodes: u64,
     /// Node blocks in the chain.
     pub nodes: u64,
+    /// Those of them that several files share.
+    pub shared: u64,
 }
 
 /// The log, with what a repair must leave alone.
@@ -60,6 +64,12 @@ pub(crate) fn walk(image: &mut Image<'_>) -> io::Result<LogWalk> {
         }
         log.summary.nodes += 1;
         log.segments.insert(image.g.segno(addr));
+        if is_shared(&block, image.g.node_ino) {
+            log.summary.shared += 1;
+            keep_entries(image, addr, &block, &mut log, &mut inodes)?;
+            addr = f.next_blkaddr.get();
+            continue;
+        }
         log.nids.insert(f.nid.get());
         if f.is_fsync() {
             inodes.insert(f.ino.get());
@@ -69,6 +79,31 @@ pub(crate) fn walk(image: &mut Image<'_>) -> io::Result<LogWalk> {
     }
     log.summary.inodes = inodes.len() as u64;
     Ok(log)
+}
+
+/// Keeps what the inode blocks name that the entries of a shared record node stand for. Of what does not come out, an engine
+/// will say so.
+fn keep_entries(
+    image: &mut Image<'_>,
+    addr: BlockAddr,
+    block: &Block,
+    log: &mut LogWalk,
+    inodes: &mut HashSet<Ino>,
+) -> io::Result<()> {
+    let mut codecs = Codecs::default();
+    for entry in entries(block, addr).unwrap_or_default() {
+        inodes.insert(entry.ino);
+        log.nids.insert(entry.ino);
+        if !image.g.in_main(entry.base) {
+            continue;
+        }
+        log.segments.insert(image.g.segno(entry.base));
+        let mut inode = medfs_device::read_block(image.cache.dev, u64::from(entry.base))?;
+        if codecs.rebuild(entry.codec, entry.delta, entry.checksum, &mut inode.0).is_ok() {
+            keep_data(image, &inode, log);
+        }
+    }
+    Ok(())
 }
 
 fn keep_data(image: &Image<'_>, block: &Block, log: &mut LogWalk) {

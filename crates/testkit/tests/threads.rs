@@ -7,8 +7,9 @@
 
 use medfs::{Error, FallocateMode, FileKind, Ino, ManualClock, MountOptions, NewFile, RenameFlags, Volume};
 use medfs_device::crash::{CrashPlan, RecordingDevice};
-use medfs_device::{BlockDevice, MemDevice};
-use medfs_testkit::images::{COMPRESSED, FEATURE_SETS, FsckF2fs, FsckMedfs, formatted};
+use medfs_device::{BlockDevice, MemDevice, WriteTag};
+use medfs_format::Block;
+use medfs_testkit::images::{COMPRESSED, DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, formatted};
 use medfs_testkit::subject::Check;
 use medfs_testkit::volume::test_clock;
 use parking_lot::Mutex;
@@ -385,10 +386,54 @@ fn crash_states_of_threads() {
     run(&v, &log, 7, 60);
     assert!(v.stats().gc_foreground > 0, "nothing was cleaned");
     drop(v);
+    judge_states(&recorder, log, 29);
+}
+
+/// A device whose flushes take so long that fsyncs of other threads come meanwhile.
+struct SlowFlush(Arc<RecordingDevice>);
+
+impl BlockDevice for SlowFlush {
+    fn block_count(&self) -> u64 {
+        self.0.block_count()
+    }
+    fn read_only(&self) -> bool {
+        self.0.read_only()
+    }
+    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> std::io::Result<()> {
+        self.0.read(addr, blocks)
+    }
+    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> std::io::Result<()> {
+        self.0.write(addr, blocks, tag)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        std::thread::sleep(Duration::from_millis(1));
+        self.0.flush()
+    }
+    fn discard(&self, addr: u64, count: u64) -> std::io::Result<()> {
+        self.0.discard(addr, count)
+    }
+}
+
+/// Threads whose fsyncs share node blocks.
+#[test]
+fn crash_states_of_threads_on_deltas() {
+    let base = formatted(64, DELTAS);
+    let recorder = Arc::new(RecordingDevice::new(&base));
+    let v = open(Arc::new(SlowFlush(recorder.clone())));
+    let log = Log { recorder: Some(recorder.clone()), ..Log::default() };
+    run(&v, &log, 7, 60);
+    println!("{} inodes shared {} node blocks", v.stats().shared_inodes, v.stats().shared_nodes);
+    assert!(v.stats().shared_inodes > 0, "no fsyncs met");
+    drop(v);
+    judge_states(&recorder, log, 11);
+}
+
+/// Judges some crash states of what threads did: one of so many.
+fn judge_states(recorder: &RecordingDevice, log: Log, one_of: usize) {
     let moments = log.moments.into_inner();
     let plan = CrashPlan { exhaustive: 4, samples: 1, seed: 5, ..CrashPlan::default() };
     let (mut judged, mut fsynced) = (0, 0);
-    for state in recorder.recording().states(&plan).step_by(29) {
+    for state in recorder.recording().states(&plan).step_by(one_of) {
         let before = &moments[..state.last_mark().unwrap_or(0) as usize];
         let device = Arc::new(state.device());
         let look = || {

@@ -4,7 +4,7 @@
 //! words. A number is a table row: `` `name` ``, value, words. Both directions are checked.
 
 use medfs_format::{
-    checkpoint, compress, delta, dentry, geometry, nat, node, path, sit, summary, superblock, xattr,
+    checkpoint, compress, delta, dentry, geometry, nat, node, path, shared, sit, summary, superblock, xattr,
 };
 use medfs_tidy::read;
 use std::collections::BTreeMap;
@@ -60,6 +60,8 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
         delta::RawSlice { ino, page, from, to, len }
         delta::RawNote { page, addr, len }
         delta::RawCompactHeader { magic, ino, sequence, used, reserved, checksum }
+        shared::RawSharedHeader { magic, used, reserved, checksum }
+        shared::RawSharedEntry { ino, base, checksum, size, codec, reserved }
         checkpoint::RawCheckpoint {
             checkpoint_ver, user_block_count, valid_block_count, rsvd_segment_count, overprov_segment_count,
             free_segment_count, cur_node_segno, cur_node_blkoff, cur_data_segno, cur_data_blkoff, ckpt_flags,
@@ -117,6 +119,8 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         delta::MAX_SLICES,
         delta::COMPACT_MAGIC,
         delta::COMPACT_ROOM,
+        shared::SHARED_MAGIC,
+        shared::SHARED_ROOM,
         delta::ZONE_OFFSET,
         superblock::OFFSET_IN_BLOCK,
         superblock::CRC_OFFSET,

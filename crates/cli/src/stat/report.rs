@@ -70,6 +70,8 @@ impl<'a> Report<'a> {
         self.count("fsyncs", "fsyncs", "");
         self.count("  with something dirty", "fsyncs_dirty", "a block for each is the least");
         self.count("  by a checkpoint", "fsyncs_with_checkpoint", "the file's nodes were not enough");
+        self.count("  shared node blocks", "shared_nodes", "of files whose fsyncs met");
+        self.count("  inodes in these", "shared_inodes", "which would have taken a block each");
         self.count("  of directories, free", "dir_fsyncs_saved", "roll-forward brings it all back");
         self.count("checkpoints", "checkpoints", "");
         self.count("sections cleaned", "gc_sections", "");

@@ -194,7 +194,7 @@ impl Deltas {
         if self.alone.is_some() { alone::MOST_SHARING } else { COMPACT_ROOM }
     }
 
-    fn with_codecs<R>(&self, f: impl FnOnce(&mut Codecs) -> R) -> R {
+    pub(crate) fn with_codecs<R>(&self, f: impl FnOnce(&mut Codecs) -> R) -> R {
         let mut codecs = self.codecs.lock().pop().unwrap_or_default();
         let result = f(&mut codecs);
         self.codecs.lock().push(codecs);

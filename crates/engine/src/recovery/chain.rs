@@ -4,21 +4,25 @@
 //! to the chain while its footer carries the version (and checksum) of the checkpoint.
 //!
 //! An inode block whose own checksum is wrong was torn by the crash: its fsync had not returned, nor had any that wrote
-//! behind it, as each ends with a flush of all before. So the chain ends there too.
+//! behind it, as each ends with a flush of all before. So the chain ends there too. The same holds for a shared record node;
+//! each of its entries is a link of its own, an inode block with the fsync mark that is made of its base.
 
 use crate::error::Result;
 use crate::fs::Fs;
 use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::{RawInode, footer};
 use medfs_format::summary::Log;
-use medfs_format::{Block, BlockAddr, Ino};
+use medfs_format::{Block, BlockAddr, FormatError, Ino, Structure, shared};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 /// One node of the chain.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Link {
+    /// Where it is; of an entry of a shared record node: its base.
     pub(super) addr: BlockAddr,
+    /// The shared record node, and which of its entries, counted from zero.
+    pub(super) shared: Option<(BlockAddr, usize)>,
     pub(super) ino: Ino,
     is_inode: bool,
     fsync: bool,
@@ -73,13 +77,23 @@ impl Chain {
                 tracing::warn!(addr, "the chain of fsynced nodes meets itself: it ends here");
                 break;
             }
+            if fs.delta_volume && f.nid.get() == fs.geo.node_ino {
+                if !shared::is_shared(&block, fs.geo.node_ino) {
+                    tracing::warn!(addr, "a torn shared record node: the chain of fsynced nodes ends here");
+                    break;
+                }
+                chain.add_shared(fs, addr, &block)?;
+                addr = f.next_blkaddr.get();
+                continue;
+            }
             let is_inode = f.nid.get() == f.ino.get() && f.node_offset() == 0;
             if is_inode && is_torn(fs, &block) {
                 tracing::warn!(addr, ino = f.ino.get(), "a torn inode: the chain of fsynced nodes ends here");
                 break;
             }
             let at = chain.links.len();
-            let link = Link { addr, ino: f.ino.get(), is_inode, fsync: f.is_fsync(), layout: None };
+            let link =
+                Link { addr, shared: None, ino: f.ino.get(), is_inode, fsync: f.is_fsync(), layout: None };
             chain.links.push(link);
             if link.fsync {
                 if !fs.geo.is_nid(link.ino) || link.ino == fs.geo.root_ino || !fs.geo.is_nid(f.nid.get()) {
@@ -96,6 +110,26 @@ impl Chain {
         }
         chain.find_layouts();
         Ok(chain)
+    }
+
+    /// Takes up the entries of a shared record node.
+    fn add_shared(&mut self, fs: &Fs, addr: BlockAddr, block: &Block) -> Result<()> {
+        for (nth, entry) in shared::entries(block, addr)?.iter().enumerate() {
+            let (ino, base) = (entry.ino, entry.base);
+            if !fs.geo.is_nid(ino) || ino == fs.geo.root_ino || !fs.geo.in_main(base) {
+                let value = format!("{base} for inode {ino}");
+                return Err(FormatError::corrupt(Structure::SharedNode, addr, "base", value).into());
+            }
+            self.files.entry(ino).or_default().last_fsync = self.links.len();
+            let shared = Some((addr, nth));
+            self.links.push(Link { addr: base, shared, ino, is_inode: true, fsync: true, layout: None });
+        }
+        Ok(())
+    }
+
+    /// Blocks of the chain.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = BlockAddr> + '_ {
+        self.addrs.iter().copied()
     }
 
     pub(super) fn contains(&self, addr: BlockAddr) -> bool {

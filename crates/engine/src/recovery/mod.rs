@@ -27,7 +27,7 @@ use chain::{Chain, ChainFile};
 use medfs_format::node::footer;
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::summary::Log;
-use medfs_format::{Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, is_block};
+use medfs_format::{Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, is_block, shared};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -116,7 +116,7 @@ impl Fs {
     /// Keeps the chain from being overwritten, and so makes a checkpoint necessary even where nothing is recovered.
     fn pin_chain(&self, chain: &Chain) -> Result<()> {
         let mut segs = self.segs.lock();
-        chain.links.iter().try_for_each(|link| segs.pin(&self.io, link.addr))
+        chain.blocks().try_for_each(|addr| segs.pin(&self.io, addr))
     }
 }
 
@@ -151,7 +151,25 @@ impl Replay<'_> {
     }
 
     fn read_link(&self, at: usize) -> Result<Box<Block>> {
-        self.fs.io.read(self.chain.links[at].addr)
+        let link = &self.chain.links[at];
+        let mut block = self.fs.io.read(link.addr)?;
+        if let Some((node, nth)) = link.shared {
+            self.apply_entry(&mut block, node, nth)?;
+        }
+        Ok(block)
+    }
+
+    /// Makes the inode block of a base that an entry of a shared record node stands for.
+    fn apply_entry(&self, block: &mut Block, node: BlockAddr, nth: usize) -> Result<()> {
+        let fs = self.fs;
+        let shared_node = fs.io.read(node)?;
+        let entries = shared::entries(&shared_node, node)?;
+        let bad = |field, value: String| FormatError::corrupt(Structure::SharedNode, node, field, value);
+        let Some(entry) = entries.get(nth) else { return Err(bad("used", format!("no entry {nth}")).into()) };
+        let rebuilt = fs
+            .deltas
+            .with_codecs(|codecs| codecs.rebuild(entry.codec, entry.delta, entry.checksum, &mut block.0));
+        Ok(rebuilt.map_err(|e| bad("delta", format!("{e} for inode {}", entry.ino)))?)
     }
 
     /// Replays every node up to the last fsync of its file.
