@@ -159,7 +159,7 @@ fn bad_input_is_named_and_the_other_columns_run() {
         assert!(words.iter().all(|word| told.contains(word)), "{told}");
     };
     check(&["--matrix", "delta=off,other"], 1, &["delta=other", "inline", "full"]);
-    check(&["--matrix", "delta=off device=memory,floppy"], 1, &["floppy", "memory, file or loop"]);
+    check(&["--matrix", "delta=off device=memory,floppy"], 1, &["floppy", "memory, file, loop or flash:"]);
     check(&["--matrix", "delta=off", "--peers", "ntfs"], 1, &["ntfs", "btrfs", "dir:PATH"]);
     check(&["--matrix", "delta=off", "--peers", "dir:/nowhere/at/all"], 1, &["cannot find /nowhere/at/all"]);
 
