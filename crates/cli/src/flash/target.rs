@@ -1,7 +1,7 @@
 //! `flash:PATH?profile=emmc&ftl=ldc&codec=lzo`: a flash device wherever an image is named.
 
 use crate::target::Target;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use medfs_flash::{Device, DeviceOptions, FlashDevice, PageCodec, Profile, policy, stats_of};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -58,7 +58,8 @@ impl FlashTarget {
         let Some(rest) = argument.strip_prefix("flash:") else { return Ok(None) };
         let (path, options) = rest.split_once('?').unwrap_or((rest, ""));
         let target = FlashTarget::of(path.into(), options, Path::new(argument))?;
-        target.options(None)?.check()?;
+        let possible = target.options(None).and_then(|options| Ok(options.check()?));
+        possible.with_context(|| argument.to_owned())?;
         Ok(Some(target))
     }
 

@@ -3,7 +3,7 @@
 use super::process::{Scratch, run};
 use super::result::FlashUse;
 use crate::flash::target::FlashTarget;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use medfs::{Clock, ManualClock};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions, MemDevice};
 use medfs_flash::{FlashDevice, Header, HostTime, Stats};
@@ -70,6 +70,9 @@ fn open_flash(mut target: FlashTarget, place: &Place<'_>, clock: Arc<ManualClock
         let folder = &target.path;
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         target.path = folder.join(place.column).with_extension("nand");
+        if target.exists() {
+            bail!("{} exists, and a column needs a new device: remove it", target.path.display());
+        }
         None
     };
     target.create(Some(place.size))?;
