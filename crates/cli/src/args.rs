@@ -169,6 +169,10 @@ pub(crate) struct LabRunArgs {
     /// Part of the full size, above 0 and at most 1 [default: the experiment's]
     #[arg(long, value_name = "PART")]
     pub(crate) scale: Option<f64>,
+    /// Files and folders whose pages LDC's experiments look at; may be given several times [default: this system's programs,
+    /// libraries, texts and databases]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) files: Vec<PathBuf>,
     /// Print the figures as JSON
     #[arg(long)]
     pub(crate) json: bool,

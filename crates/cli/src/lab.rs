@@ -36,7 +36,7 @@ fn table(header: &[&str]) -> Table {
 }
 
 fn list(args: &LabListArgs) -> Result<u8> {
-    let specs = experiment::ALL.iter().map(|e| e.spec()).collect::<medfs_lab::Result<Vec<_>>>()?;
+    let specs = experiment::all().map(|e| e.spec()).collect::<medfs_lab::Result<Vec<_>>>()?;
     if args.json {
         let experiments: Vec<_> = specs
             .iter()
@@ -85,7 +85,7 @@ impl Progress for Bar {
 fn run_experiments(args: &LabRunArgs) -> Result<u8> {
     let mut names = args.names.clone();
     if names.iter().any(|n| n == "all") {
-        names = experiment::ALL.iter().map(|e| Ok(e.spec()?.name)).collect::<medfs_lab::Result<_>>()?;
+        names = experiment::all().map(|e| Ok(e.spec()?.name)).collect::<medfs_lab::Result<_>>()?;
     }
     for name in &names {
         experiment::find(name)?;
@@ -93,11 +93,17 @@ fn run_experiments(args: &LabRunArgs) -> Result<u8> {
     let mut figures = Vec::new();
     for name in &names {
         let bar = Bar(crate::progress::steps(name, 0));
-        let settings = Settings { out: args.out.clone(), seed: args.seed, scale: args.scale, progress: &bar };
+        let settings = Settings {
+            out: args.out.clone(),
+            seed: args.seed,
+            scale: args.scale,
+            files: args.files.clone(),
+            progress: &bar,
+        };
         let figure = experiment::run(name, &settings)?;
         bar.0.finish_and_clear();
         if !args.json {
-            print(&figure);
+            print(&figure, false);
         }
         figures.push(figure);
     }
@@ -117,12 +123,17 @@ fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "-".into(), |v| if v.abs() >= 100.0 { format!("{v:.0}") } else { format!("{v:.2}") })
 }
 
-/// The figures of an experiment: rows that the paper has a figure for, and means; the others are in the files.
-fn print(figure: &Figure) {
+/// The figures of an experiment: rows that the paper has a figure for, and means, unless all are wanted; the others are in the
+/// files.
+pub(crate) fn print(figure: &Figure, all: bool) {
     let compared = |r: &&Row| r.paper.is_some() || r.label == "mean";
-    let some = figure.rows.iter().any(|r| compared(&r));
-    let mut rows = table(&["what", "scheme", "paper", "ours", "ratio", "unit"]);
-    for column in 2..5 {
+    let some = !all && figure.rows.iter().any(|r| compared(&r));
+    let schemes = figure.rows.iter().any(|r| !r.scheme.is_empty());
+    let mut header = vec!["what", "scheme", "paper", "ours", "ratio", "unit"];
+    header.retain(|name| schemes || *name != "scheme");
+    let mut rows = table(&header);
+    let first_number = header.len() - 4;
+    for column in first_number..first_number + 3 {
         if let Some(column) = rows.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -130,7 +141,9 @@ fn print(figure: &Figure) {
     let mut reasons: Vec<&str> = Vec::new();
     for row in figure.rows.iter().filter(|r| !some || compared(r)) {
         let numbers = [row.paper, row.ours, row.ratio()].map(number);
-        rows.add_row([&row.label, &row.scheme, &numbers[0], &numbers[1], &numbers[2], &row.unit]);
+        let scheme = schemes.then_some(&row.scheme);
+        let numbers = numbers.iter().chain([&row.unit]);
+        rows.add_row([&row.label].into_iter().chain(scheme).chain(numbers));
     }
     outln!("{}: {}\n\n{rows}\n", figure.experiment, figure.title);
     for row in figure.rows.iter().filter(|r| !r.reason.is_empty() && (!some || compared(r))) {

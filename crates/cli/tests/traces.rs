@@ -159,7 +159,8 @@ fn bad_input_is_named_and_the_other_columns_run() {
         assert!(words.iter().all(|word| told.contains(word)), "{told}");
     };
     check(&["--matrix", "delta=off,other"], 1, &["delta=other", "inline", "full"]);
-    check(&["--matrix", "delta=off device=memory,floppy"], 1, &["floppy", "memory, file or loop"]);
+    check(&["--matrix", "delta=off device=memory,floppy"], 1, &["floppy", "memory, file, loop or flash:"]);
+    check(&["--matrix", "delta=off", "device=memory,flash:?ftl=tape"], 1, &["flash:?ftl=tape", "pm, zftl"]);
     check(&["--matrix", "delta=off", "--peers", "ntfs"], 1, &["ntfs", "btrfs", "dir:PATH"]);
     check(&["--matrix", "delta=off", "--peers", "dir:/nowhere/at/all"], 1, &["cannot find /nowhere/at/all"]);
 
@@ -179,4 +180,39 @@ fn bad_input_is_named_and_the_other_columns_run() {
     let text = error(1, medfs().args(["trace", "import", "fio", "-o"]).arg(scratch.path("u")).arg(&log));
     assert!(text.contains("log: line 3: the length is 'many'"), "{text}");
     assert!(!scratch.path("u").exists());
+}
+
+#[test]
+fn every_column_has_a_flash_device_of_its_own() {
+    let scratch = Scratch::new();
+    let (log, trace, cards) = (scratch.path("log"), scratch.path("t"), scratch.path("cards"));
+    let writes: String =
+        (0..200).map(|i| format!("/f write {} 4096\n/f sync 0 0\n", i % 20 * 4096)).collect();
+    fs::write(&log, format!("fio version 2 iolog\n/f add\n/f open\n{writes}")).unwrap();
+    medfs().args(["trace", "import", "fio", "-o"]).arg(&trace).arg(&log).assert().success();
+    let kept = format!("device=flash:?ftl=pm,flash:{}?ftl=ldc,memory", cards.display());
+    let columns = replayed(&trace, &["--matrix", &kept]);
+    let [pm, ldc, memory] = &columns[..] else { panic!("{columns:?}") };
+    assert!(memory["flash"].is_null());
+    for (column, ftl) in [(pm, "pm"), (ldc, "ldc")] {
+        assert_eq!(column["flash"]["ftl"], ftl);
+        // What reached the device is what its host wrote.
+        assert_eq!(column["flash"]["host_written_bytes"], column["written_bytes"]["total"]);
+        assert_eq!(column["written_bytes"], memory["written_bytes"]);
+    }
+    assert_eq!(pm["flash"]["compressed_pages"], 0);
+    let wrote = |column: &Value| column["flash"]["flash_written_bytes"].as_u64().unwrap();
+    assert!(wrote(ldc) < wrote(pm), "{ldc} {pm}");
+    let card = fs::read_dir(&cards).unwrap().next().unwrap().unwrap().path();
+    medfs().args(["flash", "check"]).arg(&card).assert().success();
+    // The time is the trace's: again, the same.
+    assert_eq!(replayed(&trace, &["--matrix", "device=flash:?ftl=pm"])[0]["flash"], pm["flash"]);
+    let told = error(1, medfs().arg("replay").arg(&trace).args(["--size", "256M", "--matrix", &kept]));
+    assert!(told.contains("remove it"), "{told}");
+}
+
+#[test]
+fn a_trace_after_the_matrix_is_told_so() {
+    let told = error(2, medfs().args(["replay", "--matrix", "delta=off", "t.trace"]));
+    assert!(told.contains("'t.trace' is no axis") && told.contains("before --matrix"), "{told}");
 }

@@ -61,6 +61,14 @@ impl DeviceOptions {
         DeviceOptions { profile, ftl: "ldc".into(), codec: "lzo".into(), capacity: None, seed: 1 }
     }
 
+    /// Whether a device can be made so.
+    ///
+    /// # Errors
+    /// No such method or compressor, no such size.
+    pub fn check(&self) -> Result<()> {
+        self.header(true).map(drop)
+    }
+
     fn header(&self, content: bool) -> Result<Header> {
         let policy = policy(&self.ftl, &self.profile)?;
         if !CODECS.contains(&&self.codec[..]) {

@@ -48,6 +48,9 @@ pub enum Error {
         /// What is wrong in it.
         message: String,
     },
+    /// An experiment on flash devices failed.
+    #[error("{0}: {1}")]
+    Flash(String, medfs_flash::FlashError),
     /// A workload found that what it stored is not what it reads.
     #[error("{0}")]
     Check(String),

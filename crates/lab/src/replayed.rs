@@ -41,6 +41,10 @@ pub fn cell(value: &Value) -> Option<Cell> {
         stats: value.get("stats").filter(|s| !s.is_null()).cloned(),
         ..Cell::default()
     };
+    if let Some(flash) = value.get("flash").and_then(Value::as_object) {
+        let numbers = flash.iter().filter_map(|(name, v)| Some((format!("flash_{name}"), v.as_f64()?)));
+        cell.values.extend(numbers);
+    }
     if let Some(verification) = value.get("verification") {
         let wrong = |name: &str| verification.get(name).map_or(0, |found| number(found, "count"));
         cell.check_findings = Some(wrong("results") + wrong("tree_differences"));
@@ -107,12 +111,15 @@ mod tests {
             "options": {"delta": "full"}, "trace": {"about": "chat-app"}, "machine": {"cpus": 2, "kernel": "6.18"},
             "written_bytes": {"total": 8192, "data": 4096, "node": 4096}, "operations": {"fsync": 7},
             "latency": [{"operation": "fsync", "count": 7, "mean_ns": 2000, "p99_ns": 5000}], "wall_ns": 2_000_000_000u64,
+            "flash": {"ftl": "ldc", "erases": 3, "write_amplification": 1.5},
             "verification": {"results": {"count": 2}, "tree_differences": {"count": 1}}
         });
         let cell = cell(&result).unwrap();
         assert_eq!((cell.workload.as_str(), cell.scheme.as_str()), ("chat-app", "delta=full,device=memory"));
         assert_eq!((cell.written.node, cell.written.total, cell.operations["fsync"]), (4096, 8192, 7));
         assert_eq!(cell.check_findings, Some(3));
+        assert_eq!((cell.values["flash_erases"], cell.values["flash_write_amplification"]), (3.0, 1.5));
+        assert_eq!(cell.values.len(), 2);
         assert_eq!((cell.latency_us["fsync"].mean, cell.wall_seconds), (2.0, 2.0));
         let peer = json!({"format": 1, "kind": "replay", "system": "ext4", "written_bytes": {"total": 5}});
         let peer = super::cell(&peer).unwrap();

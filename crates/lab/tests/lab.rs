@@ -16,7 +16,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 fn run(name: &str, out: &Path, scale: f64) -> medfs_lab::cell::Figure {
-    let settings = Settings { out: out.to_owned(), seed: 1, scale: Some(scale), progress: &Silent };
+    let settings =
+        Settings { out: out.to_owned(), seed: 1, scale: Some(scale), files: Vec::new(), progress: &Silent };
     experiment::run(name, &settings).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 

@@ -1,6 +1,7 @@
 //! `medfs flash`: its commands and options.
 
 use clap::{Args, Subcommand, ValueHint};
+use medfs_flash::experiments::SCALES;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -25,7 +26,7 @@ pub(crate) enum FlashCommand {
     Check(DeviceArgs),
     /// Replay a block trace on a device, or on a new one in memory for each of several methods
     Replay(ReplayArgs),
-    /// Repeat the figures of "Lightweight Data Compression for Mobile Flash Storage" (LDC)
+    /// Print the figures of "Lightweight Data Compression for Mobile Flash Storage" (LDC); 'medfs lab run ldc-fig8' keeps them
     Experiment(ExperimentArgs),
 }
 
@@ -184,6 +185,7 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 fn scale(text: &str) -> Result<f64, String> {
-    let value = text.parse().ok().filter(|v| (0.001..=4.0).contains(v));
-    value.ok_or_else(|| format!("'{text}' is no scale: give a number from 0.001 to 4"))
+    let value = text.parse().ok().filter(|v| SCALES.contains(v));
+    let (least, most) = (SCALES.start(), SCALES.end());
+    value.ok_or_else(|| format!("'{text}' is no scale: give a number from {least} to {most}"))
 }

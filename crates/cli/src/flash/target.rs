@@ -1,7 +1,7 @@
 //! `flash:PATH?profile=emmc&ftl=ldc&codec=lzo`: a flash device wherever an image is named.
 
 use crate::target::Target;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use medfs_flash::{Device, DeviceOptions, FlashDevice, PageCodec, Profile, policy, stats_of};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -29,8 +29,13 @@ impl FlashTarget {
         if path.as_os_str().is_empty() {
             bail!("{}: name the device's file, such as flash:card.nand", argument.display());
         }
+        let options = String::from_utf8_lossy(parts.next().unwrap_or_default());
+        Ok(Some(FlashTarget::of(path, &options, argument)?))
+    }
+
+    /// The device in the file `path` with options as they are written; `argument` names it in errors.
+    fn of(path: PathBuf, options: &str, argument: &Path) -> Result<FlashTarget> {
         let mut target = FlashTarget { path, profile: None, ftl: None, codec: None };
-        let options = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
         for option in options.split('&').filter(|o| !o.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let place = match name {
@@ -44,6 +49,17 @@ impl FlashTarget {
             }
             *place = Some(value.to_owned());
         }
+        Ok(target)
+    }
+
+    /// A device whose file others choose (`flash:?ftl=ldc`, `flash:DIR?ftl=ldc`): the target with an empty path or that of the folder,
+    /// its profile, method and codec known to exist. `None` where `argument` names something else.
+    pub(crate) fn parse_new(argument: &str) -> Result<Option<FlashTarget>> {
+        let Some(rest) = argument.strip_prefix("flash:") else { return Ok(None) };
+        let (path, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let target = FlashTarget::of(path.into(), options, Path::new(argument))?;
+        let possible = target.options(None).and_then(|options| Ok(options.check()?));
+        possible.with_context(|| argument.to_owned())?;
         Ok(Some(target))
     }
 
@@ -65,6 +81,10 @@ impl FlashTarget {
 
     /// Makes the device's file, which does not exist.
     pub(crate) fn create(&self, size: Option<u64>) -> Result<()> {
+        Ok(Device::<PageCodec>::create(&self.path, &self.options(size)?)?.close()?)
+    }
+
+    fn options(&self, size: Option<u64>) -> Result<DeviceOptions> {
         let profile = Profile::find(self.profile.as_deref().unwrap_or("emmc"))?;
         let mut options = DeviceOptions::new(profile);
         options.capacity = size;
@@ -74,11 +94,16 @@ impl FlashTarget {
         if let Some(codec) = &self.codec {
             options.codec.clone_from(codec);
         }
-        Ok(Device::<PageCodec>::create(&self.path, &options)?.close()?)
+        Ok(options)
     }
 
     /// Opens the device. What it is made of cannot change; the method can.
     pub(crate) fn open(&self) -> Result<Target> {
+        Ok(Arc::new(FlashDevice::new(self.open_device()?)))
+    }
+
+    /// The device itself, for who gives it a clock.
+    pub(crate) fn open_device(&self) -> Result<Device<PageCodec>> {
         let (header, ..) = stats_of(&self.path)?;
         let path = self.path.display();
         if let Some(name) = &self.profile {
@@ -96,8 +121,7 @@ impl FlashTarget {
         if let Some(ftl) = &self.ftl {
             policy(ftl, &header.profile)?;
         }
-        let device = Device::<PageCodec>::open(&self.path, self.ftl.as_deref())?;
-        Ok(Arc::new(FlashDevice::new(device)))
+        Ok(Device::<PageCodec>::open(&self.path, self.ftl.as_deref())?)
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) trace: PathBuf,
     /// What to replay it on: axes of mount options and 'device', each with its values; every combination is one
     /// column; the trace comes before it
-    #[arg(long, value_name = "AXIS=VALUE,...", num_args = 1..)]
+    #[arg(long, value_name = "AXIS=VALUE,...", num_args = 1.., value_parser = axes)]
     pub(crate) matrix: Vec<String>,
     /// Other file systems as further columns: ext4, btrfs, xfs (on a loop device), f2fs, f2fs-lz4, f2fs-zstd (the kernel's,
     /// in a QEMU guest), or dir:PATH
@@ -59,6 +59,16 @@ pub(crate) struct ReplayArgs {
     pub(crate) scratch: Option<PathBuf>,
 }
 
+/// Axes as `--matrix` takes them. Whatever follows it is taken for one, a trace too.
+fn axes(text: &str) -> Result<String, String> {
+    match text.split_whitespace().find(|axis| !axis.contains('=')) {
+        Some(word) => Err(format!(
+            "'{word}' is no axis, which is NAME=VALUE,... such as delta=off,full; a trace comes before --matrix"
+        )),
+        None => Ok(text.to_owned()),
+    }
+}
+
 const REPLAY_HELP: &str = "\
 A column is replayed on a new volume: the tree as it was before the recording is
 made, then what was recorded runs, and is what is measured. Every result and
@@ -67,9 +77,12 @@ recorded one, after the volume was closed and opened again.
 
   medfs replay T --matrix delta=off,inline,compact,full device=memory
   medfs replay T --matrix delta=off,full compress=off,lz4 --peers ext4,f2fs -o R
+  medfs replay T --matrix delta=off,full 'device=flash:?ftl=pm,flash:?ftl=ldc'
 
 Axes are the options of 'medfs mount' ('noatime=on,off' for those without a
-value), and device=memory|file|loop. With compress= other than off the volume
-has the feature and every file is compressed.
+value), and device=memory|file|loop|flash:[DIR][?profile=NAME&ftl=NAME&codec=NAME].
+With compress= other than off the volume has the feature and every file is
+compressed. Each column gets a new flash device, which stays in DIR or, without
+one, goes with the column; its time is the trace's.
 
 The exit code is 0 where all columns ran and were as recorded, otherwise 1.";

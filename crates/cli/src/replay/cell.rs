@@ -3,6 +3,7 @@
 //! The volume is new, with a fixed UUID and the trace's time; its clock moves with the trace. The same trace with the same
 //! options writes the same blocks each time, in the sequential order.
 
+use super::matrix::System;
 use super::result::{CellResult, DeviceUse, Written};
 use super::{Run, device, matrix};
 use anyhow::{Context, Result, anyhow};
@@ -21,31 +22,34 @@ const UUID: [u8; 16] = *b"medfs replayed\0\0";
 pub(crate) fn run(run: &Run<'_>, options: &[(String, String)], name: &str) -> Result<CellResult> {
     let mount = matrix::mount_options(options).map_err(|wrong| anyhow!(wrong))?;
     let compressed = options.iter().any(|(axis, value)| axis == "compress" && value != "off");
-    let opened = device::open(name, run.args.size, run.args.scratch.as_deref())?;
-    let counted = Arc::new(CountingDevice::new(opened.device.clone()));
     let mut reader = run.open()?;
     let began = Timestamp {
         secs: reader.head().began.div_euclid(1_000_000_000),
         nanos: reader.head().began.rem_euclid(1_000_000_000) as u32,
     };
+    let clock = Arc::new(ManualClock::new(began));
+    let column = System::Medfs { options: options.to_vec(), device: name.into() }.file_name();
+    let place = device::Place { size: run.args.size, scratch: run.args.scratch.as_deref(), column: &column };
+    let opened = device::open(name, &place, &clock)?;
+    let counted = Arc::new(CountingDevice::new(opened.device.clone()));
+    let flash_stats = || opened.flash.as_ref().map(device::Flash::stats);
     let mut features = default_features();
     features.set(Feature::COMPRESSION, compressed);
     let mkfs = MkfsOptions { deltas: true, zeroed: true, features, ..MkfsOptions::new(UUID, began.secs) };
     format_volume(&*counted, &mkfs).context("cannot make a volume")?;
-    let clock = Arc::new(ManualClock::new(began));
     let volume = Volume::open(counted.clone(), mount.clone(), clock.clone())?;
     if compressed {
         // Files inherit it from their directories.
         volume.set_flags(volume.root(), FileFlags::COMPR)?;
     }
-    let mut ready = counted.counts();
+    let (mut ready, mut flash_ready) = (counted.counts(), flash_stats());
     let (outcome, first) = replay(&mut reader, &volume, Some(&clock), &run.options(), &mut |progress| {
         match progress {
             Progress::Ready => {
                 volume
                     .sync()
                     .map_err(|source| medfs_trace::Error::Files { what: "cannot sync".into(), source })?;
-                ready = counted.counts();
+                (ready, flash_ready) = (counted.counts(), flash_stats());
             }
             Progress::At(bytes) => run.bar.set_position(bytes),
         }
@@ -53,6 +57,8 @@ pub(crate) fn run(run: &Run<'_>, options: &[(String, String)], name: &str) -> Re
     })?;
     volume.sync().context("cannot make everything durable")?;
     let used = device_use(&ready, counted.counts());
+    let flash_used =
+        opened.flash.as_ref().map(|flash| flash.used(&flash_ready.unwrap_or_default(), &flash.stats()));
     let stats = serde_json::to_value(volume.stats())?;
     volume.close().context("cannot close the volume")?;
     drop(volume);
@@ -66,6 +72,7 @@ pub(crate) fn run(run: &Run<'_>, options: &[(String, String)], name: &str) -> Re
     result.options = options.iter().cloned().collect::<BTreeMap<_, _>>();
     result.volume_bytes = counted.block_count() * BLOCK_SIZE as u64;
     result.stats = Some(stats);
+    result.flash = flash_used;
     Ok(result)
 }
 

@@ -141,11 +141,17 @@ fn print(results: &[CellResult], json: bool) -> Result<()> {
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["column", "written", "of first", "flushes", "ops/s", "p99 fsync", "verified"]);
+    let flash = results.iter().any(|result| result.flash.is_some());
+    let mut header = vec!["column", "written", "of first", "flushes", "ops/s", "p99 fsync", "verified"];
+    if flash {
+        header.splice(3..3, ["flash wrote", "erases"]);
+    }
+    let columns = header.len();
+    table.set_header(header);
     let first = results[0].written_bytes.total;
     for result in results {
         let ratio = if first > 0 { result.written_bytes.total as f64 / first as f64 } else { 1.0 };
-        table.add_row([
+        let mut row = vec![
             result.column.clone(),
             size::show(result.written_bytes.total),
             format!("{ratio:.3}"),
@@ -153,9 +159,16 @@ fn print(results: &[CellResult], json: bool) -> Result<()> {
             format!("{:.0}", result.operations_per_second),
             fsync_latency(result),
             verdict(result),
-        ]);
+        ];
+        if flash {
+            let nand = result.flash.as_ref();
+            let erases = |f: &result::FlashUse| (f.erases + f.erases_map).to_string();
+            let cells = [nand.map(|f| size::show(f.flash_written_bytes)), nand.map(erases)];
+            row.splice(3..3, cells.map(|cell| cell.unwrap_or_else(|| "-".into())));
+        }
+        table.add_row(row);
     }
-    for column in 1..=5 {
+    for column in 1..columns - 1 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }

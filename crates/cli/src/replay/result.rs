@@ -1,5 +1,7 @@
 //! The result of one column, as it is stored: `docs/TRACE.md` describes the fields, which keep their names.
 
+use medfs_flash::{Header, Stats};
+use medfs_format::BLOCK_SIZE;
 use medfs_trace::replay::{LatencyOf, Mismatches, Outcome};
 use medfs_trace::{Ending, Head, record};
 use serde::{Deserialize, Serialize};
@@ -39,6 +41,48 @@ pub(crate) struct CellResult {
     pub(crate) verification: Verification,
     /// The engine's statistics at the end, of a volume of medfs.
     pub(crate) stats: Option<serde_json::Value>,
+    /// What the NAND did meanwhile, of a volume on a flash device.
+    #[serde(default)]
+    pub(crate) flash: Option<FlashUse>,
+}
+
+/// What a flash device did while the operations ran.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FlashUse {
+    pub(crate) profile: String,
+    pub(crate) ftl: String,
+    pub(crate) codec: String,
+    pub(crate) host_written_bytes: u64,
+    pub(crate) flash_written_bytes: u64,
+    /// Flash bytes for each of the host's; 0 where it wrote none.
+    pub(crate) write_amplification: f64,
+    /// Blocks erased, of data and of the map.
+    pub(crate) erases: u64,
+    pub(crate) erases_map: u64,
+    /// Logical pages that were compressed, for the host and by collection.
+    pub(crate) compressed_pages: u64,
+}
+
+impl FlashUse {
+    /// Between two moments of the device.
+    pub(crate) fn between(header: &Header, since: &Stats, end: &Stats) -> FlashUse {
+        let (a, b) = (&since.ftl, &end.ftl);
+        let page_bytes = header.profile.geometry(header.blocks).page_bytes;
+        let host = (b.host_writes - a.host_writes) * BLOCK_SIZE as u64;
+        let flash = (b.programs.total() - a.programs.total()) * u64::from(page_bytes);
+        let compressed = |of: &Stats| of.ftl.compressed_host + of.ftl.compressed_collected;
+        FlashUse {
+            profile: header.profile.name.clone(),
+            ftl: header.ftl.clone(),
+            codec: header.codec.clone(),
+            host_written_bytes: host,
+            flash_written_bytes: flash,
+            write_amplification: if host > 0 { flash as f64 / host as f64 } else { 0.0 },
+            erases: b.erases - a.erases,
+            erases_map: b.erases_map - a.erases_map,
+            compressed_pages: compressed(end) - compressed(since),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -154,6 +198,7 @@ impl CellResult {
                 tree_differences: tree.unwrap_or_default(),
             },
             stats: None,
+            flash: None,
         }
     }
 

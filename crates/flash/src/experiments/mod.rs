@@ -17,6 +17,12 @@ use crate::error::{FlashError, Result};
 use serde::Serialize;
 use std::path::PathBuf;
 
+/// The paper that all of them are of.
+pub const PAPER: &str = "Lightweight Data Compression for Mobile Flash Storage (LDC)";
+
+/// Smallest and largest [`Options::scale`].
+pub const SCALES: std::ops::RangeInclusive<f64> = 0.001..=4.0;
+
 /// Relative difference from the paper above which a row gives its reason.
 pub const EXPLAINED_ABOVE: f64 = 0.2;
 
@@ -81,39 +87,69 @@ pub type Progress<'a> = &'a mut dyn FnMut(f64);
 pub struct Experiment {
     /// Its name.
     pub name: &'static str,
+    /// Where in the paper.
+    pub figure: &'static str,
     /// What it shows.
     pub title: &'static str,
+    /// What is done, in a sentence or two.
+    pub about: &'static str,
     /// Runs it.
     pub run: fn(&Options, Progress<'_>) -> Result<Vec<Row>>,
 }
 
+/// What the runs of all methods on all workloads are.
+const RUNS: &str = "A device of the paper's kind, as large as the scale says, is filled with pages of known compressibility; then each workload is \
+    replayed three times on each method. Times are those of the device's own clock.";
+
 /// All experiments, in the paper's order.
 pub const ALL: [Experiment; 7] = [
-    Experiment { name: "ldc-fig2", title: "Fig. 2: compressibility of volume snapshots", run: content::fig2 },
+    Experiment {
+        name: "ldc-fig2",
+        figure: "Fig. 2",
+        title: "Compressibility of volume snapshots",
+        about: "Pages of files of this machine, sampled, compressed one by one with LZO.",
+        run: content::fig2,
+    },
     Experiment {
         name: "ldc-fig3",
-        title: "Fig. 3 and Table 4: compressibility and size of the workloads' writes",
+        figure: "Fig. 3 and Table 4",
+        title: "Compressibility and size of the workloads' writes",
+        about: "The workloads that the other experiments replay, beside what the paper says of its traces.",
         run: workload::fig3,
     },
     Experiment {
         name: "ldc-fig5",
-        title: "Fig. 5, Table 2, section 5.1: entropy and ratio, the predictor's error and cost",
+        figure: "Fig. 5, Table 2 and section 5.1",
+        title: "Entropy and ratio, the predictor's error and cost",
+        about: "Pages of files of this machine, sampled: their entropy beside what LZO makes of them, and the time of both.",
         run: content::fig5,
     },
     Experiment {
         name: "ldc-fig8",
-        title: "Fig. 8: pages compressed, erases, time of garbage collection",
+        figure: "Fig. 8",
+        title: "Pages compressed, erases, time of garbage collection",
+        about: RUNS,
         run: matrix::fig8,
     },
-    Experiment { name: "ldc-fig9", title: "Fig. 9: write, read and worst-case latency", run: latency::fig9 },
+    Experiment {
+        name: "ldc-fig9",
+        figure: "Fig. 9",
+        title: "Write, read and worst-case latency",
+        about: RUNS,
+        run: latency::fig9,
+    },
     Experiment {
         name: "ldc-fig10",
-        title: "Fig. 10: write latency by the controller's clock",
+        figure: "Fig. 10",
+        title: "Write latency by the controller's clock",
+        about: RUNS,
         run: latency::fig10,
     },
     Experiment {
         name: "ldc-beyond",
-        title: "Beyond the paper: LZ4 and zstd, a better predictor, hot and cold apart",
+        figure: "beyond the paper",
+        title: "LZ4 and zstd, a better predictor, hot and cold apart",
+        about: "What the paper does not have, each beside the paper's way, on the same workload.",
         run: beyond::beyond,
     },
 ];

@@ -2,10 +2,11 @@
 //!
 //! An experiment is a short TOML file (`experiments/NAME.toml`: what it is, what it runs, the paper's figures, and why ours
 //! differ) and a function that runs its cells and turns them into rows. Adding one is adding both, and an entry in [`ALL`].
-//! An experiment of another crate needs no file: [`Entry`] takes any [`Spec`] and any function with that signature.
+//! LDC's experiments need no file: `medfs-flash` has them, and they stand in the list as they are ([`ldc`]).
 
 mod hotness;
 mod latency;
+pub mod ldc;
 mod overhead;
 mod sensitivity;
 mod tables;
@@ -21,6 +22,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 /// A figure of the paper, and why ours differs.
 #[derive(Debug, Clone, Deserialize)]
@@ -111,6 +113,20 @@ impl Spec {
         })
     }
 
+    /// A figure of these rows.
+    pub(crate) fn figure(&self, rows: Vec<Row>) -> Figure {
+        Figure {
+            format: FIGURE_FORMAT.into(),
+            experiment: self.name.clone(),
+            title: self.title.clone(),
+            paper: self.paper.clone(),
+            about: self.about.clone(),
+            notes: self.notes.clone(),
+            plot: self.plot.clone(),
+            rows,
+        }
+    }
+
     /// A row: the paper's side from the file.
     pub fn row(&self, label: &str, scheme: &str, ours: Option<f64>, cells: &[String]) -> Row {
         let expect = self.expect.iter().find(|e| e.label == label && e.scheme == scheme);
@@ -127,42 +143,70 @@ impl Spec {
 }
 
 /// An experiment in the list.
-pub struct Entry {
-    /// Its file, as text.
-    pub file: &'static str,
-    /// Runs its cells and makes its rows, in order.
-    pub run: fn(&Lab<'_>) -> Result<Vec<Row>>,
+pub enum Entry {
+    /// One of the lab's own.
+    File {
+        /// Its file, as text.
+        text: &'static str,
+        /// Runs its cells and makes its rows, in order.
+        run: fn(&Lab<'_>) -> Result<Vec<Row>>,
+    },
+    /// One of LDC's.
+    Flash(&'static medfs_flash::experiments::Experiment),
 }
 
-/// Every experiment, in the order of the list. A new one is a line here.
-pub static ALL: &[Entry] = &[
-    Entry { file: include_str!("../../experiments/medfs-tables.toml"), run: tables::run },
-    Entry { file: include_str!("../../experiments/medfs-fig1.toml"), run: volume::file_types },
-    Entry { file: include_str!("../../experiments/medfs-fig7.toml"), run: volume::reductions },
-    Entry { file: include_str!("../../experiments/medfs-lifetime.toml"), run: volume::lifetime },
-    Entry { file: include_str!("../../experiments/medfs-fig8.toml"), run: latency::perceived },
-    Entry { file: include_str!("../../experiments/medfs-fig9.toml"), run: latency::io },
-    Entry { file: include_str!("../../experiments/medfs-fig10.toml"), run: latency::hit_rates },
-    Entry { file: include_str!("../../experiments/medfs-fig11a.toml"), run: hotness::clusters },
-    Entry { file: include_str!("../../experiments/medfs-fig11b.toml"), run: hotness::reads },
-    Entry { file: include_str!("../../experiments/medfs-fig12a.toml"), run: sensitivity::threshold },
-    Entry { file: include_str!("../../experiments/medfs-fig12b.toml"), run: sensitivity::eviction },
-    Entry { file: include_str!("../../experiments/medfs-overhead.toml"), run: overhead::run },
-    Entry { file: include_str!("../../experiments/workloads.toml"), run: volume::reductions },
+impl Entry {
+    const fn file(text: &'static str, run: fn(&Lab<'_>) -> Result<Vec<Row>>) -> Entry {
+        Entry::File { text, run }
+    }
+
+    /// Its file, read; of one of LDC's, what the file would say.
+    pub fn spec(&self) -> Result<Spec> {
+        match self {
+            Entry::File { text, .. } => {
+                let name = text.lines().find_map(|l| l.strip_prefix("name = ")).unwrap_or("?");
+                Spec::parse(&format!("experiments/{}.toml", name.trim_matches('"')), text)
+            }
+            Entry::Flash(experiment) => Ok(ldc::spec(experiment)),
+        }
+    }
+
+    fn run(&self, lab: &Lab<'_>) -> Result<Vec<Row>> {
+        match self {
+            Entry::File { run, .. } => run(lab),
+            Entry::Flash(experiment) => ldc::run(lab, experiment),
+        }
+    }
+}
+
+/// The lab's own experiments, in the order of the list. A new one is a line here.
+static FILES: &[Entry] = &[
+    Entry::file(include_str!("../../experiments/medfs-tables.toml"), tables::run),
+    Entry::file(include_str!("../../experiments/medfs-fig1.toml"), volume::file_types),
+    Entry::file(include_str!("../../experiments/medfs-fig7.toml"), volume::reductions),
+    Entry::file(include_str!("../../experiments/medfs-lifetime.toml"), volume::lifetime),
+    Entry::file(include_str!("../../experiments/medfs-fig8.toml"), latency::perceived),
+    Entry::file(include_str!("../../experiments/medfs-fig9.toml"), latency::io),
+    Entry::file(include_str!("../../experiments/medfs-fig10.toml"), latency::hit_rates),
+    Entry::file(include_str!("../../experiments/medfs-fig11a.toml"), hotness::clusters),
+    Entry::file(include_str!("../../experiments/medfs-fig11b.toml"), hotness::reads),
+    Entry::file(include_str!("../../experiments/medfs-fig12a.toml"), sensitivity::threshold),
+    Entry::file(include_str!("../../experiments/medfs-fig12b.toml"), sensitivity::eviction),
+    Entry::file(include_str!("../../experiments/medfs-overhead.toml"), overhead::run),
+    Entry::file(include_str!("../../experiments/workloads.toml"), volume::reductions),
 ];
 
-impl Entry {
-    /// Its file, read.
-    pub fn spec(&self) -> Result<Spec> {
-        let name = self.file.lines().find_map(|l| l.strip_prefix("name = ")).unwrap_or("?").trim_matches('"');
-        Spec::parse(&format!("experiments/{name}.toml"), self.file)
-    }
+/// Every experiment, in the order of the list: the lab's own, then LDC's.
+pub fn all() -> impl Iterator<Item = &'static Entry> {
+    static FLASH: LazyLock<Vec<Entry>> =
+        LazyLock::new(|| medfs_flash::experiments::ALL.iter().map(Entry::Flash).collect());
+    FILES.iter().chain(FLASH.iter())
 }
 
 /// The experiment of this name.
 pub fn find(name: &str) -> Result<(&'static Entry, Spec)> {
     let mut names = Vec::new();
-    for entry in ALL {
+    for entry in all() {
         let spec = entry.spec()?;
         if spec.name == name {
             return Ok((entry, spec));
@@ -196,6 +240,8 @@ pub struct Settings<'s> {
     pub seed: u64,
     /// Instead of the experiment's own scale.
     pub scale: Option<f64>,
+    /// Files and folders whose pages LDC's experiments look at; empty: this system's.
+    pub files: Vec<PathBuf>,
     /// Is told how far it is.
     pub progress: &'s dyn Progress,
 }
@@ -219,17 +265,8 @@ pub fn run(name: &str, settings: &Settings<'_>) -> Result<Figure> {
     }
     fs::create_dir_all(&settings.out).map_err(Error::io(format!("making {}", settings.out.display())))?;
     let lab = Lab { spec, scale, settings };
-    let rows = (entry.run)(&lab)?;
-    let figure = Figure {
-        format: FIGURE_FORMAT.into(),
-        experiment: lab.spec.name.clone(),
-        title: lab.spec.title.clone(),
-        paper: lab.spec.paper.clone(),
-        about: lab.spec.about.clone(),
-        notes: lab.spec.notes.clone(),
-        plot: lab.spec.plot.clone(),
-        rows,
-    };
+    let rows = entry.run(&lab)?;
+    let figure = lab.spec.figure(rows);
     write_json(&settings.out, &file_name(&["figure", name]), &figure)?;
     Ok(figure)
 }
@@ -314,7 +351,7 @@ mod tests {
 
     #[test]
     fn files_are_right_and_names_differ() {
-        let mut names: Vec<String> = ALL.iter().map(|e| e.spec().unwrap().name).collect();
+        let mut names: Vec<String> = all().map(|e| e.spec().unwrap().name).collect();
         let count = names.len();
         names.sort();
         names.dedup();
@@ -324,10 +361,11 @@ mod tests {
 
     #[test]
     fn a_wrong_file_is_named_with_its_field() {
-        let text = ALL[2].file.replace("scale = ", "scales = ");
+        let fig7 = include_str!("../../experiments/medfs-fig7.toml");
+        let text = fig7.replace("scale = ", "scales = ");
         let error = Spec::parse("experiments/x.toml", &text).unwrap_err().to_string();
         assert!(error.starts_with("experiments/x.toml: ") && error.contains("scales"), "{error}");
-        let text = ALL[2].file.replace("\"NODC\"", "\"NADA\"");
+        let text = fig7.replace("\"NODC\"", "\"NADA\"");
         assert!(Spec::parse("x", &text).unwrap_err().to_string().contains("'NADA'"));
     }
 }

@@ -11,6 +11,8 @@ const LEAST: f64 = 480.0;
 /// Room for labels at the left.
 const LEFT: f64 = 128.0;
 const RIGHT: f64 = 56.0;
+/// Labels of more letters stand above their bars, not beside them.
+const BESIDE_MOST: usize = 18;
 
 /// Names in the order of their first appearance, each with a colour.
 #[derive(Default)]
@@ -46,10 +48,12 @@ pub(super) fn bars(title: &str, rows: &[(String, &Row)]) -> String {
     if rows.is_empty() || low == high {
         return String::new();
     }
-    let (row_height, top) = (26.0, 8.0);
+    let above = rows.iter().any(|(label, _)| label.chars().count() > BESIDE_MOST);
+    let (left, label_height) = if above { (16.0, 18.0) } else { (LEFT, 0.0) };
+    let (row_height, top) = (26.0 + label_height, 8.0);
     let scale = ticks(low, high, 6);
     let (first, last) = (scale[0], scale[scale.len() - 1]);
-    let x = |v: f64| LEFT + (v - first) / (last - first) * (WIDTH - LEFT - RIGHT);
+    let x = |v: f64| left + (v - first) / (last - first) * (WIDTH - left - RIGHT);
     let bottom = top + rows.len() as f64 * row_height;
     let mut svg = Svg::new(WIDTH, bottom + 40.0, title);
     for t in &scale {
@@ -59,13 +63,17 @@ pub(super) fn bars(title: &str, rows: &[(String, &Row)]) -> String {
     let unit = rows.first().map(|(_, r)| r.unit.as_str()).unwrap_or_default();
     svg.text(((x(first) + x(last)) / 2.0, bottom + 34.0), Anchor::Middle, "s", unit);
     for (n, (label, row)) in rows.iter().enumerate() {
-        let y = top + n as f64 * row_height;
-        svg.text((LEFT - 8.0, y + 17.0), Anchor::End, "t", label);
+        let y = top + n as f64 * row_height + label_height;
+        if above {
+            svg.text((left, y), Anchor::Start, "t", label);
+        } else {
+            svg.text((left - 8.0, y + 17.0), Anchor::End, "t", label);
+        }
         match row.ours {
             Some(ours) => {
                 let (from, to) = (x(0.0f64.clamp(first, last)), x(ours));
                 let tip = format!("{label}: {} {unit}", show(ours));
-                svg.rect((from.min(to), y + 4.0), ((to - from).abs(), row_height - 8.0), "var(--ours)", &tip);
+                svg.rect((from.min(to), y + 4.0), ((to - from).abs(), 18.0), "var(--ours)", &tip);
                 let end = if ours >= 0.0 { from.max(to) } else { from };
                 let clear =
                     row.paper.map_or(end, |p| if (x(p) - end).abs() < 60.0 { end.max(x(p)) } else { end });
@@ -76,12 +84,8 @@ pub(super) fn bars(title: &str, rows: &[(String, &Row)]) -> String {
             }
         }
         if let Some(paper) = row.paper {
-            svg.line((x(paper), y + 2.0), (x(paper), y + row_height - 2.0), "mark");
-            svg.diamond(
-                (x(paper), y + row_height / 2.0),
-                6.0,
-                &format!("{label}, paper: {} {unit}", show(paper)),
-            );
+            svg.line((x(paper), y + 2.0), (x(paper), y + 24.0), "mark");
+            svg.diamond((x(paper), y + 13.0), 6.0, &format!("{label}, paper: {} {unit}", show(paper)));
         }
     }
     let legend = "<p class=\"legend\"><span><i style=\"background:var(--ours)\"></i>measured</span>\

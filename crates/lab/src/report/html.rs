@@ -105,6 +105,9 @@ fn schemes_of(cells: &[&Named<Cell>]) -> Vec<String> {
     names
 }
 
+/// More bars than these are shown where the paper has a number only; all are in the table.
+const BARS_MOST: usize = 24;
+
 /// The rows that sum an experiment up: means, or all where there are few.
 fn summary(figure: &Figure) -> Vec<(String, &Row)> {
     let means: Vec<&Row> = figure.rows.iter().filter(|r| r.label == "mean").collect();
@@ -114,6 +117,25 @@ fn summary(figure: &Figure) -> Vec<(String, &Row)> {
     let both =
         |r: &Row| if r.scheme.is_empty() { r.label.clone() } else { format!("{} {}", r.label, r.scheme) };
     figure.rows.iter().map(|r| (both(r), r)).collect()
+}
+
+/// Bars of the rows that sum an experiment up, a plot for each unit; where the paper has many numbers, of those.
+fn bars_by_unit(figure: &Figure) -> String {
+    let mut rows = summary(figure);
+    if rows.len() > BARS_MOST && rows.iter().any(|(_, r)| r.paper.is_some()) {
+        rows.retain(|(_, r)| r.paper.is_some());
+    }
+    let mut units: Vec<&str> = Vec::new();
+    for (_, row) in &rows {
+        if !units.contains(&row.unit.as_str()) {
+            units.push(&row.unit);
+        }
+    }
+    let one = |unit: &&str| {
+        let of: Vec<(String, &Row)> = rows.iter().filter(|(_, r)| r.unit == **unit).cloned().collect();
+        charts::bars(&figure.title, &of)
+    };
+    units.iter().map(one).collect()
 }
 
 /// Lines over labels that are numbers (`20%`, `5`), one for each scheme.
@@ -203,7 +225,7 @@ fn plots(figure: &Figure, cells: &[&Named<Cell>]) -> String {
                     &schemes,
                 )
         }
-        _ => charts::bars(&figure.title, &summary(figure)) + &common_plots(cells),
+        _ => bars_by_unit(figure) + &common_plots(cells),
     }
 }
 

@@ -52,7 +52,7 @@ pub struct Report {
 }
 
 fn order(experiment: &str) -> usize {
-    let names = crate::experiment::ALL.iter().map(|e| e.spec().map(|s| s.name).unwrap_or_default());
+    let names = crate::experiment::all().map(|e| e.spec().map(|s| s.name).unwrap_or_default());
     names.into_iter().position(|n| n == experiment).unwrap_or(usize::MAX)
 }
 
