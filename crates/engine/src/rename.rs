@@ -205,7 +205,7 @@ impl Fs {
     /// Lets the directories know that nothing happened to them but this rename of a regular file.
     fn explain_rename(&self, old: &Side<'_>, new: &Side<'_>, ino: Ino, rightly: bool) {
         // In other modes nobody makes a file durable whose former name another file takes.
-        if self.delta_volume && self.opts.fsync_mode == FsyncMode::Strict {
+        if self.delta_volume && self.opts.fsync_mode == FsyncMode::Strict && old.dir.ino == new.dir.ino {
             let durable = self.nat.peek(&self.io, ino).map_or(true, |e| e.checkpointed || e.fsynced_inode);
             self.dir_log.moved((old.dir.ino, old.name), (new.dir.ino, new.name), ino, durable, rightly);
         }
