@@ -6,9 +6,9 @@
 //! without ever being durable, needs no checkpoint. Everything else does: so every change is counted, and those that
 //! are understood are noted by name.
 //!
-//! On a volume that may hold deltas a renamed file is like a new one: an fsync of it, or of a directory that it left or came
-//! to, writes its inode with the name that it has now, and roll-forward takes the one away that the last checkpoint knows
-//! ([`Fs::may_record`]). That one block is the rename, in both directories.
+//! On a volume that may hold deltas a file renamed within its directory is like a new one: an fsync of it, or of the directory,
+//! writes its inode with the name that it has now, and roll-forward takes the one away that the last checkpoint knows
+//! ([`Fs::may_record`]). That one block is the rename. A rename between directories takes a checkpoint.
 //!
 //! Locks: the log's mutex is a leaf. [`Fs::dir_is_recoverable`] and [`Fs::record_names`] are called with no lock held.
 //! The kernel makes a checkpoint in each of these cases.
