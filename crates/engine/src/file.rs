@@ -464,10 +464,11 @@ impl Fs {
 
     pub(crate) fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
         let inode = self.inode(ino)?;
-        if self.has_unsynced(&inode, datasync)? {
+        let dirty = self.is_dirty_for_sync(&inode, datasync);
+        if self.sync_file(&inode, datasync)? && dirty {
             Counters::add(&self.counters.fsyncs_dirty, 1);
         }
-        self.sync_file(&inode, datasync)
+        Ok(())
     }
 
     pub(crate) fn atomic_start(&self, ino: Ino) -> Result<()> {

@@ -94,16 +94,20 @@ enum Step {
 const MOST_TOGETHER: usize = 64;
 
 impl Fs {
-    /// Makes a file durable: everything where `datasync` is not set, otherwise all but times.
-    pub(crate) fn sync_file(&self, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
+    /// Makes a file durable: everything where `datasync` is not set, otherwise all but times. `false`: a directory that
+    /// roll-forward brings back as it is.
+    pub(crate) fn sync_file(&self, inode: &Arc<Inode>, datasync: bool) -> Result<bool> {
         Counters::add(&self.counters.fsyncs, 1);
         if self.read_only {
-            return Ok(());
+            return Ok(true);
         }
         self.before_sync()?;
-        if inode.is_dir() && (self.dir_is_recoverable(inode)? || self.record_names(inode)?) {
-            Counters::add(&self.counters.dir_fsyncs_saved, 1);
-            return Ok(());
+        if inode.is_dir() {
+            let recoverable = self.dir_is_recoverable(inode)?;
+            if recoverable || self.record_names(inode)? {
+                Counters::add(&self.counters.dir_fsyncs_saved, 1);
+                return Ok(!recoverable);
+            }
         }
         let settled = self.settle_names(inode, MAX_SETTLED_NAMES)?;
         let names = match settled {
@@ -112,7 +116,7 @@ impl Fs {
             false => Names::Unsettled,
         };
         match self.sync_unblocked(inode, Purpose::Fsync { datasync }, names, |_| Ok(()))? {
-            None => Ok(()),
+            None => Ok(true),
             Some(reason) => {
                 tracing::debug!(ino = inode.ino, ?reason, "fsync by checkpoint");
                 Counters::add(&self.counters.fsyncs_with_checkpoint, 1);
@@ -120,16 +124,15 @@ impl Fs {
                 if reason == NeedsCheckpoint::LostParent {
                     self.find_lost_parent(inode)?;
                 }
-                Ok(())
+                Ok(true)
             }
         }
     }
 
-    /// Whether an fsync of a file has anything to make durable.
-    pub(crate) fn has_unsynced(&self, inode: &Inode, datasync: bool) -> Result<bool> {
+    /// Whether a file has pages or nodes that an fsync has to make durable.
+    pub(crate) fn is_dirty_for_sync(&self, inode: &Inode, datasync: bool) -> bool {
         let least = Purpose::Fsync { datasync }.least_to_write();
-        let dirty = !inode.lock.read().dirty.is_empty() || self.nodes.dirtiness_of(inode.ino) >= least;
-        Ok(dirty && !self.dir_is_recoverable(inode)?)
+        !inode.lock.read().dirty.is_empty() || self.nodes.dirtiness_of(inode.ino) >= least
     }
 
     fn before_sync(&self) -> Result<()> {

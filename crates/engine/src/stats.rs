@@ -151,7 +151,7 @@ pub struct Stats {
     pub fsyncs_dirty: u64,
     /// Those that needed a checkpoint.
     pub fsyncs_with_checkpoint: u64,
-    /// fsync calls of changed directories that needed nothing, as roll-forward brings the changes back.
+    /// fsync calls of changed directories that took no checkpoint, as roll-forward brings the changes back.
     pub dir_fsyncs_saved: u64,
     /// Node blocks that fsyncs of several files share.
     pub shared_nodes: u64,
