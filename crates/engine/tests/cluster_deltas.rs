@@ -7,21 +7,8 @@ use medfs::{
     DeltaMode, FallocateMode, FileFlags, Hotness, Ino, ManualClock, SetAttr, Volume, convert::export,
 };
 use medfs_device::MemDevice;
-use medfs_format::superblock::Feature;
 use std::sync::Arc;
 use std::time::Duration;
-
-fn volume(mib: u64) -> MemDevice {
-    let device = MemDevice::new(mib * 256);
-    let options = medfs_mkfs::MkfsOptions {
-        deltas: true,
-        features: all_features() | Feature::COMPRESSION,
-        discard: false,
-        ..medfs_mkfs::MkfsOptions::new([7; 16], START.secs)
-    };
-    medfs_mkfs::format_volume(&device, &options).expect("a volume");
-    device
-}
 
 /// A page that can be compressed to about a quarter, and not like its neighbours.
 fn text(seed: u64) -> Vec<u8> {
@@ -55,7 +42,7 @@ fn reopened(v: Volume, device: &Arc<MemDevice>) -> Volume {
 
 #[test]
 fn a_small_update_leaves_the_cluster_closed() {
-    let device = Arc::new(volume(64));
+    let device = Arc::new(blank_delta_and_compression(64));
     let v = open_device(&device, "");
     let (f, mut expected) = compressed(&v, "f", 40);
     let (clusters, saved) = (v.stats().compress.clusters, v.saved_blocks(f).expect("compressed"));
@@ -97,7 +84,7 @@ fn a_small_update_leaves_the_cluster_closed() {
 #[test]
 fn where_the_zone_is_full_deltas_share_pages_or_clusters_are_written_anew() {
     for (options, anew) in [("", false), ("delta=compact,compact_files=all", false), ("delta=inline", true)] {
-        let device = Arc::new(volume(64));
+        let device = Arc::new(blank_delta_and_compression(64));
         let v = open_device(&device, options);
         let (f, mut expected) = compressed(&v, "x.db", 800);
         for round in 0..30u64 {
@@ -123,7 +110,7 @@ fn where_the_zone_is_full_deltas_share_pages_or_clusters_are_written_anew() {
 
 #[test]
 fn files_that_grow_are_cut_and_punched() {
-    let device = Arc::new(volume(64));
+    let device = Arc::new(blank_delta_and_compression(64));
     let v = open_device(&device, "");
     let (f, mut expected) = compressed(&v, "f", 40);
     let page = PAGE as u64;
@@ -163,7 +150,7 @@ fn files_that_grow_are_cut_and_punched() {
 
 #[test]
 fn saved_blocks_are_released_without_deltas() {
-    let device = Arc::new(volume(64));
+    let device = Arc::new(blank_delta_and_compression(64));
     let v = open_device(&device, "");
     let (f, mut expected) = compressed(&v, "f", 40);
     (0..8).for_each(|n| patch(&v, f, &mut expected, n * 5 * PAGE, b"small"));
@@ -181,7 +168,7 @@ fn saved_blocks_are_released_without_deltas() {
 
 #[test]
 fn what_is_read_often_is_compressed_again() {
-    let device = Arc::new(volume(64));
+    let device = Arc::new(blank_delta_and_compression(64));
     let clock = Arc::new(ManualClock::new(START));
     let v = open_with(device.clone(), "", clock.clone());
     let (f, mut expected) = compressed(&v, "f", 40);
@@ -205,7 +192,7 @@ fn what_is_read_often_is_compressed_again() {
 
 #[test]
 fn an_export_folds_them() {
-    let device = Arc::new(volume(64));
+    let device = Arc::new(blank_delta_and_compression(64));
     let v = open_device(&device, "");
     let (f, mut expected) = compressed(&v, "f", 40);
     (0..8).for_each(|n| patch(&v, f, &mut expected, n * 5 * PAGE, b"small"));
@@ -225,7 +212,7 @@ fn an_export_folds_them() {
 fn a_crash_shows_a_page_as_it_was_or_as_it_is() {
     const PAGES: u64 = 16;
     let states = crash(
-        &volume(64),
+        &blank_delta_and_compression(64),
         "",
         |v, mark| {
             let (f, _) = compressed(v, "f", PAGES);
@@ -265,7 +252,7 @@ fn a_crash_shows_a_page_as_it_was_or_as_it_is() {
 
 /// What is written by 60 fsyncs of small updates of a file that grows, and what the file takes then.
 fn cost(options: &str, compress: bool) -> (u64, u64) {
-    let device = Arc::new(volume(64));
+    let device = Arc::new(blank_delta_and_compression(64));
     let v = open_device(&device, options);
     let f = file(&v, v.root(), "x.db");
     if compress {

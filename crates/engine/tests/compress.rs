@@ -23,15 +23,7 @@ fn volume() -> Arc<MemDevice> {
 
 /// A volume that may hold deltas and compressed files.
 fn volume_with_deltas() -> Arc<MemDevice> {
-    let device = MemDevice::new(64 * 256);
-    let options = medfs_mkfs::MkfsOptions {
-        deltas: true,
-        features: all_features() | Feature::COMPRESSION,
-        discard: false,
-        ..medfs_mkfs::MkfsOptions::new([7; 16], START.secs)
-    };
-    medfs_mkfs::format_volume(&device, &options).expect("a volume");
-    Arc::new(device)
+    Arc::new(blank_delta_and_compression(64))
 }
 
 /// Content of `len` bytes that can be compressed, and differs from page to page.

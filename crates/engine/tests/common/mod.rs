@@ -34,8 +34,18 @@ pub(crate) fn blank(mib: u64, features: Feature) -> MemDevice {
 
 /// An empty delta volume in memory.
 pub(crate) fn blank_delta(mib: u64) -> MemDevice {
+    delta_volume(mib, MkfsOptions::new([7; 16], START.secs))
+}
+
+/// An empty volume in memory that may hold deltas and compressed files.
+pub(crate) fn blank_delta_and_compression(mib: u64) -> MemDevice {
+    let features = all_features() | Feature::COMPRESSION;
+    delta_volume(mib, MkfsOptions { features, ..MkfsOptions::new([7; 16], START.secs) })
+}
+
+fn delta_volume(mib: u64, options: MkfsOptions) -> MemDevice {
     let device = MemDevice::new(mib * 256);
-    let options = MkfsOptions { deltas: true, discard: false, ..MkfsOptions::new([7; 16], START.secs) };
+    let options = MkfsOptions { deltas: true, discard: false, ..options };
     format_volume(&device, &options).expect("a volume of this size can be made");
     device
 }
