@@ -6,9 +6,10 @@
 //! without ever being durable, needs no checkpoint. Everything else does: so every change is counted, and those that
 //! are understood are noted by name.
 //!
-//! On a volume that may hold deltas a file renamed within its directory is like a new one: an fsync of it, or of the directory,
-//! writes its inode with the name that it has now, and roll-forward takes the one away that the last checkpoint knows
-//! ([`Fs::may_record`]). That one block is the rename. A rename between directories takes a checkpoint.
+//! On a volume that may hold deltas a renamed file is like a new one: an fsync of it, or of either directory, writes its inode
+//! with the name that it has now, and roll-forward takes the one away that the last checkpoint knows ([`Fs::may_record`]).
+//! That one block is the rename. A file that came to its former name where a durable one had lost it, by a rename over
+//! that one for instance, takes a checkpoint: roll-forward knows its last name alone, and would show the lost file again.
 //!
 //! Locks: the log's mutex is a leaf. [`Fs::dir_is_recoverable`] and [`Fs::record_names`] are called with no lock held.
 //! The kernel makes a checkpoint in each of these cases.
@@ -48,14 +49,43 @@ struct Changes {
     names: BTreeMap<Vec<u8>, NameChange>,
 }
 
+impl Changes {
+    fn is_explained(&self) -> bool {
+        self.count == self.explained
+    }
+}
+
 /// The changes of all directories since the last checkpoint.
 #[derive(Debug)]
 pub(crate) struct DirLog {
     /// Whether an fsync of a directory looks here first; nothing is noted otherwise.
     on: bool,
     dirs: Mutex<BTreeMap<Ino, Changes>>,
-    /// Files renamed since the last checkpoint, and whether their inodes there say which name they lost.
-    renamed: Mutex<BTreeMap<Ino, bool>>,
+    /// Files renamed since the last checkpoint.
+    renamed: Mutex<BTreeMap<Ino, Renamed>>,
+}
+
+/// What roll-forward would miss of a renamed file, had it nothing but the file's inode with its last name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Renamed {
+    /// Its inode in the last checkpoint, if it was there, says which name it lost.
+    rightly: bool,
+    /// It left a name that a durable file had lost before, and which that one would have again, or that cannot be told.
+    uncovers: bool,
+}
+
+/// A rename of a regular file over nothing, or over a regular file that is gone with it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Move<'a> {
+    pub(crate) ino: Ino,
+    pub(crate) from: (Ino, &'a [u8]),
+    pub(crate) to: (Ino, &'a [u8]),
+    /// Whether the file's old name is in the last checkpoint or was fsynced since.
+    pub(crate) durable: bool,
+    /// Whether its inode in the last checkpoint, if it was there, says that name.
+    pub(crate) rightly: bool,
+    /// Whether the file that had the new name was durable.
+    pub(crate) over_durable: bool,
 }
 
 /// A file that an fsync of a directory has to find durable with its name.
@@ -96,24 +126,36 @@ impl DirLog {
         });
     }
 
-    /// Explains the last change of the old directory and that of the new one: a regular file was renamed, and what had the
-    /// new name was a regular file that is gone. `durable`: whether its old name was in the last checkpoint or fsynced
-    /// since; `rightly`: whether its inode in the last checkpoint, if it was there, says that name.
-    pub(crate) fn moved(&self, old: (Ino, &[u8]), new: (Ino, &[u8]), ino: Ino, durable: bool, rightly: bool) {
+    /// Explains the last change of the old directory and that of the new one.
+    pub(crate) fn moved(&self, rename: &Move<'_>) {
         if !self.on {
             return;
         }
-        self.renamed.lock().entry(ino).or_insert(rightly);
-        self.explain(old.0, old.1, |change| {
+        let ino = rename.ino;
+        let mut uncovers = false;
+        self.explain(rename.from.0, rename.from.1, |change| {
+            uncovers = change.lost;
             change.made = None;
-            change.moved = if durable { Some(ino) } else { change.moved };
+            change.moved = if rename.durable { Some(ino) } else { change.moved };
         });
-        self.explain(new.0, new.1, |change| change.made = Some(ino));
+        self.explain(rename.to.0, rename.to.1, |change| {
+            change.made = Some(ino);
+            change.lost |= rename.over_durable;
+        });
+        uncovers |= !self.dirs.lock().get(&rename.from.0).is_some_and(Changes::is_explained);
+        let mut renamed = self.renamed.lock();
+        let known = renamed.entry(ino).or_insert(Renamed { rightly: rename.rightly, uncovers });
+        known.uncovers |= uncovers;
     }
 
-    /// Whether a file was renamed since the last checkpoint; if so, whether the inode there says which name it lost.
-    pub(crate) fn renamed(&self, ino: Ino) -> Option<bool> {
-        self.renamed.lock().get(&ino).copied()
+    /// Whether a file was renamed since the last checkpoint so that its inode with its last name tells roll-forward all about it.
+    pub(crate) fn renamed_plainly(&self, ino: Ino) -> bool {
+        self.renamed.lock().get(&ino).is_some_and(|r| r.rightly && !r.uncovers)
+    }
+
+    /// Whether the last name of a file that the checkpoint does not know would bring another file's back.
+    fn uncovers(&self, ino: Ino) -> bool {
+        self.renamed.lock().get(&ino).is_some_and(|r| r.uncovers)
     }
 
     fn explain(&self, dir: Ino, name: &[u8], note: impl FnOnce(&mut NameChange)) {
@@ -137,7 +179,7 @@ impl DirLog {
     fn files(&self, dir: Ino) -> Option<Vec<Wanted>> {
         let dirs = self.dirs.lock();
         let Some(changes) = dirs.get(&dir) else { return Some(Vec::new()) };
-        if changes.count != changes.explained {
+        if !changes.is_explained() {
             return None;
         }
         let mut wanted = Vec::new();
@@ -194,8 +236,23 @@ impl Fs {
     pub(crate) fn may_record(&self, inode: &Inode) -> Result<bool> {
         let known = self.nat.peek(&self.io, inode.ino)?.checkpointed;
         Ok(inode.kind() == FileKind::Regular
-            && (!known || (self.delta_volume && self.dir_log.renamed(inode.ino) == Some(true)))
+            && self.inode_tells_names(inode.ino, known)
             && self.name_is_right(inode))
+    }
+
+    /// Whether the inode of a file, which the last checkpoint knows or not, says with its name all that roll-forward has to know of names.
+    fn inode_tells_names(&self, ino: Ino, known: bool) -> bool {
+        if known {
+            self.delta_volume && self.dir_log.renamed_plainly(ino)
+        } else {
+            !self.dir_log.uncovers(ino)
+        }
+    }
+
+    /// Whether a file may be found after a crash: it is in the last checkpoint, or was fsynced since, or is being fsynced.
+    pub(crate) fn may_be_durable(&self, inode: &Inode) -> bool {
+        inode.wb.is_locked()
+            || self.nat.peek(&self.io, inode.ino).map_or(true, |e| e.checkpointed || e.fsynced_inode)
     }
 
     /// Whether roll-forward would bring back everything that changed in a directory since the last checkpoint.
@@ -225,7 +282,7 @@ impl Fs {
         drop(inode.wb.lock());
         let entry = self.nat.peek(&self.io, ino)?;
         let advise = inode.raw(RawInode::advise);
-        let said = !entry.checkpointed || self.dir_log.renamed(ino) == Some(true);
+        let said = self.inode_tells_names(ino, entry.checkpointed);
         let recorded = entry.fsynced_inode && said && !advise.contains(Advise::LOST_PINO);
         Ok(inode.kind() == FileKind::Regular && recorded)
     }
@@ -318,15 +375,15 @@ mod tests {
     #[test]
     fn a_renamed_file_is_wanted_in_both_directories() {
         let log = DirLog::new(true);
-        let rename = |old: (Ino, &[u8]), new: (Ino, &[u8]), durable| {
-            log.changed(old.0);
-            log.changed(new.0);
-            log.moved(old, new, 10, durable, true);
+        let rename = |from: (Ino, &[u8]), to: (Ino, &[u8]), durable| {
+            log.changed(from.0);
+            log.changed(to.0);
+            log.moved(&Move { ino: 10, from, to, durable, rightly: true, over_durable: false });
         };
         let sure = |ino| Wanted { ino, if_alive: false };
         rename((3, b"a"), (4, b"b"), true);
         assert_eq!((log.files(3), log.files(4)), (Some(vec![sure(10)]), Some(vec![sure(10)])));
-        assert_eq!((log.renamed(10), log.renamed(11)), (Some(true), None));
+        assert_eq!((log.renamed_plainly(10), log.renamed_plainly(11)), (true, false));
         log.changed(3);
         log.made(3, b"a", 11);
         assert_eq!(log.files(3), Some(vec![Wanted { ino: 10, if_alive: true }, sure(11)]));
@@ -336,7 +393,24 @@ mod tests {
         log.changed(3);
         assert_eq!(log.files(3), None);
         log.committed();
-        assert_eq!(log.renamed(10), None);
+        assert!(!log.renamed_plainly(10));
+    }
+
+    #[test]
+    fn a_file_that_came_over_a_durable_one_and_went_on_uncovers_it() {
+        let log = DirLog::new(true);
+        let rename = |from: (Ino, &[u8]), to: (Ino, &[u8]), over_durable| {
+            log.changed(from.0);
+            log.changed(to.0);
+            log.moved(&Move { ino: 10, from, to, durable: true, rightly: true, over_durable });
+        };
+        rename((3, b"new"), (3, b"a"), true);
+        assert!(log.files(3).is_some() && log.renamed_plainly(10), "it has the name");
+        rename((3, b"a"), (4, b"a"), false);
+        assert_eq!(log.files(3), None, "roll-forward would show the durable file as a again");
+        assert!(!log.renamed_plainly(10) && log.uncovers(10));
+        log.committed();
+        assert!(!log.uncovers(10));
     }
 
     #[test]

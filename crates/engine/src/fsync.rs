@@ -415,7 +415,7 @@ impl Fs {
         self.delta_volume
             && self.opts.fsync_mode == FsyncMode::Strict
             && inode.raw(|r| r.advise().contains(Advise::LOST_PINO))
-            && self.dir_log.renamed(inode.ino) == Some(true)
+            && self.dir_log.renamed_plainly(inode.ino)
     }
 
     /// Makes a file durable with the name that it has now; `false` where that takes a checkpoint. No lock is held.

@@ -233,9 +233,7 @@ impl Fs {
         if directory || inode.nlink() > 0 {
             self.note_moved_name(dir.ino, name, inode.ino);
         } else if inode.kind() == FileKind::Regular {
-            let entry = || self.nat.peek(&self.io, inode.ino);
-            let durable = || entry().map_or(true, |e| e.checkpointed || e.fsynced_inode);
-            self.dir_log.lost(dir.ino, name, durable);
+            self.dir_log.lost(dir.ino, name, || self.may_be_durable(&inode));
         }
         drop((state, dir_state, op));
         self.free_if_unused(&inode);

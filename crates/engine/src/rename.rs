@@ -8,6 +8,7 @@
 
 use crate::delta::names;
 use crate::dir::{Found, Search};
+use crate::dir_log::Move;
 use crate::error::{Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState, set_ctime};
@@ -187,7 +188,7 @@ impl Fs {
         self.note_moved_name(old.dir.ino, old.name, inode.ino);
         let gone = |r: &Inode| r.kind() == FileKind::Regular && (r.nlink() == 0 || self.is_kept(r.ino));
         if !whiteout && inode.kind() == FileKind::Regular && replaced.as_deref().is_none_or(gone) {
-            self.explain_rename(&old, &new, inode.ino, rightly);
+            self.explain_rename(&old, &new, &inode, replaced.as_deref(), rightly);
         }
         if inode.is_dir() {
             self.note_changed_dir(inode.ino);
@@ -203,11 +204,24 @@ impl Fs {
     }
 
     /// Lets the directories know that nothing happened to them but this rename of a regular file.
-    fn explain_rename(&self, old: &Side<'_>, new: &Side<'_>, ino: Ino, rightly: bool) {
+    fn explain_rename(
+        &self,
+        old: &Side<'_>,
+        new: &Side<'_>,
+        inode: &Inode,
+        replaced: Option<&Inode>,
+        rightly: bool,
+    ) {
         // In other modes nobody makes a file durable whose former name another file takes.
-        if self.delta_volume && self.opts.fsync_mode == FsyncMode::Strict && old.dir.ino == new.dir.ino {
-            let durable = self.nat.peek(&self.io, ino).map_or(true, |e| e.checkpointed || e.fsynced_inode);
-            self.dir_log.moved((old.dir.ino, old.name), (new.dir.ino, new.name), ino, durable, rightly);
+        if self.delta_volume && self.opts.fsync_mode == FsyncMode::Strict {
+            self.dir_log.moved(&Move {
+                ino: inode.ino,
+                from: (old.dir.ino, old.name),
+                to: (new.dir.ino, new.name),
+                durable: self.may_be_durable(inode),
+                rightly,
+                over_durable: replaced.is_some_and(|replaced| self.may_be_durable(replaced)),
+            });
         }
     }
 
