@@ -10,6 +10,7 @@
 //! with the name that it has now, and roll-forward takes the one away that the last checkpoint knows ([`Fs::may_record`]).
 //! That one block is the rename. A file that came to its former name where a durable one had lost it, by a rename over
 //! that one for instance, takes a checkpoint: roll-forward knows its last name alone, and would show the lost file again.
+//! Names that durable files lost, and none has now, are listed in one block ([`medfs_format::removed`]).
 //!
 //! Locks: the log's mutex is a leaf. [`Fs::dir_is_recoverable`] and [`Fs::record_names`] are called with no lock held.
 //! The kernel makes a checkpoint in each of these cases.
@@ -19,9 +20,11 @@ use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::node::Dirty;
 use medfs_format::node::{Advise, FileKind, Inline, RawInode};
+use medfs_format::removed::{self, RemovedName};
 use medfs_format::{Block, Ino, is_block};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 /// Names noted for a directory; with more of them its next fsync makes a checkpoint.
 const MOST_NAMES: usize = 64;
@@ -30,15 +33,48 @@ const MOST_NAMES: usize = 64;
 const MOST_RECORDS: usize = 4;
 const MOST_PAGES: usize = 16;
 
+/// Files that lost one name and are remembered one by one.
+const MOST_LOSERS: usize = 8;
+
+/// A file that lost a name. The inode, where it is in memory, tells whether an fsync of it is under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Loser {
+    ino: Ino,
+    inode: Weak<Inode>,
+}
+
+/// The files that roll-forward, or the checkpoint itself, would show by a name that they have lost.
+#[derive(Debug, Clone, Default)]
+struct Losers {
+    known: Vec<Loser>,
+    /// There are more of them.
+    others: bool,
+}
+
+impl Losers {
+    fn add(&mut self, loser: Loser) {
+        if self.known.len() < MOST_LOSERS { self.known.push(loser) } else { self.others = true }
+    }
+    fn is_empty(&self) -> bool {
+        self.known.is_empty() && !self.others
+    }
+}
+
 /// What happened to a name.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 struct NameChange {
     /// The regular file that was made with it and has it still.
     made: Option<Ino>,
-    /// Roll-forward, or the checkpoint itself, would show a file that has lost it.
-    lost: bool,
-    /// So would it a file that has another name now, unless that name is recorded.
+    /// Those who lost it, as long as that is not recorded.
+    lost: Losers,
+    /// Roll-forward would show a file that has another name now, unless that name is recorded.
     moved: Option<Ino>,
+}
+
+impl NameChange {
+    fn is_nothing(&self) -> bool {
+        self.made.is_none() && self.moved.is_none() && self.lost.is_empty()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +111,7 @@ struct Renamed {
 }
 
 /// A rename of a regular file over nothing, or over a regular file that is gone with it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Move<'a> {
     pub(crate) ino: Ino,
     pub(crate) from: (Ino, &'a [u8]),
@@ -84,8 +120,16 @@ pub(crate) struct Move<'a> {
     pub(crate) durable: bool,
     /// Whether its inode in the last checkpoint, if it was there, says that name.
     pub(crate) rightly: bool,
-    /// Whether the file that had the new name was durable.
-    pub(crate) over_durable: bool,
+    /// The file that had the new name, where it was durable.
+    pub(crate) over_durable: Option<Loser>,
+}
+
+/// What an fsync of a directory has to make durable without a checkpoint.
+#[derive(Debug, Default)]
+struct Wants {
+    files: Vec<Wanted>,
+    /// Names that nobody has any more, with those who lost them.
+    gone: Vec<(Vec<u8>, Loser)>,
 }
 
 /// A file that an fsync of a directory has to find durable with its name.
@@ -113,17 +157,29 @@ impl DirLog {
         self.explain(dir, name, |change| change.made = Some(ino));
     }
 
-    /// Explains the last change: a regular file lost its name. `durable`: whether it was in the last checkpoint or fsynced
-    /// since; called with no lock of the log held.
-    pub(crate) fn lost(&self, dir: Ino, name: &[u8], durable: impl FnOnce() -> bool) {
+    /// Explains the last change: a file that is no directory lost its name, the only one. `durable`: that file, where it was in the
+    /// last checkpoint or fsynced since; called with no lock of the log held.
+    pub(crate) fn lost(&self, dir: Ino, name: &[u8], durable: impl FnOnce() -> Option<Loser>) {
         if !self.on {
             return;
         }
         let durable = durable();
         self.explain(dir, name, |change| {
             change.made = None;
-            change.lost |= durable;
+            durable.into_iter().for_each(|loser| change.lost.add(loser));
         });
+    }
+
+    /// That names are gone is recorded.
+    fn recorded(&self, dir: Ino, gone: &[(Vec<u8>, Loser)]) {
+        let mut dirs = self.dirs.lock();
+        let Some(changes) = dirs.get_mut(&dir) else { return };
+        for (name, loser) in gone {
+            if let Some(change) = changes.names.get_mut(name) {
+                change.lost.known.retain(|known| known.ino != loser.ino);
+            }
+        }
+        changes.names.retain(|_, change| !change.is_nothing());
     }
 
     /// Explains the last change of the old directory and that of the new one.
@@ -134,13 +190,13 @@ impl DirLog {
         let ino = rename.ino;
         let mut uncovers = false;
         self.explain(rename.from.0, rename.from.1, |change| {
-            uncovers = change.lost;
+            uncovers = !change.lost.is_empty();
             change.made = None;
             change.moved = if rename.durable { Some(ino) } else { change.moved };
         });
         self.explain(rename.to.0, rename.to.1, |change| {
             change.made = Some(ino);
-            change.lost |= rename.over_durable;
+            rename.over_durable.iter().for_each(|loser| change.lost.add(loser.clone()));
         });
         uncovers |= !self.dirs.lock().get(&rename.from.0).is_some_and(Changes::is_explained);
         let mut renamed = self.renamed.lock();
@@ -170,27 +226,30 @@ impl DirLog {
         changes.explained += 1;
         let change = changes.names.entry(name.to_vec()).or_default();
         note(change);
-        if *change == NameChange::default() {
+        if change.is_nothing() {
             changes.names.remove(name);
         }
     }
 
-    /// The files that an fsync of a directory would have to find durable with their names; `None` where that is not all.
-    fn files(&self, dir: Ino) -> Option<Vec<Wanted>> {
+    /// What an fsync of a directory would have to find durable, or make so; `None` where that is not all.
+    fn wants(&self, dir: Ino) -> Option<Wants> {
         let dirs = self.dirs.lock();
-        let Some(changes) = dirs.get(&dir) else { return Some(Vec::new()) };
+        let mut wants = Wants::default();
+        let Some(changes) = dirs.get(&dir) else { return Some(wants) };
         if !changes.is_explained() {
             return None;
         }
-        let mut wanted = Vec::new();
-        for change in changes.names.values() {
-            if change.lost && change.made.is_none() {
-                return None;
+        for (name, change) in &changes.names {
+            if change.made.is_none() {
+                if change.lost.others {
+                    return None;
+                }
+                wants.gone.extend(change.lost.known.iter().map(|loser| (name.clone(), loser.clone())));
             }
-            wanted.extend(change.moved.map(|ino| Wanted { ino, if_alive: change.made.is_some() }));
-            wanted.extend(change.made.map(|ino| Wanted { ino, if_alive: false }));
+            wants.files.extend(change.moved.map(|ino| Wanted { ino, if_alive: change.made.is_some() }));
+            wants.files.extend(change.made.map(|ino| Wanted { ino, if_alive: false }));
         }
-        Some(wanted)
+        Some(wants)
     }
 
     /// A checkpoint has made everything durable.
@@ -209,18 +268,19 @@ impl Fs {
         if !self.dir_log.on || !self.delta_volume || !self.nat.peek(&self.io, dir.ino)?.checkpointed {
             return Ok(false);
         }
-        let Some(wanted) = self.dir_log.files(dir.ino) else { return Ok(false) };
+        let Some(Wants { files, gone }) = self.dir_log.wants(dir.ino) else { return Ok(false) };
         let mut due = Vec::new();
-        for file in wanted {
+        for file in files {
             if !self.is_satisfied(file)? {
                 let Ok(inode) = self.inode(file.ino) else { return Ok(false) };
-                if due.iter().all(|other: &std::sync::Arc<Inode>| other.ino != inode.ino) {
+                if due.iter().all(|other: &Arc<Inode>| other.ino != inode.ino) {
                     due.push(inode);
                 }
             }
         }
         let small = |inode: &Inode| inode.lock.read().dirty.len() <= MOST_PAGES;
-        if due.len() > MOST_RECORDS || !due.iter().all(|inode| small(inode)) {
+        let fits = removed::names_fit(gone.len(), gone.iter().map(|(name, _)| name.len()).sum());
+        if !fits || due.len() > MOST_RECORDS || !due.iter().all(|inode| small(inode)) {
             return Ok(false);
         }
         for inode in &due {
@@ -228,7 +288,29 @@ impl Fs {
                 return Ok(false);
             }
         }
+        if !gone.is_empty() && !self.record_gone(dir.ino, &gone)? {
+            return Ok(false);
+        }
         self.dir_is_recoverable(dir)
+    }
+
+    /// Makes durable that files lost names in a directory; `false` where that takes a checkpoint.
+    fn record_gone(&self, dir: Ino, gone: &[(Vec<u8>, Loser)]) -> Result<bool> {
+        for (_, loser) in gone {
+            // What an fsync under way still writes must lie before.
+            if let Some(inode) = loser.inode.upgrade() {
+                drop(inode.wb.lock());
+            }
+        }
+        let _op = self.op()?;
+        if !self.space.room_for_roll_forward() {
+            return Ok(false);
+        }
+        let names: Vec<_> =
+            gone.iter().map(|(name, loser)| RemovedName { ino: loser.ino, dir, name }).collect();
+        self.write_removed(&names)?;
+        self.dir_log.recorded(dir, gone);
+        Ok(true)
     }
 
     /// Whether roll-forward can take the name that a file has now from its inode alone. It can where the last checkpoint does not
@@ -249,6 +331,11 @@ impl Fs {
         }
     }
 
+    /// A file that loses its name, where it may be found after a crash.
+    pub(crate) fn durable_loser(&self, inode: &Arc<Inode>) -> Option<Loser> {
+        self.may_be_durable(inode).then(|| Loser { ino: inode.ino, inode: Arc::downgrade(inode) })
+    }
+
     /// Whether a file may be found after a crash: it is in the last checkpoint, or was fsynced since, or is being fsynced.
     pub(crate) fn may_be_durable(&self, inode: &Inode) -> bool {
         inode.wb.is_locked()
@@ -260,8 +347,10 @@ impl Fs {
         if !self.dir_log.on || !dir.is_dir() || !self.nat.peek(&self.io, dir.ino)?.checkpointed {
             return Ok(false);
         }
-        let Some(files) = self.dir_log.files(dir.ino) else { return Ok(false) };
-        for file in files {
+        let Some(wants) = self.dir_log.wants(dir.ino).filter(|wants| wants.gone.is_empty()) else {
+            return Ok(false);
+        };
+        for file in wants.files {
             if !self.is_satisfied(file)? {
                 return Ok(false);
             }
@@ -342,34 +431,52 @@ fn identity(block: &Block, flexible: bool) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    fn loser(ino: Ino) -> Loser {
+        Loser { ino, inode: Weak::new() }
+    }
+
+    /// What is wanted of directory 3: files, and names that are gone.
+    fn wants(log: &DirLog) -> Option<(Vec<Wanted>, Vec<Ino>)> {
+        let wants = log.wants(3)?;
+        Some((wants.files, wants.gone.into_iter().map(|(_, loser)| loser.ino).collect()))
+    }
+
+    fn sure(ino: Ino) -> Wanted {
+        Wanted { ino, if_alive: false }
+    }
+
     #[test]
     fn names_that_come_and_go() {
         let log = DirLog::new(true);
-        let files = |log: &DirLog| -> Option<Vec<Ino>> {
-            log.files(3).map(|files| files.into_iter().map(|file| file.ino).collect())
-        };
-        assert_eq!(files(&log), Some(vec![]), "nothing changed");
+        assert_eq!(wants(&log), Some((vec![], vec![])), "nothing changed");
         let make = |name: &[u8], ino| {
             log.changed(3);
             log.made(3, name, ino);
         };
-        let lose = |name: &[u8], durable| {
+        let lose = |name: &[u8], durable: Option<Ino>| {
             log.changed(3);
-            log.lost(3, name, || durable);
+            log.lost(3, name, || durable.map(loser));
         };
         make(b"a", 10);
-        assert_eq!(files(&log), Some(vec![10]));
-        lose(b"a", false);
-        assert_eq!(files(&log), Some(vec![]), "never durable");
+        assert_eq!(wants(&log), Some((vec![sure(10)], vec![])));
+        lose(b"a", None);
+        assert_eq!(wants(&log), Some((vec![], vec![])), "never durable");
         make(b"a", 11);
-        lose(b"a", true);
-        assert_eq!(log.files(3), None, "roll-forward would bring it back");
+        lose(b"a", Some(11));
+        assert_eq!(wants(&log), Some((vec![], vec![11])), "roll-forward would bring it back");
         make(b"a", 12);
-        assert_eq!(files(&log), Some(vec![12]), "which replaces it");
+        assert_eq!(wants(&log), Some((vec![sure(12)], vec![])), "which replaces it");
+        lose(b"a", Some(12));
+        assert_eq!(wants(&log), Some((vec![], vec![11, 12])));
+        log.recorded(3, &[(b"a".to_vec(), loser(11)), (b"a".to_vec(), loser(12))]);
+        assert_eq!(wants(&log), Some((vec![], vec![])));
         log.changed(3);
-        assert_eq!(log.files(3), None, "a change that is not explained");
+        assert!(wants(&log).is_none(), "a change that is not explained");
         log.committed();
-        assert_eq!(files(&log), Some(vec![]));
+        (20..20 + MOST_LOSERS as Ino).for_each(|ino| lose(b"b", Some(ino)));
+        assert_eq!(wants(&log).map(|(_, gone)| gone.len()), Some(MOST_LOSERS));
+        lose(b"b", Some(40));
+        assert!(wants(&log).is_none(), "too many of them");
     }
 
     #[test]
@@ -378,20 +485,20 @@ mod tests {
         let rename = |from: (Ino, &[u8]), to: (Ino, &[u8]), durable| {
             log.changed(from.0);
             log.changed(to.0);
-            log.moved(&Move { ino: 10, from, to, durable, rightly: true, over_durable: false });
+            log.moved(&Move { ino: 10, from, to, durable, rightly: true, over_durable: None });
         };
-        let sure = |ino| Wanted { ino, if_alive: false };
+        let files = |dir| log.wants(dir).map(|wants| wants.files);
         rename((3, b"a"), (4, b"b"), true);
-        assert_eq!((log.files(3), log.files(4)), (Some(vec![sure(10)]), Some(vec![sure(10)])));
+        assert_eq!((files(3), files(4)), (Some(vec![sure(10)]), Some(vec![sure(10)])));
         assert_eq!((log.renamed_plainly(10), log.renamed_plainly(11)), (true, false));
         log.changed(3);
         log.made(3, b"a", 11);
-        assert_eq!(log.files(3), Some(vec![Wanted { ino: 10, if_alive: true }, sure(11)]));
+        assert_eq!(files(3), Some(vec![Wanted { ino: 10, if_alive: true }, sure(11)]));
         log.committed();
         rename((3, b"c"), (3, b"d"), false);
-        assert_eq!(log.files(3), Some(vec![sure(10)]), "the old name was never durable");
+        assert_eq!(files(3), Some(vec![sure(10)]), "the old name was never durable");
         log.changed(3);
-        assert_eq!(log.files(3), None);
+        assert_eq!(files(3), None);
         log.committed();
         assert!(!log.renamed_plainly(10));
     }
@@ -399,15 +506,17 @@ mod tests {
     #[test]
     fn a_file_that_came_over_a_durable_one_and_went_on_uncovers_it() {
         let log = DirLog::new(true);
-        let rename = |from: (Ino, &[u8]), to: (Ino, &[u8]), over_durable| {
+        let rename = |from: (Ino, &[u8]), to: (Ino, &[u8]), over: Option<Ino>| {
             log.changed(from.0);
             log.changed(to.0);
+            let over_durable = over.map(loser);
             log.moved(&Move { ino: 10, from, to, durable: true, rightly: true, over_durable });
         };
-        rename((3, b"new"), (3, b"a"), true);
-        assert!(log.files(3).is_some() && log.renamed_plainly(10), "it has the name");
-        rename((3, b"a"), (4, b"a"), false);
-        assert_eq!(log.files(3), None, "roll-forward would show the durable file as a again");
+        rename((3, b"new"), (3, b"a"), Some(9));
+        assert!(log.renamed_plainly(10), "it has the name");
+        assert_eq!(wants(&log), Some((vec![sure(10), sure(10)], vec![])));
+        rename((3, b"a"), (4, b"a"), None);
+        assert_eq!(wants(&log).map(|(_, gone)| gone), Some(vec![9]), "roll-forward would show it again");
         assert!(!log.renamed_plainly(10) && log.uncovers(10));
         log.committed();
         assert!(!log.uncovers(10));
@@ -420,7 +529,7 @@ mod tests {
             log.changed(3);
             log.made(3, &n.to_le_bytes(), n);
         }
-        assert_eq!(log.files(3), None);
+        assert!(wants(&log).is_none());
     }
 
     #[test]

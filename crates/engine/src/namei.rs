@@ -232,8 +232,8 @@ impl Fs {
         self.touch_modified(&dir);
         if directory || inode.nlink() > 0 {
             self.note_moved_name(dir.ino, name, inode.ino);
-        } else if inode.kind() == FileKind::Regular {
-            self.dir_log.lost(dir.ino, name, || self.may_be_durable(&inode));
+        } else {
+            self.dir_log.lost(dir.ino, name, || self.durable_loser(&inode));
         }
         drop((state, dir_state, op));
         self.free_if_unused(&inode);

@@ -188,7 +188,7 @@ impl Fs {
         self.note_moved_name(old.dir.ino, old.name, inode.ino);
         let gone = |r: &Inode| r.kind() == FileKind::Regular && (r.nlink() == 0 || self.is_kept(r.ino));
         if !whiteout && inode.kind() == FileKind::Regular && replaced.as_deref().is_none_or(gone) {
-            self.explain_rename(&old, &new, &inode, replaced.as_deref(), rightly);
+            self.explain_rename(&old, &new, &inode, replaced.as_ref(), rightly);
         }
         if inode.is_dir() {
             self.note_changed_dir(inode.ino);
@@ -209,7 +209,7 @@ impl Fs {
         old: &Side<'_>,
         new: &Side<'_>,
         inode: &Inode,
-        replaced: Option<&Inode>,
+        replaced: Option<&Arc<Inode>>,
         rightly: bool,
     ) {
         // In other modes nobody makes a file durable whose former name another file takes.
@@ -220,7 +220,7 @@ impl Fs {
                 to: (new.dir.ino, new.name),
                 durable: self.may_be_durable(inode),
                 rightly,
-                over_durable: replaced.is_some_and(|replaced| self.may_be_durable(replaced)),
+                over_durable: replaced.and_then(|replaced| self.durable_loser(replaced)),
             });
         }
     }

@@ -21,6 +21,7 @@ use crate::options::FsyncMode;
 use crate::stats::Counters;
 use medfs_codec::page_checksum;
 use medfs_format::node::{RawInode, footer, footer_mut};
+use medfs_format::removed::{RemovedName, removed_names_node};
 use medfs_format::shared::{self, ENTRY_SIZE, SHARED_ROOM, SharedEntry};
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, is_block};
@@ -206,10 +207,26 @@ impl Fs {
         }))
     }
 
+    /// Makes durable that files lost names.
+    pub(crate) fn write_removed(&self, names: &[RemovedName<'_>]) -> Result<()> {
+        {
+            let _chain = self.chain.lock();
+            let placed = self.place_in_chain(Box::new(removed_names_node(names)))?;
+            self.write_nodes(&[placed])?;
+        }
+        if self.opts.fsync_mode == FsyncMode::Nobarrier { Ok(()) } else { self.io.flush() }
+    }
+
     /// Gives a shared node a block of the chain, whose lock is held.
     fn place_shared<'e>(&self, entries: impl Iterator<Item = &'e Entry>) -> Result<(BlockAddr, Box<Block>)> {
         let entries: Vec<SharedEntry<'_>> = entries.map(Entry::raw).collect();
-        let mut block = Box::new(shared::shared_node(&entries));
+        Counters::add(&self.sharing.nodes, 1);
+        Counters::add(&self.sharing.inodes, entries.len() as u64);
+        self.place_in_chain(Box::new(shared::shared_node(&entries)))
+    }
+
+    /// Gives a node that nothing names a block of the chain, whose lock is held.
+    fn place_in_chain(&self, mut block: Box<Block>) -> Result<(BlockAddr, Box<Block>)> {
         let (ino, now) = (self.geo.node_ino, self.elapsed());
         let owner = RawSummary { nid: ino.into(), version: 0, ofs_in_node: 0.into() };
         let (addr, next) = {
@@ -223,8 +240,6 @@ impl Fs {
         self.fill_footer(&mut block, next, NodeMarks { fsync: true, ..NodeMarks::default() });
         shared::seal(&mut block);
         self.space.wrote(1);
-        Counters::add(&self.sharing.nodes, 1);
-        Counters::add(&self.sharing.inodes, entries.len() as u64);
         Ok((addr, block))
     }
 

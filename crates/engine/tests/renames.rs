@@ -1,4 +1,5 @@
-//! Renames on volumes with deltas: one inode block records them in both directories, without a checkpoint.
+//! Names on volumes with deltas: one inode block records a rename in both directories, one block the names that are gone from a
+//! directory, without a checkpoint.
 
 mod common;
 
@@ -144,6 +145,105 @@ fn a_file_that_was_replaced_stays_away_when_its_successor_moves_on() {
             assert!(mark < 3 || (x, y) == (None, Some(2)), "{x:?} {y:?}");
         });
     }
+}
+
+/// Files that the checkpoint knows, and new ones, lose their names; the directory's fsync makes that durable.
+#[test]
+fn files_that_were_removed_stay_away() {
+    for held in [false, true] {
+        let workload = |v: &Volume, [a, _]: [Ino; 2], mark: &dyn Fn(u64)| {
+            let old = written(v, a, "old", 1);
+            let link = v.symlink(a, b"link", b"old", 0, 0).expect("symlink");
+            v.release(link.ino, 1);
+            v.sync().expect("sync");
+            mark(1);
+            let new = written(v, a, "new", 2);
+            fsync(v, new);
+            mark(2);
+            for name in ["old", "link", "new"] {
+                v.unlink(a, name.as_bytes()).expect("unlink");
+            }
+            if !held {
+                v.release(old, 1);
+                v.release(new, 1);
+            }
+            fsync(v, a);
+            mark(3);
+            fsync(v, written(v, a, "new", 4));
+            mark(4);
+            v.unlink(a, b"new").expect("unlink");
+            fsync(v, a);
+            mark(5);
+        };
+        check(0, workload, |v, mark| {
+            let (old, new, link) = (found(v, "a/old"), found(v, "a/new"), at(v, "a/link"));
+            assert!(!(1..=2).contains(&mark) || old == Some(1) || mark == 2, "{old:?} at {mark}");
+            assert!(mark < 3 || (old.is_none() && link.is_none()), "{old:?} {link:?} at {mark}");
+            match mark {
+                2 => assert!(new.is_none_or(|new| new == 2), "{new:?}"),
+                3 => assert!(new.is_none_or(|new| new == 4), "{new:?}"),
+                4 => assert!(new.is_none_or(|new| new == 4), "{new:?}"),
+                5 => assert_eq!(new, None),
+                _ => {}
+            }
+        });
+    }
+}
+
+/// A file replaces a durable one, and its name goes; neither comes back.
+#[test]
+fn a_name_that_several_had_is_gone_for_all() {
+    let workload = |v: &Volume, [a, _]: [Ino; 2], mark: &dyn Fn(u64)| {
+        v.release(written(v, a, "x", 1), 1);
+        v.sync().expect("sync");
+        mark(1);
+        let new = written(v, a, "x.tmp", 2);
+        rename(v, (a, "x.tmp"), (a, "x"));
+        fsync(v, new);
+        v.release(new, 1);
+        v.unlink(a, b"x").expect("unlink");
+        fsync(v, a);
+        mark(2);
+        fsync(v, written(v, a, "y", 3));
+        mark(3);
+    };
+    check(0, workload, |v, mark| {
+        let (x, y) = (found(v, "a/x"), found(v, "a/y"));
+        assert!(mark < 2 || x.is_none(), "{x:?} at {mark}");
+        assert!(mark < 3 || y == Some(3), "{y:?} at {mark}");
+    });
+}
+
+/// A link less, directories, and more names than fit a block.
+#[test]
+fn what_one_list_of_names_cannot_tell_takes_a_checkpoint() {
+    let linked = |v: &Volume, [a, b]: [Ino; 2], mark: &dyn Fn(u64)| {
+        let ino = written(v, a, "x", 1);
+        v.link(ino, b, b"y").expect("link");
+        dir(v, a, "d");
+        v.sync().expect("sync");
+        v.unlink(a, b"x").expect("unlink");
+        fsync(v, a);
+        mark(1);
+        v.rmdir(a, b"d").expect("rmdir");
+        fsync(v, a);
+        mark(2);
+    };
+    check(2, linked, |v, mark| {
+        assert!(mark < 1 || (found(v, "a/x"), found(v, "b/y")) == (None, Some(1)));
+        assert!(mark < 2 || at(v, "a/d").is_none());
+    });
+    let name = |n: usize| format!("{n:0200}");
+    let many = |v: &Volume, [a, _]: [Ino; 2], mark: &dyn Fn(u64)| {
+        (0..20).for_each(|n| v.release(written(v, a, &name(n), 1), 1));
+        v.sync().expect("sync");
+        (0..20).for_each(|n| v.unlink(a, name(n).as_bytes()).expect("unlink"));
+        fsync(v, a);
+        mark(1);
+    };
+    check(1, many, |v, mark| {
+        assert!(mark < 1 || (0..20).all(|n| at(v, &format!("a/{}", name(n))).is_none()))
+    });
 }
 
 /// Two files exchange their names by way of a third.

@@ -25,6 +25,7 @@ pub enum Structure {
     DeltaZone,
     CompactPage,
     SharedNode,
+    RemovedNames,
     Cluster,
 }
 
@@ -50,6 +51,7 @@ impl std::fmt::Display for Structure {
             Structure::DeltaZone => "delta zone of inode",
             Structure::CompactPage => "compact page of inode",
             Structure::SharedNode => "shared record node",
+            Structure::RemovedNames => "node of removed names",
             Structure::Cluster => "compressed cluster of inode",
         };
         f.write_str(name)

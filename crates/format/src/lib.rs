@@ -23,6 +23,7 @@ pub mod hash;
 pub mod nat;
 pub mod node;
 pub mod path;
+pub mod removed;
 pub mod shared;
 pub mod sit;
 pub mod summary;

@@ -24,11 +24,11 @@ pub const SHARED_ROOM: usize = BLOCK_SIZE - size_of::<RawNodeFooter>() - HEADER_
 const HEADER_SIZE: usize = size_of::<RawSharedHeader>();
 const CHECKSUM: std::ops::Range<usize> = 8..HEADER_SIZE;
 
-/// The header of a shared record node (12 bytes).
+/// The header of a shared record node, and of a node of removed names (12 bytes).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawSharedHeader {
-    /// [`SHARED_MAGIC`].
+    /// [`SHARED_MAGIC`], or [`REMOVED_MAGIC`](crate::removed::REMOVED_MAGIC).
     pub magic: U32,
     /// Bytes of all entries.
     pub used: U16,
@@ -75,23 +75,23 @@ pub struct SharedEntry<'a> {
 
 /// Whether a block is a shared record node that was stored as a whole. `node_ino` is the reserved inode of the nodes.
 pub fn is_shared(block: &Block, node_ino: Ino) -> bool {
+    is_stored(block, node_ino, SHARED_MAGIC)
+}
+
+/// Whether a block begins with this magic, belongs to `node_ino`, and was stored as a whole.
+pub(crate) fn is_stored(block: &Block, node_ino: Ino, magic: u32) -> bool {
     let (header, _) = RawSharedHeader::ref_from_prefix(&block.0).expect("a block is larger than the header");
     let f = footer(block);
     f.nid.get() == node_ino
         && f.ino.get() == node_ino
-        && header.magic.get() == SHARED_MAGIC
+        && header.magic.get() == magic
         && header.checksum.get() == checksum(block)
 }
 
 /// The entries of a shared record node, after a check of its structure. `at` is the block's address, named in errors.
 pub fn entries(block: &Block, at: BlockAddr) -> Result<Vec<SharedEntry<'_>>, FormatError> {
     let bad = |field, value: String| FormatError::corrupt(Structure::SharedNode, at, field, value);
-    let (header, rest) =
-        RawSharedHeader::ref_from_prefix(&block.0).expect("a block is larger than the header");
-    let used = usize::from(header.used.get());
-    let Some(mut rest) = rest.get(..used).filter(|_| used <= SHARED_ROOM) else {
-        return Err(bad("used", format!("{used} of {SHARED_ROOM}")));
-    };
+    let mut rest = used_of(block, Structure::SharedNode, at)?;
     let mut found = Vec::new();
     while !rest.is_empty() {
         let Ok((raw, tail)) = RawSharedEntry::ref_from_prefix(rest) else {
@@ -108,10 +108,18 @@ pub fn entries(block: &Block, at: BlockAddr) -> Result<Vec<SharedEntry<'_>>, For
     Ok(found)
 }
 
+/// The bytes of all entries.
+pub(crate) fn used_of(block: &Block, of: Structure, at: BlockAddr) -> Result<&[u8], FormatError> {
+    let (header, rest) =
+        RawSharedHeader::ref_from_prefix(&block.0).expect("a block is larger than the header");
+    let used = usize::from(header.used.get());
+    let wrong = || FormatError::corrupt(of, at, "used", format!("{used} of {SHARED_ROOM}"));
+    rest.get(..used).filter(|_| used <= SHARED_ROOM).ok_or_else(wrong)
+}
+
 /// A shared record node with these entries, which must fit [`SHARED_ROOM`], yet without footer and checksum.
 pub fn shared_node(entries: &[SharedEntry<'_>]) -> Block {
-    let mut block = Block::ZERO;
-    let mut at = HEADER_SIZE;
+    let mut bytes = Vec::with_capacity(SHARED_ROOM);
     for entry in entries {
         let raw = RawSharedEntry {
             ino: entry.ino.into(),
@@ -121,22 +129,27 @@ pub fn shared_node(entries: &[SharedEntry<'_>]) -> Block {
             codec: entry.codec,
             reserved: 0,
         };
-        block.0[at..at + ENTRY_SIZE].copy_from_slice(raw.as_bytes());
-        at += ENTRY_SIZE;
-        block.0[at..at + entry.delta.len()].copy_from_slice(entry.delta);
-        at += entry.delta.len();
+        bytes.extend_from_slice(raw.as_bytes());
+        bytes.extend_from_slice(entry.delta);
     }
+    node_with(SHARED_MAGIC, &bytes)
+}
+
+/// A node with these bytes of entries, yet without footer and checksum.
+pub(crate) fn node_with(magic: u32, entries: &[u8]) -> Block {
+    let mut block = Block::ZERO;
     let header = RawSharedHeader {
-        magic: SHARED_MAGIC.into(),
-        used: ((at - HEADER_SIZE) as u16).into(),
+        magic: magic.into(),
+        used: (entries.len() as u16).into(),
         reserved: 0.into(),
         checksum: 0.into(),
     };
     block.0[..HEADER_SIZE].copy_from_slice(header.as_bytes());
+    block.0[HEADER_SIZE..HEADER_SIZE + entries.len()].copy_from_slice(entries);
     block
 }
 
-/// Gives a shared record node its checksum, once its footer is filled in.
+/// Gives a node with this header its checksum, once its footer is filled in.
 pub fn seal(block: &mut Block) {
     let sum = checksum(block);
     block.0[CHECKSUM].copy_from_slice(&sum.to_le_bytes());

@@ -344,6 +344,7 @@ impl<'d> Dump<'d> {
         r.add("log_to_replay_inodes", log.inodes);
         r.add("log_to_replay_nodes", log.nodes);
         r.add("log_to_replay_shared_nodes", log.shared);
+        r.add("log_to_replay_removed_names", log.removed);
         Ok(r)
     }
 

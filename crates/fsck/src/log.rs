@@ -8,6 +8,7 @@ use medfs_codec::Codecs;
 use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::{RawDirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};
+use medfs_format::removed::{is_removed_names, removed_names};
 use medfs_format::shared::{entries, is_shared};
 use medfs_format::summary::Log;
 use medfs_format::{Block, BlockAddr, Ino, Nid, SegNo};
@@ -23,6 +24,8 @@ pub struct FsyncLog {
     pub nodes: u64,
     /// Those of them that several files share.
     pub shared: u64,
+    /// Names that files lost.
+    pub removed: u64,
 }
 
 /// The log, with what a repair must leave alone.
@@ -67,6 +70,11 @@ pub(crate) fn walk(image: &mut Image<'_>) -> io::Result<LogWalk> {
         if is_shared(&block, image.g.node_ino) {
             log.summary.shared += 1;
             keep_entries(image, addr, &block, &mut log, &mut inodes)?;
+            addr = f.next_blkaddr.get();
+            continue;
+        }
+        if is_removed_names(&block, image.g.node_ino) {
+            log.summary.removed += removed_names(&block, addr).map_or(0, |names| names.len() as u64);
             addr = f.next_blkaddr.get();
             continue;
         }

@@ -4,7 +4,8 @@
 //! words. A number is a table row: `` `name` ``, value, words. Both directions are checked.
 
 use medfs_format::{
-    checkpoint, compress, delta, dentry, geometry, nat, node, path, shared, sit, summary, superblock, xattr,
+    checkpoint, compress, delta, dentry, geometry, nat, node, path, removed, shared, sit, summary,
+    superblock, xattr,
 };
 use medfs_tidy::read;
 use std::collections::BTreeMap;
@@ -62,6 +63,7 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
         delta::RawCompactHeader { magic, ino, sequence, used, reserved, checksum }
         shared::RawSharedHeader { magic, used, reserved, checksum }
         shared::RawSharedEntry { ino, base, checksum, size, codec, reserved }
+        removed::RawRemovedName { ino, dir, len, reserved }
         checkpoint::RawCheckpoint {
             checkpoint_ver, user_block_count, valid_block_count, rsvd_segment_count, overprov_segment_count,
             free_segment_count, cur_node_segno, cur_node_blkoff, cur_data_segno, cur_data_blkoff, ckpt_flags,
@@ -120,6 +122,7 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         delta::COMPACT_MAGIC,
         delta::COMPACT_ROOM,
         shared::SHARED_MAGIC,
+        removed::REMOVED_MAGIC,
         shared::SHARED_ROOM,
         delta::ZONE_OFFSET,
         superblock::OFFSET_IN_BLOCK,

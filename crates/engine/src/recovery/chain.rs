@@ -5,14 +5,15 @@
 //!
 //! An inode block whose own checksum is wrong was torn by the crash: its fsync had not returned, nor had any that wrote
 //! behind it, as each ends with a flush of all before. So the chain ends there too. The same holds for a shared record node;
-//! each of its entries is a link of its own, an inode block with the fsync mark that is made of its base.
+//! each of its entries is a link of its own, an inode block with the fsync mark that is made of its base. A node of removed names is
+//! not a link: it counts at its place between two.
 
 use crate::error::Result;
 use crate::fs::Fs;
 use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::{RawInode, footer};
 use medfs_format::summary::Log;
-use medfs_format::{Block, BlockAddr, FormatError, Ino, Structure, shared};
+use medfs_format::{Block, BlockAddr, FormatError, Ino, Structure, removed, shared};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
@@ -40,11 +41,21 @@ pub(super) struct ChainFile {
     pub(super) last_dentry: Option<usize>,
 }
 
+/// A node of removed names.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Removal {
+    pub(super) addr: BlockAddr,
+    /// How many links lie before it.
+    pub(super) after: usize,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     pub(super) links: Vec<Link>,
     /// The files that were fsynced. Positions are indices into `links`.
     pub(super) files: BTreeMap<Ino, ChainFile>,
+    /// Nodes of removed names, in the order in which they were written.
+    pub(super) removals: Vec<Removal>,
     addrs: HashSet<BlockAddr>,
 }
 
@@ -78,6 +89,11 @@ impl Chain {
                 break;
             }
             if fs.delta_volume && f.nid.get() == fs.geo.node_ino {
+                if removed::is_removed_names(&block, fs.geo.node_ino) {
+                    chain.removals.push(Removal { addr, after: chain.links.len() });
+                    addr = f.next_blkaddr.get();
+                    continue;
+                }
                 if !shared::is_shared(&block, fs.geo.node_ino) {
                     tracing::warn!(addr, "a torn shared record node: the chain of fsynced nodes ends here");
                     break;

@@ -6,7 +6,8 @@ use crate::inode::Inode;
 use crate::namei::set_name;
 use crate::node::Dirty;
 use medfs_format::node::RawInode;
-use medfs_format::{Block, FormatError, Ino, NEW_ADDR, Structure};
+use medfs_format::removed::{RemovedName, removed_names};
+use medfs_format::{Block, BlockAddr, FormatError, Ino, NEW_ADDR, Structure};
 use std::sync::Arc;
 
 impl Replay<'_> {
@@ -56,7 +57,30 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Takes a link from the inode whose name is replaced; without any left it becomes an orphan.
+    /// Takes the names away that a node of removed names lists, from the files that still have them.
+    pub(super) fn remove_names(&mut self, addr: BlockAddr) -> Result<()> {
+        let fs = self.fs;
+        let block = fs.io.read(addr)?;
+        for RemovedName { ino, dir, name } in removed_names(&block, addr)? {
+            let dir = fs.directory(dir).map_err(|e| match e {
+                Error::Posix(_) => {
+                    let what = format!("{dir} is no directory");
+                    FormatError::corrupt(Structure::RemovedNames, addr, "dir", what).into()
+                }
+                e => e,
+            })?;
+            let mut state = dir.lock.write();
+            if let Some(found) = fs.find_entry(&dir, &state, name)?.filter(|found| found.ino == ino) {
+                self.drop_name(&dir, ino)?;
+                fs.remove_name(&dir, &mut state, &found)?;
+                fs.touch_modified(&dir);
+            }
+        }
+        self.recovered.nodes += 1;
+        Ok(())
+    }
+
+    /// Takes a link from the inode whose name is replaced or removed; without any left it becomes an orphan.
     fn drop_name(&mut self, dir: &Inode, ino: Ino) -> Result<()> {
         let fs = self.fs;
         if ino == dir.ino || ino == fs.geo.root_ino {

@@ -60,6 +60,9 @@ impl Fs {
     /// Whether there is anything to roll forward. Changes nothing.
     pub(crate) fn roll_forward_needed(&self) -> Result<bool> {
         let chain = Chain::read(self)?;
+        if !chain.removals.is_empty() {
+            return Ok(true);
+        }
         for (&ino, file) in &chain.files {
             if file.first_dentry.is_some() || is_block(self.nat.get(&self.io, ino)?.addr) {
                 return Ok(true);
@@ -100,7 +103,7 @@ impl Fs {
         let r = replay.recovered;
         // Data recovered may lie where a log was to go on.
         self.segs.lock().step_over_pinned(&self.io)?;
-        if r.inodes > 0 {
+        if r.nodes > 0 {
             tracing::info!(inodes = r.inodes, nodes = r.nodes, data_blocks = r.data_blocks, "rolled forward");
         }
         Ok(r)
@@ -172,9 +175,13 @@ impl Replay<'_> {
         Ok(rebuilt.map_err(|e| bad("delta", format!("{e} for inode {}", entry.ino)))?)
     }
 
-    /// Replays every node up to the last fsync of its file.
+    /// Replays every node up to the last fsync of its file, and the removal of names in between.
     fn nodes(&mut self) -> Result<()> {
+        let mut removals = self.chain.removals.iter().peekable();
         for (at, link) in self.chain.links.iter().enumerate() {
+            while let Some(removal) = removals.next_if(|r| r.after <= at) {
+                self.remove_names(removal.addr)?;
+            }
             let Some(inode) = self.inodes.get(&link.ino).cloned() else { continue };
             let file = &self.chain.files[&link.ino];
             if at > file.last_fsync {
@@ -187,7 +194,7 @@ impl Replay<'_> {
             self.node(&inode, file, at, &block)?;
             self.recovered.nodes += 1;
         }
-        Ok(())
+        removals.try_for_each(|removal| self.remove_names(removal.addr))
     }
 
     fn node(&mut self, inode: &Arc<Inode>, file: &ChainFile, at: usize, block: &Block) -> Result<()> {
