@@ -29,7 +29,7 @@ pub mod summary;
 pub mod superblock;
 pub mod xattr;
 
-pub use block::{BLOCK_SIZE, Block};
+pub use block::{BLOCK_ALIGN, BLOCK_SIZE, Block};
 pub use error::{FormatError, Structure};
 pub use geometry::Geometry;
 
