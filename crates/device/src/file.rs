@@ -11,7 +11,7 @@
 //! No locks of ours: calls go to the kernel side by side.
 
 use crate::{BlockDevice, WriteTag, check_range, refuse_read_only};
-use medfs_format::{BLOCK_SIZE, Block};
+use medfs_format::{BLOCK_ALIGN, BLOCK_SIZE, Block};
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
@@ -186,10 +186,13 @@ impl FileDevice {
         })
     }
 
-    /// Some file systems accept O_DIRECT and then refuse the I/O.
+    /// Some file systems accept O_DIRECT and then refuse the I/O, some devices that of memory aligned as blocks are.
     fn direct_works(fd: &OwnedFd) -> bool {
-        let mut block = Block::boxed();
-        retry(|| rustix::io::pread(fd, &mut block.0[..], 0)).is_ok()
+        const MORE: usize = 2 * BLOCK_ALIGN;
+        let mut bytes = vec![0; BLOCK_SIZE + MORE];
+        // Aligned as blocks are, and not to more.
+        let start = (BLOCK_ALIGN + MORE - bytes.as_ptr().addr() % MORE) % MORE;
+        retry(|| rustix::io::pread(fd, &mut bytes[start..start + BLOCK_SIZE], 0)).is_ok()
     }
 
     /// Where it was opened.

@@ -58,7 +58,8 @@ impl Fs {
         self.check_writable()?;
         let done_already = !unmount || cp.header.flags().contains(CpFlags::UMOUNT);
         if done_already && !self.has_changes(true) {
-            return Ok(());
+            // Pages that were overwritten in place leave nothing else to write.
+            return if self.io.is_durable(self.io.write_mark()) { Ok(()) } else { self.io.flush() };
         }
         let result = self.write_checkpoint(&mut cp, unmount);
         if result.is_err() {

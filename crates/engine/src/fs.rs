@@ -116,6 +116,16 @@ pub(crate) struct Fs {
 /// Proof that a changing operation holds the operation lock.
 pub(crate) struct Op<'a> {
     _guard: RwLockReadGuard<'a, ()>,
+    io: &'a Io,
+}
+
+impl Drop for Op<'_> {
+    fn drop(&mut self) {
+        // Before the lock is free: no checkpoint makes durable what the operation left half done.
+        if std::thread::panicking() {
+            self.io.stop_writing("an operation panicked");
+        }
+    }
 }
 
 impl Fs {
@@ -129,7 +139,7 @@ impl Fs {
 
     /// Takes the operation lock alone, for callers that made room before taking their first lock.
     pub(crate) fn op(&self) -> Result<Op<'_>> {
-        let op = Op { _guard: self.ops.read() };
+        let op = Op { _guard: self.ops.read(), io: &self.io };
         self.check_writable()?;
         Ok(op)
     }

@@ -184,6 +184,14 @@ impl Io {
         }
     }
 
+    /// Refuses all further writes, for a reason that is not the device's.
+    pub(crate) fn stop_writing(&self, why: &str) {
+        self.set_failed();
+        if self.failure.set(why.to_owned()).is_ok() {
+            tracing::error!(why, "the volume is read-only from now on");
+        }
+    }
+
     fn fail_on_error<T>(&self, result: std::io::Result<T>) -> Result<T> {
         result.map_err(|e| {
             if !self.failed.swap(true, Ordering::AcqRel) {

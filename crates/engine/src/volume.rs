@@ -74,6 +74,12 @@ impl Volume {
         &self.fs.geo
     }
 
+    /// Refuses all further writes, as after a failed one, for a reason that [`Volume::stats`] then tells: for a front end that no
+    /// longer trusts what is in memory. What was fsynced is found when the volume is opened again.
+    pub fn stop_writing(&self, why: &str) {
+        self.fs.io.stop_writing(why);
+    }
+
     /// Whether writes are refused: by option, by the device, after a failure, or after [`Volume::close`].
     pub fn is_read_only(&self) -> bool {
         self.fs.is_read_only()

@@ -153,6 +153,31 @@ fn after_sync_everything_is_there() {
     });
 }
 
+/// A checkpoint between write and sync takes the file's times along: then the page is all that the sync has to write.
+#[test]
+fn what_is_overwritten_in_place_is_there_after_sync() {
+    let workload = |v: &Volume, mark: &dyn Fn(u64)| {
+        let f = file(v, v.root(), "f");
+        write(v, f, 0, &page(3));
+        v.sync().expect("sync");
+        mark(1);
+        write(v, f, 0, &page(4));
+        v.checkpoint().expect("checkpoint");
+        v.sync().expect("sync");
+        assert_eq!(v.stats().in_place_blocks, 1);
+        mark(2);
+    };
+    for options in ["in_place=force", "in_place=force,fsync_mode=posix"] {
+        crash(&blank(64, all_features()), options, workload, |v, mark| {
+            if mark == 0 {
+                return;
+            }
+            let shown = content(v, at(v, "f").expect("the file").ino);
+            assert!(shown == page(4) || (mark == 1 && shown == page(3)), "after {mark}");
+        });
+    }
+}
+
 #[test]
 fn truncation_never_brings_old_bytes_back() {
     let base = blank(64, all_features());

@@ -15,8 +15,7 @@ pub fn f2fs(bytes: &[u8]) -> u32 {
     chain(MAGIC, bytes)
 }
 
-/// The same with a range of the bytes taken for zeros, as where a checksum is part of what it covers. Takes no copy: rustc 1.95 lets a
-/// function crash that has a block on the stack and mostly returns before it needs that.
+/// The same with a range of the bytes taken for zeros, as where a checksum is part of what it covers.
 pub fn f2fs_without(bytes: &[u8], range: Range<usize>) -> u32 {
     const ZEROS: [u8; 8] = [0; 8];
     let before = chain(MAGIC, &bytes[..range.start]);

@@ -30,7 +30,7 @@ pub mod summary;
 pub mod superblock;
 pub mod xattr;
 
-pub use block::{BLOCK_SIZE, Block};
+pub use block::{BLOCK_ALIGN, BLOCK_SIZE, Block};
 pub use error::{FormatError, Structure};
 pub use geometry::Geometry;
 

@@ -164,7 +164,7 @@ fn pass(
         mend_superblocks(&image)?;
     }
     let mut w = Walker::new(image, findings, fix, progress);
-    let log = log::walk(&mut w.image)?;
+    let log = log::walk(&mut w.image, &mut w.findings, fix)?;
     w.slices.expect_replay(&log.nids);
     let orphans = std::mem::take(&mut w.image.orphans);
     if w.image.checkpoint().flags().intersects(CpFlags::ERROR | CpFlags::FSCK) {

@@ -6,6 +6,7 @@
 //! the kernel spells them.
 
 mod deltas;
+mod shared;
 
 use crate::dir::right_place;
 use crate::finding::Findings;
@@ -13,6 +14,7 @@ use crate::image::{Image, Stop};
 use crate::inode::Rules;
 use crate::log;
 use crate::space::has_no_addresses;
+use medfs_codec::CodecTag;
 use medfs_device::BlockDevice;
 use medfs_format::checkpoint::CpFlags;
 use medfs_format::dentry::{Area, AreaLayout};
@@ -28,6 +30,9 @@ use std::fmt;
 use std::io;
 use thiserror::Error;
 use zerocopy::IntoBytes;
+
+/// Shared record nodes that are shown.
+const MOST_SHARED_NODES: usize = 1000;
 
 /// Why nothing can be shown.
 #[derive(Debug, Error)]
@@ -340,11 +345,18 @@ impl<'d> Dump<'d> {
         r.add("nat_journal_entries", self.image.nat_journal.len() as u64);
         r.add("sit_journal_entries", self.image.sit_journal.len() as u64);
         r.put("orphans", Value::List(self.image.orphans.iter().map(|&o| o.into()).collect()));
-        let log = log::walk(&mut self.image)?.summary;
+        let walk = log::walk(&mut self.image, &mut Findings::new(0), false)?;
+        let log = walk.summary;
         r.add("log_to_replay_inodes", log.inodes);
         r.add("log_to_replay_nodes", log.nodes);
         r.add("log_to_replay_shared_nodes", log.shared);
         r.add("log_to_replay_removed_names", log.removed);
+        let shown = walk.shared.iter().take(MOST_SHARED_NODES);
+        let nodes: Result<Vec<Value>, DumpError> = shown.map(|&addr| self.shared_node(addr)).collect();
+        r.put("shared_nodes", Value::List(nodes?));
+        let shown = walk.removed.iter().take(MOST_SHARED_NODES);
+        let nodes: Result<Vec<Value>, DumpError> = shown.map(|&addr| self.removed_names(addr)).collect();
+        r.put("removed_names", Value::List(nodes?));
         Ok(r)
     }
 
@@ -593,6 +605,12 @@ impl<'d> Dump<'d> {
         }
         Ok((addr, block))
     }
+}
+
+/// What a delta is encoded with.
+fn codec_name(tag: u8) -> Value {
+    let codec = CodecTag::try_from(tag);
+    text(codec.map_or_else(|_| format!("unknown {tag}"), |codec| codec.name().into()))
 }
 
 /// Addresses as `page:first-last` runs; pages without a block yet as `page:new` or `first-last:new`, the mark of a compressed

@@ -6,8 +6,10 @@
 
 use crate::deltas;
 use crate::dump::{Dump, DumpError};
+use crate::finding::Findings;
 use crate::image::Image;
 use crate::inode::Rules;
+use crate::log;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, CpFlags, RawCheckpoint, RawOrphanBlock};
 use medfs_format::compress::CLUSTER_HEADER_SIZE;
@@ -20,6 +22,7 @@ use medfs_format::hash::dentry_hash;
 use medfs_format::nat::RawNatEntry;
 use medfs_format::node::{self, RawDirectNode, RawExtraAttr, RawIndirectNode, RawInode, RawNodeFooter};
 use medfs_format::path::{NodeKind, node_kind};
+use medfs_format::shared::{self, ENTRY_SIZE, RawSharedEntry, RawSharedHeader};
 use medfs_format::sit::RawSitEntry;
 use medfs_format::summary::{
     ENTRIES_PER_BLOCK, JOURNAL_SIZE, RawJournal, RawSummary, RawSummaryBlock, RawSummaryFooter,
@@ -65,6 +68,10 @@ pub enum Target<'a> {
     CompactDelta(Ino, usize, usize),
     /// A slice of the base of such a record.
     CompactSlice(Ino, usize, usize, usize),
+    /// A shared record node among those to replay, by its place in the log.
+    SharedNode(usize),
+    /// An entry of such a node: the node's place and the entry's; `delta[N]` are the bytes of the delta.
+    SharedEntry(usize, usize),
     /// The header of the compressed cluster that starts at a page of a file; `cdata[N]` are the bytes behind it.
     Cluster(Ino, u64),
     /// The first entry of an inode's inline xattrs, and the header before it.
@@ -119,6 +126,15 @@ const DELTA: &[Field] = &[
     ("slices", offset_of!(RawRecord, slices), 1),
     ("checksum", offset_of!(RawRecord, checksum), 4),
     ("delta", RECORD_HEADER_SIZE, 256),
+];
+const SHARED_NODE: &[Field] = fields!(RawSharedHeader: magic used reserved checksum);
+const SHARED_ENTRY: &[Field] = &[
+    ("ino", offset_of!(RawSharedEntry, ino), 4),
+    ("base", offset_of!(RawSharedEntry, base), 4),
+    ("checksum", offset_of!(RawSharedEntry, checksum), 4),
+    ("size", offset_of!(RawSharedEntry, size), 2),
+    ("codec", offset_of!(RawSharedEntry, codec), 1),
+    ("delta", ENTRY_SIZE, 256),
 ];
 const CLUSTER: &[Field] =
     &[("clen", 0, 4), ("chksum", 4, 4), ("cdata", CLUSTER_HEADER_SIZE, BLOCK_SIZE - CLUSTER_HEADER_SIZE)];
@@ -293,6 +309,16 @@ fn locate(
             let (addr, at) = in_compact(image, ino, page, n)?;
             (addr, at + RECORD_HEADER_SIZE + slice * size_of::<RawSlice>(), SLICE)
         }
+        Target::SharedNode(n) => (shared_node(image, n)?, 0, SHARED_NODE),
+        Target::SharedEntry(n, entry) => {
+            let addr = shared_node(image, n)?;
+            let block = image.cache.read(addr)?;
+            let entries = shared::entries(&block, addr).unwrap_or_default();
+            let none = || DumpError::NotFound(format!("no entry {entry} in the shared node in block {addr}"));
+            entries.get(entry).ok_or_else(none)?;
+            let before: usize = entries[..entry].iter().map(|e| ENTRY_SIZE + e.delta.len()).sum();
+            (addr, size_of::<RawSharedHeader>() + before, SHARED_ENTRY)
+        }
         Target::Cluster(ino, page) => {
             let addr = image.nat(ino)?.block_addr.get();
             let none = || DumpError::NotFound(format!("no compressed cluster of inode {ino} at page {page}"));
@@ -420,6 +446,14 @@ fn journal(image: &Image<'_>, log: u32) -> (BlockAddr, usize) {
     }
 }
 
+/// Place of a shared record node.
+fn shared_node(image: &mut Image<'_>, n: usize) -> Result<BlockAddr, DumpError> {
+    let nodes = log::walk(image, &mut Findings::new(0), false)?.shared;
+    let none =
+        || DumpError::NotFound(format!("{} shared record nodes to replay, none is number {n}", nodes.len()));
+    nodes.get(n).copied().ok_or_else(none)
+}
+
 /// Place of an entry in the journal of data log `log`, whose entries of `size` bytes begin with a 32-bit key.
 fn in_journal(
     image: &mut Image<'_>,
@@ -447,7 +481,8 @@ fn seal(image: &mut Image<'_>, block: &mut Block, target: &Target<'_>, field: &s
         {
             checkpoint::seal(block);
         }
-        Target::Compact(..) if field == "checksum" => {}
+        Target::Compact(..) | Target::SharedNode(_) if field == "checksum" => {}
+        Target::SharedNode(_) | Target::SharedEntry(..) => shared::seal(block),
         Target::Compact(..) | Target::CompactDelta(..) | Target::CompactSlice(..) => seal_compact(block),
         Target::Inode(_)
         | Target::Zone(_)

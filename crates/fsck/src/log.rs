@@ -1,15 +1,18 @@
 //! The roll-forward log: nodes that fsync wrote after the checkpoint, in the warm node log's chain.
 //!
-//! Counted, never changed. The walk is bounded: no block is visited twice.
+//! Counted, and not changed but for entries of shared record nodes that stand for no inode block, and names of no file, which a repair takes out
+//! in one write: the file then is as its fsync before left it. The walk is bounded: no block is visited twice.
 
+use crate::finding::{Code, Findings};
 use crate::image::Image;
 use foldhash::{HashSet, HashSetExt};
 use medfs_codec::Codecs;
+use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::CpFlags;
-use medfs_format::node::{RawDirectNode, RawInode, footer};
+use medfs_format::node::{RawDirectNode, RawInode, footer, footer_mut};
 use medfs_format::path::{NodeKind, node_kind};
-use medfs_format::removed::{is_removed_names, removed_names};
-use medfs_format::shared::{entries, is_shared};
+use medfs_format::removed::{RemovedName, is_removed_names, removed_names, removed_names_node};
+use medfs_format::shared::{self, SharedEntry, entries, is_shared};
 use medfs_format::summary::Log;
 use medfs_format::{Block, BlockAddr, Ino, Nid, SegNo};
 use serde::Serialize;
@@ -36,10 +39,14 @@ pub(crate) struct LogWalk {
     pub(crate) segments: HashSet<SegNo>,
     /// Node ids it uses.
     pub(crate) nids: HashSet<Nid>,
+    /// Blocks of its shared record nodes.
+    pub(crate) shared: Vec<BlockAddr>,
+    /// Blocks of its nodes of removed names.
+    pub(crate) removed: Vec<BlockAddr>,
 }
 
 /// Follows the chain from the warm node log's next block.
-pub(crate) fn walk(image: &mut Image<'_>) -> io::Result<LogWalk> {
+pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) -> io::Result<LogWalk> {
     let mut log = LogWalk::default();
     let cp = image.checkpoint();
     let flags = cp.flags();
@@ -55,6 +62,7 @@ pub(crate) fn walk(image: &mut Image<'_>) -> io::Result<LogWalk> {
             cp_ver == version
         }
     };
+    let deltas = image.raw_sb().is_delta_volume();
     let mut inodes: HashSet<Ino> = HashSet::new();
     let mut seen: HashSet<BlockAddr> = HashSet::new();
     let warm = &image.cursegs[Log::WarmNode as usize];
@@ -65,16 +73,30 @@ pub(crate) fn walk(image: &mut Image<'_>) -> io::Result<LogWalk> {
         if !belongs(f.cp_ver.get()) {
             break;
         }
+        let of_chain = deltas && f.nid.get() == image.g.node_ino;
+        let removed = of_chain && is_removed_names(&block, image.g.node_ino);
+        let shared = of_chain && !removed;
+        if shared && !is_shared(&block, image.g.node_ino) {
+            // Torn, so that no fsync that wrote it ended; as little came behind it.
+            break;
+        }
         log.summary.nodes += 1;
         log.segments.insert(image.g.segno(addr));
-        if is_shared(&block, image.g.node_ino) {
-            log.summary.shared += 1;
-            keep_entries(image, addr, &block, &mut log, &mut inodes)?;
+        if removed {
+            let kept = judge_names(image, addr, &block, &mut log, findings);
+            if fix && let Some(kept) = kept {
+                mend(image, addr, &block, removed_names_node(&kept))?;
+            }
             addr = f.next_blkaddr.get();
             continue;
         }
-        if is_removed_names(&block, image.g.node_ino) {
-            log.summary.removed += removed_names(&block, addr).map_or(0, |names| names.len() as u64);
+        if shared {
+            log.summary.shared += 1;
+            log.shared.push(addr);
+            let sound = judge_entries(image, addr, &block, &mut log, &mut inodes, findings)?;
+            if fix && !sound {
+                mend_entries(image, addr, &block)?;
+            }
             addr = f.next_blkaddr.get();
             continue;
         }
@@ -89,29 +111,113 @@ pub(crate) fn walk(image: &mut Image<'_>) -> io::Result<LogWalk> {
     Ok(log)
 }
 
-/// Keeps what the inode blocks name that the entries of a shared record node stand for. Of what does not come out, an engine
-/// will say so.
-fn keep_entries(
+/// Keeps what the inode blocks name that the entries of a shared record node stand for; `false` where one stands for none.
+fn judge_entries(
     image: &mut Image<'_>,
     addr: BlockAddr,
     block: &Block,
     log: &mut LogWalk,
     inodes: &mut HashSet<Ino>,
-) -> io::Result<()> {
-    let mut codecs = Codecs::default();
-    for entry in entries(block, addr).unwrap_or_default() {
+    findings: &mut Findings,
+) -> io::Result<bool> {
+    let found = match entries(block, addr) {
+        Ok(found) => found,
+        Err(e) => {
+            let lost = "what the fsyncs of some files since the checkpoint made durable cannot be told";
+            findings.add(Code::SharedNode, format!("{e}; {lost}"));
+            return Ok(false);
+        }
+    };
+    let (mut codecs, mut sound) = (Codecs::default(), true);
+    for entry in found {
         inodes.insert(entry.ino);
         log.nids.insert(entry.ino);
-        if !image.g.in_main(entry.base) {
-            continue;
+        if image.g.in_main(entry.base) {
+            log.segments.insert(image.g.segno(entry.base));
         }
-        log.segments.insert(image.g.segno(entry.base));
-        let mut inode = medfs_device::read_block(image.cache.dev, u64::from(entry.base))?;
-        if codecs.rebuild(entry.codec, entry.delta, entry.checksum, &mut inode.0).is_ok() {
-            keep_data(image, &inode, log);
+        match inode_block(image, &mut codecs, &entry)? {
+            Ok(inode) => keep_data(image, &inode, log),
+            Err(fault) => {
+                let what = format!("shared record node at block {addr}: entry of inode {}", entry.ino);
+                findings.add(Code::SharedNode, format!("{what}: {fault}; an fsync of the file is lost"));
+                sound = false;
+            }
         }
     }
-    Ok(())
+    Ok(sound)
+}
+
+/// Counts the names that a node says are gone; those to keep, where not all can be meant.
+fn judge_names<'b>(
+    image: &Image<'_>,
+    addr: BlockAddr,
+    block: &'b Block,
+    log: &mut LogWalk,
+    findings: &mut Findings,
+) -> Option<Vec<RemovedName<'b>>> {
+    log.removed.push(addr);
+    let names = match removed_names(block, addr) {
+        Ok(names) => names,
+        Err(e) => {
+            findings
+                .add(Code::SharedNode, format!("{e}; names that files lost since the checkpoint come back"));
+            return Some(Vec::new());
+        }
+    };
+    log.summary.removed += names.len() as u64;
+    let meant =
+        |n: &RemovedName<'_>| image.g.is_nid(n.dir) && image.g.is_nid(n.ino) && n.ino != image.g.root_ino;
+    let (kept, wrong): (Vec<_>, Vec<_>) = names.into_iter().partition(meant);
+    for name in &wrong {
+        let what = format!("a name of inode {} in directory {}", name.ino, name.dir);
+        findings.add(
+            Code::SharedNode,
+            format!("node of removed names at block {addr}: {what}: there is no such file"),
+        );
+    }
+    (!wrong.is_empty()).then_some(kept)
+}
+
+/// The inode block that an entry stands for, or why it stands for none.
+pub(crate) fn inode_block(
+    image: &Image<'_>,
+    codecs: &mut Codecs,
+    entry: &SharedEntry<'_>,
+) -> io::Result<Result<Box<Block>, String>> {
+    if !image.g.is_nid(entry.ino) || entry.ino == image.g.root_ino {
+        return Ok(Err("there is no such file".into()));
+    }
+    if !image.g.in_main(entry.base) {
+        return Ok(Err(format!("its base, block {}, is outside the main area", entry.base)));
+    }
+    let mut inode = medfs_device::read_block(image.cache.dev, u64::from(entry.base))?;
+    let owner = (footer(&inode).nid.get(), footer(&inode).ino.get());
+    if owner != (entry.ino, entry.ino) {
+        return Ok(Err(format!("its base, block {}, is node {} of inode {}", entry.base, owner.0, owner.1)));
+    }
+    let rebuilt = codecs.rebuild(entry.codec, entry.delta, entry.checksum, &mut inode.0);
+    Ok(rebuilt.map(|()| inode).map_err(|e| e.to_string()))
+}
+
+/// Writes a shared record node anew with those of its entries that stand for an inode block.
+fn mend_entries(image: &Image<'_>, addr: BlockAddr, block: &Block) -> io::Result<()> {
+    let mut codecs = Codecs::default();
+    let mut kept = Vec::new();
+    for entry in entries(block, addr).unwrap_or_default() {
+        if inode_block(image, &mut codecs, &entry)?.is_ok() {
+            kept.push(entry);
+        }
+    }
+    mend(image, addr, block, shared::shared_node(&kept))
+}
+
+/// Writes a node of the chain anew with other content.
+fn mend(image: &Image<'_>, addr: BlockAddr, block: &Block, content: Block) -> io::Result<()> {
+    let mut mended = Box::new(content);
+    *footer_mut(&mut mended) = *footer(block);
+    shared::seal(&mut mended);
+    let tag = WriteTag::new(Cause::Node, Temperature::Warm);
+    image.cache.dev.write(u64::from(addr), &[&mended], tag)
 }
 
 fn keep_data(image: &Image<'_>, block: &Block, log: &mut LogWalk) {

@@ -12,7 +12,7 @@ use medfs_format::{BLOCK_SIZE, COMPRESS_ADDR, NEW_ADDR};
 use medfs_fsck::dump::Dump;
 use medfs_fsck::inject::{self, Target as Field};
 use medfs_fsck::{Options, RepairError, Severity, check, repair};
-use medfs_testkit::delta_volume::delta_volume;
+use medfs_testkit::delta_volume::{delta_volume, shared_volume};
 use medfs_testkit::fuzz::{Target, variable};
 use medfs_testkit::images::as_plain;
 use medfs_testkit::mutate::{Base, nasty};
@@ -52,10 +52,11 @@ fn make(dir: &Path) {
     save(&delta_volume("").dev, &dir.join("base4.img"));
     save(&delta_volume("delta=compact").dev, &dir.join("base5.img"));
     save(&common::compressed_volume(1000).0, &dir.join("base6.img"));
+    save(&shared_volume().dev, &dir.join("base7.img"));
 }
 
 fn load_bases(dir: &Path) -> Vec<Base> {
-    (0..6).map(|i| Base::new(load(&dir.join(format!("base{i}.img"))))).collect()
+    (0..8).map(|i| Base::new(load(&dir.join(format!("base{i}.img"))))).collect()
 }
 
 /// Sets a field of a compressed cluster, or of the inode that has it.

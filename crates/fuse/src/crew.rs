@@ -58,9 +58,17 @@ impl Crew {
             state.nested -= 1;
             return Err(Errno::AGAIN);
         }
-        let result = f();
-        self.state.lock().nested -= 1;
-        Ok(result)
+        let _nested = Nested(self);
+        Ok(f())
+    }
+}
+
+/// Counts one that is nested until it ends, be it by a panic.
+struct Nested<'a>(&'a Crew);
+
+impl Drop for Nested<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().nested -= 1;
     }
 }
 

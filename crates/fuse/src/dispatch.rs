@@ -15,10 +15,11 @@ use crate::crew::Crew;
 use crate::notify::Notifier;
 use crate::request::{Answer, Errno, Reply, Request, to_ino, to_nodeid};
 use crate::session::Terms;
-use crate::transport::Handler;
+use crate::transport::{Handler, panic_message};
 use medfs::{Attr, Caller, Files, Ino, Volume};
 use parking_lot::Mutex;
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
@@ -60,6 +61,14 @@ impl FileSystem {
 
     /// What is to be done about every second.
     pub(crate) fn tick(&self) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work())) {
+            let message = panic_message(&*panic);
+            tracing::error!(message, "background work panicked");
+            self.panicked(message);
+        }
+    }
+
+    fn work(&self) {
         if let Err(error) = self.files.background() {
             tracing::error!(%error, "background work failed");
         }
@@ -123,6 +132,12 @@ impl FileSystem {
 }
 
 impl Handler for FileSystem {
+    fn panicked(&self, message: &str) {
+        if let Some(volume) = self.files.volume() {
+            volume.stop_writing(&format!("panicked: {message}"));
+        }
+    }
+
     fn handle(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Answer {
         tracing::trace!(opcode = request.header.opcode, nodeid = request.nodeid(), pid = request.header.pid);
         self.files.on_behalf(Caller { thread: request.header.pid });

@@ -3,10 +3,13 @@
 pub(crate) mod dev;
 pub(crate) mod uring;
 
+use crate::abi::op;
 use crate::crew::Crew;
-use crate::request::{Answer, Reply, Request};
+use crate::request::{Answer, Errno, Reply, Request};
 use parking_lot::Mutex;
+use std::any::Any;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -19,6 +22,35 @@ pub(crate) const HEAD_SIZE: usize = 4096;
 pub(crate) trait Handler: Send + Sync + 'static {
     /// Serves one request. `crew`: the workers of the queue it came from.
     fn handle(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Answer;
+    /// Serving a request, or work in the background, panicked: what is in memory is no longer to be trusted.
+    fn panicked(&self, message: &str);
+}
+
+/// Serves a request. One that panics is answered with `EIO`: nobody else would answer it, and who made it would wait for ever.
+pub(crate) fn serve(
+    handler: &dyn Handler,
+    crew: &Crew,
+    request: &Request<'_>,
+    reply: &mut Reply<'_>,
+) -> Answer {
+    match catch_unwind(AssertUnwindSafe(|| handler.handle(crew, request, reply))) {
+        Ok(answer) => answer,
+        Err(panic) => {
+            let message = panic_message(&*panic);
+            tracing::error!(message, opcode = request.header.opcode, "serving a request panicked");
+            handler.panicked(message);
+            match request.header.opcode {
+                op::FORGET | op::BATCH_FORGET | op::NOTIFY_REPLY => Answer::Silent,
+                _ => Answer::Error(Errno::IO),
+            }
+        }
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
 /// The threads of a session, joined when it ends. More are added while it runs.

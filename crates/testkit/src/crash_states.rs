@@ -15,7 +15,7 @@ use crate::observe::{compare, observe};
 use crate::ops::{DATABASE, DOCUMENT, JOURNAL, LOG, Op, Place, TEMPORARY, Target, place};
 use crate::oracle::History;
 use crate::session::{Durable, Session};
-use crate::subject::{Check, FileSystem, Mounter};
+use crate::subject::{Check, Counts, FileSystem, Mounter};
 use medfs::{FallocateMode, FileFlags, FileKind, RenameFlags, XattrMode};
 use medfs_device::crash::{CrashPlan, CrashState, RecordingDevice, TornFilter};
 use medfs_device::{Cause, MemDevice, read_block};
@@ -37,9 +37,11 @@ pub enum Persist {
     Fdatasync,
     FsyncParent,
     Sync,
+    /// An fsync of the file together with others that belong to it.
+    Together,
 }
 
-/// All ways.
+/// All ways for one file.
 pub const PERSISTS: [Persist; 5] =
     [Persist::Nothing, Persist::Fsync, Persist::Fdatasync, Persist::FsyncParent, Persist::Sync];
 
@@ -322,6 +324,8 @@ pub fn on_replacements(seed: u64, count: usize) -> Vec<Workload> {
 pub struct Setup {
     /// A formatted device.
     pub image: Arc<MemDevice>,
+    /// What is done and made durable before every workload.
+    pub preparation: Vec<Op>,
     /// How to mount.
     pub mounter: Mounter,
     /// Judges of structure that look at states as the crash left them: before recovery too a volume is sound.
@@ -336,6 +340,8 @@ pub struct Setup {
     pub nested_every: usize,
     /// Which states.
     pub plan: CrashPlan,
+    /// Of these, one in so many, beginning with the first.
+    pub one_in: usize,
     /// Stop after this many states.
     pub max_states: usize,
     /// Stop after this many failures.
@@ -351,6 +357,7 @@ impl Setup {
             CrashPlan { exhaustive: 64, samples: 16, torn: Some(checksummed(&image)), torn_each: 1, seed: 0 };
         Setup {
             image,
+            preparation: preparation(),
             mounter,
             raw_checks: Vec::new(),
             raw_every: 16,
@@ -358,6 +365,7 @@ impl Setup {
             check_every: 16,
             nested_every: 64,
             plan,
+            one_in: 1,
             max_states: usize::MAX,
             max_failures: 10,
             threads: 2,
@@ -398,8 +406,35 @@ pub struct Report {
     pub checked: usize,
     /// States of interrupted recoveries.
     pub nested: usize,
+    /// What happened in the workloads.
+    pub counts: Counts,
+    /// States whose crash interrupted an operation in which each of these happened.
+    pub interrupted: Counts,
     /// What was wrong: workload, state, and how.
     pub failures: Vec<String>,
+}
+
+impl std::ops::AddAssign for Report {
+    fn add_assign(&mut self, mut other: Report) {
+        self.workloads += other.workloads;
+        self.states += other.states;
+        self.checked += other.checked;
+        self.nested += other.nested;
+        self.counts += other.counts;
+        self.interrupted += other.interrupted;
+        self.failures.append(&mut other.failures);
+    }
+}
+
+impl Report {
+    /// A table of what happened, and in how many states it was interrupted.
+    pub fn happened(&self) -> String {
+        let rows = self.counts.named().into_iter().zip(self.interrupted.named());
+        rows.map(|((name, count), (_, states))| {
+            format!("{name:>18} {count:>8} times, interrupted in {states:>7} states\n")
+        })
+        .collect()
+    }
 }
 
 impl fmt::Display for Report {
@@ -417,14 +452,16 @@ impl fmt::Display for Report {
     }
 }
 
-/// The image with the tree of [`preparation`], durable and cleanly closed.
+/// The image with what the setup prepares, durable and cleanly closed.
 pub fn prepared(setup: &Setup) -> Result<MemDevice, String> {
     let device = Arc::new(setup.image.snapshot());
     guarded(|| {
         let fs = (setup.mounter)(device.clone()).map_err(|e| format!("mount: {e}"))?;
         let mut session = Session::new(fs)?;
-        for op in preparation() {
-            session.apply(&op).map_err(|e| format!("preparation, {op:?}: {e}"))?;
+        // Preparation may fill a volume.
+        session.crowded = true;
+        for op in &setup.preparation {
+            session.apply(op).map_err(|e| format!("preparation, {op:?}: {e}"))?;
         }
         session.fs.close().map_err(|e| format!("close: {e}"))
     })?;
@@ -456,12 +493,7 @@ pub fn run(setup: &Setup, workloads: &[Workload]) -> Report {
                     if let Err(message) = guarded(|| run_one(setup, &base, number, workload, &mut report)) {
                         report.failures.push(format!("[{workload}]: {message}"));
                     }
-                    let mut total = total.lock();
-                    total.workloads += report.workloads;
-                    total.states += report.states;
-                    total.checked += report.checked;
-                    total.nested += report.nested;
-                    total.failures.append(&mut report.failures);
+                    *total.lock() += report;
                 }
             });
         }
@@ -474,7 +506,8 @@ pub fn replay(setup: &Setup, workload: Workload) -> Report {
     run(&Setup { threads: 1, ..setup.clone() }, &[workload])
 }
 
-fn persist(step: &Step) -> Option<Op> {
+/// The operation that makes a step durable.
+pub fn persist(step: &Step) -> Option<Op> {
     let file = Target::Path(step.subject);
     match step.persist {
         Persist::Nothing => None,
@@ -482,6 +515,14 @@ fn persist(step: &Step) -> Option<Op> {
         Persist::Fdatasync => Some(Op::Fsync { file, datasync: true }),
         Persist::FsyncParent => Some(Op::FsyncDir { dir: step.subject.dir }),
         Persist::Sync => Some(Op::Sync),
+        Persist::Together => {
+            let files = match step.subject.name {
+                DATABASE | LOG | JOURNAL => [DATABASE, LOG, JOURNAL].map(|name| place(0, name)),
+                DOCUMENT | TEMPORARY => [place(0, DOCUMENT), place(1, DOCUMENT), place(0, TEMPORARY)],
+                _ => [step.subject, place(0, 0), place(1, 0)],
+            };
+            Some(Op::FsyncMany { files: files.map(Target::Path), datasync: false, threads: false })
+        }
     }
 }
 
@@ -496,25 +537,36 @@ fn run_one(
     let fs = (setup.mounter)(device.clone()).map_err(|e| format!("mount: {e}"))?;
     let mut session = Session::new(fs)?;
     let mut history = History::new(session.model.clone());
+    let mut before = Counts::default();
+    let mut happened = Vec::new();
+    let mut count = |fs: &dyn FileSystem| {
+        let now = fs.counts();
+        happened.push(now.since(&before).kinds());
+        before = now;
+    };
     for step in &workload.0 {
         for op in [Some(step.op.clone()), persist(step)].into_iter().flatten() {
             let durable = session.apply(&op).map_err(|e| format!("{op:?}: {e}"))?;
             history.push(session.model.clone(), durable);
             device.mark(history.len() as u64);
+            count(&*session.fs);
         }
     }
     session.fs.close().map_err(|e| format!("close: {e}"))?;
     history.push(session.model.clone(), Durable::All);
     device.mark(history.len() as u64);
+    count(&*session.fs);
+    report.counts += before;
     drop(session);
 
     let plan = CrashPlan { seed: setup.plan.seed ^ number as u64, ..setup.plan.clone() };
     let mut random = StdRng::seed_from_u64(plan.seed);
     let mut sampled = |every: usize| every > 0 && random.random_range(0..every) == 0;
-    for state in device.recording().states(&plan) {
+    for state in device.recording().states(&plan).step_by(setup.one_in) {
         report.states += 1;
-        let judged =
-            Judged { setup, history: &history, acknowledged: state.last_mark().unwrap_or(0) as usize };
+        let acknowledged = state.last_mark().unwrap_or(0) as usize;
+        report.interrupted += happened.get(acknowledged).copied().unwrap_or_default();
+        let judged = Judged { setup, history: &history, acknowledged };
         let sample = Sample {
             raw: sampled(setup.raw_every),
             check: sampled(setup.check_every),

@@ -143,6 +143,39 @@ impl Maker {
     }
 }
 
+/// Files of [`shared_volume`].
+pub const SHARED_FILES: [&str; 4] = ["one", "two", "three", "four"];
+/// Times that they were fsynced together.
+pub const SHARED_ROUNDS: usize = 3;
+
+/// A volume that power was taken from: the last fsyncs of its files are in shared record nodes, one for each round. The content
+/// of a file at the checkpoint is the first of its states.
+pub fn shared_volume() -> DeltaVolume {
+    let dev = Arc::new(formatted(80, DELTAS).snapshot());
+    let v = Volume::open(dev.clone(), MountOptions::default(), test_clock()).expect("the volume opens");
+    let mut m = Maker { v, files: Vec::new() };
+    for name in SHARED_FILES {
+        m.file(name, 6);
+        m.patch(10, &[3; 9]);
+        m.fsync();
+    }
+    m.v.sync().expect("sync");
+    let inos: Vec<Ino> = m.files.iter().map(|file| file.ino).collect();
+    m.files.iter_mut().for_each(|file| file.states = vec![file.now.clone()]);
+    for round in 0..SHARED_ROUNDS {
+        for (n, file) in m.files.iter_mut().enumerate() {
+            let (at, bytes) = ((n + round) % 6 * BLOCK_SIZE + 100, [17 * round as u8 + n as u8; 25]);
+            file.now[at..at + bytes.len()].copy_from_slice(&bytes);
+            m.v.write(file.ino, at as u64, &bytes).expect("write");
+        }
+        m.v.fsync_many(&inos, false).expect("fsync");
+        m.files.iter_mut().for_each(|file| file.states.push(file.now.clone()));
+    }
+    assert_eq!(m.v.stats().shared_nodes, SHARED_ROUNDS as u64, "one node for each round");
+    let crashed = dev.snapshot();
+    DeltaVolume { dev: crashed, files: m.files }
+}
+
 /// Makes the volume; `options` are the mount's.
 pub fn delta_volume(options: &str) -> DeltaVolume {
     let dev = Arc::new(formatted(80, DELTAS).snapshot());

@@ -8,7 +8,7 @@ use crate::observe::observe;
 use crate::ops::{Generator, Op};
 use crate::oracle::History;
 use crate::session::{Durable, Session};
-use crate::subject::{Check, DeltaCounts, FileSystem, Mounter};
+use crate::subject::{Check, Counts, FileSystem, Mounter};
 use medfs::ManualClock;
 use medfs_device::{BlockDevice, MemDevice};
 use std::fmt;
@@ -82,14 +82,8 @@ pub struct Report {
     pub compared: usize,
     /// Operations that a full volume refused.
     pub refused: usize,
-    /// Sections cleaned because space was short.
-    pub cleaned: u64,
-    /// What deltas came to.
-    pub deltas: DeltaCounts,
-    /// Pages that were deltas and were restored.
-    pub restored: u64,
-    /// Clusters compressed.
-    pub clusters: u64,
+    /// What happened in all mounts.
+    pub counts: Counts,
 }
 
 struct Run<'a> {
@@ -123,14 +117,9 @@ impl<'a> Run<'a> {
     /// Counts what a mount did before it ends.
     fn count(&mut self) {
         let session = self.session();
-        let (refused, cleaned) = (session.refused, session.fs.cleaned_for_space());
-        let (deltas, restored) = (session.fs.deltas(), session.fs.pages_restored());
-        let clusters = session.fs.clusters_made();
-        self.report.deltas += deltas;
-        self.report.restored += restored;
-        self.report.clusters += clusters;
+        let (refused, counts) = (session.refused, session.fs.counts());
         self.report.refused += refused;
-        self.report.cleaned += cleaned;
+        self.report.counts += counts;
     }
 
     fn session(&mut self) -> &mut Session {

@@ -4,7 +4,8 @@
 //! - [`ops`]: operations over a small name space, from a seed; [`session`]: applies them to both and compares.
 //! - [`oracle`]: which trees the durability contract allows after a crash.
 //! - [`harness`]: long random runs with remounts and crashes, shrinking what fails.
-//! - [`crash_states`]: short workloads, and every state that a crash may leave on the device.
+//! - [`crash_states`]: short workloads, and every state that a crash may leave on the device ([`workloads`]: more of them).
+//! - [`combine`]: every combination of options that change what is written.
 //! - [`images`]: formatted volumes and the independent judge, by the real `mkfs.f2fs` and `fsck.f2fs`.
 //! - [`delta_volume`]: a volume with deltas in every place that they can have.
 //! - [`mutate`]: volumes damaged at random; [`fuzz`]: runs cases of such in a process of their own.
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+pub mod combine;
 pub mod crash_states;
 pub mod delta_volume;
 pub mod fuzz;
@@ -27,3 +29,4 @@ pub mod planted;
 pub mod session;
 pub mod subject;
 pub mod volume;
+pub mod workloads;

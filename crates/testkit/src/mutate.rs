@@ -1,5 +1,6 @@
 //! Volumes damaged at random: bytes, whole blocks, named fields, and the end cut off.
 
+use crate::delta_volume::{SHARED_FILES, SHARED_ROUNDS};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::checkpoint::{self, CHECKSUM_OFFSET, RawCheckpoint};
 use medfs_format::delta::COMPACT_MAGIC;
@@ -26,6 +27,8 @@ pub struct Base {
     nodes: Vec<Nid>,
     /// Inodes with zones.
     with_deltas: Vec<Ino>,
+    /// Whether there are shared record nodes to replay.
+    shared: bool,
     geometry: Geometry,
 }
 
@@ -49,12 +52,13 @@ impl Base {
             }
         }
         let has_zone = |ino: &&Ino| inject::fields(&dev, &Target::Zone(**ino)).is_ok();
+        let shared = inject::fields(&dev, &Target::SharedNode(0)).is_ok();
         let with_deltas = match RawSuperblock::in_block(&superblock).is_delta_volume() {
             true => inos.iter().filter(has_zone).copied().collect(),
             false => Vec::new(),
         };
         let blocks = dev.written();
-        Base { with_deltas, dev, blocks, inos, nodes, geometry }
+        Base { with_deltas, shared, dev, blocks, inos, nodes, geometry }
     }
 
     /// A copy with damage of one to five kinds, the fields first.
@@ -74,6 +78,10 @@ impl Base {
         let (n, page) = (rng.random_range(0..8), rng.random_range(0..12));
         let with_deltas = if self.with_deltas.is_empty() { 20 } else { 40 };
         let target = match rng.random_range(0..with_deltas) {
+            20..30 if self.shared => match rng.random_range(0..4) {
+                0 => Target::SharedNode(n % SHARED_ROUNDS),
+                _ => Target::SharedEntry(n % SHARED_ROUNDS, page % SHARED_FILES.len()),
+            },
             20.. => self.delta_target(rng, n, page),
             0 => Target::Superblock(0),
             1..3 => Target::Checkpoint,

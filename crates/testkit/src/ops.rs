@@ -8,6 +8,7 @@ use medfs::{FallocateMode, FileFlags, FileKind, RenameFlags, XattrMode};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
+use std::collections::VecDeque;
 
 /// A name in a directory, both by number: see [`Place::path`] and [`Place::name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,9 @@ pub fn dir_path(dir: u8) -> &'static [&'static [u8]] {
         _ => &[b"d0", b"d1"],
     }
 }
+
+/// Most files of [`Op::FsyncMany`].
+pub const MANY: usize = 3;
 
 /// Names that a database, its log and its journal have.
 pub const DATABASE: u8 = 250;
@@ -234,6 +238,12 @@ pub enum Op {
     FsyncDir {
         dir: u8,
     },
+    /// fsyncs of several files or directories: by one call, or each by a thread of its own at the same time.
+    FsyncMany {
+        files: [Target; MANY],
+        datasync: bool,
+        threads: bool,
+    },
     Sync,
     Checkpoint,
     Background,
@@ -279,6 +289,8 @@ pub fn xattr_name(name: u8) -> &'static [u8] {
 /// Generates operations from a seed.
 pub struct Generator {
     random: StdRng,
+    /// What is to come of something that takes several operations.
+    pending: VecDeque<Op>,
     /// Whether [`Op::Crash`] is among them.
     pub crashes: bool,
     /// Mebibytes to be filled for good before the first operation. Where there are any, files are large too, so that a
@@ -295,6 +307,7 @@ impl Generator {
     pub fn new(seed: u64) -> Generator {
         Generator {
             random: StdRng::seed_from_u64(seed),
+            pending: VecDeque::new(),
             crashes: true,
             crowded: 0,
             patching: false,
@@ -418,10 +431,77 @@ impl Generator {
         }
     }
 
+    /// A document that is written anew and renamed over what it replaces, made durable in one of several ways, and what
+    /// may happen to it between that. Each operation may be missing.
+    fn document(&mut self) -> Vec<Op> {
+        let dir = self.random.random_range(0..2);
+        let away = self.random.random_range(0..8) == 0;
+        let (new, at) = (place(dir, TEMPORARY), place(if away { 1 - dir } else { dir }, DOCUMENT));
+        let (file, document) = (Target::Path(new), Target::Path(at));
+        let (seed, slot): (u8, u8) = (self.random.random(), self.random.random_range(0..SLOTS));
+        let len = 50_000 - 3000 * self.random.random_range(0..3);
+        let mut ops = vec![
+            Op::Create { at: new, kind: FileKind::Regular, perm: 0o644 },
+            Op::Write { file, offset: 0, len, seed: 3 },
+            self.patch(file),
+            Op::Fsync { file, datasync: self.random.random() },
+        ];
+        if self.random.random_range(0..4) == 0 {
+            ops.push(Op::Open { at, slot });
+        }
+        ops.push(Op::Rename { from: new, to: at, flags: RenameFlags::empty() });
+        let other = place(1 - at.dir, DOCUMENT);
+        ops.extend(match self.random.random_range(0..8) {
+            0 => vec![Op::FsyncDir { dir: at.dir }, Op::FsyncDir { dir }],
+            1..3 => vec![Op::FsyncDir { dir: at.dir }],
+            3 => vec![Op::Fsync { file: document, datasync: false }],
+            4 => vec![Op::FsyncMany {
+                files: [document, file, Target::Slot(slot)],
+                datasync: false,
+                threads: false,
+            }],
+            5 => vec![Op::Sync],
+            _ => vec![],
+        });
+        ops.extend(match self.random.random_range(0..10) {
+            0 => vec![self.patch(document), Op::Fsync { file: document, datasync: true }],
+            1 => vec![Op::Write { file: document, offset: 8192, len: 8192, seed: seed | 1 }],
+            2 => vec![Op::Truncate { file: document, size: 20_000 }],
+            3 => vec![Op::Unlink { at }, Op::FsyncDir { dir: at.dir }],
+            4 => vec![
+                Op::Rename { from: at, to: other, flags: RenameFlags::empty() },
+                Op::FsyncDir { dir: at.dir },
+                Op::FsyncDir { dir: other.dir },
+            ],
+            5 => vec![Op::Rename { from: at, to: other, flags: RenameFlags::EXCHANGE }],
+            6 => vec![Op::Close { slot }],
+            7 if self.crashes => vec![Op::Crash],
+            _ => vec![],
+        });
+        ops.retain(|_| self.random.random_range(0..10) > 0);
+        ops
+    }
+
+    /// fsyncs of files that belong together.
+    fn fsync_many(&mut self) -> Op {
+        let dir = self.random.random_range(0..2);
+        let names = *[[0, 1, 2], [DATABASE, LOG, JOURNAL], [DOCUMENT, TEMPORARY, 0]]
+            .choose(&mut self.random)
+            .expect("not empty");
+        let files = names.map(|name| Target::Path(place(if name < FILLERS { 0 } else { dir }, name)));
+        Op::FsyncMany { files, datasync: self.random.random(), threads: self.random.random_range(0..3) == 0 }
+    }
+
     /// An operation on one of a few files with deltas.
     fn patching_op(&mut self) -> Op {
-        if self.random.random_range(0..3) == 0 {
-            return self.database_op();
+        match self.random.random_range(0..12) {
+            0..4 => return self.database_op(),
+            4 => {
+                self.pending = self.document().into();
+                return self.fsync_many();
+            }
+            5 => return self.fsync_many(),
+            _ => {}
         }
         const FILES: u8 = 3;
         let at = place(0, self.random.random_range(0..FILES));
@@ -538,6 +618,9 @@ impl Generator {
 
     /// The next operation.
     pub fn op(&mut self) -> Op {
+        if !self.pending.is_empty() && self.random.random_range(0..5) != 0 {
+            return self.pending.pop_front().expect("not empty");
+        }
         if self.patching && self.random.random_range(0..5) != 0 {
             return self.patching_op();
         }

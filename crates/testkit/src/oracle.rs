@@ -15,6 +15,7 @@
 
 use crate::model::{Content, Id, Inode, Model, PAGE, ROOT};
 use crate::observe::compare_attributes;
+use crate::ops::MANY;
 use crate::session::Durable;
 use medfs::FileKind;
 use std::cmp::Reverse;
@@ -95,37 +96,45 @@ impl History {
             },
         };
         for at in all + 1..=acknowledged {
-            let state = &self.states[at];
-            let (id, datasync) = match self.durable[at - 1] {
-                Durable::File { id, datasync } => (id, datasync),
-                Durable::Atomic { id } => (id, false),
-                Durable::Directory { id, datasync } => {
-                    bounds.directories.insert(id, at);
-                    (id, datasync)
+            let (ids, datasync) = match self.durable[at - 1] {
+                Durable::File { id, datasync } | Durable::Directory { id, datasync } => {
+                    ([Some(id); MANY], datasync)
                 }
+                Durable::Atomic { id } => ([Some(id); MANY], false),
+                Durable::Several { ids, datasync } => (ids, datasync),
                 _ => continue,
             };
-            let known = bounds.content.get(&id).copied().unwrap_or(all);
-            let reachable = self.states[known].get(id).is_some_and(|inode| inode.nlink > 0);
-            bounds.content.insert(id, at);
-            if at <= bounds.metadata {
-                continue;
-            }
-            if !datasync {
-                bounds.attributes.insert(id, at);
-            }
-            if datasync && reachable {
-                continue;
-            }
-            let mut names = state.names_of(id);
-            while let Some((dir, name)) = names.pop() {
-                bounds.entries.insert((dir, name), at);
-                if dir != ROOT {
-                    names.extend(state.names_of(dir));
-                }
-            }
+            let ids: BTreeSet<Id> = ids.into_iter().flatten().collect();
+            ids.into_iter().for_each(|id| self.fsynced(&mut bounds, at, id, datasync));
         }
         bounds
+    }
+
+    /// What an fsync of one file or directory, the operation before state `at`, means for later states.
+    fn fsynced(&self, bounds: &mut Bounds, at: usize, id: Id, datasync: bool) {
+        let state = &self.states[at];
+        let known = bounds.content.get(&id).copied().unwrap_or(bounds.all);
+        let reachable = self.states[known].get(id).is_some_and(|inode| inode.nlink > 0);
+        bounds.content.insert(id, at);
+        if state.get(id).is_some_and(Inode::is_dir) {
+            bounds.directories.insert(id, at);
+        }
+        if at <= bounds.metadata {
+            return;
+        }
+        if !datasync {
+            bounds.attributes.insert(id, at);
+        }
+        if datasync && reachable {
+            return;
+        }
+        let mut names = state.names_of(id);
+        while let Some((dir, name)) = names.pop() {
+            bounds.entries.insert((dir, name), at);
+            if dir != ROOT {
+                names.extend(state.names_of(dir));
+            }
+        }
     }
 
     /// Judges a tree found after a crash at a moment when the first `acknowledged` operations had returned and no

@@ -3,7 +3,9 @@
 use crate::acl::{ACCESS, Acl, DEFAULT};
 use crate::model::{Id, Inode, Model, PAGE, ROOT, USER_FLAGS};
 use crate::observe::{compare, compare_attributes, failed, observe, read_page};
-use crate::ops::{DATABASE, JOURNAL, LOG, Op, Place, SLOTS, Target, dir_path, pattern, place, xattr_name};
+use crate::ops::{
+    DATABASE, JOURNAL, LOG, MANY, Op, Place, SLOTS, Target, dir_path, pattern, place, xattr_name,
+};
 use crate::subject::FileSystem;
 use medfs::{
     Attr, Error, FallocateMode, FileFlags, FileKind, Ino, NewFile, Posix, Result as FsResult, Seek, SetAttr,
@@ -29,6 +31,13 @@ pub enum Durable {
         /// Which.
         id: Id,
         /// Only what is needed to read the entries.
+        datasync: bool,
+    },
+    /// Several files or directories, each as by itself.
+    Several {
+        /// Which.
+        ids: [Option<Id>; MANY],
+        /// Only what is needed to read content and entries.
         datasync: bool,
     },
     /// A file as after an fsync, by the commit of an atomic write.
@@ -93,7 +102,7 @@ fn needs_room(op: &Op) -> bool {
         Op::Unlink { .. } | Op::Rmdir { .. } | Op::Fill { .. } | Op::Read { .. } => false,
         Op::RemoveXattr { .. } | Op::Chown { .. } | Op::Utimes { .. } | Op::SetFlags { .. } => false,
         Op::AtomicEnd { .. } | Op::Open { .. } | Op::Close { .. } => false,
-        Op::Fsync { .. } | Op::FsyncDir { .. } | Op::Sync | Op::Checkpoint => false,
+        Op::Fsync { .. } | Op::FsyncDir { .. } | Op::FsyncMany { .. } | Op::Sync | Op::Checkpoint => false,
         Op::Background | Op::Idle { .. } => false,
         Op::Remount | Op::Crash => false,
     }
@@ -524,6 +533,16 @@ impl Session {
                 self.fs.fsync(self.ino(id), false).map_err(refused("fsync of a directory"))?;
                 return Ok(Some(Durable::Directory { id, datasync: false }));
             }
+            Op::FsyncMany { files, datasync, threads } => {
+                let ids = files.map(|file| self.target(file));
+                let inos: Vec<Ino> = ids.iter().flatten().map(|id| self.ino(*id)).collect();
+                match threads {
+                    true => self.fsync_at_once(&inos, datasync),
+                    false => self.fs.fsync_many(&inos, datasync),
+                }
+                .map_err(refused("fsync of several files"))?;
+                return Ok(Some(Durable::Several { ids, datasync }));
+            }
             Op::Sync => {
                 self.fs.sync().map_err(refused("sync"))?;
                 return Ok(Some(Durable::All));
@@ -544,6 +563,16 @@ impl Session {
             Op::Remount | Op::Crash => return Err(format!("{op:?} is not for a session").into()),
         }
         done
+    }
+
+    /// fsyncs files, each by a thread of its own. The first error.
+    fn fsync_at_once(&self, inos: &[Ino], datasync: bool) -> FsResult<()> {
+        std::thread::scope(|scope| {
+            let fsync = |ino: Ino| scope.spawn(move || self.fs.fsync(ino, datasync));
+            let threads: Vec<_> = inos.iter().map(|ino| fsync(*ino)).collect();
+            let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+            ended.into_iter().try_for_each(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
     }
 
     /// Writes bytes to both; a full volume may take only some.

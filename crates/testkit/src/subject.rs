@@ -10,32 +10,66 @@ use medfs::{
 use medfs_device::BlockDevice;
 use std::sync::Arc;
 
-/// What became of deltas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DeltaCounts {
-    /// Pages kept as deltas.
-    pub made: u64,
-    /// Those of them that had no block.
-    pub appended: u64,
-    /// Those that repeat a database.
-    pub repeated: u64,
-    /// Compact pages.
-    pub compact_pages: u64,
-    /// Pages written as a whole because another file's block had to go.
-    pub released: u64,
-    /// Pages compressed alone.
-    pub compressed: u64,
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident)*) => {
+        /// What happened since a mount.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counts {
+            /// What happened since `before`.
+            pub fn since(&self, before: &Counts) -> Counts {
+                Counts { $($name: self.$name - before.$name,)* }
+            }
+            /// One for each kind that happened at all.
+            pub fn kinds(&self) -> Counts {
+                Counts { $($name: self.$name.min(1),)* }
+            }
+            /// All of them with their names.
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+
+        impl std::ops::AddAssign for Counts {
+            fn add_assign(&mut self, other: Counts) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
 }
 
-impl std::ops::AddAssign for DeltaCounts {
-    fn add_assign(&mut self, other: DeltaCounts) {
-        self.made += other.made;
-        self.appended += other.appended;
-        self.repeated += other.repeated;
-        self.compact_pages += other.compact_pages;
-        self.released += other.released;
-        self.compressed += other.compressed;
-    }
+counts! {
+    /// Pages kept as deltas.
+    made
+    /// Those of them that had no block.
+    appended
+    /// Those that repeat another file.
+    repeated
+    /// Compact pages.
+    compact_pages
+    /// Pages written as a whole because another file's block had to go.
+    released
+    /// Pages compressed alone.
+    compressed
+    /// Deltas that gave way to addresses of a growing file.
+    evicted
+    /// Deltas that gave way to others.
+    replaced
+    /// Deltas that were no longer worth being one.
+    outgrown
+    /// Pages that were deltas and that idle work wrote as blocks.
+    restored
+    /// Sections cleaned.
+    cleaned
+    /// Those of them that were cleaned because space was short.
+    cleaned_for_space
+    /// Inodes in node blocks that several share.
+    shared
+    /// Clusters compressed.
+    clusters
 }
 
 /// A mounted file system. See the module.
@@ -80,21 +114,13 @@ pub trait FileSystem: Send + Sync {
     fn idle(&self) -> Result<()> {
         self.background()
     }
-    /// Pages that were deltas and that idle work wrote as blocks since the mount.
-    fn pages_restored(&self) -> u64 {
-        0
+    /// What happened since the mount.
+    fn counts(&self) -> Counts {
+        Counts::default()
     }
-    /// Clusters compressed since the mount.
-    fn clusters_made(&self) -> u64 {
-        0
-    }
-    /// What deltas came to since the mount.
-    fn deltas(&self) -> DeltaCounts {
-        DeltaCounts::default()
-    }
-    /// Sections cleaned since the mount because space was short.
-    fn cleaned_for_space(&self) -> u64 {
-        0
+    /// Makes each of these files durable.
+    fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
+        files.iter().try_for_each(|ino| self.fsync(*ino, datasync))
     }
 }
 

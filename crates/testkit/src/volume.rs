@@ -1,12 +1,13 @@
 //! The engine as a subject of the harnesses.
 
-use crate::subject::{DeltaCounts, FileSystem, Mounter};
+use crate::subject::{Counts, FileSystem, Mounter};
 use medfs::{
     Attr, Clock, DirEntry, FallocateMode, FileFlags, Ino, ManualClock, MountOptions, NewFile, RenameFlags,
     Result, Seek, SetAttr, Timestamp, Volume, XattrMode,
 };
 use medfs_device::BlockDevice;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Pages that a step of idle work may restore: fewer than some files have.
 const IDLE_PAGES: u64 = 8;
@@ -28,9 +29,35 @@ pub fn mounter_over(
     })
 }
 
+/// A mounter whose volumes each have a clock of their own, which goes on a little whenever it is looked at: time passes, and
+/// the same operations see the same times.
+pub fn mounter_in_time(options: MountOptions) -> Mounter {
+    Arc::new(move |device| {
+        let clock = Arc::new(SteppingClock(ManualClock::new(START)));
+        Ok(Arc::new(Volume::open(device, options.clone(), clock)?))
+    })
+}
+
+/// What [`SteppingClock`] goes on by.
+const CLOCK_STEP: Duration = Duration::from_millis(10);
+
+struct SteppingClock(ManualClock);
+
+impl Clock for SteppingClock {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+    fn monotonic(&self) -> Duration {
+        self.0.advance(CLOCK_STEP);
+        self.0.monotonic()
+    }
+}
+
+const START: Timestamp = Timestamp { secs: 1_720_000_000, nanos: 0 };
+
 /// A clock for tests: stands at some moment of 2024 until it is moved.
 pub fn test_clock() -> Arc<ManualClock> {
-    Arc::new(ManualClock::new(Timestamp { secs: 1_720_000_000, nanos: 0 }))
+    Arc::new(ManualClock::new(START))
 }
 
 impl FileSystem for Volume {
@@ -146,25 +173,27 @@ impl FileSystem for Volume {
     fn close(&self) -> Result<()> {
         self.close()
     }
-    fn clusters_made(&self) -> u64 {
-        self.stats().compress.clusters
+    fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
+        self.fsync_many(files, datasync)
     }
-    fn deltas(&self) -> DeltaCounts {
+    fn counts(&self) -> Counts {
         let stats = self.stats();
         let d = stats.deltas;
-        DeltaCounts {
+        Counts {
             made: d.made,
             appended: d.appended,
             repeated: d.repeated,
             compact_pages: d.compact_pages,
             released: d.released,
             compressed: stats.fpc.made,
+            evicted: d.evicted_by_growth,
+            replaced: d.evicted_by_delta,
+            outgrown: d.outgrown,
+            restored: stats.restored.pages,
+            cleaned: stats.gc_sections,
+            cleaned_for_space: stats.gc_foreground,
+            shared: stats.shared_inodes,
+            clusters: stats.compress.clusters,
         }
-    }
-    fn pages_restored(&self) -> u64 {
-        self.stats().restored.pages
-    }
-    fn cleaned_for_space(&self) -> u64 {
-        self.stats().gc_foreground
     }
 }

@@ -4,14 +4,17 @@
 //! `MEDFS_SEED=7 MEDFS_STATES=100000 cargo test --release -p medfs-testkit --test crash -- --ignored --nocapture`
 
 use medfs::MountOptions;
+use medfs_device::crash::CrashPlan;
+use medfs_testkit::combine::{Combination, Coverage};
 use medfs_testkit::crash_states::{Report, Setup, on_databases, on_deltas, on_replacements, run, seq1, seq2};
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{
     COMPRESSED, DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
 };
 use medfs_testkit::planted::{Disorder, Unordered};
-use medfs_testkit::subject::{Check, Mounter};
-use medfs_testkit::volume::{mounter, mounter_over, test_clock};
+use medfs_testkit::subject::{Check, Counts, Mounter};
+use medfs_testkit::volume::{mounter, mounter_in_time, mounter_over, test_clock};
+use medfs_testkit::workloads::{self, mixed};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -88,6 +91,74 @@ fn some_states_of_databases() {
 fn some_states_of_replaced_files() {
     let some = Setup { max_states: 1500, check_every: 50, nested_every: 100, ..setup(DELTAS) };
     must_be_clean("replaced files", &run(&some, &on_replacements(4, 60)));
+}
+
+/// What deltas, compression and cleaning do that a crash must have interrupted.
+const TO_INTERRUPT: [&str; 9] = [
+    "evicted",
+    "replaced",
+    "outgrown",
+    "restored",
+    "cleaned",
+    "compact_pages",
+    "repeated",
+    "shared",
+    "clusters",
+];
+
+/// States of workloads of every kind under the combination of options that the seed decides: of `plain` workloads, and of
+/// `crowded` ones on a volume that has to be cleaned.
+fn combined(seed: u64, plain: usize, crowded: usize) -> (Combination, Report) {
+    let combination = Combination::of_seed(seed);
+    let mut options = MountOptions::default();
+    options.parse(&combination.options_of(seed)).expect("options are right");
+    let mut setup = Setup { mounter: mounter_in_time(options), ..setup(combination.features()) };
+    setup.plan = CrashPlan { seed, exhaustive: 16, samples: 8, ..setup.plan };
+    (setup.raw_every, setup.check_every, setup.nested_every) = (50, 100, 100);
+    let mut report = run(&setup, &mixed(seed, plain));
+    setup.preparation = workloads::crowded();
+    // Cleaning writes much at a time.
+    setup.one_in = 12;
+    report += run(&setup, &mixed(!seed, crowded));
+    must_be_clean(&format!("seed {seed}, {combination}"), &report);
+    (combination, report)
+}
+
+#[test]
+fn some_states_of_some_combinations() {
+    let mut counts = Counts::default();
+    for seed in [5, 140] {
+        counts += combined(seed, 3, 1).1.interrupted;
+    }
+    println!("interrupted: {:?}", counts.named());
+    assert!(counts.cleaned > 0 && counts.made > 0, "{counts:?}");
+}
+
+/// Each seed runs the workloads of its combination until there are states enough.
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn all_states_of_combinations() {
+    let first = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let states = variable("MEDFS_STATES").unwrap_or(100_000) as usize;
+    let start = Instant::now();
+    let (mut coverage, mut total, mut seeds) = (Coverage::default(), Report::default(), 0);
+    for seed in first.. {
+        if total.states >= states {
+            break;
+        }
+        let (combination, report) = combined(seed, 8, 2);
+        coverage.add(combination);
+        total += report;
+        seeds += 1;
+    }
+    println!("{seeds} seeds from {first} on, in {:.1?}: {total}", start.elapsed());
+    println!("{coverage}{}", total.happened());
+    // Fewer may not meet a combination in which such a thing can happen.
+    if seeds >= Combination::COUNT / 4 {
+        let never = |name: &&str| total.interrupted.named().contains(&(name, 0));
+        let missing: Vec<_> = TO_INTERRUPT.iter().filter(|name| never(name)).collect();
+        assert!(missing.is_empty(), "no crash interrupted: {missing:?}");
+    }
 }
 
 /// What an engine in the wrong order would do must be caught.

@@ -14,7 +14,7 @@ use medfs_device::{BlockDevice, FileDevice, FileOptions, MemDevice, WriteTag};
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, Block};
 use medfs_mkfs::{MkfsOptions, format_volume};
-use medfs_testkit::delta_volume::delta_volume;
+use medfs_testkit::delta_volume::{delta_volume, shared_volume};
 use medfs_testkit::fuzz::Target;
 use medfs_testkit::images::save;
 use medfs_testkit::mutate::Base;
@@ -327,7 +327,8 @@ fn make(dir: &Path) {
         .flat_map(|(features, segs)| [true, false].map(|closed| own(features, segs, closed)));
     let kernels = volumes("").into_iter().map(|name| load_image(&golden().join(format!("{name}.img.zst"))));
     let deltas = ["", "delta=compact"].map(|options| delta_volume(options).dev);
-    for (i, dev) in own.chain(kernels).chain(deltas).enumerate() {
+    let shared = std::iter::once_with(|| shared_volume().dev);
+    for (i, dev) in own.chain(kernels).chain(deltas).chain(shared).enumerate() {
         save(&dev, &dir.join(format!("{i}.img"))).expect("the image is saved");
     }
 }

@@ -4,11 +4,13 @@
 //! `MEDFS_SEED=7 MEDFS_OPS=100000 cargo test --release -p medfs-testkit --test random -- --ignored --nocapture`
 
 use medfs::MountOptions;
+use medfs_testkit::combine::{Combination, Coverage};
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::harness::{Report, Setup, run_seed};
 use medfs_testkit::images::{
     COMPRESSED, DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
 };
+use medfs_testkit::subject::Counts;
 use medfs_testkit::volume::{mounter, test_clock};
 use std::sync::Arc;
 use std::time::Instant;
@@ -51,13 +53,13 @@ fn two_thousand_operations_on_deltas() {
     let setup = setup(64, DELTAS, "in_place=force,hot_window=2s,compact_files=all");
     let report = run_seed(&setup, 5, 2000, |generator| generator.patching = true);
     println!("seed 5: {report:?}");
-    let d = report.deltas;
+    let d = report.counts;
     assert!(d.made > 300 && d.appended > 50, "hardly any deltas: {report:?}");
     assert!(
         d.repeated > 50 && d.compact_pages > 50 && d.released > 5,
         "hardly any of some kinds: {report:?}"
     );
-    assert!(report.restored > 20, "hardly anything restored: {report:?}");
+    assert!(report.counts.restored > 20, "hardly anything restored: {report:?}");
 }
 
 /// How pages are compressed alone: each algorithm.
@@ -73,8 +75,8 @@ fn a_thousand_operations_on_compressed_pages() {
     for (seed, options) in (7..).zip(PAGES) {
         let report = run_seed(&setup(64, DELTAS, options), seed, 1000, |generator| generator.patching = true);
         println!("seed {seed}, {options}: {report:?}");
-        assert!(report.deltas.compressed >= 100, "hardly any compressed: {report:?}");
-        assert_eq!(report.deltas.made, 0, "{report:?}");
+        assert!(report.counts.compressed >= 100, "hardly any compressed: {report:?}");
+        assert_eq!(report.counts.made, 0, "{report:?}");
     }
 }
 
@@ -93,7 +95,54 @@ fn a_thousand_operations_on_clusters() {
         let setup = setup(64, features, options);
         let report = run_seed(&setup, seed, 1000, |generator| generator.clustering = true);
         println!("seed {seed}, {options}: {report:?}");
-        assert!(report.clusters > 150, "hardly any clusters: {report:?}");
+        assert!(report.counts.clusters > 150, "hardly any clusters: {report:?}");
+    }
+}
+
+/// Operations of one seed in [`long_run_on_combinations`].
+const OPS_OF_A_SEED: usize = 1000;
+
+/// Operations of every kind under the combination of options that the seed decides.
+fn combined(seed: u64, ops: usize, check_every: usize) -> (Combination, Report) {
+    let combination = Combination::of_seed(seed);
+    let setup = Setup { check_every, ..setup(64, combination.features(), &combination.options_of(seed)) };
+    let report = run_seed(&setup, seed, ops, |generator| {
+        generator.patching = true;
+        generator.clustering = true;
+    });
+    (combination, report)
+}
+
+#[test]
+fn three_hundred_operations_on_some_combinations() {
+    for seed in [1, 64, 90, 133, 209, 260] {
+        println!("seed {seed}, {}", Combination::of_seed(seed));
+        let (_, report) = combined(seed, 300, 4);
+        println!("{report:?}");
+    }
+}
+
+/// Everything that can happen to deltas happens, and every combination is met where there are operations enough.
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn long_run_on_combinations() {
+    let first = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let ops = variable("MEDFS_OPS").unwrap_or(300_000) as usize;
+    let check_every = variable("MEDFS_CHECK_EVERY").unwrap_or(5) as usize;
+    let start = Instant::now();
+    let (mut coverage, mut counts) = (Coverage::default(), Counts::default());
+    let seeds = ops.div_ceil(OPS_OF_A_SEED);
+    for seed in (first..).take(seeds) {
+        println!("seed {seed}, {}", Combination::of_seed(seed));
+        let (combination, report) = combined(seed, ops.min(OPS_OF_A_SEED), check_every);
+        coverage.add(combination);
+        counts += report.counts;
+    }
+    println!("{seeds} seeds from {first} on, in {:.1?}\n{coverage}{:?}", start.elapsed(), counts.named());
+    if seeds >= Combination::COUNT {
+        assert_eq!(coverage.met(), Combination::COUNT);
+        let missing: Vec<_> = counts.named().into_iter().filter(|(_, n)| *n == 0).collect();
+        assert!(missing.is_empty(), "never happened: {missing:?}");
     }
 }
 
@@ -128,7 +177,7 @@ fn a_thousand_operations_on_updated_clusters() {
     for (seed, options) in (11..).zip(UPDATED) {
         let report = updated_clusters(options, seed, 1000, 1);
         println!("seed {seed}, {options}: {report:?}");
-        assert!(report.clusters > 30 && report.deltas.made > 100, "hardly any: {report:?}");
+        assert!(report.counts.clusters > 30 && report.counts.made > 100, "hardly any: {report:?}");
     }
 }
 
@@ -198,7 +247,7 @@ fn full(features: &str) -> Setup {
 
 fn must_have_been_full(report: &Report) {
     assert!(report.refused > report.ops / 100, "the volume was seldom full: {report:?}");
-    assert!(report.cleaned > 0, "nothing was cleaned: {report:?}");
+    assert!(report.counts.cleaned_for_space > 0, "nothing was cleaned: {report:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use super::{Dump, DumpError, Record, Value, text};
 use crate::deltas::{self, Bases, Delta, Deltas};
-use medfs_codec::{CodecTag, Codecs};
+use medfs_codec::Codecs;
 use medfs_format::delta::{self, RawSlice};
 use medfs_format::node::RawInode;
 use medfs_format::{BlockAddr, Ino, NEW_ADDR};
@@ -113,11 +113,7 @@ impl Dump<'_> {
         if delta.is_mark() {
             row.put("codec", text("none"));
         } else {
-            let codec = CodecTag::try_from(record.codec);
-            row.put(
-                "codec",
-                text(codec.map_or_else(|_| format!("unknown {}", record.codec), |c| c.name().into())),
-            );
+            row.put("codec", super::codec_name(record.codec));
             row.put("checksum", text(format_args!("{:#010x}", record.checksum)));
             row.put("base", self.base(file.inode, &record)?);
         }

@@ -92,7 +92,7 @@ fn serve(mut device: File, handler: &dyn Handler, crew: &Crew) {
             continue;
         };
         let mut reply = Reply::new(&mut *output);
-        let (error, len) = match handler.handle(crew, &request, &mut reply) {
+        let (error, len) = match super::serve(handler, crew, &request, &mut reply) {
             Answer::Reply => (0, reply.len()),
             Answer::Error(errno) => (-errno.0, 0),
             Answer::Silent => continue,

@@ -289,7 +289,7 @@ fn serve_one(slot: &mut Slot, handler: &dyn Handler, crew: &Crew, scratch: &mut 
     let (input, output) = if in_place { (&mut [][..], payload) } else { (&mut payload[..], &mut *scratch) };
     let request = Request::split(in_header, &header.op_in, &input[..request_len]);
     let mut reply = Reply::new(output);
-    let (error, len) = match handler.handle(crew, &request, &mut reply) {
+    let (error, len) = match super::serve(handler, crew, &request, &mut reply) {
         Answer::Reply => (0, reply.len()),
         Answer::Error(errno) => (-errno.0, 0),
         Answer::Silent => (0, 0),

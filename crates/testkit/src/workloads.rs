@@ -1,0 +1,128 @@
+//! Workloads for crash states that mix what the ones of [`crate::crash_states`] do: names that go round, fsyncs of several
+//! files at once, idle work, and a volume on which every operation may have to clean.
+
+use crate::crash_states::{Persist, Step, Workload, on_databases, on_deltas, on_replacements, preparation};
+use crate::ops::{DATABASE, DOCUMENT, LOG, Op, TEMPORARY, Target, place};
+use medfs::{FileKind, RenameFlags};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+/// `count` workloads of six operations each on three names in each of two directories: files made, replaced, linked, moved within
+/// and between directories and removed, with fsyncs of files and directories after them.
+pub fn on_names(seed: u64, count: usize) -> Vec<Workload> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut pick = |n: usize| random.random_range(0..n);
+    let mut step = || {
+        let mut name = || place(pick(2) as u8, pick(3) as u8);
+        let (at, to) = (name(), name());
+        let file = Target::Path(at);
+        let flags = if pick(5) == 0 { RenameFlags::EXCHANGE } else { RenameFlags::empty() };
+        let (op, subject) = match pick(12) {
+            0..2 => (Op::Create { at, kind: FileKind::Regular, perm: 0o640 }, at),
+            2..8 => (Op::Rename { from: at, to, flags }, if pick(3) == 0 { at } else { to }),
+            8 => (Op::Unlink { at }, at),
+            9 => (Op::Link { from: at, to }, to),
+            _ => (Op::Write { file, offset: 4096 * pick(3) as u64, len: 300, seed: pick(200) as u8 }, at),
+        };
+        use Persist::{Fdatasync, Fsync, FsyncParent, Nothing, Sync, Together};
+        let ways = [Nothing, Nothing, Fsync, Fsync, FsyncParent, FsyncParent, Fdatasync, Together, Sync];
+        Step { op, subject, persist: ways[pick(ways.len())] }
+    };
+    (0..count).map(|_| Workload((0..6).map(|_| step()).collect())).collect()
+}
+
+/// `count` workloads of all kinds, with fsyncs of several files, checkpoints and idle work among their operations.
+pub fn mixed(seed: u64, count: usize) -> Vec<Workload> {
+    let mut random = StdRng::seed_from_u64(seed ^ 0x6d69_7865_64);
+    let each = count.div_ceil(4);
+    let mut kinds = [
+        on_deltas(seed, each).into_iter(),
+        on_databases(seed, each).into_iter(),
+        on_replacements(seed, each).into_iter(),
+        on_names(seed, each).into_iter(),
+    ];
+    let all = (0..count).filter_map(|n| kinds[n % kinds.len()].next());
+    all.map(|workload| enriched(workload, &mut random)).collect()
+}
+
+fn enriched(workload: Workload, random: &mut StdRng) -> Workload {
+    let mut steps = Vec::new();
+    for mut step in workload.0 {
+        if matches!(step.persist, Persist::Fsync | Persist::Fdatasync) && random.random_range(0..3) == 0 {
+            step.persist = Persist::Together;
+        }
+        let subject = step.subject;
+        steps.push(step);
+        let between = match random.random_range(0..12) {
+            0 => Op::Idle { file: Target::Path(subject) },
+            1 => Op::Checkpoint,
+            2 => Op::Background,
+            _ => continue,
+        };
+        steps.push(Step { op: between, subject, persist: Persist::Nothing });
+    }
+    Workload(steps)
+}
+
+/// Pieces of 64 KiB that fill a volume of 64 MiB.
+const PIECES: u64 = 250;
+/// In these nothing stays but the files that workloads are about, so that cleaning takes their sections first.
+const OF_FILES: std::ops::Range<u64> = 90..170;
+
+/// A volume without a free section to spare, most of which is holes between blocks of files that workloads change: their
+/// first operation has to clean. Besides what [`preparation`] makes there are deltas, a database with its log, and a document.
+pub fn crowded() -> Vec<Op> {
+    let (stays, goes) = (place(2, 10), place(2, 11));
+    let create = |at| Op::Create { at, kind: FileKind::Regular, perm: 0o644 };
+    let write = |at, offset, len| Op::Write { file: Target::Path(at), offset, len, seed: 1 };
+    let mut ops = preparation();
+    ops.extend([create(stays), create(goes)]);
+    let mut files = files_with_deltas().into_iter();
+    for piece in 0..PIECES {
+        let of_files = OF_FILES.contains(&piece);
+        if of_files {
+            ops.extend(files.by_ref().take(1));
+        } else {
+            ops.push(write(stays, piece * 8192, 8192));
+        }
+        ops.push(write(goes, piece * 65_536, if of_files { 65_536 } else { 57_344 }));
+        if piece % 16 == 15 {
+            ops.push(Op::Sync);
+        }
+    }
+    ops.extend([Op::Sync, Op::Unlink { at: goes }, Op::Sync]);
+    ops
+}
+
+fn files_with_deltas() -> Vec<Op> {
+    let file = |dir, name| Target::Path(place(dir, name));
+    let fsync = |file| Op::Fsync { file, datasync: false };
+    let create = |name| Op::Create { at: place(0, name), kind: FileKind::Regular, perm: 0o644 };
+    let mut ops = Vec::new();
+    for at in [file(1, 0), file(0, 0)] {
+        ops.push(Op::Write { file: at, offset: 0, len: 160_000, seed: 5 });
+        ops.push(fsync(at));
+        for round in 0..6 {
+            ops.push(Op::Patch { file: at, first: 3 * round, count: 20, len: 90, seed: round as u8 });
+            ops.push(fsync(at));
+        }
+    }
+    ops.extend([create(DATABASE), Op::Write { file: file(0, DATABASE), offset: 0, len: 90_000, seed: 3 }]);
+    ops.extend([fsync(file(0, DATABASE)), create(LOG), Op::Sync]);
+    for first in [0, 4, 8] {
+        ops.push(Op::Frames { dir: 0, journal: false, first, count: 4, seed: 7 });
+        ops.push(fsync(file(0, LOG)));
+    }
+    for seed in [1, 2] {
+        ops.extend([
+            create(TEMPORARY),
+            Op::Write { file: file(0, TEMPORARY), offset: 0, len: 50_000, seed: 3 },
+        ]);
+        ops.push(Op::Patch { file: file(0, TEMPORARY), first: 2, count: 3, len: 30, seed });
+        ops.push(fsync(file(0, TEMPORARY)));
+        let (from, to) = (place(0, TEMPORARY), place(0, DOCUMENT));
+        ops.push(Op::Rename { from, to, flags: RenameFlags::empty() });
+        ops.push(Op::FsyncDir { dir: 0 });
+    }
+    ops
+}
