@@ -4,11 +4,13 @@
 //! its space reserved: its slot holds `NEW_ADDR` or the block it replaces.
 //! Locks: the inode's, shared to read, exclusive (with the operation lock) to change.
 
+use crate::delta::OwnedRecord;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
@@ -17,6 +19,17 @@ use zerocopy::FromBytes;
 const MAX_CACHED_RUN: usize = 8;
 /// Longest run of blocks read in one go.
 const MAX_READ_RUN: usize = 256;
+
+/// Neighbouring pages whose blocks are neighbours too.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    index: u64,
+    addr: BlockAddr,
+    blocks: usize,
+}
+
+/// Pages that have deltas, and the records that are in the zone.
+type Deltas = BTreeMap<u64, Option<OwnedRecord>>;
 
 impl Fs {
     /// A page of a file as it is now: zeros for a hole. Not for inline content.
@@ -152,35 +165,33 @@ impl Fs {
         let last = end.div_ceil(BLOCK_SIZE as u64);
         let mut index = offset / BLOCK_SIZE as u64;
         let mut slot: Option<Slot> = None;
-        let mut deltas = None;
+        let mut deltas: Option<Deltas> = None;
         while index < last {
             if let Some(page) = self.page_in_memory(inode, state, index) {
                 copy_out(buf, offset, index, &page);
                 index += 1;
                 continue;
             }
-            if deltas.is_none() {
-                deltas = Some(self.delta_pages(inode, index..last)?);
-            }
-            let deltas = deltas.as_deref().unwrap_or_default();
+            let deltas = match &mut deltas {
+                Some(deltas) => deltas,
+                deltas => deltas.insert(self.delta_records(inode, index..last)?),
+            };
             slot = self.find_slot_near(inode, slot.as_ref(), index)?;
             let addr = slot.as_ref().map_or(NULL_ADDR, Slot::addr);
             self.check_addr(inode, index, addr)?;
-            if deltas.binary_search(&index).is_ok() {
-                copy_out(buf, offset, index, &*self.load(inode, index, addr)?);
-                index += 1;
-                continue;
-            }
             if !is_block(addr) {
-                copy_out(buf, offset, index, &Block::ZERO);
+                match deltas.contains_key(&index) {
+                    true => copy_out(buf, offset, index, &*self.load(inode, index, addr)?),
+                    false => copy_out(buf, offset, index, &Block::ZERO),
+                }
                 index += 1;
                 continue;
             }
-            // Gather the run of neighbouring blocks that must come from the device.
+            // Gather the run of neighbouring blocks that must come from the device, bases of deltas among them.
             let mut run = 1;
             while index + (run as u64) < last && run < MAX_READ_RUN {
                 let next = index + run as u64;
-                if state.dirty.contains_key(&next) || deltas.binary_search(&next).is_ok() {
+                if state.dirty.contains_key(&next) {
                     break;
                 }
                 slot = self.find_slot_near(inode, slot.as_ref(), next)?;
@@ -191,37 +202,44 @@ impl Fs {
                 }
                 run += 1;
             }
-            self.read_run(inode, index, addr, run, offset, buf)?;
+            self.read_run(inode, Run { index, addr, blocks: run }, deltas, offset, buf)?;
             index += run as u64;
         }
         Ok(())
     }
 
-    /// Reads the neighbouring blocks of pages from `index` on: straight into `buf` where they fit it.
+    /// Reads the neighbouring blocks of pages from `index` on, straight into `buf` where they fit it, and makes pages of
+    /// those that have deltas.
     fn read_run(
         &self,
         inode: &Inode,
-        index: u64,
-        addr: BlockAddr,
-        run: usize,
+        run: Run,
+        deltas: &mut Deltas,
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
-        let keep = |i: usize, block: &Block| {
-            if run <= MAX_CACHED_RUN {
-                self.pages.insert(inode.ino, index + i as u64, Arc::new(block.clone()));
+        let Run { index, addr, blocks: run } = run;
+        let mut finish = |i: usize, block: &mut Block| {
+            let page = index + i as u64;
+            let delta = deltas.remove(&page);
+            let made = delta.is_some();
+            if let Some(record) = delta {
+                self.make_page(inode, page, record, addr + i as u32, block)?;
             }
+            if made || run <= MAX_CACHED_RUN {
+                self.pages.insert(inode.ino, page, Arc::new(block.clone()));
+            }
+            Ok(())
         };
         if let Some(pages) = whole_pages(buf, offset, index, run) {
             self.io.read_into(addr, &mut pages.iter_mut().collect::<Vec<_>>())?;
-            pages.iter().enumerate().for_each(|(i, block)| keep(i, block));
-            return Ok(());
+            return pages.iter_mut().enumerate().try_for_each(|(i, block)| finish(i, block));
         }
         let mut blocks = vec![Block::ZERO; run];
         self.io.read_into(addr, &mut blocks.iter_mut().collect::<Vec<_>>())?;
-        for (i, block) in blocks.iter().enumerate() {
+        for (i, block) in blocks.iter_mut().enumerate() {
+            finish(i, block)?;
             copy_out(buf, offset, index + i as u64, block);
-            keep(i, block);
         }
         Ok(())
     }
