@@ -4,7 +4,10 @@ mod common;
 
 use common::*;
 use medfs::{ManualClock, SetAttr, Stats, Timestamp, Volume};
+use medfs_device::BlockDevice;
 use medfs_device::count::CountingDevice;
+use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
+use medfs_format::Block;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -184,5 +187,52 @@ fn what_is_read_ahead_is_never_older_than_what_was_written() {
     for n in 0..FILES {
         let f = at(&v, &format!("f{n:04}")).expect("the file is there").ino;
         assert_eq!(content(&v, f), if changed(n) { &b"new"[..] } else { b"" }, "f{n:04}");
+    }
+}
+
+#[test]
+fn pages_that_lie_apart_or_have_deltas_are_read_in_few_requests() {
+    const PAGES: usize = 40;
+    for (options, most) in [("delta=off,in_place=off", (2, PAGES + 10)), ("delta=inline", (1, PAGES))] {
+        let device = Arc::new(blank_delta(64));
+        let v = open_device(&device, options);
+        let (f, mut expected) = noisy_file(&v, "f", PAGES as u64);
+        let stale = noise(4);
+        for page in (0..PAGES).step_by(4) {
+            patch(&v, f, &mut expected, page * PAGE + 9, &noise(99)[..20]);
+        }
+        v.fsync(f, false).expect("fsync");
+        v.close().expect("close");
+        drop(v);
+        let read = |v: &Volume| {
+            let mut found = vec![0; PAGES * PAGE];
+            let read = v.read(at(v, "f").expect("the file").ino, 0, &mut found);
+            assert!(read.expect("read") == PAGES * PAGE && found == expected, "{options}");
+        };
+
+        let counted = Arc::new(CountingDevice::new(device.clone()));
+        let v = open_with(counted.clone(), options, Arc::new(ManualClock::new(START)));
+        at(&v, "f").expect("the file");
+        let before = counted.counts();
+        read(&v);
+        let io = counted.counts() - before;
+        assert!((io.reads, io.blocks_read) <= (most.0, most.1 as u64), "{options}: {io:?}");
+        read(&v);
+        drop(v);
+
+        // A block between those that are wanted cannot be read.
+        if options.starts_with("delta=off") {
+            let mut block = Block::ZERO;
+            let holds = |&addr: &u64| {
+                device.read(addr, &mut [&mut block]).expect("read");
+                block.0[..] == stale[..]
+            };
+            let addr = (0..device.block_count()).find(holds).expect("what the page was");
+            let faulty = Arc::new(FaultDevice::new(device.clone(), 1));
+            faulty.arm(Fault::on(Kind::Read, Effect::IO).within(addr..addr + 1));
+            let v = open_with(faulty.clone(), options, Arc::new(ManualClock::new(START)));
+            read(&v);
+            assert_eq!(faulty.hits(), 1, "it was met");
+        }
     }
 }
