@@ -1,26 +1,31 @@
-//! How long reading takes where pages are inline deltas, against where they are not, and how long fsyncs take: the worst
-//! against the median (MedFS, sections 6.2.5 and 6.4). In this process, both sides in one run: on a device in memory,
-//! where what the engine does is all that counts, and on one whose reads take as long as a fast card's.
+//! How long reading takes where files have deltas, against where they have none, and how long fsyncs take: the worst
+//! against the median (MedFS, sections 6.2.5 and 6.4). In this process, on devices in memory: the engine's time is that of the processor, and what is
+//! asked of the device is counted and priced as a card's. Both sides take turns, round by round, and the ratios are medians of
+//! the rounds', so that what else the machine does cancels out.
 //!
 //! `cargo bench -p medfs --bench latency`
 
-use medfs::{FileKind, Ino, MountOptions, NewFile, SystemClock, Volume};
-use medfs_device::{BlockDevice, MemDevice, WriteTag};
-use medfs_format::Block;
+use medfs::{FileKind, Ino, ManualClock, MountOptions, NewFile, Stats, Timestamp, Volume, XattrMode};
+use medfs_device::MemDevice;
+use medfs_device::count::{CountingDevice, IoCounts};
 use medfs_mkfs::{MkfsOptions, format_volume};
-use std::io;
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const PAGE: usize = 4096;
 /// Pages of the file: 1 MiB, as in the paper.
 const PAGES: usize = 256;
-/// Reads that are measured, each of one page.
-const READS: usize = 4000;
-/// What a read of a fast card takes.
-const CARD_READ: Duration = Duration::from_micros(100);
+/// Rounds in which both sides are measured.
+const ROUNDS: usize = 21;
+/// Updated pages to an fsync: enough for a compact page.
+const TOGETHER: usize = 8;
 /// fsyncs that are measured.
 const FSYNCS: usize = 2000;
+/// What a card takes for a request, and for each block of it, in microseconds.
+const CARD: (f64, f64) = (80.0, 10.0);
+/// Bytes of a request of one who reads a whole file.
+const REQUEST: usize = 128 << 10;
 
 struct Random(u64);
 
@@ -31,35 +36,15 @@ impl Random {
         self.0 ^= self.0 << 17;
         (self.0 % n as u64) as usize
     }
+    fn bytes(&mut self, n: usize) -> Vec<u8> {
+        (0..n).map(|_| self.below(256) as u8).collect()
+    }
 }
 
-/// A device whose reads take time.
-struct Card(Arc<MemDevice>);
-
-impl BlockDevice for Card {
-    fn block_count(&self) -> u64 {
-        self.0.block_count()
-    }
-    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
-        let started = Instant::now();
-        self.0.read(addr, blocks)?;
-        while started.elapsed() < CARD_READ {
-            std::hint::spin_loop();
-        }
-        Ok(())
-    }
-    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
-        self.0.write(addr, blocks, tag)
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.0.flush()
-    }
-    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
-        self.0.discard(addr, count)
-    }
-    fn read_only(&self) -> bool {
-        self.0.read_only()
-    }
+/// Processor time of this thread, in microseconds.
+fn processor() -> f64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as f64 * 1e6 + now.tv_nsec as f64 / 1e3
 }
 
 fn blank() -> Arc<MemDevice> {
@@ -69,149 +54,307 @@ fn blank() -> Arc<MemDevice> {
     Arc::new(device)
 }
 
-fn open(device: Arc<dyn BlockDevice>, options: &str) -> Volume {
+/// A volume with a clock of its own, whose every write comes so much later than the last that it sets other times.
+struct Mounted {
+    v: Volume,
+    clock: Arc<ManualClock>,
+    counts: Arc<CountingDevice<Arc<MemDevice>>>,
+}
+
+fn open(device: &Arc<MemDevice>, options: &str) -> Mounted {
     let mut parsed = MountOptions::default();
     parsed.parse(options).expect("options are right");
-    Volume::open(device, parsed, Arc::new(SystemClock)).expect("the volume opens")
+    let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
+    let counts = Arc::new(CountingDevice::new(device.clone()));
+    let v = Volume::open(counts.clone(), parsed, clock.clone()).expect("the volume opens");
+    Mounted { v, clock, counts }
 }
 
-fn find(v: &Volume) -> Ino {
-    v.lookup(v.root(), b"f").expect("the file").ino
+impl Mounted {
+    fn create(&self, name: &[u8]) -> Ino {
+        let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        self.v.create(self.v.root(), name, &new).expect("a new file").ino
+    }
+
+    fn find(&self) -> Ino {
+        self.v.lookup(self.v.root(), b"f").expect("the file").ino
+    }
+
+    fn new_file(&self) -> Ino {
+        let f = self.create(b"f");
+        let content = Random(88_172_645_463_325_252).bytes(PAGES * PAGE);
+        self.v.write(f, 0, &content).expect("written");
+        self.v.sync().expect("sync");
+        f
+    }
+
+    fn write(&self, f: Ino, at: usize, bytes: &[u8]) {
+        self.clock.advance(Duration::from_millis(20));
+        self.v.write(f, at as u64, bytes).expect("written");
+    }
+
+    fn idle(&self) {
+        for _ in 0..30 {
+            self.clock.advance(Duration::from_secs(1));
+            self.v.background().expect("background");
+        }
+    }
 }
 
-fn new_file(v: &Volume) -> Ino {
-    let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
-    let f = v.create(v.root(), b"f", &new).expect("a new file").ino;
-    let mut random = Random(88_172_645_463_325_252);
-    let content: Vec<u8> = (0..PAGES * PAGE).map(|_| random.below(256) as u8).collect();
-    v.write(f, 0, &content).expect("written");
-    v.sync().expect("sync");
-    f
+/// What becomes of a file after its pages were updated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Nothing,
+    /// It is read often, and then nothing is wanted for a while: BGRes has its time.
+    ReadAndIdle,
 }
 
-/// A volume with the file, of whose pages `percent` were updated by `bytes` bytes each: by deltas, or with `delta=off`.
-fn updated(delta: &str, percent: usize, bytes: usize) -> (Arc<MemDevice>, u64) {
+/// A volume with the file, of whose pages `percent` were updated by `bytes` bytes each, its inline deltas at the end,
+/// the compact pages that were written and the pages that were restored.
+fn updated(options: &str, percent: usize, bytes: usize, then: Then) -> (Arc<MemDevice>, String) {
     let device = blank();
-    let v = open(device.clone(), &format!("delta={delta}"));
-    let f = new_file(&v);
+    let m = open(&device, options);
+    let f = m.new_file();
+    let mut random = Random(3);
     for n in 0..PAGES * percent / 100 {
         let page = n * 100 / percent;
-        v.write(f, (page * PAGE + n % 1000) as u64, &vec![n as u8 | 1; bytes]).expect("written");
-        v.fsync(f, false).expect("fsync");
-    }
-    let deltas = v.stats().zones.deltas;
-    v.close().expect("close");
-    (device, deltas)
-}
-
-/// Mean nanoseconds to read a page that is not in memory, while its inode is: each page once, of volumes just opened.
-fn cold(device: Arc<dyn BlockDevice>, rounds: usize) -> f64 {
-    let mut page = vec![0; PAGE];
-    let mut spent = Duration::ZERO;
-    for round in 0..rounds {
-        let v = open(device.clone(), "delta=off,ro,noatime");
-        let f = find(&v);
-        v.getattr(f).expect("attributes");
-        let started = Instant::now();
-        for n in 0..PAGES {
-            let at = (n * 89 + round) % PAGES;
-            v.read(f, (at * PAGE) as u64, &mut page).expect("read");
+        m.write(f, page * PAGE + n % 1000, &random.bytes(bytes));
+        if n % TOGETHER == TOGETHER - 1 {
+            m.v.fsync(f, false).expect("fsync");
         }
-        spent += started.elapsed();
     }
-    spent.as_nanos() as f64 / (rounds * PAGES) as f64
+    m.v.fsync(f, false).expect("fsync");
+    if then == Then::ReadAndIdle {
+        m.clock.advance(Duration::from_secs(600));
+        m.v.background().expect("background");
+        // What one file is, is told by what others are.
+        let other = m.create(b"written");
+        for n in 0..400 {
+            m.v.write(other, (n % 64 * PAGE) as u64, &[n as u8; PAGE]).expect("written");
+            m.v.read(f, (n % PAGES * PAGE) as u64, &mut [0; PAGE]).expect("read");
+        }
+        m.idle();
+        m.idle();
+        m.v.unlink(m.v.root(), b"written").expect("unlink");
+    }
+    let Stats { zones, deltas, restored, .. } = m.v.stats();
+    m.v.close().expect("close");
+    (device, format!("{}/{}/{}", zones.deltas, deltas.compact_pages, restored.pages))
 }
 
-/// Mean nanoseconds to read a page that is in memory.
-fn warm(device: Arc<dyn BlockDevice>) -> f64 {
-    let mut page = vec![0; PAGE];
-    let v = open(device, "delta=off,ro,noatime");
-    let f = find(&v);
-    for n in 0..PAGES {
-        v.read(f, (n * PAGE) as u64, &mut page).expect("read");
-    }
-    let mut random = Random(1);
-    let started = Instant::now();
-    for _ in 0..READS {
-        v.read(f, (random.below(PAGES) * PAGE) as u64, &mut page).expect("read");
-    }
-    started.elapsed().as_nanos() as f64 / READS as f64
+/// How the file is read.
+#[derive(Debug, Clone, Copy)]
+enum Reading {
+    /// Whole, in order, in large requests, after the volume was opened: nothing is in memory.
+    File,
+    /// Page by page out of order, after the volume was opened.
+    Pages,
+    /// Page by page out of order, all of it in memory.
+    Warm,
 }
 
-/// Cold in memory, cold on a card, warm: the better ones of three in turn, as what else the machine does hits all alike.
-fn reads(device: &Arc<MemDevice>) -> [f64; 3] {
-    let mut best = [f64::MAX; 3];
-    for _ in 0..3 {
-        let now = [cold(device.clone(), 8), cold(Arc::new(Card(device.clone())), 1), warm(device.clone())];
-        best = std::array::from_fn(|n| best[n].min(now[n]));
+/// What reading the file once took: the engine's microseconds, and what the device had to do.
+fn cost_of(device: &Arc<MemDevice>, reading: Reading) -> (f64, IoCounts) {
+    let m = open(device, "ro,noatime");
+    let f = m.find();
+    let mut request = vec![0; REQUEST];
+    let mut read = |at: usize, len: usize| {
+        m.v.read(f, at as u64, &mut request[..len]).expect("read");
+    };
+    if let Reading::Warm = reading {
+        (0..PAGES).for_each(|n| read(n * PAGE, PAGE));
     }
-    best
+    let (started, before) = (processor(), m.counts.counts());
+    match reading {
+        Reading::File => (0..PAGES * PAGE).step_by(REQUEST).for_each(|at| read(at, REQUEST)),
+        Reading::Pages => (0..PAGES).for_each(|n| read(n * 89 % PAGES * PAGE, PAGE)),
+        Reading::Warm => (0..16 * PAGES).for_each(|n| read(n * 89 % PAGES * PAGE, PAGE)),
+    }
+    (processor() - started, m.counts.counts() - before)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// With deltas against without: the ratio of the engine's time, of that on a card, requests of both; all of `reading`.
+fn compare(with: &Arc<MemDevice>, without: &Arc<MemDevice>, reading: Reading) -> (f64, f64, [u64; 2]) {
+    let (mut engine, mut card, mut requests) = (Vec::new(), Vec::new(), [0; 2]);
+    for _ in 0..ROUNDS {
+        let sides = [cost_of(with, reading), cost_of(without, reading)];
+        let priced = sides.map(|(us, io)| us + io.reads as f64 * CARD.0 + io.blocks_read as f64 * CARD.1);
+        engine.push(sides[0].0 / sides[1].0);
+        card.push(priced[0] / priced[1]);
+        requests = sides.map(|(_, io)| io.reads);
+    }
+    (median(engine), median(card), requests)
+}
+
+const READINGS: [Reading; 3] = [Reading::File, Reading::Pages, Reading::Warm];
+
+fn read_row(
+    name: &str,
+    percent: usize,
+    bytes: usize,
+    with: &(Arc<MemDevice>, String),
+    card: &mut [Vec<f64>; 3],
+) {
+    let (without, _) = updated("delta=off", percent, bytes, Then::Nothing);
+    print!("{name:<16} {percent:>6}% {bytes:>5} {:>9}", with.1);
+    for (reading, means) in READINGS.into_iter().zip(card) {
+        let (engine, priced, [a, b]) = compare(&with.0, &without, reading);
+        match reading {
+            Reading::Warm => print!("   {engine:>5.2}"),
+            _ => print!("   {priced:>5.3} {engine:>5.2} {:>9}", format!("{a}/{b}")),
+        }
+        means.push(if let Reading::Warm = reading { engine } else { priced });
+    }
+    println!();
 }
 
 fn read_table() {
-    println!("Mean latency of reading a page of a file of {PAGES} pages, us: with deltas / without = ratio");
     println!(
-        "{:>7} {:>5} {:>6}  {:^24}  {:^24}  {:^24}",
-        "updated", "bytes", "deltas", "cold, memory", "cold, card of 100 us", "warm"
+        "Reading a file of {PAGES} pages: ratio of the time with deltas to that without, medians of {ROUNDS} rounds in turn."
     );
-    for percent in [20, 40, 60, 80] {
-        for bytes in [8, 100] {
-            let (with, deltas) = updated("inline", percent, bytes);
-            let (without, _) = updated("off", percent, bytes);
-            let (w, o) = (reads(&with), reads(&without));
-            let cell = |n: usize| format!("{:>7.2} / {:>6.2} = {:>4.1}", w[n] / 1e3, o[n] / 1e3, w[n] / o[n]);
-            println!(
-                "{percent:>6}% {bytes:>5} {deltas:>6}  {:^24}  {:^24}  {:^24}",
-                cell(0),
-                cell(1),
-                cell(2)
-            );
+    println!(
+        "card: with {} us for a request and {} for a block; engine: its processor time; requests to the device;\n\
+         deltas: in the inode, compact pages written, pages restored.",
+        CARD.0, CARD.1
+    );
+    println!(
+        "{:<16} {:>7} {:>5} {:>9}   {:^21}   {:^21}   {:>5}",
+        "", "updated", "bytes", "deltas", "whole file, cold", "pages, cold", "warm"
+    );
+    println!(
+        "{:<40}   {:>5} {:>5} {:>9}   {:>5} {:>5} {:>9}   {:>5}",
+        "", "card", "engine", "requests", "card", "engine", "requests", "engine"
+    );
+    let compact = "delta=compact,compact_files=all";
+    for (name, options, then) in [
+        ("inline", "delta=inline", Then::Nothing),
+        ("compact", compact, Then::Nothing),
+        ("compact, BGRes", compact, Then::ReadAndIdle),
+    ] {
+        let mut means = [const { Vec::new() }; 3];
+        for percent in [20, 40, 60, 80] {
+            for bytes in [8, 100] {
+                let with = updated(options, percent, bytes, then);
+                read_row(name, percent, bytes, &with, &mut means);
+            }
         }
+        let [file, pages, warm] = means.map(|m| m.iter().sum::<f64>() / m.len() as f64);
+        println!("{name:<16} mean: whole file {file:.3}, pages {pages:.3} on a card; warm {warm:.3}\n");
     }
 }
 
-/// Times of fsyncs that each follow small updates of some pages, sorted.
-fn fsyncs(delta: &str, bytes: usize) -> Vec<Duration> {
-    let v = open(blank(), &format!("delta={delta}"));
-    let f = new_file(&v);
+/// What an fsync cost: the engine's microseconds, and blocks.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    us: f64,
+    blocks: u64,
+    /// With what a card takes for its requests, of which a flush is one, and blocks.
+    card: f64,
+}
+
+fn fsync(m: &Mounted, f: Ino) -> Cost {
+    let (started, before) = (processor(), m.counts.counts());
+    m.v.fsync(f, false).expect("fsync");
+    let (us, io) = (processor() - started, m.counts.counts() - before);
+    let requests = io.reads + io.writes() + io.flushes;
+    let moved = io.blocks_read + io.blocks_written();
+    Cost { us, blocks: io.blocks_written(), card: us + requests as f64 * CARD.0 + moved as f64 * CARD.1 }
+}
+
+/// Changes four pages a little.
+fn update_four(m: &Mounted, f: Ino, random: &mut Random, bytes: usize) {
+    for _ in 0..4 {
+        let at = random.below(PAGES) * PAGE + random.below(PAGE - bytes);
+        m.write(f, at, &random.bytes(bytes));
+    }
+}
+
+/// fsyncs that each follow small updates of some pages.
+fn growing(options: &str, bytes: usize) -> Vec<Cost> {
+    let m = open(&blank(), options);
+    let f = m.new_file();
     let mut random = Random(5);
-    let mut times: Vec<Duration> = (0..FSYNCS)
-        .map(|n| {
-            for _ in 0..4 {
-                let at = random.below(PAGES) * PAGE + random.below(PAGE - bytes);
-                let change: Vec<u8> = (0..bytes).map(|_| random.below(256) as u8).collect();
-                v.write(f, at as u64, &change).expect("written");
+    let fsyncs = (0..FSYNCS).map(|n| {
+        update_four(&m, f, &mut random, bytes);
+        // Now and then the file grows, and deltas give way to addresses.
+        if n % 8 == 7 {
+            let end = m.v.getattr(f).expect("attributes").size;
+            m.write(f, end as usize, &vec![n as u8; PAGE]);
+        }
+        fsync(&m, f)
+    });
+    fsyncs.collect()
+}
+
+/// The same, and again and again all of what is in the zone has to leave it: for an attribute that needs its room.
+fn evicting(options: &str, bytes: usize) -> Vec<Cost> {
+    let m = open(&blank(), options);
+    let f = m.new_file();
+    let mut random = Random(5);
+    let fsyncs = (0..FSYNCS / 10).map(|n| {
+        update_four(&m, f, &mut random, bytes);
+        match n % 100 {
+            49 => m.v.setxattr(f, b"user.large", &[n as u8; 3000], XattrMode::Set).expect("an attribute"),
+            99 => m.v.removexattr(f, b"user.large").expect("an attribute less"),
+            _ => {}
+        }
+        fsync(&m, f)
+    });
+    fsyncs.collect()
+}
+
+/// The same, and the file's last page that its inode can name gets a block, so that all deltas give way to addresses.
+fn jumping(options: &str, bytes: usize) -> Vec<Cost> {
+    const LAST: usize = 860;
+    let fsyncs = (0..20).flat_map(|round| {
+        let m = open(&blank(), options);
+        let f = m.new_file();
+        let mut random = Random(5 + round);
+        let fsyncs = (0..80).map(|n| {
+            update_four(&m, f, &mut random, bytes);
+            if n == 70 {
+                m.write(f, LAST * PAGE, &[1; PAGE]);
             }
-            // Now and then the file grows, and deltas give way to addresses.
-            if n % 8 == 7 {
-                let end = v.getattr(f).expect("attributes").size;
-                v.write(f, end, &vec![n as u8; PAGE]).expect("written");
-            }
-            let started = Instant::now();
-            v.fsync(f, false).expect("fsync");
-            started.elapsed()
-        })
-        .collect();
-    times.sort_unstable();
-    times
+            fsync(&m, f)
+        });
+        fsyncs.collect::<Vec<_>>()
+    });
+    fsyncs.collect()
+}
+
+fn fsync_row(what: &str, options: &str, bytes: usize, fsyncs: &[Cost]) {
+    let sorted = |value: fn(&Cost) -> f64| {
+        let mut values: Vec<f64> = fsyncs.iter().map(value).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        let at = |part: f64| values[((values.len() - 1) as f64 * part) as usize];
+        [at(0.5), at(0.99), at(1.0)]
+    };
+    print!("{what:<9} {options:<13} {bytes:>5}");
+    for [median, most, worst] in [sorted(|c| c.blocks as f64), sorted(|c| c.us), sorted(|c| c.card)] {
+        print!("   {median:>6.0} {most:>5.0} {worst:>5.0} {:>5.1}", worst / median);
+    }
+    println!();
 }
 
 fn fsync_table() {
-    println!("\nfsyncs of four small updates and now and then a new page, us");
     println!(
-        "{:>8} {:>8} {:>10} {:>10} {:>10} {:>14}",
-        "delta", "bytes", "median", "99%", "worst", "worst/median"
+        "fsyncs of four small updates: blocks written, the engine's time in us, and that with the card's"
     );
-    for bytes in [8, 100, 200] {
-        for delta in ["off", "inline"] {
-            let times = fsyncs(delta, bytes);
-            let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize].as_nanos() as f64 / 1e3;
-            let (median, worst) = (at(0.5), at(1.0));
-            println!(
-                "{delta:>8} {bytes:>8} {median:>10.1} {:>10.1} {worst:>10.1} {:>14.1}",
-                at(0.99),
-                worst / median
-            );
+    println!("{:<29}   {:^24}   {:^24}   {:^24}", "", "blocks", "engine", "card");
+    let columns = format!("   {:>6} {:>5} {:>5} {:>5}", "median", "99%", "worst", "ratio");
+    println!("{:<9} {:<13} {:>5}{columns}{columns}{columns}", "", "", "bytes");
+    let runs: [(&str, fn(&str, usize) -> Vec<Cost>); 3] =
+        [("growing", growing), ("attribute", evicting), ("jumping", jumping)];
+    for (what, run) in runs {
+        for options in ["delta=off", "delta=inline", "delta=full"] {
+            for bytes in [8, 100, 200] {
+                fsync_row(what, options, bytes, &run(options, bytes));
+            }
         }
     }
 }

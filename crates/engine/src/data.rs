@@ -4,11 +4,13 @@
 //! its space reserved: its slot holds `NEW_ADDR` or the block it replaces.
 //! Locks: the inode's, shared to read, exclusive (with the operation lock) to change.
 
+use crate::delta::OwnedRecord;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
@@ -17,6 +19,11 @@ use zerocopy::FromBytes;
 const MAX_CACHED_RUN: usize = 8;
 /// Longest run of blocks read in one go.
 const MAX_READ_RUN: usize = 256;
+/// Distance of blocks up to which those between them are read along: that takes less time than another request.
+const MAX_GAP: BlockAddr = 6;
+
+/// Pages that have deltas, and the records that are in the zone.
+type Deltas = BTreeMap<u64, Option<OwnedRecord>>;
 
 impl Fs {
     /// A page of a file as it is now: zeros for a hole. Not for inline content.
@@ -140,7 +147,7 @@ impl Fs {
         }
     }
 
-    /// The same for pages that have addresses of their own.
+    /// The same for pages that have addresses of their own. What is not in memory is read in the order of its blocks.
     pub(crate) fn read_plain(
         &self,
         inode: &Inode,
@@ -149,79 +156,95 @@ impl Fs {
         buf: &mut [u8],
     ) -> Result<()> {
         let end = offset + buf.len() as u64;
-        let last = end.div_ceil(BLOCK_SIZE as u64);
-        let mut index = offset / BLOCK_SIZE as u64;
+        let pages = offset / BLOCK_SIZE as u64..end.div_ceil(BLOCK_SIZE as u64);
         let mut slot: Option<Slot> = None;
-        let mut deltas = None;
-        while index < last {
-            if let Some(page) = self.page_in_memory(inode, state, index) {
+        let mut deltas: Option<Deltas> = None;
+        let mut wanted: Vec<(BlockAddr, u64)> = Vec::new();
+        for index in pages.clone() {
+            let before = wanted.last().filter(|&&(_, page)| page + 1 == index).map(|&(addr, _)| addr);
+            let page = match before {
+                Some(_) => state.dirty.get(&index).cloned(),
+                None => self.page_in_memory(inode, state, index),
+            };
+            if let Some(page) = page {
                 copy_out(buf, offset, index, &page);
-                index += 1;
                 continue;
             }
-            if deltas.is_none() {
-                deltas = Some(self.delta_pages(inode, index..last)?);
-            }
-            let deltas = deltas.as_deref().unwrap_or_default();
+            let deltas = match &mut deltas {
+                Some(deltas) => deltas,
+                deltas => deltas.insert(self.delta_records(inode, index..pages.end)?),
+            };
             slot = self.find_slot_near(inode, slot.as_ref(), index)?;
             let addr = slot.as_ref().map_or(NULL_ADDR, Slot::addr);
             self.check_addr(inode, index, addr)?;
-            if deltas.binary_search(&index).is_ok() {
+            // A clean page is read along with its neighbours, and taken from memory where that would be another request.
+            if before.is_some_and(|before| before + 1 != addr)
+                && let Some(page) = self.pages.get(inode.ino, index)
+            {
+                copy_out(buf, offset, index, &page);
+            } else if is_block(addr) {
+                wanted.push((addr, index));
+            } else if deltas.contains_key(&index) {
                 copy_out(buf, offset, index, &*self.load(inode, index, addr)?);
-                index += 1;
-                continue;
-            }
-            if !is_block(addr) {
+            } else {
                 copy_out(buf, offset, index, &Block::ZERO);
-                index += 1;
-                continue;
             }
-            // Gather the run of neighbouring blocks that must come from the device.
-            let mut run = 1;
-            while index + (run as u64) < last && run < MAX_READ_RUN {
-                let next = index + run as u64;
-                if state.dirty.contains_key(&next) || deltas.binary_search(&next).is_ok() {
-                    break;
-                }
-                slot = self.find_slot_near(inode, slot.as_ref(), next)?;
-                if slot.as_ref().map(Slot::addr) != Some(addr + run as u32)
-                    || !self.geo.in_main(addr + run as u32)
-                {
-                    break;
-                }
-                run += 1;
+        }
+        wanted.sort_unstable();
+        let mut deltas = deltas.unwrap_or_default();
+        for run in wanted.chunk_by(|a, b| b.0 - a.0 <= MAX_GAP) {
+            for run in run.chunks(MAX_READ_RUN) {
+                self.read_run(inode, run, &mut deltas, offset, buf)?;
             }
-            self.read_run(inode, index, addr, run, offset, buf)?;
-            index += run as u64;
         }
         Ok(())
     }
 
-    /// Reads the neighbouring blocks of pages from `index` on: straight into `buf` where they fit it.
+    /// Reads pages whose blocks, in their order, are neighbours or almost: straight into `buf` where they are neighbours there
+    /// too. Makes pages of those that have deltas.
     fn read_run(
         &self,
         inode: &Inode,
-        index: u64,
-        addr: BlockAddr,
-        run: usize,
+        run: &[(BlockAddr, u64)],
+        deltas: &mut Deltas,
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
-        let keep = |i: usize, block: &Block| {
-            if run <= MAX_CACHED_RUN {
-                self.pages.insert(inode.ino, index + i as u64, Arc::new(block.clone()));
+        let (Some(&(first, index)), Some(&(last, _))) = (run.first(), run.last()) else { return Ok(()) };
+        let mut finish = |addr: BlockAddr, page: u64, block: &mut Block| {
+            let delta = deltas.remove(&page);
+            let made = delta.is_some();
+            if let Some(record) = delta {
+                self.make_page(inode, page, record, addr, block)?;
             }
+            if made || run.len() <= MAX_CACHED_RUN {
+                self.pages.insert(inode.ino, page, Arc::new(block.clone()));
+            }
+            Ok(())
         };
-        if let Some(pages) = whole_pages(buf, offset, index, run) {
-            self.io.read_into(addr, &mut pages.iter_mut().collect::<Vec<_>>())?;
-            pages.iter().enumerate().for_each(|(i, block)| keep(i, block));
-            return Ok(());
+        let blocks = (last - first) as usize + 1;
+        let in_order = run.iter().copied().eq((first..=last).zip(index..));
+        if in_order && let Some(pages) = whole_pages(buf, offset, index, blocks) {
+            self.io.read_into(first, &mut pages.iter_mut().collect::<Vec<_>>())?;
+            return pages
+                .iter_mut()
+                .zip(run)
+                .try_for_each(|(block, &(addr, page))| finish(addr, page, block));
         }
-        let mut blocks = vec![Block::ZERO; run];
-        self.io.read_into(addr, &mut blocks.iter_mut().collect::<Vec<_>>())?;
-        for (i, block) in blocks.iter().enumerate() {
-            copy_out(buf, offset, index + i as u64, block);
-            keep(i, block);
+        let mut read = vec![Block::ZERO; blocks];
+        if let Err(e) = self.io.read_into(first, &mut read.iter_mut().collect::<Vec<_>>()) {
+            if blocks == run.len() {
+                return Err(e);
+            }
+            // It may be a block between them that cannot be read.
+            for &(addr, _) in run {
+                self.io.read_into(addr, &mut [&mut read[(addr - first) as usize]])?;
+            }
+        }
+        for &(addr, page) in run {
+            let block = &mut read[(addr - first) as usize];
+            finish(addr, page, block)?;
+            copy_out(buf, offset, page, block);
         }
         Ok(())
     }

@@ -125,7 +125,7 @@ impl Fs {
         });
         if due && let Ok(_op) = self.op() {
             let _state = inode.lock.write();
-            self.edit(inode, Dirty::Times, |r| set_atime(r, now));
+            self.edit(inode, Dirty::Tick, |r| set_atime(r, now));
         }
     }
 
@@ -385,7 +385,11 @@ impl Fs {
             self.acl_chmod(inode, perm & 0o7777)?;
         }
         let now = self.clock.now();
-        let dirty = if owner_or_mode { Dirty::Full } else { Dirty::Times };
+        let dirty = match owner_or_mode {
+            true => Dirty::Full,
+            false if set.is_of_a_write() && !inode.is_dir() => Dirty::Tick,
+            false => Dirty::Times,
+        };
         if !owner_or_mode && set.size.is_none() && times_are(inode, set) {
             return Ok(Some(self.attr(inode)));
         }

@@ -155,7 +155,7 @@ impl Fs {
 
     /// Whether a checkpoint would write anything; times alone count only where `times` is set.
     pub(crate) fn has_changes(&self, times: bool) -> bool {
-        let least = if times { Dirty::Times } else { Dirty::Full };
+        let least = if times { Dirty::Tick } else { Dirty::Full };
         self.nodes.any_dirty(least)
             || self.nat.dirty_count() > 0
             || self.segs.lock().dirty_sit_count() > 0

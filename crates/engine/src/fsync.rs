@@ -12,13 +12,14 @@ use crate::delta::notes::Notes;
 use crate::error::{Error, Result};
 use crate::fs::{Fs, NodeMarks};
 use crate::inode::{Inode, InodeState};
-use crate::node::{Dirty, NodePage};
+use crate::node::{Dirty, NodePage, node_offset};
 use crate::options::FsyncMode;
 use crate::placement::Purpose;
 use crate::shared::LastNode;
 use crate::stats::Counters;
 use medfs_device::Cause;
-use medfs_format::node::{Advise, FileKind};
+use medfs_format::node::{Advise, FileKind, RawDirectNode};
+use medfs_format::path::first_page;
 use medfs_format::{Block, Ino, NULL_ADDR};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -305,10 +306,31 @@ impl Fs {
 
     /// Takes the nodes that an fsync has to write: where the inode is one of them, it may speak for others.
     fn take_due(&self, inode: &Inode, least: Dirty) -> Due {
-        let with_inode = self.nodes.is_dirty(inode.ino, inode.ino, least);
-        let left_out = if with_inode { self.note_addresses(inode) } else { Notes::default() };
+        let with_inode =
+            self.nodes.is_dirty(inode.ino, inode.ino, least) || self.reaches_beyond_end(inode, least);
+        // An inode that is not due takes the place of as many nodes as it speaks for.
+        let left_out = self.note_addresses(inode, if with_inode { 1 } else { 2 });
+        if with_inode || !left_out.nodes.is_empty() {
+            self.nodes.make_due(&inode.node, least);
+        }
         let nodes = self.nodes.take_dirty_of(inode.ino, least);
         Due { nodes, left_out: Arc::new(left_out), gone: self.dependents.take_gone(inode.ino) }
+    }
+
+    /// Whether a direct node that is due has pages behind the end of its file: roll-forward would take them for a part of it, unless
+    /// an inode follows that knows the size.
+    fn reaches_beyond_end(&self, inode: &Inode, least: Dirty) -> bool {
+        let (fanout, end) = (self.slots(inode).fanout(), inode.pages());
+        let keeps_size = inode.raw(|r| r.advise().contains(Advise::KEEP_SIZE));
+        !keeps_size
+            && self.nodes.due_direct(inode.ino, least).iter().any(|page| {
+                let last = page.read(|d| {
+                    d.block.view::<RawDirectNode>().addr.iter().rposition(|a| a.get() != NULL_ADDR)
+                });
+                let first =
+                    first_page(node_offset(page), fanout).filter(|&first| first < self.compact_start(inode));
+                first.zip(last).is_some_and(|(first, last)| first + last as u64 >= end)
+            })
     }
 
     /// Writes all nodes of an fsync but the last, which it returns with what its mode asks for; without one the pages

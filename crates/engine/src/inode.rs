@@ -267,10 +267,10 @@ impl Fs {
         self.edit(inode, Dirty::Count, |r| r.i_blocks = r.i_blocks.get().saturating_add(1).into());
     }
 
-    /// Sets mtime and ctime to now; by itself this forces no write.
+    /// Sets mtime and ctime to now; by itself this forces no write, in an fsync within a tick of the last one.
     pub(crate) fn touch_modified(&self, inode: &Inode) {
         let now = self.clock.now();
-        self.edit(inode, Dirty::Times, |r| {
+        self.edit(inode, Dirty::Tick, |r| {
             set_mtime(r, now);
             set_ctime(r, now);
         });
@@ -279,7 +279,7 @@ impl Fs {
     /// Sets ctime to now.
     pub(crate) fn touch_changed(&self, inode: &Inode) {
         let now = self.clock.now();
-        self.edit(inode, Dirty::Times, |r| set_ctime(r, now));
+        self.edit(inode, Dirty::Tick, |r| set_ctime(r, now));
     }
 
     /// Attributes as POSIX sees them.

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::io::Io;
 use crate::nat::Nat;
 use crate::readahead::Readahead;
+use crate::types::Timestamp;
 use foldhash::{HashMap, HashMapExt};
 use medfs_format::node::{DEF_ADDRS_PER_INODE, RawInode, footer, footer_mut, validate_footer};
 use medfs_format::path::{Fanout, NodeKind, max_pages, node_kind};
@@ -22,6 +23,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// How urgently a node must be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +36,10 @@ pub(crate) enum Dirty {
     /// Only the block count of an inode differs, by blocks that other nodes name: roll-forward counts them again, so
     /// no fsync needs it.
     Count,
-    /// Only times, or that count, differ: rides on the next write, forces none by fdatasync.
+    /// Only that count differs, and times that an operation left behind: as long as these are less than [`TICK`] from
+    /// those that were last written, no fsync needs it. Then the node is due as [`Dirty::Times`].
+    Tick,
+    /// Only times, or what is above, differ: rides on the next write, forces none by fdatasync.
     Times,
     /// Content differs.
     Full,
@@ -64,11 +69,39 @@ impl Changed {
 /// Changed addresses that are remembered of a node.
 const MOST_CHANGED: usize = 256;
 
+/// Times of operations that lie closer together than this need not be told apart after a crash: a tick of a kernel that
+/// has a hundred of them in a second, and stamps files with their beginning.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The times of an inode that operations set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamps([Timestamp; 3]);
+
+impl Stamps {
+    fn of(block: &Block) -> Stamps {
+        let r: &RawInode = block.view();
+        let time = |secs: u64, nanos: u32| Timestamp { secs: secs as i64, nanos: nanos % 1_000_000_000 };
+        Stamps([
+            time(r.i_atime.get(), r.i_atime_nsec.get()),
+            time(r.i_mtime.get(), r.i_mtime_nsec.get()),
+            time(r.i_ctime.get(), r.i_ctime_nsec.get()),
+        ])
+    }
+
+    /// Whether each is less than a tick from the other's, earlier or later.
+    fn within_a_tick_of(&self, other: &Stamps) -> bool {
+        self.0.iter().zip(&other.0).all(|(a, b)| *a.max(b) < *a.min(b) + TICK)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct NodeData {
     pub(crate) block: Arc<Block>,
+    /// The highest mark that a change left; [`NodeData::due`] tells what an fsync makes of it.
     pub(crate) dirty: Dirty,
     changed: Changed,
+    /// Of an inode: the times that it was last read or written with; `None` where it never was, and for other nodes.
+    written: Option<Stamps>,
 }
 
 impl NodeData {
@@ -80,14 +113,36 @@ impl NodeData {
         self.block.view()
     }
 
+    fn new(block: Block, dirty: Dirty, changed: Changed) -> NodeData {
+        NodeData { block: Arc::new(block), dirty, changed, written: None }
+    }
+
     fn read_from_disk(block: Block) -> NodeData {
-        NodeData { block: Arc::new(block), dirty: Dirty::Clean, changed: Changed::NOTHING }
+        let mut data = NodeData::new(block, Dirty::Clean, Changed::NOTHING);
+        data.note_written();
+        data
+    }
+
+    fn note_written(&mut self) {
+        let f = footer(&self.block);
+        self.written = (f.nid.get() == f.ino.get()).then(|| Stamps::of(&self.block));
+    }
+
+    /// How urgently an fsync must write the node.
+    fn due(&self) -> Dirty {
+        match self.dirty {
+            Dirty::Tick if !self.written.is_some_and(|w| w.within_a_tick_of(&Stamps::of(&self.block))) => {
+                Dirty::Times
+            }
+            dirty => dirty,
+        }
     }
 
     /// The content to write; the node counts as written.
     fn take(&mut self) -> Arc<Block> {
         self.dirty = Dirty::Clean;
         self.changed = Changed::NOTHING;
+        self.note_written();
         self.block.clone()
     }
 }
@@ -271,8 +326,7 @@ impl Nodes {
         f.set_node_offset(node_offset);
         f.set_cold(cold);
         let page = self.page(nid, ino);
-        *page.data.write() =
-            Some(NodeData { block: Arc::new(block), dirty: Dirty::Full, changed: Changed::More });
+        *page.data.write() = Some(NodeData::new(block, Dirty::Full, Changed::More));
         self.dirty.lock().insert((ino, nid), page.clone());
         page
     }
@@ -381,6 +435,22 @@ impl Nodes {
         }
     }
 
+    /// Makes a node one that is taken by `take_dirty_of` with this mark; its content stays.
+    pub(crate) fn make_due(&self, page: &Arc<NodePage>, least: Dirty) {
+        if !self.is_dirty(page.ino, page.nid, least) {
+            self.mark(page);
+        }
+    }
+
+    /// Direct nodes of an inode that are due with at least this mark.
+    pub(crate) fn due_direct(&self, ino: Ino, least: Dirty) -> Vec<Arc<NodePage>> {
+        let dirty = self.dirty.lock();
+        let due = dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, page)| page).filter(|page| {
+            node_kind(node_offset(page)) == NodeKind::Direct && page.read(|d| d.due() >= least)
+        });
+        due.cloned().collect()
+    }
+
     /// Forgets a node that was freed.
     pub(crate) fn forget(&self, nid: Nid) {
         let removed = self.shard(nid).lock().pages.remove(&nid);
@@ -390,15 +460,15 @@ impl Nodes {
         }
     }
 
-    /// Takes the dirty pages of one inode (indirect nodes aside, which recovery makes anew) whose mark is at least `least`, with the content to write; they count as clean
-    /// from now on. The pages returned must be kept until the NAT knows their new place.
+    /// Takes the dirty pages of one inode (indirect nodes aside, which recovery makes anew) that are due with at least `least`, with the content to write; they
+    /// count as clean from now on. The pages returned must be kept until the NAT knows their new place.
     pub(crate) fn take_dirty_of(&self, ino: Ino, least: Dirty) -> Vec<(Arc<NodePage>, Arc<Block>)> {
         let mut dirty = self.dirty.lock();
         let pages: Vec<Arc<NodePage>> =
             dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, p)| p.clone()).collect();
         let mut taken = Vec::new();
         for page in pages.into_iter().filter(|p| recoverable(p)) {
-            let block = page.write(|data| (data.dirty >= least).then(|| data.take()));
+            let block = page.write(|data| (data.due() >= least).then(|| data.take()));
             if let Some(block) = block {
                 dirty.remove(&(page.ino, page.nid));
                 taken.push((page, block));
@@ -424,18 +494,18 @@ impl Nodes {
         self.dirty.lock().values().any(|p| p.read(|d| d.dirty >= least))
     }
 
-    /// Whether one node of an inode has at least this mark.
+    /// Whether one node of an inode is due with at least this mark.
     pub(crate) fn is_dirty(&self, ino: Ino, nid: Nid, least: Dirty) -> bool {
-        self.dirty.lock().get(&(ino, nid)).is_some_and(|p| p.read(|d| d.dirty >= least))
+        self.dirty.lock().get(&(ino, nid)).is_some_and(|p| p.read(|d| d.due() >= least))
     }
 
-    /// Highest mark among an inode's nodes that an fsync writes.
+    /// Highest mark with which one of an inode's nodes that an fsync writes is due.
     pub(crate) fn dirtiness_of(&self, ino: Ino) -> Dirty {
         let dirty = self.dirty.lock();
         let marks = dirty
             .range((ino, 0)..=(ino, Nid::MAX))
             .filter(|(_, p)| recoverable(p))
-            .map(|(_, p)| p.read(|d| d.dirty));
+            .map(|(_, p)| p.read(NodeData::due));
         marks.max().unwrap_or(Dirty::Clean)
     }
 

@@ -32,6 +32,14 @@ impl Purpose {
             _ => Dirty::Times,
         }
     }
+
+    /// The mark from which on deltas go into the inode: one that could wait as well takes no more than the page's block.
+    pub(crate) fn least_for_deltas(self) -> Dirty {
+        match self.least_to_write() {
+            Dirty::Times => Dirty::Tick,
+            mark => mark,
+        }
+    }
 }
 
 /// What the policy may look at.

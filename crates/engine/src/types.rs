@@ -65,8 +65,18 @@ pub struct SetAttr {
     pub atime: Option<Timestamp>,
     /// Last change of content.
     pub mtime: Option<Timestamp>,
-    /// Last change of the inode; the engine's clock where `None` and anything else changes.
+    /// Last change of the inode; the engine's clock where `None` and anything else changes. For page caches that keep
+    /// times themselves: nobody else can set it.
     pub ctime: Option<Timestamp>,
+}
+
+impl SetAttr {
+    /// Whether this is what a page cache that keeps times tells of a write: the same mtime and ctime, and nothing else. Whoever sets a
+    /// file's mtime otherwise gets a ctime of that moment, which differs unless the time set is that moment.
+    pub(crate) fn is_of_a_write(&self) -> bool {
+        let SetAttr { perm, uid, gid, size, atime, mtime, ctime } = *self;
+        mtime.is_some() && mtime == ctime && (perm, uid, gid, size, atime) == (None, None, None, None, None)
+    }
 }
 
 /// What a new file is to be.

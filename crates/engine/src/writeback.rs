@@ -90,7 +90,7 @@ impl Fs {
         let inode_due = !self.placement.in_place(&about)
             || indices.len() >= WORTH_AN_INODE
             || indices.iter().any(|&index| self.dependents.is_source(inode.ino, index))
-            || self.nodes.dirtiness_of(inode.ino) >= purpose.least_to_write();
+            || self.nodes.dirtiness_of(inode.ino) >= purpose.least_for_deltas();
         let about = Page { inode_due, ..about };
         let mut placing = Placing::of(Vec::with_capacity(indices.len()), Ok(()));
         placing.outcome = self

@@ -4,8 +4,12 @@ mod common;
 
 use common::*;
 use medfs::{ManualClock, SetAttr, Stats, Timestamp, Volume};
+use medfs_device::BlockDevice;
 use medfs_device::count::CountingDevice;
+use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
+use medfs_format::Block;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A page whose address lies in a direct node, not in the inode.
 const IN_DIRECT_NODE: u64 = 1500 * PAGE as u64;
@@ -46,6 +50,78 @@ fn pages_from_a_cache_above_that_keeps_times_need_no_inode() {
     assert_eq!(cost_of_fsync(&v, f), (1, 1, 1), "a node that names nothing new needs no flush before it");
     set_mtime(&v, f, 1);
     assert_eq!(cost_of_fsync(&v, f), (0, 0, 0), "the same time again is no change");
+}
+
+/// Times of writes may be a tick behind after a crash, and not more; those that somebody set are exact.
+#[test]
+fn times_are_durable_to_a_tick_and_exactly_where_they_were_set() {
+    let device = Arc::new(blank(64, all_features()));
+    let clock = Arc::new(ManualClock::new(START));
+    let v = open_with(device.clone(), "", clock.clone());
+    let f = file(&v, v.root(), "f");
+    write(&v, f, 0, &[1; 4 * PAGE]);
+    v.sync().expect("sync");
+    let shown_after_a_crash = || at(&open(device.snapshot()), "f").expect("the file");
+    let passed = |millis: u32| Timestamp { nanos: START.nanos + millis * 1_000_000, ..START };
+    let write_after = |millis: u64| {
+        clock.advance(Duration::from_millis(millis));
+        write(&v, f, 0, &[millis as u8; PAGE]);
+    };
+    for (after, nodes, now, durable) in
+        [(4, 0, 4, 0), (5, 0, 9, 0), (1, 1, 10, 10), (9, 0, 19, 10), (10, 1, 29, 29)]
+    {
+        write_after(after);
+        assert_eq!(cost_of_fsync(&v, f), (nodes, 1, 1), "at {now} ms");
+        assert_eq!(v.getattr(f).expect("attributes").mtime, passed(now));
+        let shown = shown_after_a_crash();
+        assert_eq!((shown.mtime, shown.ctime), (passed(durable), passed(durable)), "at {now} ms");
+    }
+    write_after(3);
+    v.sync().expect("sync");
+    assert_eq!(shown_after_a_crash().mtime, passed(32), "a checkpoint leaves nothing out");
+
+    // Somebody sets a time, of less than a tick ago.
+    let set = Timestamp { nanos: 31_000_001, ..START };
+    v.setattr(f, &SetAttr { mtime: Some(set), ..SetAttr::default() }).expect("times are set");
+    assert_eq!((cost_of_fsync(&v, f).0, shown_after_a_crash().mtime), (1, set));
+    // The same through a cache that keeps times, which then tells ctime too.
+    let set = Timestamp { nanos: 31_000_002, ..START };
+    let through_a_cache = SetAttr { mtime: Some(set), ctime: Some(passed(33)), ..SetAttr::default() };
+    v.setattr(f, &through_a_cache).expect("times are set");
+    assert_eq!((cost_of_fsync(&v, f).0, shown_after_a_crash().mtime), (1, set));
+    // A write that comes after it takes nothing away from it.
+    let set = Timestamp { nanos: 31_000_003, ..START };
+    v.setattr(f, &SetAttr { atime: Some(set), mtime: Some(set), ..SetAttr::default() })
+        .expect("times are set");
+    write_after(1);
+    assert_eq!(cost_of_fsync(&v, f).0, 1);
+    assert_eq!((shown_after_a_crash().atime, shown_after_a_crash().mtime), (set, passed(33)));
+    // What such a cache tells of a write is a time of a write.
+    let of_a_write = |v: &Volume, at| {
+        v.setattr(f, &SetAttr { mtime: Some(at), ctime: Some(at), ..SetAttr::default() })
+            .expect("times are set");
+        cost_of_fsync(v, f)
+    };
+    assert_eq!(of_a_write(&v, passed(42)), (0, 0, 0));
+    assert_eq!(of_a_write(&v, passed(43)), (1, 0, 1));
+    // The clock may go back, too.
+    clock.set(passed(35));
+    write_after(0);
+    assert_eq!(cost_of_fsync(&v, f).0, 0);
+    clock.set(passed(33));
+    write_after(0);
+    assert_eq!((cost_of_fsync(&v, f).0, shown_after_a_crash().mtime), (1, passed(33)));
+
+    // Another mount knows the times that are on the device.
+    v.close().expect("close");
+    let v = open_with(device.clone(), "", clock.clone());
+    let f = at(&v, "f").expect("the file").ino;
+    clock.advance(Duration::from_millis(9));
+    write(&v, f, 0, &[9; PAGE]);
+    assert_eq!(cost_of_fsync(&v, f), (0, 1, 1));
+    clock.advance(Duration::from_millis(1));
+    write(&v, f, 0, &[9; PAGE]);
+    assert_eq!(cost_of_fsync(&v, f), (1, 1, 1));
 }
 
 #[test]
@@ -111,5 +187,52 @@ fn what_is_read_ahead_is_never_older_than_what_was_written() {
     for n in 0..FILES {
         let f = at(&v, &format!("f{n:04}")).expect("the file is there").ino;
         assert_eq!(content(&v, f), if changed(n) { &b"new"[..] } else { b"" }, "f{n:04}");
+    }
+}
+
+#[test]
+fn pages_that_lie_apart_or_have_deltas_are_read_in_few_requests() {
+    const PAGES: usize = 40;
+    for (options, most) in [("delta=off,in_place=off", (2, PAGES + 10)), ("delta=inline", (1, PAGES))] {
+        let device = Arc::new(blank_delta(64));
+        let v = open_device(&device, options);
+        let (f, mut expected) = noisy_file(&v, "f", PAGES as u64);
+        let stale = noise(4);
+        for page in (0..PAGES).step_by(4) {
+            patch(&v, f, &mut expected, page * PAGE + 9, &noise(99)[..20]);
+        }
+        v.fsync(f, false).expect("fsync");
+        v.close().expect("close");
+        drop(v);
+        let read = |v: &Volume| {
+            let mut found = vec![0; PAGES * PAGE];
+            let read = v.read(at(v, "f").expect("the file").ino, 0, &mut found);
+            assert!(read.expect("read") == PAGES * PAGE && found == expected, "{options}");
+        };
+
+        let counted = Arc::new(CountingDevice::new(device.clone()));
+        let v = open_with(counted.clone(), options, Arc::new(ManualClock::new(START)));
+        at(&v, "f").expect("the file");
+        let before = counted.counts();
+        read(&v);
+        let io = counted.counts() - before;
+        assert!((io.reads, io.blocks_read) <= (most.0, most.1 as u64), "{options}: {io:?}");
+        read(&v);
+        drop(v);
+
+        // A block between those that are wanted cannot be read.
+        if options.starts_with("delta=off") {
+            let mut block = Block::ZERO;
+            let holds = |&addr: &u64| {
+                device.read(addr, &mut [&mut block]).expect("read");
+                block.0[..] == stale[..]
+            };
+            let addr = (0..device.block_count()).find(holds).expect("what the page was");
+            let faulty = Arc::new(FaultDevice::new(device.clone(), 1));
+            faulty.arm(Fault::on(Kind::Read, Effect::IO).within(addr..addr + 1));
+            let v = open_with(faulty.clone(), options, Arc::new(ManualClock::new(START)));
+            read(&v);
+            assert_eq!(faulty.hits(), 1, "it was met");
+        }
     }
 }

@@ -125,6 +125,22 @@ fn notes_do_not_outlive_their_fsync() {
     assert!(shown(&crashed(&device, OPTIONS)) == expected);
 }
 
+/// A direct node has pages that a log reserves ahead of need: where it is written, the inode comes along and tells the size.
+#[test]
+fn a_node_with_pages_behind_the_end_does_not_make_a_file_longer() {
+    for options in ["in_place=off", "in_place=off,note_addresses=off"] {
+        for datasync in [true, false] {
+            let device = Arc::new(blank_delta(64));
+            let v = open_device(&device, options);
+            let (f, mut expected) = log(&v);
+            v.sync().expect("sync");
+            replace(&v, f, &mut expected, FAR..FAR + 1, 3);
+            v.fsync(f, datasync).expect("fsync");
+            assert!(shown(&crashed(&device, options)) == expected, "{options}, datasync: {datasync}");
+        }
+    }
+}
+
 /// Every crash state of a log that grows, is overwritten and gets compact pages, with a checkpoint in between.
 #[test]
 fn every_crash_shows_what_was_fsynced() {

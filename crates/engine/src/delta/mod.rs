@@ -54,8 +54,9 @@ use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADD
 use names::Name;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
-use record::OwnedRecord;
+pub(crate) use record::OwnedRecord;
 pub(crate) use repeats::Repeats;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -293,6 +294,53 @@ impl Fs {
         Ok(found)
     }
 
+    /// The pages of a range that have deltas, with their records where these are in the zone.
+    pub(crate) fn delta_records(
+        &self,
+        inode: &Inode,
+        pages: Range<u64>,
+    ) -> Result<BTreeMap<u64, Option<OwnedRecord>>> {
+        if !self.delta_volume {
+            return Ok(BTreeMap::new());
+        }
+        let mut found = BTreeMap::new();
+        if self.has_compact(inode) {
+            found.extend(self.compact_pages_in(inode, &pages)?.into_iter().map(|index| (index, None)));
+        }
+        self.with_records(inode, |records| {
+            let deltas = records.iter().filter(|r| r.codec != medfs_format::delta::NO_DELTA);
+            let wanted = deltas.filter(|r| pages.contains(&r.index.into()));
+            found.extend(wanted.map(|r| (u64::from(r.index), Some(OwnedRecord::from(r)))));
+        })?;
+        Ok(found)
+    }
+
+    /// Makes the page that has a delta, as [`Fs::delta_records`] tells it, of the block that was read from its address.
+    pub(crate) fn make_page(
+        &self,
+        inode: &Inode,
+        index: u64,
+        record: Option<OwnedRecord>,
+        addr: BlockAddr,
+        block: &mut Block,
+    ) -> Result<()> {
+        let Some(record) = record.map_or_else(|| self.delta_of(inode, index), |record| Ok(Some(record)))?
+        else {
+            return Ok(());
+        };
+        if !record.slices.is_empty() || self.is_compressed(inode) {
+            block.0.copy_from_slice(&self.rebuild(inode, &record, addr)?.0);
+            return Ok(());
+        }
+        let counters = &self.deltas.counters;
+        Counters::add(&counters.bases, 1);
+        if self.deltas.bases.get(&addr).is_none() {
+            Counters::add(&counters.bases_read, 1);
+            self.deltas.bases.insert(addr, Arc::new(block.clone()));
+        }
+        self.apply(inode, &record, block)
+    }
+
     /// A page with this address: what a delta makes of the block there, or that block; zeros where it names none. `Corrupt`
     /// where base and delta do not make the page whose checksum the delta carries.
     pub(crate) fn page_at(&self, inode: &Inode, index: u64, addr: BlockAddr) -> Result<Arc<Block>> {
@@ -322,11 +370,16 @@ impl Fs {
 
     /// The page that a record makes of its base.
     fn rebuild_over(&self, inode: &Inode, record: &OwnedRecord, base: Arc<Block>) -> Result<Arc<Block>> {
-        let bad = |field, value| bad_record(inode, record, field, value);
         let mut page = base;
-        let content = &mut Arc::make_mut(&mut page).0;
+        self.apply(inode, record, Arc::make_mut(&mut page))?;
+        Ok(page)
+    }
+
+    /// Makes the page of a record of its base, in place.
+    fn apply(&self, inode: &Inode, record: &OwnedRecord, page: &mut Block) -> Result<()> {
+        let bad = |field, value| bad_record(inode, record, field, value);
         self.deltas
-            .with_codecs(|codecs| codecs.rebuild(record.codec, &record.delta, record.checksum, content))
+            .with_codecs(|codecs| codecs.rebuild(record.codec, &record.delta, record.checksum, &mut page.0))
             .map_err(|e| match e {
                 RebuildError::Codec(e) => bad("codec", e.to_string()),
                 RebuildError::Delta(e) => bad("delta", e.to_string()),
@@ -335,7 +388,7 @@ impl Fs {
                 }
             })?;
         Counters::add(&self.deltas.counters.rebuilt, 1);
-        Ok(page)
+        Ok(())
     }
 
     /// A base made of slices.

@@ -31,9 +31,9 @@ pub(crate) struct Notes {
 }
 
 impl Fs {
-    /// Notes what changed of a file's direct nodes, as far as there is room: these nodes are not due any more. The inode block
-    /// that is about to be written must get the notes.
-    pub(crate) fn note_addresses(&self, inode: &Inode) -> Notes {
+    /// Notes what changed of a file's direct nodes, as far as there is room, where that is true of `fewest` nodes at least: these are not
+    /// due any more. The inode block that is about to be written must get the notes.
+    pub(crate) fn note_addresses(&self, inode: &Inode, fewest: usize) -> Notes {
         let mut taken = Notes::default();
         let room = match self.zone_header(inode) {
             Ok(Some(header)) if self.deltas.notes => {
@@ -47,10 +47,13 @@ impl Fs {
             let Some(new) = page.read(|d| runs(first, &changed, d.block.view())) else { continue };
             if notes_size(taken.notes.len() + new.len()) <= room {
                 taken.notes.extend(new);
-                self.nodes.mark_noted(&page);
                 taken.nodes.push(page);
             }
         }
+        if taken.nodes.len() < fewest {
+            return Notes::default();
+        }
+        taken.nodes.iter().for_each(|page| self.nodes.mark_noted(page));
         taken
     }
 

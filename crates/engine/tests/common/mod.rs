@@ -9,6 +9,7 @@ use medfs_mkfs::{MkfsOptions, format_volume};
 use medfs_testkit::images::{FsckF2fs, FsckMedfs};
 use medfs_testkit::subject::Check;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of a page.
 pub(crate) const PAGE: usize = 4096;
@@ -153,6 +154,19 @@ pub(crate) fn names(v: &Volume, ino: Ino) -> Vec<String> {
     names
 }
 
+/// A clock on which some milliseconds pass from one look to the next: fsyncs find times a tick later, or less.
+struct TickingClock(ManualClock);
+
+impl Clock for TickingClock {
+    fn now(&self) -> Timestamp {
+        self.0.advance(Duration::from_millis(3));
+        self.0.now()
+    }
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+}
+
 /// Runs a workload and shows the judge every crash state; returns how many there were. With `options` of `mount`.
 pub(crate) fn crash(
     base: &MemDevice,
@@ -161,7 +175,7 @@ pub(crate) fn crash(
     judge: impl Fn(&Volume, u64),
 ) -> usize {
     let recorder = Arc::new(RecordingDevice::new(base));
-    let volume = open_with(recorder.clone(), options, Arc::new(ManualClock::new(START)));
+    let volume = open_with(recorder.clone(), options, Arc::new(TickingClock(ManualClock::new(START))));
     workload(&volume, &|mark| recorder.mark(mark));
     drop(volume);
     let plan = CrashPlan { exhaustive: 32, samples: 12, seed: 11, ..CrashPlan::default() };
