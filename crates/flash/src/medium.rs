@@ -87,7 +87,8 @@ impl Medium for Memory {
         let held = &mut self.blocks[(page / self.per_block) as usize];
         held.ends.truncate((page % self.per_block) as usize);
         held.spares.truncate(held.ends.last().map_or(0, |end| *end as usize));
-        let length = spare.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+        let zeros = spare.rchunks_exact(8).take_while(|part| **part == [0; 8]).count() * 8;
+        let length = spare[..spare.len() - zeros].iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
         held.spares.extend_from_slice(&spare[..length]);
         held.ends.push(held.spares.len() as u32);
         if !data.is_empty() {

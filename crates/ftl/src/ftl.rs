@@ -496,12 +496,11 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     }
 
     /// Memory in use in bytes: 8 for each logical page (the map, of which only what was needed is loaded), 1 for each flash page
-    /// (valid records), 48 for each block, and the buffers.
+    /// (valid records), 56 for each block, and the buffers.
     pub fn ram_bytes(&self) -> usize {
         let buffers = [&self.page_buf, &self.next_buf, &self.packed_buf, &self.plain_buf, &self.spare_buf];
         self.paged.ram_bytes()
-            + self.g.blocks as usize * size_of::<crate::blocks::Block>()
-            + self.blocks.free_count() as usize * size_of::<(u32, u32)>()
+            + self.blocks.ram_bytes()
             + self.logs.iter().map(Log::ram_bytes).sum::<usize>()
             + buffers.iter().map(|b| b.len()).sum::<usize>()
             + self.trims.capacity() * size_of::<(u32, u32)>()

@@ -172,27 +172,9 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
 
     /// Programs a log's slot. Without an error it is empty afterwards; with one it is as it was.
     pub(crate) fn program(&mut self, log: usize) -> Result<()> {
-        let mut slot = core::mem::take(&mut self.logs[log].slot);
-        let done = self.program_slot(log, &mut slot);
-        match done {
-            Ok(true) => {
-                self.logs[log].ending = self.logs[log].beginning.take();
-                slot.clear();
-                self.logs[log].slot = slot;
-                Ok(())
-            }
-            Ok(false) => self.replace(log, slot),
-            Err(e) => {
-                self.logs[log].slot = slot;
-                Err(e)
-            }
-        }
-    }
-
-    /// `false`: the block failed.
-    fn program_slot(&mut self, log: usize, slot: &mut Slot) -> Result<bool> {
-        let Some(page) = slot.page else { return Ok(true) };
+        let Some(page) = self.logs[log].slot.page else { return Ok(()) };
         let block = self.g.block_of(page);
+        let slot = &mut self.logs[log].slot;
         let records = slot.records.iter().map(|p| Record {
             lpn: p.lpn,
             size: p.size,
@@ -206,9 +188,15 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         }
         match self.nand.program(page, &slot.data, &self.spare_buf) {
             Ok(()) => {}
-            Err(NandError::Failed(_)) => return Ok(false),
+            Err(NandError::Failed(_)) => {
+                let slot = core::mem::take(slot);
+                return self.replace(log, slot);
+            }
             Err(e) => return Err(e.into()),
         }
+        slot.clear();
+        let log_of = &mut self.logs[log];
+        log_of.ending = log_of.beginning.take();
         self.seq += 1;
         self.since_checkpoint += 1;
         *if log == PACKED_MOVED || self.victim.is_some() {
@@ -221,7 +209,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         if u32::from(b.written) == self.g.pages_per_block {
             self.seal(log, block);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// A block of a log takes nothing more.
@@ -269,8 +257,12 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
 
     /// A place holds nothing valid any more. Returns since when it waited in a slot; [`NEVER`] where it is on flash.
     pub(crate) fn release(&mut self, entry: &Entry) -> Result<u64> {
-        let waits = self.logs.iter_mut().map(|log| log.forget(entry)).min().unwrap_or(NEVER);
         let block = self.g.block_of(entry.page);
+        let mut waits = NEVER;
+        // Slots are of blocks that are being written.
+        if self.blocks.get(block).state == State::Open {
+            waits = self.logs.iter_mut().map(|log| log.forget(entry)).min().unwrap_or(NEVER);
+        }
         self.blocks.get_mut(block).touched = self.stamp;
         self.account(entry, false)?;
         Ok(waits)
@@ -294,11 +286,24 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             return Err(FtlError::Corrupt("what is valid in a block", entry.page));
         };
         (b.occupied, b.plain, b.ratios) = changed;
-        self.paged.change_count(&mut self.nand, entry.page, up)?;
+        self.count_page(block, entry.page, up)?;
         if entry.across {
-            self.paged.change_count(&mut self.nand, entry.page + 1, up)?;
+            self.count_page(block, entry.page + 1, up)?;
         }
         self.blocks.rescore(block, &*self.policy);
+        Ok(())
+    }
+
+    /// A flash page of the block holds one record more that is valid, or one less.
+    fn count_page(&mut self, block: u32, page: u32, up: bool) -> Result<()> {
+        let count = self.paged.change_count(&mut self.nand, page, up)?;
+        let b = self.blocks.get_mut(block);
+        match (up, count) {
+            (true, 1) => b.live += 1,
+            // The table of blocks may be damaged.
+            (false, 0) => b.live = b.live.saturating_sub(1),
+            _ => {}
+        }
         Ok(())
     }
 
