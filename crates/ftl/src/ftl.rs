@@ -218,7 +218,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
                 self.counters.compressed_bytes += u64::from(size);
                 let packed = core::mem::take(&mut self.packed_buf);
                 let bytes = packed.get(..usize::from(size)).unwrap_or_default();
-                let done = self.append(PACKED, Pending { lpn, size, ratio, compressed: true }, bytes, false);
+                let done = self.append(PACKED, Pending { lpn, size, ratio, compressed: true }, bytes, false, None);
                 self.packed_buf = packed;
                 return done;
             }
@@ -226,7 +226,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             ratio = WHOLE;
         }
         let log = PLAIN + usize::from(self.policy.group(ratio, hint, false));
-        self.append(log, Pending { lpn, size: PAGE as u16, ratio, compressed: false }, page, false)
+        self.append(log, Pending { lpn, size: PAGE as u16, ratio, compressed: false }, page, false, None)
     }
 
     /// Compresses a page into `packed_buf`, on the controller's time.

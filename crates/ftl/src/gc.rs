@@ -3,7 +3,7 @@
 //! A block is collected page by page, so that idle collection stops when a request comes. Emptied blocks are *drained*: they
 //! are erased once everything that replaced their content is on flash.
 
-use crate::PAGE;
+use crate::{PAGE, WHOLE};
 use crate::blocks::State;
 use crate::entry::Entry;
 use crate::error::{FtlError, Result};
@@ -182,14 +182,32 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
 
     fn move_records(&mut self, page: u32, records: &[Record], squeeze: bool) -> Result<()> {
         let mut from = usize::from(self.spare.tail);
+        // Where as many records are valid as are there, the map need not be asked which.
+        let there = records.iter().filter(|r| r.lpn != NOBODY).count();
+        let count = usize::from(self.paged.count(&mut self.nand, page)?);
+        let all_valid = from == 0 && count == there;
         for (index, record) in (0..=u8::MAX).zip(records) {
             let place = from;
             from += usize::from(record.size);
             if record.lpn == NOBODY || record.lpn >= self.config.logical_pages {
                 continue;
             }
-            let entry = self.paged.entry(&mut self.nand, record.lpn)?;
-            let Some(entry) = entry.filter(|e| e.page == page && e.index == index) else { continue };
+            let entry = Entry {
+                page,
+                index,
+                size: record.size,
+                ratio: record.ratio.min(WHOLE),
+                across: from > self.g.page_bytes as usize,
+                compressed: record.compressed,
+            };
+            if !all_valid || cfg!(debug_assertions) {
+                let mapped = self.paged.entry(&mut self.nand, record.lpn)?;
+                let is_valid = mapped.is_some_and(|e| e.page == page && e.index == index);
+                debug_assert!(!all_valid || mapped == Some(entry), "{mapped:?} is not {entry:?}");
+                if !is_valid {
+                    continue;
+                }
+            }
             self.counters.moved += 1;
             let mut packed = core::mem::take(&mut self.plain_buf);
             let taken = self.take(&entry, place, &mut packed);
@@ -222,7 +240,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             let across = squeeze || action == Collect::PackAcross;
             let bytes = stored.get(..usize::from(size)).unwrap_or_default();
             let page = Pending { lpn, size, ratio, compressed };
-            return self.append(Self::packed_log(true), page, bytes, across);
+            return self.append(Self::packed_log(true), page, bytes, across, Some(*entry));
         }
         let mut ratio = ratio;
         if action != Collect::Keep {
@@ -232,14 +250,15 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
                 let bytes = packed.get(..usize::from(size)).unwrap_or_default();
                 let page = Pending { lpn, size, ratio, compressed: true };
                 let across = squeeze || action == Collect::PackAcross;
-                let done = self.append(Self::packed_log(true), page, bytes, across);
+                let done = self.append(Self::packed_log(true), page, bytes, across, Some(*entry));
                 self.packed_buf = packed;
                 return done;
             }
             // It is not tried again.
-            ratio = crate::WHOLE;
+            ratio = WHOLE;
         }
         let log = PLAIN + usize::from(self.policy.group(ratio, Hint::Warm, true));
-        self.append(log, Pending { lpn, size: PAGE as u16, ratio, compressed: false }, stored, false)
+        let page = Pending { lpn, size: PAGE as u16, ratio, compressed: false };
+        self.append(log, page, stored, false, Some(*entry))
     }
 }

@@ -10,8 +10,16 @@ use crate::spare::{self, Kind, NOBODY, Record};
 use alloc::vec::Vec;
 
 impl<N: Nand, C: Codec> Ftl<N, C> {
-    /// Puts a logical page into a log: it is mapped to where it will be. `across`: it may end in the next flash page.
-    pub(crate) fn append(&mut self, log: usize, page: Pending, bytes: &[u8], across: bool) -> Result<()> {
+    /// Puts a logical page into a log: it is mapped to where it will be. `across`: it may end in the next flash page. `from`: where the
+    /// caller knows that it is mapped to now.
+    pub(crate) fn append(
+        &mut self,
+        log: usize,
+        page: Pending,
+        bytes: &[u8],
+        across: bool,
+        from: Option<Entry>,
+    ) -> Result<()> {
         // Where a program fails what it held waits in the next slot, which may be too full as well.
         while let Some(at) = self.logs[log].slot.page {
             let slot = &self.logs[log].slot;
@@ -22,14 +30,14 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             }
             let can_cross = left > 0 && has_record && !(at + 1).is_multiple_of(self.g.pages_per_block);
             if across && can_cross {
-                return self.append_across(log, page, bytes);
+                return self.append_across(log, page, bytes, from);
             }
             self.program(log)?;
         }
         if self.logs[log].slot.page.is_none() {
             self.reserve_page(log)?;
         }
-        self.put(log, page, bytes, false)?;
+        self.put(log, page, bytes, false, from)?;
         self.program_if_full(log)
     }
 
@@ -42,7 +50,14 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     }
 
     /// Adds a record to the slot, as much of it as has room, and maps the page to it.
-    fn put(&mut self, log: usize, page: Pending, bytes: &[u8], across: bool) -> Result<()> {
+    fn put(
+        &mut self,
+        log: usize,
+        page: Pending,
+        bytes: &[u8],
+        across: bool,
+        known: Option<Entry>,
+    ) -> Result<()> {
         let stamp = self.stamp;
         let slot = &mut self.logs[log].slot;
         let Some(at) = slot.page else { return Err(FtlError::WornOut) };
@@ -63,7 +78,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         slot.records.push(page);
         slot.used += here;
         slot.born = slot.born.min(stamp).min(self.salvage_born);
-        let since = self.remap(page.lpn, entry)?;
+        let since = self.remap(page.lpn, entry, known)?;
         let slot = &mut self.logs[log].slot;
         slot.born = slot.born.min(since);
         Ok(())
@@ -71,9 +86,16 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
 
     /// Maps a logical page to a new place; the old one holds nothing any more. Where that was not on flash itself, what it
     /// had replaced is needed until the new one is: returns since when.
-    fn remap(&mut self, lpn: u32, entry: Entry) -> Result<u64> {
+    fn remap(&mut self, lpn: u32, entry: Entry, known: Option<Entry>) -> Result<u64> {
         self.stamp += 1;
-        let old = self.paged.replace(&mut self.nand, lpn, entry)?;
+        let old = match known {
+            // The entry is not looked at: it may be far away in the memory.
+            Some(_) => {
+                self.paged.set_entry(&mut self.nand, lpn, Some(entry))?;
+                known
+            }
+            None => self.paged.replace(&mut self.nand, lpn, entry)?,
+        };
         self.hold(&entry)?;
         match old {
             Some(old) => self.release(&old),
@@ -83,11 +105,11 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     }
 
     /// A page that does not fit the slot begins in it and ends in the next flash page of the block.
-    fn append_across(&mut self, log: usize, page: Pending, bytes: &[u8]) -> Result<()> {
+    fn append_across(&mut self, log: usize, page: Pending, bytes: &[u8], from: Option<Entry>) -> Result<()> {
         let Some(at) = self.logs[log].slot.page else { return Err(FtlError::WornOut) };
         let tail = u32::from(page.size) - (self.g.page_bytes - self.logs[log].slot.used);
         self.counters.across += 1;
-        self.put(log, page, bytes, true)?;
+        self.put(log, page, bytes, true, from)?;
         self.logs[log].beginning = Some(Whole { page, bytes: bytes.to_vec() });
         self.program(log)?;
         if self.logs[log].ending.is_none() {
@@ -243,7 +265,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         slot.clear();
         self.logs[log].slot = slot;
         while let Some(whole) = self.salvage.last().cloned() {
-            self.append(log, whole.page, &whole.bytes, false)?;
+            self.append(log, whole.page, &whole.bytes, false, None)?;
             self.salvage.retain(|other| other.page.lpn != whole.page.lpn);
         }
         self.salvage_born = NEVER;

@@ -143,7 +143,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             let lpn = whole.page.lpn;
             if lpn < self.config.logical_pages && !newer.contains(&lpn) {
                 let log = if whole.page.compressed { PACKED } else { PLAIN };
-                self.append(log, whole.page, &whole.bytes, false)?;
+                self.append(log, whole.page, &whole.bytes, false, None)?;
             }
         }
         for (from, count) in image.trims {
