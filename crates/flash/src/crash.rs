@@ -247,7 +247,7 @@ fn run(durable: bool, ends: u32, seed: u64) {
 
 #[test]
 fn what_was_flushed_survives_the_end_of_the_machine() {
-    run(true, 25, 1);
+    run(true, 50, 1);
 }
 
 /// `MEDFS_SEED=7 MEDFS_STATES=10000`
