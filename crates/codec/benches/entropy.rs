@@ -1,5 +1,9 @@
 //! The table of the entropy predictor: `cargo bench -p medfs-codec --bench entropy -- FILE...` fits it to the pages of
-//! the files, prints it, and how well the table in the code foretells those pages.
+//! the files, prints it, how well the table in the code foretells those pages, and what foretelling takes of the time of compressing: with our LZO
+//! and with the C LZO1X-1, where it is installed.
+
+#[path = "../tests/support/peer.rs"]
+mod peer;
 
 use medfs_codec::lzo::Encoder;
 use medfs_codec::{PAGE_SIZE, Page, entropy};
@@ -7,9 +11,10 @@ use std::time::Instant;
 
 /// Pages of a file, evenly taken: large files count no more than others.
 const PAGES: usize = 64;
-/// Pages that are timed, and rounds of which the least counts.
-const TIMED: usize = 512;
-const ROUNDS: usize = 20;
+/// Pages that are timed, rounds of which the least counts, and calls of a round.
+const TIMED: usize = 1000;
+const ROUNDS: usize = 12;
+const CALLS: usize = 4;
 
 /// Pages of the files, and the part of each that LZO makes of it.
 fn pages(files: impl Iterator<Item = String>) -> Vec<(Box<Page>, f64)> {
@@ -60,14 +65,17 @@ fn table(means: &[(f64, f64, f64)]) -> Vec<u32> {
     entries.map(|ratio| (ratio * f64::from(entropy::WHOLE)).round() as u32).collect()
 }
 
-fn least(pages: &[(Box<Page>, f64)], mut call: impl FnMut(&Page)) -> f64 {
-    let timed = &pages[..pages.len().min(TIMED)];
-    let round = |_| {
-        let start = Instant::now();
-        timed.iter().for_each(|(page, _)| call(page));
-        start.elapsed().as_nanos() as f64 / timed.len() as f64
+/// Nanoseconds of a call, the mean of all pages: of each the least of some rounds, in the cache, as what was just received is.
+fn least(pages: &[&Page], mut call: impl FnMut(&Page)) -> f64 {
+    let mut of = |page: &Page| {
+        let round = |_| {
+            let start = Instant::now();
+            (0..CALLS).for_each(|_| call(std::hint::black_box(page)));
+            start.elapsed().as_nanos() as f64 / CALLS as f64
+        };
+        (0..ROUNDS).map(round).fold(f64::MAX, f64::min)
     };
-    (0..ROUNDS).map(round).fold(f64::MAX, f64::min)
+    pages.iter().map(|page| of(page)).sum::<f64>() / pages.len() as f64
 }
 
 fn main() {
@@ -87,12 +95,34 @@ fn main() {
     let foretold =
         mean(&|page, ratio| (f64::from(entropy::ratio(page)) / f64::from(entropy::WHOLE) - ratio).abs());
     println!("mean error: of the sampled entropy {:.1}% of it, of the ratio {foretold:.3}", sampled * 100.0);
+    cost(&pages);
+}
+
+/// What foretelling takes, and compressing, of the same pages in the same run.
+fn cost(pages: &[(Box<Page>, f64)]) {
+    let step = pages.len().div_ceil(TIMED);
+    let timed: Vec<&Page> = pages.iter().step_by(step).map(|(page, _)| &**page).collect();
     let (mut lzo, mut out) = (Encoder::default(), [0; 2 * PAGE_SIZE]);
-    let foretell = least(&pages, |page| {
+    let foretell = least(&timed, |page| {
         std::hint::black_box(entropy::ratio(page));
     });
-    let compress = least(&pages, |page| {
+    println!("{} pages, ns of each: to foretell {foretell:.0}", timed.len());
+    let tell = |name: &str, compress: f64| {
+        println!("to compress with {name} {compress:.0}: foretelling takes {:.1}% of it", foretell / compress * 100.0);
+    };
+    let ours = least(&timed, |page| {
         std::hint::black_box(lzo.compress(page, &mut out));
     });
-    println!("ns: to foretell {foretell:.0}, to compress {compress:.0}");
+    tell("our LZO", ours);
+    let Some(mut c) = peer::Lzo::load() else {
+        println!("no liblzo2.so.2 here: nothing more to compare with");
+        return;
+    };
+    let mut back = [0; PAGE_SIZE];
+    let length = c.compress(timed[0], &mut out);
+    assert!(c.decompress(&out[..length], &mut back) == Ok(PAGE_SIZE) && back == *timed[0]);
+    let theirs = least(&timed, |page| {
+        std::hint::black_box(c.compress(page, &mut out));
+    });
+    tell("the C LZO1X-1", theirs);
 }

@@ -3,7 +3,11 @@
 //! A tenth of the page's bytes is counted; the entropy of what was seen, in integers with a table of logarithms, names
 //! the expected compression ratio in a second table. Both are 2162 bytes in all, the paper's size.
 //!
-//! A sample of 410 bytes shows less variety than 4096 have: the estimate is corrected by what that is on average
+//! The sample is words of four bytes in the order of the page, one of each ten: a word is read at once, the page is read as a cache reads ahead,
+//! and the four bytes are counted in tables of their own, so that the same byte four times is no chain of additions. Where
+//! they are in each ten changes from one to the next, so that records of every size are seen in all their places.
+//!
+//! A sample of 408 bytes shows less variety than 4096 have: the estimate is corrected by what that is on average
 //! (Miller and Madow: the distinct values less one, over twice the sample, in nats).
 //!
 //! No memory is allocated and nothing of the standard library is needed: a card's firmware can carry it.
@@ -15,11 +19,17 @@ pub const PAGE_SIZE: usize = 4096;
 /// A page.
 pub type Page = [u8; PAGE_SIZE];
 
+/// Bytes of a word, which are counted each in a table of its own.
+const WORD: usize = 4;
+/// Words of the page for each one that is sampled.
+const EACH: usize = 10;
+/// How far the place of a word is from the last one's, among its ten, in 65536ths: the golden section, so that places come evenly and never in
+/// the same order again.
+const TURN: u16 = 40503;
+/// Words that are sampled.
+const WORDS: usize = PAGE_SIZE / WORD / EACH;
 /// Bytes that are sampled: a tenth of the page.
-const SAMPLE: usize = PAGE_SIZE / 10 + 1;
-/// Distance of the sampled places: odd, so that they are all different and of every remainder of a record's size,
-/// and near the golden section of the page, so that they lie evenly.
-const STRIDE: usize = 2531;
+const SAMPLE: usize = WORDS * WORD;
 
 /// Entries of the table of logarithms: probabilities in thousandths.
 pub const LOG_ENTRIES: usize = 1000;
@@ -69,9 +79,70 @@ const fn log2(x: u64) -> u32 {
     log
 }
 
+/// Where the sampled words begin.
+fn places() -> impl Iterator<Item = usize> {
+    let mut turn = 0u16;
+    (0..WORDS).map(move |word| {
+        let place = word * EACH + (usize::from(turn) * EACH >> 16);
+        turn = turn.wrapping_add(TURN);
+        place * WORD
+    })
+}
+
 /// The entropy of a page's bytes, from 0 to 8 bits in units of 1 / [`BIT`], estimated from a tenth of them.
 pub fn entropy(page: &Page) -> u32 {
-    of_counts(&counts((0..SAMPLE).map(|i| page[i * STRIDE % PAGE_SIZE])), SAMPLE as u32)
+    let mut tables = [[0u8; 256]; WORD];
+    for place in places() {
+        let mut word = u32::from_le_bytes([page[place], page[place + 1], page[place + 2], page[place + 3]]);
+        for table in &mut tables {
+            table[(word & 0xff) as usize] += 1;
+            word >>= 8;
+        }
+    }
+    of_few(&tables).unwrap_or_else(|| {
+        let whole = |at: usize| tables.iter().map(|table| u16::from(table[at])).sum();
+        of_counts(&core::array::from_fn(whole), SAMPLE as u32)
+    })
+}
+
+/// Counts that are looked at together.
+const LANES: usize = 16;
+
+/// [`of_counts`] of a sample whose bytes are counted in four tables. Most bytes of a various page occur once to three times: how many do is
+/// counted for many at once. `None` where a byte is nearly everywhere, which is more than eight bits count.
+fn of_few(tables: &[[u8; 256]; WORD]) -> Option<u32> {
+    const FEW: usize = 3;
+    let [a, b, c, d] = tables.each_ref().map(|table| table.as_chunks::<LANES>().0);
+    let mut counts = [[0u8; LANES]; 256 / LANES];
+    let mut few = [[0u8; LANES]; FEW];
+    for ((((sums, a), b), c), d) in counts.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+        for lane in 0..LANES {
+            let sum = a[lane].saturating_add(b[lane]).saturating_add(c[lane].saturating_add(d[lane]));
+            sums[lane] = sum;
+            few[0][lane] += u8::from(sum == 1);
+            few[1][lane] += u8::from(sum == 2);
+            few[2][lane] += u8::from(sum == 3);
+        }
+    }
+    let (mut sum, mut distinct) = (0, 0);
+    for (often, lanes) in (1..).zip(few) {
+        let bytes: u32 = lanes.iter().map(|lane| u32::from(*lane)).sum();
+        distinct += bytes;
+        sum += bytes * part_of(often, SAMPLE as u32);
+    }
+    for eight in counts.as_flattened().as_chunks::<8>().0 {
+        if u64::from_le_bytes(*eight) & 0xfcfc_fcfc_fcfc_fcfc == 0 {
+            continue;
+        }
+        for count in eight.iter().filter(|count| usize::from(**count) > FEW) {
+            if *count == u8::MAX {
+                return None;
+            }
+            distinct += 1;
+            sum += part_of(u32::from(*count), SAMPLE as u32);
+        }
+    }
+    Some(finished(sum, distinct, SAMPLE as u32))
 }
 
 /// The entropy of all bytes of a page, likewise: what [`entropy`] estimates.
@@ -123,12 +194,24 @@ fn counts(bytes: impl Iterator<Item = u8>) -> [u16; 256] {
 pub fn of_counts(counts: &[u16; 256], total: u32) -> u32 {
     let (mut sum, mut distinct) = (0, 0);
     for count in counts.iter().map(|count| u32::from(*count)).filter(|count| *count > 0) {
-        let p = (count * WHOLE + total / 2) / total;
-        sum += count * LOG.get(p.max(1) as usize).map_or(0, |log| u32::from(*log));
+        sum += part_of(count, total);
         distinct += 1;
     }
+    finished(sum, distinct, total)
+}
+
+/// What a byte that occurs so often among `total` adds: its count by its logarithm.
+#[inline]
+fn part_of(count: u32, total: u32) -> u32 {
+    let p = (count * WHOLE + total / 2) / total;
+    count * LOG.get(p.max(1) as usize).map_or(0, |log| u32::from(*log))
+}
+
+/// The mean of what all bytes add, and what the sample is too small to show.
+#[inline]
+fn finished(sum: u32, distinct: u32, total: u32) -> u32 {
     // In bits: divided by the natural logarithm of 2, 0.693.
-    let unseen = (distinct - 1) * BIT * 1000 / (2 * 693 * total);
+    let unseen = distinct.saturating_sub(1) * BIT * 1000 / (2 * 693 * total);
     (sum / total + unseen).min(8 * BIT)
 }
 
@@ -208,12 +291,40 @@ mod tests {
 
     #[test]
     fn the_sample_sees_each_place_once_and_records_of_every_size() {
-        let places: std::collections::BTreeSet<usize> = (0..SAMPLE).map(|i| i * STRIDE % PAGE_SIZE).collect();
+        let places: std::collections::BTreeSet<usize> =
+            places().flat_map(|word| word..word + WORD).collect();
         assert_eq!(places.len(), SAMPLE);
-        for record in [2, 4, 8, 16, 24, 100] {
+        assert!(places.last().is_some_and(|last| *last < PAGE_SIZE));
+        for record in [2, 3, 4, 8, 12, 16, 24, 32, 48, 100] {
             let mut seen = vec![0; record];
             places.iter().for_each(|place| seen[place % record] += 1);
             assert!(seen.iter().all(|count| *count > 0), "{record}: {seen:?}");
+        }
+    }
+
+    /// Counted in the way of the definition: all tables, all counts.
+    #[test]
+    fn the_quick_way_is_the_plain_way() {
+        let plain = |page: &Page| {
+            let bytes = places().flat_map(|word| page[word..word + WORD].iter().copied());
+            of_counts(&counts(bytes), SAMPLE as u32)
+        };
+        for values in [1, 2, 3, 5, 10, 30, 100, 256] {
+            for slope in 1..6 {
+                let page = page(values, slope);
+                assert_eq!(entropy(&page), plain(&page), "{values}, {slope}");
+            }
+        }
+        // One byte as often as a table counts, and once more.
+        for often in [254, 255, 256, 257, 300] {
+            let mut left = often;
+            let mut page: Page = std::array::from_fn(|i| 1 + (i % 251) as u8);
+            for place in places().flat_map(|word| word..word + WORD) {
+                if left > 0 {
+                    (page[place], left) = (0, left - 1);
+                }
+            }
+            assert_eq!(entropy(&page), plain(&page), "{often}");
         }
     }
 }

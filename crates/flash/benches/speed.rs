@@ -1,8 +1,9 @@
 //! How fast the model is, and what it takes: simulated page writes a second with content off and on, memory for each logical page, and opening
-//! a device of 128 GiB after a clean close. `cargo bench -p medfs-flash --bench speed`
+//! a device of 128 GiB after a clean close. `cargo bench -p medfs-flash --bench speed`, and behind `--` methods and words of patterns, for some
+//! of the rows.
 
 use medfs_flash::synth::{Mix, Synth, bytes};
-use medfs_flash::{Described, Device, DeviceOptions, PageCodec, Profile};
+use medfs_flash::{Described, Device, DeviceOptions, FTLS, PageCodec, Profile};
 use medfs_ftl::Hint;
 use std::time::Instant;
 
@@ -19,9 +20,55 @@ fn options(gib: u64, ftl: &str) -> DeviceOptions {
     DeviceOptions { capacity: Some(gib * GIB), ftl: ftl.into(), ..DeviceOptions::new(profile) }
 }
 
-/// Single-page writes all over a part of the device, after it was filled.
-fn content_off(ftl: &str, part: u32) {
-    let mut device = Device::<Described>::in_memory(&options(4, ftl)).expect("a device");
+/// Where single-page writes go, once the device is full.
+#[derive(Clone, Copy)]
+enum Pattern {
+    /// To the first part of it, evenly.
+    Part(u32),
+    /// All over it, with so much over-provisioning, in per cent.
+    Uniform(f64),
+    /// Four of five to a fifth of it, with so much over-provisioning.
+    Skewed(f64),
+    /// One behind the other.
+    Sequential,
+}
+
+impl Pattern {
+    fn name(self) -> String {
+        match self {
+            Pattern::Part(part) => format!("random in 1/{part} of it"),
+            Pattern::Uniform(spare) => format!("random, {spare:.0}% spare"),
+            Pattern::Skewed(spare) => format!("80/20, {spare:.0}% spare"),
+            Pattern::Sequential => "sequential".into(),
+        }
+    }
+
+    fn spare(self) -> Option<f64> {
+        match self {
+            Pattern::Uniform(spare) | Pattern::Skewed(spare) => Some(spare),
+            _ => None,
+        }
+    }
+
+    fn page(self, at: u32, random: u32, pages: u32) -> u32 {
+        let even = |of: u32| (u64::from(random >> 4) * u64::from(of) >> 28) as u32;
+        match self {
+            Pattern::Part(part) => even(pages / part),
+            Pattern::Uniform(_) => even(pages),
+            Pattern::Skewed(_) if random & 15 < 13 => even(pages / 5),
+            Pattern::Skewed(_) => pages / 5 + even(pages - pages / 5),
+            Pattern::Sequential => at % pages,
+        }
+    }
+}
+
+/// Single-page writes to a full device without content.
+fn content_off(ftl: &str, pattern: Pattern) {
+    let mut options = options(4, ftl);
+    if let Some(spare) = pattern.spare() {
+        options.profile.space.over_provision_percent = spare;
+    }
+    let mut device = Device::<Described>::in_memory(&options).expect("a device");
     let pages = device.logical_pages();
     let synth = Synth::new(Mix::SNAPSHOT, 1);
     for lpn in 0..pages {
@@ -31,21 +78,29 @@ fn content_off(ftl: &str, part: u32) {
     (0..pages).step_by(64).for_each(|lpn| {
         device.ftl_mut().write(lpn, &run, Hint::Warm).expect("room");
     });
-    let (writes, mut state) = (4_000_000u32, 1u64);
-    let begun = processor();
-    for _ in 0..writes {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let lpn = (state >> 40) as u32 % (pages / part);
-        device.ftl_mut().write(lpn, &run[..1], Hint::Warm).expect("room");
-    }
+    let mut state = 1u64;
+    let mut write = |device: &mut Device<Described>, count: u32| {
+        for at in 0..count {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let lpn = pattern.page(at, (state >> 32) as u32, pages);
+            device.ftl_mut().write(lpn, &run[..1], Hint::Warm).expect("room");
+        }
+    };
+    // The first pass is cheap: there is room. What is measured is the steady state.
+    write(&mut device, pages);
+    device.reset_stats();
+    let (writes, begun) = (1_000_000u32, processor());
+    write(&mut device, writes);
     let seconds = processor() - begun;
-    let wa = device.stats().write_amplification(4096);
-    let programs = device.stats().nand.programs as f64 / seconds / 1e6;
+    let stats = device.stats();
+    let amplification = stats.write_amplification(4096);
+    let programs = stats.nand.programs as f64 / seconds / 1e6;
     let ram = device.ftl().ram_bytes() as f64 / f64::from(pages);
     println!(
-        "{ftl}, content off, writes to 1/{part} of it: {:.2} million page writes a second (amplification {wa:.2}, {programs:.2} million \
-         programs); {ram:.2} bytes for each logical page",
-        f64::from(writes) / seconds / 1e6
+        "{ftl:7} {:22} {:6.2} {:6.2} {amplification:6.2} {ram:6.2}",
+        pattern.name(),
+        f64::from(writes) / seconds / 1e6,
+        programs
     );
 }
 
@@ -88,11 +143,29 @@ fn opening() {
 }
 
 fn main() {
-    for part in [64, 4] {
-        ["pm", "zftl", "ldc"].into_iter().for_each(|ftl| content_off(ftl, part));
+    let chosen: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let (ftls, words): (Vec<_>, Vec<_>) = chosen.iter().partition(|word| FTLS.contains(&&word[..]));
+    println!(
+        "content off, a full device of 4 GiB: millions of pages a second that the host writes, and that are programmed; amplification; \
+         bytes of memory for each logical page"
+    );
+    let patterns = [
+        Pattern::Sequential,
+        Pattern::Part(64),
+        Pattern::Part(4),
+        Pattern::Uniform(7.0),
+        Pattern::Uniform(15.0),
+        Pattern::Uniform(28.0),
+        Pattern::Skewed(7.0),
+    ];
+    for ftl in FTLS.into_iter().filter(|ftl| ftls.is_empty() || ftls.iter().any(|name| name == ftl)) {
+        let wanted = |p: &Pattern| words.is_empty() || words.iter().any(|word| p.name().contains(&word[..]));
+        patterns.into_iter().filter(wanted).for_each(|pattern| content_off(ftl, pattern));
     }
-    content_on("ldc", false);
-    content_on("ldc", true);
-    content_on("pm", true);
-    opening();
+    if chosen.is_empty() {
+        content_on("ldc", false);
+        content_on("ldc", true);
+        content_on("pm", true);
+        opening();
+    }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Clock {
     ready: u64,
     planes: Vec<u64>,
     channels: Vec<u64>,
+    /// The channel of each plane.
+    wires: Vec<usize>,
     /// Ends of programs whose buffers are not free yet.
     programs: VecDeque<u64>,
     /// When the buffers of the last pages read are free again.
@@ -48,6 +50,7 @@ impl Clock {
             ready: 0,
             planes: vec![0; (g.dies * g.planes) as usize],
             channels: vec![0; g.channels as usize],
+            wires: (0..g.dies * g.planes).map(|plane| (plane % g.channels) as usize).collect(),
             programs: VecDeque::new(),
             buffers: VecDeque::new(),
         }
@@ -120,8 +123,7 @@ impl Clock {
     }
 
     fn parts(&self, plane: usize) -> (usize, usize) {
-        let plane = plane % self.planes.len();
-        (plane, plane % self.channels.len())
+        (plane, self.wires[plane])
     }
 }
 

@@ -126,6 +126,17 @@ fn config_of(profile: &Profile, logical_pages: u32, blocks: u32) -> Config {
     }
 }
 
+/// What a flush of a device in a file is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// What was flushed survives the end of the process by any means.
+    #[default]
+    Process,
+    /// It survives the end of the machine too: the file is synced, in an order in which whatever was stored is a state that power loss
+    /// could have left the device in. Erases wait for it as well.
+    Machine,
+}
+
 /// A compressor that a device can be opened with.
 pub trait DeviceCodec: Codec + Sized {
     /// The one that a device's header asks for.
@@ -156,6 +167,7 @@ pub struct Device<C: Codec> {
     before: Stats,
     stats: Stats,
     file: Option<(PathBuf, File)>,
+    durability: Durability,
     saves: u64,
 }
 
@@ -198,6 +210,11 @@ impl<C: DeviceCodec> Device<C> {
         let nand =
             NandModel::on(Box::new(filed(&file, path, &header)?), &header.profile, states, header.seed);
         let made = Self::format(nand, codec, header, Some((path.to_owned(), file)));
+        let made = made.and_then(|mut device: Device<C>| {
+            device.sync()?;
+            store::settle(path)?;
+            Ok(device)
+        });
         if made.is_err() {
             // The file was ours and is of no use.
             let _ = std::fs::remove_file(path);
@@ -210,6 +227,14 @@ impl<C: DeviceCodec> Device<C> {
     /// # Errors
     /// No device, damaged, in use.
     pub fn open(path: &Path, ftl: Option<&str>) -> Result<Device<C>> {
+        Device::open_for(path, ftl, Durability::Process)
+    }
+
+    /// [`Device::open`], with flushes for the end of the machine too.
+    ///
+    /// # Errors
+    /// No device, damaged, in use.
+    pub fn open_for(path: &Path, ftl: Option<&str>, durability: Durability) -> Result<Device<C>> {
         let (file, mut header) = store::open(path, true)?;
         if header.content != C::CONTENT {
             let what = if C::CONTENT {
@@ -225,18 +250,20 @@ impl<C: DeviceCodec> Device<C> {
         let codec = C::of(&header)?;
         let states = store::states(path, &file, &header)?;
         let before = store::read_stats(path, &file, &header)?;
-        let places = header.places();
-        let image = store::read_area(path, &file, places.retained, places.retained_bytes)?;
+        let image = store::read_image(path, &file, &header)?;
         let mut nand =
             NandModel::on(Box::new(filed(&file, path, &header)?), &header.profile, states, header.seed);
         nand.set_retained(image.clone());
+        nand.set_durable(durability == Durability::Machine);
         let config = config_of(&header.profile, header.logical_pages, header.blocks);
         let policy = policy(&header.ftl, &header.profile)?;
         let ftl = Ftl::open(nand, codec, policy, config, Some(&image)).map_err(|(mut nand, e)| {
             let name = path.display().to_string();
             nand.take_error().map_or(FlashError::Ftl(name.clone(), e), |e| FlashError::Io(name, e))
         })?;
-        Ok(Self::new(ftl, header, before, Some((path.to_owned(), file))))
+        let mut device = Self::new(ftl, header, before, Some((path.to_owned(), file)));
+        device.durability = durability;
+        Ok(device)
     }
 
     fn format(nand: NandModel, codec: C, header: Header, file: Option<(PathBuf, File)>) -> Result<Device<C>> {
@@ -254,7 +281,7 @@ impl<C: DeviceCodec> Device<C> {
         file: Option<(PathBuf, File)>,
     ) -> Device<C> {
         let stats = Stats { opened: 1, ..Stats::default() };
-        Device { ftl: Some(ftl), header, before, stats, file, saves: 0 }
+        Device { ftl: Some(ftl), header, before, stats, file, durability: Durability::Process, saves: 0 }
     }
 }
 
@@ -431,8 +458,11 @@ impl<C: Codec> Device<C> {
             let written = self.ftl_mut().checkpoint(true);
             written.map_err(|e| self.error(e))?;
         }
-        self.save()?;
         self.sync()?;
+        self.save()?;
+        if let Some((path, file)) = self.file.as_ref().filter(|_| self.durability == Durability::Machine) {
+            file.sync_data().map_err(store::io(path))?;
+        }
         self.ftl = None;
         Ok(())
     }

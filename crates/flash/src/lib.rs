@@ -11,7 +11,10 @@
 mod block_device;
 mod clock;
 mod codecs;
+#[cfg(test)]
+mod crash;
 mod device;
+mod disk;
 mod error;
 pub mod experiments;
 pub mod map;
@@ -26,7 +29,7 @@ pub mod trace;
 
 pub use block_device::{FlashDevice, HostTime};
 pub use codecs::{CODECS, Described, PageCodec, Predictor, in_two_hundredths};
-pub use device::{Device, DeviceCodec, DeviceOptions, FTLS, policy};
+pub use device::{Device, DeviceCodec, DeviceOptions, Durability, FTLS, policy};
 pub use error::{FlashError, Result};
 pub use nand::{Faults, NandCounts, NandModel};
 pub use profile::{Controller, Endurance, Profile, Shape, Space, Timing};

@@ -4,9 +4,13 @@
 //! gathered and written in an order in which a killed process loses what is newest and nothing else: first what was
 //! programmed into blocks that were not erased meanwhile, then erased blocks in the order of their erasing, each with what was programmed
 //! into it since. So nothing is overwritten before everything programmed earlier is in the file. [`Medium::sync`] writes all.
+//!
+//! Safe from the end of the machine too ([`Medium::set_durable`]): pages are synced before the state of their block says that they are written,
+//! and that before [`Medium::sync`] returns. An erase waits until everything programmed before is synced, and the next pages are
+//! written when it is itself. So whatever the machine stored when it ended is a state that power loss could have left.
 
+use crate::disk::{Disk, Slots};
 use foldhash::HashMap;
-use rustix::io::{pread, pwrite};
 use std::fs::File;
 use std::io;
 
@@ -56,7 +60,10 @@ pub(crate) trait Medium: Send {
     fn spoil(&mut self, page: u32, spare: &[u8]) -> io::Result<()>;
     /// Keeps the image of the write buffer; everything written before is kept first.
     fn retain(&mut self, image: &[u8]) -> io::Result<()>;
+    /// Everything is in the file; durably, where that was asked for.
     fn sync(&mut self) -> io::Result<()>;
+    /// From now on [`Medium::sync`] is for the end of the machine too, not of this process alone.
+    fn set_durable(&mut self, durable: bool);
 }
 
 /// In memory. Out-of-band bytes lie one behind the other without the zeros at their ends, so that gigabytes without content cost
@@ -87,7 +94,8 @@ impl Medium for Memory {
         let held = &mut self.blocks[(page / self.per_block) as usize];
         held.ends.truncate((page % self.per_block) as usize);
         held.spares.truncate(held.ends.last().map_or(0, |end| *end as usize));
-        let length = spare.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+        let zeros = spare.rchunks_exact(8).take_while(|part| **part == [0; 8]).count() * 8;
+        let length = spare[..spare.len() - zeros].iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
         held.spares.extend_from_slice(&spare[..length]);
         held.ends.push(held.spares.len() as u32);
         if !data.is_empty() {
@@ -153,6 +161,8 @@ impl Medium for Memory {
     fn sync(&mut self) -> io::Result<()> {
         Ok(())
     }
+
+    fn set_durable(&mut self, _durable: bool) {}
 }
 
 /// Bytes gathered before they are written.
@@ -184,8 +194,8 @@ pub(crate) struct Places {
 }
 
 /// In a file.
-pub(crate) struct Filed {
-    file: File,
+pub(crate) struct Filed<D: Disk = File> {
+    file: D,
     per_block: u32,
     page_bytes: usize,
     spare_bytes: usize,
@@ -193,14 +203,18 @@ pub(crate) struct Filed {
     gathered: HashMap<u32, Gathered>,
     bytes: usize,
     erases: usize,
+    image: Slots,
+    durable: bool,
+    /// Something was written and not synced.
+    unsynced: bool,
 }
 
-impl Filed {
+impl<D: Disk> Filed<D> {
     pub(crate) fn new(
-        file: File,
+        file: D,
         (per_block, page_bytes, spare_bytes): (u32, u32, u32),
         at: Places,
-    ) -> Filed {
+    ) -> Filed<D> {
         Filed {
             file,
             per_block,
@@ -210,6 +224,9 @@ impl Filed {
             gathered: HashMap::default(),
             bytes: 0,
             erases: 0,
+            image: Slots::new(at.retained, at.retained_bytes),
+            durable: false,
+            unsynced: false,
         }
     }
 
@@ -220,20 +237,63 @@ impl Filed {
         (at * self.spare_bytes < gathered.spare.len()).then_some((gathered, at))
     }
 
-    fn write_out(&mut self, block: u32) -> io::Result<()> {
-        let Some(g) = self.gathered.remove(&block) else { return Ok(()) };
+    fn write_pages(&self, g: &Gathered) -> io::Result<()> {
         let first = u64::from(g.first);
         if !g.data.is_empty() {
-            write_all(&self.file, &g.data, self.at.data + first * self.page_bytes as u64)?;
+            self.file.write_at(&g.data, self.at.data + first * self.page_bytes as u64)?;
         }
         if !g.spare.is_empty() {
-            write_all(&self.file, &g.spare, self.at.spares + first * self.spare_bytes as u64)?;
+            self.file.write_at(&g.spare, self.at.spares + first * self.spare_bytes as u64)?;
         }
-        write_all(&self.file, &g.state.to_bytes(), self.at.states + u64::from(block) * STATE_BYTES)
+        Ok(())
+    }
+
+    fn write_state(&self, block: u32, state: BlockState) -> io::Result<()> {
+        self.file.write_at(&state.to_bytes(), self.at.states + u64::from(block) * STATE_BYTES)
+    }
+
+    /// Syncs the file, if it is to be durable and anything was written since.
+    fn settle(&mut self) -> io::Result<()> {
+        if self.durable && self.unsynced {
+            self.file.sync()?;
+            self.unsynced = false;
+        }
+        Ok(())
+    }
+
+    /// Writes what was gathered.
+    fn write_out(&mut self) -> io::Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        // Erased blocks are not written before their erase is durable.
+        self.settle()?;
+        let mut order: Vec<(usize, u32)> =
+            self.gathered.iter().map(|(block, g)| (g.erased, *block)).collect();
+        order.sort_unstable();
+        for (_, block) in &order {
+            let g = &self.gathered[block];
+            self.write_pages(g)?;
+            if !self.durable {
+                self.write_state(*block, g.state)?;
+            }
+        }
+        self.unsynced = true;
+        if self.durable {
+            self.settle()?;
+            for (_, block) in &order {
+                self.write_state(*block, self.gathered[block].state)?;
+            }
+            self.unsynced = true;
+            self.settle()?;
+        }
+        self.gathered.clear();
+        (self.bytes, self.erases) = (0, 0);
+        Ok(())
     }
 }
 
-impl Medium for Filed {
+impl<D: Disk> Medium for Filed<D> {
     fn write(&mut self, page: u32, data: &[u8], spare: &[u8], state: BlockState) -> io::Result<()> {
         let block = page / self.per_block;
         let (spare_bytes, page_bytes) = (self.spare_bytes, self.page_bytes);
@@ -255,7 +315,7 @@ impl Medium for Filed {
         }
         g.state = state;
         self.bytes += spare.len() + data.len();
-        if self.bytes >= GATHERED_MAX { self.sync() } else { Ok(()) }
+        if self.bytes >= GATHERED_MAX { self.write_out() } else { Ok(()) }
     }
 
     fn read_data(&mut self, page: u32, data: &mut [u8]) -> io::Result<()> {
@@ -267,7 +327,7 @@ impl Medium for Filed {
             }
             return Ok(());
         }
-        read_all(&self.file, data, self.at.data + u64::from(page) * self.page_bytes as u64)
+        self.file.read_at(data, self.at.data + u64::from(page) * self.page_bytes as u64)
     }
 
     fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> io::Result<()> {
@@ -275,10 +335,15 @@ impl Medium for Filed {
             spare.copy_from_slice(&g.spare[at * self.spare_bytes..(at + 1) * self.spare_bytes]);
             return Ok(());
         }
-        read_all(&self.file, spare, self.at.spares + u64::from(page) * self.spare_bytes as u64)
+        self.file.read_at(spare, self.at.spares + u64::from(page) * self.spare_bytes as u64)
     }
 
     fn set_state(&mut self, block: u32, state: BlockState) -> io::Result<()> {
+        if self.durable {
+            self.write_out()?;
+            self.unsynced = true;
+            return self.write_state(block, state);
+        }
         self.erases += 1;
         let erased = self.erases;
         let g = self.gathered.entry(block).or_insert_with(|| Gathered {
@@ -294,67 +359,36 @@ impl Medium for Filed {
             g.spare.clear();
             g.data.clear();
         }
-        if self.erases >= ERASES_MAX { self.sync() } else { Ok(()) }
+        if self.erases >= ERASES_MAX { self.write_out() } else { Ok(()) }
     }
 
     fn spoil(&mut self, page: u32, spare: &[u8]) -> io::Result<()> {
-        self.sync()?;
-        write_all(&self.file, spare, self.at.spares + u64::from(page) * self.spare_bytes as u64)
+        self.write_out()?;
+        self.unsynced = true;
+        self.file.write_at(spare, self.at.spares + u64::from(page) * self.spare_bytes as u64)
     }
 
     fn retain(&mut self, image: &[u8]) -> io::Result<()> {
-        self.sync()?;
-        if image.len() as u64 + 4 > self.at.retained_bytes {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        let mut bytes = (image.len() as u32).to_le_bytes().to_vec();
-        bytes.extend_from_slice(image);
-        write_all(&self.file, &bytes, self.at.retained)
+        self.write_out()?;
+        self.image.write(&self.file, image)?;
+        self.unsynced = true;
+        self.settle()
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        let mut order: Vec<(usize, u32)> =
-            self.gathered.iter().map(|(block, g)| (g.erased, *block)).collect();
-        order.sort_unstable();
-        for (_, block) in order {
-            self.write_out(block)?;
-        }
-        (self.bytes, self.erases) = (0, 0);
-        Ok(())
+        self.write_out()?;
+        self.settle()
+    }
+
+    fn set_durable(&mut self, durable: bool) {
+        // What others wrote before may not be synced either.
+        (self.durable, self.unsynced) = (durable, true);
     }
 }
 
-impl Drop for Filed {
+impl<D: Disk> Drop for Filed<D> {
     fn drop(&mut self) {
         // Nobody is left to hear of an error.
         let _ = self.sync();
     }
-}
-
-/// Writes all of `bytes` at `at`.
-pub(crate) fn write_all(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
-    let mut done = 0;
-    while done < bytes.len() {
-        match pwrite(file, &bytes[done..], at + done as u64) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(more) => done += more,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(())
-}
-
-/// Fills `bytes` from `at`.
-pub(crate) fn read_all(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
-    let mut done = 0;
-    while done < bytes.len() {
-        match pread(file, &mut bytes[done..], at + done as u64) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(more) => done += more,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(())
 }

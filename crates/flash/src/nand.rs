@@ -140,6 +140,11 @@ impl NandModel {
         self.medium.sync()
     }
 
+    /// Whether [`NandModel::sync`] is for the end of the machine too, not of this process alone.
+    pub fn set_durable(&mut self, durable: bool) {
+        self.medium.set_durable(durable);
+    }
+
     /// The file's last error, behind a [`NandError::Host`].
     pub fn take_error(&mut self) -> Option<io::Error> {
         self.error.take()

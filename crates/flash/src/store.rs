@@ -1,10 +1,11 @@
 //! The device's file: header, write buffer, statistics, then what `medium.rs` describes.
 //!
 //! The header is TOML behind a magic, a length and a checksum, in the first 64 KiB; then 1 MiB for the write buffer that the capacitor
-//! keeps, 1 MiB for statistics (JSON), and the parts of the NAND. The file is sparse.
+//! keeps, 1 MiB for statistics (JSON), each in two slots that are written in turn, and the parts of the NAND. The file is sparse.
 
 use crate::error::{FlashError, Result};
-use crate::medium::{BlockState, Places, STATE_BYTES, read_all, write_all};
+use crate::disk::{Disk, Kept, Slots};
+use crate::medium::{BlockState, Places, STATE_BYTES};
 use crate::profile::Profile;
 use crate::stats::Stats;
 use rustix::fs::{FlockOperation, flock};
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::Path;
 
-const MAGIC: [u8; 16] = *b"medfs flash dev\x01";
+const MAGIC: [u8; 16] = *b"medfs flash dev\x02";
 const HEADER_BYTES: u64 = 64 << 10;
 const AREA_BYTES: u64 = 1 << 20;
 
@@ -79,11 +80,20 @@ pub(crate) fn create(path: &Path, header: &Header, states: &[BlockState]) -> Res
     }
     let places = header.places();
     file.set_len(places.end).map_err(io(path))?;
-    write_all(&file, &bytes, 0).map_err(io(path))?;
+    file.write_at(&bytes, 0).map_err(io(path))?;
     for (block, state) in states.iter().enumerate().filter(|(_, state)| state.bad) {
-        write_all(&file, &state.to_bytes(), places.states + block as u64 * STATE_BYTES).map_err(io(path))?;
+        file.write_at(&state.to_bytes(), places.states + block as u64 * STATE_BYTES).map_err(io(path))?;
     }
     Ok(file)
+}
+
+/// A new file and its name survive the end of the machine.
+pub(crate) fn settle(path: &Path) -> Result<()> {
+    let synced = File::open(path).and_then(|file| file.sync_all());
+    synced.map_err(io(path))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io(folder))
 }
 
 /// Opens the file of a device.
@@ -93,7 +103,11 @@ pub(crate) fn open(path: &Path, exclusive: bool) -> Result<(File, Header)> {
         lock(&file, path)?;
     }
     let mut start = [0; 24];
-    read_all(&file, &mut start, 0).map_err(|_| broken(path, "too short for a flash device"))?;
+    file.read_at(&mut start, 0).map_err(|_| broken(path, "too short for a flash device"))?;
+    if start[..15] == MAGIC[..15] && start[15] != MAGIC[15] {
+        let what = format!("of version {} of the format, and this medfs knows {}", start[15], MAGIC[15]);
+        return Err(broken(path, what));
+    }
     if start[..16] != MAGIC {
         return Err(broken(path, "not a flash device: make one with 'medfs flash create'"));
     }
@@ -103,7 +117,7 @@ pub(crate) fn open(path: &Path, exclusive: bool) -> Result<(File, Header)> {
         return Err(broken(path, "the header is damaged: its length is impossible"));
     }
     let mut text = vec![0; length as usize];
-    read_all(&file, &mut text, 24).map_err(|_| broken(path, "cut short in the header"))?;
+    file.read_at(&mut text, 24).map_err(|_| broken(path, "cut short in the header"))?;
     if crc32fast::hash(&text) != number(20) {
         return Err(broken(path, "the header is damaged: its checksum is wrong"));
     }
@@ -148,7 +162,7 @@ fn lock(file: &File, path: &Path) -> Result<()> {
 /// The states of all blocks.
 pub(crate) fn states(path: &Path, file: &File, header: &Header) -> Result<Vec<BlockState>> {
     let mut bytes = vec![0; (u64::from(header.blocks) * STATE_BYTES) as usize];
-    read_all(file, &mut bytes, header.places().states).map_err(io(path))?;
+    file.read_at(&mut bytes, header.places().states).map_err(io(path))?;
     let states: Vec<BlockState> = bytes.chunks_exact(8).map(BlockState::unpack).collect();
     let most = header.profile.geometry.pages_per_block;
     match states.iter().position(|s| u32::from(s.written) > most) {
@@ -157,33 +171,32 @@ pub(crate) fn states(path: &Path, file: &File, header: &Header) -> Result<Vec<Bl
     }
 }
 
-/// Bytes with a length before them.
-pub(crate) fn read_area(path: &Path, file: &File, at: u64, most: u64) -> Result<Vec<u8>> {
-    let mut length = [0; 4];
-    read_all(file, &mut length, at).map_err(io(path))?;
-    let mut bytes = vec![0; u64::from(u32::from_le_bytes(length)).min(most - 4) as usize];
-    read_all(file, &mut bytes, at + 4).map_err(io(path))?;
-    Ok(bytes)
+/// The image of the write buffer; nothing where none was kept. What it says is checked by whoever reads it.
+pub(crate) fn read_image(path: &Path, file: &File, header: &Header) -> Result<Vec<u8>> {
+    let places = header.places();
+    match Slots::new(places.retained, places.retained_bytes).read(file).map_err(io(path))? {
+        Kept::Whole(image) => Ok(image),
+        Kept::Nothing => Ok(Vec::new()),
+        Kept::Damaged => Err(broken(path, "the image of its write buffer is damaged")),
+    }
+}
+
+fn stats_slots(header: &Header) -> Slots {
+    Slots::new(header.places().stats, header.places().stats_bytes)
 }
 
 pub(crate) fn write_stats(path: &Path, file: &File, header: &Header, stats: &Stats) -> Result<()> {
     let text = serde_json::to_vec(stats).map_err(|e| broken(path, e.to_string()))?;
-    let places = header.places();
-    if text.len() as u64 + 4 > places.stats_bytes {
-        return Err(broken(path, "its statistics have grown too long"));
-    }
-    let mut bytes = (text.len() as u32).to_le_bytes().to_vec();
-    bytes.extend(text);
-    write_all(file, &bytes, places.stats).map_err(io(path))
+    stats_slots(header).write(file, &text).map_err(io(path))
 }
 
 pub(crate) fn read_stats(path: &Path, file: &File, header: &Header) -> Result<Stats> {
-    let places = header.places();
-    let text = read_area(path, file, places.stats, places.stats_bytes)?;
-    if text.is_empty() {
-        return Ok(Stats::default());
+    match stats_slots(header).read(file).map_err(io(path))? {
+        Kept::Nothing => Ok(Stats::default()),
+        Kept::Whole(text) => serde_json::from_slice(&text)
+            .map_err(|e| broken(path, format!("its statistics are damaged: {e}"))),
+        Kept::Damaged => Err(broken(path, "its statistics are damaged: their checksum is wrong")),
     }
-    serde_json::from_slice(&text).map_err(|e| broken(path, format!("its statistics are damaged: {e}")))
 }
 
 /// Of each block how often it was erased, and whether it is bad.

@@ -1,7 +1,7 @@
 //! Every block: its state, what is valid in it, how worn it is; which is collected next, and which are free.
 //!
-//! Full blocks are in doubly linked lists by their score, so that the choice of a victim and a change of a score take constant
-//! time. Free blocks are ordered by wear, for each unit.
+//! Full blocks are in doubly linked lists by their score, and in others by how many of their pages hold anything valid, so that the choice of a
+//! victim by either and a change of both take constant time. Free blocks are ordered by wear, for each unit.
 
 use crate::nand::Geometry;
 use crate::policy::Policy;
@@ -9,7 +9,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Lists of scores: a block of the score of a full one is in the last.
+/// Lists by score, or by pages: a block as a full one is in the last.
 const BUCKETS: usize = 257;
 /// No block.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -62,13 +62,12 @@ pub(crate) struct Block {
     pub(crate) occupied: u32,
     /// Sum of the predicted ratios of its valid uncompressed pages.
     pub(crate) ratios: u32,
-    prev: u32,
-    next: u32,
     /// Valid uncompressed pages.
     pub(crate) plain: u16,
     /// Pages written.
     pub(crate) written: u16,
-    bucket: u16,
+    /// Flash pages that hold anything valid.
+    pub(crate) live: u16,
     pub(crate) state: State,
     /// The log that writes it, or wrote it last.
     pub(crate) log: u8,
@@ -76,15 +75,77 @@ pub(crate) struct Block {
     pub(crate) clean: bool,
 }
 
+/// Neighbours of a block in its list.
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    prev: u32,
+    next: u32,
+    bucket: u16,
+}
+
+/// Lists of blocks by a number below [`BUCKETS`]; a block is in one of them or in none.
+struct Lists {
+    heads: Vec<u32>,
+    links: Vec<Link>,
+    /// No list before this one has a block.
+    lowest: usize,
+}
+
+impl Lists {
+    fn new(blocks: u32) -> Lists {
+        let link = Link { prev: NONE, next: NONE, bucket: 0 };
+        Lists { heads: vec![NONE; BUCKETS], links: vec![link; blocks as usize], lowest: BUCKETS }
+    }
+
+    fn bucket(&self, block: u32) -> u16 {
+        self.links[block as usize].bucket
+    }
+
+    fn link(&mut self, block: u32, bucket: u16) {
+        let head = self.heads[usize::from(bucket)];
+        if head != NONE {
+            self.links[head as usize].prev = block;
+        }
+        self.links[block as usize] = Link { prev: NONE, next: head, bucket };
+        self.heads[usize::from(bucket)] = block;
+        self.lowest = self.lowest.min(usize::from(bucket));
+    }
+
+    fn unlink(&mut self, block: u32) {
+        let Link { prev, next, bucket } = self.links[block as usize];
+        match prev {
+            NONE => self.heads[usize::from(bucket)] = next,
+            _ => self.links[prev as usize].next = next,
+        }
+        if next != NONE {
+            self.links[next as usize].prev = prev;
+        }
+    }
+
+    /// A block of the first list that has one, and which list that is.
+    fn first(&mut self) -> Option<(u32, u16)> {
+        while self.lowest < BUCKETS {
+            let head = self.heads[self.lowest];
+            if head != NONE {
+                return Some((head, self.lowest as u16));
+            }
+            self.lowest += 1;
+        }
+        None
+    }
+}
+
 /// All blocks.
 pub(crate) struct Blocks {
     all: Vec<Block>,
-    heads: Vec<u32>,
-    /// No list before this one has a block.
-    lowest: usize,
+    /// Full blocks by score.
+    scores: Lists,
+    /// Full blocks by pages that hold anything valid.
+    lives: Lists,
     free: Vec<BTreeSet<(u32, u32)>>,
     free_count: u32,
     block_bytes: u32,
+    pages_per_block: u32,
     pub(crate) most_erases: u32,
 }
 
@@ -95,22 +156,21 @@ impl Blocks {
             erases: 0,
             occupied: 0,
             ratios: 0,
-            prev: NONE,
-            next: NONE,
             plain: 0,
             written: 0,
-            bucket: 0,
+            live: 0,
             state: State::Map,
             log: 0,
             clean: false,
         };
         Blocks {
             all: vec![block; g.blocks as usize],
-            heads: vec![NONE; BUCKETS],
-            lowest: BUCKETS,
+            scores: Lists::new(g.blocks),
+            lives: Lists::new(g.blocks),
             free: vec![BTreeSet::new(); g.units.max(1) as usize],
             free_count: 0,
             block_bytes: g.block_bytes(),
+            pages_per_block: g.pages_per_block,
             most_erases: 0,
         }
     }
@@ -136,7 +196,8 @@ impl Blocks {
     pub(crate) fn set_state(&mut self, block: u32, state: State, policy: &dyn Policy) {
         let before = self.get(block).state;
         if before == State::Full {
-            self.unlink(block);
+            self.scores.unlink(block);
+            self.lives.unlink(block);
         }
         if before == State::Free {
             let key = (self.get(block).erases, block);
@@ -147,7 +208,8 @@ impl Blocks {
         }
         self.get_mut(block).state = state;
         if state == State::Full {
-            self.link(block, policy);
+            self.scores.link(block, self.score_bucket(block, policy));
+            self.lives.link(block, self.live_bucket(block));
         }
         if state == State::Free {
             let key = (self.get(block).erases, block);
@@ -162,29 +224,42 @@ impl Blocks {
         debug_assert!(self.get(block).state != State::Free && self.get(block).state != State::Full);
         let b = self.get_mut(block);
         b.erases += 1;
-        (b.written, b.occupied, b.ratios, b.plain, b.clean) = (0, 0, 0, 0, true);
+        (b.written, b.live, b.occupied, b.ratios, b.plain, b.clean) = (0, 0, 0, 0, 0, true);
         self.most_erases = self.most_erases.max(self.get(block).erases);
     }
 
-    /// Puts a block into the list of its score again, after what is valid in it changed.
+    /// Puts a block into the lists of its score and of its pages again, after what is valid in it changed.
+    #[inline]
     pub(crate) fn rescore(&mut self, block: u32, policy: &dyn Policy) {
-        let b = self.get(block);
-        if b.state == State::Full && self.bucket(block, policy) != b.bucket {
-            self.unlink(block);
-            self.link(block, policy);
+        if self.get(block).state != State::Full {
+            return;
+        }
+        let (score, live) = (self.score_bucket(block, policy), self.live_bucket(block));
+        if score != self.scores.bucket(block) {
+            self.scores.unlink(block);
+            self.scores.link(block, score);
+        }
+        if live != self.lives.bucket(block) {
+            self.lives.unlink(block);
+            self.lives.link(block, live);
         }
     }
 
     /// The block whose collection costs least, and its score in 256ths of a full one.
     pub(crate) fn cheapest(&mut self) -> Option<(u32, u16)> {
-        while self.lowest < BUCKETS {
-            let head = self.heads[self.lowest];
-            if head != NONE {
-                return Some((head, self.lowest as u16));
-            }
-            self.lowest += 1;
-        }
-        None
+        self.scores.first()
+    }
+
+    /// The block with the fewest pages that hold anything valid, to a 256th of a block.
+    pub(crate) fn emptiest(&mut self) -> Option<u32> {
+        self.lives.first().map(|(block, _)| block)
+    }
+
+    /// Memory in use, in bytes.
+    pub(crate) fn ram_bytes(&self) -> usize {
+        let each = size_of::<Block>() + 2 * size_of::<Link>();
+        let heads = (self.scores.heads.len() + self.lives.heads.len()) * size_of::<u32>();
+        self.all.len() * each + heads + self.free_count as usize * size_of::<(u32, u32)>()
     }
 
     /// The free block with the least wear (or the most), on this unit if it has one.
@@ -209,36 +284,26 @@ impl Blocks {
         block as usize % self.free.len()
     }
 
-    fn bucket(&self, block: u32, policy: &dyn Policy) -> u16 {
+    fn score_bucket(&self, block: u32, policy: &dyn Policy) -> u16 {
         let b = self.get(block);
-        let score = policy.score(b.occupied, u32::from(b.plain), b.ratios);
-        (u64::from(score) * (BUCKETS as u64 - 1))
-            .div_ceil(u64::from(self.block_bytes))
-            .min(BUCKETS as u64 - 1) as u16
+        bucket(policy.score(b.occupied, u32::from(b.plain), b.ratios), self.block_bytes)
     }
 
-    fn link(&mut self, block: u32, policy: &dyn Policy) {
-        let bucket = self.bucket(block, policy);
-        let head = self.heads[usize::from(bucket)];
-        if head != NONE {
-            self.get_mut(head).prev = block;
-        }
-        let b = self.get_mut(block);
-        (b.prev, b.next, b.bucket) = (NONE, head, bucket);
-        self.heads[usize::from(bucket)] = block;
-        self.lowest = self.lowest.min(usize::from(bucket));
+    fn live_bucket(&self, block: u32) -> u16 {
+        bucket(u32::from(self.get(block).live), self.pages_per_block)
     }
+}
 
-    fn unlink(&mut self, block: u32) {
-        let (prev, next, bucket) = (self.get(block).prev, self.get(block).next, self.get(block).bucket);
-        match prev {
-            NONE => self.heads[usize::from(bucket)] = next,
-            _ => self.get_mut(prev).next = next,
-        }
-        if next != NONE {
-            self.get_mut(next).prev = prev;
-        }
-    }
+/// The list of a part of `whole`: the first of nothing, the last of all.
+fn bucket(part: u32, whole: u32) -> u16 {
+    let last = BUCKETS as u32 - 1;
+    // Blocks have up to 256 MiB.
+    let list = if part < 1 << 24 {
+        (part * last).div_ceil(whole)
+    } else {
+        (u64::from(part) * u64::from(last)).div_ceil(u64::from(whole)) as u32
+    };
+    list.min(last) as u16
 }
 
 #[cfg(test)]
@@ -266,6 +331,27 @@ mod tests {
         blocks.set_state(1, State::Victim, &Uncompressed);
         blocks.set_state(2, State::Victim, &Uncompressed);
         assert_eq!(blocks.cheapest(), None);
+    }
+
+    #[test]
+    fn the_emptiest_block_is_found_after_every_change() {
+        let mut blocks = Blocks::new(&G);
+        for (block, live) in [(0, 4), (1, 2), (2, 3), (3, 2)] {
+            blocks.get_mut(block).live = live;
+            blocks.set_state(block, State::Full, &Uncompressed);
+        }
+        assert_eq!(blocks.emptiest(), Some(3));
+        blocks.get_mut(3).live = 4;
+        blocks.rescore(3, &Uncompressed);
+        assert_eq!(blocks.emptiest(), Some(1));
+        blocks.set_state(1, State::Victim, &Uncompressed);
+        blocks.set_state(2, State::Bad, &Uncompressed);
+        assert!(matches!(blocks.emptiest(), Some(0 | 3)));
+        blocks.get_mut(0).live = 0;
+        blocks.rescore(0, &Uncompressed);
+        assert_eq!(blocks.emptiest(), Some(0));
+        assert_eq!((bucket(0, 64), bucket(1, 64), bucket(64, 64), bucket(65, 64)), (0, 4, 256, 256));
+        assert_eq!((bucket(1, u32::MAX), bucket(u32::MAX, u32::MAX), bucket(1 << 27, 1 << 28)), (1, 256, 128));
     }
 
     #[test]

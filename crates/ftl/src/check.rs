@@ -74,10 +74,17 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         if b.state == State::Free && sums.0 > 0 {
             return Err(FtlError::Corrupt("a free block holds something", first));
         }
+        let live = self.blocks.get(block).live;
+        let mut counted = 0;
         for page in first..first + self.g.pages_per_block {
-            if self.paged.count(&mut self.nand, page)? != pages.get(&page).copied().unwrap_or(0) {
+            let count = self.paged.count(&mut self.nand, page)?;
+            counted += u16::from(count > 0);
+            if count != pages.get(&page).copied().unwrap_or(0) {
                 return Err(FtlError::Corrupt("a count of valid records", page));
             }
+        }
+        if counted != live {
+            return Err(FtlError::Corrupt("how many pages of a block hold anything valid", first));
         }
         Ok(())
     }

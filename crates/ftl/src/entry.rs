@@ -27,6 +27,7 @@ const ACROSS: u64 = 1 << 61;
 
 impl Entry {
     /// The entry in 64 bits; never 0, which is a page that is nowhere.
+    #[inline]
     pub(crate) fn pack(self) -> u64 {
         let flags =
             MAPPED | if self.compressed { COMPRESSED } else { 0 } | if self.across { ACROSS } else { 0 };
@@ -38,6 +39,7 @@ impl Entry {
     }
 
     /// The entry of 64 bits; `None` where the page is nowhere.
+    #[inline]
     pub(crate) fn unpack(bits: u64) -> Option<Entry> {
         (bits & MAPPED != 0).then_some(Entry {
             page: bits as u32,
@@ -50,6 +52,7 @@ impl Entry {
     }
 
     /// Whether it can be one of a medium with that many flash pages.
+    #[inline]
     pub(crate) fn is_sound(&self, pages: u64) -> bool {
         u64::from(self.page) < pages
             && (1..=PAGE as u16).contains(&self.size)

@@ -218,7 +218,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
                 self.counters.compressed_bytes += u64::from(size);
                 let packed = core::mem::take(&mut self.packed_buf);
                 let bytes = packed.get(..usize::from(size)).unwrap_or_default();
-                let done = self.append(PACKED, Pending { lpn, size, ratio, compressed: true }, bytes, false);
+                let done = self.append(PACKED, Pending { lpn, size, ratio, compressed: true }, bytes, false, None);
                 self.packed_buf = packed;
                 return done;
             }
@@ -226,7 +226,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             ratio = WHOLE;
         }
         let log = PLAIN + usize::from(self.policy.group(ratio, hint, false));
-        self.append(log, Pending { lpn, size: PAGE as u16, ratio, compressed: false }, page, false)
+        self.append(log, Pending { lpn, size: PAGE as u16, ratio, compressed: false }, page, false, None)
     }
 
     /// Compresses a page into `packed_buf`, on the controller's time.
@@ -496,12 +496,11 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     }
 
     /// Memory in use in bytes: 8 for each logical page (the map, of which only what was needed is loaded), 1 for each flash page
-    /// (valid records), 48 for each block, and the buffers.
+    /// (valid records), 56 for each block, and the buffers.
     pub fn ram_bytes(&self) -> usize {
         let buffers = [&self.page_buf, &self.next_buf, &self.packed_buf, &self.plain_buf, &self.spare_buf];
         self.paged.ram_bytes()
-            + self.g.blocks as usize * size_of::<crate::blocks::Block>()
-            + self.blocks.free_count() as usize * size_of::<(u32, u32)>()
+            + self.blocks.ram_bytes()
             + self.logs.iter().map(Log::ram_bytes).sum::<usize>()
             + buffers.iter().map(|b| b.len()).sum::<usize>()
             + self.trims.capacity() * size_of::<(u32, u32)>()

@@ -3,7 +3,7 @@
 //! A block is collected page by page, so that idle collection stops when a request comes. Emptied blocks are *drained*: they
 //! are erased once everything that replaced their content is on flash.
 
-use crate::PAGE;
+use crate::{PAGE, WHOLE};
 use crate::blocks::State;
 use crate::entry::Entry;
 use crate::error::{FtlError, Result};
@@ -35,7 +35,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             if self.blocks.free_count() > low && self.retiring.is_empty() {
                 return Ok(());
             }
-            if self.victim.is_none() && !self.choose_victim(tried >= PATIENCE)? {
+            if self.victim.is_none() && !self.choose_victim(tried >= PATIENCE) {
                 break;
             }
             self.counters.collections_waited += 1;
@@ -71,7 +71,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
                 return Ok(false);
             }
             self.mark_in_use()?;
-            if !self.choose_victim(false)? {
+            if !self.choose_victim(false) {
                 return Ok(false);
             }
             self.counters.collections_idle += 1;
@@ -81,41 +81,22 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     }
 
     /// Chooses what is collected next. `by_pages`: whatever frees most flash pages, whether or not the policy likes it.
-    fn choose_victim(&mut self, by_pages: bool) -> Result<bool> {
+    fn choose_victim(&mut self, by_pages: bool) -> bool {
         let block = match self.retiring.pop() {
             Some(block) => Some(block),
             None => match self.unlevel() {
                 Some(block) => Some(block),
-                None if by_pages => self.emptiest()?,
+                None if by_pages => self.blocks.emptiest(),
                 None => self.blocks.cheapest().map(|(block, _)| block),
             },
         };
-        let Some(block) = block else { return Ok(false) };
+        let Some(block) = block else { return false };
         let state = self.blocks.get(block).state;
         if state != State::Retiring {
             self.blocks.set_state(block, State::Victim, &*self.policy);
         }
         self.victim = Some((block, 0));
-        Ok(true)
-    }
-
-    /// The block with the fewest pages that hold anything valid.
-    fn emptiest(&mut self) -> Result<Option<u32>> {
-        let mut best = None;
-        for block in 0..self.g.blocks {
-            if self.blocks.get(block).state != State::Full {
-                continue;
-            }
-            let mut pages = 0;
-            for page in 0..u32::from(self.blocks.get(block).written) {
-                let page = self.g.first_page(block) + page;
-                pages += u32::from(self.paged.count(&mut self.nand, page)? > 0);
-            }
-            if best.is_none_or(|(fewest, _)| pages < fewest) {
-                best = Some((pages, block));
-            }
-        }
-        Ok(best.map(|(_, block)| block))
+        true
     }
 
     /// A block of cold data whose wear is far below the others': its content moves, so that it is written again.
@@ -132,17 +113,18 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
 
     /// Moves one page of the victim that holds something valid, or ends with it.
     fn collect_step(&mut self, squeeze: bool) -> Result<()> {
-        let Some((block, mut page)) = self.victim else { return Ok(()) };
+        let Some((block, page)) = self.victim else { return Ok(()) };
         let begun = self.nand.now();
-        while page < u32::from(self.blocks.get(block).written) {
-            let at = self.g.first_page(block) + page;
-            if self.paged.count(&mut self.nand, at)? > 0 {
-                self.move_page(at, squeeze)?;
-                self.counters.move_ns += self.nand.now() - begun;
-                self.victim = Some((block, page + 1));
-                return Ok(());
-            }
-            page += 1;
+        let first = self.g.first_page(block);
+        let end = first + u32::from(self.blocks.get(block).written);
+        // Where nothing is left the counts need not be looked at.
+        let left = self.blocks.get(block).live > 0;
+        let next = if left { self.paged.next_live(&mut self.nand, first + page, end)? } else { None };
+        if let Some(at) = next {
+            self.move_page(at, squeeze)?;
+            self.counters.move_ns += self.nand.now() - begun;
+            self.victim = Some((block, at - first + 1));
+            return Ok(());
         }
         self.victim = None;
         if self.blocks.get(block).occupied > 0 {
@@ -200,14 +182,32 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
 
     fn move_records(&mut self, page: u32, records: &[Record], squeeze: bool) -> Result<()> {
         let mut from = usize::from(self.spare.tail);
+        // Where as many records are valid as are there, the map need not be asked which.
+        let there = records.iter().filter(|r| r.lpn != NOBODY).count();
+        let count = usize::from(self.paged.count(&mut self.nand, page)?);
+        let all_valid = from == 0 && count == there;
         for (index, record) in (0..=u8::MAX).zip(records) {
             let place = from;
             from += usize::from(record.size);
             if record.lpn == NOBODY || record.lpn >= self.config.logical_pages {
                 continue;
             }
-            let entry = self.paged.entry(&mut self.nand, record.lpn)?;
-            let Some(entry) = entry.filter(|e| e.page == page && e.index == index) else { continue };
+            let entry = Entry {
+                page,
+                index,
+                size: record.size,
+                ratio: record.ratio.min(WHOLE),
+                across: from > self.g.page_bytes as usize,
+                compressed: record.compressed,
+            };
+            if !all_valid || cfg!(debug_assertions) {
+                let mapped = self.paged.entry(&mut self.nand, record.lpn)?;
+                let is_valid = mapped.is_some_and(|e| e.page == page && e.index == index);
+                debug_assert!(!all_valid || mapped == Some(entry), "{mapped:?} is not {entry:?}");
+                if !is_valid {
+                    continue;
+                }
+            }
             self.counters.moved += 1;
             let mut packed = core::mem::take(&mut self.plain_buf);
             let taken = self.take(&entry, place, &mut packed);
@@ -240,7 +240,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             let across = squeeze || action == Collect::PackAcross;
             let bytes = stored.get(..usize::from(size)).unwrap_or_default();
             let page = Pending { lpn, size, ratio, compressed };
-            return self.append(Self::packed_log(true), page, bytes, across);
+            return self.append(Self::packed_log(true), page, bytes, across, Some(*entry));
         }
         let mut ratio = ratio;
         if action != Collect::Keep {
@@ -250,14 +250,15 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
                 let bytes = packed.get(..usize::from(size)).unwrap_or_default();
                 let page = Pending { lpn, size, ratio, compressed: true };
                 let across = squeeze || action == Collect::PackAcross;
-                let done = self.append(Self::packed_log(true), page, bytes, across);
+                let done = self.append(Self::packed_log(true), page, bytes, across, Some(*entry));
                 self.packed_buf = packed;
                 return done;
             }
             // It is not tried again.
-            ratio = crate::WHOLE;
+            ratio = WHOLE;
         }
         let log = PLAIN + usize::from(self.policy.group(ratio, Hint::Warm, true));
-        self.append(log, Pending { lpn, size: PAGE as u16, ratio, compressed: false }, stored, false)
+        let page = Pending { lpn, size: PAGE as u16, ratio, compressed: false };
+        self.append(log, page, stored, false, Some(*entry))
     }
 }

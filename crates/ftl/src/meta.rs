@@ -16,9 +16,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// First bytes of a commit page.
-pub(crate) const MAGIC: [u8; 8] = *b"MEDFTL\x00\x01";
+pub(crate) const MAGIC: [u8; 7] = *b"MEDFTL\x00";
+/// The byte after them: how everything is laid out.
+pub(crate) const VERSION: u8 = 2;
 /// Bytes of a block in the table.
-const BLOCK_BYTES: usize = 16;
+pub(crate) const BLOCK_BYTES: usize = 18;
 /// Most ranges of trimmed pages that wait.
 const TRIMS_MAX: usize = 500;
 
@@ -78,6 +80,7 @@ impl Commit {
     fn write(&self, g: &Geometry, logical_pages: u32) -> Vec<u8> {
         let mut out = vec![0; g.page_bytes as usize];
         let mut bytes = Vec::from(MAGIC);
+        bytes.push(VERSION);
         for number in [logical_pages, g.page_bytes, g.spare_bytes, g.pages_per_block, g.blocks, self.policy] {
             bytes.extend(number.to_le_bytes());
         }
@@ -97,8 +100,11 @@ impl Commit {
     pub(crate) fn read(bytes: &[u8], g: &Geometry, logical_pages: u32, page: u32) -> Result<Commit> {
         let corrupt = FtlError::Corrupt("a commit page", page);
         let number = |at: usize| bytes.get(at..at + 4).map(|b| crate::spare::u32_at(b, 0));
-        if bytes.get(..8) != Some(&MAGIC) {
+        if bytes.get(..7) != Some(&MAGIC) {
             return Err(corrupt);
+        }
+        if bytes[7] != VERSION {
+            return Err(FtlError::Incompatible("version", u64::from(bytes[7]), u64::from(VERSION)));
         }
         let fields = [
             ("logical pages", logical_pages),
@@ -190,6 +196,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             bytes.push(b.state as u8 | if b.clean { 8 } else { 0 } | b.log << 4);
             bytes.extend(b.written.to_le_bytes());
             bytes.extend(b.plain.to_le_bytes());
+            bytes.extend(b.live.to_le_bytes());
         }
         let mut runs: Vec<(u32, u32)> = Vec::new();
         let page_bytes = self.g.page_bytes as usize;
@@ -241,14 +248,15 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         let number = |at: usize| crate::spare::u32_at(bytes, at);
         let state = State::from(bytes[11] & 7);
         let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let (written, plain) = (short(12), short(14));
-        let sound = u32::from(written) <= self.g.pages_per_block;
+        let (written, plain, live) = (short(12), short(14), short(16));
+        let sound = u32::from(written) <= self.g.pages_per_block && live <= written;
         let Some(state) = state.filter(|_| sound) else {
             return Err(FtlError::Corrupt("a block in the tables", self.g.first_page(block)));
         };
         let b = self.blocks.get_mut(block);
         (b.erases, b.occupied, b.ratios) = (number(0), number(4), number(8) & 0xff_ffff);
-        (b.written, b.plain, b.clean, b.log) = (written, plain, bytes[11] & 8 != 0, bytes[11] >> 4);
+        (b.written, b.plain, b.live) = (written, plain, live);
+        (b.clean, b.log) = (bytes[11] & 8 != 0, bytes[11] >> 4);
         self.blocks.most_erases = self.blocks.most_erases.max(number(0));
         self.blocks.set_state(block, state, &*self.policy);
         Ok(())

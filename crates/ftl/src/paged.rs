@@ -15,6 +15,8 @@ pub(crate) const NOWHERE: u32 = u32::MAX;
 
 pub(crate) struct Paged {
     chunk_bytes: usize,
+    /// Binary logarithm of `chunk_bytes`.
+    shift: u32,
     chunks: Vec<Option<Box<[u8]>>>,
     /// Where each chunk is on flash.
     pub(crate) places: Vec<u32>,
@@ -37,6 +39,7 @@ impl Paged {
         let (map, counts) = chunks_of(g, logical_pages);
         Paged {
             chunk_bytes: g.page_bytes as usize,
+            shift: g.page_bytes.ilog2(),
             chunks: vec![None; map + counts],
             places: vec![NOWHERE; map + counts],
             dirty: vec![false; map + counts],
@@ -129,15 +132,33 @@ impl Paged {
         Ok(self.chunk(nand, chunk)?[at])
     }
 
-    /// Changes the count of a flash page by one.
-    pub(crate) fn change_count(&mut self, nand: &mut impl Nand, page: u32, up: bool) -> Result<()> {
+    /// The first of these flash pages that holds anything valid.
+    pub(crate) fn next_live(&mut self, nand: &mut impl Nand, from: u32, to: u32) -> Result<Option<u32>> {
+        let mut page = from;
+        while page < to {
+            let (chunk, at) = self.count_place(page);
+            let here = (self.chunk_bytes - at).min((to - page) as usize);
+            if self.chunks[chunk].is_some() || self.places[chunk] != NOWHERE {
+                let counts = &self.chunk(nand, chunk)?[at..at + here];
+                if let Some(live) = counts.iter().position(|count| *count > 0) {
+                    return Ok(Some(page + live as u32));
+                }
+            }
+            page += here as u32;
+        }
+        Ok(None)
+    }
+
+    /// Changes the count of a flash page by one, and returns what it is now.
+    pub(crate) fn change_count(&mut self, nand: &mut impl Nand, page: u32, up: bool) -> Result<u8> {
         let (chunk, at) = self.count_place(page);
         let place = self.places[chunk];
         let count = &mut self.chunk(nand, chunk)?[at];
         let changed = if up { count.checked_add(1) } else { count.checked_sub(1) };
-        *count = changed.ok_or(FtlError::Corrupt("a count of valid records", place))?;
+        let changed = changed.ok_or(FtlError::Corrupt("a count of valid records", place))?;
+        *count = changed;
         self.soil(chunk);
-        Ok(())
+        Ok(changed)
     }
 
     /// Makes all counts zero, without reading them.
@@ -164,11 +185,12 @@ impl Paged {
 
     fn place_of(&self, lpn: u32) -> (usize, usize) {
         let at = lpn as usize * 8;
-        (at / self.chunk_bytes, at % self.chunk_bytes)
+        (at >> self.shift, at & (self.chunk_bytes - 1))
     }
 
     fn count_place(&self, page: u32) -> (usize, usize) {
-        (self.counts + page as usize / self.chunk_bytes, page as usize % self.chunk_bytes)
+        let page = page as usize;
+        (self.counts + (page >> self.shift), page & (self.chunk_bytes - 1))
     }
 
     fn chunk(&mut self, nand: &mut impl Nand, chunk: usize) -> Result<&mut [u8]> {

@@ -10,8 +10,16 @@ use crate::spare::{self, Kind, NOBODY, Record};
 use alloc::vec::Vec;
 
 impl<N: Nand, C: Codec> Ftl<N, C> {
-    /// Puts a logical page into a log: it is mapped to where it will be. `across`: it may end in the next flash page.
-    pub(crate) fn append(&mut self, log: usize, page: Pending, bytes: &[u8], across: bool) -> Result<()> {
+    /// Puts a logical page into a log: it is mapped to where it will be. `across`: it may end in the next flash page. `from`: where the
+    /// caller knows that it is mapped to now.
+    pub(crate) fn append(
+        &mut self,
+        log: usize,
+        page: Pending,
+        bytes: &[u8],
+        across: bool,
+        from: Option<Entry>,
+    ) -> Result<()> {
         // Where a program fails what it held waits in the next slot, which may be too full as well.
         while let Some(at) = self.logs[log].slot.page {
             let slot = &self.logs[log].slot;
@@ -22,14 +30,14 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             }
             let can_cross = left > 0 && has_record && !(at + 1).is_multiple_of(self.g.pages_per_block);
             if across && can_cross {
-                return self.append_across(log, page, bytes);
+                return self.append_across(log, page, bytes, from);
             }
             self.program(log)?;
         }
         if self.logs[log].slot.page.is_none() {
             self.reserve_page(log)?;
         }
-        self.put(log, page, bytes, false)?;
+        self.put(log, page, bytes, false, from)?;
         self.program_if_full(log)
     }
 
@@ -42,7 +50,14 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     }
 
     /// Adds a record to the slot, as much of it as has room, and maps the page to it.
-    fn put(&mut self, log: usize, page: Pending, bytes: &[u8], across: bool) -> Result<()> {
+    fn put(
+        &mut self,
+        log: usize,
+        page: Pending,
+        bytes: &[u8],
+        across: bool,
+        known: Option<Entry>,
+    ) -> Result<()> {
         let stamp = self.stamp;
         let slot = &mut self.logs[log].slot;
         let Some(at) = slot.page else { return Err(FtlError::WornOut) };
@@ -63,7 +78,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         slot.records.push(page);
         slot.used += here;
         slot.born = slot.born.min(stamp).min(self.salvage_born);
-        let since = self.remap(page.lpn, entry)?;
+        let since = self.remap(page.lpn, entry, known)?;
         let slot = &mut self.logs[log].slot;
         slot.born = slot.born.min(since);
         Ok(())
@@ -71,9 +86,16 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
 
     /// Maps a logical page to a new place; the old one holds nothing any more. Where that was not on flash itself, what it
     /// had replaced is needed until the new one is: returns since when.
-    fn remap(&mut self, lpn: u32, entry: Entry) -> Result<u64> {
+    fn remap(&mut self, lpn: u32, entry: Entry, known: Option<Entry>) -> Result<u64> {
         self.stamp += 1;
-        let old = self.paged.replace(&mut self.nand, lpn, entry)?;
+        let old = match known {
+            // The entry is not looked at: it may be far away in the memory.
+            Some(_) => {
+                self.paged.set_entry(&mut self.nand, lpn, Some(entry))?;
+                known
+            }
+            None => self.paged.replace(&mut self.nand, lpn, entry)?,
+        };
         self.hold(&entry)?;
         match old {
             Some(old) => self.release(&old),
@@ -83,11 +105,11 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     }
 
     /// A page that does not fit the slot begins in it and ends in the next flash page of the block.
-    fn append_across(&mut self, log: usize, page: Pending, bytes: &[u8]) -> Result<()> {
+    fn append_across(&mut self, log: usize, page: Pending, bytes: &[u8], from: Option<Entry>) -> Result<()> {
         let Some(at) = self.logs[log].slot.page else { return Err(FtlError::WornOut) };
         let tail = u32::from(page.size) - (self.g.page_bytes - self.logs[log].slot.used);
         self.counters.across += 1;
-        self.put(log, page, bytes, true)?;
+        self.put(log, page, bytes, true, from)?;
         self.logs[log].beginning = Some(Whole { page, bytes: bytes.to_vec() });
         self.program(log)?;
         if self.logs[log].ending.is_none() {
@@ -172,27 +194,9 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
 
     /// Programs a log's slot. Without an error it is empty afterwards; with one it is as it was.
     pub(crate) fn program(&mut self, log: usize) -> Result<()> {
-        let mut slot = core::mem::take(&mut self.logs[log].slot);
-        let done = self.program_slot(log, &mut slot);
-        match done {
-            Ok(true) => {
-                self.logs[log].ending = self.logs[log].beginning.take();
-                slot.clear();
-                self.logs[log].slot = slot;
-                Ok(())
-            }
-            Ok(false) => self.replace(log, slot),
-            Err(e) => {
-                self.logs[log].slot = slot;
-                Err(e)
-            }
-        }
-    }
-
-    /// `false`: the block failed.
-    fn program_slot(&mut self, log: usize, slot: &mut Slot) -> Result<bool> {
-        let Some(page) = slot.page else { return Ok(true) };
+        let Some(page) = self.logs[log].slot.page else { return Ok(()) };
         let block = self.g.block_of(page);
+        let slot = &mut self.logs[log].slot;
         let records = slot.records.iter().map(|p| Record {
             lpn: p.lpn,
             size: p.size,
@@ -206,9 +210,15 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         }
         match self.nand.program(page, &slot.data, &self.spare_buf) {
             Ok(()) => {}
-            Err(NandError::Failed(_)) => return Ok(false),
+            Err(NandError::Failed(_)) => {
+                let slot = core::mem::take(slot);
+                return self.replace(log, slot);
+            }
             Err(e) => return Err(e.into()),
         }
+        slot.clear();
+        let log_of = &mut self.logs[log];
+        log_of.ending = log_of.beginning.take();
         self.seq += 1;
         self.since_checkpoint += 1;
         *if log == PACKED_MOVED || self.victim.is_some() {
@@ -221,7 +231,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         if u32::from(b.written) == self.g.pages_per_block {
             self.seal(log, block);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// A block of a log takes nothing more.
@@ -255,7 +265,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         slot.clear();
         self.logs[log].slot = slot;
         while let Some(whole) = self.salvage.last().cloned() {
-            self.append(log, whole.page, &whole.bytes, false)?;
+            self.append(log, whole.page, &whole.bytes, false, None)?;
             self.salvage.retain(|other| other.page.lpn != whole.page.lpn);
         }
         self.salvage_born = NEVER;
@@ -269,8 +279,12 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
 
     /// A place holds nothing valid any more. Returns since when it waited in a slot; [`NEVER`] where it is on flash.
     pub(crate) fn release(&mut self, entry: &Entry) -> Result<u64> {
-        let waits = self.logs.iter_mut().map(|log| log.forget(entry)).min().unwrap_or(NEVER);
         let block = self.g.block_of(entry.page);
+        let mut waits = NEVER;
+        // Slots are of blocks that are being written.
+        if self.blocks.get(block).state == State::Open {
+            waits = self.logs.iter_mut().map(|log| log.forget(entry)).min().unwrap_or(NEVER);
+        }
         self.blocks.get_mut(block).touched = self.stamp;
         self.account(entry, false)?;
         Ok(waits)
@@ -294,11 +308,24 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             return Err(FtlError::Corrupt("what is valid in a block", entry.page));
         };
         (b.occupied, b.plain, b.ratios) = changed;
-        self.paged.change_count(&mut self.nand, entry.page, up)?;
+        self.count_page(block, entry.page, up)?;
         if entry.across {
-            self.paged.change_count(&mut self.nand, entry.page + 1, up)?;
+            self.count_page(block, entry.page + 1, up)?;
         }
         self.blocks.rescore(block, &*self.policy);
+        Ok(())
+    }
+
+    /// A flash page of the block holds one record more that is valid, or one less.
+    fn count_page(&mut self, block: u32, page: u32, up: bool) -> Result<()> {
+        let count = self.paged.change_count(&mut self.nand, page, up)?;
+        let b = self.blocks.get_mut(block);
+        match (up, count) {
+            (true, 1) => b.live += 1,
+            // The table of blocks may be damaged.
+            (false, 0) => b.live = b.live.saturating_sub(1),
+            _ => {}
+        }
         Ok(())
     }
 

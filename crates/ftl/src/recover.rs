@@ -143,7 +143,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             let lpn = whole.page.lpn;
             if lpn < self.config.logical_pages && !newer.contains(&lpn) {
                 let log = if whole.page.compressed { PACKED } else { PLAIN };
-                self.append(log, whole.page, &whole.bytes, false)?;
+                self.append(log, whole.page, &whole.bytes, false, None)?;
             }
         }
         for (from, count) in image.trims {
@@ -403,7 +403,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         self.paged.clear_counts();
         for block in self.meta.region..self.g.blocks {
             let b = self.blocks.get_mut(block);
-            (b.occupied, b.ratios, b.plain) = (0, 0, 0);
+            (b.live, b.occupied, b.ratios, b.plain) = (0, 0, 0, 0);
             let state = match b.state {
                 State::Bad | State::Retiring => continue,
                 State::Open if self.logs.iter().any(|log| log.open.contains(&Some(block))) => continue,

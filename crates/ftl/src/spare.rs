@@ -179,8 +179,16 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 fn checksum(header: &[u8], rest: &[u8]) -> u32 {
+    const BEFORE: usize = 20;
+    // Few records, as nearly always: in one piece, which takes half the time.
+    let mut piece = [0; 64];
+    if let Some(place) = piece.get_mut(BEFORE..BEFORE + rest.len()) {
+        place.copy_from_slice(rest);
+        piece[..BEFORE].copy_from_slice(&header[..BEFORE]);
+        return crc32fast::hash(&piece[..BEFORE + rest.len()]);
+    }
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&header[..20]);
+    hasher.update(&header[..BEFORE]);
     hasher.update(rest);
     hasher.finalize()
 }

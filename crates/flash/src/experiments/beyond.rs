@@ -91,10 +91,10 @@ fn predictors(samples: &[Sample], threshold: f64) -> Vec<Row> {
     let alone = judge(&test, threshold, |s| entropy.ratio(sampled(s)));
     let repeats = judge(&test, threshold, |s| both.ratio(other(s)));
     let some = &samples[..samples.len().min(2000)];
-    let before = best_of(5, some, |s| {
+    let before = best_of(6, some, |s| {
         std::hint::black_box(medfs_entropy::ratio(&s.page));
     });
-    let after = best_of(5, some, |s| {
+    let after = best_of(6, some, |s| {
         std::hint::black_box(features(&s.page));
     });
     let mut rows = Vec::new();
