@@ -137,9 +137,10 @@ impl Shared {
     }
 
     fn set(&self, state: &mut State, awake: bool) {
-        (self.tell)(awake);
         state.awake = awake;
+        // First: who is told that it is over can count anew at once.
         self.awake.store(awake, Ordering::Relaxed);
+        (self.tell)(awake);
     }
 
     /// Takes the wish back when no requests come.
