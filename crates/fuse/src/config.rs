@@ -84,6 +84,8 @@ pub struct MountConfig {
     pub writeback: bool,
     /// Files are read and written past the kernel's page cache: every call of an application is a request.
     pub direct: bool,
+    /// Idle processors wait awake while requests keep coming: each one takes less time, and more power. Needs root.
+    pub alert: bool,
     /// How long the kernel may keep names and attributes. The daemon is the only writer, so long is right.
     pub timeout: Duration,
     /// Flags of `mount(2)`.
@@ -103,6 +105,7 @@ impl MountConfig {
             default_permissions: true,
             writeback: true,
             direct: false,
+            alert: false,
             timeout: Duration::from_secs(24 * 3600),
             flags: MountFlags::empty(),
         }
@@ -127,6 +130,7 @@ impl MountConfig {
             "allow_other" => self.allow_other = switch(option, value)?,
             "default_permissions" => self.default_permissions = switch(option, value)?,
             "writeback" => self.writeback = switch(option, value)?,
+            "alert" => self.alert = switch(option, value)?,
             "nowriteback" if value.is_none() => self.writeback = false,
             "transport" => self.transport = value.unwrap_or_default().parse()?,
             "threads" => {
@@ -177,10 +181,12 @@ mod tests {
     #[test]
     fn takes_its_options_and_hands_on_the_engines() {
         let mut c = config();
-        for option in ["allow_other", "transport=dev", "threads=3", "nosuid", "writeback=off", "timeout=5"] {
+        for option in
+            ["allow_other", "transport=dev", "threads=3", "nosuid", "writeback=off", "timeout=5", "alert"]
+        {
             assert!(c.set_option(option).unwrap(), "{option}");
         }
-        assert!(c.allow_other && !c.writeback && c.threads == 3 && c.transport == Transport::Dev);
+        assert!(c.allow_other && c.alert && !c.writeback && c.threads == 3 && c.transport == Transport::Dev);
         assert_eq!(c.timeout, Duration::from_secs(5));
         assert!(c.flags.contains(MountFlags::NOSUID));
         assert!(!c.set_option("ro").unwrap(), "the engine has to know too");

@@ -23,6 +23,7 @@
 #![deny(unsafe_code)]
 
 mod abi;
+mod alert;
 mod atomic;
 mod config;
 mod connection;

@@ -3,6 +3,7 @@
 use crate::abi::{
     Init, InitIn, InitOut, KERNEL_MINOR_VERSION, KERNEL_VERSION, OLDEST_MINOR_VERSION, OutHeader, op,
 };
+use crate::alert::{Alert, Alerted};
 use crate::config::{MountConfig, Transport};
 use crate::connection;
 use crate::dispatch::FileSystem;
@@ -17,7 +18,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 /// What is taken of what the kernel offers; io_uring and writeback come on top where wanted.
@@ -119,6 +120,7 @@ impl Session {
         let negotiated = negotiate(device, config)?;
         let terms = Terms { accepted: negotiated.accepted, timeout: config.timeout, direct: config.direct };
         let (handler, tick) = make(Notifier::new(device.clone()), terms);
+        let handler = if config.alert { alerted(handler) } else { handler };
         let starting = Error::io("starting worker threads");
         let info = match negotiated.rings {
             None => {
@@ -244,6 +246,17 @@ impl Ticker {
         *self.stop.0.lock() = true;
         self.stop.1.notify_all();
         self.thread.join();
+    }
+}
+
+/// Has processors wait awake for a handler's requests, where the kernel lets us.
+fn alerted(inner: Arc<dyn Handler>) -> Arc<dyn Handler> {
+    match Alert::new() {
+        Ok(alert) => Arc::new(Alerted { inner, alert, began: Instant::now() }),
+        Err(error) => {
+            tracing::info!(%error, "idle processors go to sleep between requests");
+            inner
+        }
     }
 }
 

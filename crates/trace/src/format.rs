@@ -179,6 +179,8 @@ pub(crate) struct FrameReader<R> {
     at: u64,
     context: zstd_safe::DCtx<'static>,
     stored: Vec<u8>,
+    /// Memory of a frame that was read, for the next one.
+    spare: Vec<u8>,
 }
 
 impl<R: Read> FrameReader<R> {
@@ -188,12 +190,19 @@ impl<R: Read> FrameReader<R> {
         let len = read_full(&mut input, &mut opening)?;
         check_opening(&opening[..len])?;
         let context = zstd_safe::DCtx::create();
-        Ok(FrameReader { input, at: OPENING as u64, context, stored: Vec::new() })
+        Ok(FrameReader { input, at: OPENING as u64, context, stored: Vec::new(), spare: Vec::new() })
     }
 
     /// Bytes read so far.
     pub(crate) fn position(&self) -> u64 {
         self.at
+    }
+
+    /// Gives back the memory of a frame that is no longer needed.
+    pub(crate) fn recycle(&mut self, bytes: Vec<u8>) {
+        if bytes.capacity() > self.spare.capacity() {
+            self.spare = bytes;
+        }
     }
 
     pub(crate) fn next(&mut self) -> Result<Next> {
@@ -219,7 +228,8 @@ impl<R: Read> FrameReader<R> {
         }
         let kind = Kind::from_number(number(0))
             .ok_or_else(|| corrupt(format!("a frame of the unknown kind {}", number(0))))?;
-        let mut bytes = vec![0; raw_len];
+        let mut bytes = std::mem::take(&mut self.spare);
+        bytes.resize(raw_len, 0);
         let len = self.context.decompress(&mut bytes[..], &self.stored).map_err(|code| {
             corrupt(format!("a frame does not expand: {}", zstd_safe::get_error_name(code)))
         })?;

@@ -8,6 +8,7 @@
 //! Reading is streaming and bounded in memory, whatever the size of the trace.
 #![forbid(unsafe_code)]
 
+mod backlog;
 mod dir;
 mod error;
 pub mod export;

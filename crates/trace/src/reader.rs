@@ -100,7 +100,9 @@ impl<R: Read> TraceReader<R> {
             {
                 return self.item().map(Some);
             }
-            self.frame = None;
+            if let Some(frame) = self.frame.take() {
+                self.frames.recycle(frame.bytes);
+            }
             if self.ending != Ending::Open || !self.frame()? {
                 return Ok(None);
             }
@@ -120,10 +122,15 @@ impl<R: Read> TraceReader<R> {
             }
             Next::Frame(frame) => frame,
         };
-        let corrupt = |what: &str| Error::Corrupt { at: frame.at, what: what.into() };
+        let at = frame.at;
+        let corrupt = |what: &str| Error::Corrupt { at, what: what.into() };
         match frame.kind {
             Kind::Head => return Err(corrupt("it has two heads")),
-            Kind::Content => self.window.add(&frame)?,
+            Kind::Content => {
+                if let Some(forgotten) = self.window.add(frame)? {
+                    self.frames.recycle(forgotten);
+                }
+            }
             Kind::Setup if self.setup_is_over => {
                 return Err(corrupt("the tree from before comes after what was recorded"));
             }
@@ -215,9 +222,10 @@ impl Window {
         Window { keep, frames, bytes: 0, next: 0, introduced: 0, synthesizer }
     }
 
-    fn add(&mut self, frame: &Frame) -> Result<()> {
-        let corrupt = |what: &str| Error::Corrupt { at: frame.at, what: what.into() };
-        let bytes = &frame.bytes;
+    /// Takes a frame of contents; gives the memory of one that is out of the window.
+    fn add(&mut self, frame: Frame) -> Result<Option<Vec<u8>>> {
+        let Frame { bytes, at, .. } = frame;
+        let corrupt = |what: &str| Error::Corrupt { at, what: what.into() };
         let cut = || corrupt("a frame of contents is shorter than it says");
         let first = bytes.first_chunk::<8>().map(|b| u64::from_le_bytes(*b)).ok_or_else(cut)?;
         let count = bytes.get(8..12).and_then(|b| b.first_chunk::<4>()).map(|b| u32::from_le_bytes(*b));
@@ -239,17 +247,20 @@ impl Window {
             return Err(corrupt("contents are missing"));
         }
         self.next = first + count as u64;
-        self.keep(Pieces { first, ends, start, bytes: bytes.clone() });
-        Ok(())
+        Ok(self.keep(Pieces { first, ends, start, bytes }))
     }
 
-    fn keep(&mut self, pieces: Pieces) {
+    /// Keeps pieces, and gives the memory of those that are forgotten for them.
+    fn keep(&mut self, pieces: Pieces) -> Option<Vec<u8>> {
+        let mut forgotten = None;
         self.bytes += (pieces.bytes.len() - pieces.start) as u64;
         self.frames.push_back(pieces);
         while self.bytes > self.keep && self.frames.len() > 1 {
             let Some(old) = self.frames.pop_front() else { break };
             self.bytes -= (old.bytes.len() - old.start) as u64;
+            forgotten = Some(old.bytes);
         }
+        forgotten
     }
 
     /// Gives the sketches of a content their numbers. Their bytes are zeros until [`Window::resolve`] makes them.
@@ -264,12 +275,10 @@ impl Window {
                     last.bytes.resize(last.bytes.len() + len, 0);
                     last.ends.push(last.bytes.len() as u32);
                 }
-                _ => self.keep(Pieces {
-                    first: self.next,
-                    ends: vec![len as u32],
-                    start: 0,
-                    bytes: vec![0; len],
-                }),
+                _ => {
+                    let bytes = vec![0; len];
+                    self.keep(Pieces { first: self.next, ends: vec![len as u32], start: 0, bytes });
+                }
             }
             self.next += 1;
         }

@@ -5,18 +5,20 @@
 //!
 //! Invariants: recording never changes how an operation ends; where the trace cannot be written the rest of it is lost, once
 //! with a message, and the operations go on. Records of operations on one file's content come in the order in which they
-//! took effect. Memory is that of [`TraceWriter`], and a few words for each file that was ever found.
+//! took effect. Memory is that of [`TraceWriter`] and the [`Backlog`], and a few words for each file that was ever found.
 //!
-//! Locks, from the outside in: a file's stripe, the file system's own, then the leaves `ids`, `processes`, `writer`.
+//! Locks, from the outside in: a file's stripe, the file system's own, then the leaves `ids` and `processes`, and the
+//! backlog's.
 
+use crate::backlog::{Backlog, Carried};
 use crate::error::{Error, Result};
 use crate::format::{End, Head, WINDOW};
 use crate::names::Names;
 use crate::record::{
-    Attributes, Bytes, FileId, NewNode, Op, PAGE, ROOT, Record, TreeEntry, xattr_mode_number,
+    Attributes, Bytes, Content, FileId, NewNode, Op, PAGE, ROOT, Record, TreeEntry, xattr_mode_number,
 };
 use crate::tree;
-use crate::writer::{Phase, TraceWriter, pieces};
+use crate::writer::{Phase, TraceWriter};
 use medfs::{
     Attr, Caller, Clock, DirEntry, FallocateMode, FileFlags, FileKind, Files, Ino, NewFile, RenameFlags,
     Seek, SetAttr, StatFs, Volume, XattrMode,
@@ -59,9 +61,7 @@ pub struct Recorder {
     ids: Mutex<Ids>,
     processes: Mutex<HashMap<u32, u32>>,
     stripes: [RwLock<()>; STRIPES],
-    /// `None` once it is finished or lost.
-    writer: Mutex<Option<TraceWriter>>,
-    lost: Mutex<Option<Error>>,
+    backlog: Backlog,
 }
 
 /// Numbers of files.
@@ -127,14 +127,13 @@ impl Recorder {
         };
         let recorder = Recorder {
             began: clock.monotonic(),
-            writer: Mutex::new(Some(TraceWriter::new(out, &head)?)),
+            backlog: Backlog::new(TraceWriter::new(out, &head)?)?,
             inner,
             clock,
             names: what.private.then(|| Names::new(key)),
             ids: Mutex::default(),
             processes: Mutex::default(),
             stripes: std::array::from_fn(|_| RwLock::new(())),
-            lost: Mutex::new(None),
         };
         recorder.snapshot()?;
         Ok(recorder)
@@ -142,18 +141,11 @@ impl Recorder {
 
     /// Ends the recording: the tree as it is now becomes the trace's last part. Operations after this are not recorded.
     pub fn finish(&self) -> Result<End> {
-        let mut taken = self.writer.lock().take();
-        let Some(writer) = &mut taken else {
-            return Err(self
-                .lost
-                .lock()
-                .take()
-                .unwrap_or_else(|| Error::Invalid("the trace is finished".into())));
-        };
+        let mut writer = self.backlog.finish()?;
         writer.flush_frames()?;
         tree::list(&*self.inner, &mut |entry| writer.tree(&self.disguised(entry)))?;
         writer.tree_is_complete();
-        taken.map_or_else(|| Ok(End::default()), TraceWriter::finish)
+        writer.finish()
     }
 
     /// A file of the tree without what a trace without contents must not tell.
@@ -225,35 +217,19 @@ impl Recorder {
         process
     }
 
-    /// Writes a record; `op` makes it under the writer's lock, where contents get their numbers.
-    fn write_down(
-        &self,
-        phase: Phase,
-        began: Duration,
-        errno: i32,
-        op: impl FnOnce(&mut TraceWriter) -> Result<Op>,
-    ) {
+    /// Writes a record, and what the operation carried.
+    fn write_down(&self, phase: Phase, began: Duration, errno: i32, op: Op, carried: Option<Carried<'_>>) {
         let took = self.now().saturating_sub(began);
         let thread = CALLER.get().thread;
         let process = self.process(thread);
-        let mut guard = self.writer.lock();
-        let Some(writer) = &mut *guard else { return };
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
-        let written = op(writer).and_then(|op| {
-            let record =
-                Record { at: nanos(began), took: nanos(took), process, thread, errno: errno as u16, op };
-            writer.push(phase, &record)
-        });
-        if let Err(error) = written {
-            *guard = None;
-            tracing::error!(%error, "the rest of the trace is lost");
-            *self.lost.lock() = Some(error);
-        }
+        let record = Record { at: nanos(began), took: nanos(took), process, thread, errno: errno as u16, op };
+        self.backlog.push(phase, record, carried);
     }
 
     fn record<T>(&self, began: Duration, result: &medfs::Result<T>, op: Op) {
         let errno = result.as_ref().err().map_or(0, medfs::Error::errno);
-        self.write_down(Phase::Recorded, began, errno, |_| Ok(op));
+        self.write_down(Phase::Recorded, began, errno, op, None);
     }
 
     /// Does an operation and records it.
@@ -282,12 +258,11 @@ impl Recorder {
         let began = self.now();
         let result = call();
         let written = result.as_ref().map_or(data.len(), |&written| written.min(data.len()));
-        let pieces = pieces(offset, &data[..written], before.as_deref());
-        let (file, errno) = (self.file(ino), result.as_ref().err().map_or(0, medfs::Error::errno));
-        self.write_down(Phase::Recorded, began, errno, |writer| {
-            let content = writer.content(&pieces)?;
-            Ok(Op::Write { file, offset, len: written as u32, cached, content })
-        });
+        let errno = result.as_ref().err().map_or(0, medfs::Error::errno);
+        let (file, content) = (self.file(ino), Content::default());
+        let op = Op::Write { file, offset, len: written as u32, cached, content };
+        let carried = Carried { offset, bytes: &data[..written], before: before.as_deref() };
+        self.write_down(Phase::Recorded, began, errno, op, Some(carried));
         result
     }
 
@@ -297,6 +272,11 @@ impl Recorder {
         let read = self.inner.read(ino, offset, &mut before).unwrap_or(0);
         before.truncate(read);
         before
+    }
+
+    /// What a sketch of bytes that replace nothing is made against; a trace with contents needs none.
+    fn nothing_before(&self) -> Option<&'static [u8]> {
+        self.names.is_some().then_some(&[])
     }
 
     /// Records what is there as operations that make it.
@@ -332,12 +312,13 @@ impl Recorder {
             if !again {
                 self.setup(Op::Forget { file });
             }
-            self.lost.lock().take().map_or(Ok(()), Err)
+            // The failure itself is told at the end.
+            if self.backlog.failed() { self.backlog.finish().map(drop) } else { Ok(()) }
         })
     }
 
     fn setup(&self, op: Op) {
-        self.write_down(Phase::Setup, Duration::ZERO, 0, |_| Ok(op));
+        self.write_down(Phase::Setup, Duration::ZERO, 0, op, None);
     }
 
     fn snapshot_content(&self, attr: &Attr, file: FileId) -> Result<()> {
@@ -355,12 +336,9 @@ impl Recorder {
             if len == 0 {
                 break;
             }
-            let before = self.names.is_some().then_some(&[][..]);
-            let pieces = pieces(offset, &buffer[..len], before);
-            self.write_down(Phase::Setup, Duration::ZERO, 0, |writer| {
-                let content = writer.content(&pieces)?;
-                Ok(Op::Write { file, offset, len: len as u32, cached: false, content })
-            });
+            let carried = Carried { offset, bytes: &buffer[..len], before: self.nothing_before() };
+            let op = Op::Write { file, offset, len: len as u32, cached: false, content: Content::default() };
+            self.write_down(Phase::Setup, Duration::ZERO, 0, op, Some(carried));
             offset += len as u64;
         }
         // Its end may be a hole.
@@ -400,11 +378,7 @@ impl Files for Recorder {
     }
 
     fn background(&self) -> medfs::Result<()> {
-        if let Some(writer) = &mut *self.writer.lock()
-            && let Err(error) = writer.flush_frames()
-        {
-            tracing::error!(%error, "the trace cannot be written");
-        }
+        self.backlog.flush();
         self.inner.background()
     }
 
@@ -556,13 +530,11 @@ impl Files for Recorder {
         let began = self.now();
         let result = self.inner.read(ino, offset, buf);
         let read = result.as_ref().map_or(0, |&read| read.min(buf.len()));
-        let before = self.names.is_some().then_some(&[][..]);
-        let pieces = pieces(offset, &buf[..read], before);
-        let (file, errno) = (self.file(ino), result.as_ref().err().map_or(0, medfs::Error::errno));
-        self.write_down(Phase::Recorded, began, errno, |writer| {
-            let content = writer.content(&pieces)?;
-            Ok(Op::Read { file, offset, len: buf.len() as u32, content })
-        });
+        let errno = result.as_ref().err().map_or(0, medfs::Error::errno);
+        let op =
+            Op::Read { file: self.file(ino), offset, len: buf.len() as u32, content: Content::default() };
+        let carried = Carried { offset, bytes: &buf[..read], before: self.nothing_before() };
+        self.write_down(Phase::Recorded, began, errno, op, Some(carried));
         result
     }
 

@@ -57,6 +57,9 @@ pub(crate) struct RecordArgs {
     /// How much of what the command does reaches the recorder
     #[arg(long, value_enum, default_value_t = Cache::None)]
     pub(crate) cache: Cache,
+    /// Let idle processors sleep between operations: less power, but every operation takes longer
+    #[arg(long)]
+    pub(crate) no_alert: bool,
     /// Overwrite the trace where it exists
     #[arg(short, long)]
     pub(crate) force: bool,

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
     let files = Directory::open(&dir).with_context(|| format!("cannot open {}", args.dir.display()))?;
     let recorder = start(Arc::new(files), out, "mount", args, &dir)?;
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGQUIT]).context("cannot wait for signals")?;
-    let session = medfs_fuse::mount(recorder.clone(), config(&dir, args.cache))?;
+    let session = medfs_fuse::mount(recorder.clone(), config(&dir, args))?;
     let watchdog = Watchdog::start(&dir);
     let status = command(args, signals);
     unmount(session, &dir)?;
@@ -61,10 +61,11 @@ fn start(
     Ok(Arc::new(recorder))
 }
 
-fn config(dir: &Path, cache: Cache) -> MountConfig {
+fn config(dir: &Path, args: &RecordArgs) -> MountConfig {
     let mut config = MountConfig::new(dir, dir.to_string_lossy());
-    config.direct = cache == Cache::None;
-    config.writeback = cache == Cache::Writeback;
+    config.direct = args.cache == Cache::None;
+    config.writeback = args.cache == Cache::Writeback;
+    config.alert = !args.no_alert;
     config.allow_other = rustix::process::geteuid().is_root();
     config
 }

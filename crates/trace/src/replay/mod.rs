@@ -109,13 +109,15 @@ fn setup<R: Read>(
     progress: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Option<Item>> {
     let mut performer = Performer::new(shared);
-    let mut count = 0u64;
+    let (mut count, mut bytes) = (0u64, Vec::new());
     loop {
         let record = match reader.next()? {
             Some(Item::Setup(record)) => record,
             other => break finish_setup(performer, other),
         };
-        performer.perform(prepare(reader, shared, record, count));
+        let mut job = prepare(reader, shared, record, count, bytes);
+        performer.perform(&mut job);
+        bytes = job.bytes;
         count += 1;
         if count.is_multiple_of(REPORT_EVERY) {
             progress(Progress::At(reader.position()))?;
@@ -130,10 +132,17 @@ fn finish_setup(performer: Performer<'_>, next: Option<Item>) -> Result<Option<I
     }
 }
 
-/// A record with the bytes it carries.
-fn prepare<R: Read>(reader: &mut TraceReader<R>, shared: &Shared<'_>, record: Record, number: u64) -> Job {
+/// A record with the bytes it carries, in the memory that is given.
+fn prepare<R: Read>(
+    reader: &mut TraceReader<R>,
+    shared: &Shared<'_>,
+    record: Record,
+    number: u64,
+    mut bytes: Vec<u8>,
+) -> Job {
     let private = reader.head().private;
-    let (mut bytes, mut unknown) = (Vec::new(), Vec::new());
+    let mut unknown = Vec::new();
+    bytes.clear();
     if let Some(content) = record.op.content() {
         let before = match record.op {
             Op::Write { file, offset, len, .. } if private => shared.before(file, offset, len as usize),
@@ -153,10 +162,12 @@ fn sequential<R: Read>(
     next: &mut Option<Item>,
 ) -> Result<Outcome> {
     let mut performer = Performer::new(shared);
-    let mut number = 0;
+    let (mut number, mut bytes) = (0, Vec::new());
     while let Some(Item::Operation(record)) = next.take_if(|item| matches!(item, Item::Operation(_))) {
         pace.reach(record.at, shared.target)?;
-        performer.perform(prepare(reader, shared, record, number));
+        let mut job = prepare(reader, shared, record, number, bytes);
+        performer.perform(&mut job);
+        bytes = job.bytes;
         number += 1;
         if number.is_multiple_of(REPORT_EVERY) {
             progress(Progress::At(reader.position()))?;
@@ -191,7 +202,7 @@ fn concurrent<R: Read>(
                     let order = &order;
                     workers.push(scope.spawn(move || work(shared, order, &jobs)));
                 }
-                let mut job = prepare(reader, shared, record, number);
+                let mut job = prepare(reader, shared, record, number, Vec::new());
                 job.tickets = lanes.tickets(&job.record.op);
                 if queues[lane].send(job).is_err() {
                     return Err(Error::Invalid("a thread of the replay has ended".into()));
@@ -215,10 +226,10 @@ fn concurrent<R: Read>(
 
 fn work(shared: &Shared<'_>, order: &lanes::Turns, jobs: &Receiver<Job>) -> Outcome {
     let mut performer = Performer::new(shared);
-    for job in jobs {
+    for mut job in jobs {
         let tickets = job.tickets;
         order.wait(&tickets);
-        performer.perform(job);
+        performer.perform(&mut job);
         order.done(&tickets);
     }
     performer.finish()

@@ -133,21 +133,21 @@ impl<'a> Performer<'a> {
         self.outcome
     }
 
-    pub(crate) fn perform(&mut self, mut job: Job) {
-        fill_unknown(&mut job);
+    pub(crate) fn perform(&mut self, job: &mut Job) {
+        fill_unknown(job);
         if let Op::Read { len, .. } = job.record.op
             && self.buffer.len() < len as usize
         {
             self.buffer.resize(len as usize, 0);
         }
         let began = Instant::now();
-        let result = self.ask(&job);
+        let result = self.ask(job);
         let took = began.elapsed().as_nanos() as u64;
         let kind = job.record.op.kind();
         self.outcome.counts[kind] += 1;
         self.outcome.engine_ns += took;
         self.outcome.latency.note(kind, took);
-        self.compare(&job, result);
+        self.compare(job, result);
     }
 
     fn compare(&mut self, job: &Job, result: Result<Got, Error>) {
