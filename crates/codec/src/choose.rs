@@ -25,6 +25,7 @@ use crate::diff::Diff;
 use crate::luck::{Kind, Luck};
 use crate::moves::Moves;
 use crate::sparse::{self, Sparse};
+use crate::wide::wide;
 use crate::xor::{self, Xor};
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page, entropy};
 
@@ -89,6 +90,7 @@ pub struct Codecs {
     lz4_dict: Lz4Dict,
     zstd_prefix: ZstdPrefix,
     raw: Raw,
+    diff: Diff,
     scratch: Page,
 }
 
@@ -97,7 +99,7 @@ impl Default for Codecs {
         Codecs {
             moved: Luck::default(),
             packed: Luck::default(),
-            sparse: Sparse::default(),
+            sparse: Sparse,
             moves: Moves::default(),
             xor_lzo: xor::lzo(),
             xor_lz4: xor::lz4(),
@@ -105,9 +107,15 @@ impl Default for Codecs {
             lz4_dict: Lz4Dict::default(),
             zstd_prefix: ZstdPrefix::default(),
             raw: Raw,
+            diff: Diff::default(),
             scratch: [0; PAGE_SIZE],
         }
     }
+}
+
+wide! {
+    /// [`Codecs::own`].
+    fn own(codecs: &mut Codecs, base: &Page, page: &Page, out: &mut [u8]) -> Own = Codecs::own;
 }
 
 fn by_sparse(made: sparse::Made) -> Encoded {
@@ -131,7 +139,7 @@ impl Codecs {
     /// With more than 256 bytes of budget it is the smallest delta that is to be had in some microseconds; with less,
     /// time counts too. A page that has no base has one of zeros.
     pub fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
-        let own = self.own(base, page, out);
+        let own = own(self, base, page, out);
         match own.made {
             Some(made) if made.len <= PACKED || out.len() <= INLINE => Some(made),
             _ => self.packed(own, base, page, out),
@@ -139,15 +147,16 @@ impl Codecs {
     }
 
     /// The smaller one of `xor-sparse` and `moves`, in `out`.
+    #[inline(always)]
     fn own(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Own {
-        let diff = Diff::new(base, page);
+        self.diff.look(base, page);
         let first = if self.moved.rests(Kind::LARGE) { out.len() } else { out.len().min(FIRST) };
-        let mut sparse = self.sparse.encode_diff(&diff, page, &mut out[..first]);
+        let mut sparse = self.sparse.encode_diff(&self.diff, page, &mut out[..first]);
         let kind = kind_for_moves(sparse);
         let due = self.moved.is_due(kind);
         let zero = kind != Kind::NONE && is_zero(base);
         if sparse.is_none() && first < out.len() && (zero || !due) {
-            sparse = self.sparse.encode_diff(&diff, page, out);
+            sparse = self.sparse.encode_diff(&self.diff, page, out);
         }
         if zero || (!due && sparse.is_some()) {
             return Own { made: sparse.map(by_sparse), expected: None };
@@ -157,10 +166,10 @@ impl Codecs {
         let random = sparse.is_none() && !inline && entropy::looks_random(page);
         let most = if random || out.len() <= MOVES_MAX { out.len() * 3 / 2 } else { MOVES_MAX };
         let room = sparse.map_or(most, |made| most.min(made.len - 1)).min(PAGE_SIZE);
-        let moves = self.moves.encode_diff(&diff, base, page, &mut self.scratch[..room]);
+        let moves = self.moves.encode_diff(&self.diff, base, page, &mut self.scratch[..room]);
         if sparse.is_none() && first < out.len() {
             let room = moves.map_or(out.len(), |len| out.len().min(len));
-            sparse = self.sparse.encode_diff(&diff, page, &mut out[..room]);
+            sparse = self.sparse.encode_diff(&self.diff, page, &mut out[..room]);
         }
         let saved = moves.is_some_and(|len| sparse.is_none_or(|made| len + made.len / SAVED <= made.len));
         self.moved.learn(kind, saved);
