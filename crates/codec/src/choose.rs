@@ -23,7 +23,7 @@ use crate::compress::{Lz4, Lzo, Zstd};
 use crate::dict::{Lz4Dict, ZstdPrefix};
 use crate::diff::Diff;
 use crate::luck::{Kind, Luck};
-use crate::moves::Moves;
+use crate::moves::{self, Moves};
 use crate::sparse::{self, Sparse};
 use crate::wide::wide;
 use crate::xor::{self, Xor};
@@ -91,7 +91,6 @@ pub struct Codecs {
     zstd_prefix: ZstdPrefix,
     raw: Raw,
     diff: Diff,
-    scratch: Page,
 }
 
 impl Default for Codecs {
@@ -108,7 +107,6 @@ impl Default for Codecs {
             zstd_prefix: ZstdPrefix::default(),
             raw: Raw,
             diff: Diff::default(),
-            scratch: [0; PAGE_SIZE],
         }
     }
 }
@@ -166,7 +164,7 @@ impl Codecs {
         let random = sparse.is_none() && !inline && entropy::looks_random(page);
         let most = if random || out.len() <= MOVES_MAX { out.len() * 3 / 2 } else { MOVES_MAX };
         let room = sparse.map_or(most, |made| most.min(made.len - 1)).min(PAGE_SIZE);
-        let moves = self.moves.encode_diff(&self.diff, base, page, &mut self.scratch[..room]);
+        let moves = moves::encode(&mut self.moves, &self.diff, base, page, room);
         if sparse.is_none() && first < out.len() {
             let room = moves.map_or(out.len(), |len| out.len().min(len));
             sparse = self.sparse.encode_diff(&self.diff, page, &mut out[..room]);
@@ -176,7 +174,7 @@ impl Codecs {
         let sparse = sparse.map(by_sparse);
         let made = match moves {
             Some(len) if len <= out.len() && sparse.is_none_or(|sparse| len < sparse.len) => {
-                out[..len].copy_from_slice(&self.scratch[..len]);
+                out[..len].copy_from_slice(self.moves.made(len));
                 Some(Encoded { tag: CodecTag::Moves, len })
             }
             _ => sparse,
