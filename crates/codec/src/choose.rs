@@ -44,6 +44,10 @@ pub struct Encoded {
     pub len: usize,
 }
 
+/// Tries in vain after which a codec rests, and glances: these cost less than they may save.
+const PATIENCE: u8 = 4;
+const PATIENCE_FOR_GLANCES: u8 = 16;
+
 /// Part of a delta that another codec saves where it is worth its time: an eighth.
 const SAVED: usize = 8;
 /// Bytes that are worth the time of zstd in any case.
@@ -80,8 +84,9 @@ fn is_zero(base: &Page) -> bool {
 /// All codecs, and the choice between them. 40 KiB with their scratch memory, and some 130 for zstd's contexts, which are
 /// made when they are first needed and used again: one for each thread.
 pub struct Codecs {
-    moved: Luck,
-    packed: Luck,
+    moved: Luck<PATIENCE>,
+    packed: Luck<PATIENCE>,
+    various: Luck<PATIENCE_FOR_GLANCES>,
     sparse: Sparse,
     moves: Moves,
     xor_lzo: Xor<Lzo>,
@@ -98,6 +103,7 @@ impl Default for Codecs {
         Codecs {
             moved: Luck::default(),
             packed: Luck::default(),
+            various: Luck::default(),
             sparse: Sparse,
             moves: Moves::default(),
             xor_lzo: xor::lzo(),
@@ -151,8 +157,11 @@ impl Codecs {
         let first = if self.moved.rests(Kind::LARGE) { out.len() } else { out.len().min(FIRST) };
         let mut sparse = self.sparse.encode_diff(&self.diff, page, &mut out[..first]);
         let kind = kind_for_moves(sparse);
+        if kind == Kind::NONE {
+            return Own { made: sparse.map(by_sparse), expected: None };
+        }
         let due = self.moved.is_due(kind);
-        let zero = kind != Kind::NONE && is_zero(base);
+        let zero = is_zero(base);
         if sparse.is_none() && first < out.len() && (zero || !due) {
             sparse = self.sparse.encode_diff(&self.diff, page, out);
         }
@@ -204,7 +213,7 @@ impl Codecs {
     /// Whether `zstd-prefix` is likely to be smaller than what was made, or to fit.
     fn packs(&mut self, own: Own, kind: Kind, page: &Page, out: &[u8]) -> bool {
         match own.made {
-            Some(made) => !entropy::looks_random(&out[..made.len]) && self.packed.is_due(kind),
+            Some(made) => !self.is_various(kind, &out[..made.len]) && self.packed.is_due(kind),
             None if own.expected.is_some_and(|expected| expected <= out.len()) => true,
             None if out.len() <= INLINE => false,
             None => match entropy::ratio(page) {
@@ -212,6 +221,16 @@ impl Codecs {
                 ratio => PAGE_SIZE * ratio as usize * PACKS_ALONE / 8 <= out.len() * entropy::WHOLE as usize,
             },
         }
+    }
+
+    /// Whether a delta is too various to shrink, at a glance or, where all of its kind were lately, without.
+    fn is_various(&mut self, kind: Kind, delta: &[u8]) -> bool {
+        if !self.various.is_due(kind) {
+            return true;
+        }
+        let various = entropy::looks_random(delta);
+        self.various.learn(kind, !various);
+        various
     }
 
     /// What fits where nothing did: `moves` of more than [`MOVES_MAX`] bytes, and the page itself.

@@ -55,21 +55,24 @@ impl Diff {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline(never)]
     fn look_wide(&mut self, base: &Page, page: &Page) {
         use std::arch::x86_64::{__m256i, _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_movemask_epi8};
         // A load of 32 bytes. Put together from words it is one or many, as the compiler pleases.
-        let load = |page: &Page, i: usize| -> __m256i { zerocopy::transmute!(page.as_chunks::<32>().0[i]) };
+        let load = |piece: &[u8; 2 * WORD], i: usize| -> __m256i {
+            zerocopy::transmute!(piece.as_chunks::<32>().0[i])
+        };
         // Two words at once: with one there are more branches, with four more to do where few bytes differ.
         let mut words = 0;
-        for (i, maps) in self.bytes.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            let same: [_; 4] =
-                std::array::from_fn(|j| _mm256_cmpeq_epi8(load(base, 4 * i + j), load(page, 4 * i + j)));
+        let pieces = base.as_chunks().0.iter().zip(page.as_chunks().0);
+        for (i, ((a, b), maps)) in pieces.zip(self.bytes.as_chunks_mut::<2>().0).enumerate() {
+            let same: [_; 4] = std::array::from_fn(|i| _mm256_cmpeq_epi8(load(a, i), load(b, i)));
             let halves = [_mm256_and_si256(same[0], same[1]), _mm256_and_si256(same[2], same[3])];
             if _mm256_movemask_epi8(_mm256_and_si256(halves[0], halves[1])) == -1 {
                 *maps = [0; 2];
                 continue;
             }
-            let map = |j: usize| u64::from(!_mm256_movemask_epi8(same[j]) as u32);
+            let map = |i: usize| u64::from(!_mm256_movemask_epi8(same[i]) as u32);
             *maps = [map(0) | map(1) << 32, map(2) | map(3) << 32];
             words |= (u64::from(maps[0] != 0) | u64::from(maps[1] != 0) << 1) << (2 * i);
         }
