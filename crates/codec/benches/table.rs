@@ -34,16 +34,33 @@ const INLINE: usize = 256;
 /// Worst case of LZO.
 const LZO_MAX: usize = PAGE_SIZE + PAGE_SIZE / 16 + 67;
 
-/// The paper's codec, by the C library: XOR, then LZO.
+/// A page as the engine has it: aligned for direct I/O.
+#[derive(Clone)]
+#[repr(align(4096))]
+struct Aligned(Page);
+
+/// A pair of a set, so.
+struct Versions {
+    base: Box<Aligned>,
+    page: Box<Aligned>,
+}
+
+impl From<&Pair> for Versions {
+    fn from((base, page): &Pair) -> Self {
+        Versions { base: Box::new(Aligned(**base)), page: Box::new(Aligned(**page)) }
+    }
+}
+
+/// The paper's codec, by the C library: XOR, then LZO. No byte is copied that need not be: the XOR is one pass, and what is
+/// compressed goes to where it is wanted, which must hold the worst case.
 struct CLzo {
     lzo: peer::Lzo,
-    xor: Page,
-    worst: [u8; LZO_MAX],
+    xor: Aligned,
 }
 
 impl CLzo {
     fn load() -> Option<Self> {
-        Some(CLzo { lzo: peer::Lzo::load()?, xor: [0; PAGE_SIZE], worst: [0; LZO_MAX] })
+        Some(CLzo { lzo: peer::Lzo::load()?, xor: Aligned([0; PAGE_SIZE]) })
     }
 }
 
@@ -57,11 +74,8 @@ impl DeltaCodec for CLzo {
     }
 
     fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
-        self.xor = *page;
-        xor_into(&mut self.xor, base);
-        let len = self.lzo.compress(&self.xor, &mut self.worst);
-        out.get_mut(..len)?.copy_from_slice(&self.worst[..len]);
-        Some(len)
+        self.xor.0.iter_mut().zip(base.iter().zip(page)).for_each(|(xor, (a, b))| *xor = a ^ b);
+        Some(self.lzo.compress(&self.xor.0, out))
     }
 
     fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
@@ -71,8 +85,8 @@ impl DeltaCodec for CLzo {
     }
 
     fn patch(&mut self, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
-        self.lzo.decompress(delta, &mut self.xor).map_err(|_| CodecError::Damaged(CodecTag::XorLzo))?;
-        xor_into(page, &self.xor);
+        self.lzo.decompress(delta, &mut self.xor.0).map_err(|_| CodecError::Damaged(CodecTag::XorLzo))?;
+        xor_into(page, &self.xor.0);
         Ok(())
     }
 }
@@ -107,7 +121,7 @@ impl Subject {
         }
     }
 
-    fn encode(&mut self, (base, page): &Pair, out: &mut [u8]) -> Option<(CodecTag, usize)> {
+    fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<(CodecTag, usize)> {
         match self {
             Subject::C(c) => c.encode(base, page, out).map(|len| (CodecTag::XorLzo, len)),
             Subject::One(tag, codecs) => codecs.encode_with(*tag, base, page, out).map(|e| (e.tag, e.len)),
@@ -153,13 +167,13 @@ struct Figures {
 /// Deltas of all pairs, each checked to decode. What does not fit a page is the page.
 fn deltas(subject: &mut Subject, pairs: &[Pair]) -> Vec<Delta> {
     let (mut out, mut rebuilt) = ([0; LZO_MAX], [0; PAGE_SIZE]);
-    let one = |pair: &Pair| {
-        let Some((tag, len)) = subject.encode(pair, &mut out) else {
-            return Delta { tag: CodecTag::Raw, bytes: pair.1.to_vec() };
+    let one = |(base, page): &Pair| {
+        let Some((tag, len)) = subject.encode(base, page, &mut out) else {
+            return Delta { tag: CodecTag::Raw, bytes: page.to_vec() };
         };
         let delta = Delta { tag, bytes: out[..len].to_vec() };
-        subject.decode(&pair.0, &delta, &mut rebuilt).expect("decodes");
-        assert!(rebuilt == *pair.1, "{} rebuilds the page", subject.name());
+        subject.decode(base, &delta, &mut rebuilt).expect("decodes");
+        assert!(rebuilt == **page, "{} rebuilds the page", subject.name());
         delta
     };
     pairs.iter().map(one).collect()
@@ -176,25 +190,25 @@ fn time(count: usize, mut call: impl FnMut(usize)) -> f64 {
 }
 
 /// One round of one subject, timed into `least`.
-fn round(subject: &mut Subject, timed: &[Pair], deltas: &[Delta], least: &mut Figures) {
-    let (mut out, mut rebuilt) = ([0; LZO_MAX], [0; PAGE_SIZE]);
-    let mut pages: Vec<Box<Page>> = timed.iter().map(|(base, _)| base.clone()).collect();
+fn round(subject: &mut Subject, timed: &[Versions], deltas: &[Delta], least: &mut Figures) {
+    let (mut out, mut rebuilt) = ([0; LZO_MAX], Box::new(Aligned([0; PAGE_SIZE])));
+    let mut pages: Vec<Box<Aligned>> = timed.iter().map(|pair| pair.base.clone()).collect();
     let raw = |i: usize| deltas[i].tag == CodecTag::Raw;
     let encode = time(timed.len(), |i| {
-        black_box(subject.encode(&timed[i], black_box(&mut out)));
+        black_box(subject.encode(&timed[i].base.0, &timed[i].page.0, black_box(&mut out)));
     });
     let decode = time(timed.len(), |i| {
         if raw(i) {
-            rebuilt.copy_from_slice(&deltas[i].bytes);
+            rebuilt.0.copy_from_slice(&deltas[i].bytes);
         } else {
-            let _ = black_box(subject.decode(&timed[i].0, &deltas[i], black_box(&mut rebuilt)));
+            let _ = black_box(subject.decode(&timed[i].base.0, &deltas[i], black_box(&mut rebuilt.0)));
         }
     });
     let patch = time(timed.len(), |i| {
         if raw(i) {
-            pages[i].copy_from_slice(&deltas[i].bytes);
+            pages[i].0.copy_from_slice(&deltas[i].bytes);
         } else {
-            let _ = black_box(subject.patch(black_box(&mut pages[i]), &deltas[i]));
+            let _ = black_box(subject.patch(black_box(&mut pages[i].0), &deltas[i]));
         }
     });
     least.encode = least.encode.min(encode);
@@ -205,7 +219,7 @@ fn round(subject: &mut Subject, timed: &[Pair], deltas: &[Delta], least: &mut Fi
 /// Measures every subject on a set.
 fn measure(subjects: &mut [Subject], set: &Set) -> Vec<Figures> {
     let step = set.pairs.len().div_ceil(TIMED);
-    let timed: Vec<Pair> = set.pairs.iter().step_by(step).cloned().collect();
+    let timed: Vec<Versions> = set.pairs.iter().step_by(step).map(Versions::from).collect();
     let mut figures = Vec::new();
     let mut timed_deltas = Vec::new();
     for subject in subjects.iter_mut() {
@@ -325,16 +339,22 @@ fn print_budget(set: &Set, budget: usize) {
 
 /// Nanoseconds a page: the choice, and all codecs one after the other.
 fn choice_times(codecs: &mut Codecs, set: &Set, budget: usize) -> (f64, f64) {
-    let timed: Vec<&Pair> = set.pairs.iter().step_by(set.pairs.len().div_ceil(TIMED)).collect();
+    let step = set.pairs.len().div_ceil(TIMED);
+    let timed: Vec<Versions> = set.pairs.iter().step_by(step).map(Versions::from).collect();
     let mut out = [0; PAGE_SIZE];
     let (mut least, mut all_least) = (f64::MAX, f64::MAX);
     for _ in 0..3 {
         let ns = time(timed.len(), |i| {
-            black_box(codecs.encode(&timed[i].0, &timed[i].1, black_box(&mut out[..budget])));
+            black_box(codecs.encode(&timed[i].base.0, &timed[i].page.0, black_box(&mut out[..budget])));
         });
         let all_ns = time(timed.len(), |i| {
             for tag in CodecTag::ALL {
-                black_box(codecs.encode_with(tag, &timed[i].0, &timed[i].1, black_box(&mut out[..budget])));
+                black_box(codecs.encode_with(
+                    tag,
+                    &timed[i].base.0,
+                    &timed[i].page.0,
+                    black_box(&mut out[..budget]),
+                ));
             }
         });
         (least, all_least) = (least.min(ns), all_least.min(all_ns));
@@ -343,17 +363,17 @@ fn choice_times(codecs: &mut Codecs, set: &Set, budget: usize) -> (f64, f64) {
 }
 
 fn print_parts(set: &Set) {
-    let pairs = &set.pairs;
+    let pairs: Vec<Versions> = set.pairs.iter().map(Versions::from).collect();
     let (mut look, mut checksum, mut copy) = (f64::MAX, f64::MAX, f64::MAX);
-    let mut page = [0; PAGE_SIZE];
+    let mut page = Box::new(Aligned([0; PAGE_SIZE]));
     for _ in 0..ROUNDS {
         look = look.min(time(pairs.len(), |i| {
-            black_box(Diff::new(&pairs[i].0, &pairs[i].1).is_empty());
+            black_box(Diff::new(&pairs[i].base.0, &pairs[i].page.0).is_empty());
         }));
         checksum = checksum.min(time(pairs.len(), |i| {
-            black_box(page_checksum(&pairs[i].1));
+            black_box(page_checksum(&pairs[i].page.0));
         }));
-        copy = copy.min(time(pairs.len(), |i| page = *black_box(&*pairs[i].0)));
+        copy = copy.min(time(pairs.len(), |i| page.0 = *black_box(&pairs[i].base.0)));
         black_box(&page);
     }
     println!("\nns: first look {look:.0}, page checksum {checksum:.0}, copy of a page {copy:.0}");

@@ -23,8 +23,9 @@ use crate::compress::{Lz4, Lzo, Zstd};
 use crate::dict::{Lz4Dict, ZstdPrefix};
 use crate::diff::Diff;
 use crate::luck::{Kind, Luck};
-use crate::moves::Moves;
+use crate::moves::{self, Moves};
 use crate::sparse::{self, Sparse};
+use crate::wide::wide;
 use crate::xor::{self, Xor};
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page, entropy};
 
@@ -42,6 +43,10 @@ pub struct Encoded {
     /// Bytes of the delta, the tag not included.
     pub len: usize,
 }
+
+/// Tries in vain after which a codec rests, and glances: these cost less than they may save.
+const PATIENCE: u8 = 4;
+const PATIENCE_FOR_GLANCES: u8 = 16;
 
 /// Part of a delta that another codec saves where it is worth its time: an eighth.
 const SAVED: usize = 8;
@@ -79,8 +84,9 @@ fn is_zero(base: &Page) -> bool {
 /// All codecs, and the choice between them. 40 KiB with their scratch memory, and some 130 for zstd's contexts, which are
 /// made when they are first needed and used again: one for each thread.
 pub struct Codecs {
-    moved: Luck,
-    packed: Luck,
+    moved: Luck<PATIENCE>,
+    packed: Luck<PATIENCE>,
+    various: Luck<PATIENCE_FOR_GLANCES>,
     sparse: Sparse,
     moves: Moves,
     xor_lzo: Xor<Lzo>,
@@ -89,7 +95,7 @@ pub struct Codecs {
     lz4_dict: Lz4Dict,
     zstd_prefix: ZstdPrefix,
     raw: Raw,
-    scratch: Page,
+    diff: Diff,
 }
 
 impl Default for Codecs {
@@ -97,7 +103,8 @@ impl Default for Codecs {
         Codecs {
             moved: Luck::default(),
             packed: Luck::default(),
-            sparse: Sparse::default(),
+            various: Luck::default(),
+            sparse: Sparse,
             moves: Moves::default(),
             xor_lzo: xor::lzo(),
             xor_lz4: xor::lz4(),
@@ -105,9 +112,14 @@ impl Default for Codecs {
             lz4_dict: Lz4Dict::default(),
             zstd_prefix: ZstdPrefix::default(),
             raw: Raw,
-            scratch: [0; PAGE_SIZE],
+            diff: Diff::default(),
         }
     }
+}
+
+wide! {
+    /// [`Codecs::own`].
+    fn own(codecs: &mut Codecs, base: &Page, page: &Page, out: &mut [u8]) -> Own = Codecs::own;
 }
 
 fn by_sparse(made: sparse::Made) -> Encoded {
@@ -131,7 +143,7 @@ impl Codecs {
     /// With more than 256 bytes of budget it is the smallest delta that is to be had in some microseconds; with less,
     /// time counts too. A page that has no base has one of zeros.
     pub fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
-        let own = self.own(base, page, out);
+        let own = own(self, base, page, out);
         match own.made {
             Some(made) if made.len <= PACKED || out.len() <= INLINE => Some(made),
             _ => self.packed(own, base, page, out),
@@ -139,15 +151,19 @@ impl Codecs {
     }
 
     /// The smaller one of `xor-sparse` and `moves`, in `out`.
+    #[inline(always)]
     fn own(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Own {
-        let diff = Diff::new(base, page);
+        self.diff.look(base, page);
         let first = if self.moved.rests(Kind::LARGE) { out.len() } else { out.len().min(FIRST) };
-        let mut sparse = self.sparse.encode_diff(&diff, page, &mut out[..first]);
+        let mut sparse = self.sparse.encode_diff(&self.diff, page, &mut out[..first]);
         let kind = kind_for_moves(sparse);
+        if kind == Kind::NONE {
+            return Own { made: sparse.map(by_sparse), expected: None };
+        }
         let due = self.moved.is_due(kind);
-        let zero = kind != Kind::NONE && is_zero(base);
+        let zero = is_zero(base);
         if sparse.is_none() && first < out.len() && (zero || !due) {
-            sparse = self.sparse.encode_diff(&diff, page, out);
+            sparse = self.sparse.encode_diff(&self.diff, page, out);
         }
         if zero || (!due && sparse.is_some()) {
             return Own { made: sparse.map(by_sparse), expected: None };
@@ -157,17 +173,17 @@ impl Codecs {
         let random = sparse.is_none() && !inline && entropy::looks_random(page);
         let most = if random || out.len() <= MOVES_MAX { out.len() * 3 / 2 } else { MOVES_MAX };
         let room = sparse.map_or(most, |made| most.min(made.len - 1)).min(PAGE_SIZE);
-        let moves = self.moves.encode_diff(&diff, base, page, &mut self.scratch[..room]);
+        let moves = moves::encode(&mut self.moves, &self.diff, base, page, room);
         if sparse.is_none() && first < out.len() {
             let room = moves.map_or(out.len(), |len| out.len().min(len));
-            sparse = self.sparse.encode_diff(&diff, page, &mut out[..room]);
+            sparse = self.sparse.encode_diff(&self.diff, page, &mut out[..room]);
         }
         let saved = moves.is_some_and(|len| sparse.is_none_or(|made| len + made.len / SAVED <= made.len));
         self.moved.learn(kind, saved);
         let sparse = sparse.map(by_sparse);
         let made = match moves {
             Some(len) if len <= out.len() && sparse.is_none_or(|sparse| len < sparse.len) => {
-                out[..len].copy_from_slice(&self.scratch[..len]);
+                out[..len].copy_from_slice(self.moves.made(len));
                 Some(Encoded { tag: CodecTag::Moves, len })
             }
             _ => sparse,
@@ -197,7 +213,7 @@ impl Codecs {
     /// Whether `zstd-prefix` is likely to be smaller than what was made, or to fit.
     fn packs(&mut self, own: Own, kind: Kind, page: &Page, out: &[u8]) -> bool {
         match own.made {
-            Some(made) => !entropy::looks_random(&out[..made.len]) && self.packed.is_due(kind),
+            Some(made) => !self.is_various(kind, &out[..made.len]) && self.packed.is_due(kind),
             None if own.expected.is_some_and(|expected| expected <= out.len()) => true,
             None if out.len() <= INLINE => false,
             None => match entropy::ratio(page) {
@@ -205,6 +221,16 @@ impl Codecs {
                 ratio => PAGE_SIZE * ratio as usize * PACKS_ALONE / 8 <= out.len() * entropy::WHOLE as usize,
             },
         }
+    }
+
+    /// Whether a delta is too various to shrink, at a glance or, where all of its kind were lately, without.
+    fn is_various(&mut self, kind: Kind, delta: &[u8]) -> bool {
+        if !self.various.is_due(kind) {
+            return true;
+        }
+        let various = entropy::looks_random(delta);
+        self.various.learn(kind, !various);
+        various
     }
 
     /// What fits where nothing did: `moves` of more than [`MOVES_MAX`] bytes, and the page itself.

@@ -3,22 +3,18 @@
 //! Everything else starts from it: what a delta of runs would take is counted in its bits, and runs are found
 //! by scanning them instead of the pages.
 
+#[cfg(target_arch = "x86_64")]
+use crate::wide::is_wide;
 use crate::{PAGE_SIZE, Page};
 
 /// Bytes a word of the map stands for.
 pub(crate) const WORD: usize = 64;
-/// Bytes that are passed over at once where they are equal.
-const PIECE: usize = PIECE_WORDS * WORD;
-const PIECE_WORDS: usize = 4;
-type Piece = [u8; PIECE];
-type PieceMap = [u64; PIECE_WORDS];
 /// Words of the map.
 const WORDS: usize = PAGE_SIZE / WORD;
+/// Changed words from which on their bytes are counted.
+const MANY: usize = 20;
 /// Unchanged bytes between two changed ones that are counted as changed: to leave them out takes more.
 pub(crate) const CLOSE: usize = 2;
-
-/// Most starts and ends of runs: one changed byte, [`CLOSE`] + 1 unchanged ones.
-const EDGES: usize = 2 * PAGE_SIZE.div_ceil(CLOSE + 2);
 
 /// Which bytes of two pages differ.
 #[derive(Debug, Clone)]
@@ -29,40 +25,68 @@ pub struct Diff {
     bytes: [u64; WORDS],
 }
 
+impl Default for Diff {
+    /// That of equal pages.
+    fn default() -> Self {
+        Diff { words: 0, bytes: [0; WORDS] }
+    }
+}
+
 impl Diff {
     /// Compares two pages.
-    #[inline]
     pub fn new(base: &Page, page: &Page) -> Self {
+        let mut diff = Diff::default();
+        diff.look(base, page);
+        diff
+    }
+
+    /// Compares two other pages: nothing is copied.
+    #[inline(always)]
+    pub(crate) fn look(&mut self, base: &Page, page: &Page) {
         #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has the one feature that the function is compiled for. The portable way is as fast
-            // where pages are equal, and takes four times as long where many places differ.
+        if is_wide() {
+            // SAFETY: the processor has the features that the function is compiled for. The portable way takes half as
+            // long again where pages are equal, and four times as long where many places differ.
             #[allow(unsafe_code)]
-            return unsafe { Self::avx2(base, page) };
+            return unsafe { self.look_wide(base, page) };
         }
-        Self::compare(base, page, differing)
+        self.look_portable(base, page);
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    fn avx2(base: &Page, page: &Page) -> Self {
-        Self::compare(base, page, |a, b| differing_avx2(a, b))
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline(never)]
+    fn look_wide(&mut self, base: &Page, page: &Page) {
+        use std::arch::x86_64::{__m256i, _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_movemask_epi8};
+        // A load of 32 bytes. Put together from words it is one or many, as the compiler pleases.
+        let load = |piece: &[u8; 2 * WORD], i: usize| -> __m256i {
+            zerocopy::transmute!(piece.as_chunks::<32>().0[i])
+        };
+        // Two words at once: with one there are more branches, with four more to do where few bytes differ.
+        let mut words = 0;
+        let pieces = base.as_chunks().0.iter().zip(page.as_chunks().0);
+        for (i, ((a, b), maps)) in pieces.zip(self.bytes.as_chunks_mut::<2>().0).enumerate() {
+            let same: [_; 4] = std::array::from_fn(|i| _mm256_cmpeq_epi8(load(a, i), load(b, i)));
+            let halves = [_mm256_and_si256(same[0], same[1]), _mm256_and_si256(same[2], same[3])];
+            if _mm256_movemask_epi8(_mm256_and_si256(halves[0], halves[1])) == -1 {
+                *maps = [0; 2];
+                continue;
+            }
+            let map = |i: usize| u64::from(!_mm256_movemask_epi8(same[i]) as u32);
+            *maps = [map(0) | map(1) << 32, map(2) | map(3) << 32];
+            words |= (u64::from(maps[0] != 0) | u64::from(maps[1] != 0) << 1) << (2 * i);
+        }
+        self.words = words;
     }
 
-    /// Maps piece by piece with `differing`.
     #[inline(always)]
-    fn compare(base: &Page, page: &Page, differing: impl Fn(&Piece, &Piece) -> Option<PieceMap>) -> Self {
-        let mut diff = Diff { words: 0, bytes: [0; WORDS] };
-        let pieces = base.as_chunks::<PIECE>().0.iter().zip(page.as_chunks::<PIECE>().0);
-        let maps = diff.bytes.as_chunks_mut::<PIECE_WORDS>().0;
-        for (i, ((a, b), map)) in pieces.zip(maps).enumerate() {
-            if let Some(differing) = differing(a, b) {
-                *map = differing;
-                let changed = (0..PIECE_WORDS).fold(0, |bits, i| bits | u64::from(map[i] != 0) << i);
-                diff.words |= changed << (i * PIECE_WORDS);
-            }
+    fn look_portable(&mut self, base: &Page, page: &Page) {
+        self.words = 0;
+        let pairs = base.as_chunks::<WORD>().0.iter().zip(page.as_chunks::<WORD>().0);
+        for (i, ((a, b), map)) in pairs.zip(&mut self.bytes).enumerate() {
+            *map = differing(a, b);
+            self.words |= u64::from(*map != 0) << i;
         }
-        diff
     }
 
     /// Whether the pages are equal.
@@ -72,7 +96,14 @@ impl Diff {
 
     /// How many bytes differ.
     pub fn changed(&self) -> usize {
-        self.changed_words().map(|i| self.bytes[i].count_ones() as usize).sum()
+        self.bytes.iter().map(|map| map.count_ones() as usize).sum()
+    }
+
+    /// Whether more than `most` bytes differ, where that is likely by the words that do.
+    #[inline(always)]
+    pub(crate) fn is_above(&self, most: usize) -> bool {
+        let words = self.words.count_ones() as usize;
+        words >= MANY && words * WORD > most && self.changed() > most
     }
 
     /// The first changed byte from `from` on; [`PAGE_SIZE`] where there is none.
@@ -96,111 +127,86 @@ impl Diff {
         ((map | map << 1 | map << 2).trailing_ones() as usize).saturating_sub(CLOSE)
     }
 
-    fn changed_words(&self) -> impl Iterator<Item = usize> {
-        let mut words = self.words;
-        std::iter::from_fn(move || {
-            let i = (words != 0).then(|| words.trailing_zeros() as usize)?;
-            words &= words - 1;
-            Some(i)
-        })
-    }
-
-    /// Where runs of changed bytes start and end, in order; runs at most [`CLOSE`] bytes apart are one. `None` where
-    /// there are clearly more than `most`.
+    /// The runs of changed bytes, in order; those at most [`CLOSE`] bytes apart are one.
     #[inline(always)]
-    pub(crate) fn runs<'a>(
-        &self,
-        edges: &'a mut Edges,
-        most: usize,
-    ) -> Option<impl ExactSizeIterator<Item = (usize, usize)> + use<'a>> {
-        let count = self.edges(edges, 2 * most)?;
-        let pairs = edges.0[..count].as_chunks::<2>().0;
-        Some(pairs.iter().map(|&[start, end]| (usize::from(start), usize::from(end) - CLOSE)))
+    pub(crate) fn runs(&self) -> Runs<'_> {
+        Runs { diff: self, words: self.words, at: 0, wide: 0 }
     }
+}
 
-    /// Writes start and end of each run, the end [`CLOSE`] bytes late, and returns how many numbers that are; `None`
-    /// where they are more than `most` before the last word.
+/// Bits of changed bytes and of the [`CLOSE`] behind each, so that close runs meet, in the word of `map` and in the next.
+#[inline(always)]
+fn widened(map: u64) -> (u64, u64) {
+    (map | map << 1 | map << 2, map >> 63 | map >> 62)
+}
+
+/// Start and end of each run.
+#[derive(Debug, Clone)]
+pub(crate) struct Runs<'a> {
+    diff: &'a Diff,
+    /// Changed words that are not looked at yet.
+    words: u64,
+    /// First byte of the word that is.
+    at: usize,
+    /// What is left of it, widened.
+    wide: u64,
+}
+
+impl Iterator for Runs<'_> {
+    type Item = (usize, usize);
+
     #[inline(always)]
-    fn edges(&self, out: &mut Edges, most: usize) -> Option<usize> {
-        // A run is widened by CLOSE bytes at its end, so that close ones meet. `carry` is what of that reaches into the
-        // next word, `open` whether a run does.
-        let (mut count, mut next, mut carry, mut open) = (0, 0, 0u64, 0u64);
-        for i in self.changed_words() {
-            if count > most {
+    fn next(&mut self) -> Option<(usize, usize)> {
+        if self.wide == 0 {
+            if self.words == 0 {
                 return None;
             }
-            if open != 0 && i != next {
-                put(out, &mut count, next * WORD + carry.trailing_ones() as usize);
-                (carry, open) = (0, 0);
-            }
-            let map = self.bytes[i];
-            let wide = map | map << 1 | map << 2 | carry;
-            let mut edges = wide ^ (wide << 1 | open);
-            // Two are the most common, and none within a long run; two are written without a branch on their number.
-            if edges != 0 {
-                for _ in 0..2 {
-                    out.0[count] = (i * WORD) as u16 + edges.trailing_zeros() as u16;
-                    count += usize::from(edges != 0);
-                    edges &= edges.wrapping_sub(1);
-                }
-                while edges != 0 {
-                    put(out, &mut count, i * WORD + edges.trailing_zeros() as usize);
-                    edges &= edges - 1;
-                }
-            }
-            (next, carry, open) = (i + 1, map >> 63 | map >> 62, wide >> 63);
+            let word = self.words.trailing_zeros() as usize;
+            self.words &= self.words - 1;
+            self.at = word * WORD;
+            self.wide = widened(self.diff.bytes[word]).0;
         }
-        if open != 0 {
-            put(out, &mut count, next * WORD + carry.trailing_ones() as usize);
+        let start = self.at + self.wide.trailing_zeros() as usize;
+        let (behind, reaches_on) = self.wide.overflowing_add(self.wide & self.wide.wrapping_neg());
+        if reaches_on {
+            return Some((start, self.end_of_long()));
         }
-        Some(count)
+        self.wide &= behind;
+        Some((start, self.at + behind.trailing_zeros() as usize - CLOSE))
     }
 }
 
-/// Writes the next number.
-#[inline(always)]
-fn put(out: &mut Edges, count: &mut usize, position: usize) {
-    out.0[*count] = position as u16;
-    *count += 1;
-}
-
-/// Scratch memory for the runs of a [`Diff`]: their starts and ends, of which a page has no more, and room for one that
-/// does not count.
-#[derive(Debug, Clone)]
-pub struct Edges([u16; EDGES + 1]);
-
-impl Default for Edges {
-    fn default() -> Self {
-        Edges([0; EDGES + 1])
+impl Runs<'_> {
+    /// The end of a run that reaches beyond its word.
+    #[inline(always)]
+    fn end_of_long(&mut self) -> usize {
+        let mut word = self.at / WORD;
+        let mut carry = widened(self.diff.bytes[word]).1;
+        loop {
+            word += 1;
+            let map = self.diff.bytes.get(word).copied().unwrap_or(0);
+            let (wide, next) = widened(map);
+            (self.wide, carry) = (wide | carry, next);
+            if self.wide != u64::MAX {
+                break;
+            }
+        }
+        let end = word * WORD + self.wide.trailing_ones() as usize - CLOSE;
+        self.at = word * WORD;
+        self.wide &= self.wide + 1;
+        self.words &= u64::MAX.checked_shl(word as u32 + 1).unwrap_or(0);
+        end
     }
 }
 
-/// Bit i of the map is set where byte i differs; equal pieces have none, and are passed over at the speed of memory.
+/// Bit i is set where byte i differs.
 #[inline(always)]
-fn differing(a: &Piece, b: &Piece) -> Option<PieceMap> {
+fn differing(a: &[u8; WORD], b: &[u8; WORD]) -> u64 {
     let (a, b) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
-    let xor = |i: usize| u64::from_le_bytes(a[i]) ^ u64::from_le_bytes(b[i]);
-    if (0..PIECE / 8).fold(0, |or, i| or | xor(i)) == 0 {
-        return None;
+    if a == b {
+        return 0;
     }
-    Some(std::array::from_fn(|word| (0..8).rev().fold(0, |map, i| map << 8 | differing8(xor(word * 8 + i)))))
-}
-
-/// [`differing`] with eight comparisons.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-#[inline]
-fn differing_avx2(a: &Piece, b: &Piece) -> Option<PieceMap> {
-    use std::arch::x86_64::{__m256i, _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_movemask_epi8};
-    // A load of 32 bytes. Put together from words it is one or many, as the compiler pleases.
-    let load = |piece: &Piece, i: usize| -> __m256i { zerocopy::transmute!(piece.as_chunks::<32>().0[i]) };
-    let equal: [_; PIECE / 32] = std::array::from_fn(|i| _mm256_cmpeq_epi8(load(a, i), load(b, i)));
-    let all = equal[1..].iter().fold(equal[0], |all, equal| _mm256_and_si256(all, *equal));
-    if _mm256_movemask_epi8(all) == -1 {
-        return None;
-    }
-    let map = |i: usize| u64::from(!_mm256_movemask_epi8(equal[i]) as u32);
-    Some(std::array::from_fn(|word| map(2 * word) | map(2 * word + 1) << 32))
+    (0..8).rev().fold(0, |map, i| map << 8 | differing8(u64::from_le_bytes(a[i]) ^ u64::from_le_bytes(b[i])))
 }
 
 /// One bit for each byte of a word that is not zero.
@@ -216,7 +222,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The runs of [`Diff::each_run`], found byte by byte.
+    /// [`Diff::runs`], found byte by byte.
     fn runs_one_by_one(base: &Page, page: &Page) -> Vec<(usize, usize)> {
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for i in (0..PAGE_SIZE).filter(|&i| base[i] != page[i]) {
@@ -230,10 +236,7 @@ mod tests {
 
     fn check(base: &Page, page: &Page) {
         let diff = Diff::new(base, page);
-        assert_eq!(
-            diff.runs(&mut Edges::default(), PAGE_SIZE).expect("no more than a page").collect::<Vec<_>>(),
-            runs_one_by_one(base, page)
-        );
+        assert_eq!(diff.runs().collect::<Vec<_>>(), runs_one_by_one(base, page));
         assert_eq!(diff.changed(), (0..PAGE_SIZE).filter(|&i| base[i] != page[i]).count());
         assert_eq!(diff.is_empty(), base == page);
         let next = |from: usize| (from..PAGE_SIZE).find(|&i| base[i] != page[i]).unwrap_or(PAGE_SIZE);
@@ -268,14 +271,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn more_runs_than_wanted_are_none() {
-        let page: Page = std::array::from_fn(|i| u8::from(i % 8 == 0));
-        let diff = Diff::new(&[0; PAGE_SIZE], &page);
-        assert!(diff.runs(&mut Edges::default(), PAGE_SIZE / 8).is_some());
-        assert!(diff.runs(&mut Edges::default(), PAGE_SIZE / 8 - WORD).is_none());
-    }
-
     proptest! {
         #[test]
         fn runs_are_those_found_one_by_one(bits in proptest::collection::vec(any::<u8>(), PAGE_SIZE), mask in any::<u8>()) {
@@ -286,7 +281,8 @@ mod tests {
         #[test]
         fn every_processor_finds_the_same(bits in proptest::collection::vec(any::<u8>(), PAGE_SIZE), mask in any::<u8>()) {
             let page: Page = std::array::from_fn(|i| bits[i] & mask);
-            let (best, portable) = (Diff::new(&[0; PAGE_SIZE], &page), Diff::compare(&[0; PAGE_SIZE], &page, differing));
+            let (best, mut portable) = (Diff::new(&[0; PAGE_SIZE], &page), Diff::default());
+            portable.look_portable(&[0; PAGE_SIZE], &page);
             prop_assert_eq!((best.words, best.bytes), (portable.words, portable.bytes));
         }
     }

@@ -49,7 +49,7 @@ impl Index {
         }
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn add(&mut self, base: &Page, chunk: usize) {
         let Some(bytes) = base.as_chunks::<CHUNK>().0.get(chunk) else { return };
         for (i, word) in bytes.as_chunks::<STRIDE>().0.iter().enumerate() {

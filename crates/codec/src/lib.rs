@@ -23,6 +23,7 @@ pub mod lzo;
 pub mod moves;
 pub mod rebuild;
 pub mod sparse;
+mod wide;
 pub mod xor;
 
 pub use choose::{Codecs, Encoded};

@@ -21,18 +21,17 @@ impl Kind {
     }
 }
 
-/// What one codec saved lately, for each kind of page.
+/// What one codec saved lately, for each kind of page. After `PATIENCE` tries in vain it rests.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Luck {
-    /// Tries in vain; from [`PATIENCE`] on the pages that were let pass are counted too.
+pub(crate) struct Luck<const PATIENCE: u8> {
+    /// Tries in vain; from `PATIENCE` on the pages that were let pass are counted too.
     vain: [u8; Kind::COUNT],
 }
 
-/// Tries in vain after which the codec rests, and how many pages of the kind it lets pass then.
-const PATIENCE: u8 = 4;
+/// How many pages of the kind a codec that rests lets pass.
 const REST: u8 = 64;
 
-impl Luck {
+impl<const PATIENCE: u8> Luck<PATIENCE> {
     /// Whether pages of the kind are let pass.
     pub(crate) fn rests(&self, kind: Kind) -> bool {
         kind == Kind::NONE || self.vain[usize::from(kind.0)] >= PATIENCE

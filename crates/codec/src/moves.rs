@@ -21,6 +21,7 @@
 
 use crate::diff::Diff;
 use crate::index::{Index, KEY};
+use crate::wide::{copy_page, wide};
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
 
 const TAG: CodecTag = CodecTag::Moves;
@@ -37,8 +38,10 @@ pub const MOVE: usize = 3;
 pub const LONG: usize = 48;
 /// Shortest length that has one.
 const LONG_MIN: usize = LONG + 1;
-/// Bytes that are copied at once where there is room.
+/// Bytes that are copied at once where there is room, and where there are more.
 const WIDE: usize = 16;
+const HALF: usize = 32;
+const LONG_COPY: usize = 64;
 
 /// Places without a find after which every second is tried, then every third, and so on.
 const PATIENCE: usize = 64;
@@ -56,11 +59,28 @@ const PUZZLED: usize = 8;
 const RUN_MIN: usize = 6;
 
 /// The codec: scratch memory.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Moves {
     index: Index,
     /// Bytes of the page that the last steps filled.
     done: usize,
+    /// The last steps.
+    out: Out,
+}
+
+impl Default for Moves {
+    fn default() -> Self {
+        Moves { index: Index::default(), done: 0, out: [0; _] }
+    }
+}
+
+/// Room for a delta, and for what is written beyond the last step's end to write all steps alike.
+type Out = [u8; PAGE_SIZE + 2 * WIDE];
+
+wide! {
+    /// [`Moves::encode_diff`].
+    pub(crate) fn encode(moves: &mut Moves, diff: &Diff, base: &Page, page: &Page, room: usize) -> Option<usize>
+        = Moves::encode_diff;
 }
 
 impl DeltaCodec for Moves {
@@ -69,21 +89,41 @@ impl DeltaCodec for Moves {
     }
 
     fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
-        self.encode_diff(&Diff::new(base, page), base, page, out)
+        let len = encode(self, &Diff::new(base, page), base, page, out.len())?;
+        out[..len].copy_from_slice(self.made(len));
+        Some(len)
     }
 
     fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
-        let at = apply::<false>(base, delta, page)?;
-        page[at..].copy_from_slice(&base[at..]);
-        Ok(())
+        decode(base, delta, page)
     }
 
     fn patch(&mut self, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
-        let base = *page;
-        let at = apply::<true>(&base, delta, page)?;
-        restore(page, &base, at);
-        Ok(())
+        patch(page, delta)
     }
+}
+
+wide! {
+    /// [`DeltaCodec::decode`].
+    fn decode(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> = apply_to_copy;
+}
+
+wide! {
+    /// [`DeltaCodec::patch`].
+    fn patch(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> = apply_in_place;
+}
+
+#[inline(always)]
+fn apply_to_copy(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
+    copy_page(base, page);
+    apply(base, delta, page)
+}
+
+#[inline(always)]
+fn apply_in_place(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
+    let mut base = [0; PAGE_SIZE];
+    copy_page(page, &mut base);
+    apply(&base, delta, page)
 }
 
 /// A piece of the page that is in the base.
@@ -97,11 +137,18 @@ struct Piece {
 }
 
 impl Moves {
-    /// [`DeltaCodec::encode`] after the first look.
-    pub fn encode_diff(&mut self, diff: &Diff, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
+    /// Makes a delta of at most `room` bytes after the first look, and returns its size: it is [`Moves::made`] then.
+    #[inline(always)]
+    pub(crate) fn encode_diff(
+        &mut self,
+        diff: &Diff,
+        base: &Page,
+        page: &Page,
+        room: usize,
+    ) -> Option<usize> {
         self.index.clear();
-        let room = out.len().min(PAGE_SIZE);
-        let mut steps = Steps { page, out: &mut out[..room], at: 0, done: 0, shift: 0, misses: 0 };
+        let room = room.min(PAGE_SIZE);
+        let mut steps = Steps { page, out: &mut self.out, room, at: 0, done: 0, shift: 0, misses: 0 };
         let mut new = diff.next_changed(0);
         while new < PAGE_SIZE {
             let fits = run(&mut self.index, diff, base, &mut steps, new);
@@ -110,6 +157,11 @@ impl Moves {
             new = diff.next_changed(steps.done);
         }
         Some(steps.at)
+    }
+
+    /// The delta of `len` bytes that was made last.
+    pub(crate) fn made(&self, len: usize) -> &[u8] {
+        &self.out[..len]
     }
 
     /// Bytes that the delta would have taken that did not fit `room`: as many for the rest as for what was done.
@@ -126,59 +178,76 @@ fn run(index: &mut Index, diff: &Diff, base: &Page, steps: &mut Steps, new: usiz
     }
     let len = diff.run(new);
     if len < RUN_MIN {
-        return match (new + 1..new + len).find_map(|at| go_on(base, steps, at)) {
-            Some(piece) => steps.piece(new, piece),
-            None => steps.new_bytes(new, new + len),
-        };
+        for at in new + 1..new + len {
+            if let Some(piece) = go_on(base, steps, at) {
+                return steps.piece(new, piece);
+            }
+        }
+        return steps.new_bytes(new, new + len);
     }
     index.cover(base, new.saturating_sub(NEAR), new + NEAR);
     let mut at = new;
-    while at < PAGE_SIZE {
-        if at >= new + PUZZLED {
-            index.cover(base, 0, PAGE_SIZE);
-        }
-        if let Some(piece) = go_on(base, steps, at).or_else(|| find(index, base, steps.page, new, at)) {
+    loop {
+        if let Some(source) = index.find(base, steps.page, at) {
             steps.misses = 0;
-            return steps.piece(new, piece);
+            return steps.piece(new, whole(base, steps.page, new, at, source));
         }
         // What is found from here on begins [`BACK`] bytes before at most.
-        if at - new > steps.out.len() - steps.at + BACK {
+        if at - new > steps.room - steps.at + BACK {
             steps.done = at;
             return None;
         }
         steps.misses += 1;
         at += 1 + steps.misses / PATIENCE;
-        if diff.next_changed(at) >= at + SAME_MIN {
-            break;
+        if diff.next_changed(at) >= at + SAME_MIN || at >= PAGE_SIZE {
+            return steps.new_bytes(new, at.min(PAGE_SIZE));
+        }
+        if let Some(piece) = go_on(base, steps, at) {
+            return steps.piece(new, piece);
+        }
+        if at >= new + PUZZLED {
+            index.cover(base, 0, PAGE_SIZE);
         }
     }
-    steps.new_bytes(new, at.min(PAGE_SIZE))
 }
 
-/// The piece of the base that is at `at` of the page, and before as far as `from` or [`BACK`] bytes.
+/// All of the piece at `at` of the page and `source` of the base, which begins at `from` or later.
 #[inline(always)]
-fn find(index: &Index, base: &Page, page: &Page, from: usize, at: usize) -> Option<Piece> {
-    let source = index.find(base, page, at)?;
+fn whole(base: &Page, page: &Page, from: usize, at: usize, source: usize) -> Piece {
     let len = KEY + common(base, source + KEY, page, at + KEY);
-    let before = page[from..at]
-        .iter()
-        .rev()
-        .zip(base[..source].iter().rev())
-        .take(BACK)
-        .take_while(|(a, b)| a == b)
-        .count();
-    Some(Piece { at: at - before, source: source - before, len: len + before })
+    let before = if from < at { common_before(base, source, page, at).min(at - from) } else { 0 };
+    Piece { at: at - before, source: source - before, len: len + before }
 }
 
 /// The piece of the base that is at `at` of the page and as far from its place as the last one.
 #[inline(always)]
 fn go_on(base: &Page, steps: &Steps, at: usize) -> Option<Piece> {
     let source = at.wrapping_add(steps.shift);
-    if steps.shift == 0 || base.get(source)? != steps.page.get(at)? {
+    if steps.shift == 0 || source >= PAGE_SIZE || base[source] != steps.page[at] {
         return None;
     }
     let len = common(base, source, steps.page, at);
     (len >= ON_MIN).then_some(Piece { at, source, len })
+}
+
+/// How many bytes before `source` of the base and before `at` of the page are equal, up to [`BACK`].
+#[inline(always)]
+fn common_before(base: &Page, source: usize, page: &Page, at: usize) -> usize {
+    let mut len = 0;
+    while let Some(a) = base[..source - len].last_chunk()
+        && let Some(b) = page[..at - len].last_chunk()
+    {
+        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differing != 0 {
+            return len + differing.leading_zeros() as usize / 8;
+        }
+        len += 8;
+        if len == BACK {
+            return len;
+        }
+    }
+    let (a, b) = (base[..source - len].iter().rev(), page[..at - len].iter().rev());
+    len + a.zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// How many bytes from `source` of the base on and from `at` of the page on are equal.
@@ -211,7 +280,9 @@ fn common8(a: &[u8; 8], b: &[u8; 8]) -> usize {
 /// Writes steps.
 struct Steps<'a> {
     page: &'a Page,
-    out: &'a mut [u8],
+    out: &'a mut Out,
+    /// Bytes of `out` that may be used.
+    room: usize,
     /// Bytes of `out` that are written.
     at: usize,
     /// Bytes of the page that the steps fill.
@@ -224,6 +295,7 @@ struct Steps<'a> {
 
 impl Steps<'_> {
     /// Bytes up to `new` are the same, up to the piece's start they are new.
+    #[inline(always)]
     fn piece(&mut self, new: usize, piece: Piece) -> Option<()> {
         if new < piece.at {
             self.new_bytes(new, piece.at)?;
@@ -235,7 +307,7 @@ impl Steps<'_> {
             self.head(ON, piece.len)?;
         } else {
             self.head(MOVE, piece.len)?;
-            self.put(&(piece.source as u16).to_le_bytes())?;
+            self.put((piece.source as u16).to_le_bytes())?;
             self.shift = shift;
         }
         self.done = piece.at + piece.len;
@@ -243,13 +315,25 @@ impl Steps<'_> {
     }
 
     /// Bytes up to `start` are the same, up to `end` they are new.
+    #[inline(always)]
     fn new_bytes(&mut self, start: usize, end: usize) -> Option<()> {
         self.same(start)?;
-        self.head(NEW, end - start)?;
+        let len = end - start;
+        self.head(NEW, len)?;
         self.done = end;
-        self.put(&self.page[start..end])
+        if len <= WIDE
+            && let Some(bytes) = self.page.get(start..).and_then(|page| page.first_chunk::<WIDE>())
+        {
+            self.out.get_mut(self.at..)?.first_chunk_mut().map(|out| *out = *bytes)?;
+            self.at += len;
+            return self.fits();
+        }
+        self.out[..self.room].get_mut(self.at..self.at + len)?.copy_from_slice(&self.page[start..end]);
+        self.at += len;
+        Some(())
     }
 
+    #[inline(always)]
     fn same(&mut self, end: usize) -> Option<()> {
         if self.done < end {
             self.head(SAME, end - self.done)?;
@@ -258,24 +342,32 @@ impl Steps<'_> {
         Some(())
     }
 
+    #[inline(always)]
     fn head(&mut self, kind: usize, len: usize) -> Option<()> {
         if len < LONG_MIN {
-            return self.put(&[(kind << 6 | (len - 1)) as u8]);
+            return self.put([(kind << 6 | (len - 1)) as u8]);
         }
         let more = len - LONG_MIN;
-        self.put(&[(kind << 6 | (LONG + (more >> 8))) as u8, more as u8])
+        self.put([(kind << 6 | (LONG + (more >> 8))) as u8, more as u8])
     }
 
     #[inline(always)]
-    fn put(&mut self, bytes: &[u8]) -> Option<()> {
-        self.out.get_mut(self.at..self.at + bytes.len())?.copy_from_slice(bytes);
-        self.at += bytes.len();
-        Some(())
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) -> Option<()> {
+        self.out.get_mut(self.at..)?.first_chunk_mut().map(|out| *out = bytes)?;
+        self.at += N;
+        self.fits()
+    }
+
+    /// Whether what is written is no more than may be.
+    #[inline(always)]
+    fn fits(&self) -> Option<()> {
+        (self.at <= self.room).then_some(())
     }
 }
 
-/// Takes all steps and returns where the last one ends. With `IN_PLACE` the page is the base already.
-fn apply<const IN_PLACE: bool>(base: &Page, delta: &[u8], page: &mut Page) -> Result<usize, CodecError> {
+/// Takes all steps. The page is the base already, so that what is the same needs nothing.
+#[inline(always)]
+fn apply(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
     let (mut rest, mut at, mut shift) = (delta, 0usize, 0usize);
     while let Some((head, tail)) = rest.split_first() {
         rest = tail;
@@ -287,29 +379,29 @@ fn apply<const IN_PLACE: bool>(base: &Page, delta: &[u8], page: &mut Page) -> Re
             rest = tail;
             LONG_MIN + (field - LONG) * 256 + usize::from(*more)
         };
-        if kind == NEW {
+        if kind == SAME {
+            restore(page, base, at);
+        } else if kind == NEW {
             if rest.len() < len {
                 return Err(CodecError::Truncated(TAG));
             }
             copy(page, at, rest, 0, len)?;
             rest = &rest[len..];
-        } else if IN_PLACE && kind == SAME {
-            restore(page, base, at);
         } else {
             if kind == MOVE {
                 let (source, tail) = rest.split_first_chunk::<2>().ok_or(CodecError::Truncated(TAG))?;
                 rest = tail;
                 shift = usize::from(u16::from_le_bytes(*source)).wrapping_sub(at);
             }
-            let source = if kind == SAME { at } else { at.wrapping_add(shift) };
-            copy(page, at, base, source, len)?;
+            copy(page, at, base, at.wrapping_add(shift), len)?;
         }
         at += len;
         if at > PAGE_SIZE {
             return Err(CodecError::OutOfRange(TAG));
         }
     }
-    Ok(at)
+    restore(page, base, at);
+    Ok(())
 }
 
 /// Copies `len` bytes from `source` of `from` to `at` of the page, and maybe more, which the next step overwrites or
@@ -325,8 +417,52 @@ fn copy(page: &mut Page, at: usize, from: &[u8], source: usize, len: usize) -> R
     }
     let end = source.checked_add(len).ok_or(CodecError::OutOfRange(TAG))?;
     let from = from.get(source..end).ok_or(CodecError::OutOfRange(TAG))?;
-    page.get_mut(at..at + len).ok_or(CodecError::OutOfRange(TAG))?.copy_from_slice(from);
+    let to = page.get_mut(at..at + len).ok_or(CodecError::OutOfRange(TAG))?;
+    match len {
+        LONG_COPY.. => copy_long(to, from, source < at),
+        HALF.. => copy_ends::<HALF>(to, from),
+        WIDE.. => copy_ends::<WIDE>(to, from),
+        _ => to.copy_from_slice(from),
+    }
     Ok(())
+}
+
+/// Copies `N` to twice as many bytes.
+#[inline(always)]
+fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
+    let one = |(to, from): (&mut [u8; N], &[u8; N])| *to = *from;
+    to.first_chunk_mut().zip(from.first_chunk()).into_iter().for_each(one);
+    to.last_chunk_mut().zip(from.last_chunk()).into_iter().for_each(one);
+}
+
+/// Copies [`LONG_COPY`] bytes or more, from the end where `down`. Pages lie at the same places of their memory pages: a load
+/// waits for a store just before it to such a place in another page, and a piece that is copied the wrong way does so
+/// all along, as it does with the system's copy. Steps are shorter than what is copied, or the compiler calls that.
+#[inline(always)]
+fn copy_long(to: &mut [u8], from: &[u8], down: bool) {
+    const STEP: usize = LONG_COPY - 8;
+    let mut one = |start: usize| {
+        let to = to.get_mut(start..).and_then(|to| to.first_chunk_mut::<LONG_COPY>());
+        if let (Some(to), Some(from)) = (to, from.get(start..).and_then(|from| from.first_chunk())) {
+            *to = *from;
+        }
+    };
+    let last = from.len() - LONG_COPY;
+    if down {
+        let mut start = last;
+        while start > 0 {
+            one(start);
+            start = start.saturating_sub(STEP);
+        }
+        one(0);
+    } else {
+        let mut start = 0;
+        while start < last {
+            one(start);
+            start += STEP;
+        }
+        one(last);
+    }
 }
 
 /// Puts back what [`copy`] may have overwritten from `at` on.

@@ -12,7 +12,8 @@
 //! XOR serves to find the runs and is not stored: the new bytes are as long, and need no reading back. Two bytes a
 //! run of up to 15, wherever it is, is what makes it smaller than general compression of an XOR page.
 
-use crate::diff::{Diff, Edges};
+use crate::diff::Diff;
+use crate::wide::{copy_page, wide};
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
 
 const TAG: CodecTag = CodecTag::XorSparse;
@@ -23,16 +24,12 @@ pub const LONGER: usize = 255;
 /// The shortest runs that have these.
 const LONG_MIN: usize = LONG + 1;
 const LONGER_MIN: usize = LONG_MIN + LONGER;
-/// Fewest bytes a run takes.
-const RUN_MIN: usize = 3;
 /// Bytes that are copied at once where there is room.
 const WIDE: usize = 16;
 
 /// The codec.
-#[derive(Debug, Clone, Default)]
-pub struct Sparse {
-    edges: Edges,
-}
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sparse;
 
 /// What was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,11 +45,15 @@ pub const SHORT: usize = 8;
 
 impl Sparse {
     /// [`DeltaCodec::encode`] after the first look.
-    pub fn encode_diff(&mut self, diff: &Diff, page: &Page, out: &mut [u8]) -> Option<Made> {
+    #[inline(always)]
+    pub fn encode_diff(self, diff: &Diff, page: &Page, out: &mut [u8]) -> Option<Made> {
         let room = out.len().min(PAGE_SIZE);
+        if diff.is_above(room) {
+            return None;
+        }
         let out = &mut out[..room];
         let (mut at, mut copied, mut long) = (0, 0, 0);
-        for (start, end) in diff.runs(&mut self.edges, room / RUN_MIN)? {
+        for (start, end) in diff.runs() {
             at = put_run(out, at, start - copied, page, start..end)?;
             long += (end - start).saturating_sub(SHORT);
             copied = end;
@@ -71,13 +72,28 @@ impl DeltaCodec for Sparse {
     }
 
     fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
-        *page = *base;
-        self.patch(page, delta)
+        decode(base, delta, page)
     }
 
     fn patch(&mut self, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
         patch(page, delta)
     }
+}
+
+wide! {
+    /// [`DeltaCodec::decode`].
+    fn decode(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> = apply_to_copy;
+}
+
+wide! {
+    /// [`DeltaCodec::patch`].
+    fn patch(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> = apply;
+}
+
+#[inline(always)]
+fn apply_to_copy(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
+    copy_page(base, page);
+    apply(page, delta)
 }
 
 /// Writes a run at `at` of `out` and returns where it ends. `None`: no room.
@@ -114,8 +130,9 @@ fn put_head(out: &mut [u8], at: usize, gap: usize, len: usize) -> Option<usize> 
     }
 }
 
-/// [`DeltaCodec::patch`].
-fn patch(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
+/// Writes all runs over the base.
+#[inline(always)]
+fn apply(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
     let (mut rest, mut at) = (delta, 0);
     while let Some((head, tail)) = rest.split_first_chunk::<2>() {
         let head = usize::from(u16::from_le_bytes(*head));
@@ -123,11 +140,12 @@ fn patch(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
         let short = (head & LONG) + 1;
         rest = tail;
         if short < LONG_MIN
-            && let Some(bytes) = rest.first_chunk::<WIDE>()
-            && let Some(room) = page.get_mut(at..at + WIDE)
+            && let Some(bytes) = wide_front(delta, rest)
+            && let Some(run) = rest.get(short..)
+            && let Some(room) = page.get_mut(at..).and_then(|page| page.first_chunk_mut())
         {
             blend(room, bytes, short);
-            rest = &rest[short..];
+            rest = run;
             at += short;
             continue;
         }
@@ -140,12 +158,27 @@ fn patch(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
     if rest.is_empty() { Ok(()) } else { Err(CodecError::Truncated(TAG)) }
 }
 
-/// Replaces the first `len` bytes of `room` (1 to 15) without a branch on `len`.
+/// The first [`WIDE`] bytes of `rest`, the end of `delta`; where it is shorter, with any behind.
 #[inline(always)]
-fn blend(room: &mut [u8], bytes: &[u8; WIDE], len: usize) {
-    let Ok(room) = <&mut [u8; WIDE]>::try_from(room) else { return };
-    let keep = u128::MAX << (8 * len);
-    *room = (u128::from_le_bytes(*room) & keep | u128::from_le_bytes(*bytes) & !keep).to_le_bytes();
+fn wide_front(delta: &[u8], rest: &[u8]) -> Option<u128> {
+    if let Some(bytes) = rest.first_chunk() {
+        return Some(u128::from_le_bytes(*bytes));
+    }
+    let missing = WIDE - rest.len();
+    Some(u128::from_le_bytes(*delta.last_chunk()?) >> (8 * missing))
+}
+
+/// Replaces the first `len` bytes of `room` (0 to [`WIDE`]) without a branch on `len`.
+#[inline(always)]
+fn blend(room: &mut [u8; WIDE], bytes: u128, len: usize) {
+    const KEEP: [u8; 2 * WIDE] = {
+        let mut keep = [0; 2 * WIDE];
+        keep.split_at_mut(WIDE).1.copy_from_slice(&[u8::MAX; WIDE]);
+        keep
+    };
+    let Some(keep) = KEEP.get(WIDE - len..).and_then(|keep| keep.first_chunk()) else { return };
+    let keep = u128::from_le_bytes(*keep);
+    *room = (u128::from_le_bytes(*room) & keep | bytes & !keep).to_le_bytes();
 }
 
 /// Reads a length of more than one number.
@@ -174,7 +207,7 @@ mod tests {
 
     fn encoded(runs: &[(usize, usize)]) -> Vec<u8> {
         let mut out = [0; PAGE_SIZE];
-        let len = Sparse::default().encode(&BASE, &changed(runs), &mut out).expect("fits");
+        let len = Sparse.encode(&BASE, &changed(runs), &mut out).expect("fits");
         out[..len].to_vec()
     }
 
@@ -197,7 +230,7 @@ mod tests {
         for len in (1..40).chain([269, 270, 271, 272, 4000]) {
             for at in [0, 1, 50, PAGE_SIZE - len] {
                 let mut page = [0; PAGE_SIZE];
-                Sparse::default().decode(&BASE, &encoded(&[(at, len)]), &mut page).expect("decodes");
+                Sparse.decode(&BASE, &encoded(&[(at, len)]), &mut page).expect("decodes");
                 assert!(page == changed(&[(at, len)]), "{len} at {at}");
             }
         }
@@ -205,7 +238,7 @@ mod tests {
 
     #[test]
     fn wrong_bytes_name_what_is_wrong() {
-        let decode = |delta: &[u8]| Sparse::default().decode(&BASE, delta, &mut [0; PAGE_SIZE]);
+        let decode = |delta: &[u8]| Sparse.decode(&BASE, delta, &mut [0; PAGE_SIZE]);
         for cut in [&[0x00][..], &[0x00, 0x00], &[0x0F, 0x00], &[0x0F, 0x00, 255, 1], &[0x0F, 0x00, 3, 1]] {
             assert_eq!(decode(cut), Err(CodecError::Truncated(TAG)), "{cut:?}");
         }

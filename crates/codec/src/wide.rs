@@ -1,0 +1,45 @@
+//! The same code, compiled for processors of the last ten years.
+//!
+//! `x86_64` alone promises registers of 16 bytes and none of the instructions that find and count bits. Changed bytes are
+//! found bit by bit, and pages are copied by the register.
+
+use crate::Page;
+
+/// Defines a function that is another one, compiled for wide registers and bit instructions where the processor has
+/// them. What is to be compiled so is inlined into that one.
+macro_rules! wide {
+    ($(#[$about:meta])* $visible:vis fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $plain:path;) => {
+        $(#[$about])*
+        $visible fn $name($($arg: $type),*) -> $result {
+            #[cfg(target_arch = "x86_64")]
+            if $crate::wide::is_wide() {
+                #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+                fn compiled($($arg: $type),*) -> $result {
+                    $plain($($arg),*)
+                }
+                // SAFETY: the processor has the features that the function is compiled for.
+                #[allow(unsafe_code)]
+                return unsafe { compiled($($arg),*) };
+            }
+            $plain($($arg),*)
+        }
+    };
+}
+pub(crate) use wide;
+
+/// Whether the processor has them.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn is_wide() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    has!("avx2") && has!("bmi1") && has!("bmi2") && has!("lzcnt") && has!("popcnt")
+}
+
+/// Copies a page, by the widest registers that the caller is compiled for: a fifth faster than what the system has for
+/// any length, and what follows need not wait for it.
+#[inline(always)]
+pub(crate) fn copy_page(from: &Page, to: &mut Page) {
+    for (to, from) in to.as_chunks_mut::<128>().0.iter_mut().zip(from.as_chunks::<128>().0) {
+        *to = *from;
+    }
+}
