@@ -1,11 +1,20 @@
 //! What files of applications hold: text, XML, JSON, records as protobuf has them, pictures.
 //!
 //! All of it is made from a seed and looks as the real thing does to a compressor: words repeat as words do, names of fields
-//! repeat exactly, pictures do not compress.
+//! repeat exactly, pictures do not compress. How much of a page compressors save is drawn page by page ([`crate::shape`]).
 
 use crate::random::Random;
+use crate::shape::Shape;
+use medfs_codec::PAGE_SIZE;
+use medfs_codec::lzo::Encoder;
 
 const WORDS: usize = 1500;
+/// Pages of a kind that are looked at to know how it compresses by itself.
+const LOOKED_AT: usize = 8;
+/// Bytes of a page that are made at a time: what compresses and what does not lie side by side in them.
+const PIECE: usize = 512;
+/// What is repeated is cut into runs of this length, which a compressor finds.
+const RUN: usize = 320;
 
 /// Kinds of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +36,8 @@ pub enum Content {
 pub struct Writer {
     words: Vec<String>,
     number: u64,
+    /// What LZO saves of pages of the kinds that were made, as they are.
+    plain: Vec<(Content, f64)>,
 }
 
 impl Writer {
@@ -38,7 +49,7 @@ impl Writer {
             let len = r.between(2, 9);
             (0..len).map(|_| char::from(*r.pick(letters))).collect()
         };
-        Writer { words: (0..WORDS).map(|_| word(&mut r)).collect(), number: 0 }
+        Writer { words: (0..WORDS).map(|_| word(&mut r)).collect(), number: 0, plain: Vec::new() }
     }
 
     /// A few words.
@@ -71,19 +82,54 @@ impl Writer {
         out
     }
 
-    /// `len` bytes of which about `share` (0 to 1) do not compress: records with a preview picture each.
-    pub fn mixed(&mut self, r: &mut Random, content: Content, share: f64, len: usize) -> Vec<u8> {
-        const PIECE: usize = 512;
-        let mut out = Vec::with_capacity(len + PIECE);
+    /// `len` bytes of a kind, of pages of which compressors save as much as pages of this shape.
+    pub fn pages(&mut self, r: &mut Random, content: Content, shape: Shape, len: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(len);
         while out.len() < len {
-            let opaque = (PIECE as f64 * share) as usize;
-            out.extend(self.make(r, content, PIECE - opaque));
+            let saved = shape.draw(r);
+            out.extend(self.saving(r, content, saved, PAGE_SIZE.min(len - out.len())));
+        }
+        out
+    }
+
+    /// `len` bytes of a kind, at most a page, of which compressors save about `saved` (0 to 1): where the kind saves more by
+    /// itself a part is noise, as of hashes and preview pictures; where it saves less a part repeats what came before, as rows of
+    /// states do.
+    pub fn saving(&mut self, r: &mut Random, content: Content, saved: f64, len: usize) -> Vec<u8> {
+        let plain = self.saved_of(content);
+        let noise = (1.0 - saved / plain).clamp(0.0, 1.0);
+        let repeated = ((saved - plain) / (1.0 - plain)).clamp(0.0, 1.0);
+        let mut out: Vec<u8> = Vec::with_capacity(len + PIECE);
+        let fresh = self.make(r, content, ((1.0 - noise - repeated) * len as f64).ceil() as usize);
+        let mut next = fresh.chunks(((1.0 - noise - repeated) * PIECE as f64).ceil().max(1.0) as usize);
+        while out.len() < len {
+            let start = out.len();
+            out.extend(next.next().unwrap_or_default());
             let at = out.len();
-            out.resize(at + opaque, 0);
+            out.resize(at + (noise * PIECE as f64) as usize, 0);
             r.fill(&mut out[at..]);
+            while out.len() < start + PIECE {
+                repeat(r, &mut out);
+            }
+            out.truncate(start + PIECE);
         }
         out.truncate(len);
         out
+    }
+
+    /// What LZO saves of pages of a kind that are left as they are made.
+    fn saved_of(&mut self, content: Content) -> f64 {
+        if let Some((_, saved)) = self.plain.iter().find(|(c, _)| *c == content) {
+            return *saved;
+        }
+        let pages = self.make(&mut Random::new(1, "plain"), content, LOOKED_AT * PAGE_SIZE);
+        let (mut encoder, mut out) = (Encoder::default(), [0; PAGE_SIZE]);
+        let size = |page: &[u8]| encoder.compress(page, &mut out).unwrap_or(PAGE_SIZE) as f64;
+        let saved = 1.0 - pages.chunks(PAGE_SIZE).map(size).sum::<f64>() / pages.len() as f64;
+        // Of what does not compress no share is known: noise is as good.
+        let saved = saved.max(0.01);
+        self.plain.push((content, saved));
+        saved
     }
 
     fn sentence(&self, r: &mut Random, out: &mut Vec<u8>) {
@@ -136,6 +182,17 @@ impl Writer {
         varint(out, 5 << 3 | 2);
         varint(out, text.len() as u64);
         out.extend(text.as_bytes());
+    }
+}
+
+/// Adds a run of what is there already.
+fn repeat(r: &mut Random, out: &mut Vec<u8>) {
+    let from = r.below(out.len().saturating_sub(RUN) as u64) as usize;
+    let to = (from + RUN).min(out.len());
+    if from == to {
+        out.push(b' ');
+    } else {
+        out.extend_from_within(from..to);
     }
 }
 
@@ -196,12 +253,29 @@ mod tests {
         assert!(picture < 0.01, "picture {picture}");
     }
 
+    /// What is asked for is what LZO saves, about: the less there is that repeats, the less of it is found.
     #[test]
-    fn shares_that_do_not_compress() {
+    fn pages_save_what_is_asked_for() {
         let (mut w, mut r) = (Writer::new(1), Random::new(1, "content"));
-        let mut of = |share| saved(&w.mixed(&mut r, Content::Json, share, 64 * 4096));
-        let (none, half, all) = (of(0.0), of(0.5), of(1.0));
-        assert!(none > half + 0.1 && half > all + 0.1 && all < 0.01, "{none} {half} {all}");
+        for content in [Content::Json, Content::Proto, Content::Xml, Content::Text] {
+            for wanted in [0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95] {
+                let pages: Vec<u8> = (0..32).flat_map(|_| w.saving(&mut r, content, wanted, 4096)).collect();
+                let got = saved(&pages);
+                assert!((got - wanted).abs() < 0.1, "{content:?}: {wanted} wanted, {got} saved");
+            }
+        }
+    }
+
+    #[test]
+    fn pages_are_spread_as_their_shape() {
+        let (mut w, mut r) = (Writer::new(1), Random::new(1, "content"));
+        for shape in Shape::ALL {
+            let pages = w.pages(&mut r, Content::Json, shape, 600 * 4096);
+            assert!((saved(&pages) - shape.mean()).abs() < 0.04, "{shape:?}: {}", saved(&pages));
+            let half = pages.chunks_exact(4096).filter(|page| saved(page) > 0.5).count() as f64 / 600.0;
+            let wanted = if shape == Shape::Structured { 0.5..0.9 } else { 0.0..0.1 };
+            assert!(wanted.contains(&half), "{shape:?}: {half} of the pages fit half a block");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod replayed;
 pub mod report;
 pub mod runner;
 pub mod scheme;
+pub mod shape;
 pub mod sqlite;
 pub mod tape;
 pub mod target;

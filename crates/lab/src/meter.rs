@@ -84,6 +84,8 @@ pub struct Totals {
     pub changed_bytes: u64,
     /// Bytes of all pages, each compressed by LZO alone.
     pub lzo_bytes: u64,
+    /// Pages by how much of each LZO saves: a tenth of the page or less, two tenths, and so on.
+    pub saved_tenths: [u64; 10],
     /// Bytes of the updates' differences (XOR), compressed by LZO.
     pub delta_bytes: u64,
     /// Updates whose delta may stay in an inode.
@@ -106,6 +108,7 @@ fn each(a: Totals, b: Totals, op: impl Fn(u64, u64) -> u64) -> Totals {
         updates_by_type: std::array::from_fn(|n| op(a.updates_by_type[n], b.updates_by_type[n])),
         changed_bytes: op(a.changed_bytes, b.changed_bytes),
         lzo_bytes: op(a.lzo_bytes, b.lzo_bytes),
+        saved_tenths: std::array::from_fn(|n| op(a.saved_tenths[n], b.saved_tenths[n])),
         delta_bytes: op(a.delta_bytes, b.delta_bytes),
         small_deltas: op(a.small_deltas, b.small_deltas),
         small_delta_bytes: op(a.small_delta_bytes, b.small_delta_bytes),
@@ -149,6 +152,10 @@ impl Totals {
     /// CCR: share that LZO saves of pages.
     pub fn compression(&self) -> f64 {
         1.0 - share(self.lzo_bytes, self.bytes()).min(1.0)
+    }
+    /// Share of pages of which LZO saves half at least.
+    pub fn half_saved(&self) -> f64 {
+        share(self.saved_tenths[5..].iter().sum(), self.pages)
     }
     /// DCR of the updates whose delta may stay in an inode: share that the delta saves of the page.
     pub fn small_delta_compression(&self) -> f64 {
@@ -253,7 +260,9 @@ impl State {
         let t = &mut self.totals;
         t.pages += 1;
         t.pages_by_type[kind as usize] += 1;
-        t.lzo_bytes += self.encoder.compress(now, &mut out).unwrap_or(PAGE_SIZE) as u64;
+        let size = self.encoder.compress(now, &mut out).unwrap_or(PAGE_SIZE);
+        t.lzo_bytes += size as u64;
+        t.saved_tenths[((PAGE_SIZE - size) * 10 / PAGE_SIZE).min(9)] += 1;
         let Some(before) = before else { return };
         t.updates += 1;
         t.updates_by_type[kind as usize] += 1;

@@ -29,7 +29,12 @@ impl Random {
 
     /// Whether something of this probability happens.
     pub fn happens(&mut self, probability: f64) -> bool {
-        self.0.random::<f64>() < probability
+        self.unit() < probability
+    }
+
+    /// A number from 0 to 1, without 1.
+    pub fn unit(&mut self) -> f64 {
+        self.0.random::<f64>()
     }
 
     /// Random bytes.
@@ -44,8 +49,15 @@ impl Random {
 
     /// A number below `n`, small ones more often: the k-th about 1/k as often as the first (Zipf).
     pub fn zipf(&mut self, n: u64) -> u64 {
-        let x = (n as f64 + 1.0).powf(self.0.random::<f64>());
+        let x = (n as f64 + 1.0).powf(self.unit());
         (x as u64).clamp(1, n.max(1)) - 1
+    }
+
+    /// A number above zero with this mean whose logarithm is normal, with `spread` for its standard deviation.
+    pub fn log_normal(&mut self, mean: f64, spread: f64) -> f64 {
+        // Box and Muller's method; one minus, as the logarithm of nothing is not wanted.
+        let (radius, angle) = ((-2.0 * (1.0 - self.unit()).ln()).sqrt(), std::f64::consts::TAU * self.unit());
+        mean * (spread * radius * angle.cos() - spread * spread / 2.0).exp()
     }
 
     /// TPC-C's non-uniform number (clause 2.1.6) from `low` to `high`, with the constant `c` for `a`.
@@ -81,5 +93,16 @@ mod tests {
         assert_eq!((r.zipf(0), r.below(0)), (0, 0));
         let firsts = (0..10_000).filter(|_| r.zipf(100) == 0).count();
         assert!(firsts > 1000, "{firsts} of 10,000 draws are the first of a hundred");
+    }
+
+    #[test]
+    fn log_normal_has_its_mean_and_its_middle() {
+        let mut r = Random::new(3, "log-normal");
+        let mut drawn: Vec<f64> = (0..200_000).map(|_| r.log_normal(13.8, 1.0)).collect();
+        let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
+        drawn.sort_by(f64::total_cmp);
+        let middle = drawn[drawn.len() / 2];
+        assert!((mean / 13.8 - 1.0).abs() < 0.02, "mean {mean}");
+        assert!((middle / (13.8 * (-0.5f64).exp()) - 1.0).abs() < 0.02, "middle {middle}");
     }
 }

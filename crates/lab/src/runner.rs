@@ -198,6 +198,7 @@ pub(crate) fn characteristics(cell: &mut Cell, recording: &Recording) {
         ("update_ratio", t.update_ratio()),
         ("update_difference", t.update_difference()),
         ("compression", t.compression()),
+        ("half_saved", t.half_saved()),
         ("small_delta_compression", t.small_delta_compression()),
         ("delta_compression", t.delta_compression()),
         ("write_share", t.write_share()),

@@ -8,6 +8,7 @@ use crate::cell::{CELL_FORMAT, Cell, Machine, Row};
 use crate::content::{Content, Writer};
 use crate::error::{Error, Result};
 use crate::random::Random;
+use crate::shape::Shape;
 use medfs_codec::compress::{Compressor, Lzo};
 use medfs_codec::{Codecs, PAGE_SIZE, Page};
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ fn sample(seed: u64) -> Vec<(Page, Page)> {
     let (mut writer, mut random) = (Writer::new(seed), Random::new(seed, "overhead"));
     (0..PAGES)
         .map(|_| {
-            let bytes = writer.mixed(&mut random, Content::Json, 0.4, PAGE_SIZE);
+            let bytes = writer.pages(&mut random, Content::Json, Shape::Structured, PAGE_SIZE);
             let base: Page = bytes.try_into().expect("a page was asked for");
             let mut page = base;
             for _ in 0..4 {

@@ -4,6 +4,7 @@
 use super::{Stage, Values};
 use crate::content::{Content, Writer};
 use crate::error::{Error, Result};
+use crate::shape::Shape;
 use crate::target::{Open, read_at, write_file};
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub fn updated(stage: &Stage, share: f64) -> Result<Values> {
     let target = &stage.target;
     let io = || Error::io("small updates");
     for n in 0..FILES {
-        let content = writer.mixed(&mut random, Content::Json, 0.4, PAGES * PAGE);
+        let content = writer.pages(&mut random, Content::Json, Shape::Structured, PAGES * PAGE);
         write_file(&**target, &format!("small{n}"), &content, false).map_err(io())?;
     }
     for n in 0..2 * OTHERS {

@@ -5,6 +5,7 @@ use crate::content::{Content, Writer};
 use crate::error::{Error, Result};
 use crate::meter::{FileType, SMALL_FILE};
 use crate::random::Random;
+use crate::shape::Shape;
 use crate::sqlite::{Database, JournalMode, SqliteFs};
 use crate::target::{Open, write_file};
 use crate::workload::Stage;
@@ -20,28 +21,40 @@ const DATABASE_FILES: usize = 8;
 const SMALL_PAGES: usize = 96;
 /// Pages of a large one: just above 3.69 MB.
 const LARGE_PAGES: usize = (SMALL_FILE / PAGE as u64) as usize + 9;
-/// Rows of a table that is updated: about nine to a page.
-const STATE_ROWS: u64 = 9 * 160;
+/// Rows of a table that is updated.
+const STATE_ROWS: u64 = STATE_ROWS_PAGE * 160;
 /// Fewest rows of a transaction.
 const ROWS_MIN: u64 = 4;
 /// Pages of a file that is only read.
 const MEDIA_PAGES: usize = 512;
-/// Rows of the table whose content is replaced, per class: two to a page.
-const BLOB_ROWS: u64 = 2 * 200;
+/// Rows of the table whose content is replaced, per class.
+const BLOB_ROWS: u64 = BLOB_ROWS_PAGE * 200;
 /// A table of messages is emptied when it has so many rows.
 const MESSAGES_MAX: u64 = 1600;
-/// Shares of bytes that do not compress in content that does and in content that does not.
-const OPAQUE: [f64; 2] = [0.05, 0.92];
+/// Rows of a table of states on a page, and of messages and cached answers.
+const STATE_ROWS_PAGE: u64 = 9;
+const BLOB_ROWS_PAGE: u64 = 2;
+
+/// Bytes of a row's payload in a table of states.
+const PAYLOAD: usize = 400;
+/// Standard deviation of the logarithm of how much of a page an update changes. With it 70% of the updates change less than a
+/// tenth where the mean is 13.8%: the two figures that MedFS gives (sections 1 and 3).
+const DIFFERENCE_SPREAD: f64 = 1.48;
+/// Bytes that a new counter and a new stamp change, and least bytes of an update.
+const COUNTER: usize = 12;
+/// An update of more bytes than this replaces the page; one of fewer changes fields of at most so many.
+const WHOLE: usize = 3600;
+const FIELD: usize = 512;
 
 /// What a step does to what is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Change {
     /// Adds pages that did not exist.
     New,
-    /// Updates pages by a few bytes.
-    Little,
-    /// Replaces what pages hold.
-    Much,
+    /// Updates pages, this share of their bytes on average: some hardly, few wholly.
+    Update(f64),
+    /// Replaces rows in the database with a log.
+    Replace,
 }
 
 /// The files of a task.
@@ -59,23 +72,17 @@ pub(super) struct Files {
     /// Temporary files by class.
     temps: [Vec<(String, usize)>; 2],
     turn: u64,
+    /// Updates of data files, and of temporary ones.
+    picks: [usize; 2],
+    /// What compressors save of the rows of messages and cached answers that are being made.
+    body_saves: f64,
     writer: Writer,
     random: Random,
-    /// Bytes that a small update changes.
-    edit: usize,
 }
 
 impl Files {
-    /// Makes them. `small` is the share of files below 3.69 MB, `compression` what LZO shall save of the content, `delta` the
-    /// bytes of a small delta, `difference` the most bytes that a small update may change.
-    pub(super) fn new(
-        stage: &Stage,
-        folder: &str,
-        small: f64,
-        compression: f64,
-        delta: f64,
-        difference: f64,
-    ) -> Result<Files> {
+    /// Makes them. `small` is the share of files below 3.69 MB, `compression` what LZO shall save of the content.
+    pub(super) fn new(stage: &Stage, folder: &str, small: f64, compression: f64) -> Result<Files> {
         let (large, total) = population(small);
         let fs = SqliteFs::new(stage.target.clone())?;
         let io = || Error::io(format!("making the files of {folder}"));
@@ -99,25 +106,27 @@ impl Files {
             data: Default::default(),
             temps: Default::default(),
             turn: 0,
+            picks: [0; 2],
+            body_saves: 0.0,
             writer: Writer::new(stage.seed),
             random: stage.random(folder),
-            // A delta has its literals, some 30 bytes for the zeros around them, and four for each run.
-            edit: (delta - 40.0).min(difference).max(6.0) as usize,
         };
-        // Content that compresses as the application's does on average: JSON without previews saves some 60%.
-        let opaque = (1.0 - compression / 0.6).clamp(0.0, 1.0);
         files.fill_databases()?;
-        files.fill_files(stage, large, total, opaque)?;
+        files.fill_files(stage, large, total, Shape::packed_share(compression))?;
         Ok(files)
     }
 
     fn fill_databases(&mut self) -> Result<()> {
-        for (state, share) in self.state.iter().zip(OPAQUE) {
+        for (state, shape) in self.state.iter().zip(Shape::ALL) {
             state.execute_batch(
                 "create table state (id integer primary key, count integer, stamp text, payload blob); begin;",
             )?;
+            let mut saved = 0.0;
             for id in 0..STATE_ROWS {
-                let payload = self.writer.mixed(&mut self.random, Content::Json, share, 400);
+                if id % STATE_ROWS_PAGE == 0 {
+                    saved = shape.draw(&mut self.random);
+                }
+                let payload = self.writer.saving(&mut self.random, Content::Json, saved, PAYLOAD);
                 let row = params![id as i64, 1_000_000i64, stamp(id), payload];
                 state.prepare_cached("insert into state values (?,?,?,?)")?.execute(row)?;
             }
@@ -127,8 +136,7 @@ impl Files {
             "pragma wal_autocheckpoint=32; create table cache (id integer primary key, body blob); begin;",
         )?;
         for id in 0..2 * BLOB_ROWS {
-            let share = OPAQUE[usize::from(id >= BLOB_ROWS)];
-            let body = self.writer.mixed(&mut self.random, Content::Json, share, 1900);
+            let body = self.body(usize::from(id >= BLOB_ROWS), id);
             self.cache.prepare_cached("insert into cache values (?,?)")?.execute(params![id as i64, body])?;
         }
         self.cache.execute_batch("commit; pragma wal_checkpoint(truncate);")?;
@@ -136,7 +144,15 @@ impl Files {
         Ok(())
     }
 
-    fn fill_files(&mut self, stage: &Stage, large: usize, total: usize, opaque: f64) -> Result<()> {
+    /// What a row of messages or cached answers holds. The rows of a page compress alike.
+    fn body(&mut self, class: usize, row: u64) -> Vec<u8> {
+        if row.is_multiple_of(BLOB_ROWS_PAGE) {
+            self.body_saves = Shape::ALL[class].draw(&mut self.random);
+        }
+        self.writer.saving(&mut self.random, Content::Json, self.body_saves, 1900)
+    }
+
+    fn fill_files(&mut self, stage: &Stage, large: usize, total: usize, packed: f64) -> Result<()> {
         let plain = total - large - DATABASE_FILES;
         for n in 0..plain + large {
             let class = n % 2;
@@ -151,8 +167,12 @@ impl Files {
                 (format!("{}/files/data{n}.{end}", self.folder), &mut self.data[class])
             };
             list.push((path.clone(), pages));
-            let share = if is_large { opaque } else { OPAQUE[class] };
-            let content = self.writer.mixed(&mut self.random, kind, share, pages * PAGE);
+            let mut content = Vec::with_capacity(pages * PAGE);
+            for _ in 0..pages {
+                // A large file has pages of both kinds, as many as the application.
+                let class = if is_large { usize::from(self.random.happens(packed)) } else { class };
+                content.extend(self.writer.pages(&mut self.random, kind, Shape::ALL[class], PAGE));
+            }
             write_file(&*stage.target, &path, &content, false)
                 .map_err(Error::io(format!("making {path}")))?;
         }
@@ -178,12 +198,11 @@ impl Files {
         let class = usize::from(opaque);
         match (kind, change) {
             (FileType::Sqlite, Change::New) => self.insert(class, pages),
-            (FileType::Sqlite, Change::Little) => self.count(class, pages),
-            (FileType::Sqlite, Change::Much) => self.replace_rows(class, pages),
+            (FileType::Sqlite, Change::Update(mean)) => self.count(class, pages, mean),
+            (_, Change::Replace) => self.replace_rows(class, pages),
             (FileType::Temp, Change::New) => self.new_file(stage, "tmp/todelete_new", class, pages),
             (FileType::Other, Change::New) => self.new_file(stage, "files/download", class, pages),
-            (FileType::Temp, change) => self.update(stage, true, class, change, pages),
-            (FileType::Other, change) => self.update(stage, false, class, change, pages),
+            (_, Change::Update(mean)) => self.update(stage, kind == FileType::Temp, class, pages, mean),
         }
     }
 
@@ -206,8 +225,8 @@ impl Files {
         }
         self.messages.execute_batch("begin")?;
         let rows = (pages * 2).max(ROWS_MIN);
-        for _ in 0..rows {
-            let body = self.writer.mixed(&mut self.random, Content::Json, OPAQUE[class], 1900);
+        for row in 0..rows {
+            let body = self.body(class, row);
             self.messages.prepare_cached("insert into messages (body) values (?)")?.execute(params![body])?;
         }
         self.messages.execute_batch("commit")?;
@@ -215,12 +234,54 @@ impl Files {
         Ok(())
     }
 
-    /// Counters and stamps of the same rows move on: one row to a page.
-    fn count(&mut self, class: usize, pages: u64) -> Result<()> {
+    /// Bytes that an update changes of a page.
+    fn changed(&mut self, mean: f64) -> usize {
+        let share = self.random.log_normal(mean, DIFFERENCE_SPREAD);
+        ((share * PAGE as f64) as usize).clamp(COUNTER, PAGE)
+    }
+
+    /// New content for a field or a part of a payload: numbers where there is room for nothing else.
+    fn field(&mut self, class: usize, len: usize) -> Vec<u8> {
+        if len <= 4 * COUNTER {
+            return digits(&mut self.random, len);
+        }
+        let saved = Shape::ALL[class].draw(&mut self.random);
+        self.writer.saving(&mut self.random, Content::Json, saved, len)
+    }
+
+    /// Counters and stamps of the same rows move on, one row to a page, and payloads around them where more changes.
+    fn count(&mut self, class: usize, pages: u64, mean: f64) -> Result<()> {
         // Of what a transaction writes about half is the journal.
-        let pages = (pages / 2).clamp(ROWS_MIN, STATE_ROWS / 9 - 1);
-        let sql = "update state set count = count + 1, stamp = ? where id < ? and id % 9 = 4";
-        self.state[class].prepare_cached(sql)?.execute(params![stamp(self.turn), (pages * 9) as i64])?;
+        let pages = (pages / 2).clamp(ROWS_MIN, STATE_ROWS / STATE_ROWS_PAGE - 1);
+        self.state[class].execute_batch("begin")?;
+        for page in 0..pages {
+            let first = page * STATE_ROWS_PAGE;
+            let sql = "update state set count = count + 1, stamp = ? where id = ?";
+            let row = params![stamp(self.turn), (first + STATE_ROWS_PAGE / 2) as i64];
+            self.state[class].prepare_cached(sql)?.execute(row)?;
+            let mut left = self.changed(mean) - COUNTER;
+            for row in first..first + STATE_ROWS_PAGE {
+                let len = left.min(PAYLOAD);
+                if len < COUNTER {
+                    break;
+                }
+                self.change_payload(class, row, len)?;
+                left -= len;
+            }
+        }
+        self.state[class].execute_batch("commit")?;
+        Ok(())
+    }
+
+    /// The first bytes of a row's payload change.
+    fn change_payload(&mut self, class: usize, row: u64, len: usize) -> Result<()> {
+        let field = self.field(class, len);
+        let state = &self.state[class];
+        let sql = "select payload from state where id = ?";
+        let mut payload: Vec<u8> = state.prepare_cached(sql)?.query_row([row as i64], |r| r.get(0))?;
+        payload[..len].copy_from_slice(&field);
+        let sql = "update state set payload = ? where id = ?";
+        state.prepare_cached(sql)?.execute(params![payload, row as i64])?;
         Ok(())
     }
 
@@ -230,7 +291,7 @@ impl Files {
         let first = class as u64 * BLOB_ROWS + self.random.below(BLOB_ROWS - rows + 1);
         self.cache.execute_batch("begin")?;
         for id in first..first + rows {
-            let body = self.writer.mixed(&mut self.random, Content::Json, OPAQUE[class], 1900);
+            let body = self.body(class, id - first);
             self.cache
                 .prepare_cached("update cache set body = ? where id = ?")?
                 .execute(params![body, id as i64])?;
@@ -243,22 +304,28 @@ impl Files {
     fn new_file(&mut self, stage: &Stage, name: &str, class: usize, pages: u64) -> Result<()> {
         let path = format!("{}/{name}", self.folder);
         let io = || Error::io(format!("making {path}"));
-        let kind = [Content::Xml, Content::Picture][class];
-        let content = self.writer.make(&mut self.random, kind, pages as usize * PAGE);
+        let len = pages as usize * PAGE;
+        let content = match Shape::ALL[class] {
+            Shape::Structured => self.writer.pages(&mut self.random, Content::Xml, Shape::Structured, len),
+            Shape::Packed => self.writer.make(&mut self.random, Content::Picture, len),
+        };
         if stage.target.exists(&path).map_err(io())? {
             stage.target.unlink(&path).map_err(io())?;
         }
         write_file(&*stage.target, &path, &content, true).map_err(io())
     }
 
-    fn pick(&self, temp: bool, class: usize) -> (String, usize) {
+    /// The next file of its kind: each has its turn.
+    fn pick(&mut self, temp: bool, class: usize) -> (String, usize) {
         let lists = if temp && self.temps.iter().any(|l| !l.is_empty()) { &self.temps } else { &self.data };
         let list = if lists[class].is_empty() { &lists[1 - class] } else { &lists[class] };
-        list[(self.turn / 2) as usize % list.len()].clone()
+        let turn = &mut self.picks[usize::from(temp)];
+        *turn += 1;
+        list[*turn % list.len()].clone()
     }
 
     /// Neighbouring pages of a file change in place.
-    fn update(&mut self, stage: &Stage, temp: bool, class: usize, change: Change, pages: u64) -> Result<()> {
+    fn update(&mut self, stage: &Stage, temp: bool, class: usize, pages: u64, mean: f64) -> Result<()> {
         let (path, size) = self.pick(temp, class);
         let pages = (pages as usize).min(size);
         // A file is updated around a few places.
@@ -266,19 +333,26 @@ impl Files {
         let first = self.random.below(places as u64) as usize * (size - pages) / places;
         let io = || Error::io(format!("updating {path}"));
         let file = stage.target.open(&path, Open::Existing).map_err(io())?;
-        if change == Change::Much {
-            let content = self.writer.mixed(&mut self.random, Content::Json, OPAQUE[class], pages * PAGE);
-            stage.target.write(file, (first * PAGE) as u64, &content).map_err(io())?;
-        } else {
-            for page in first..first + pages {
-                // The same field of the page's record, as counters and times are.
-                let at = page * PAGE + page * 1237 % (PAGE - self.edit);
-                let field = digits(&mut self.random, self.edit);
-                stage.target.write(file, at as u64, &field).map_err(io())?;
+        for page in first..first + pages {
+            for (at, content) in self.changes(class, page, mean) {
+                stage.target.write(file, (page * PAGE + at) as u64, &content).map_err(io())?;
             }
         }
         stage.target.fsync(file, false).map_err(io())?;
         stage.target.close(file).map_err(io())
+    }
+
+    /// What changes of a page of a file, and where in it: the same fields again and again, as counters and times are.
+    fn changes(&mut self, class: usize, page: usize, mean: f64) -> Vec<(usize, Vec<u8>)> {
+        let bytes = self.changed(mean);
+        if bytes > WHOLE {
+            let shape = Shape::ALL[class];
+            return vec![(0, self.writer.pages(&mut self.random, Content::Json, shape, PAGE))];
+        }
+        let fields = bytes.div_ceil(FIELD);
+        let (len, apart) = (bytes / fields, PAGE / fields);
+        let start = (page * 1237 % apart).min(apart - len);
+        (0..fields).map(|n| (n * apart + start, self.field(class, len))).collect()
     }
 }
 
