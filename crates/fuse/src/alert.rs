@@ -172,6 +172,10 @@ impl Handler for Alerted {
         self.alert.request(|| self.began.elapsed());
         self.inner.handle(crew, request, reply)
     }
+
+    fn panicked(&self, message: &str) {
+        self.inner.panicked(message);
+    }
 }
 
 #[cfg(test)]
