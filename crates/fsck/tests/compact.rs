@@ -545,7 +545,7 @@ fn number(record: &Record, field: &str) -> u64 {
 #[test]
 fn every_code_of_compact_pages_and_slices_has_a_fault() {
     let own = [Code::CompactFlag, Code::CompactRoom];
-    for code in Code::ALL.iter().filter(|c| (Code::CompactPage..Code::ClusterPlace).contains(*c)) {
+    for code in Code::ALL.iter().filter(|c| (Code::CompactPage..Code::SharedNode).contains(*c)) {
         let planted = own.contains(code) || FAULTS.iter().any(|f| f.codes.contains(code));
         assert!(planted, "no fault is planted for {code} ({code:?})");
     }
