@@ -341,6 +341,9 @@ fn fsync_row(what: &str, options: &str, bytes: usize, fsyncs: &[Cost]) {
     println!();
 }
 
+/// fsyncs of a kind, with mount options and the bytes that each update changes.
+type Fsyncs = fn(&str, usize) -> Vec<Cost>;
+
 fn fsync_table() {
     println!(
         "fsyncs of four small updates: blocks written, the engine's time in us, and that with the card's"
@@ -348,8 +351,7 @@ fn fsync_table() {
     println!("{:<29}   {:^24}   {:^24}   {:^24}", "", "blocks", "engine", "card");
     let columns = format!("   {:>6} {:>5} {:>5} {:>5}", "median", "99%", "worst", "ratio");
     println!("{:<9} {:<13} {:>5}{columns}{columns}{columns}", "", "", "bytes");
-    let runs: [(&str, fn(&str, usize) -> Vec<Cost>); 3] =
-        [("growing", growing), ("attribute", evicting), ("jumping", jumping)];
+    let runs: [(&str, Fsyncs); 3] = [("growing", growing), ("attribute", evicting), ("jumping", jumping)];
     for (what, run) in runs {
         for options in ["delta=off", "delta=inline", "delta=full"] {
             for bytes in [8, 100, 200] {
