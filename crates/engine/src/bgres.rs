@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::hotness::Hotness;
 use crate::idle::Did;
+use crate::inode::{Inode, InodeState};
 use crate::placement::Purpose;
 use crate::stats::{Counters, RestoreStats};
 use medfs_device::Cause;
@@ -20,6 +21,7 @@ use medfs_format::Ino;
 use medfs_format::node::FileKind;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What restoring remembers.
@@ -108,9 +110,18 @@ impl Fs {
         let whole = pages.iter().try_for_each(|&page| self.make_whole(&inode, &mut state, page));
         let placing = self.place_pages(&inode, &mut state, &pages, Purpose::Restore);
         let restored = placing.pages.len() as u64;
+        let left = self.leave_emptied(&inode, &mut state);
         drop(state);
         let written = self.write_placing(&inode, placing, Cause::Data);
-        written.and(whole)?;
+        written.and(whole).and(left)?;
         Ok(restored)
+    }
+
+    /// Frees the compact pages of a file that has no deltas any more: who reads it would have to read them.
+    fn leave_emptied(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+        match self.delta_pages(inode, 0..u64::MAX)?.is_empty() {
+            true => self.leave_compact(inode, state),
+            false => Ok(()),
+        }
     }
 }

@@ -3,7 +3,6 @@
 //! A block is collected page by page, so that idle collection stops when a request comes. Emptied blocks are *drained*: they
 //! are erased once everything that replaced their content is on flash.
 
-use crate::{PAGE, WHOLE};
 use crate::blocks::State;
 use crate::entry::Entry;
 use crate::error::{FtlError, Result};
@@ -12,6 +11,7 @@ use crate::logs::Pending;
 use crate::nand::{Codec, Nand};
 use crate::policy::{Collect, Hint};
 use crate::spare::{NOBODY, Record};
+use crate::{PAGE, WHOLE};
 
 /// Blocks collected for one write without a gain, before the choice is made by pages instead of by score.
 const PATIENCE: u32 = 4;
