@@ -108,7 +108,10 @@ fn cost(pages: &[(Box<Page>, f64)]) {
     });
     println!("{} pages, ns of each: to foretell {foretell:.0}", timed.len());
     let tell = |name: &str, compress: f64| {
-        println!("to compress with {name} {compress:.0}: foretelling takes {:.1}% of it", foretell / compress * 100.0);
+        println!(
+            "to compress with {name} {compress:.0}: foretelling takes {:.1}% of it",
+            foretell / compress * 100.0
+        );
     };
     let ours = least(&timed, |page| {
         std::hint::black_box(lzo.compress(page, &mut out));

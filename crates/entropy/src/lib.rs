@@ -291,8 +291,7 @@ mod tests {
 
     #[test]
     fn the_sample_sees_each_place_once_and_records_of_every_size() {
-        let places: std::collections::BTreeSet<usize> =
-            places().flat_map(|word| word..word + WORD).collect();
+        let places: std::collections::BTreeSet<usize> = places().flat_map(|word| word..word + WORD).collect();
         assert_eq!(places.len(), SAMPLE);
         assert!(places.last().is_some_and(|last| *last < PAGE_SIZE));
         for record in [2, 3, 4, 8, 12, 16, 24, 32, 48, 100] {

@@ -155,7 +155,8 @@ mod tests {
         slots().write(&file, b"three").unwrap();
         let mut after = [0; 512];
         file.read_at(&mut after, 1024).unwrap();
-        let (first, last) = (0..512).filter(|i| before[*i] != after[*i]).fold((512, 0), |(a, b), i| (a.min(i), b.max(i)));
+        let (first, last) =
+            (0..512).filter(|i| before[*i] != after[*i]).fold((512, 0), |(a, b), i| (a.min(i), b.max(i)));
         for cut in first..last {
             file.write_at(&before, 1024).unwrap();
             file.write_at(&after[..cut], 1024).unwrap();

@@ -3,8 +3,8 @@
 //! The header is TOML behind a magic, a length and a checksum, in the first 64 KiB; then 1 MiB for the write buffer that the capacitor
 //! keeps, 1 MiB for statistics (JSON), each in two slots that are written in turn, and the parts of the NAND. The file is sparse.
 
-use crate::error::{FlashError, Result};
 use crate::disk::{Disk, Kept, Slots};
+use crate::error::{FlashError, Result};
 use crate::medium::{BlockState, Places, STATE_BYTES};
 use crate::profile::Profile;
 use crate::stats::Stats;

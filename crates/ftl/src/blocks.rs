@@ -351,7 +351,10 @@ mod tests {
         blocks.rescore(0, &Uncompressed);
         assert_eq!(blocks.emptiest(), Some(0));
         assert_eq!((bucket(0, 64), bucket(1, 64), bucket(64, 64), bucket(65, 64)), (0, 4, 256, 256));
-        assert_eq!((bucket(1, u32::MAX), bucket(u32::MAX, u32::MAX), bucket(1 << 27, 1 << 28)), (1, 256, 128));
+        assert_eq!(
+            (bucket(1, u32::MAX), bucket(u32::MAX, u32::MAX), bucket(1 << 27, 1 << 28)),
+            (1, 256, 128)
+        );
     }
 
     #[test]

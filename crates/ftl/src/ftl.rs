@@ -218,7 +218,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
                 self.counters.compressed_bytes += u64::from(size);
                 let packed = core::mem::take(&mut self.packed_buf);
                 let bytes = packed.get(..usize::from(size)).unwrap_or_default();
-                let done = self.append(PACKED, Pending { lpn, size, ratio, compressed: true }, bytes, false, None);
+                let done =
+                    self.append(PACKED, Pending { lpn, size, ratio, compressed: true }, bytes, false, None);
                 self.packed_buf = packed;
                 return done;
             }

@@ -60,6 +60,11 @@ impl Paged {
         self.dirty_count
     }
 
+    /// A chunk that the next checkpoint writes.
+    pub(crate) fn first_dirty(&self) -> Option<usize> {
+        self.dirty.iter().position(|dirty| *dirty)
+    }
+
     pub(crate) fn is_dirty(&self, chunk: usize) -> bool {
         self.dirty[chunk]
     }
