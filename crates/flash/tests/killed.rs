@@ -89,7 +89,10 @@ fn what_was_flushed_survives_a_kill() {
                 let mut page = [1; PAGE];
                 device.read(0, lpn, &mut [&mut page]).unwrap();
                 let round = u32::from_le_bytes([page[0], page[1], page[2], page[3]]);
-                assert!(round >= flushed, "{profile} {ftl}: page {lpn} is of round {round}, {flushed} was flushed");
+                assert!(
+                    round >= flushed,
+                    "{profile} {ftl}: page {lpn} is of round {round}, {flushed} was flushed"
+                );
                 assert!(page == if round == 0 { [0; PAGE] } else { content(lpn, round) }, "a mixture");
             }
         }

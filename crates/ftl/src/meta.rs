@@ -18,9 +18,9 @@ use alloc::vec::Vec;
 /// First bytes of a commit page.
 pub(crate) const MAGIC: [u8; 7] = *b"MEDFTL\x00";
 /// The byte after them: how everything is laid out.
-pub(crate) const VERSION: u8 = 2;
+pub const VERSION: u8 = 2;
 /// Bytes of a block in the table.
-pub(crate) const BLOCK_BYTES: usize = 18;
+pub const BLOCK_BYTES: usize = 18;
 /// Changed chunks of the map with which an idle checkpoint does not wait for fewer.
 const FEW_CHUNKS: u64 = 16;
 /// Most ranges of trimmed pages that wait.

@@ -4,6 +4,7 @@
 
 use crate::entry::Entry;
 use crate::error::{FtlError, Result};
+use crate::format::ENTRY_BYTES;
 use crate::nand::{Geometry, Nand};
 use crate::spare::{Kind, Spare};
 use alloc::boxed::Box;
@@ -31,7 +32,10 @@ pub(crate) struct Paged {
 /// Chunks of both tables.
 pub(crate) fn chunks_of(g: &Geometry, logical_pages: u32) -> (usize, usize) {
     let bytes = u64::from(g.page_bytes);
-    ((u64::from(logical_pages) * 8).div_ceil(bytes) as usize, g.pages().div_ceil(bytes) as usize)
+    (
+        (u64::from(logical_pages) * ENTRY_BYTES as u64).div_ceil(bytes) as usize,
+        g.pages().div_ceil(bytes) as usize,
+    )
 }
 
 impl Paged {
@@ -189,7 +193,7 @@ impl Paged {
     }
 
     fn place_of(&self, lpn: u32) -> (usize, usize) {
-        let at = lpn as usize * 8;
+        let at = lpn as usize * ENTRY_BYTES;
         (at >> self.shift, at & (self.chunk_bytes - 1))
     }
 

@@ -46,7 +46,10 @@ impl FlashTarget {
                 "codec" => &mut target.codec,
                 "sync" => &mut target.sync,
                 _ => {
-                    bail!("{}: no option '{name}': there are profile, ftl, codec and sync", argument.display())
+                    bail!(
+                        "{}: no option '{name}': there are profile, ftl, codec and sync",
+                        argument.display()
+                    )
                 }
             };
             if value.is_empty() {
