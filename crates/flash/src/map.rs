@@ -101,17 +101,12 @@ pub fn draw(picture: &Picture<'_>) -> String {
     space(o, picture, (520.0, bars_at));
     let most = cells.iter().map(|c| c.erases).fold(0.0, f64::max);
     let of_most = |c: &Cell| if most > 0.0 { c.erases / most } else { 0.0 };
-    panel(
-        o,
-        &cells,
-        (20.0, top),
-        side,
-        "Wear of each block, row by row: the darker, the oftener erased",
-        |c| match c.usage {
+    panel(o, &cells, (20.0, top), side, "Wear of each block: the darker, the oftener erased", |c| {
+        match c.usage {
             BlockUse::Bad => BAD,
             _ => shade(&WEAR, of_most(c)),
-        },
-    );
+        }
+    });
     panel(o, &cells, (520.0, top), side, "The same blocks: the darker, the fuller of what is valid", |c| {
         match c.usage {
             BlockUse::Bad => BAD,
@@ -250,7 +245,7 @@ fn space(o: &mut String, picture: &Picture<'_>, (x, y): (f64, f64)) {
     let all = picture.blocks.len().max(1) as f64;
     let parts = [
         (valid, VALID[4], "valid"),
-        (stale, STALE, "overwritten or trimmed"),
+        (stale, STALE, "stale"),
         (free, FREE, "free"),
         (map, MAP, "map"),
         (bad, BAD, "bad"),
