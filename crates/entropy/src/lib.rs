@@ -83,7 +83,7 @@ const fn log2(x: u64) -> u32 {
 fn places() -> impl Iterator<Item = usize> {
     let mut turn = 0u16;
     (0..WORDS).map(move |word| {
-        let place = word * EACH + (usize::from(turn) * EACH >> 16);
+        let place = word * EACH + ((usize::from(turn) * EACH) >> 16);
         turn = turn.wrapping_add(TURN);
         place * WORD
     })

@@ -51,7 +51,7 @@ impl Pattern {
     }
 
     fn page(self, at: u32, random: u32, pages: u32) -> u32 {
-        let even = |of: u32| (u64::from(random >> 4) * u64::from(of) >> 28) as u32;
+        let even = |of: u32| ((u64::from(random >> 4) * u64::from(of)) >> 28) as u32;
         match self {
             Pattern::Part(part) => even(pages / part),
             Pattern::Uniform(_) => even(pages),

@@ -80,7 +80,7 @@ impl DeviceOptions {
             return Err(FlashError::Usage(format!("{capacity} bytes are no size for a flash device")));
         }
         let logical_pages = pages as u32;
-        let blocks = blocks_for(&self.profile, logical_pages, &*policy)?;
+        let blocks = blocks_for(&self.profile, logical_pages, &*policy, self.seed)?;
         Ok(Header {
             seed: self.seed,
             blocks,
@@ -93,25 +93,28 @@ impl DeviceOptions {
     }
 }
 
-/// Blocks of a device: data, what is over-provisioned, the map, and what may be bad from the beginning. The map's need depends on the sum.
-fn blocks_for(profile: &Profile, logical_pages: u32, policy: &dyn Policy) -> Result<u32> {
+/// Blocks of a device: data, what is over-provisioned, the map, and those that are bad from the beginning. The map's need depends on the sum.
+fn blocks_for(profile: &Profile, logical_pages: u32, policy: &dyn Policy, seed: u64) -> Result<u32> {
     let shape = profile.geometry(1);
     let bytes = u64::from(logical_pages) * PAGE as u64;
     let least = bytes.div_ceil(u64::from(shape.block_bytes()));
     let extra = (least as f64 * profile.space.over_provision_percent / 100.0).ceil() as u64;
     let mut blocks = least + extra;
-    for _ in 0..4 {
-        let g = profile.geometry(u32::try_from(blocks).unwrap_or(u32::MAX / 16384));
+    loop {
+        if blocks * u64::from(shape.pages_per_block) >= u64::from(u32::MAX) {
+            return Err(FlashError::Usage(format!("{bytes} bytes are more than such a device can have")));
+        }
+        let g = profile.geometry(blocks as u32);
         let config = config_of(profile, logical_pages, 0);
         let data = (least + extra).max(u64::from(config.data_blocks_min(&g, policy)));
-        let bad = (data * u64::from(profile.endurance.factory_bad_ppm) * 2).div_ceil(1_000_000);
-        blocks = data + bad + u64::from(config.map_blocks(&g));
+        let map = config.map_blocks(&g);
+        let states = factory_states(profile, blocks as u32, seed);
+        let good = states.iter().skip(map as usize).filter(|state| !state.bad).count() as u64;
+        if good >= data {
+            return Ok(blocks as u32);
+        }
+        blocks += data - good;
     }
-    let fits = blocks * u64::from(shape.pages_per_block) < u64::from(u32::MAX);
-    if !fits {
-        return Err(FlashError::Usage(format!("{bytes} bytes are more than such a device can have")));
-    }
-    Ok(blocks as u32)
 }
 
 fn config_of(profile: &Profile, logical_pages: u32, blocks: u32) -> Config {

@@ -51,7 +51,7 @@ impl Disk for File {
 }
 
 /// Bytes before the content of a slot: generation 8, length 4, CRC-32 of these twelve and of the content 4.
-const HEAD: usize = 16;
+pub const HEAD: usize = 16;
 
 /// Two slots of an area, written in turn. Generation 0 was never written.
 #[derive(Debug)]

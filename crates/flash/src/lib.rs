@@ -27,6 +27,13 @@ mod store;
 pub mod synth;
 pub mod trace;
 
+/// Numbers of a device's file, as `docs/ONDISK.md` has them.
+pub mod format {
+    pub use crate::disk::HEAD as SLOT_HEAD;
+    pub use crate::medium::STATE_BYTES;
+    pub use crate::store::{ALIGN, AREA_BYTES, HEADER_BYTES, VERSION};
+}
+
 pub use block_device::{FlashDevice, HostTime};
 pub use codecs::{CODECS, Described, PageCodec, Predictor, in_two_hundredths};
 pub use device::{Device, DeviceCodec, DeviceOptions, Durability, FTLS, policy};

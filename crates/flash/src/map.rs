@@ -1,6 +1,7 @@
 //! A device as a picture: how worn each block is, and how much of it is valid, at a glance.
 //!
-//! Every cell is a block, or the mean of a few neighbours on large devices. SVG, by itself: no script, no font, no network.
+//! Two bars say how much of its life is used and what its space holds; below, every cell is a block, or the mean of a few neighbours on large
+//! devices. SVG, by itself: no script, no font, no network.
 
 use medfs_ftl::{BlockInfo, BlockUse};
 use std::fmt::Write;
@@ -17,6 +18,9 @@ const VALID: [&str; 6] = ["#f7fcf5", "#c7e9c0", "#a1d99b", "#41ab5d", "#238b45",
 const MAP: &str = "#6baed6";
 const BAD: &str = "#111111";
 const FREE: &str = "#ffffff";
+const STALE: &str = "#c9c9c9";
+/// Behind everything.
+const PAPER: &str = "#fafafa";
 
 /// What a picture is of.
 #[derive(Debug, Clone)]
@@ -77,7 +81,8 @@ pub fn draw(picture: &Picture<'_>) -> String {
     let cells = cells(picture.blocks, picture.block_bytes);
     let rows = cells.len().div_ceil(COLUMNS).max(1);
     let side = PANEL / COLUMNS as f64;
-    let top = 96.0 + 18.0 * picture.lines.len() as f64;
+    let bars_at = 76.0 + 18.0 * picture.lines.len() as f64;
+    let top = bars_at + 96.0;
     let grid = rows as f64 * side;
     let height = top + grid + 240.0;
     let mut out = String::new();
@@ -85,24 +90,30 @@ pub fn draw(picture: &Picture<'_>) -> String {
     let _ = write!(
         o,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"sans-serif\" font-size=\"13\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#fafafa\"/>\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"{PAPER}\"/>\n\
          <text x=\"20\" y=\"34\" font-size=\"20\" font-weight=\"bold\">{}</text>\n",
         escaped(picture.title)
     );
     for (i, line) in picture.lines.iter().enumerate() {
         let _ = writeln!(o, "<text x=\"20\" y=\"{}\" fill=\"#444\">{}</text>", 58 + 18 * i, escaped(line));
     }
+    life(o, picture, (20.0, bars_at));
+    space(o, picture, (520.0, bars_at));
     let most = cells.iter().map(|c| c.erases).fold(0.0, f64::max);
     let of_most = |c: &Cell| if most > 0.0 { c.erases / most } else { 0.0 };
-    panel(o, &cells, (20.0, top), side, "Wear: erases of each block", |c| match c.usage {
-        BlockUse::Bad => BAD,
-        _ => shade(&WEAR, of_most(c)),
+    panel(o, &cells, (20.0, top), side, "Wear of each block: the darker, the oftener erased", |c| {
+        match c.usage {
+            BlockUse::Bad => BAD,
+            _ => shade(&WEAR, of_most(c)),
+        }
     });
-    panel(o, &cells, (520.0, top), side, "Validity: share of each block that is valid", |c| match c.usage {
-        BlockUse::Bad => BAD,
-        BlockUse::Map => MAP,
-        BlockUse::Free => FREE,
-        _ => shade(&VALID, c.valid),
+    panel(o, &cells, (520.0, top), side, "The same blocks: the darker, the fuller of what is valid", |c| {
+        match c.usage {
+            BlockUse::Bad => BAD,
+            BlockUse::Map => MAP,
+            BlockUse::Free => FREE,
+            _ => shade(&VALID, c.valid),
+        }
     });
     legend(o, (20.0, top + grid + 16.0), &WEAR, &format!("0 to {most:.0} erases"), &[(BAD, "bad")]);
     let kinds = [(FREE, "free"), (MAP, "map"), (BAD, "bad")];
@@ -131,6 +142,17 @@ fn panel(
         side * COLUMNS as f64 + 2.0,
         side * rows + 2.0
     );
+    if let rest @ 1.. = cells.len() % COLUMNS {
+        let left = side * rest as f64;
+        let _ = writeln!(
+            o,
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{PAPER}\"/>",
+            x + left + 0.5,
+            y + side * (rows - 1.0) + 0.5,
+            side * COLUMNS as f64 - left + 2.0,
+            side + 2.0
+        );
+    }
     for (i, cell) in cells.iter().enumerate() {
         let (column, row) = ((i % COLUMNS) as f64, (i / COLUMNS) as f64);
         let names = if cell.count == 1 {
@@ -173,6 +195,75 @@ fn legend(o: &mut String, (x, y): (f64, f64), colours: &[&str; 6], label: &str, 
             at + 17.0,
             y + 11.0
         );
+    }
+}
+
+/// A bar of parts of 1 with their colours, under a title.
+fn bar(o: &mut String, (x, y): (f64, f64), title: &str, parts: &[(f64, &str)]) {
+    let _ = writeln!(o, "<text x=\"{x}\" y=\"{y:.0}\" font-weight=\"bold\">{}</text>", escaped(title));
+    let mut from = x;
+    for (part, colour) in parts {
+        let width = part.clamp(0.0, 1.0) * PANEL;
+        let _ = writeln!(
+            o,
+            "<rect x=\"{from:.2}\" y=\"{:.1}\" width=\"{width:.2}\" height=\"16\" fill=\"{colour}\"/>",
+            y + 8.0
+        );
+        from += width;
+    }
+    let _ = writeln!(
+        o,
+        "<rect x=\"{x}\" y=\"{:.1}\" width=\"{PANEL}\" height=\"16\" fill=\"none\" stroke=\"#888\"/>",
+        y + 8.0
+    );
+}
+
+/// How much of its life is used.
+fn life(o: &mut String, picture: &Picture<'_>, (x, y): (f64, f64)) {
+    let good = || picture.blocks.iter().filter(|b| b.usage != BlockUse::Bad).map(|b| f64::from(b.erases));
+    let stands = f64::from(picture.pe_cycles.max(1));
+    let mean = good().sum::<f64>() / good().count().max(1) as f64 / stands;
+    let most = good().fold(0.0, f64::max) / stands;
+    let title = format!("Life used: {:.2} %, of the most worn block {:.2} %", mean * 100.0, most * 100.0);
+    bar(o, (x, y), &title, &[(mean, WEAR[4]), ((most - mean).max(0.0), WEAR[1])]);
+}
+
+/// What its space holds.
+fn space(o: &mut String, picture: &Picture<'_>, (x, y): (f64, f64)) {
+    let block = f64::from(picture.block_bytes.max(1));
+    let [mut valid, mut stale, mut free, mut map, mut bad] = [0.0; 5];
+    for b in picture.blocks {
+        let part = (f64::from(b.valid_bytes) / block).min(1.0);
+        match b.usage {
+            BlockUse::Full => (valid, stale) = (valid + part, stale + 1.0 - part),
+            BlockUse::Open => (valid, free) = (valid + part, free + 1.0 - part),
+            BlockUse::Free => free += 1.0,
+            BlockUse::Map => map += 1.0,
+            BlockUse::Bad => bad += 1.0,
+        }
+    }
+    let all = picture.blocks.len().max(1) as f64;
+    let parts = [
+        (valid, VALID[4], "valid"),
+        (stale, STALE, "stale"),
+        (free, FREE, "free"),
+        (map, MAP, "map"),
+        (bad, BAD, "bad"),
+    ];
+    let title = format!("Space of {:.0} blocks", all);
+    bar(o, (x, y), &title, &parts.map(|(part, colour, _)| (part / all, colour)));
+    let mut at = x;
+    for (part, colour, name) in parts.into_iter().filter(|(part, ..)| *part > 0.0) {
+        let label = format!("{name} {:.1} %", part / all * 100.0);
+        let _ = writeln!(
+            o,
+            "<rect x=\"{at:.0}\" y=\"{:.0}\" width=\"10\" height=\"10\" fill=\"{colour}\" stroke=\"#888\"/>\
+             <text x=\"{:.0}\" y=\"{:.0}\" font-size=\"12\">{label}</text>",
+            y + 31.0,
+            at + 14.0,
+            y + 40.0
+        );
+        at += 24.0 + 6.4 * label.len() as f64;
     }
 }
 
@@ -262,6 +353,9 @@ mod tests {
         assert_eq!(svg.matches("<title>block ").count(), 200, "two panels");
         assert_eq!(svg.matches("block 7: Bad, 99 erases").count(), 2);
         assert!(svg.contains(MAP) && svg.contains(BAD));
+        // 98 blocks of data with nothing free, the map's and the bad one; 10 of 3000 cycles and a little less.
+        assert!(svg.contains("valid 98.0 %") && svg.contains("map 1.0 %") && svg.contains("bad 1.0 %"));
+        assert!(!svg.contains("free 0") && svg.contains("Life used: 0.33 %"));
     }
 
     #[test]

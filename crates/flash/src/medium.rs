@@ -28,7 +28,7 @@ pub(crate) struct BlockState {
 }
 
 /// Bytes of a block's state in the file.
-pub(crate) const STATE_BYTES: u64 = 8;
+pub const STATE_BYTES: u64 = 8;
 
 impl BlockState {
     pub(crate) fn to_bytes(self) -> [u8; 8] {

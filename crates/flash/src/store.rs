@@ -13,9 +13,16 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::Path;
 
-const MAGIC: [u8; 16] = *b"medfs flash dev\x02";
-const HEADER_BYTES: u64 = 64 << 10;
-const AREA_BYTES: u64 = 1 << 20;
+/// First bytes of the file; the format's version follows them.
+const MAGIC: [u8; 15] = *b"medfs flash dev";
+/// Of the format.
+pub const VERSION: u8 = 2;
+/// Bytes of the header, at the file's beginning.
+pub const HEADER_BYTES: u64 = 64 << 10;
+/// Bytes for the image of the write buffer, and for statistics.
+pub const AREA_BYTES: u64 = 1 << 20;
+/// Out-of-band bytes and pages begin at multiples of so many bytes.
+pub const ALIGN: u64 = 1 << 16;
 
 /// What a device is, as its file says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,7 +48,7 @@ impl Header {
     pub(crate) fn places(&self) -> Places {
         let g = self.profile.geometry(self.blocks);
         let states = HEADER_BYTES + 2 * AREA_BYTES;
-        let align = |at: u64| at.next_multiple_of(1 << 16);
+        let align = |at: u64| at.next_multiple_of(ALIGN);
         let spares = align(states + u64::from(g.blocks) * STATE_BYTES);
         let data = align(spares + g.pages() * u64::from(g.spare_bytes));
         Places {
@@ -72,6 +79,7 @@ pub(crate) fn create(path: &Path, header: &Header, states: &[BlockState]) -> Res
     lock(&file, path)?;
     let text = toml::to_string(header).map_err(|e| FlashError::Usage(e.to_string()))?;
     let mut bytes = MAGIC.to_vec();
+    bytes.push(VERSION);
     bytes.extend((text.len() as u32).to_le_bytes());
     bytes.extend(crc32fast::hash(text.as_bytes()).to_le_bytes());
     bytes.extend(text.as_bytes());
@@ -104,12 +112,12 @@ pub(crate) fn open(path: &Path, exclusive: bool) -> Result<(File, Header)> {
     }
     let mut start = [0; 24];
     file.read_at(&mut start, 0).map_err(|_| broken(path, "too short for a flash device"))?;
-    if start[..15] == MAGIC[..15] && start[15] != MAGIC[15] {
-        let what = format!("of version {} of the format, and this medfs knows {}", start[15], MAGIC[15]);
-        return Err(broken(path, what));
-    }
-    if start[..16] != MAGIC {
+    if start[..15] != MAGIC {
         return Err(broken(path, "not a flash device: make one with 'medfs flash create'"));
+    }
+    if start[15] != VERSION {
+        let what = format!("its format is of version {}, and this medfs knows {VERSION}", start[15]);
+        return Err(broken(path, what));
     }
     let number = |at: usize| u32::from_le_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]);
     let length = u64::from(number(16));

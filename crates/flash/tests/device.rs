@@ -94,6 +94,20 @@ fn memory_and_opening_are_small() {
     assert!(device.ftl().nand().geometry().blocks > 2048);
 }
 
+/// Blocks that are bad from the beginning are beyond what the device needs, however many the seed makes.
+#[test]
+fn every_seed_makes_a_device() {
+    let mut profile = Profile::find("sdcard").unwrap();
+    profile.endurance.factory_bad_ppm = 100_000;
+    for seed in 0..40 {
+        let capacity = Some(200 << 20);
+        let options = DeviceOptions { capacity, seed, ..DeviceOptions::new(profile.clone()) };
+        let device = Device::<PageCodec>::in_memory(&options).unwrap();
+        let bad = device.ftl().nand().wear().filter(|(_, bad)| *bad).count();
+        assert!(bad > 0 && device.ftl().free_blocks() > 50, "seed {seed}: {bad} bad blocks");
+    }
+}
+
 #[test]
 fn a_block_device_that_counts() {
     let device = Device::<PageCodec>::in_memory(&options("ufs31", "ldc", 64)).unwrap();

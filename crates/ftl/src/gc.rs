@@ -29,9 +29,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         }
         let limit = 4 * self.g.blocks;
         for tried in 0..limit {
-            if !self.drained.is_empty() {
-                self.release_drained(tried >= PATIENCE)?;
-            }
+            let wanted = (low + 1).saturating_sub(self.blocks.free_count());
+            self.release_drained(tried >= PATIENCE, wanted)?;
             if self.blocks.free_count() > low && self.retiring.is_empty() {
                 return Ok(());
             }
@@ -43,7 +42,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
                 self.collect_step(tried >= PATIENCE)?;
             }
         }
-        self.release_drained(true)?;
+        self.release_drained(true, u32::MAX)?;
         if self.blocks.free_count() > low / 2 { Ok(()) } else { Err(FtlError::WornOut) }
     }
 
@@ -61,14 +60,17 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         Ok(worked)
     }
 
+    /// The least piece of idle work: an erase, a page moved, or a page of the map. `false`: there is nothing to do.
     fn idle_step(&mut self, wanted: u32) -> Result<bool> {
         if self.victim.is_none() {
-            if self.blocks.free_count() >= wanted && self.retiring.is_empty() {
-                return Ok(false);
+            if self.release_drained(false, 1)? {
+                return Ok(true);
             }
+            // What is drained will be free.
+            let coming = self.blocks.free_count() as usize + self.drained.len();
             let gain = self.blocks.cheapest().is_some_and(|(_, score)| score <= IDLE_SCORE_MAX);
-            if !gain && self.retiring.is_empty() {
-                return Ok(false);
+            if self.retiring.is_empty() && (coming >= wanted as usize || !gain) {
+                return self.idle_checkpoint();
             }
             self.mark_in_use()?;
             if !self.choose_victim(false) {
@@ -141,21 +143,22 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         }
         self.blocks.set_state(block, State::Drained, &*self.policy);
         self.drained.push(block);
-        self.release_drained(false)
+        Ok(())
     }
 
-    /// Erases drained blocks whose content is replaced on flash; `force` sees to it that all are.
-    pub(crate) fn release_drained(&mut self, force: bool) -> Result<()> {
-        if self.drained.is_empty() {
-            return Ok(());
+    /// Erases drained blocks whose content is replaced on flash, so many at most; `force` sees to it that all are. Returns whether there were
+    /// any.
+    pub(crate) fn release_drained(&mut self, force: bool, most: u32) -> Result<bool> {
+        if self.drained.is_empty() || most == 0 {
+            return Ok(false);
         }
         if force {
             self.write_trims()?;
             self.settle_all()?;
         }
         let pending = self.oldest_pending();
-        let mut at = 0;
-        while at < self.drained.len() {
+        let (mut at, mut released) = (0, 0);
+        while at < self.drained.len() && released < most {
             let block = self.drained[at];
             if self.blocks.get(block).touched >= pending {
                 at += 1;
@@ -165,8 +168,9 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             self.blocks.get_mut(block).clean = false;
             self.blocks.set_state(block, State::Free, &*self.policy);
             self.erase(block)?;
+            released += 1;
         }
-        Ok(())
+        Ok(released > 0)
     }
 
     /// Moves everything valid of a flash page.

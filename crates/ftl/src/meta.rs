@@ -18,9 +18,11 @@ use alloc::vec::Vec;
 /// First bytes of a commit page.
 pub(crate) const MAGIC: [u8; 7] = *b"MEDFTL\x00";
 /// The byte after them: how everything is laid out.
-pub(crate) const VERSION: u8 = 2;
+pub const VERSION: u8 = 2;
 /// Bytes of a block in the table.
-pub(crate) const BLOCK_BYTES: usize = 18;
+pub const BLOCK_BYTES: usize = 18;
+/// Changed chunks of the map with which an idle checkpoint does not wait for fewer.
+const FEW_CHUNKS: u64 = 16;
 /// Most ranges of trimmed pages that wait.
 const TRIMS_MAX: usize = 500;
 
@@ -142,9 +144,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         self.soil_for_space()?;
         for chunk in 0..self.paged.len() {
             if self.paged.is_dirty(chunk) {
-                let bytes = Vec::from(self.paged.bytes(&mut self.nand, chunk)?);
-                let place = self.write_meta(Kind::Chunk, chunk as u32, &bytes)?;
-                self.paged.written(chunk, place);
+                self.write_chunk(chunk)?;
             }
         }
         let tables = self.write_tables()?;
@@ -160,6 +160,32 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         self.counters.checkpoints += 1;
         self.free_region(&commit, place);
         Ok(())
+    }
+
+    fn write_chunk(&mut self, chunk: usize) -> Result<()> {
+        let bytes = Vec::from(self.paged.bytes(&mut self.nand, chunk)?);
+        let place = self.write_meta(Kind::Chunk, chunk as u32, &bytes)?;
+        self.paged.written(chunk, place);
+        Ok(())
+    }
+
+    /// While nothing is wanted: a page of the map, once half of what calls for a checkpoint was programmed, and the checkpoint when few are
+    /// left, so that no request waits for all of them. Until then nothing that was written counts. `false`: it is not time.
+    pub(crate) fn idle_checkpoint(&mut self) -> Result<bool> {
+        let every = self.config.checkpoint_every;
+        if every == 0 || self.since_checkpoint < every / 2 {
+            return Ok(false);
+        }
+        self.mark_in_use()?;
+        let tables = table_pages(&self.g, self.paged.len());
+        let dirty = u64::from(self.paged.dirty_count());
+        let whole = whole_pages(&self.g, self.config.logical_pages);
+        let has_room = self.meta.pages_left(self.g.pages_per_block) > dirty + tables + 2 + whole;
+        match self.paged.first_dirty() {
+            Some(chunk) if has_room && dirty > FEW_CHUNKS => self.write_chunk(chunk)?,
+            _ => self.checkpoint(false)?,
+        }
+        Ok(true)
     }
 
     /// Where the region would have no room for a whole checkpoint after this one, this one becomes whole.

@@ -4,6 +4,7 @@
 
 use crate::entry::Entry;
 use crate::error::{FtlError, Result};
+use crate::format::ENTRY_BYTES;
 use crate::nand::{Geometry, Nand};
 use crate::spare::{Kind, Spare};
 use alloc::boxed::Box;
@@ -31,7 +32,10 @@ pub(crate) struct Paged {
 /// Chunks of both tables.
 pub(crate) fn chunks_of(g: &Geometry, logical_pages: u32) -> (usize, usize) {
     let bytes = u64::from(g.page_bytes);
-    ((u64::from(logical_pages) * 8).div_ceil(bytes) as usize, g.pages().div_ceil(bytes) as usize)
+    (
+        (u64::from(logical_pages) * ENTRY_BYTES as u64).div_ceil(bytes) as usize,
+        g.pages().div_ceil(bytes) as usize,
+    )
 }
 
 impl Paged {
@@ -58,6 +62,11 @@ impl Paged {
     /// Chunks that the next checkpoint writes.
     pub(crate) fn dirty_count(&self) -> u32 {
         self.dirty_count
+    }
+
+    /// A chunk that the next checkpoint writes.
+    pub(crate) fn first_dirty(&self) -> Option<usize> {
+        self.dirty.iter().position(|dirty| *dirty)
     }
 
     pub(crate) fn is_dirty(&self, chunk: usize) -> bool {
@@ -184,7 +193,7 @@ impl Paged {
     }
 
     fn place_of(&self, lpn: u32) -> (usize, usize) {
-        let at = lpn as usize * 8;
+        let at = lpn as usize * ENTRY_BYTES;
         (at >> self.shift, at & (self.chunk_bytes - 1))
     }
 

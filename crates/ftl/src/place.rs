@@ -143,7 +143,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         let most_worn = log == PACKED_MOVED;
         loop {
             if self.blocks.free_count() == 0 {
-                self.release_drained(true)?;
+                self.release_drained(true, 1)?;
             }
             let Some(block) = self.blocks.pick_free(way as u32, most_worn) else {
                 return Err(FtlError::WornOut);

@@ -9,9 +9,9 @@ use crate::PAGE;
 use alloc::vec::Vec;
 
 /// Bytes before the records.
-const HEADER: usize = 24;
+pub const HEADER: usize = 24;
 /// Bytes of a record.
-const RECORD: usize = 7;
+pub const RECORD: usize = 7;
 /// Flag of a record's size.
 const COMPRESSED: u16 = 1 << 15;
 /// Logical page of a record that is nobody's.

@@ -169,6 +169,23 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         medfs_codec::moves::ON,
         medfs_codec::moves::MOVE,
         medfs_codec::moves::LONG,
+        medfs_flash::format::VERSION,
+        medfs_flash::format::HEADER_BYTES,
+        medfs_flash::format::AREA_BYTES,
+        medfs_flash::format::SLOT_HEAD,
+        medfs_flash::format::STATE_BYTES,
+        medfs_flash::format::ALIGN,
+        medfs_ftl::format::VERSION,
+        medfs_ftl::format::SPARE_HEADER,
+        medfs_ftl::format::SPARE_RECORD,
+        medfs_ftl::format::ENTRY_BYTES,
+        medfs_ftl::format::BLOCK_BYTES,
+        medfs_ftl::format::DATA,
+        medfs_ftl::format::CHUNK,
+        medfs_ftl::format::TABLE,
+        medfs_ftl::format::COMMIT,
+        medfs_ftl::format::TRIM,
+        medfs_ftl::format::OPENED,
     ]
 }
 

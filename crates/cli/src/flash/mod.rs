@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use args::{AgeArgs, CreateArgs, DeviceArgs, FlashArgs, FlashCommand, Making, MapArgs, ProfilesArgs};
 use medfs_flash::synth::Mix;
 use medfs_flash::{Described, Device, DeviceOptions, PageCodec, Profile, stats_of};
+use std::fs::{File, TryLockError};
 use std::path::Path;
 
 /// Steps of a progress bar.
@@ -90,8 +91,17 @@ fn stat(args: &DeviceArgs) -> Result<()> {
         outln!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         outln!("{}", report.text(&args.device).trim_end());
+        if is_in_use(&args.device) {
+            outln!("\n  in use: the numbers are those that were last written down, some moments ago");
+        }
     }
     Ok(())
+}
+
+/// Whether a program holds the device.
+fn is_in_use(device: &Path) -> bool {
+    let locked = File::open(device).map(|file| file.try_lock_shared());
+    matches!(locked, Ok(Err(TryLockError::WouldBlock)))
 }
 
 /// Opens a device with content or without, whichever it is, and works on it.

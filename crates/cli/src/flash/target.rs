@@ -1,8 +1,8 @@
-//! `flash:PATH?profile=emmc&ftl=ldc&codec=lzo`: a flash device wherever an image is named.
+//! `flash:PATH?profile=emmc&ftl=ldc&codec=lzo&sync=on`: a flash device wherever an image is named.
 
 use crate::target::Target;
 use anyhow::{Context, Result, bail};
-use medfs_flash::{Device, DeviceOptions, FlashDevice, PageCodec, Profile, policy, stats_of};
+use medfs_flash::{Device, DeviceOptions, Durability, FlashDevice, PageCodec, Profile, policy, stats_of};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,8 @@ pub(crate) struct FlashTarget {
     profile: Option<String>,
     ftl: Option<String>,
     codec: Option<String>,
+    /// `on` or `off`, once it is known to be one of them.
+    sync: Option<String>,
 }
 
 impl FlashTarget {
@@ -35,19 +37,28 @@ impl FlashTarget {
 
     /// The device in the file `path` with options as they are written; `argument` names it in errors.
     fn of(path: PathBuf, options: &str, argument: &Path) -> Result<FlashTarget> {
-        let mut target = FlashTarget { path, profile: None, ftl: None, codec: None };
+        let mut target = FlashTarget { path, profile: None, ftl: None, codec: None, sync: None };
         for option in options.split('&').filter(|o| !o.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let place = match name {
                 "profile" => &mut target.profile,
                 "ftl" => &mut target.ftl,
                 "codec" => &mut target.codec,
-                _ => bail!("{}: no option '{name}': there are profile, ftl and codec", argument.display()),
+                "sync" => &mut target.sync,
+                _ => {
+                    bail!(
+                        "{}: no option '{name}': there are profile, ftl, codec and sync",
+                        argument.display()
+                    )
+                }
             };
             if value.is_empty() {
                 bail!("{}: {name} needs a value, such as {name}=...", argument.display());
             }
             *place = Some(value.to_owned());
+        }
+        if let Some(sync) = target.sync.as_deref().filter(|sync| !["on", "off"].contains(sync)) {
+            bail!("{}: sync={sync}: it is on or off", argument.display());
         }
         Ok(target)
     }
@@ -72,7 +83,8 @@ impl FlashTarget {
     pub(crate) fn absolute(&self) -> Result<PathBuf> {
         let mut text = std::ffi::OsString::from("flash:");
         text.push(std::path::absolute(&self.path)?);
-        let options = [("profile", &self.profile), ("ftl", &self.ftl), ("codec", &self.codec)];
+        let options =
+            [("profile", &self.profile), ("ftl", &self.ftl), ("codec", &self.codec), ("sync", &self.sync)];
         for (i, (name, value)) in options.iter().filter_map(|(n, v)| Some((n, v.as_ref()?))).enumerate() {
             text.push(format!("{}{name}={value}", if i == 0 { '?' } else { '&' }));
         }
@@ -121,7 +133,11 @@ impl FlashTarget {
         if let Some(ftl) = &self.ftl {
             policy(ftl, &header.profile)?;
         }
-        Ok(Device::<PageCodec>::open(&self.path, self.ftl.as_deref())?)
+        let durability = match self.sync.as_deref() {
+            Some("on") => Durability::Machine,
+            _ => Durability::Process,
+        };
+        Ok(Device::<PageCodec>::open_for(&self.path, self.ftl.as_deref(), durability)?)
     }
 }
 
@@ -136,9 +152,14 @@ mod tests {
         assert_eq!(target.path, Path::new("/a/b"));
         assert_eq!((target.ftl.as_deref(), target.profile.as_deref()), (Some("pm"), Some("qlc")));
         assert_eq!(target.absolute().unwrap(), Path::new("flash:/a/b?profile=qlc&ftl=pm"));
-        for (text, named) in
-            [("flash:", "name the device"), ("flash:a?size=1", "'size'"), ("flash:a?ftl", "ftl needs")]
-        {
+        let synced = FlashTarget::parse(Path::new("flash:/a?sync=on")).unwrap().unwrap();
+        assert_eq!(synced.absolute().unwrap(), Path::new("flash:/a?sync=on"));
+        for (text, named) in [
+            ("flash:", "name the device"),
+            ("flash:a?size=1", "'size'"),
+            ("flash:a?ftl", "ftl needs"),
+            ("flash:a?sync=maybe", "on or off"),
+        ] {
             let error = FlashTarget::parse(Path::new(text)).unwrap_err().to_string();
             assert!(error.contains(named), "{error}");
         }

@@ -196,7 +196,7 @@ fn errors(known: &[(f64, &Sample)]) -> Vec<Row> {
 /// Nanoseconds of a page, the mean of all: of each the best of some rounds, with its bytes in the cache, as what was just received is.
 pub(crate) fn best_of(rounds: usize, samples: &[Sample], mut work: impl FnMut(&Sample)) -> f64 {
     const CALLS: u32 = 4;
-    let mut of = |sample: &Sample| {
+    let of = |sample: &Sample| {
         let round = |_| {
             let begun = Instant::now();
             (0..CALLS).for_each(|_| work(std::hint::black_box(sample)));
@@ -204,7 +204,7 @@ pub(crate) fn best_of(rounds: usize, samples: &[Sample], mut work: impl FnMut(&S
         };
         (0..rounds).map(round).fold(f64::INFINITY, f64::min)
     };
-    mean(samples.iter().map(|sample| of(sample)))
+    mean(samples.iter().map(of))
 }
 
 /// What predicting costs, of compressing: both in this run, of the same pages.

@@ -99,7 +99,16 @@ impl Against {
 /// # Errors
 /// No such method or workload; the device's.
 pub fn cell(workload: &str, ftl: &str, profile: &Profile, options: &Options) -> Result<Cell> {
-    cell_with(workload, ftl, profile, options, Against::LZO)
+    cell_with(workload, ftl, profile, options, (Against::LZO, Arrivals::AsRecorded))
+}
+
+/// When requests arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrivals {
+    /// When the workload says, so that they wait for each other.
+    AsRecorded,
+    /// Not before the last one has ended: latencies are those of serving.
+    Apart,
 }
 
 pub(crate) fn cell_with(
@@ -107,7 +116,7 @@ pub(crate) fn cell_with(
     ftl: &str,
     profile: &Profile,
     options: &Options,
-    against: Against,
+    (against, arrivals): (Against, Arrivals),
 ) -> Result<Cell> {
     let mut profile = profile.clone();
     profile.controller.compress_us *= against.time;
@@ -128,7 +137,10 @@ pub(crate) fn cell_with(
     for _ in 0..REPLAYS {
         let begin = device.now() + PAUSE;
         for request in &requests {
-            let (at, count) = (begin + request.at, request.pages.len());
+            let (mut at, count) = (begin + request.at, request.pages.len());
+            if arrivals == Arrivals::Apart {
+                at = at.max(device.now());
+            }
             if !request.write {
                 read(&mut device, at, request.page, count as u32)?;
                 continue;
@@ -162,7 +174,12 @@ fn outcome(stats: &Stats, page_bytes: u32) -> Cell {
 }
 
 /// Cells of several methods on all workloads: by workload, then by method.
-pub(crate) fn all(ftls: &[&str], options: &Options, progress: Progress<'_>) -> Result<Vec<Vec<Cell>>> {
+pub(crate) fn all(
+    ftls: &[&str],
+    arrivals: Arrivals,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Vec<Vec<Cell>>> {
     let profile = Profile::find("emmc")?;
     let total = (WORKLOADS.len() * ftls.len()) as f64;
     let mut done = 0.0;
@@ -170,7 +187,7 @@ pub(crate) fn all(ftls: &[&str], options: &Options, progress: Progress<'_>) -> R
     for workload in WORKLOADS {
         let mut row = Vec::new();
         for ftl in ftls {
-            row.push(cell(workload, ftl, &profile, options)?);
+            row.push(cell_with(workload, ftl, &profile, options, (Against::LZO, arrivals))?);
             done += 1.0;
             progress(done / total);
         }
@@ -192,7 +209,7 @@ pub(crate) fn mean_change(cells: &[Vec<Cell>], from: usize, to: usize, of: impl 
 
 /// Fig. 8.
 pub(crate) fn fig8(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>> {
-    let cells = all(&["pm", "zftl", "sc", "ldc"], options, progress)?;
+    let cells = all(&["pm", "zftl", "sc", "ldc"], Arrivals::AsRecorded, options, progress)?;
     let mut rows = Vec::new();
     for (name, row) in WORKLOADS.iter().zip(&cells) {
         for (method, at) in [("SC", 2), ("LDC", 3)] {
