@@ -44,9 +44,11 @@ pub struct Encoded {
     pub len: usize,
 }
 
-/// Tries in vain after which a codec rests, and glances: these cost less than they may save.
+/// Tries in vain after which a codec rests, and how many pages of the kind it lets pass then.
 const PATIENCE: u8 = 4;
-const PATIENCE_FOR_GLANCES: u8 = 16;
+const REST: u8 = 64;
+/// Glances in vain after which as many are spared: one costs less than it may save.
+const GLANCES: u8 = 16;
 
 /// Part of a delta that another codec saves where it is worth its time: an eighth.
 const SAVED: usize = 8;
@@ -84,9 +86,9 @@ fn is_zero(base: &Page) -> bool {
 /// All codecs, and the choice between them. 40 KiB with their scratch memory, and some 130 for zstd's contexts, which are
 /// made when they are first needed and used again: one for each thread.
 pub struct Codecs {
-    moved: Luck<PATIENCE>,
-    packed: Luck<PATIENCE>,
-    various: Luck<PATIENCE_FOR_GLANCES>,
+    moved: Luck<PATIENCE, REST, 1>,
+    packed: Luck<PATIENCE, REST, 1>,
+    various: Luck<GLANCES, GLANCES, GLANCES>,
     sparse: Sparse,
     moves: Moves,
     xor_lzo: Xor<Lzo>,

@@ -3,8 +3,6 @@
 //! Everything else starts from it: what a delta of runs would take is counted in its bits, and runs are found
 //! by scanning them instead of the pages.
 
-#[cfg(target_arch = "x86_64")]
-use crate::wide::is_wide;
 use crate::{PAGE_SIZE, Page};
 
 /// Bytes a word of the map stands for.
@@ -44,9 +42,9 @@ impl Diff {
     #[inline(always)]
     pub(crate) fn look(&mut self, base: &Page, page: &Page) {
         #[cfg(target_arch = "x86_64")]
-        if is_wide() {
-            // SAFETY: the processor has the features that the function is compiled for. The portable way takes half as
-            // long again where pages are equal, and four times as long where many places differ.
+        if crate::wide::is_wide() {
+            // SAFETY: the processor has the features that the function is compiled for. With the portable way all of
+            // encoding takes 1.7 times as long where little differs, and twice where sixteen places do.
             #[allow(unsafe_code)]
             return unsafe { self.look_wide(base, page) };
         }
@@ -82,9 +80,15 @@ impl Diff {
     #[inline(always)]
     fn look_portable(&mut self, base: &Page, page: &Page) {
         self.words = 0;
-        let pairs = base.as_chunks::<WORD>().0.iter().zip(page.as_chunks::<WORD>().0);
-        for (i, ((a, b), map)) in pairs.zip(&mut self.bytes).enumerate() {
-            *map = differing(a, b);
+        let words = base.as_chunks::<WORD>().0.iter().zip(page.as_chunks::<WORD>().0);
+        for (i, ((a, b), map)) in words.zip(&mut self.bytes).enumerate() {
+            let (a, b) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
+            let xor: [u64; WORD / 8] =
+                std::array::from_fn(|i| u64::from_le_bytes(a[i]) ^ u64::from_le_bytes(b[i]));
+            *map = match xor.iter().fold(0, |or, xor| or | xor) {
+                0 => 0,
+                _ => xor.iter().rev().fold(0, |map, xor| map << 8 | differing8(*xor)),
+            };
             self.words |= u64::from(*map != 0) << i;
         }
     }
@@ -197,16 +201,6 @@ impl Runs<'_> {
         self.words &= u64::MAX.checked_shl(word as u32 + 1).unwrap_or(0);
         end
     }
-}
-
-/// Bit i is set where byte i differs.
-#[inline(always)]
-fn differing(a: &[u8; WORD], b: &[u8; WORD]) -> u64 {
-    let (a, b) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
-    if a == b {
-        return 0;
-    }
-    (0..8).rev().fold(0, |map, i| map << 8 | differing8(u64::from_le_bytes(a[i]) ^ u64::from_le_bytes(b[i])))
 }
 
 /// One bit for each byte of a word that is not zero.

@@ -1,7 +1,7 @@
 //! Whether a codec was worth its time lately, for pages that are alike.
 //!
-//! Where a codec was tried in vain a few times on pages of a kind, it is tried on every sixty-fourth of them only:
-//! numbers change in place, texts move, pictures do not shrink.
+//! Where a codec was tried in vain a few times on pages of a kind, it rests for some of them: numbers change in place,
+//! texts move, pictures do not shrink. So does a glance that only finds what does not shrink.
 
 /// Pages that are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,17 +21,15 @@ impl Kind {
     }
 }
 
-/// What one codec saved lately, for each kind of page. After `PATIENCE` tries in vain it rests.
+/// What one codec saved lately, for each kind of page. After `PATIENCE` tries in vain it rests for `REST` pages of the
+/// kind, and has `MORE` tries then.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Luck<const PATIENCE: u8> {
+pub(crate) struct Luck<const PATIENCE: u8, const REST: u8, const MORE: u8> {
     /// Tries in vain; from `PATIENCE` on the pages that were let pass are counted too.
     vain: [u8; Kind::COUNT],
 }
 
-/// How many pages of the kind a codec that rests lets pass.
-const REST: u8 = 64;
-
-impl<const PATIENCE: u8> Luck<PATIENCE> {
+impl<const PATIENCE: u8, const REST: u8, const MORE: u8> Luck<PATIENCE, REST, MORE> {
     /// Whether pages of the kind are let pass.
     pub(crate) fn rests(&self, kind: Kind) -> bool {
         kind == Kind::NONE || self.vain[usize::from(kind.0)] >= PATIENCE
@@ -45,7 +43,7 @@ impl<const PATIENCE: u8> Luck<PATIENCE> {
         let vain = &mut self.vain[usize::from(kind.0)];
         *vain += 1;
         if *vain == PATIENCE + REST {
-            *vain = PATIENCE - 1;
+            *vain = PATIENCE - MORE;
         }
         false
     }

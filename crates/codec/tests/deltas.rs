@@ -354,6 +354,19 @@ fn moves_rests_after_tries_in_vain_and_comes_back() {
 }
 
 #[test]
+fn glances_rest_after_many_in_vain_and_come_back() {
+    let (mut codecs, base) = (Codecs::default(), noise(1));
+    let mut text = base;
+    text[3000..3400].iter_mut().enumerate().for_each(|(i, byte)| *byte = b'a' + (i * i / 7 % 5) as u8);
+    let mut tag = |page: &Page| codecs.encode(&base, page, &mut [0; 1000]).map(|made| made.tag);
+    assert_eq!(tag(&text), Some(CodecTag::ZstdPrefix));
+    (0..30).for_each(|_| assert_eq!(tag(&changed(&base, 400, true)), Some(CodecTag::XorSparse)));
+    assert_eq!(tag(&text), Some(CodecTag::XorSparse), "they rest");
+    assert!((0..70).any(|_| tag(&text) == Some(CodecTag::ZstdPrefix)), "they come back");
+    (0..10).for_each(|_| assert_eq!(tag(&text), Some(CodecTag::ZstdPrefix), "what shrinks is looked at"));
+}
+
+#[test]
 fn what_only_moves_makes_fit_fits_even_where_it_rests() {
     let (mut codecs, base) = (Codecs::default(), noise(1));
     let made = codecs.encode(&base, &changed(&base, 500, false), &mut [0; 1000]);
