@@ -131,6 +131,14 @@ impl Matrix {
         if devices.is_empty() {
             devices.push("memory".to_owned());
         }
+        combinations.retain(|options| match mount_options(options) {
+            Ok(_) => true,
+            Err(wrong) => {
+                let names: Vec<_> = options.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
+                matrix.wrong.push(format!("{} cannot be together: {wrong}", names.join(" ")));
+                false
+            }
+        });
         if asked {
             for device in &devices {
                 for options in &combinations {
@@ -193,6 +201,14 @@ mod tests {
         assert!(matrix.wrong[2].contains("zfs") && matrix.wrong[2].contains("btrfs"), "{}", matrix.wrong[2]);
         let matrix = parse(&["colour=red", "delta", "device=tape"], &[]);
         assert!(matrix.columns.is_empty() && matrix.wrong.len() == 3, "{matrix:?}");
+    }
+
+    #[test]
+    fn combinations_that_exclude_each_other_are_told_once() {
+        let matrix = parse(&["delta=off,inline compress=off,fpc device=memory,file"], &[]);
+        assert_eq!(matrix.columns.len(), 6, "{:?}", names(&matrix));
+        assert_eq!(matrix.wrong.len(), 1, "{:?}", matrix.wrong);
+        assert!(matrix.wrong[0].starts_with("delta=inline compress=fpc "), "{}", matrix.wrong[0]);
     }
 
     #[test]
