@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn only_requests_close_to_each_other_are_a_succession() {
         let mut burst = Burst::default();
-        let slow = (0..100).map(|n| Duration::from_millis(n));
+        let slow = (0..100).map(Duration::from_millis);
         assert!(slow.map(|now| burst.hit(now)).all(|hit| !hit), "one each millisecond");
         let fast = (0..BURST).map(|n| Duration::from_secs(1) + Duration::from_micros(u64::from(n)));
         assert_eq!(fast.filter(|&now| burst.hit(now)).count(), 1, "the last one of them");
