@@ -124,7 +124,7 @@ pub(crate) struct MountArgs {
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
     /// Options, separated by commas: those of mount(8), of F2FS, and allow_other, threads=N, transport=auto|dev|uring,
-    /// trace=TRACE (record what is asked of the volume), trace_private (without contents and names)
+    /// alert (idle processors stay awake while requests keep coming), trace=TRACE (record what is asked of the volume), trace_private (without contents and names)
     #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
     /// Stay in the foreground until the volume is unmounted

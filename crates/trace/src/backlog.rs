@@ -217,3 +217,94 @@ fn write(mut writer: TraceWriter, jobs: &Receiver<Job>, shared: &Shared) -> Resu
     }
     Ok(writer)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Head, WINDOW};
+    use crate::reader::{Ending, Item, TraceReader};
+    use crate::record::Content;
+    use std::io::Write;
+
+    /// Takes so many bytes, and no more.
+    #[derive(Clone)]
+    struct Out(Arc<Mutex<Vec<u8>>>, usize);
+
+    impl Write for Out {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut taken = self.0.lock();
+            if taken.len() + bytes.len() > self.1 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            taken.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn begin(most: usize) -> (Out, Backlog) {
+        let out = Out(Arc::default(), most);
+        let head = Head {
+            id: "1".into(),
+            source: "mount".into(),
+            writer: String::new(),
+            began: 0,
+            about: String::new(),
+            private: false,
+            cache: "none".into(),
+            window: WINDOW,
+        };
+        let backlog = Backlog::new(TraceWriter::new(out.clone(), &head).unwrap()).unwrap();
+        (out, backlog)
+    }
+
+    /// Bytes that do not compress, others for each number.
+    fn bytes(number: u64) -> Vec<u8> {
+        let mut state = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        };
+        (0..1000).map(|_| next()).collect()
+    }
+
+    fn push(backlog: &Backlog, number: u64) {
+        let op = Op::Write { file: 1, offset: 0, len: 1000, cached: false, content: Content::default() };
+        let record = Record { at: number, took: 1, process: 2, thread: 3, errno: 0, op };
+        let carried = Carried { offset: 0, bytes: &bytes(number), before: None };
+        backlog.push(Phase::Recorded, record, Some(carried));
+    }
+
+    #[test]
+    fn what_many_batches_hold_comes_in_its_order() {
+        let (out, backlog) = begin(usize::MAX);
+        let count = 5 * (BATCH_BYTES / 1000) as u64 + 7;
+        (0..count).for_each(|number| push(&backlog, number));
+        backlog.finish().unwrap().finish().unwrap();
+        assert!(backlog.finish().is_err(), "once");
+        let trace = out.0.lock();
+        let mut reader = TraceReader::new(&trace[..]).unwrap();
+        for number in 0..count {
+            let Some(Item::Operation(record)) = reader.next().unwrap() else { panic!("{number} is missing") };
+            assert_eq!(record.at, number);
+            let mut content = Vec::new();
+            reader.window().resolve(record.op.content().unwrap(), &[], &mut content);
+            assert!(content == bytes(number), "{number}");
+        }
+        assert_eq!(reader.next().unwrap(), None);
+        assert!(matches!(reader.ending(), Ending::Complete(_)));
+    }
+
+    #[test]
+    fn a_failure_stops_nobody_and_is_told_at_the_end() {
+        let (_, backlog) = begin(100_000);
+        (0..20_000).for_each(|number| push(&backlog, number));
+        backlog.flush();
+        let message = backlog.finish().and_then(TraceWriter::finish).unwrap_err().to_string();
+        assert!(message.contains("cannot write the trace"), "{message}");
+        push(&backlog, 1);
+        assert!(backlog.failed());
+    }
+}

@@ -81,8 +81,8 @@ recorded one, after the volume was closed and opened again.
 
 Axes are the options of 'medfs mount' ('noatime=on,off' for those without a
 value), and device=memory|file|loop|flash:[DIR][?profile=NAME&ftl=NAME&codec=NAME].
-With compress= other than off the volume has the feature and every file is
-compressed. Each column gets a new flash device, which stays in DIR or, without
+With compress= other than off the volume has the feature, and every file is
+compressed but with fpc, which chooses pages by itself. Each column gets a new flash device, which stays in DIR or, without
 one, goes with the column; its time is the trace's.
 
 The exit code is 0 where all columns ran and were as recorded, otherwise 1.";

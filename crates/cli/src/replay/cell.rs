@@ -38,8 +38,8 @@ pub(crate) fn run(run: &Run<'_>, options: &[(String, String)], name: &str) -> Re
     let mkfs = MkfsOptions { deltas: true, zeroed: true, features, ..MkfsOptions::new(UUID, began.secs) };
     format_volume(&*counted, &mkfs).context("cannot make a volume")?;
     let volume = Volume::open(counted.clone(), mount.clone(), clock.clone())?;
-    if compressed {
-        // Files inherit it from their directories.
+    if compressed && mount.compress.fpc.is_none() {
+        // Files inherit it from their directories. Pages that are compressed alone need no mark.
         volume.set_flags(volume.root(), FileFlags::COMPR)?;
     }
     let (mut ready, mut flash_ready) = (counted.counts(), flash_stats());

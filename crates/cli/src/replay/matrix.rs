@@ -49,8 +49,22 @@ pub(crate) struct Matrix {
     pub(crate) wrong: Vec<String>,
 }
 
+/// What is wrong with a value of an axis.
+enum Wrong {
+    /// There is no such axis.
+    Axis(String),
+    Value(String),
+}
+
+impl Wrong {
+    fn text(self) -> String {
+        let (Wrong::Axis(text) | Wrong::Value(text)) = self;
+        text
+    }
+}
+
 /// The option that an axis with a value stands for; what is wrong with it otherwise.
-fn option(axis: &str, value: &str) -> Result<String, String> {
+fn option(axis: &str, value: &str) -> Result<String, Wrong> {
     let plain = format!("{axis}={value}");
     let flag = match value {
         "on" => Some(axis.to_owned()),
@@ -61,14 +75,13 @@ fn option(axis: &str, value: &str) -> Result<String, String> {
     match known(&plain) {
         Ok(true) => return Ok(plain),
         Ok(false) => {}
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(Wrong::Value(error.to_string())),
     }
     match flag {
         Some(flag) if known(&flag).unwrap_or(false) => Ok(flag),
-        _ => Err(format!(
-            "{plain}: no such axis; it is one of the mount options ({}), or device",
-            medfs::options::ACCEPTED
-        )),
+        _ => Err(Wrong::Axis(format!(
+            "{plain}: no such axis: expected device, or an option of 'medfs mount' such as delta, compress or fsync_mode"
+        ))),
     }
 }
 
@@ -76,7 +89,7 @@ fn option(axis: &str, value: &str) -> Result<String, String> {
 pub(crate) fn mount_options(options: &[(String, String)]) -> Result<MountOptions, String> {
     let mut parsed = MountOptions::default();
     for (axis, value) in options {
-        parsed.parse(&option(axis, value)?).map_err(|e| e.to_string())?;
+        parsed.parse(&option(axis, value).map_err(Wrong::text)?).map_err(|e| e.to_string())?;
     }
     Ok(parsed)
 }
@@ -102,16 +115,24 @@ impl Matrix {
                 continue;
             };
             let mut good: Vec<String> = Vec::new();
+            let mut known = true;
             for value in values.split(',') {
                 let checked = match axis {
-                    "device" => super::device::check(value),
+                    "device" => super::device::check(value).map_err(Wrong::Value),
                     _ => option(axis, value).map(drop),
                 };
                 match checked {
                     Ok(()) if good.iter().any(|v| v == value) => {}
                     Ok(()) => good.push(value.to_owned()),
-                    Err(wrong) => matrix.wrong.push(wrong),
+                    Err(wrong) => {
+                        known &= matches!(wrong, Wrong::Value(_));
+                        matrix.wrong.push(wrong.text());
+                    }
                 }
+            }
+            if !known {
+                // As if it had not been named: the columns of the others run.
+                continue;
             }
             if axis == "device" {
                 devices.extend(good);
@@ -131,6 +152,14 @@ impl Matrix {
         if devices.is_empty() {
             devices.push("memory".to_owned());
         }
+        combinations.retain(|options| match mount_options(options) {
+            Ok(_) => true,
+            Err(wrong) => {
+                let names: Vec<_> = options.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
+                matrix.wrong.push(format!("{} cannot be together: {wrong}", names.join(" ")));
+                false
+            }
+        });
         if asked {
             for device in &devices {
                 for options in &combinations {
@@ -193,6 +222,17 @@ mod tests {
         assert!(matrix.wrong[2].contains("zfs") && matrix.wrong[2].contains("btrfs"), "{}", matrix.wrong[2]);
         let matrix = parse(&["colour=red", "delta", "device=tape"], &[]);
         assert!(matrix.columns.is_empty() && matrix.wrong.len() == 3, "{matrix:?}");
+        let matrix = parse(&["delta=off colour=red"], &[]);
+        assert_eq!(names(&matrix), ["delta=off device=memory"]);
+        assert!(matrix.wrong.len() == 1 && matrix.wrong[0].starts_with("colour=red: no such axis"));
+    }
+
+    #[test]
+    fn combinations_that_exclude_each_other_are_told_once() {
+        let matrix = parse(&["delta=off,inline compress=off,fpc device=memory,file"], &[]);
+        assert_eq!(matrix.columns.len(), 6, "{:?}", names(&matrix));
+        assert_eq!(matrix.wrong.len(), 1, "{:?}", matrix.wrong);
+        assert!(matrix.wrong[0].starts_with("delta=inline compress=fpc "), "{}", matrix.wrong[0]);
     }
 
     #[test]

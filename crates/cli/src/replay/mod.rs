@@ -94,6 +94,12 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<u8> {
             }
         }
     }
+    if results.iter().any(|result| !result.trace.complete) {
+        eprintln!(
+            "medfs replay: {} was cut short: what is there was replayed, but it does not tell the tree at the end",
+            args.trace.display()
+        );
+    }
     print(&results, args.json)?;
     Ok(if failed { exit::FAILURE } else { exit::SUCCESS })
 }

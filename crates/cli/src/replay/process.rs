@@ -5,7 +5,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Runs a program to its end and returns what it printed. Its last words are the error's.
+/// Runs a program to its end and returns what it printed. Its last words are the error's, but for the usage
+/// that some tell after them.
 pub(crate) fn run(program: &str, args: &[&str]) -> Result<String> {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let output = Command::new(program).args(args).env("PATH", path).stdin(Stdio::null()).output();
@@ -15,10 +16,15 @@ pub(crate) fn run(program: &str, args: &[&str]) -> Result<String> {
     };
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let said = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("it did not say why");
-        bail!("{program} failed: {said}");
+        bail!("{program} failed: {}", last_words(&said));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// What a program said at last, before it told its usage.
+fn last_words(said: &str) -> &str {
+    let lines = said.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    lines.filter(|line| !line.is_empty()).last().unwrap_or("it did not say why")
 }
 
 /// A folder for an image, which goes with this.
@@ -53,5 +59,17 @@ impl Scratch {
         let path = self.path(name);
         std::fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
         Ok(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_comes_before_the_usage() {
+        assert_eq!(last_words("too small.\nUsage: mkfs\n\t[-b]\n"), "too small.");
+        assert_eq!(last_words("line 1\nerror: this\n\n"), "error: this");
+        assert_eq!(last_words("Usage: mkfs\n"), "it did not say why");
     }
 }

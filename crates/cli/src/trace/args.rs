@@ -155,6 +155,10 @@ every read and write of the command is in the trace as it was asked for. With
 who wrote, and when. Stores through a mapping are recorded when the kernel
 writes them back.
 
+As root, idle processors stay awake while operations come close to each other,
+and 5 ms longer: to wake one takes longer than an operation. --no-alert lets
+them sleep.
+
 A medfs volume is recorded with 'medfs mount -o trace=TRACE'.";
 
 const IMPORT_HELP: &str = "\
