@@ -5,6 +5,8 @@ mod common;
 use common::*;
 use medfs::{Ino, ManualClock, Volume};
 use medfs_device::MemDevice;
+use medfs_testkit::images::FsckMedfs;
+use medfs_testkit::subject::Check;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -152,6 +154,29 @@ fn who_depends_is_known_after_a_mount() {
         v.fsync(database.db, true).expect("fsync");
         database.check(&crashed(&device));
         drop(v);
+    }
+}
+
+/// A crash may come before any checkpoint has the list; what roll-forward brings back is listed all the same, or made whole.
+#[test]
+fn who_depends_is_known_in_the_second_mount_after_a_crash() {
+    for options in ["", "noinline_data", "delta=off", "delta=inline"] {
+        let device = Arc::new(blank_delta(64));
+        let v = open(device.clone());
+        let mut database = Database::filled(&v);
+        assert!(v.stats().deltas.repeated > 10);
+        let device = Arc::new(device.snapshot());
+        drop(v);
+        open_device(&device, options).close().expect("close");
+        let v = open_device(&device, "in_place=force");
+        database.check(&v);
+        database.db = at(&v, "x.db").expect("the database").ino;
+        database.replace(&v, 5, 20);
+        v.sync().expect("sync");
+        v.close().expect("close");
+        drop(v);
+        database.check(&crashed(&device));
+        FsckMedfs.check(device).unwrap_or_else(|e| panic!("{options}: {e}"));
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Who is about to change a source must know its dependents, and after a mount only these themselves could tell. So their
 //! numbers are the content of a hidden file in the root directory, written with each checkpoint after which it differs. What
-//! was fsynced since the last checkpoint is known from the roll-forward.
+//! was fsynced since the last checkpoint is known from the roll-forward, which makes the hidden file where no checkpoint has it yet.
 //!
 //! Invariant: a checkpoint lists every file that has records with slices in it. The hidden file has inline content, so that listing a
 //! file never needs room.
@@ -57,7 +57,7 @@ impl Fs {
     /// nothing is listed.
     pub(crate) fn make_hidden_files(&self) -> Result<()> {
         self.make_bases_dir()?;
-        if !std::mem::take(&mut self.registry.lock().wanted) {
+        if !std::mem::take(&mut self.registry.lock().wanted) || !self.opts.inline_data {
             return Ok(());
         }
         let new = NewFile { kind: FileKind::Regular, perm: 0, umask: 0, uid: 0, gid: 0, rdev: 0 };
@@ -65,6 +65,23 @@ impl Fs {
             && self.inode(ino)?.raw(|r| r.inline().contains(Inline::DATA))
         {
             self.registry.lock().file = Some(ino);
+        }
+        Ok(())
+    }
+
+    /// After roll-forward: files may be made from others although the crash came before a checkpoint with the list. It is made now;
+    /// where that is not possible, these files are made whole. Called with no lock held.
+    pub(crate) fn list_recovered(&self) -> Result<()> {
+        let dependents = self.dependents.all();
+        if dependents.is_empty() || self.registry.lock().file.is_some() {
+            return Ok(());
+        }
+        self.registry.lock().wanted = true;
+        self.make_hidden_files()?;
+        if self.registry.lock().file.is_none() {
+            for ino in dependents {
+                self.make_pages_whole(&self.inode(ino)?, &self.dependents.pages(ino))?;
+            }
         }
         Ok(())
     }
