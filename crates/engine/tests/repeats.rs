@@ -180,6 +180,23 @@ fn who_depends_is_known_in_the_second_mount_after_a_crash() {
     }
 }
 
+#[test]
+fn an_export_leaves_the_roots_times() {
+    let device = Arc::new(blank_delta(64));
+    let clock = Arc::new(ManualClock::new(START));
+    let v = open_with(device.clone(), "", clock.clone());
+    let database = Database::filled(&v);
+    let times = |v: &Volume| v.getattr(v.root()).map(|attr| (attr.mtime, attr.ctime)).expect("attributes");
+    let before = times(&v);
+    v.close().expect("close");
+    drop(v);
+    clock.advance(std::time::Duration::from_secs(100));
+    medfs::convert::export(device.clone(), clock, &mut |_, _| {}).expect("export");
+    let v = open(device);
+    assert_eq!(times(&v), before);
+    database.check(&v);
+}
+
 /// A log that is cut off in memory is still what it was on the device.
 #[test]
 fn a_log_cut_off_but_not_durably_keeps_its_sources() {

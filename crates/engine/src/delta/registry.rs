@@ -12,7 +12,7 @@ use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, set_ctime, set_mtime};
 use crate::node::Dirty;
-use crate::types::NewFile;
+use crate::types::{Attr, NewFile};
 use medfs_format::Ino;
 use medfs_format::node::{FileKind, Inline, RawInode};
 use std::collections::BTreeSet;
@@ -93,13 +93,7 @@ impl Fs {
         match self.create(root.ino, name, new) {
             Ok(attr) => {
                 self.inodes.release(attr.ino, 1);
-                // Nobody is to see that anything happened.
-                let _op = self.op()?;
-                let _state = root.lock.write();
-                self.edit(&root, Dirty::Times, |r| {
-                    set_mtime(r, before.mtime);
-                    set_ctime(r, before.ctime);
-                });
+                self.take_back_times(&root, &before)?;
                 Ok(Some(attr.ino))
             }
             Err(Error::NoSpace | Error::Posix(_)) => Ok(None),
@@ -109,11 +103,25 @@ impl Fs {
 
     /// Removes the hidden file and directory: nothing is made from other files any more.
     pub(super) fn remove_hidden_files(&self) -> Result<()> {
+        let root = self.inode(self.geo.root_ino)?;
+        let before = self.attr(&root);
         self.remove_bases()?;
-        match self.registry.lock().file.take() {
-            Some(_) => self.unlink(self.geo.root_ino, HIDDEN_NAME),
-            None => Ok(()),
+        let file = self.registry.lock().file.take();
+        if file.is_some() {
+            self.unlink(root.ino, HIDDEN_NAME)?;
         }
+        self.take_back_times(&root, &before)
+    }
+
+    /// Gives the root directory the times that it had: nobody is to see that anything happened in it.
+    fn take_back_times(&self, root: &Inode, before: &Attr) -> Result<()> {
+        let _op = self.op()?;
+        let _state = root.lock.write();
+        self.edit(root, Dirty::Times, |r| {
+            set_mtime(r, before.mtime);
+            set_ctime(r, before.ctime);
+        });
+        Ok(())
     }
 
     /// Before a checkpoint: makes the hidden file say what is listed now.
