@@ -116,6 +116,7 @@ impl Fs {
     /// Frees orphans and rolls fsynced files forward; what changed becomes a checkpoint.
     fn bring_up_to_date(&self) -> Result<()> {
         if self.read_only {
+            self.load_bases_to_hide();
             if self.opts.recover && self.roll_forward_needed()? {
                 tracing::warn!(
                     "fsynced files were not checkpointed; a read-only mount shows the last checkpoint"
@@ -132,6 +133,7 @@ impl Fs {
             self.abandon_chain()?;
         }
         self.mounting.store(false, Ordering::Release);
+        self.list_recovered()?;
         if self.has_changes(false) { self.checkpoint_now() } else { Ok(()) }
     }
 }

@@ -5,6 +5,8 @@ mod common;
 use common::*;
 use medfs::{Ino, ManualClock, Volume};
 use medfs_device::MemDevice;
+use medfs_testkit::images::FsckMedfs;
+use medfs_testkit::subject::Check;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -153,6 +155,46 @@ fn who_depends_is_known_after_a_mount() {
         database.check(&crashed(&device));
         drop(v);
     }
+}
+
+/// A crash may come before any checkpoint has the list; what roll-forward brings back is listed all the same, or made whole.
+#[test]
+fn who_depends_is_known_in_the_second_mount_after_a_crash() {
+    for options in ["", "noinline_data", "delta=off", "delta=inline"] {
+        let device = Arc::new(blank_delta(64));
+        let v = open(device.clone());
+        let mut database = Database::filled(&v);
+        assert!(v.stats().deltas.repeated > 10);
+        let device = Arc::new(device.snapshot());
+        drop(v);
+        open_device(&device, options).close().expect("close");
+        let v = open_device(&device, "in_place=force");
+        database.check(&v);
+        database.db = at(&v, "x.db").expect("the database").ino;
+        database.replace(&v, 5, 20);
+        v.sync().expect("sync");
+        v.close().expect("close");
+        drop(v);
+        database.check(&crashed(&device));
+        FsckMedfs.check(device).unwrap_or_else(|e| panic!("{options}: {e}"));
+    }
+}
+
+#[test]
+fn an_export_leaves_the_roots_times() {
+    let device = Arc::new(blank_delta(64));
+    let clock = Arc::new(ManualClock::new(START));
+    let v = open_with(device.clone(), "", clock.clone());
+    let database = Database::filled(&v);
+    let times = |v: &Volume| v.getattr(v.root()).map(|attr| (attr.mtime, attr.ctime)).expect("attributes");
+    let before = times(&v);
+    v.close().expect("close");
+    drop(v);
+    clock.advance(std::time::Duration::from_secs(100));
+    medfs::convert::export(device.clone(), clock, &mut |_, _| {}).expect("export");
+    let v = open(device);
+    assert_eq!(times(&v), before);
+    database.check(&v);
 }
 
 /// A log that is cut off in memory is still what it was on the device.

@@ -145,6 +145,20 @@ fn kept_files_are_hidden_and_go() {
     sound(&device);
 }
 
+#[test]
+fn a_read_only_mount_hides_kept_files_too() {
+    let (device, v, d, mut text) = volume("");
+    let links = v.getattr(v.root()).expect("attributes").nlink;
+    edit(&mut text, 1);
+    replace(&v, d, "doc.xml", &text);
+    v.close().expect("close");
+    drop(v);
+    let v = open_device(&device, "ro");
+    assert_eq!(v.getattr(v.root()).expect("attributes").nlink, links);
+    assert_eq!(names(&v, v.root()), ["d", "lost+found"]);
+    assert!(shown(&v) == text);
+}
+
 /// Where the new file keeps nothing of the old one, that one is not kept.
 #[test]
 fn another_content_keeps_nothing() {

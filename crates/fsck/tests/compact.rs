@@ -411,6 +411,39 @@ fn a_block_behind_the_places_of_compact_pages_is_freed() {
     unharmed(&dev, &[]);
 }
 
+/// The node that names the compact pages is missing: an error of the pages that may be in them, a finding, and nothing else.
+#[test]
+fn compact_pages_that_cannot_be_found_are_errors_of_their_file_alone() {
+    let file = whole().file(COMPACT);
+    let Some(Value::List(nids)) = shown(&whole().dev, file.ino).get("i_nid").cloned() else { panic!("nids") };
+    let place = nids.iter().rposition(|nid| *nid != Value::Number(0)).expect("a node beyond the inode");
+    let Value::Number(nid) = nids[place] else { panic!("a number") };
+    let field = format!("i_nid[{place}]");
+    let faults: [(Target<'_>, &str, u64); 2] = [
+        (Target::Nat(nid as u32), "block_addr", 0),
+        (Target::Inode(file.ino), &field, u64::from(u32::MAX - 7)),
+    ];
+    for (target, field, value) in faults {
+        let bed = bed();
+        bed.set(target, field, value);
+        let report = look(&bed.dev);
+        assert!(!report.is_clean(), "{field} = {value}");
+        let pages = read(&bed.dev, file);
+        for (index, found) in pages.iter().enumerate() {
+            let right = found.as_ref().is_none_or(|found| *found == page(&file.now, index));
+            assert!(right, "{field} = {value}: page {index} is something else");
+        }
+        assert!(pages.iter().any(Option::is_none), "{field} = {value}: nothing is wrong");
+        unharmed(&bed.dev, &[COMPACT]);
+        mend(&bed.dev);
+        unharmed(&bed.dev, &[COMPACT]);
+        for (index, found) in read(&bed.dev, file).into_iter().enumerate() {
+            let known = file.states.iter().chain([&file.old]).any(|state| found == Some(page(state, index)));
+            assert!(known, "{field} = {value}: page {index} was never that");
+        }
+    }
+}
+
 /// Gives a record in a file's zone a base of slices; with a checksum, it says that the page is that base.
 fn rewrite(dev: &MemDevice, ino: Ino, n: usize, slices: &[RawSlice], checksum: Option<u32>) {
     let addr = number(&shown(dev, ino), "block_addr");

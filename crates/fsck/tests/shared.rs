@@ -123,12 +123,12 @@ fn a_base_that_is_not_the_inodes_is_found() {
     let report = look(&dev);
     let says = format!("its base, block {root}, is node 3 of inode 3");
     assert!(report.findings[0].message.contains(&says), "{:?}", report.findings);
-    assert_eq!(open(&dev, "").err().expect("it does not open").errno(), UNCLEAN);
+    assert_eq!(open(&dev, "").expect_err("it does not open").errno(), UNCLEAN);
     let dev = WHOLE.dev.snapshot();
     inject::set(&dev, &Target::Inode(WHOLE.file(SHARED_FILES[1]).ino), "i_uid", 77).expect("set");
     let report = look(&dev);
     assert_eq!(report.findings.len(), SHARED_ROUNDS, "each round's entry: {:?}", report.findings);
-    assert_eq!(open(&dev, "").err().expect("it does not open").errno(), UNCLEAN);
+    assert_eq!(open(&dev, "").expect_err("it does not open").errno(), UNCLEAN);
     repair(&dev, &Options::default(), &mut |_| {}).expect("a repair");
     assert_eq!(look(&dev).findings, []);
     must_show(&open(&dev, "").expect("it opens"), [SHARED_ROUNDS, 0, SHARED_ROUNDS, SHARED_ROUNDS], "mended");

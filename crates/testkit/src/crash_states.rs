@@ -506,8 +506,7 @@ pub fn replay(setup: &Setup, workload: Workload) -> Report {
     run(&Setup { threads: 1, ..setup.clone() }, &[workload])
 }
 
-/// The operation that makes a step durable.
-pub fn persist(step: &Step) -> Option<Op> {
+fn persist(step: &Step) -> Option<Op> {
     let file = Target::Path(step.subject);
     match step.persist {
         Persist::Nothing => None,

@@ -2,7 +2,12 @@
 //!
 //! Both come with Debian's `f2fs-tools`; without them the tests that need them fail and say so.
 
+use crate::model::Model;
+use crate::observe::{compare, observe};
 use crate::subject::Check;
+use crate::volume::test_clock;
+use medfs::convert::export;
+use medfs::{MountOptions, Volume};
 use medfs_device::{
     BlockDevice, Cause, FileDevice, FileOptions, MemDevice, Temperature, WriteTag, read_block,
 };
@@ -147,6 +152,31 @@ impl Check for FsckMedfs {
         }
         let findings: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
         Err(findings.join(" | "))
+    }
+}
+
+/// Exports a copy of a volume with deltas: it shows the same as before, and `fsck.f2fs` finds nothing wrong with it.
+pub struct Exported;
+
+impl Check for Exported {
+    fn name(&self) -> &str {
+        "export"
+    }
+
+    fn check(&self, device: Arc<dyn BlockDevice>) -> Result<(), String> {
+        let copy = Arc::new(MemDevice::copy_of(&*device).map_err(|e| e.to_string())?);
+        if !RawSuperblock::in_block(&*read_block(&*copy, 0).map_err(|e| e.to_string())?).is_delta_volume() {
+            return Ok(());
+        }
+        let shown = |when: &str| -> Result<Model, String> {
+            let options = MountOptions { read_only: true, ..MountOptions::default() };
+            let volume = Volume::open(copy.clone(), options, test_clock());
+            observe(&volume.map_err(|e| format!("{when}: {e}"))?).map_err(|e| format!("{when}: {e}"))
+        };
+        let before = shown("before")?;
+        export(copy.clone(), test_clock(), &mut |_, _| {}).map_err(|e| e.to_string())?;
+        FsckF2fs.check(copy.clone())?;
+        compare(&before, &shown("afterwards")?).map_err(|e| format!("it shows something else: {e}"))
     }
 }
 

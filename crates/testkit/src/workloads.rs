@@ -33,7 +33,7 @@ pub fn on_names(seed: u64, count: usize) -> Vec<Workload> {
 
 /// `count` workloads of all kinds, with fsyncs of several files, checkpoints and idle work among their operations.
 pub fn mixed(seed: u64, count: usize) -> Vec<Workload> {
-    let mut random = StdRng::seed_from_u64(seed ^ 0x6d69_7865_64);
+    let mut random = StdRng::seed_from_u64(seed ^ 0x6d69_7865_6400);
     let each = count.div_ceil(4);
     let mut kinds = [
         on_deltas(seed, each).into_iter(),

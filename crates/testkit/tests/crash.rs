@@ -9,7 +9,7 @@ use medfs_testkit::combine::{Combination, Coverage};
 use medfs_testkit::crash_states::{Report, Setup, on_databases, on_deltas, on_replacements, run, seq1, seq2};
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{
-    COMPRESSED, DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
+    COMPRESSED, DELTAS, Exported, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
 };
 use medfs_testkit::planted::{Disorder, Unordered};
 use medfs_testkit::subject::{Check, Counts, Mounter};
@@ -32,7 +32,7 @@ fn setup(features: &str) -> Setup {
     options.parse(options_for(features)).expect("options of the volume");
     let mounter = mounter(options, test_clock());
     let raw_checks: Vec<Arc<dyn Check>> = vec![Arc::new(FsckMedfs)];
-    let checks: Vec<Arc<dyn Check>> = vec![Arc::new(FsckMedfs), Arc::new(FsckF2fs)];
+    let checks: Vec<Arc<dyn Check>> = vec![Arc::new(FsckMedfs), Arc::new(FsckF2fs), Arc::new(Exported)];
     Setup { raw_checks, checks, ..Setup::new(formatted(64, features), mounter) }
 }
 
@@ -114,11 +114,12 @@ fn combined(seed: u64, plain: usize, crowded: usize) -> (Combination, Report) {
     options.parse(&combination.options_of(seed)).expect("options are right");
     let mut setup = Setup { mounter: mounter_in_time(options), ..setup(combination.features()) };
     setup.plan = CrashPlan { seed, exhaustive: 16, samples: 8, ..setup.plan };
-    (setup.raw_every, setup.check_every, setup.nested_every) = (50, 100, 100);
+    (setup.raw_every, setup.check_every, setup.nested_every) = (50, 50, 300);
+    setup.one_in = 4;
     let mut report = run(&setup, &mixed(seed, plain));
     setup.preparation = workloads::crowded();
     // Cleaning writes much at a time.
-    setup.one_in = 12;
+    setup.one_in = 24;
     report += run(&setup, &mixed(!seed, crowded));
     must_be_clean(&format!("seed {seed}, {combination}"), &report);
     (combination, report)
@@ -154,7 +155,7 @@ fn all_states_of_combinations() {
     println!("{seeds} seeds from {first} on, in {:.1?}: {total}", start.elapsed());
     println!("{coverage}{}", total.happened());
     // Fewer may not meet a combination in which such a thing can happen.
-    if seeds >= Combination::COUNT / 4 {
+    if total.states >= 20_000 {
         let never = |name: &&str| total.interrupted.named().contains(&(name, 0));
         let missing: Vec<_> = TO_INTERRUPT.iter().filter(|name| never(name)).collect();
         assert!(missing.is_empty(), "no crash interrupted: {missing:?}");
@@ -184,7 +185,8 @@ fn all_states_of_deltas() {
     let states = variable("MEDFS_STATES").unwrap_or(100_000) as usize;
     let mut full = setup(DELTAS);
     (full.max_states, full.plan.seed) = (states, seed);
-    (full.raw_every, full.check_every, full.nested_every) = (50, 200, 100);
+    let check_every = variable("MEDFS_CHECK_EVERY").unwrap_or(200) as usize;
+    (full.raw_every, full.check_every, full.nested_every) = (50, check_every, 100);
     must_be_clean(&format!("seed {seed}, deltas"), &run(&full, &on_deltas(seed, states / 20)));
     must_be_clean(&format!("seed {seed}, replaced files"), &run(&full, &on_replacements(seed, states / 20)));
     for options in ON_DATABASES {

@@ -8,7 +8,7 @@ use medfs_testkit::combine::{Combination, Coverage};
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::harness::{Report, Setup, run_seed};
 use medfs_testkit::images::{
-    COMPRESSED, DELTAS, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
+    COMPRESSED, DELTAS, Exported, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
 };
 use medfs_testkit::subject::Counts;
 use medfs_testkit::volume::{mounter, test_clock};
@@ -25,7 +25,7 @@ fn setup(mebibytes: u64, features: &str, options: &str) -> Setup {
         image: formatted(mebibytes, features),
         mounter: Arc::new(move || mounter(parsed.clone(), for_mounts.clone())),
         clock: Some(clock),
-        checks: vec![Arc::new(FsckMedfs), Arc::new(FsckF2fs)],
+        checks: vec![Arc::new(FsckMedfs), Arc::new(FsckF2fs), Arc::new(Exported)],
         check_every: 1,
         compare_every: 500,
         crowded: false,
@@ -141,7 +141,10 @@ fn long_run_on_combinations() {
     println!("{seeds} seeds from {first} on, in {:.1?}\n{coverage}{:?}", start.elapsed(), counts.named());
     if seeds >= Combination::COUNT {
         assert_eq!(coverage.met(), Combination::COUNT);
-        let missing: Vec<_> = counts.named().into_iter().filter(|(_, n)| *n == 0).collect();
+        // Space is never short here: that is another run's subject.
+        let of_no_matter = |name| name == "cleaned_for_space";
+        let missing = counts.named().into_iter().filter(|(name, n)| *n == 0 && !of_no_matter(*name));
+        let missing: Vec<_> = missing.collect();
         assert!(missing.is_empty(), "never happened: {missing:?}");
     }
 }

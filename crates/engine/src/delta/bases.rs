@@ -165,6 +165,15 @@ impl Fs {
         self.rmdir(self.geo.root_ino, HIDDEN_DIR)
     }
 
+    /// At a read-only mount: finds what is not shown. Where that is damaged the rest can be read all the same.
+    pub(crate) fn load_bases_to_hide(&self) {
+        if self.delta_volume
+            && let Err(error) = self.load_bases()
+        {
+            tracing::warn!(%error, "the hidden directory cannot be read");
+        }
+    }
+
     /// At a mount: finds the kept files.
     pub(super) fn load_bases(&self) -> Result<()> {
         let root = self.directory(self.geo.root_ino)?;

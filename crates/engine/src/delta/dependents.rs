@@ -216,6 +216,12 @@ impl Dependents {
         }
     }
 
+    /// Pages of a file that are made from others, as they are in memory.
+    pub(crate) fn pages(&self, ino: Ino) -> Vec<u64> {
+        let inner = self.inner.lock();
+        inner.current.get(&ino).into_iter().flat_map(|pages| pages.keys()).map(|&page| page.into()).collect()
+    }
+
     /// The other files from which a file's pages are made, as they are in memory.
     pub(crate) fn origins(&self, ino: Ino) -> Vec<Ino> {
         let inner = self.inner.lock();

@@ -2,7 +2,7 @@
 //!
 //! Who is about to change a source must know its dependents, and after a mount only these themselves could tell. So their
 //! numbers are the content of a hidden file in the root directory, written with each checkpoint after which it differs. What
-//! was fsynced since the last checkpoint is known from the roll-forward.
+//! was fsynced since the last checkpoint is known from the roll-forward, which makes the hidden file where no checkpoint has it yet.
 //!
 //! Invariant: a checkpoint lists every file that has records with slices in it. The hidden file has inline content, so that listing a
 //! file never needs room.
@@ -12,7 +12,7 @@ use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, set_ctime, set_mtime};
 use crate::node::Dirty;
-use crate::types::NewFile;
+use crate::types::{Attr, NewFile};
 use medfs_format::Ino;
 use medfs_format::node::{FileKind, Inline, RawInode};
 use std::collections::BTreeSet;
@@ -57,7 +57,7 @@ impl Fs {
     /// nothing is listed.
     pub(crate) fn make_hidden_files(&self) -> Result<()> {
         self.make_bases_dir()?;
-        if !std::mem::take(&mut self.registry.lock().wanted) {
+        if !std::mem::take(&mut self.registry.lock().wanted) || !self.opts.inline_data {
             return Ok(());
         }
         let new = NewFile { kind: FileKind::Regular, perm: 0, umask: 0, uid: 0, gid: 0, rdev: 0 };
@@ -69,6 +69,23 @@ impl Fs {
         Ok(())
     }
 
+    /// After roll-forward: files may be made from others although the crash came before a checkpoint with the list. It is made now;
+    /// where that is not possible, these files are made whole. Called with no lock held.
+    pub(crate) fn list_recovered(&self) -> Result<()> {
+        let dependents = self.dependents.all();
+        if dependents.is_empty() || self.registry.lock().file.is_some() {
+            return Ok(());
+        }
+        self.registry.lock().wanted = true;
+        self.make_hidden_files()?;
+        if self.registry.lock().file.is_none() {
+            for ino in dependents {
+                self.make_pages_whole(&self.inode(ino)?, &self.dependents.pages(ino))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes something with a hidden name in the root directory; `None` where that is not possible.
     pub(super) fn create_hidden(&self, name: &[u8], new: &NewFile) -> Result<Option<Ino>> {
         let root = self.inode(self.geo.root_ino)?;
@@ -76,13 +93,7 @@ impl Fs {
         match self.create(root.ino, name, new) {
             Ok(attr) => {
                 self.inodes.release(attr.ino, 1);
-                // Nobody is to see that anything happened.
-                let _op = self.op()?;
-                let _state = root.lock.write();
-                self.edit(&root, Dirty::Times, |r| {
-                    set_mtime(r, before.mtime);
-                    set_ctime(r, before.ctime);
-                });
+                self.take_back_times(&root, &before)?;
                 Ok(Some(attr.ino))
             }
             Err(Error::NoSpace | Error::Posix(_)) => Ok(None),
@@ -92,11 +103,25 @@ impl Fs {
 
     /// Removes the hidden file and directory: nothing is made from other files any more.
     pub(super) fn remove_hidden_files(&self) -> Result<()> {
+        let root = self.inode(self.geo.root_ino)?;
+        let before = self.attr(&root);
         self.remove_bases()?;
-        match self.registry.lock().file.take() {
-            Some(_) => self.unlink(self.geo.root_ino, HIDDEN_NAME),
-            None => Ok(()),
+        let file = self.registry.lock().file.take();
+        if file.is_some() {
+            self.unlink(root.ino, HIDDEN_NAME)?;
         }
+        self.take_back_times(&root, &before)
+    }
+
+    /// Gives the root directory the times that it had: nobody is to see that anything happened in it.
+    fn take_back_times(&self, root: &Inode, before: &Attr) -> Result<()> {
+        let _op = self.op()?;
+        let _state = root.lock.write();
+        self.edit(root, Dirty::Times, |r| {
+            set_mtime(r, before.mtime);
+            set_ctime(r, before.ctime);
+        });
+        Ok(())
     }
 
     /// Before a checkpoint: makes the hidden file say what is listed now.

@@ -63,7 +63,7 @@ impl Fs {
         Ok(())
     }
 
-    fn make_pages_whole(&self, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
+    pub(super) fn make_pages_whole(&self, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
         let changed = self.change_settled(inode, |state| {
             for &page in pages {
                 self.make_whole(inode, state, page)?;
