@@ -229,8 +229,8 @@ struct State {
     touched: BTreeMap<String, u64>,
     unsynced: Duration,
     encoder: Encoder,
-    /// By file and page.
-    spreads: HashMap<(u64, u32), Spread>,
+    /// By file and page, in order: sums of floating-point numbers depend on it.
+    spreads: BTreeMap<(u64, u32), Spread>,
 }
 
 /// Measures what passes to a target.

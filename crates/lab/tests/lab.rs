@@ -296,7 +296,7 @@ fn the_page_opens_in_a_browser_without_errors_and_without_a_network() {
     let spoilt = [
         ("<main>", "<main><script>console.error('x')</script>", "faults"),
         ("<main>", "<main><img src=\"http://127.0.0.1:9/x.png\">", "requests"),
-        ("<svg ", "<svg hidden ", "plots"),
+        ("<svg ", "<span ", "plots"),
         ("dataset.ready = \"yes\"", "dataset.ready = never", "script"),
         ("\"ascending\" : \"descending\"", "\"\" : \"\"", "sorting"),
         ("<main>", "<main><p style=\"width:2000px;max-width:none\">x</p>", "wider than a phone's screen"),
