@@ -201,8 +201,9 @@ fn work(args: &LabWorkArgs) -> Result<u8> {
     let stage = Stage::on(Arc::new(target), args.seed, args.scale);
     let values = (workload.run)(&stage)?;
     let totals = stage.measured();
+    let own = stage.meter.own_difference();
     if args.json {
-        let all = json!({"workload": args.name, "seed": args.seed, "scale": args.scale, "measured": totals, "values": values});
+        let all = json!({"workload": args.name, "seed": args.seed, "scale": args.scale, "measured": totals, "own_difference": own, "values": values});
         outln!("{}", serde_json::to_string_pretty(&all)?);
         return Ok(exit::SUCCESS);
     }

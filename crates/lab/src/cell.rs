@@ -236,6 +236,9 @@ pub struct Figure {
     pub notes: Vec<String>,
     /// How the report draws it: `bars`, `latency`, `scatter`, `lines`, `agreement`, `table`.
     pub plot: String,
+    /// What a plot of lines has across.
+    #[serde(default)]
+    pub across: String,
     /// The comparison.
     pub rows: Vec<Row>,
 }
@@ -266,7 +269,7 @@ pub enum ResultFile {
     /// A cell.
     Cell(Box<Cell>),
     /// The figures of an experiment.
-    Figure(Figure),
+    Figure(Box<Figure>),
 }
 
 /// Reads a result file; `None` where it is JSON of another kind.
@@ -285,7 +288,7 @@ pub fn read_result(path: &Path) -> Result<Option<ResultFile>> {
         }
         Some(FIGURE_FORMAT) => {
             let figure = serde_json::from_value(value).map_err(|e| wrong(e.to_string()))?;
-            Ok(Some(ResultFile::Figure(figure)))
+            Ok(Some(ResultFile::Figure(Box::new(figure))))
         }
         Some(other) if other.starts_with("medfs-cell/") || other.starts_with("medfs-figure/") => {
             Err(wrong(format!(

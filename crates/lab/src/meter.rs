@@ -80,6 +80,8 @@ pub struct Totals {
     pub updates: u64,
     /// Updates by type of file.
     pub updates_by_type: [u64; 3],
+    /// Updates that changed less than a tenth of their page.
+    pub below_tenth: u64,
     /// Bytes that differ in them.
     pub changed_bytes: u64,
     /// Bytes of all pages, each compressed by LZO alone.
@@ -106,6 +108,7 @@ fn each(a: Totals, b: Totals, op: impl Fn(u64, u64) -> u64) -> Totals {
         pages_by_type: std::array::from_fn(|n| op(a.pages_by_type[n], b.pages_by_type[n])),
         updates: op(a.updates, b.updates),
         updates_by_type: std::array::from_fn(|n| op(a.updates_by_type[n], b.updates_by_type[n])),
+        below_tenth: op(a.below_tenth, b.below_tenth),
         changed_bytes: op(a.changed_bytes, b.changed_bytes),
         lzo_bytes: op(a.lzo_bytes, b.lzo_bytes),
         saved_tenths: std::array::from_fn(|n| op(a.saved_tenths[n], b.saved_tenths[n])),
@@ -149,6 +152,10 @@ impl Totals {
     pub fn update_difference(&self) -> f64 {
         share(self.changed_bytes, self.updates * PAGE_SIZE as u64)
     }
+    /// Share of updates that change less than a tenth of their page.
+    pub fn below_tenth_share(&self) -> f64 {
+        share(self.below_tenth, self.updates)
+    }
     /// CCR: share that LZO saves of pages.
     pub fn compression(&self) -> f64 {
         1.0 - share(self.lzo_bytes, self.bytes()).min(1.0)
@@ -179,6 +186,26 @@ impl Totals {
     }
 }
 
+/// How the logarithm of what updates change is spread: over all updates of a page, for pages that were updated twice at least.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spread {
+    updates: f64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Spread {
+    fn add(&mut self, changed: u64) {
+        let x = (changed.max(1) as f64).ln();
+        *self = Spread { updates: self.updates + 1.0, sum: self.sum + x, squares: self.squares + x * x };
+    }
+
+    /// Sum of the squared distances from the mean.
+    fn scatter(&self) -> f64 {
+        self.squares - self.sum * self.sum / self.updates.max(1.0)
+    }
+}
+
 /// A page as it was when it was last durable; `None` where it never was.
 type Before = Option<Box<[u8; PAGE_SIZE]>>;
 
@@ -202,6 +229,8 @@ struct State {
     touched: BTreeMap<String, u64>,
     unsynced: Duration,
     encoder: Encoder,
+    /// By file and page, in order: sums of floating-point numbers depend on it.
+    spreads: BTreeMap<(u64, u32), Spread>,
 }
 
 /// Measures what passes to a target.
@@ -255,7 +284,13 @@ impl FileState {
 }
 
 impl State {
-    fn count_page(&mut self, kind: FileType, before: Option<&[u8; PAGE_SIZE]>, now: &[u8; PAGE_SIZE]) {
+    /// Returns how many bytes of the page differ from what it was, if it was durable.
+    fn count_page(
+        &mut self,
+        kind: FileType,
+        before: Option<&[u8; PAGE_SIZE]>,
+        now: &[u8; PAGE_SIZE],
+    ) -> Option<u64> {
         let mut out = [0; PAGE_SIZE];
         let t = &mut self.totals;
         t.pages += 1;
@@ -263,17 +298,20 @@ impl State {
         let size = self.encoder.compress(now, &mut out).unwrap_or(PAGE_SIZE);
         t.lzo_bytes += size as u64;
         t.saved_tenths[((PAGE_SIZE - size) * 10 / PAGE_SIZE).min(9)] += 1;
-        let Some(before) = before else { return };
+        let before = before?;
         t.updates += 1;
         t.updates_by_type[kind as usize] += 1;
         let xor: [u8; PAGE_SIZE] = std::array::from_fn(|n| before[n] ^ now[n]);
-        t.changed_bytes += xor.iter().filter(|&&b| b != 0).count() as u64;
+        let changed = xor.iter().filter(|&&b| b != 0).count() as u64;
+        t.changed_bytes += changed;
+        t.below_tenth += u64::from(changed * 10 < PAGE_SIZE as u64);
         let delta = self.encoder.compress(&xor, &mut out).unwrap_or(PAGE_SIZE);
         t.delta_bytes += delta as u64;
         if delta <= INLINE_DELTA {
             t.small_deltas += 1;
             t.small_delta_bytes += delta as u64;
         }
+        Some(changed)
     }
 
     fn flush(&mut self, file: u64, path: &str) {
@@ -286,7 +324,10 @@ impl State {
                 run = 0;
             }
             (last, run) = (Some(page), run + 1);
-            self.count_page(kind, before.as_deref(), &page_of(&state.now, page));
+            let changed = self.count_page(kind, before.as_deref(), &page_of(&state.now, page));
+            if let Some(changed) = changed {
+                self.spreads.entry((file, page)).or_default().add(changed);
+            }
             set(&mut state.durable, page as usize);
         }
         if last.is_some() {
@@ -342,7 +383,24 @@ impl Meter {
     pub fn setup_done(&self) {
         let mut state = self.state.lock();
         state.touched.clear();
+        state.spreads.clear();
         state.files.values_mut().for_each(|f| f.recent.clear());
+    }
+
+    /// How much of the variance of what updates change (its logarithm) since then is between pages: 1 where each page changes as
+    /// much every time, 0 where a page's updates differ as any two do. Of pages with two updates at least; `None` without any.
+    pub fn own_difference(&self) -> Option<f64> {
+        let state = self.state.lock();
+        let (mut all, mut within) = (Spread::default(), 0.0);
+        for page in state.spreads.values().filter(|s| s.updates > 1.0) {
+            all = Spread {
+                updates: all.updates + page.updates,
+                sum: all.sum + page.sum,
+                squares: all.squares + page.squares,
+            };
+            within += page.scatter();
+        }
+        (all.scatter() > 0.0).then(|| (1.0 - within / all.scatter()).clamp(0.0, 1.0))
     }
 
     /// Files of which something was written since, with their sizes then, by path.

@@ -199,6 +199,7 @@ pub(crate) fn characteristics(cell: &mut Cell, recording: &Recording) {
         ("update_difference", t.update_difference()),
         ("compression", t.compression()),
         ("half_saved", t.half_saved()),
+        ("updates_below_tenth", t.below_tenth_share()),
         ("small_delta_compression", t.small_delta_compression()),
         ("delta_compression", t.delta_compression()),
         ("write_share", t.write_share()),
@@ -206,6 +207,7 @@ pub(crate) fn characteristics(cell: &mut Cell, recording: &Recording) {
         ("application_bytes", t.bytes() as f64),
         ("request_bytes", t.request_bytes()),
     ];
+    cell.values.extend(recording.own_difference.map(|own| ("own_difference".to_owned(), own)));
     cell.values.extend(shares.map(|(name, v)| (name.to_owned(), v)));
     for kind in crate::meter::FileType::ALL {
         let updates = t.updates_by_type[kind as usize] as f64 / t.updates.max(1) as f64;

@@ -232,8 +232,53 @@ fn browser() -> Option<&'static str> {
     ["chromium", "google-chrome", "chromium-browser"].into_iter().find(found)
 }
 
+/// What a headless browser says of a page: faults on the console or of resources, plots that have a size, resources that were asked for, and
+/// whether the script ran and sorts.
+fn probe(browser: &str, dir: &Path, page: &str) -> serde_json::Value {
+    // What the page would do wrong is noted in its own text, where --dump-dom shows it.
+    let watch = "<script>window.faults=[];addEventListener('error',e=>faults.push(e.message||'resource'),true);\
+                 console.error=(...a)=>faults.push(a.join(' '));console.warn=console.error;\
+                 addEventListener('load',()=>setTimeout(()=>{const d=document.createElement('pre');d.id='probe';\
+                 const sized=[...document.querySelectorAll('svg')].filter(s=>s.getBoundingClientRect().height>20).length;\
+                 const sort=document.querySelector('th button');sort?.click();\
+                 d.textContent=JSON.stringify({faults,sized,requests:performance.getEntriesByType('resource').map(r=>r.name),\
+                 sorted:sort?.parentElement.getAttribute('aria-sort'),ready:document.documentElement.dataset.ready,\
+                 wide:document.documentElement.scrollWidth>innerWidth});document.body.append(d)},50))</script>";
+    let probed = dir.join("probed.html");
+    fs::write(&probed, page.replace("<head>", &format!("<head>{watch}"))).unwrap();
+    let said = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--window-size=500,900",
+            "--virtual-time-budget=3000",
+        ])
+        .arg(format!("--user-data-dir={}", dir.join("profile").display()))
+        .args(["--dump-dom", &format!("file://{}", probed.display())])
+        .output()
+        .unwrap();
+    let dom = String::from_utf8_lossy(&said.stdout);
+    let probe = dom.split("id=\"probe\">").nth(1).and_then(|rest| rest.split("</pre>").next());
+    serde_json::from_str(probe.expect("the page's script did not run")).unwrap()
+}
+
+/// What is wrong with a page by what the browser says of it; empty where all is well.
+fn wrong(probe: &serde_json::Value, plots: usize) -> Vec<&'static str> {
+    let none = |list: &str| probe[list].as_array().is_some_and(Vec::is_empty);
+    let checks = [
+        ("faults", none("faults")),
+        ("requests", none("requests")),
+        ("plots", probe["sized"] == plots),
+        ("script", probe["ready"] == "yes"),
+        ("sorting", probe["sorted"] == "ascending"),
+        ("wider than a phone's screen", probe["wide"] == false),
+    ];
+    checks.into_iter().filter(|(_, well)| !well).map(|(name, _)| name).collect()
+}
+
 /// The page in a headless browser: the script has run, every plot is there and has a size, nothing was said on the console, and no
-/// name was looked up or connection made.
+/// name was looked up or connection made. That each of these can fail is shown by pages that were spoilt.
 #[test]
 fn the_page_opens_in_a_browser_without_errors_and_without_a_network() {
     let Some(browser) = browser() else {
@@ -246,36 +291,19 @@ fn the_page_opens_in_a_browser_without_errors_and_without_a_network() {
     let page = String::from_utf8(Report::load(dir.path()).unwrap().render(Format::Html).unwrap()).unwrap();
     let plots = page.matches("<svg ").count();
     assert!(plots >= 2, "{plots} plots");
-    // What the page would do wrong is noted in its own text, where --dump-dom shows it.
-    let watch = "<script>window.faults=[];addEventListener('error',e=>faults.push(e.message||'resource'),true);\
-                 console.error=(...a)=>faults.push(a.join(' '));console.warn=console.error;\
-                 addEventListener('load',()=>setTimeout(()=>{const d=document.createElement('pre');d.id='probe';\
-                 const sized=[...document.querySelectorAll('svg')].filter(s=>s.getBoundingClientRect().height>20).length;\
-                 const sort=document.querySelector('th button');sort.click();\
-                 d.textContent=JSON.stringify({faults,sized,requests:performance.getEntriesByType('resource').map(r=>r.name),\
-                 sorted:sort.parentElement.getAttribute('aria-sort'),ready:document.documentElement.dataset.ready,\
-                 wide:document.documentElement.scrollWidth>innerWidth});document.body.append(d)},50))</script>";
-    let probed = dir.path().join("probed.html");
-    fs::write(&probed, page.replace("<head>", &format!("<head>{watch}"))).unwrap();
-    let said = Command::new(browser)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--window-size=500,900",
-            "--virtual-time-budget=3000",
-        ])
-        .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
-        .args(["--dump-dom", &format!("file://{}", probed.display())])
-        .output()
-        .unwrap();
-    let dom = String::from_utf8_lossy(&said.stdout);
-    let probe = dom.split("id=\"probe\">").nth(1).and_then(|rest| rest.split("</pre>").next());
-    let probe: serde_json::Value =
-        serde_json::from_str(probe.expect("the page's script did not run")).unwrap();
-    assert_eq!(probe["faults"].as_array().unwrap().len(), 0, "{probe}");
-    assert_eq!(probe["requests"].as_array().unwrap().len(), 0, "{probe}");
-    assert_eq!(probe["sized"], plots, "{probe}");
-    assert_eq!((probe["ready"].as_str(), probe["sorted"].as_str()), (Some("yes"), Some("ascending")));
-    assert_eq!(probe["wide"], false, "the page is wider than a phone's screen: {probe}");
+    let said = probe(browser, dir.path(), &page);
+    assert_eq!(wrong(&said, plots), [""; 0], "{said}");
+    let spoilt = [
+        ("<main>", "<main><script>console.error('x')</script>", "faults"),
+        ("<main>", "<main><img src=\"http://127.0.0.1:9/x.png\">", "requests"),
+        ("<svg ", "<span ", "plots"),
+        ("dataset.ready = \"yes\"", "dataset.ready = never", "script"),
+        ("\"ascending\" : \"descending\"", "\"\" : \"\"", "sorting"),
+        ("<main>", "<main><p style=\"width:2000px;max-width:none\">x</p>", "wider than a phone's screen"),
+    ];
+    for (from, to, expected) in spoilt {
+        assert!(page.contains(from), "{from}");
+        let said = probe(browser, dir.path(), &page.replace(from, to));
+        assert!(wrong(&said, plots).contains(&expected), "{expected}: {said}");
+    }
 }

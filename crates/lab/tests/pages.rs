@@ -1,24 +1,33 @@
-//! How well the pages of real files compress, one by one: the shape that [`medfs_lab::content`] draws from.
+//! How well the pages of real files compress, one by one: the shapes of `medfs_lab::shape`.
 //!
 //! `MEDFS_PAGES="FOLDER..." cargo test --release -p medfs-lab --test pages -- --ignored --nocapture` prints a line for each kind of file
-//! (by its ending or first bytes): pages, mean saved by LZO, and the share of pages in each tenth of what is saved.
+//! (by its ending or first bytes): pages, mean saved by LZO, its standard deviation, and the share of pages in each tenth of what is saved.
 
+use medfs_codec::PAGE_SIZE;
 use medfs_codec::lzo::Encoder;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const PAGE: usize = 4096;
+/// Most pages of a file that are looked at, so that none outweighs the others.
+const PAGES_MOST: usize = 256;
 
 /// What is known of a kind of file.
 #[derive(Default)]
 struct Seen {
     files: usize,
-    pages: usize,
+    pages: f64,
     saved: f64,
     squares: f64,
-    tenths: [usize; 10],
-    half: usize,
-    zero: usize,
+    tenths: [f64; 10],
+}
+
+impl Seen {
+    fn add(&mut self, saved: f64) {
+        self.pages += 1.0;
+        self.saved += saved;
+        self.squares += saved * saved;
+        self.tenths[((saved * 10.0) as usize).min(9)] += 1.0;
+    }
 }
 
 fn kind(path: &Path, head: &[u8]) -> &'static str {
@@ -30,7 +39,6 @@ fn kind(path: &Path, head: &[u8]) -> &'static str {
         "xml" => "xml",
         "jpg" | "jpeg" | "png" | "webp" => "picture",
         "html" | "js" | "css" => "web",
-        "pb" | "ldb" | "log" => "records",
         _ => "other",
     }
 }
@@ -48,46 +56,32 @@ fn walk(path: &Path, out: &mut Vec<PathBuf>) {
 #[test]
 #[ignore = "looks at the files of MEDFS_PAGES"]
 fn pages_of_real_files() {
-    let folders = std::env::var("MEDFS_PAGES").expect("MEDFS_PAGES names folders");
+    let folders = std::env::var("MEDFS_PAGES").expect("MEDFS_PAGES names files and folders");
     let mut files = Vec::new();
     folders.split_whitespace().for_each(|f| walk(Path::new(f), &mut files));
     let mut seen: BTreeMap<&str, Seen> = BTreeMap::new();
-    let (mut encoder, mut out) = (Encoder::default(), vec![0; 2 * PAGE]);
+    let (mut encoder, mut out) = (Encoder::default(), [0; PAGE_SIZE]);
     for path in files {
         let Ok(bytes) = std::fs::read(&path) else { continue };
-        let kind = kind(&path, &bytes);
-        if bytes.len() < PAGE {
-            continue;
-        }
-        let seen = seen.entry(kind).or_default();
+        let seen = seen.entry(kind(&path, &bytes)).or_default();
         seen.files += 1;
-        // At most so much of a file, so that no file outweighs the others.
-        for page in bytes.chunks_exact(PAGE).take(256) {
-            if page.iter().all(|&b| b == 0) {
-                seen.zero += 1;
-                continue;
-            }
-            let size = encoder.compress(page, &mut out).unwrap_or(PAGE).min(PAGE);
-            let saved = 1.0 - size as f64 / PAGE as f64;
-            seen.pages += 1;
-            seen.saved += saved;
-            seen.squares += saved * saved;
-            seen.tenths[((saved * 10.0) as usize).min(9)] += 1;
-            seen.half += usize::from(size <= 2000);
+        let holds = |page: &&[u8]| page.iter().any(|&b| b != 0);
+        for page in bytes.chunks_exact(PAGE_SIZE).take(PAGES_MOST).filter(holds) {
+            let size = encoder.compress(page, &mut out).unwrap_or(PAGE_SIZE);
+            seen.add(1.0 - size as f64 / PAGE_SIZE as f64);
         }
     }
-    for (kind, s) in &seen {
-        let n = s.pages.max(1) as f64;
-        let mean = s.saved / n;
-        let tenths: Vec<String> = s.tenths.iter().map(|t| format!("{:4.1}", 100.0 * *t as f64 / n)).collect();
+    assert!(seen.values().any(|s| s.pages > 0.0), "no page in {folders}");
+    for (kind, s) in seen.iter().filter(|(_, s)| s.pages > 0.0) {
+        let mean = s.saved / s.pages;
+        let deviation = (s.squares / s.pages - mean * mean).max(0.0).sqrt();
+        let tenths: Vec<String> = s.tenths.iter().map(|t| format!("{:.1}", 100.0 * t / s.pages)).collect();
         println!(
-            "{kind:8} {:6} files {:7} pages ({} zero): saves {:4.1}%, deviation {:4.1}, half a block {:4.1}%; {}",
+            "{kind}: {} files, {} pages, {:.1}% saved, deviation {:.1}; tenths {}",
             s.files,
             s.pages,
-            s.zero,
             100.0 * mean,
-            100.0 * (s.squares / n - mean * mean).max(0.0).sqrt(),
-            100.0 * s.half as f64 / n,
+            100.0 * deviation,
             tenths.join(" ")
         );
     }

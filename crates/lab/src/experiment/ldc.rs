@@ -21,6 +21,7 @@ pub(super) fn spec(experiment: &Experiment) -> Spec {
         about: experiment.about.into(),
         notes: Vec::new(),
         plot: "bars".into(),
+        across: String::new(),
         unit: String::new(),
         scale: Options::default().scale,
         device_gib: 0,

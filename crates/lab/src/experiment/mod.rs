@@ -57,6 +57,9 @@ pub struct Spec {
     pub notes: Vec<String>,
     /// How the report draws it: `bars`, `latency`, `scatter`, `lines`, `agreement`, `table`.
     pub plot: String,
+    /// What a plot of lines has across.
+    #[serde(default)]
+    pub across: String,
     /// Unit of the figures.
     pub unit: String,
     /// Part of the full size that is run where nobody says otherwise.
@@ -123,6 +126,7 @@ impl Spec {
             about: self.about.clone(),
             notes: self.notes.clone(),
             plot: self.plot.clone(),
+            across: self.across.clone(),
             rows,
         }
     }

@@ -16,6 +16,8 @@ pub(super) fn threshold(lab: &Lab<'_>) -> Result<Vec<Row>> {
         let Outcome::Ran(base, base_file) = lab.cell(workload, &schemes[0], "", &recording)? else {
             continue;
         };
+        let app = workload.trim_start_matches("app-").to_uppercase();
+        let series = |what: &str| format!("{app} {what}");
         let mut written: Vec<(u64, f64, String)> = Vec::new();
         for &n in thresholds {
             let scheme = schemes[1].with(&format!("compact_threshold={n}"));
@@ -25,9 +27,9 @@ pub(super) fn threshold(lab: &Lab<'_>) -> Result<Vec<Row>> {
             };
             let files = [file.clone(), base_file.clone()];
             let share = 100.0 * cell.written.total as f64 / base.written.total as f64;
-            rows.push(lab.spec.row(&n.to_string(), "written", Some(share), &files));
+            rows.push(lab.spec.row(&n.to_string(), &series("written"), Some(share), &files));
             let hits = cell.values.get("page_hit_rate").map(|h| 100.0 * h);
-            let mut row = lab.spec.row(&n.to_string(), "page hits", hits, &files[..1]);
+            let mut row = lab.spec.row(&n.to_string(), &series("page hits"), hits, &files[..1]);
             row.unit = "%".into();
             rows.push(row);
             written.push((n as u64, cell.written.total as f64, file));
@@ -37,7 +39,8 @@ pub(super) fn threshold(lab: &Lab<'_>) -> Result<Vec<Row>> {
             if let (Some(a), Some(b)) = (of(from), of(to)) {
                 let less = 100.0 * (1.0 - b.1 / a.1);
                 let files = [a.2.clone(), b.2.clone()];
-                let mut row = lab.spec.row(&format!("{from} to {to}"), "less written", Some(less), &files);
+                let mut row =
+                    lab.spec.row(&format!("{from} to {to}"), &series("less written"), Some(less), &files);
                 row.unit = "%".into();
                 rows.push(row);
             }

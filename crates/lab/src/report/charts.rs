@@ -74,10 +74,8 @@ pub(super) fn bars(title: &str, rows: &[(String, &Row)]) -> String {
                 let (from, to) = (x(0.0f64.clamp(first, last)), x(ours));
                 let tip = format!("{label}: {} {unit}", show(ours));
                 svg.rect((from.min(to), y + 4.0), ((to - from).abs(), 18.0), "var(--ours)", &tip);
-                let end = if ours >= 0.0 { from.max(to) } else { from };
-                let clear =
-                    row.paper.map_or(end, |p| if (x(p) - end).abs() < 60.0 { end.max(x(p)) } else { end });
-                svg.text((clear + 10.0, y + 17.0), Anchor::Start, "b", &show(ours));
+                let (at, anchor, class) = value_place(from, to, row.paper.map(x));
+                svg.text((at, y + 17.0), anchor, class, &show(ours));
             }
             None => {
                 svg.text((x(0.0f64.clamp(first, last)) + 8.0, y + 17.0), Anchor::Start, "s", "not available")
@@ -86,6 +84,7 @@ pub(super) fn bars(title: &str, rows: &[(String, &Row)]) -> String {
         if let Some(paper) = row.paper {
             svg.line((x(paper), y + 2.0), (x(paper), y + 24.0), "mark");
             svg.diamond((x(paper), y + 13.0), 6.0, &format!("{label}, paper: {} {unit}", show(paper)));
+            svg.text((x(paper) + 9.0, y + 17.0), Anchor::Start, "p", &show(paper));
         }
     }
     let legend = "<p class=\"legend\"><span><i style=\"background:var(--ours)\"></i>measured</span>\
@@ -95,6 +94,32 @@ pub(super) fn bars(title: &str, rows: &[(String, &Row)]) -> String {
         svg.finish(LEAST),
         super::svg::escape(title)
     )
+}
+
+/// Pixels that the number of a bar takes.
+const NUMBER: f64 = 42.0;
+
+/// Where the number of a bar from `from` to `to` stands, clear of the mark at `paper` and the mark's own number: inside the bar where
+/// it is long enough, otherwise on the side where nothing is.
+fn value_place(from: f64, to: f64, paper: Option<f64>) -> (f64, Anchor, &'static str) {
+    let away = |at: f64| paper.is_none_or(|p| at + NUMBER < p - 8.0 || at - NUMBER > p + NUMBER);
+    let (inside, towards) = if to >= from { (to - 6.0, Anchor::End) } else { (to + 6.0, Anchor::Start) };
+    let long = (to - from).abs() > NUMBER + 8.0;
+    let marked = paper.is_some_and(|p| (p - inside).abs() < NUMBER + 8.0 && (p - to) * (to - from) <= 0.0);
+    match (long && !marked, to >= from) {
+        (true, _) => (inside, towards, "i"),
+        (false, true) if away(to) => (to + 8.0, Anchor::Start, "b"),
+        (false, false) if from - to < NUMBER => (to - 8.0, Anchor::End, "b"),
+        (false, _) if long => (from + if to >= from { 6.0 } else { -6.0 }, opposite(towards), "i"),
+        (false, _) => (paper.map_or(to, |p| p.max(to)) + NUMBER + 10.0, Anchor::Start, "b"),
+    }
+}
+
+fn opposite(anchor: Anchor) -> Anchor {
+    match anchor {
+        Anchor::Start => Anchor::End,
+        _ => Anchor::Start,
+    }
 }
 
 /// How close ours are to the paper's: a line for each characteristic, a dot for each row at its ratio.
@@ -289,7 +314,15 @@ pub(super) fn amplification(title: &str, cells: &[&Named<Cell>], schemes: &[Stri
         Some(Line { name: scheme.clone(), points: points.into_iter().skip(skip).collect() })
     };
     let all: Vec<Line> = schemes.iter().filter_map(line).collect();
-    lines(title, ("MB passed to write", "bytes on the device for each of them"), &all, false)
+    lines(
+        title,
+        (
+            "MB that the application passed to write",
+            "bytes written to the device for each byte passed to write",
+        ),
+        &all,
+        false,
+    )
 }
 
 /// Files in the plane of hotness: reads across, writes up, both logarithmic.

@@ -39,7 +39,34 @@ struct Section {
     file: String,
 }
 
+/// A table of figures; a folded one opens when it is asked to.
+struct Figures<'s> {
+    rows: Vec<&'s Line>,
+    folded: bool,
+}
+
+impl Section {
+    /// All figures in one table where they are few; of many those that sum up or have the paper's beside them, and all, folded.
+    fn tables(&self) -> Vec<Figures<'_>> {
+        let all: Vec<&Line> = self.rows.iter().collect();
+        if all.len() <= ROWS_OPEN {
+            return vec![Figures { rows: all, folded: false }];
+        }
+        let main: Vec<&Line> = all.iter().copied().filter(|l| l.main).collect();
+        let mut tables = vec![Figures { rows: all, folded: true }];
+        if !main.is_empty() && main.len() <= ROWS_OPEN {
+            tables.insert(0, Figures { rows: main, folded: false });
+        }
+        tables
+    }
+}
+
+/// A table of more rows is folded.
+const ROWS_OPEN: usize = 24;
+
 struct Line {
+    /// Whether it sums up, or has the paper's beside it.
+    main: bool,
     label: String,
     scheme: String,
     paper: String,
@@ -84,6 +111,7 @@ const CELLS_SHOWN: usize = 2;
 fn line(row: &Row, figure_file: &str) -> Line {
     let cells = if row.cells.is_empty() { vec![figure_file.to_owned()] } else { row.cells.clone() };
     Line {
+        main: row.label == "mean" || row.paper.is_some(),
         label: row.label.clone(),
         scheme: row.scheme.clone(),
         paper: show_or_dash(row.paper),
@@ -204,7 +232,7 @@ fn plots(figure: &Figure, cells: &[&Named<Cell>]) -> String {
         "lines" => {
             let lines = swept(figure);
             let unit = figure.rows.first().map(|r| r.unit.clone()).unwrap_or_default();
-            charts::lines(&figure.title, ("", &unit), &lines, false)
+            charts::lines(&figure.title, (&figure.across, &unit), &lines, false)
         }
         "scatter" => {
             let files: Vec<_> = cells.iter().flat_map(|c| c.result.hotness.iter().cloned()).collect();
@@ -250,6 +278,7 @@ fn loose_section(report: &Report, name: &str) -> Section {
     let rows = cells.iter().map(|named| {
         let c = &named.result;
         Line {
+            main: true,
             label: c.workload.clone(),
             scheme: [c.scheme.as_str(), c.variant.as_str()].join(" ").trim().to_owned(),
             paper: "–".into(),

@@ -69,7 +69,7 @@ impl Report {
         for file in names {
             match read_result(&dir.join(&file)) {
                 Ok(Some(ResultFile::Cell(cell))) => report.cells.push(Named { file, result: *cell }),
-                Ok(Some(ResultFile::Figure(figure))) => report.figures.push(Named { file, result: figure }),
+                Ok(Some(ResultFile::Figure(figure))) => report.figures.push(Named { file, result: *figure }),
                 Ok(None) => {}
                 Err(e) => report.problems.push(e.to_string()),
             }

@@ -154,6 +154,8 @@ pub struct Recording {
     pub totals: Totals,
     /// Files that were written after the set-up, with their sizes.
     pub touched: BTreeMap<String, u64>,
+    /// How much of the variance of what updates change is between pages ([`Meter::own_difference`]).
+    pub own_difference: Option<f64>,
     /// The workload's own figures.
     pub values: Values,
 }
@@ -166,5 +168,11 @@ pub fn record(seed: u64, scale: f64, run: &dyn Fn(&Stage) -> Result<Values>) -> 
         run(&stage)?
     };
     stage.target.sync().map_err(Error::io("syncing the end"))?;
-    Ok(Recording { totals: stage.measured(), touched: stage.meter.touched(), tape: recorder.take(), values })
+    Ok(Recording {
+        totals: stage.measured(),
+        touched: stage.meter.touched(),
+        own_difference: stage.meter.own_difference(),
+        tape: recorder.take(),
+        values,
+    })
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 const PAGE: usize = 4096;
 /// Pages of the file.
 const PAGES: usize = 256;
-/// Files, so that the cache of pages does not hold them all.
-const FILES: usize = 8;
+/// Files: so many that the cache of pages holds neither them nor their compact pages. They are read in turn.
+const FILES: usize = 32;
 /// Reads of each file.
 const READS: u64 = 1000;
 /// Changes of the pages, one after the other, before the reads.
@@ -71,12 +71,17 @@ pub fn updated(stage: &Stage, share: f64) -> Result<Values> {
             target.fsync(file, false).map_err(io())?;
             target.close(file).map_err(io())?;
         }
+        let mut files = Vec::with_capacity(FILES);
         for n in 0..FILES {
-            let file = target.open(&format!("small{n}"), Open::Existing).map_err(io())?;
-            for _ in 0..stage.scaled(READS / BURSTS, 40) {
+            files.push(target.open(&format!("small{n}"), Open::Existing).map_err(io())?);
+        }
+        for _ in 0..stage.scaled(READS / BURSTS, 40) {
+            for &file in &files {
                 let page = random.below(PAGES as u64);
                 read_at(&**target, file, page * PAGE as u64, PAGE).map_err(io())?;
             }
+        }
+        for file in files {
             target.close(file).map_err(io())?;
         }
     }

@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 /// Operations in a row group.
-pub const GROUP: usize = 100_000;
+pub(super) const GROUP: usize = 100_000;
 
 /// The columns in order: name, type, whether it may be null.
 const COLUMNS: [(&str, Physical, bool); 15] = [

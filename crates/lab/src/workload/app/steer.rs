@@ -9,6 +9,8 @@ use super::parts::{Change, Files};
 use super::{AppSpec, TaskSpec};
 use crate::error::Result;
 use crate::meter::{FileType, Totals};
+use crate::random::Random;
+use crate::shape::Shape;
 use crate::workload::Stage;
 
 /// Most pages of a step.
@@ -28,6 +30,9 @@ const MEANS: (f64, f64) = (0.002, 1.0);
 /// One of so many updates of databases replaces rows in the one with a log, where the differences have room for it.
 const LOGGED: u64 = 4;
 
+/// How much more of what does not compress is written where pages compress too well: for each point of a hundred so many.
+const PACKED_GAIN: f64 = 10.0;
+
 /// A task in progress.
 pub(super) struct Task {
     /// What it is to write.
@@ -40,6 +45,9 @@ pub(super) struct Task {
     transactions: u64,
     write_share: f64,
     compression: f64,
+    /// Share of what does not compress, where all goes as it should.
+    packed: f64,
+    random: Random,
     types: super::Types,
     /// Bytes of a request that writes, of the whole application.
     request: f64,
@@ -70,6 +78,8 @@ impl Task {
             transactions: 0,
             write_share: app.write_share / 100.0,
             compression: app.compression / 100.0,
+            packed: Shape::packed_share(app.compression / 100.0),
+            random: stage.random(&format!("{folder} steps")),
             types: app.types,
             request: app.request_pages() * 4096.0,
             pages: least,
@@ -124,7 +134,8 @@ impl Task {
         let kind = kind.unwrap_or(FileType::Other);
         let news = t.update_ratio() > self.updates;
         let (change, pages) = if news { (Change::New, whole) } else { self.update(kind) };
-        let opaque = app.compression() > self.compression;
+        let packed = self.packed + PACKED_GAIN * (app.compression() - self.compression);
+        let opaque = self.random.happens(packed.clamp(0.0, 1.0));
         self.files.write(stage, kind, change, opaque, pages)?;
         while (app + (stage.meter.totals() - before)).write_share() > self.write_share {
             self.files.read(stage, whole)?;
