@@ -99,7 +99,7 @@ fn a_broken_node_is_found_and_emptied() {
     seal(&dev, addr, block);
     let report = look(&dev);
     assert!(report.findings[0].message.contains("5000 of 4060"), "{:?}", report.findings);
-    assert_eq!(open(Arc::new(dev.snapshot())).err().expect("it does not open").errno(), 117);
+    assert_eq!(open(Arc::new(dev.snapshot())).expect_err("it does not open").errno(), 117);
     let mended = repair(&dev, &Options::default(), &mut |_| {}).expect("a repair");
     assert_eq!(mended.after.findings, []);
     assert_eq!(there(&dev), [true, true]);
