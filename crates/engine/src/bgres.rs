@@ -108,9 +108,9 @@ impl Fs {
         // What others are made from would take them along.
         pages.retain(|&page| !self.dependents.is_source(ino, page));
         let whole = pages.iter().try_for_each(|&page| self.make_whole(&inode, &mut state, page));
+        let left = self.leave_emptied(&inode, &mut state);
         let placing = self.place_pages(&inode, &mut state, &pages, Purpose::Restore);
         let restored = placing.pages.len() as u64;
-        let left = self.leave_emptied(&inode, &mut state);
         drop(state);
         let written = self.write_placing(&inode, placing, Cause::Data);
         written.and(whole).and(left)?;

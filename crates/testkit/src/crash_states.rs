@@ -408,7 +408,7 @@ pub struct Report {
     pub nested: usize,
     /// What happened in the workloads.
     pub counts: Counts,
-    /// States whose crash interrupted an operation in which each of these happened.
+    /// States whose crash came after each of these happened, in an operation that was not durable yet.
     pub interrupted: Counts,
     /// What was wrong: workload, state, and how.
     pub failures: Vec<String>,
@@ -536,25 +536,28 @@ fn run_one(
     let fs = (setup.mounter)(device.clone()).map_err(|e| format!("mount: {e}"))?;
     let mut session = Session::new(fs)?;
     let mut history = History::new(session.model.clone());
-    let mut before = Counts::default();
+    let (mut before, mut settled) = (Counts::default(), Counts::default());
     let mut happened = Vec::new();
-    let mut count = |fs: &dyn FileSystem| {
-        let now = fs.counts();
-        happened.push(now.since(&before).kinds());
-        before = now;
+    // What happened since something was made durable last, and this operation's part.
+    let mut count = |fs: &dyn FileSystem, durable: Durable| {
+        before = fs.counts();
+        happened.push(before.since(&settled).kinds());
+        if durable != Durable::Nothing {
+            settled = before;
+        }
     };
     for step in &workload.0 {
         for op in [Some(step.op.clone()), persist(step)].into_iter().flatten() {
             let durable = session.apply(&op).map_err(|e| format!("{op:?}: {e}"))?;
             history.push(session.model.clone(), durable);
             device.mark(history.len() as u64);
-            count(&*session.fs);
+            count(&*session.fs, durable);
         }
     }
     session.fs.close().map_err(|e| format!("close: {e}"))?;
     history.push(session.model.clone(), Durable::All);
     device.mark(history.len() as u64);
-    count(&*session.fs);
+    count(&*session.fs, Durable::All);
     report.counts += before;
     drop(session);
 

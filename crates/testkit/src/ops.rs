@@ -512,7 +512,8 @@ impl Generator {
             0..=44 => self.patch(file),
             45..=63 => Op::Fsync { file, datasync: self.random.random() },
             64..=71 => Op::Write { file, offset: page, len: 4096 * self.random.random_range(1..4), seed },
-            72..=75 => Op::Truncate { file, size: page + self.random.random_range(0..4096) },
+            72..=73 => Op::Truncate { file, size: page + self.random.random_range(0..4096) },
+            74..=75 => Op::Idle { file },
             76..=79 => {
                 let modes = [
                     FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE,
@@ -534,8 +535,7 @@ impl Generator {
             91..=92 => {
                 Op::Rename { from: at, to: place(0, (at.name + 1) % FILES), flags: RenameFlags::empty() }
             }
-            93 => Op::Background,
-            94 => Op::Idle { file },
+            93..=94 => Op::Background,
             95 => Op::Checkpoint,
             96..=97 => Op::Remount,
             _ if self.crashes => Op::Crash,

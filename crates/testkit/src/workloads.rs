@@ -31,15 +31,40 @@ pub fn on_names(seed: u64, count: usize) -> Vec<Workload> {
     (0..count).map(|_| Workload((0..6).map(|_| step()).collect())).collect()
 }
 
+/// `count` workloads on a file whose inode has no room for another delta: large deltas, for which small ones are given up, or
+/// which give way to several of these.
+pub fn on_full_zones(seed: u64, count: usize) -> Vec<Workload> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut pick = |n: usize| random.random_range(0..n);
+    let at = place(0, 2);
+    let file = Target::Path(at);
+    let step = |op| Step { op, subject: at, persist: Persist::Fsync };
+    let mut workload = |_| {
+        let patch = |first, count, len, seed| Op::Patch { file, first, count, len, seed };
+        let mut steps = vec![
+            step(Op::Create { at, kind: FileKind::Regular, perm: 0o640 }),
+            step(Op::Write { file, offset: 0, len: 250_000, seed: 5 }),
+            step(patch(0, 10 + pick(4) as u8, 225, pick(200) as u8)),
+        ];
+        for _ in 0..4 {
+            let (first, len) = (14 + pick(20) as u16, [8, 20, 60, 200][pick(4)]);
+            steps.push(step(patch(first, 10 + pick(10) as u8, len, pick(200) as u8)));
+        }
+        Workload(steps)
+    };
+    (0..count).map(&mut workload).collect()
+}
+
 /// `count` workloads of all kinds, with fsyncs of several files, checkpoints and idle work among their operations.
 pub fn mixed(seed: u64, count: usize) -> Vec<Workload> {
     let mut random = StdRng::seed_from_u64(seed ^ 0x6d69_7865_6400);
-    let each = count.div_ceil(4);
+    let each = count.div_ceil(5);
     let mut kinds = [
         on_deltas(seed, each).into_iter(),
         on_databases(seed, each).into_iter(),
         on_replacements(seed, each).into_iter(),
         on_names(seed, each).into_iter(),
+        on_full_zones(seed, each).into_iter(),
     ];
     let all = (0..count).filter_map(|n| kinds[n % kinds.len()].next());
     all.map(|workload| enriched(workload, &mut random)).collect()

@@ -56,7 +56,7 @@ fn two_thousand_operations_on_deltas() {
     let d = report.counts;
     assert!(d.made > 300 && d.appended > 50, "hardly any deltas: {report:?}");
     assert!(
-        d.repeated > 50 && d.compact_pages > 50 && d.released > 5,
+        d.repeated > 50 && d.compact_pages > 30 && d.released > 5,
         "hardly any of some kinds: {report:?}"
     );
     assert!(report.counts.restored > 20, "hardly anything restored: {report:?}");
@@ -176,9 +176,9 @@ fn updated_clusters(options: &str, seed: u64, ops: usize, every: usize) -> Repor
 
 /// Small updates of compressed files.
 #[test]
-fn a_thousand_operations_on_updated_clusters() {
+fn two_thousand_operations_on_updated_clusters() {
     for (seed, options) in (11..).zip(UPDATED) {
-        let report = updated_clusters(options, seed, 1000, 1);
+        let report = updated_clusters(options, seed, 2000, 2);
         println!("seed {seed}, {options}: {report:?}");
         assert!(report.counts.clusters > 30 && report.counts.made > 100, "hardly any: {report:?}");
     }

@@ -17,8 +17,8 @@ use crate::inode::{Inode, InodeState};
 use crate::options::CompactFiles;
 use crate::placement::{Page, Purpose};
 use crate::stats::Counters;
-use medfs_format::Block;
 use medfs_format::delta::COMPACT_ROOM;
+use medfs_format::{Block, FormatError, NULL_ADDR, Structure};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -296,12 +296,14 @@ impl Fs {
     ) -> Result<()> {
         let index = u64::from(record.index);
         if !state.dirty.contains_key(&index) {
+            let addr = self.find_slot(inode, index)?.map_or(NULL_ADDR, |s| s.addr());
+            if addr == NULL_ADDR && !self.is_compressed(inode) {
+                let what = format!("{index}, a page that has no block and no space reserved");
+                return Err(FormatError::corrupt(Structure::DeltaZone, inode.ino, "index", what).into());
+            }
             let page = match self.pages.get(inode.ino, index) {
                 Some(page) => page,
-                None => {
-                    let slot = self.find_slot(inode, index)?;
-                    self.rebuild(inode, record, slot.map_or(medfs_format::NULL_ADDR, |s| s.addr()))?
-                }
+                None => self.rebuild(inode, record, addr)?,
             };
             self.pages.remove(inode.ino, index);
             self.add_dirty_page(inode, state, index, page);
