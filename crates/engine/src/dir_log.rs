@@ -106,7 +106,8 @@ pub(crate) struct DirLog {
 struct Renamed {
     /// Its inode in the last checkpoint, if it was there, says which name it lost.
     rightly: bool,
-    /// It left a name that a durable file had lost before, and which that one would have again, or that cannot be told.
+    /// It left a name that a durable file had lost before, or left without that being recorded, and which that one would have
+    /// again; or this cannot be told.
     uncovers: bool,
 }
 
@@ -170,6 +171,14 @@ impl DirLog {
         });
     }
 
+    /// A file is durable with the name that it has now: nothing would show it by one that it left. The caller holds its lock.
+    pub(crate) fn settled(&self, ino: Ino) {
+        for changes in self.dirs.lock().values_mut() {
+            changes.names.values_mut().filter(|c| c.moved == Some(ino)).for_each(|c| c.moved = None);
+            changes.names.retain(|_, change| !change.is_nothing());
+        }
+    }
+
     /// That names are gone is recorded.
     fn recorded(&self, dir: Ino, gone: &[(Vec<u8>, Loser)]) {
         let mut dirs = self.dirs.lock();
@@ -190,7 +199,7 @@ impl DirLog {
         let ino = rename.ino;
         let mut uncovers = false;
         self.explain(rename.from.0, rename.from.1, |change| {
-            uncovers = !change.lost.is_empty();
+            uncovers = !change.lost.is_empty() || change.moved.is_some_and(|other| other != ino);
             change.made = None;
             change.moved = if rename.durable { Some(ino) } else { change.moved };
         });
@@ -520,6 +529,20 @@ mod tests {
         assert!(!log.renamed_plainly(10) && log.uncovers(10));
         log.committed();
         assert!(!log.uncovers(10));
+        // One that left the name, and is not durable with another yet.
+        let leave = |ino| {
+            (0..2).for_each(|_| log.changed(3));
+            let (from, to) = ((3, &b"t"[..]), (3, &b"d"[..]));
+            log.moved(&Move { ino, from, to, durable: true, rightly: true, over_durable: None });
+        };
+        leave(20);
+        leave(21);
+        assert!(!log.uncovers(20) && log.uncovers(21));
+        log.committed();
+        leave(20);
+        log.settled(20);
+        leave(21);
+        assert!(!log.uncovers(21), "the other is durable by its new name");
     }
 
     #[test]

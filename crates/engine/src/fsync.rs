@@ -235,7 +235,15 @@ impl Fs {
         };
         let written =
             self.lead_up(inode, &file).and_then(|last| last.map_or(Ok(()), |last| self.write_last(last)));
-        self.conclude(file, written)
+        let outcome = self.conclude(file, written);
+        if names == Names::Record && matches!(outcome, Ok(Outcome::Done)) {
+            let _state = inode.lock.read();
+            // Unless it was renamed again meanwhile.
+            if !inode.raw(|r| r.advise().contains(Advise::LOST_PINO)) {
+                self.dir_log.settled(inode.ino);
+            }
+        }
+        outcome
     }
 
     /// Writes the file's pages and takes its nodes. Its `wb` and the operation lock are held.

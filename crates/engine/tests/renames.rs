@@ -147,6 +147,25 @@ fn a_file_that_was_replaced_stays_away_when_its_successor_moves_on() {
     }
 }
 
+/// A file of the checkpoint leaves a name, and so does the next that had it; only the second is fsynced.
+#[test]
+fn a_name_that_two_left_shows_neither() {
+    let workload = |v: &Volume, [a, _]: [Ino; 2], mark: &dyn Fn(u64)| {
+        written(v, a, "x", 1);
+        written(v, a, "x.tmp", 2);
+        v.sync().expect("sync");
+        rename(v, (a, "x.tmp"), (a, "x"));
+        let third = written(v, a, "x.tmp", 3);
+        rename(v, (a, "x.tmp"), (a, "x"));
+        fsync(v, third);
+        mark(1);
+    };
+    check(1, workload, |v, mark| {
+        let (x, new) = (found(v, "a/x"), found(v, "a/x.tmp"));
+        assert!(mark < 1 || (x, new) == (Some(3), None), "{x:?} {new:?}");
+    });
+}
+
 /// Files that the checkpoint knows, and new ones, lose their names; the directory's fsync makes that durable.
 #[test]
 fn files_that_were_removed_stay_away() {
