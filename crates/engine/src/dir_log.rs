@@ -9,7 +9,8 @@
 //! On a volume that may hold deltas a renamed file is like a new one: an fsync of it, or of either directory, writes its inode
 //! with the name that it has now, and roll-forward takes the one away that the last checkpoint knows ([`Fs::may_record`]).
 //! That one block is the rename. A file that came to its former name where a durable one had lost it, by a rename over
-//! that one for instance, takes a checkpoint: roll-forward knows its last name alone, and would show the lost file again.
+//! that one for instance, takes a checkpoint: roll-forward knows its last name alone, and would show the lost file again. So does one
+//! whose former name an older file left before, until that is durable by its new name.
 //! Names that durable files lost, and none has now, are listed in one block ([`medfs_format::removed`]).
 //!
 //! Locks: the log's mutex is a leaf. [`Fs::dir_is_recoverable`] and [`Fs::record_names`] are called with no lock held.
@@ -23,7 +24,7 @@ use medfs_format::node::{Advise, FileKind, Inline, RawInode};
 use medfs_format::removed::{self, RemovedName};
 use medfs_format::{Block, Ino, is_block};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 /// Names noted for a directory; with more of them its next fsync makes a checkpoint.
@@ -102,13 +103,15 @@ pub(crate) struct DirLog {
 }
 
 /// What roll-forward would miss of a renamed file, had it nothing but the file's inode with its last name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default)]
 struct Renamed {
     /// Its inode in the last checkpoint, if it was there, says which name it lost.
     rightly: bool,
     /// It left a name that a durable file had lost before, or left without that being recorded, and which that one would have
     /// again; or this cannot be told.
     uncovers: bool,
+    /// Names by directory that it left, durable, which its inode does not tell yet.
+    left: BTreeSet<(Ino, Vec<u8>)>,
 }
 
 /// A rename of a regular file over nothing, or over a regular file that is gone with it.
@@ -173,9 +176,17 @@ impl DirLog {
 
     /// A file is durable with the name that it has now: nothing would show it by one that it left. The caller holds its lock.
     pub(crate) fn settled(&self, ino: Ino) {
-        for changes in self.dirs.lock().values_mut() {
-            changes.names.values_mut().filter(|c| c.moved == Some(ino)).for_each(|c| c.moved = None);
-            changes.names.retain(|_, change| !change.is_nothing());
+        let left = self.renamed.lock().get_mut(&ino).map(|renamed| std::mem::take(&mut renamed.left));
+        let mut dirs = self.dirs.lock();
+        for (dir, name) in left.unwrap_or_default() {
+            let Some(changes) = dirs.get_mut(&dir) else { continue };
+            let Some(change) = changes.names.get_mut(&name).filter(|c| c.moved == Some(ino)) else {
+                continue;
+            };
+            change.moved = None;
+            if change.is_nothing() {
+                changes.names.remove(&name);
+            }
         }
     }
 
@@ -197,11 +208,13 @@ impl DirLog {
             return;
         }
         let ino = rename.ino;
+        let mut left = false;
         let mut uncovers = false;
         self.explain(rename.from.0, rename.from.1, |change| {
             uncovers = !change.lost.is_empty() || change.moved.is_some_and(|other| other != ino);
             change.made = None;
-            change.moved = if rename.durable { Some(ino) } else { change.moved };
+            left = rename.durable;
+            change.moved = if left { Some(ino) } else { change.moved };
         });
         self.explain(rename.to.0, rename.to.1, |change| {
             change.made = Some(ino);
@@ -209,8 +222,11 @@ impl DirLog {
         });
         uncovers |= !self.dirs.lock().get(&rename.from.0).is_some_and(Changes::is_explained);
         let mut renamed = self.renamed.lock();
-        let known = renamed.entry(ino).or_insert(Renamed { rightly: rename.rightly, uncovers });
+        let known = renamed.entry(ino).or_insert(Renamed { rightly: rename.rightly, ..Renamed::default() });
         known.uncovers |= uncovers;
+        if left {
+            known.left.insert((rename.from.0, rename.from.1.to_vec()));
+        }
     }
 
     /// Whether a file was renamed since the last checkpoint so that its inode with its last name tells roll-forward all about it.

@@ -183,7 +183,8 @@ codes! {
     SliceSource = 912, Error;
     /// A base made of blocks of a file that is itself made of blocks of others.
     SliceDepth = 913, Error;
-    /// A shared record node with an entry that stands for no inode block: the volume cannot be rolled forward.
+    /// A shared record node with an entry that stands for no inode block, or a node of removed names with one of no file: the
+    /// volume cannot be rolled forward.
     SharedNode = 914, Error;
     /// Addresses that no compressed cluster has, or a cluster's mark at another place.
     ClusterPlace = 1001, Error;

@@ -93,9 +93,9 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
         if shared {
             log.summary.shared += 1;
             log.shared.push(addr);
-            let sound = judge_entries(image, addr, &block, &mut log, &mut inodes, findings)?;
-            if fix && !sound {
-                mend_entries(image, addr, &block)?;
+            let kept = judge_entries(image, addr, &block, &mut log, &mut inodes, findings)?;
+            if fix && let Some(kept) = kept {
+                mend(image, addr, &block, shared::shared_node(&kept))?;
             }
             addr = f.next_blkaddr.get();
             continue;
@@ -111,24 +111,25 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
     Ok(log)
 }
 
-/// Keeps what the inode blocks name that the entries of a shared record node stand for; `false` where one stands for none.
-fn judge_entries(
+/// Keeps what the inode blocks name that the entries of a shared record node stand for; those to keep, where not all stand for one.
+fn judge_entries<'b>(
     image: &mut Image<'_>,
     addr: BlockAddr,
-    block: &Block,
+    block: &'b Block,
     log: &mut LogWalk,
     inodes: &mut HashSet<Ino>,
     findings: &mut Findings,
-) -> io::Result<bool> {
+) -> io::Result<Option<Vec<SharedEntry<'b>>>> {
     let found = match entries(block, addr) {
         Ok(found) => found,
         Err(e) => {
             let lost = "what the fsyncs of some files since the checkpoint made durable cannot be told";
             findings.add(Code::SharedNode, format!("{e}; {lost}"));
-            return Ok(false);
+            return Ok(Some(Vec::new()));
         }
     };
-    let (mut codecs, mut sound) = (Codecs::default(), true);
+    let (count, mut kept) = (found.len(), Vec::with_capacity(found.len()));
+    let mut codecs = Codecs::default();
     for entry in found {
         inodes.insert(entry.ino);
         log.nids.insert(entry.ino);
@@ -136,15 +137,17 @@ fn judge_entries(
             log.segments.insert(image.g.segno(entry.base));
         }
         match inode_block(image, &mut codecs, &entry)? {
-            Ok(inode) => keep_data(image, &inode, log),
+            Ok(inode) => {
+                keep_data(image, &inode, log);
+                kept.push(entry);
+            }
             Err(fault) => {
                 let what = format!("shared record node at block {addr}: entry of inode {}", entry.ino);
                 findings.add(Code::SharedNode, format!("{what}: {fault}; an fsync of the file is lost"));
-                sound = false;
             }
         }
     }
-    Ok(sound)
+    Ok((kept.len() < count).then_some(kept))
 }
 
 /// Counts the names that a node says are gone; those to keep, where not all can be meant.
@@ -197,18 +200,6 @@ pub(crate) fn inode_block(
     }
     let rebuilt = codecs.rebuild(entry.codec, entry.delta, entry.checksum, &mut inode.0);
     Ok(rebuilt.map(|()| inode).map_err(|e| e.to_string()))
-}
-
-/// Writes a shared record node anew with those of its entries that stand for an inode block.
-fn mend_entries(image: &Image<'_>, addr: BlockAddr, block: &Block) -> io::Result<()> {
-    let mut codecs = Codecs::default();
-    let mut kept = Vec::new();
-    for entry in entries(block, addr).unwrap_or_default() {
-        if inode_block(image, &mut codecs, &entry)?.is_ok() {
-            kept.push(entry);
-        }
-    }
-    mend(image, addr, block, shared::shared_node(&kept))
 }
 
 /// Writes a node of the chain anew with other content.

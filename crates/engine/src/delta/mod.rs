@@ -49,7 +49,7 @@ use costs::Costs;
 pub use fold::Folded;
 pub(crate) use keep::{Kept, Pending};
 use medfs_codec::{CodecTag, Codecs, RebuildError, page_checksum};
-use medfs_format::delta::{COMPACT_ROOM, RECORD_HEADER_SIZE, RawSlice};
+use medfs_format::delta::{COMPACT_ROOM, NO_DELTA, RECORD_HEADER_SIZE, RawSlice, Record};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
 use names::Name;
 use parking_lot::Mutex;
@@ -280,16 +280,7 @@ impl Fs {
 
     /// The pages of a range that have deltas, sorted.
     pub(crate) fn delta_pages(&self, inode: &Inode, pages: Range<u64>) -> Result<Vec<u64>> {
-        if !self.delta_volume {
-            return Ok(Vec::new());
-        }
-        let mut found: Vec<u64> = self.with_records(inode, |records| {
-            let deltas = records.iter().filter(|r| r.codec != medfs_format::delta::NO_DELTA);
-            deltas.map(|r| u64::from(r.index)).filter(|i| pages.contains(i)).collect()
-        })?;
-        if self.has_compact(inode) {
-            found.extend(self.compact_pages_in(inode, &pages)?);
-        }
+        let mut found = self.deltas_in(inode, &pages, |r| r.index.into(), |index| index)?;
         found.sort_unstable();
         Ok(found)
     }
@@ -300,18 +291,29 @@ impl Fs {
         inode: &Inode,
         pages: Range<u64>,
     ) -> Result<BTreeMap<u64, Option<OwnedRecord>>> {
+        let in_zone = |r: &Record<'_>| (r.index.into(), Some(OwnedRecord::from(r)));
+        Ok(self.deltas_in(inode, &pages, in_zone, |index| (index, None))?.into_iter().collect())
+    }
+
+    /// What is wanted of each page of a range that has a delta: of its record in the zone, or of a page whose record is in a
+    /// compact page.
+    fn deltas_in<T>(
+        &self,
+        inode: &Inode,
+        pages: &Range<u64>,
+        in_zone: impl Fn(&Record<'_>) -> T,
+        in_compact: impl Fn(u64) -> T,
+    ) -> Result<Vec<T>> {
         if !self.delta_volume {
-            return Ok(BTreeMap::new());
+            return Ok(Vec::new());
         }
-        let mut found = BTreeMap::new();
-        if self.has_compact(inode) {
-            found.extend(self.compact_pages_in(inode, &pages)?.into_iter().map(|index| (index, None)));
-        }
-        self.with_records(inode, |records| {
-            let deltas = records.iter().filter(|r| r.codec != medfs_format::delta::NO_DELTA);
-            let wanted = deltas.filter(|r| pages.contains(&r.index.into()));
-            found.extend(wanted.map(|r| (u64::from(r.index), Some(OwnedRecord::from(r)))));
+        let mut found: Vec<T> = self.with_records(inode, |records| {
+            let deltas = records.iter().filter(|r| r.codec != NO_DELTA);
+            deltas.filter(|r| pages.contains(&r.index.into())).map(&in_zone).collect()
         })?;
+        if self.has_compact(inode) {
+            found.extend(self.compact_pages_in(inode, pages)?.into_iter().map(in_compact));
+        }
         Ok(found)
     }
 
