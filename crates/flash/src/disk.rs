@@ -3,8 +3,6 @@
 //! [`Disk`] is a file, or, in tests, one that loses what was not synced. [`Slots`] keep one thing in two places in turn, so that the last whole
 //! version is found whenever writing is cut short.
 
-use rustix::fs::fdatasync;
-use rustix::io::{Errno, pread, pwrite};
 use std::fs::File;
 use std::io;
 
@@ -20,33 +18,15 @@ pub(crate) trait Disk: Send {
 
 impl Disk for File {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        let mut done = 0;
-        while done < bytes.len() {
-            match pwrite(self, &bytes[done..], at + done as u64) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(more) => done += more,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(())
+        std::os::unix::fs::FileExt::write_all_at(self, bytes, at)
     }
 
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
-        let mut done = 0;
-        while done < bytes.len() {
-            match pread(self, &mut bytes[done..], at + done as u64) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(more) => done += more,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(())
+        std::os::unix::fs::FileExt::read_exact_at(self, bytes, at)
     }
 
     fn sync(&self) -> io::Result<()> {
-        Ok(fdatasync(self)?)
+        self.sync_data()
     }
 }
 
