@@ -4,11 +4,14 @@
 //! for, how it ended and what it carried.
 //!
 //! Invariants: recording never changes how an operation ends; where the trace cannot be written the rest of it is lost, once
-//! with a message, and the operations go on. Records of operations on one file's content come in the order in which they
-//! took effect. Memory is that of [`TraceWriter`] and the [`Backlog`], and a few words for each file that was ever found.
+//! with a message, and the operations go on. Records of operations on one file, or on names of one directory, come in the
+//! order in which they took effect, also those that failed; that a file is forgotten comes before it is found again. Memory
+//! is that of [`TraceWriter`] and the [`Backlog`], and a few words for each file that was ever found.
 //!
-//! Locks, from the outside in: a file's stripe, the file system's own, then the leaves `ids` and `processes`, and the
-//! backlog's.
+//! Locks, from the outside in: the stripes of the files, the file system's own, `forgetting` (exclusive from the moment that
+//! a file has no number any more until this is recorded, shared from when another operation asks for numbers until it is
+//! recorded), then the leaves `ids` and `processes`, and the backlog's. A directory is listed without its stripe: what is
+//! listed is looked up meanwhile.
 
 use crate::backlog::{Backlog, Carried};
 use crate::error::{Error, Result};
@@ -23,15 +26,15 @@ use medfs::{
     Attr, Caller, Clock, DirEntry, FallocateMode, FileFlags, FileKind, Files, Ino, NewFile, RenameFlags,
     Seek, SetAttr, StatFs, Volume, XattrMode,
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Locks that order operations on contents.
-const STRIPES: usize = 64;
+/// Locks that order operations on files.
+const STRIPES: usize = 1024;
 /// Most threads whose processes are remembered.
 const THREADS_MAX: usize = 4096;
 
@@ -60,7 +63,8 @@ pub struct Recorder {
     names: Option<Names>,
     ids: Mutex<Ids>,
     processes: Mutex<HashMap<u32, u32>>,
-    stripes: [RwLock<()>; STRIPES],
+    stripes: Box<[RwLock<()>]>,
+    forgetting: RwLock<()>,
     backlog: Backlog,
 }
 
@@ -133,7 +137,8 @@ impl Recorder {
             names: what.private.then(|| Names::new(key)),
             ids: Mutex::default(),
             processes: Mutex::default(),
-            stripes: std::array::from_fn(|_| RwLock::new(())),
+            stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
+            forgetting: RwLock::new(()),
         };
         recorder.snapshot()?;
         Ok(recorder)
@@ -194,6 +199,13 @@ impl Recorder {
         &self.stripes[ino as usize % STRIPES]
     }
 
+    /// The stripes of two files, for operations that change both.
+    fn both_stripes(&self, a: Ino, b: Ino) -> (RwLockWriteGuard<'_, ()>, Option<RwLockWriteGuard<'_, ()>>) {
+        let [a, b] = [a, b].map(|ino| ino as usize % STRIPES);
+        let first = self.stripes[a.min(b)].write();
+        (first, (a != b).then(|| self.stripes[a.max(b)].write()))
+    }
+
     fn now(&self) -> Duration {
         self.clock.monotonic().saturating_sub(self.began)
     }
@@ -240,6 +252,7 @@ impl Recorder {
     ) -> medfs::Result<T> {
         let began = self.now();
         let result = call();
+        let _known = self.forgetting.read();
         let op = op(&result);
         self.record(began, &result, op);
         result
@@ -391,6 +404,7 @@ impl Files for Recorder {
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> medfs::Result<Attr> {
+        let _order = self.stripe(parent).read();
         let from = self.file(parent);
         self.observe(
             || self.inner.lookup(parent, name),
@@ -401,6 +415,7 @@ impl Files for Recorder {
     fn release(&self, ino: Ino, count: u64) {
         let began = self.now();
         self.inner.release(ino, count);
+        let _forgotten = self.forgetting.write();
         let gone = self.ids.lock().release(ino, count);
         if let Some(file) = gone {
             self.record(began, &Ok(()), Op::Forget { file });
@@ -408,6 +423,7 @@ impl Files for Recorder {
     }
 
     fn getattr(&self, ino: Ino) -> medfs::Result<Attr> {
+        let _order = self.stripe(ino).read();
         self.observe(
             || self.inner.getattr(ino),
             |result| {
@@ -426,16 +442,19 @@ impl Files for Recorder {
     }
 
     fn open(&self, ino: Ino, flags: i32) -> medfs::Result<Attr> {
+        let _order = self.stripe(ino).write();
         self.observe(|| self.inner.open(ino, flags), |_| Op::Open { file: self.file(ino), flags })
     }
 
     fn close(&self, ino: Ino) {
+        let _order = self.stripe(ino).write();
         let began = self.now();
         self.inner.close(ino);
         self.record(began, &Ok(()), Op::Close { file: self.file(ino) });
     }
 
     fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> medfs::Result<Attr> {
+        let _order = self.stripe(parent).write();
         let from = self.file(parent);
         self.observe(
             || self.inner.create(parent, name, new),
@@ -449,6 +468,7 @@ impl Files for Recorder {
     }
 
     fn tmpfile(&self, parent: Ino, new: &NewFile) -> medfs::Result<Attr> {
+        let _order = self.stripe(parent).write();
         let from = self.file(parent);
         self.observe(
             || self.inner.tmpfile(parent, new),
@@ -457,6 +477,7 @@ impl Files for Recorder {
     }
 
     fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], uid: u32, gid: u32) -> medfs::Result<Attr> {
+        let _order = self.stripe(parent).write();
         let from = self.file(parent);
         self.observe(
             || self.inner.symlink(parent, name, target, uid, gid),
@@ -476,6 +497,7 @@ impl Files for Recorder {
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> medfs::Result<Attr> {
+        let _order = self.both_stripes(ino, parent);
         self.observe(
             || self.inner.link(ino, parent, name),
             |result| {
@@ -486,6 +508,7 @@ impl Files for Recorder {
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> medfs::Result<()> {
+        let _order = self.stripe(parent).write();
         let from = self.file(parent);
         self.observe(
             || self.inner.unlink(parent, name),
@@ -494,6 +517,7 @@ impl Files for Recorder {
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> medfs::Result<()> {
+        let _order = self.stripe(parent).write();
         let from = self.file(parent);
         self.observe(|| self.inner.rmdir(parent, name), |_| Op::Rmdir { parent: from, name: self.name(name) })
     }
@@ -506,6 +530,7 @@ impl Files for Recorder {
         to_name: &[u8],
         flags: RenameFlags,
     ) -> medfs::Result<()> {
+        let _order = self.both_stripes(parent, to);
         self.observe(
             || self.inner.rename(parent, name, to, to_name, flags),
             |_| Op::Rename {
@@ -555,6 +580,7 @@ impl Files for Recorder {
     }
 
     fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> medfs::Result<u64> {
+        let _order = self.stripe(ino).read();
         self.observe(
             || self.inner.seek(ino, offset, whence),
             |_| Op::Seek { file: self.file(ino), offset, hole: whence == Seek::Hole },
@@ -569,10 +595,7 @@ impl Files for Recorder {
         to_offset: u64,
         len: u64,
     ) -> medfs::Result<u64> {
-        let stripes = [from, to].map(|ino| ino as usize % STRIPES);
-        let (first, second) = (stripes[0].min(stripes[1]), stripes[0].max(stripes[1]));
-        let _order = self.stripes[first].write();
-        let _order_too = (first != second).then(|| self.stripes[second].write());
+        let _order = self.both_stripes(from, to);
         self.observe(
             || self.inner.copy_range(from, from_offset, to, to_offset, len),
             |result| Op::CopyRange {
@@ -592,6 +615,7 @@ impl Files for Recorder {
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> medfs::Result<Vec<u8>> {
+        let _order = self.stripe(ino).read();
         self.observe(
             || self.inner.getxattr(ino, name),
             |_| Op::GetXattr { file: self.file(ino), name: Bytes::from(name.to_vec()) },
@@ -599,10 +623,12 @@ impl Files for Recorder {
     }
 
     fn listxattr(&self, ino: Ino) -> medfs::Result<Vec<Vec<u8>>> {
+        let _order = self.stripe(ino).read();
         self.observe(|| self.inner.listxattr(ino), |_| Op::ListXattr { file: self.file(ino) })
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> medfs::Result<()> {
+        let _order = self.stripe(ino).write();
         self.observe(
             || self.inner.setxattr(ino, name, value, mode),
             |_| Op::SetXattr {
@@ -615,6 +641,7 @@ impl Files for Recorder {
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> medfs::Result<()> {
+        let _order = self.stripe(ino).write();
         self.observe(
             || self.inner.removexattr(ino, name),
             |_| Op::RemoveXattr { file: self.file(ino), name: Bytes::from(name.to_vec()) },
@@ -622,6 +649,7 @@ impl Files for Recorder {
     }
 
     fn set_flags(&self, ino: Ino, flags: FileFlags) -> medfs::Result<()> {
+        let _order = self.stripe(ino).write();
         self.observe(
             || self.inner.set_flags(ino, flags),
             |_| Op::SetFlags { file: self.file(ino), flags: flags.bits() },
@@ -629,14 +657,17 @@ impl Files for Recorder {
     }
 
     fn atomic_start(&self, ino: Ino) -> medfs::Result<()> {
+        let _order = self.stripe(ino).write();
         self.observe(|| self.inner.atomic_start(ino), |_| Op::AtomicStart { file: self.file(ino) })
     }
 
     fn atomic_commit(&self, ino: Ino) -> medfs::Result<()> {
+        let _order = self.stripe(ino).write();
         self.observe(|| self.inner.atomic_commit(ino), |_| Op::AtomicCommit { file: self.file(ino) })
     }
 
     fn atomic_abort(&self, ino: Ino) -> medfs::Result<()> {
+        let _order = self.stripe(ino).write();
         self.observe(|| self.inner.atomic_abort(ino), |_| Op::AtomicAbort { file: self.file(ino) })
     }
 }

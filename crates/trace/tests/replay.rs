@@ -157,6 +157,15 @@ fn a_directory_replays_what_was_recorded() {
     assert_eq!(std::fs::read_link(dir.path().join("link")).unwrap().to_str(), Some("databases/prefs.xml"));
 }
 
+fn assert_same_in_every_order(trace: &[u8]) {
+    for order in [Order::Sequential, Order::Recorded { threads: 2 }, Order::Recorded { threads: 8 }] {
+        let (target, clock) = volume("");
+        let (outcome, tree) = run(trace, &*target, Some(&clock), &Options { order, timed: false });
+        assert_eq!(outcome.mismatches, Mismatches::default(), "{order:?}");
+        assert_eq!(tree.unwrap(), Mismatches::default(), "{order:?}");
+    }
+}
+
 #[test]
 fn threads_replay_in_an_order_that_gives_the_same_tree() {
     let (recorded_on, clock) = volume("");
@@ -190,13 +199,40 @@ fn threads_replay_in_an_order_that_gives_the_same_tree() {
         }
     });
     recorder.finish().unwrap();
-    let trace = out.bytes();
-    for order in [Order::Sequential, Order::Recorded { threads: 2 }, Order::Recorded { threads: 8 }] {
-        let (target, clock) = volume("");
-        let (outcome, tree) = run(&trace, &*target, Some(&clock), &Options { order, timed: false });
-        assert_eq!(outcome.mismatches, Mismatches::default(), "{order:?}");
-        assert_eq!(tree.unwrap(), Mismatches::default(), "{order:?}");
-    }
+    assert_same_in_every_order(&out.bytes());
+}
+
+/// Each round all threads want the same names, so that most of their operations fail.
+#[test]
+fn threads_that_fight_for_names_are_recorded_in_the_order_in_which_they_won() {
+    let (recorded_on, clock) = volume("");
+    let out = Shared::default();
+    let recorder =
+        Recorder::start(recorded_on, out.clone(), clock.clone(), &what(false), [1; 16], [2; 32]).unwrap();
+    let (recorder, together) = (&recorder, &std::sync::Barrier::new(4));
+    std::thread::scope(|scope| {
+        for thread in 0..4u32 {
+            scope.spawn(move || {
+                recorder.on_behalf(Caller { thread: 1_000_000 + thread });
+                let (root, new) = (recorder.root(), new_file(FileKind::Regular));
+                for round in 0..500u32 {
+                    let names = [0, 1].map(|at| format!("{round}.{at}").into_bytes());
+                    together.wait();
+                    for name in &names {
+                        let made = recorder.create(root, name, &new).map(|attr| attr.ino);
+                        let found = recorder.lookup(root, name).map(|attr| attr.ino);
+                        for ino in made.into_iter().chain(found) {
+                            recorder.release(ino, 1);
+                        }
+                    }
+                    let _ = recorder.rename(root, &names[0], root, &names[1], RenameFlags::NOREPLACE);
+                    let _ = recorder.unlink(root, &names[(thread % 2) as usize]);
+                }
+            });
+        }
+    });
+    recorder.finish().unwrap();
+    assert_same_in_every_order(&out.bytes());
 }
 
 #[test]
