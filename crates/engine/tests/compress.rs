@@ -401,7 +401,8 @@ fn a_large_compressed_file_without_a_zone_is_rolled_forward() {
     let device = volume_with_deltas();
     let v = open_device(&device, "compress_extension=*");
     let mut expected = text(1100 * PAGE, 1);
-    let f = file(&v, v.root(), "f.db.x");
+    // A log: only a database and other files keep room for deltas beside so many addresses.
+    let f = file(&v, v.root(), "f.db-wal");
     write(&v, f, 0, &expected);
     v.sync().expect("sync");
     for n in 0..6 {
@@ -437,7 +438,7 @@ fn one_volume_holds_compressed_files_and_files_with_deltas() {
     let options = "compress=lz4,compress_extension=txt,compact_files=all";
     let device = volume_with_deltas();
     let v = open_device(&device, options);
-    // Names as of databases, which keep room for deltas; more pages than an inode addresses.
+    // More pages than an inode addresses.
     let mut clusters = text(1500 * PAGE, 1);
     let compressed = file(&v, v.root(), "f.db.txt");
     write(&v, compressed, 0, &clusters);
@@ -458,7 +459,9 @@ fn one_volume_holds_compressed_files_and_files_with_deltas() {
         v.fsync(compressed, false).expect("fsync");
         v.fsync(plain, false).expect("fsync");
         let stats = v.stats();
-        made.push((stats.deltas.made > 0, stats.deltas.compact_pages > 0, stats.compress.clusters > 0));
+        made.push((stats.deltas.made > 0, stats.deltas.compact_pages > 0));
+        // What is new is compressed, and what changes of it later are deltas.
+        assert_eq!(stats.compress.clusters > 0, round == 0);
         let crashed = Arc::new(device.snapshot());
         drop(v);
         v = open_device(&crashed, options);
@@ -468,7 +471,7 @@ fn one_volume_holds_compressed_files_and_files_with_deltas() {
         assert!(v.saved_blocks(compressed).expect("saved") > 700, "round {round}");
         device = crashed;
     }
-    assert_eq!(made, [(true, true, true); 3]);
+    assert_eq!(made, [(true, true); 3]);
     v.close().expect("close");
     drop(v);
     let v = open_device(&device, "");

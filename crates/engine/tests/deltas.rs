@@ -224,17 +224,19 @@ fn a_delta_that_gave_way_is_not_lost_by_a_checkpoint() {
 }
 
 #[test]
-fn a_database_keeps_room_for_deltas_however_it_is_written_first() {
-    for (name, deltas) in [("a.db", true), ("a.db-journal", true), ("a.db-wal", true), ("a.bin", false)] {
+fn a_large_file_keeps_room_for_deltas_however_it_is_written_first() {
+    const OFF: &str = "repeat_deltas=off";
+    let cases = [("a.db", "", true), ("a.db-journal", "", true), ("a.db-wal", "", true), ("a.bin", "", true)];
+    for (name, options, deltas) in cases.into_iter().chain([("a.bin", OFF, true), ("a.db-wal", OFF, false)]) {
         let device = Arc::new(blank_delta(64));
-        let v = open(device.clone());
+        let v = open_device(&device, options);
         let (f, mut expected) = noisy_file(&v, name, 1100);
         let before = written(&v);
         for page in [3, 470, 480, 1000] {
             patch(&v, f, &mut expected, page * PAGE + 7, b"small");
         }
         v.fsync(f, false).expect("fsync");
-        assert_eq!(written(&v).0 == before.0, deltas, "{name}");
+        assert_eq!(written(&v).0 == before.0, deltas, "{name} {options}");
         assert!(content(&reopened(v, &device), f) == expected, "{name}");
     }
 }

@@ -28,8 +28,9 @@ const USER_BYTES: usize = DEFAULT_INLINE_XATTR_ADDRS * 4 - HEADER_SIZE;
 const AROUND: usize = (ZONE_OFFSET + USER_BYTES) / 4;
 /// Smallest zone worth having, in bytes.
 const ZONE_MIN: usize = 128;
-/// Slots of the inline area that a database keeps when it gets its first direct node, or compact page.
-const DATABASE_SLOTS: usize = 400;
+/// Slots of the inline area that a file keeps when it gets its first direct node, or compact page: 2 MiB of pages are left
+/// to the inode.
+const KEPT_SLOTS: usize = 400;
 /// The same for a log that repeats another file, hardly any page of which ever needs an address.
 const LOG_SLOTS: usize = 800;
 /// Pages that a log gets ahead of need.
@@ -173,7 +174,7 @@ impl Fs {
     /// Slots of the inline area that a file keeps when it gets its first compact page.
     fn compact_slots(&self, inode: &Inode) -> usize {
         let frozen = self.frozen_slots(inode);
-        if self.deltas.alone.is_some() { frozen } else { frozen.max(DATABASE_SLOTS) }
+        if self.deltas.alone.is_some() { frozen } else { frozen.max(KEPT_SLOTS) }
     }
 
     /// Address slots of the inode up to the last one in use, whole clusters of them.
@@ -186,9 +187,9 @@ impl Fs {
         })
     }
 
-    /// Slots of the inline area that a file keeps when it gets its first direct node, by its name: of a database, of a log
-    /// that repeats one where that is made use of, and none for all other files. Where pages are compressed alone all files keep
-    /// a few.
+    /// Slots of the inline area that a file keeps when it gets its first direct node, by its name: most where a log repeats a
+    /// database and that is made use of, none where it does not, as its pages' bases have nothing to do with them. Where pages
+    /// are compressed alone all files keep a few.
     fn frozen_slots(&self, inode: &Inode) -> usize {
         if self.deltas.alone.is_some() {
             return MARKS_SLOTS;
@@ -196,8 +197,8 @@ impl Fs {
         inode.raw(|r| match Name::of(r) {
             Name::Log if self.is_compressed(inode) => 0,
             Name::Log if self.deltas.repeats && self.deltas.has_compact() => LOG_SLOTS,
-            Name::Journal | Name::Database => DATABASE_SLOTS,
-            Name::Log | Name::Other => 0,
+            Name::Journal | Name::Database | Name::Other => KEPT_SLOTS,
+            Name::Log => 0,
         })
     }
 
@@ -360,5 +361,5 @@ const _: () = assert!(zone_min_fits());
 
 /// Whether an inline area of the default size has no zone, and the frozen one has.
 const fn zone_min_fits() -> bool {
-    AROUND * 4 + ZONE_MIN > DEFAULT_INLINE_XATTR_ADDRS * 4 && DATABASE_SLOTS * 4 > AROUND * 4 + ZONE_MIN
+    AROUND * 4 + ZONE_MIN > DEFAULT_INLINE_XATTR_ADDRS * 4 && KEPT_SLOTS * 4 > AROUND * 4 + ZONE_MIN
 }
