@@ -29,27 +29,27 @@ pub fn mounter_over(
     })
 }
 
-/// A mounter whose volumes each have a clock of their own, which goes on a little whenever it is looked at: time passes, and
+/// A mounter whose volumes each have a clock of their own, which goes on by `step` whenever it is looked at: time passes, and
 /// the same operations see the same times.
-pub fn mounter_in_time(options: MountOptions) -> Mounter {
+pub fn mounter_in_time(options: MountOptions, step: Duration) -> Mounter {
     Arc::new(move |device| {
-        let clock = Arc::new(SteppingClock(ManualClock::new(START)));
+        let clock = Arc::new(SteppingClock { time: ManualClock::new(START), step });
         Ok(Arc::new(Volume::open(device, options.clone(), clock)?))
     })
 }
 
-/// What [`SteppingClock`] goes on by.
-const CLOCK_STEP: Duration = Duration::from_millis(10);
-
-struct SteppingClock(ManualClock);
+struct SteppingClock {
+    time: ManualClock,
+    step: Duration,
+}
 
 impl Clock for SteppingClock {
     fn now(&self) -> Timestamp {
-        self.0.now()
+        self.time.now()
     }
     fn monotonic(&self) -> Duration {
-        self.0.advance(CLOCK_STEP);
-        self.0.monotonic()
+        self.time.advance(self.step);
+        self.time.monotonic()
     }
 }
 

@@ -16,7 +16,7 @@ use medfs_testkit::subject::{Check, Counts, Mounter};
 use medfs_testkit::volume::{mounter, mounter_in_time, mounter_over, test_clock};
 use medfs_testkit::workloads::{self, mixed};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// With blocks overwritten in place where that is allowed: those that a page is made from are not.
 const ON_DATABASES: [&str; 2] = ["compact_files=all", "compact_files=all,in_place=force"];
@@ -106,13 +106,17 @@ const TO_INTERRUPT: [&str; 9] = [
     "clusters",
 ];
 
-/// States of workloads of every kind under the combination of options that the seed decides: of `plain` workloads, and of
-/// `crowded` ones on a volume that has to be cleaned.
+/// Times that pass between two looks at the clock, in milliseconds: the ticks in which times of files are kept take ten.
+const STEPS: [u64; 3] = [10, 1, 4];
+
+/// States of workloads of every kind under the combination of options and the passing of time that the seed decides: of
+/// `plain` workloads, and of `crowded` ones on a volume that has to be cleaned.
 fn combined(seed: u64, plain: usize, crowded: usize) -> (Combination, Report) {
     let combination = Combination::of_seed(seed);
     let mut options = MountOptions::default();
     options.parse(&combination.options_of(seed)).expect("options are right");
-    let mut setup = Setup { mounter: mounter_in_time(options), ..setup(combination.features()) };
+    let step = Duration::from_millis(STEPS[seed as usize % STEPS.len()]);
+    let mut setup = Setup { mounter: mounter_in_time(options, step), ..setup(combination.features()) };
     setup.plan = CrashPlan { seed, exhaustive: 16, samples: 8, ..setup.plan };
     (setup.raw_every, setup.check_every, setup.nested_every) = (50, 50, 300);
     setup.one_in = 4;
