@@ -161,9 +161,13 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
 
     fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
         self.noting_errors(self.inner.write(addr, blocks, tag))?;
-        let counters = &self.causes[tag.cause as usize];
+        let causes = tag.causes(blocks.len());
+        for (cause, blocks) in causes {
+            add(&self.causes[cause as usize].blocks, blocks as u64);
+        }
+        // One call has one cause, that of most of its blocks which is not compact pages.
+        let counters = &self.causes[if causes[0].1 > 0 { causes[0].0 } else { causes[1].0 } as usize];
         add(&counters.writes, 1);
-        add(&counters.blocks, blocks.len() as u64);
         if tag.fua {
             add(&counters.fua, 1);
         }

@@ -460,7 +460,7 @@ mod tests {
     use super::*;
     use crate::{Temperature, read_block};
 
-    const TAG: WriteTag = WriteTag { cause: Cause::Data, temperature: Temperature::Hot, fua: false };
+    const TAG: WriteTag = WriteTag::new(Cause::Data, Temperature::Hot);
 
     fn put(dev: &RecordingDevice, addr: u64, byte: u8) {
         dev.write(addr, &[&Block([byte; 4096])], TAG).unwrap();

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
     use crate::{Cause, MemDevice, Temperature, read_block};
 
-    const TAG: WriteTag = WriteTag { cause: Cause::Data, temperature: Temperature::Hot, fua: false };
+    const TAG: WriteTag = WriteTag::new(Cause::Data, Temperature::Hot);
 
     fn device() -> FaultDevice<MemDevice> {
         FaultDevice::new(MemDevice::new(100), 42)

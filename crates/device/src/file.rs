@@ -347,7 +347,7 @@ mod tests {
     use crate::{Cause, Temperature, read_block};
     use std::os::unix::fs::MetadataExt;
 
-    const TAG: WriteTag = WriteTag { cause: Cause::Data, temperature: Temperature::Hot, fua: false };
+    const TAG: WriteTag = WriteTag::new(Cause::Data, Temperature::Hot);
 
     fn image(bytes: u64) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();

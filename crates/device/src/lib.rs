@@ -78,16 +78,27 @@ pub struct WriteTag {
     pub temperature: Temperature,
     /// The blocks must be durable when the call returns (force unit access); says nothing of other blocks.
     pub fua: bool,
+    /// How many of the blocks are compact pages, written along with those of `cause`.
+    pub compact: usize,
 }
 
 impl WriteTag {
     /// A plain write.
-    pub fn new(cause: Cause, temperature: Temperature) -> WriteTag {
-        WriteTag { cause, temperature, fua: false }
+    pub const fn new(cause: Cause, temperature: Temperature) -> WriteTag {
+        WriteTag { cause, temperature, fua: false, compact: 0 }
     }
     /// The same with force unit access.
     pub fn with_fua(self) -> WriteTag {
         WriteTag { fua: true, ..self }
+    }
+    /// The same where so many of the blocks are compact pages.
+    pub fn with_compact(self, compact: usize) -> WriteTag {
+        WriteTag { compact, ..self }
+    }
+    /// How many of `blocks` that were written have which cause.
+    pub fn causes(&self, blocks: usize) -> [(Cause, usize); 2] {
+        let compact = self.compact.min(blocks);
+        [(self.cause, blocks - compact), (Cause::Compact, compact)]
     }
 }
 

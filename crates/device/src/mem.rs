@@ -211,7 +211,7 @@ mod tests {
     use super::*;
     use crate::{Cause, Temperature, read_block};
 
-    const TAG: WriteTag = WriteTag { cause: Cause::Data, temperature: Temperature::Hot, fua: false };
+    const TAG: WriteTag = WriteTag::new(Cause::Data, Temperature::Hot);
 
     #[test]
     fn huge_and_sparse() {

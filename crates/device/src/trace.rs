@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::{Cause, MemDevice, Temperature, read_block};
 
-    const TAG: WriteTag = WriteTag { cause: Cause::Meta, temperature: Temperature::Hot, fua: false };
+    const TAG: WriteTag = WriteTag::new(Cause::Meta, Temperature::Hot);
 
     #[test]
     fn ring_keeps_the_last() {

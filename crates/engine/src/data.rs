@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
+use crate::io::MAX_GAP;
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,8 +20,6 @@ use zerocopy::FromBytes;
 const MAX_CACHED_RUN: usize = 8;
 /// Longest run of blocks read in one go.
 const MAX_READ_RUN: usize = 256;
-/// Distance of blocks up to which those between them are read along: that takes less time than another request.
-const MAX_GAP: BlockAddr = 6;
 
 /// Pages that have deltas, and the records that are in the zone.
 type Deltas = BTreeMap<u64, Option<OwnedRecord>>;
@@ -231,16 +230,7 @@ impl Fs {
                 .zip(run)
                 .try_for_each(|(block, &(addr, page))| finish(addr, page, block));
         }
-        let mut read = vec![Block::ZERO; blocks];
-        if let Err(e) = self.io.read_into(first, &mut read.iter_mut().collect::<Vec<_>>()) {
-            if blocks == run.len() {
-                return Err(e);
-            }
-            // It may be a block between them that cannot be read.
-            for &(addr, _) in run {
-                self.io.read_into(addr, &mut [&mut read[(addr - first) as usize]])?;
-            }
-        }
+        let mut read = self.io.read_near(&run.iter().map(|&(addr, _)| addr).collect::<Vec<_>>())?;
         for &(addr, page) in run {
             let block = &mut read[(addr - first) as usize];
             finish(addr, page, block)?;

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Most blocks handed to the device in one call.
-const MAX_RUN: usize = 256;
+pub(crate) const MAX_RUN: usize = 256;
+/// Distance of blocks up to which those between them are read along: that takes less time than another request.
+pub(crate) const MAX_GAP: BlockAddr = 6;
 
 #[derive(Default)]
 struct FlushState {
@@ -95,6 +97,22 @@ impl Io {
         Ok(())
     }
 
+    /// Reads all blocks from the first of `wanted` to the last, which come in order and are near each other. Where one between
+    /// them cannot be read, the wanted ones alone are.
+    pub(crate) fn read_near(&self, wanted: &[BlockAddr]) -> Result<Vec<Block>> {
+        let (Some(&first), Some(&last)) = (wanted.first(), wanted.last()) else { return Ok(Vec::new()) };
+        let mut read = vec![Block::ZERO; (last - first) as usize + 1];
+        if let Err(error) = self.read_into(first, &mut read.iter_mut().collect::<Vec<_>>()) {
+            if read.len() == wanted.len() {
+                return Err(error);
+            }
+            for &addr in wanted {
+                self.read_into(addr, &mut [&mut read[(addr - first) as usize]])?;
+            }
+        }
+        Ok(read)
+    }
+
     /// Writes neighbouring blocks. A failure makes the volume read-only.
     pub(crate) fn write(&self, addr: BlockAddr, blocks: &[&Block], tag: WriteTag) -> Result<()> {
         if self.failed() {
@@ -103,7 +121,9 @@ impl Io {
         let written = self.dev.write(u64::from(addr), blocks, tag);
         self.writes.fetch_add(1, Ordering::AcqRel);
         self.fail_on_error(written)?;
-        self.counters.written[tag.cause as usize].fetch_add(blocks.len() as u64, Ordering::Relaxed);
+        for (cause, blocks) in tag.causes(blocks.len()) {
+            self.counters.written[cause as usize].fetch_add(blocks as u64, Ordering::Relaxed);
+        }
         Ok(())
     }
 

@@ -5,17 +5,19 @@
 //! the holder of the inode's `wb`, after the pages, or by a checkpoint, which waits for every operation.
 //! Locks: `wb`, then the operation lock, then the inode's lock, which is released during I/O.
 
-use crate::delta::{Kept, Pending};
+use crate::delta::{Changed, GATHERED, Kept, Pending};
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
+use crate::io::MAX_RUN;
 use crate::placement::{Page, Purpose};
 use crate::stats::Counters;
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::node::Inline;
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Pages that could be written in place of which it pays to write the inode with their deltas instead: with fewer, one that
@@ -108,11 +110,30 @@ impl Fs {
         about: &Page,
         placing: &mut Placing,
     ) -> Result<()> {
+        for some in indices.chunks(GATHERED) {
+            let bases = self.gather_bases(inode, some, about)?;
+            self.place_some(inode, state, some, about, bases, placing)?;
+        }
+        Ok(())
+    }
+
+    fn place_some(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        indices: &[u64],
+        about: &Page,
+        mut bases: HashMap<u64, Arc<Block>>,
+        placing: &mut Placing,
+    ) -> Result<()> {
         let mut near = None;
         for &index in indices {
             let Some(page) = state.dirty.get(&index).cloned() else { continue };
             let slot = self.make_slot_near(inode, near.as_ref(), index)?;
-            match self.keep_as_delta(inode, state, &slot, index, &page, about)? {
+            let changed = Changed { index, page, base: bases.remove(&index) };
+            let kept = self.keep_as_delta(inode, state, &slot, &changed, about)?;
+            let page = changed.page;
+            match kept {
                 Kept::Delta => self.page_is_clean(inode, state, index, page),
                 Kept::Pending(pending) => placing.pending.push(pending),
                 Kept::Blocked => placing.blocked.push(index),
@@ -204,22 +225,19 @@ impl Fs {
         freed
     }
 
-    /// Writes placed pages. The inode's lock is not held.
+    /// Writes placed pages, neighbours together. The inode's lock is not held.
     pub(crate) fn write_pages(&self, placed: &[Placed], cause: Cause) -> Result<()> {
         let started = self.clock.monotonic();
-        let mut blocks = 0;
-        for (compact, cause) in
-            [(false, cause), (true, if cause == Cause::Data { Cause::Compact } else { cause })]
-        {
-            let some: Vec<&Placed> =
-                placed.iter().filter(|p| p.compact == compact && is_block(p.addr)).collect();
-            if let Some(first) = some.first() {
-                let refs: Vec<(BlockAddr, &Block)> = some.iter().map(|p| (p.addr, p.content())).collect();
-                self.io.write_scattered(&refs, WriteTag::new(cause, first.temperature))?;
-                blocks += refs.len();
-            }
+        let mut placed: Vec<&Placed> = placed.iter().filter(|p| is_block(p.addr)).collect();
+        placed.sort_by_key(|p| p.addr);
+        let neighbours = |a: &&Placed, b: &&Placed| a.addr + 1 == b.addr && a.temperature == b.temperature;
+        for run in placed.chunk_by(neighbours).flat_map(|run| run.chunks(MAX_RUN)) {
+            let refs: Vec<&Block> = run.iter().map(|p| p.content()).collect();
+            let compact = if cause == Cause::Data { run.iter().filter(|p| p.compact).count() } else { 0 };
+            let tag = WriteTag::new(cause, run[0].temperature).with_compact(compact);
+            self.io.write(run[0].addr, &refs, tag)?;
         }
-        self.note_write_cost(blocks, self.clock.monotonic().saturating_sub(started));
+        self.note_write_cost(placed.len(), self.clock.monotonic().saturating_sub(started));
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use medfs_format::superblock::RawSuperblock;
 use medfs_fsck::inject::{Target, set};
 use std::sync::Arc;
 
-const META: WriteTag = WriteTag { cause: Cause::Meta, temperature: Temperature::Cold, fua: false };
+const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
 
 /// A closed volume with a file on it.
 fn closed(base: MemDevice) -> MemDevice {

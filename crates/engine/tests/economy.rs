@@ -4,9 +4,9 @@ mod common;
 
 use common::*;
 use medfs::{ManualClock, SetAttr, Stats, Timestamp, Volume};
-use medfs_device::BlockDevice;
 use medfs_device::count::CountingDevice;
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
+use medfs_device::{BlockDevice, Cause};
 use medfs_format::Block;
 use std::sync::Arc;
 use std::time::Duration;
@@ -235,4 +235,37 @@ fn pages_that_lie_apart_or_have_deltas_are_read_in_few_requests() {
             assert_eq!(faulty.hits(), 1, "it was met");
         }
     }
+}
+
+#[test]
+fn bases_are_read_and_pages_are_written_in_one_request_each() {
+    const PAGES: usize = 40;
+    let device = Arc::new(blank_delta(64));
+    let options = "compact_files=all";
+    let v = open_device(&device, options);
+    let (_, mut expected) = noisy_file(&v, "f", PAGES as u64);
+    v.close().expect("close");
+    drop(v);
+
+    let counted = Arc::new(CountingDevice::new(device.clone()));
+    let v = open_with(counted.clone(), options, Arc::new(ManualClock::new(START)));
+    let f = at(&v, "f").expect("the file").ino;
+    // More deltas than the inode holds, and a page that has to be written as a whole.
+    for (page, content) in expected.chunks_mut(PAGE).enumerate() {
+        content[..220].copy_from_slice(&noise(1000 + page as u64)[..220]);
+    }
+    expected.extend(noise(7));
+    write(&v, f, 0, &expected);
+    let before = counted.counts();
+    v.fsync(f, false).expect("fsync");
+    let io = counted.counts() - before;
+    // Two more are of the log and of the map of blocks.
+    assert!(io.reads <= 3 && io.blocks_read <= PAGES as u64 + 2, "{io:?}");
+    let (data, compact) = (io.cause(Cause::Data), io.cause(Cause::Compact));
+    assert_eq!((data.writes, data.blocks, compact.writes), (1, 1, 0), "{io:?}");
+    assert!((1..=PAGES as u64 / 3).contains(&compact.blocks), "{io:?}");
+    assert_eq!(compact.blocks, v.stats().written.compact);
+    v.close().expect("close");
+    drop(v);
+    assert!(content(&open(device), f) == expected);
 }

@@ -13,7 +13,7 @@ use medfs_fsck::{Code, Options, Report, Severity, check, repair};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-const META: WriteTag = WriteTag { cause: Cause::Meta, temperature: Temperature::Cold, fua: false };
+const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
 
 fn number(value: Option<&Value>) -> u32 {
     match value {

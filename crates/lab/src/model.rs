@@ -245,7 +245,7 @@ mod tests {
     use super::*;
     use medfs_device::{Cause, MemDevice, Temperature, read_block};
 
-    const TAG: WriteTag = WriteTag { cause: Cause::Data, temperature: Temperature::Hot, fua: false };
+    const TAG: WriteTag = WriteTag::new(Cause::Data, Temperature::Hot);
 
     fn times() -> Times {
         Times { read_first: 250.0, read_next: 2.0, write_first: 950.0, write_next: 6.0, flush: 0.0, hit: 9.0 }

@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore};
 
-const META: WriteTag = WriteTag { cause: Cause::Meta, temperature: Temperature::Cold, fua: false };
+const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
 /// Node ids looked at for targets: test volumes have no more.
 const NIDS: Nid = 4096;
 

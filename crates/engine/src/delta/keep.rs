@@ -40,6 +40,14 @@ pub(crate) enum Kept {
     Blocked,
 }
 
+/// A dirty page that is to be written.
+pub(crate) struct Changed {
+    pub(crate) index: u64,
+    pub(crate) page: Arc<Block>,
+    /// What its block holds, where that was read already.
+    pub(crate) base: Option<Arc<Block>>,
+}
+
 /// A delta, or compressed page, without a place.
 #[derive(Debug, Clone)]
 pub(crate) struct Pending {
@@ -71,10 +79,10 @@ impl Fs {
         inode: &Arc<Inode>,
         state: &mut InodeState,
         slot: &Slot,
-        index: u64,
-        page: &Arc<Block>,
+        changed: &Changed,
         about: &Page,
     ) -> Result<Kept> {
+        let (index, page) = (changed.index, &changed.page);
         if !self.delta_volume {
             return Ok(Kept::Anywhere);
         }
@@ -98,7 +106,7 @@ impl Fs {
         if self.deltas.alone.is_some() {
             return self.keep_alone(inode, slot, index, page, about, otherwise);
         }
-        match self.encode_page(inode, state, addr, index, page, about)? {
+        match self.encode_page(inode, state, addr, changed, about)? {
             Encoding::Same => {
                 self.drop_deltas(inode, state, index..index + 1)?;
                 state.whole.remove(&index);

@@ -26,6 +26,7 @@ mod compact;
 pub(crate) mod costs;
 pub(crate) mod dependents;
 mod fold;
+mod gather;
 mod keep;
 pub(crate) mod names;
 pub(crate) mod notes;
@@ -47,7 +48,8 @@ use alone::AloneCounters;
 pub(crate) use compact::CompactMap;
 use costs::Costs;
 pub use fold::Folded;
-pub(crate) use keep::{Kept, Pending};
+pub(crate) use gather::GATHERED;
+pub(crate) use keep::{Changed, Kept, Pending};
 use medfs_codec::{CodecTag, Codecs, RebuildError, page_checksum};
 use medfs_format::delta::{COMPACT_ROOM, NO_DELTA, RECORD_HEADER_SIZE, RawSlice, Record};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
@@ -415,11 +417,11 @@ impl Fs {
         inode: &Arc<Inode>,
         state: &InodeState,
         addr: BlockAddr,
-        index: u64,
-        page: &Arc<Block>,
+        changed: &Changed,
         about: &Page,
     ) -> Result<Encoding> {
-        let Ok(index) = u32::try_from(index) else { return Ok(Encoding::None) };
+        let Ok(index) = u32::try_from(changed.index) else { return Ok(Encoding::None) };
+        let page = &changed.page;
         let counters = &self.deltas.counters;
         if let Some(record) = self.encode_repeat(inode, state, index, page)? {
             Counters::add(&counters.repeated, 1);
@@ -435,6 +437,11 @@ impl Fs {
         let zeros = Arc::new(Block::ZERO);
         let base = if addr == NEW_ADDR && self.deltas.appends && !many {
             zeros
+        } else if is_block(addr)
+            && let Some(base) = &changed.base
+        {
+            Counters::add(&counters.bases, 1);
+            base.clone()
         } else if is_block(addr) && !(many && self.deltas.bases.get(&addr).is_none()) {
             self.base(addr)?
         } else {
