@@ -20,7 +20,12 @@ const MAX_CACHED_RUN: usize = 8;
 /// Longest run of blocks read in one go.
 const MAX_READ_RUN: usize = 256;
 /// Distance of blocks up to which those between them are read along: that takes less time than another request.
-const MAX_GAP: BlockAddr = 6;
+const MAX_GAP: u64 = 6;
+
+/// Whether a block is read by the request that reads one before it, with those between.
+pub(crate) fn is_read_along(before: u64, addr: u64) -> bool {
+    addr - before <= MAX_GAP
+}
 
 /// Pages that have deltas, and the records that are in the zone.
 type Deltas = BTreeMap<u64, Option<OwnedRecord>>;
@@ -192,7 +197,7 @@ impl Fs {
         }
         wanted.sort_unstable();
         let mut deltas = deltas.unwrap_or_default();
-        for run in wanted.chunk_by(|a, b| b.0 - a.0 <= MAX_GAP) {
+        for run in wanted.chunk_by(|a, b| is_read_along(a.0.into(), b.0.into())) {
             for run in run.chunks(MAX_READ_RUN) {
                 self.read_run(inode, run, &mut deltas, offset, buf)?;
             }
@@ -225,14 +230,14 @@ impl Fs {
         let blocks = (last - first) as usize + 1;
         let in_order = run.iter().copied().eq((first..=last).zip(index..));
         if in_order && let Some(pages) = whole_pages(buf, offset, index, blocks) {
-            self.io.read_into(first, &mut pages.iter_mut().collect::<Vec<_>>())?;
+            self.read_request(first, pages)?;
             return pages
                 .iter_mut()
                 .zip(run)
                 .try_for_each(|(block, &(addr, page))| finish(addr, page, block));
         }
         let mut read = vec![Block::ZERO; blocks];
-        if let Err(e) = self.io.read_into(first, &mut read.iter_mut().collect::<Vec<_>>()) {
+        if let Err(e) = self.read_request(first, &mut read) {
             if blocks == run.len() {
                 return Err(e);
             }
@@ -245,6 +250,18 @@ impl Fs {
             let block = &mut read[(addr - first) as usize];
             finish(addr, page, block)?;
             copy_out(buf, offset, page, block);
+        }
+        Ok(())
+    }
+}
+
+impl Fs {
+    /// Reads neighbouring blocks by one request, and notes how long it took.
+    fn read_request(&self, first: BlockAddr, blocks: &mut [Block]) -> Result<()> {
+        let started = self.delta_volume.then(|| self.clock.monotonic());
+        self.io.read_into(first, &mut blocks.iter_mut().collect::<Vec<_>>())?;
+        if let Some(started) = started {
+            self.note_read_cost(blocks.len(), self.clock.monotonic().saturating_sub(started));
         }
         Ok(())
     }
