@@ -155,7 +155,8 @@ impl Fs {
         let mut pages = self.delta_pages(&inode, 0..u64::MAX)?;
         // What others are made from would take them along.
         pages.retain(|&page| !self.dependents.is_source(ino, page));
-        let more = keep_part(&mut pages);
+        // Clusters are not divided.
+        let more = self.compression(&inode).is_none() && keep_part(&mut pages);
         let neighbours =
             if whole_windows { self.neighbours(&inode, &state, &pages)? } else { BTreeMap::new() };
         let whole = pages.iter().try_for_each(|&page| self.make_whole(&inode, &mut state, page));

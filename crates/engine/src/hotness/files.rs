@@ -30,7 +30,7 @@ struct File {
     /// Whether this is the first window in which the file is seen.
     first: bool,
     /// The page behind the last one that was read.
-    read_to: u64,
+    read_to: u32,
     /// Pages read, and those of them that came right behind another one: in this window, and half of what was before.
     pages_read: u32,
     in_order: u32,
@@ -78,15 +78,15 @@ impl File {
 
     /// Notes that pages were read from `first` on. The one that was read last is not counted again.
     fn note_pages(&mut self, first: u64, pages: u64) {
-        let end = first.saturating_add(pages);
-        let again = u64::from(self.pages_read > 0 && first + 1 == self.read_to);
-        let goes_on = self.pages_read > 0 && first + again == self.read_to;
-        let pages = pages.saturating_sub(again);
+        let bounded = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
+        let (first, end) = (bounded(first), bounded(first.saturating_add(pages)));
+        let again = u32::from(self.pages_read > 0 && first.saturating_add(1) == self.read_to);
+        let goes_on = self.pages_read > 0 && first.saturating_add(again) == self.read_to;
+        let pages = bounded(pages).saturating_sub(again);
         let in_order = if goes_on { pages } else { pages.saturating_sub(1) };
-        let added = |count: u32, more: u64| count.saturating_add(more.try_into().unwrap_or(u32::MAX));
         self.read_to = end;
-        self.pages_read = added(self.pages_read, pages);
-        self.in_order = added(self.in_order, in_order);
+        self.pages_read = self.pages_read.saturating_add(pages);
+        self.in_order = self.in_order.saturating_add(in_order);
     }
 
     fn hotness(&self, centroids: &Centroids) -> Hotness {
