@@ -15,7 +15,7 @@ fn files(count: u32) -> Hcluster {
     let h = Hcluster::new(WINDOW, 1 << 18, Duration::ZERO);
     for ino in 0..count {
         for _ in 0..[1, 60][ino as usize % 2] {
-            h.note_read(ino, 1);
+            h.note_read(ino, 0, 1);
         }
         for _ in 0..[1, 60][ino as usize / 2 % 2] {
             h.note_write(ino, 1);
@@ -33,7 +33,7 @@ fn calls(c: &mut Criterion) {
             n % count
         };
         c.bench_with_input(BenchmarkId::new("note_read", count), &count, |b, _| {
-            b.iter(|| h.note_read(next(), 1))
+            b.iter(|| h.note_read(next(), 0, 1))
         });
         c.bench_with_input(BenchmarkId::new("note_write", count), &count, |b, _| {
             b.iter(|| h.note_write(next(), 1));
@@ -65,7 +65,7 @@ fn recluster(c: &mut Criterion) {
                     assert!(h.recluster(&clock));
                     spent += started.elapsed();
                     // Touched again: otherwise they would leave.
-                    (0..count).for_each(|ino| h.note_read(ino, 1));
+                    (0..count).for_each(|ino| h.note_read(ino, 0, 1));
                     assert_eq!(h.stats().files, u64::from(count));
                 }
                 spent

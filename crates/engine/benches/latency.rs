@@ -109,12 +109,13 @@ enum Then {
     ReadAndIdle,
 }
 
-/// A volume with the file, of whose pages `percent` were updated by `bytes` bytes each, its inline deltas at the end,
-/// the compact pages that were written and the pages that were restored.
+/// A volume with the file, of whose pages `percent` were updated by `bytes` bytes each, its inline deltas at the end, the compact
+/// pages that were written, the pages that were restored and those moved with them; and the blocks that all of this wrote.
 fn updated(options: &str, percent: usize, bytes: usize, then: Then) -> (Arc<MemDevice>, String) {
     let device = blank();
     let m = open(&device, options);
     let f = m.new_file();
+    let written = m.counts.counts().blocks_written();
     let mut random = Random(3);
     for n in 0..PAGES * percent / 100 {
         let page = n * 100 / percent;
@@ -139,7 +140,9 @@ fn updated(options: &str, percent: usize, bytes: usize, then: Then) -> (Arc<MemD
     }
     let Stats { zones, deltas, restored, .. } = m.v.stats();
     m.v.close().expect("close");
-    (device, format!("{}/{}/{}", zones.deltas, deltas.compact_pages, restored.pages))
+    let written = m.counts.counts().blocks_written() - written;
+    let pages = format!("{}/{}/{}/{}", zones.deltas, deltas.compact_pages, restored.pages, restored.moved);
+    (device, format!("{pages:>12} {written:>6}"))
 }
 
 /// How the file is read.
@@ -201,7 +204,7 @@ fn read_row(
     card: &mut [Vec<f64>; 3],
 ) {
     let (without, _) = updated("delta=off", percent, bytes, Then::Nothing);
-    print!("{name:<16} {percent:>6}% {bytes:>5} {:>9}", with.1);
+    print!("{name:<14} {percent:>6}% {bytes:>5} {:>19}", with.1);
     for (reading, means) in READINGS.into_iter().zip(card) {
         let (engine, priced, [a, b]) = compare(&with.0, &without, reading);
         match reading {
@@ -219,15 +222,15 @@ fn read_table() {
     );
     println!(
         "card: with {} us for a request and {} for a block; engine: its processor time; requests to the device;\n\
-         deltas: in the inode, compact pages written, pages restored.",
+         deltas: in the inode, compact pages written, pages restored, and moved with these; written: blocks, by all of it.",
         CARD.0, CARD.1
     );
     println!(
-        "{:<16} {:>7} {:>5} {:>9}   {:^21}   {:^21}   {:>5}",
-        "", "updated", "bytes", "deltas", "whole file, cold", "pages, cold", "warm"
+        "{:<14} {:>7} {:>5} {:>12} {:>6}   {:^21}   {:^21}   {:>5}",
+        "", "updated", "bytes", "deltas", "written", "whole file, cold", "pages, cold", "warm"
     );
     println!(
-        "{:<40}   {:>5} {:>5} {:>9}   {:>5} {:>5} {:>9}   {:>5}",
+        "{:<48}   {:>5} {:>5} {:>9}   {:>5} {:>5} {:>9}   {:>5}",
         "", "card", "engine", "requests", "card", "engine", "requests", "engine"
     );
     let compact = "delta=compact,compact_files=all";
@@ -244,7 +247,7 @@ fn read_table() {
             }
         }
         let [file, pages, warm] = means.map(|m| m.iter().sum::<f64>() / m.len() as f64);
-        println!("{name:<16} mean: whole file {file:.3}, pages {pages:.3} on a card; warm {warm:.3}\n");
+        println!("{name:<14} mean: whole file {file:.3}, pages {pages:.3} on a card; warm {warm:.3}\n");
     }
 }
 

@@ -9,7 +9,6 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
-use crate::io::MAX_GAP;
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +19,13 @@ use zerocopy::FromBytes;
 const MAX_CACHED_RUN: usize = 8;
 /// Longest run of blocks read in one go.
 const MAX_READ_RUN: usize = 256;
+/// Distance of blocks up to which those between them are read along: that takes less time than another request.
+const MAX_GAP: u64 = 6;
+
+/// Whether a block is read by the request that reads one before it, with those between.
+pub(crate) fn is_read_along(before: u64, addr: u64) -> bool {
+    addr - before <= MAX_GAP
+}
 
 /// Pages that have deltas, and the records that are in the zone.
 type Deltas = BTreeMap<u64, Option<OwnedRecord>>;
@@ -191,7 +197,7 @@ impl Fs {
         }
         wanted.sort_unstable();
         let mut deltas = deltas.unwrap_or_default();
-        for run in wanted.chunk_by(|a, b| b.0 - a.0 <= MAX_GAP) {
+        for run in wanted.chunk_by(|a, b| is_read_along(a.0.into(), b.0.into())) {
             for run in run.chunks(MAX_READ_RUN) {
                 self.read_run(inode, run, &mut deltas, offset, buf)?;
             }
@@ -224,17 +230,45 @@ impl Fs {
         let blocks = (last - first) as usize + 1;
         let in_order = run.iter().copied().eq((first..=last).zip(index..));
         if in_order && let Some(pages) = whole_pages(buf, offset, index, blocks) {
-            self.io.read_into(first, &mut pages.iter_mut().collect::<Vec<_>>())?;
+            self.read_request(first, pages)?;
             return pages
                 .iter_mut()
                 .zip(run)
                 .try_for_each(|(block, &(addr, page))| finish(addr, page, block));
         }
-        let mut read = self.io.read_near(&run.iter().map(|&(addr, _)| addr).collect::<Vec<_>>())?;
+        let mut read = self.read_near(&run.iter().map(|&(addr, _)| addr).collect::<Vec<_>>())?;
         for &(addr, page) in run {
             let block = &mut read[(addr - first) as usize];
             finish(addr, page, block)?;
             copy_out(buf, offset, page, block);
+        }
+        Ok(())
+    }
+}
+
+impl Fs {
+    /// Reads all blocks from the first of `wanted` to the last, which come in order and each of which [`is_read_along`]. Where one
+    /// between them cannot be read, the wanted ones alone are.
+    pub(crate) fn read_near(&self, wanted: &[BlockAddr]) -> Result<Vec<Block>> {
+        let (Some(&first), Some(&last)) = (wanted.first(), wanted.last()) else { return Ok(Vec::new()) };
+        let mut read = vec![Block::ZERO; (last - first) as usize + 1];
+        if let Err(error) = self.read_request(first, &mut read) {
+            if read.len() == wanted.len() {
+                return Err(error);
+            }
+            for &addr in wanted {
+                self.io.read_into(addr, &mut [&mut read[(addr - first) as usize]])?;
+            }
+        }
+        Ok(read)
+    }
+
+    /// Reads neighbouring blocks by one request, and notes how long it took.
+    fn read_request(&self, first: BlockAddr, blocks: &mut [Block]) -> Result<()> {
+        let started = self.delta_volume.then(|| self.clock.monotonic());
+        self.io.read_into(first, &mut blocks.iter_mut().collect::<Vec<_>>())?;
+        if let Some(started) = started {
+            self.note_read_cost(blocks.len(), self.clock.monotonic().saturating_sub(started));
         }
         Ok(())
     }

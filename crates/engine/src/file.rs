@@ -75,7 +75,7 @@ impl Fs {
             }
         }
         drop(state);
-        self.hotness.note_read(ino, pages_touched(offset, len));
+        self.hotness.note_read(ino, offset / PAGE, pages_touched(offset, len));
         self.note_access(&inode);
         Ok(len)
     }

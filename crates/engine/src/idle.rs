@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Pages that one step of idle work restores, about: it does not stop in the middle of a file.
+/// Pages that one step of idle work writes, about: it does not stop in the middle of a part of a file.
 pub(crate) const STEP_PAGES: u64 = 64;
 
 /// When something was last wanted of a volume, as precisely as the timer that looks.
@@ -60,10 +60,12 @@ pub struct Did {
     pub files_restored: u64,
     /// Pages of these.
     pub pages_restored: u64,
+    /// Their neighbours that were written again with them.
+    pub pages_moved: u64,
 }
 
 impl Fs {
-    /// One step: regroups files once in a window, then restores about `budget` pages. Stops where something is wanted.
+    /// One step: regroups files once in a window, then writes about `budget` pages to restore some. Stops where something is wanted.
     pub(crate) fn idle_work(&self, budget: u64) -> Result<Did> {
         let mut did = Did::default();
         if self.is_read_only() {

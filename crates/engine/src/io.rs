@@ -13,8 +13,6 @@ use std::sync::{Arc, OnceLock};
 
 /// Most blocks handed to the device in one call.
 pub(crate) const MAX_RUN: usize = 256;
-/// Distance of blocks up to which those between them are read along: that takes less time than another request.
-pub(crate) const MAX_GAP: BlockAddr = 6;
 
 #[derive(Default)]
 struct FlushState {
@@ -95,22 +93,6 @@ impl Io {
         self.counters.read.fetch_add(blocks.len() as u64, Ordering::Relaxed);
         self.dev.read(u64::from(addr), blocks)?;
         Ok(())
-    }
-
-    /// Reads all blocks from the first of `wanted` to the last, which come in order and are near each other. Where one between
-    /// them cannot be read, the wanted ones alone are.
-    pub(crate) fn read_near(&self, wanted: &[BlockAddr]) -> Result<Vec<Block>> {
-        let (Some(&first), Some(&last)) = (wanted.first(), wanted.last()) else { return Ok(Vec::new()) };
-        let mut read = vec![Block::ZERO; (last - first) as usize + 1];
-        if let Err(error) = self.read_into(first, &mut read.iter_mut().collect::<Vec<_>>()) {
-            if read.len() == wanted.len() {
-                return Err(error);
-            }
-            for &addr in wanted {
-                self.read_into(addr, &mut [&mut read[(addr - first) as usize]])?;
-            }
-        }
-        Ok(read)
     }
 
     /// Writes neighbouring blocks. A failure makes the volume read-only.

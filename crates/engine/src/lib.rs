@@ -36,6 +36,7 @@ mod shared;
 mod space;
 mod trim;
 mod volume;
+mod windows;
 mod writeback;
 mod xattr;
 

@@ -71,8 +71,13 @@ impl Space {
 
     /// Whether roll-forward would still find room for what was written since the last checkpoint.
     pub(crate) fn room_for_roll_forward(&self) -> bool {
+        self.room_for_rewriting(0)
+    }
+
+    /// The same after so many blocks were written again elsewhere.
+    pub(crate) fn room_for_rewriting(&self, blocks: u64) -> bool {
         let c = self.0.lock();
-        c.valid_blocks + c.since_checkpoint < c.user_blocks
+        c.valid_blocks + c.since_checkpoint + blocks < c.user_blocks
     }
 
     pub(crate) fn committed(&self) {

@@ -115,6 +115,8 @@ pub struct RestoreStats {
     pub files: u64,
     /// Pages of these that were deltas and were written as blocks.
     pub pages: u64,
+    /// Their neighbours that were written again with them, so that a window lies in one piece.
+    pub moved: u64,
 }
 
 /// What became of compressed clusters since the volume was opened.

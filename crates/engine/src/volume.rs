@@ -191,7 +191,7 @@ impl Volume {
     }
 
     /// Idle work (MedFS's BGRes), for a caller that knows that nothing is wanted: makes the groups of hotness anew once in a
-    /// `hot_window`, and restores about `budget` pages of files that are read often. Stops when an operation begins.
+    /// `hot_window`, and writes about `budget` pages to restore files that are read often. Stops when an operation begins.
     /// [`Volume::background`] calls it where the volume was idle for as long as the option `idle` says.
     pub fn idle_work(&self, budget: u64) -> Result<Did> {
         self.fs.idle_work(budget)

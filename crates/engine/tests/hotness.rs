@@ -20,7 +20,7 @@ fn hcluster(most: usize) -> (Hcluster, ManualClock) {
 fn one_window(h: &Hcluster, ino: u32, hotness: Hotness, random: &mut Random) {
     let mut times = |hot: bool| if hot { 100 + random.below(100) } else { random.below(4) };
     let (reads, writes) = (times(hotness.is_read_hot()), times(hotness.is_write_hot()));
-    (0..reads).for_each(|_| h.note_read(ino, 1));
+    (0..reads).for_each(|_| h.note_read(ino, 0, 1));
     (0..writes).for_each(|_| h.note_write(ino, 1));
 }
 
@@ -71,7 +71,7 @@ fn drift_is_followed() {
     assert_eq!(right[7], 200, "{right:?}: {:?}", h.stats());
     // What becomes busy is hot in the same window.
     assert_eq!(h.of(9000), Hotness::Cold);
-    (0..200).for_each(|_| h.note_read(9000, 1));
+    (0..200).for_each(|_| h.note_read(9000, 0, 1));
     assert_eq!(h.of(9000), Hotness::ReadHot);
 }
 
@@ -100,7 +100,7 @@ fn a_new_file_that_is_only_written() {
     assert_eq!(h.of(1), Hotness::Cold, "however large the writes are");
     h.note_write(1, 1);
     assert_eq!(h.of(1), Hotness::WriteHot);
-    h.note_read(1, 1);
+    h.note_read(1, 0, 1);
     assert_eq!(h.of(1), Hotness::Cold, "one that is read too is judged as any other");
 }
 
@@ -124,7 +124,7 @@ fn threads_lose_no_call() {
             scope.spawn(move || {
                 for n in 0..5000 {
                     h.note_write(n % 50, 2);
-                    h.note_read(n % 50 + 50 * (thread % 2), 1);
+                    h.note_read(n % 50 + 50 * (thread % 2), 0, 1);
                     let _ = h.of(n);
                 }
             });
@@ -164,7 +164,7 @@ fn replay(calls: &[Call], most: usize) -> (Vec<Hotness>, medfs::HotnessStats) {
     let most = most.div_ceil(16) * 16;
     for call in calls {
         match *call {
-            Call::Read(ino) => h.note_read(ino, 1),
+            Call::Read(ino) => h.note_read(ino, 0, 1),
             Call::Write(ino) => h.note_write(ino, 1),
             Call::Forget(ino) => {
                 h.forget(ino);

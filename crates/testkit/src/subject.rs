@@ -62,6 +62,8 @@ counts! {
     outgrown
     /// Pages that were deltas and that idle work wrote as blocks.
     restored
+    /// Their neighbours that were written with them.
+    moved
     /// Sections cleaned.
     cleaned
     /// Those of them that were cleaned because space was short.

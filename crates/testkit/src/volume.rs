@@ -190,6 +190,7 @@ impl FileSystem for Volume {
             replaced: d.evicted_by_delta,
             outgrown: d.outgrown,
             restored: stats.restored.pages,
+            moved: stats.restored.moved,
             cleaned: stats.gc_sections,
             cleaned_for_space: stats.gc_foreground,
             shared: stats.shared_inodes,

@@ -95,6 +95,7 @@ impl<'a> Report<'a> {
         self.row("  bytes saved by these", &saved, "");
         self.count("files restored", "restored.files", "read often: no deltas any more");
         self.count("pages restored", "restored.pages", "");
+        self.count("  neighbours moved", "restored.moved", "so that a file reads in one piece");
     }
 
     fn caches(&mut self, derived: &Derived) {

@@ -252,7 +252,7 @@ impl Fs {
         Counters::add(&counters.bases_read, 1);
         let started = self.clock.monotonic();
         let base = Arc::new(*self.io.read(addr)?);
-        self.deltas.costs.lock().base_read(self.clock.monotonic().saturating_sub(started));
+        self.note_read_cost(1, self.clock.monotonic().saturating_sub(started));
         self.deltas.bases.insert(addr, base.clone());
         Ok(base)
     }
@@ -500,6 +500,16 @@ impl Fs {
         let delta = room[..encoded.len].to_vec();
         let checksum = page_checksum(&page.0);
         Some(OwnedRecord { index, codec: encoded.tag as u8, checksum, slices: slices.to_vec(), delta })
+    }
+
+    /// Notes how long a request took that read `blocks`.
+    pub(crate) fn note_read_cost(&self, blocks: usize, elapsed: std::time::Duration) {
+        self.deltas.costs.lock().blocks_read(blocks, elapsed);
+    }
+
+    /// What requests that read take.
+    pub(crate) fn read_times(&self) -> costs::ReadTimes {
+        self.deltas.costs.lock().reading()
     }
 
     /// Notes how long writing took: `blocks` in `elapsed`.

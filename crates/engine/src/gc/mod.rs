@@ -62,6 +62,13 @@ impl Fs {
         if room.is_short() { self.clean_for_space() } else { Ok(()) }
     }
 
+    /// Whether writing so many blocks could lead to cleaning, or to a checkpoint for want of space.
+    pub(crate) fn is_nearly_full(&self, blocks: usize) -> bool {
+        let room = self.room();
+        let sections = (blocks as u32).div_ceil(self.geo.segs_per_sec * BLOCKS_PER_SEG);
+        room.free <= room.wanted + sections || !self.space.room_for_rewriting(blocks as u64)
+    }
+
     fn room(&self) -> Room {
         let per_section = (self.geo.segs_per_sec * BLOCKS_PER_SEG) as usize;
         let nodes = self.nodes.dirty_count().div_ceil(per_section) as u32;

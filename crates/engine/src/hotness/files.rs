@@ -1,4 +1,5 @@
-//! What is remembered of each file: how often it was read and written, in this window and on average before.
+//! What is remembered of each file: how often it was read and written, in this window and on average before, and whether
+//! what is read of it follows each other.
 //!
 //! Invariants: a shard holds a bounded number of files; finding, noting and letting one go takes bounded time. `index`
 //! names the slot of each file, and nothing else.
@@ -28,11 +29,27 @@ struct File {
     mean_writes: f32,
     /// Whether this is the first window in which the file is seen.
     first: bool,
+    /// The page behind the last one that was read.
+    read_to: u32,
+    /// Pages read, and those of them that came right behind another one: in this window, and half of what was before.
+    pages_read: u32,
+    in_order: u32,
 }
 
 impl File {
     fn new(ino: Ino, window: u32) -> File {
-        File { ino, window, reads: 0, writes: 0, mean_reads: 0.0, mean_writes: 0.0, first: true }
+        File {
+            ino,
+            window,
+            reads: 0,
+            writes: 0,
+            mean_reads: 0.0,
+            mean_writes: 0.0,
+            first: true,
+            read_to: 0,
+            pages_read: 0,
+            in_order: 0,
+        }
     }
 
     /// The file as it is in a window: what it counted before has become part of the averages.
@@ -49,12 +66,27 @@ impl File {
         self.mean_reads = mean(self.mean_reads, self.reads);
         self.mean_writes = mean(self.mean_writes, self.writes);
         (self.window, self.reads, self.writes, self.first) = (window, 0, 0, false);
+        self.pages_read = self.pages_read.checked_shr(passed).unwrap_or(0);
+        self.in_order = self.in_order.checked_shr(passed).unwrap_or(0);
         self
     }
 
     /// Where the file stands: its averages, or this window's counts where they are more already.
     fn point(&self) -> Point {
         Point::of(self.mean_reads.max(self.reads as f32), self.mean_writes.max(self.writes as f32))
+    }
+
+    /// Notes that pages were read from `first` on. The one that was read last is not counted again.
+    fn note_pages(&mut self, first: u64, pages: u64) {
+        let bounded = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
+        let (first, end) = (bounded(first), bounded(first.saturating_add(pages)));
+        let again = u32::from(self.pages_read > 0 && first.saturating_add(1) == self.read_to);
+        let goes_on = self.pages_read > 0 && first.saturating_add(again) == self.read_to;
+        let pages = bounded(pages).saturating_sub(again);
+        let in_order = if goes_on { pages } else { pages.saturating_sub(1) };
+        self.read_to = end;
+        self.pages_read = self.pages_read.saturating_add(pages);
+        self.in_order = self.in_order.saturating_add(in_order);
     }
 
     fn hotness(&self, centroids: &Centroids) -> Hotness {
@@ -100,8 +132,9 @@ impl Shard {
         self.files.len()
     }
 
-    pub(super) fn note_read(&mut self, ino: Ino, window: u32, pages: u64) {
+    pub(super) fn note_read(&mut self, ino: Ino, window: u32, first: u64, pages: u64) {
         let file = self.file(ino, window);
+        file.note_pages(first, pages);
         file.reads = file.reads.saturating_add(1);
         self.totals.reads += 1;
         self.totals.pages_read += pages;
@@ -119,6 +152,11 @@ impl Shard {
             Some(&at) => self.files[at as usize].in_window(window).hotness(centroids),
             None => Hotness::Cold,
         }
+    }
+
+    pub(super) fn is_read_in_order(&self, ino: Ino, window: u32) -> bool {
+        let file = self.index.get(&ino).map(|&at| self.files[at as usize].in_window(window));
+        file.is_some_and(|file| file.in_order > file.pages_read / 2)
     }
 
     pub(super) fn forget(&mut self, ino: Ino) {
@@ -195,7 +233,7 @@ mod tests {
             let ino = step.wrapping_mul(2_654_435_761) % 37;
             match step % 5 {
                 0 => shard.forget(ino),
-                1 => shard.note_read(ino, step / 100, 1),
+                1 => shard.note_read(ino, step / 100, 0, 1),
                 4 if step.is_multiple_of(50) => shard.end_window(step / 100, &mut Vec::new()),
                 _ => shard.note_write(ino, step / 100, 1),
             }
@@ -214,16 +252,39 @@ mod tests {
             for busy in 0..8 {
                 shard.note_write(busy, 0, 1);
             }
-            shard.note_read(1000 + round, 0, 1);
+            shard.note_read(1000 + round, 0, 0, 1);
         }
         let known = (0..8).filter(|ino| shard.index.contains_key(ino)).count();
         assert_eq!((known, shard.len()), (8, 64));
     }
 
     #[test]
+    fn what_is_read_in_order_is_told_from_what_is_not() {
+        let in_order = |reads: &[(u64, u64)]| {
+            let mut shard = Shard::new(4);
+            reads.iter().for_each(|&(first, pages)| shard.note_read(7, 3, first, pages));
+            shard.is_read_in_order(7, 4)
+        };
+        let page_by_page: Vec<(u64, u64)> = (0..40).map(|n| (n % 10, 1)).collect();
+        assert!(in_order(&page_by_page));
+        assert!(in_order(&[(0, 32), (32, 32), (0, 32)]));
+        assert!(in_order(&[(90, 4), (10, 4), (50, 4)]), "neighbours are read together");
+        let jumps: Vec<(u64, u64)> = (0..40).map(|n| (n * 7 % 40, 1)).collect();
+        assert!(!in_order(&jumps) && !in_order(&[(3, 1); 40]) && !in_order(&[]));
+        // A few bytes at a time, here and there.
+        let bytes: Vec<(u64, u64)> = (0..40).map(|n| (n / 8 * 20, 1)).collect();
+        assert!(!in_order(&bytes));
+        let mut shard = Shard::new(4);
+        page_by_page.iter().for_each(|&(first, pages)| shard.note_read(7, 3, first, pages));
+        (0..100).for_each(|n| shard.note_read(7, 4 + n / 20, u64::from(n) * 7 % 40, 1));
+        assert!(!shard.is_read_in_order(7, 9), "what was read long ago counts less");
+        assert!(!shard.is_read_in_order(7, 100));
+    }
+
+    #[test]
     fn averages_halve_and_files_leave() {
         let mut shard = Shard::new(4);
-        (0..100).for_each(|_| shard.note_read(7, 3, 1));
+        (0..100).for_each(|_| shard.note_read(7, 3, 0, 1));
         let read = |shard: &Shard, window| shard.files[0].in_window(window).mean_reads;
         assert_eq!(read(&shard, 4), 100.0, "the first window is the average");
         assert_eq!(read(&shard, 6), 25.0);

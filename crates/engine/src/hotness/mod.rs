@@ -153,9 +153,9 @@ impl Hcluster {
         hcluster
     }
 
-    /// Notes a call that reads so many pages of a file.
-    pub fn note_read(&self, ino: Ino, pages: u64) {
-        self.shard(ino).lock().note_read(ino, self.now.load(Ordering::Relaxed), pages);
+    /// Notes a call that reads so many pages of a file, one at least, from page `first` on.
+    pub fn note_read(&self, ino: Ino, first: u64, pages: u64) {
+        self.shard(ino).lock().note_read(ino, self.now.load(Ordering::Relaxed), first, pages);
     }
 
     /// Notes a call that writes so many pages of a file.
@@ -167,6 +167,11 @@ impl Hcluster {
     pub fn of(&self, ino: Ino) -> Hotness {
         let (centroids, now) = (self.centroids(), self.now.load(Ordering::Relaxed));
         self.shard(ino).lock().hotness(ino, now, &centroids)
+    }
+
+    /// Whether most pages that are read of a file follow the one that was read before, in the same call or the one before.
+    pub fn is_read_in_order(&self, ino: Ino) -> bool {
+        self.shard(ino).lock().is_read_in_order(ino, self.now.load(Ordering::Relaxed))
     }
 
     /// Forgets a file that is gone: its number may become another's.

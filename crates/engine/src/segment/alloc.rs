@@ -104,6 +104,44 @@ impl Segments {
         self.free_sections() <= 2 * self.reserved_sections()
     }
 
+    /// Addresses that the next allocations from a log will give, `most` at most and as far as they can be told: to the end of
+    /// its segment, and of the one that it would open next.
+    pub(crate) fn ahead(&mut self, io: &Io, log: Log, most: usize) -> Result<Vec<BlockAddr>> {
+        let CurSeg { segno, next, fill, .. } = self.cursegs[log as usize];
+        let mut ahead = Vec::with_capacity(most);
+        self.add_ahead(io, segno, next.into(), fill, most, &mut ahead)?;
+        if ahead.len() < most {
+            let holes = if self.prefers_ssr() { self.find_ssr(io, log)? } else { None };
+            if let Some(segno) = holes {
+                let first = self.next_writable(io, segno, 0)?;
+                self.add_ahead(io, segno, first, Fill::Ssr, most, &mut ahead)?;
+            } else if let Some(segno) = self.find_free(io, log)? {
+                self.add_ahead(io, segno, 0, Fill::Lfs, most, &mut ahead)?;
+            }
+        }
+        Ok(ahead)
+    }
+
+    fn add_ahead(
+        &mut self,
+        io: &Io,
+        segno: SegNo,
+        first: usize,
+        fill: Fill,
+        most: usize,
+        ahead: &mut Vec<BlockAddr>,
+    ) -> Result<()> {
+        let mut next = first;
+        while ahead.len() < most && next < BLOCKS_PER_SEG as usize {
+            ahead.push(self.geo.seg_start(segno) + next as BlockAddr);
+            next = match fill {
+                Fill::Lfs => next + 1,
+                Fill::Ssr => self.next_writable(io, segno, next + 1)?,
+            };
+        }
+        Ok(())
+    }
+
     fn leave(&mut self, io: &Io, log: Log) -> Result<()> {
         let (segno, summary) = {
             let c = &self.cursegs[log as usize];
