@@ -79,8 +79,8 @@ pub(crate) struct MkfsArgs {
     #[arg(short, long, default_value = "", hide_default_value = true)]
     pub(crate) label: String,
     /// Features: any of extra_attr, project_quota, inode_checksum, flexible_inline_xattr, quota, inode_crtime,
-    /// lost_found, sb_checksum; 'default' for the defaults, ^NAME to leave one out, 'none' for none
-    /// [default: extra_attr,flexible_inline_xattr,inode_checksum,sb_checksum,inode_crtime,lost_found]
+    /// lost_found, sb_checksum, compression; 'default' for the defaults, ^NAME to leave one out, 'none' for none
+    /// [default: extra_attr, flexible_inline_xattr, inode_checksum, sb_checksum, inode_crtime, lost_found]
     #[arg(short = 'O', long, value_name = "FEATURE,...")]
     pub(crate) features: Option<String>,
     /// Fill the volume with a folder, or a tar archive ('-' reads one from standard input)

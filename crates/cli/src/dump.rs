@@ -1,7 +1,7 @@
 //! `medfs dump`: shows the structures of a volume.
 
 use crate::args::{DumpArgs, DumpWhat};
-use crate::{exit, target};
+use crate::{exit, output, target};
 use anyhow::{Context, Result};
 use medfs_fsck::dump::{Dump, DumpError, Record, Value};
 use std::io::{BufWriter, Write};
@@ -11,7 +11,7 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
     let dev = target::open_to_look(&args.image)?;
     target::explain_no_volume(&*dev, &args.image)?;
     let mut dump = Dump::open(&*dev).with_context(|| format!("cannot read {}", args.image.display()))?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(output::stdout());
     match args.what.as_ref().unwrap_or(&DumpWhat::Super) {
         DumpWhat::Super => write!(out, "{}", dump.superblock())?,
         DumpWhat::Checkpoint => write!(out, "{}", dump.checkpoint()?)?,

@@ -1,7 +1,7 @@
 //! Exit codes and the one place where errors are printed.
 
+use crate::output;
 use anyhow::Result;
-use std::io::Write;
 
 /// Done.
 pub(crate) const SUCCESS: u8 = 0;
@@ -48,24 +48,45 @@ impl std::error::Error for Coded {}
 
 /// Runs a command; prints its error and returns the exit code.
 pub(crate) fn run(name: &str, failure: u8, command: impl FnOnce() -> Result<u8>) -> u8 {
-    match command() {
-        Ok(code) => code,
-        Err(e) if is_closed_pipe(&e) => SUCCESS,
-        Err(e) => {
-            let message = format!("medfs {name}: {}", without_numbers(&format!("{e:#}")));
-            if crate::log::is_detached() {
-                tracing::error!("{message}");
-            } else {
-                // Where standard error is closed there is nobody left to tell.
-                let _ = writeln!(std::io::stderr(), "{message}");
-            }
+    match (command(), output::failed()) {
+        (Ok(SUCCESS), Some(reason)) => {
+            tell(name, &without_numbers(reason));
+            failure
+        }
+        (Ok(code), _) => code,
+        (Err(e), _) if is_closed_pipe(&e) => SUCCESS,
+        (Err(e), _) => {
+            tell(name, &sentence(&e));
             e.downcast_ref::<Coded>().map_or(failure, |c| c.code)
         }
     }
 }
 
+/// Tells why a command failed.
+fn tell(name: &str, reason: &str) {
+    if crate::log::is_detached() {
+        tracing::error!("medfs {name}: {reason}");
+    } else {
+        errln!("medfs {name}: {reason}");
+    }
+}
+
+/// An error as one sentence, what was being done first. A cause that its consequence ends with is told once.
+pub(crate) fn sentence(e: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for part in e.chain() {
+        let part = without_numbers(&part.to_string());
+        if text.is_empty() {
+            text = part;
+        } else if !text.ends_with(&part) {
+            text = format!("{text}: {part}");
+        }
+    }
+    text
+}
+
 /// Takes out the error numbers that the standard library puts behind the system's words.
-fn without_numbers(message: &str) -> String {
+pub(crate) fn without_numbers(message: &str) -> String {
     let mut text = String::new();
     let mut parts = message.split(" (os error ");
     text.push_str(parts.next().unwrap_or_default());
@@ -79,7 +100,8 @@ fn without_numbers(message: &str) -> String {
 
 /// The reader of our output went away (`medfs ls image | head`): no error.
 fn is_closed_pipe(e: &anyhow::Error) -> bool {
-    e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    output::reader_left()
+        || e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// Prints what the argument parser has to say (help and version included) and returns the command's usage code.
@@ -95,6 +117,15 @@ pub(crate) fn usage(e: &clap::Error, command: &str) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::Context;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let io = || std::io::Error::from_raw_os_error(2);
+        let twice = Err::<(), _>(io()).with_context(|| format!("reading R: {}", io())).context("no page");
+        assert_eq!(super::sentence(&twice.unwrap_err()), "no page: reading R: No such file or directory");
+    }
+
     #[test]
     fn numbers_go() {
         let text =

@@ -1,7 +1,7 @@
 //! Completion scripts and manual pages, made from the command line's own definition.
 
 use crate::args::{Cli, CompletionsArgs, ManArgs};
-use crate::exit;
+use crate::{exit, output};
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 use std::io::Write;
@@ -10,7 +10,7 @@ use std::io::Write;
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "medfs", &mut script);
-    std::io::stdout().write_all(&script)?;
+    output::stdout().write_all(&script)?;
     Ok(exit::SUCCESS)
 }
 

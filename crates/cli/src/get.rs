@@ -7,7 +7,7 @@ use crate::args::GetArgs;
 use crate::fill::CHUNK;
 use crate::metadata::Metadata;
 use crate::tree::{self, Held, is_safe_name};
-use crate::{exit, progress, target};
+use crate::{exit, output, progress, target};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use medfs::{FileKind, Ino, Seek, Volume};
@@ -60,7 +60,7 @@ fn to_stdout(volume: &Volume, source: &Path) -> Result<()> {
     if held.attr.kind != FileKind::Regular {
         bail!("{} is no regular file: only such can be written to standard output", source.display());
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     let mut buf = vec![0; CHUNK];
     let mut at = 0;
     loop {
@@ -124,7 +124,7 @@ impl Getter<'_> {
             self.directories.push((to.to_owned(), meta));
             return Ok(());
         }
-        remove_old(to)?;
+        remove_old(to, meta.kind)?;
         if held.attr.nlink > 1 {
             if let Some(first) = self.links.get(&held.ino()) {
                 return std::fs::hard_link(first, to)
@@ -194,12 +194,19 @@ impl Getter<'_> {
     }
 }
 
-/// Makes way for a file of the same name, as `cp` does; a folder stays and is an error.
-fn remove_old(to: &Path) -> Result<()> {
-    match to.symlink_metadata() {
-        Ok(meta) if meta.is_dir() => bail!("{} is a folder, and a file is to be copied there", to.display()),
-        Ok(_) => std::fs::remove_file(to).with_context(|| format!("cannot replace {}", to.display())),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(e).with_context(|| format!("cannot look at {}", to.display())),
+/// Makes way for a file of the same name. A folder stays and is an error, and so is a device or pipe, which nobody wants replaced
+/// by a regular file.
+fn remove_old(to: &Path, new: FileKind) -> Result<()> {
+    let old = match to.symlink_metadata() {
+        Ok(meta) => meta.file_type(),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e).with_context(|| format!("cannot look at {}", to.display())),
+    };
+    if old.is_dir() {
+        bail!("{} is a folder, and a file is to be copied there", to.display());
     }
+    if new == FileKind::Regular && !old.is_file() && !old.is_symlink() {
+        bail!("{} is no regular file: '-' in its place copies to standard output", to.display());
+    }
+    std::fs::remove_file(to).with_context(|| format!("cannot replace {}", to.display()))
 }

@@ -2,7 +2,7 @@
 
 use crate::args::LsArgs;
 use crate::tree::{self, Held};
-use crate::{exit, target};
+use crate::{exit, output, target};
 use anyhow::{Context, Result};
 use medfs::{Attr, FileKind, Volume};
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &LsArgs) -> Result<u8> {
         volume: &volume,
         args,
         escape: std::io::stdout().is_terminal(),
-        out: BufWriter::new(std::io::stdout().lock()),
+        out: BufWriter::new(output::stdout()),
     };
     let start = tree::find(&volume, &args.path)?;
     if !start.is_dir() {

@@ -6,13 +6,8 @@
 //! Errors are one sentence on standard error; exit codes follow each command's convention ([`exit`]).
 #![forbid(unsafe_code)]
 
-/// Prints a line. Where nobody reads it any more (`medfs fsck image | head`), the work goes on all the same.
-macro_rules! outln {
-    ($($what:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stdout(), $($what)*);
-    }};
-}
+#[macro_use]
+mod output;
 
 mod args;
 mod convert;
@@ -43,6 +38,7 @@ mod target;
 mod trace;
 mod tree;
 mod umount;
+mod undo;
 mod watchdog;
 
 use args::{Cli, Command};

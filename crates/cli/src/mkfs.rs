@@ -2,6 +2,7 @@
 
 use crate::args::MkfsArgs;
 use crate::flash::target::FlashTarget;
+use crate::undo::Undo;
 use crate::{exit, fill, size, tarball, target};
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
@@ -34,15 +35,19 @@ pub(crate) fn helper(args: &[OsString]) -> u8 {
 /// `medfs mkfs`
 pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
     let mut options = options(args)?;
-    let made = prepare_file(args, &options)?;
-    options.zeroed = made;
-    let result = make(args, options);
-    if made && result.is_err() {
-        // The file was ours and is of no use.
-        let file = FlashTarget::parse(&args.image)?.map_or_else(|| args.image.clone(), |flash| flash.path);
-        let _ = std::fs::remove_file(file);
+    if let Some(source) = args.from.as_ref().filter(|source| source.as_os_str() != "-") {
+        std::fs::metadata(source)
+            .with_context(|| format!("cannot fill the volume from {}", source.display()))?;
     }
-    result.map(|()| exit::SUCCESS)
+    options.zeroed = prepare_file(args, &options)?;
+    let file = FlashTarget::parse(&args.image)?.map_or_else(|| args.image.clone(), |flash| flash.path);
+    // A file that was made and not finished is of no use.
+    let unfinished = options.zeroed.then(|| Undo::new(move || drop(std::fs::remove_file(file))));
+    make(args, options)?;
+    if let Some(unfinished) = unfinished {
+        unfinished.disarm();
+    }
+    Ok(exit::SUCCESS)
 }
 
 fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
@@ -188,7 +193,7 @@ fn fill_from(volume: &Volume, source: &Path, args: &MkfsArgs) -> Result<()> {
     }
     .with_context(|| format!("cannot fill the volume from {name}"))?;
     for warning in &filled.warnings {
-        eprintln!("medfs mkfs: warning: {warning}");
+        errln!("medfs mkfs: warning: {warning}");
     }
     if !args.quiet {
         outln!(

@@ -158,7 +158,7 @@ fn mount(
     let (read_only, asked_for_deltas) = (options.read_only, asks_for_deltas(args));
     let volume = Arc::new(target::open_volume(dev, &args.image, options)?);
     if asked_for_deltas && !volume.superblock().is_delta_volume() {
-        eprintln!(
+        errln!(
             "medfs mount: {} is plain F2FS and takes no deltas, mounted with delta=off ('medfs import' changes that)",
             args.image.display()
         );
@@ -166,19 +166,19 @@ fn mount(
     if last(args, "compress").is_some_and(|value| asks_for_pages(&value))
         && !volume.superblock().is_delta_volume()
     {
-        eprintln!(
+        errln!(
             "medfs mount: {} is plain F2FS, where compress=fpc compresses no page ('medfs import' changes that)",
             args.image.display()
         );
     }
     if asks_for_compression(args) && !volume.superblock().features().contains(Feature::COMPRESSION) {
-        eprintln!(
+        errln!(
             "medfs mount: {} was made without compression, which no file has ('medfs mkfs -O default,compression' makes such volumes)",
             args.image.display()
         );
     }
     if volume.is_read_only() && !read_only {
-        eprintln!(
+        errln!(
             "medfs mount: {} holds additions that only a newer medfs may write, mounted read-only",
             args.image.display()
         );
@@ -207,7 +207,7 @@ fn open_file(
     let access = if options.read_only { Access::ReadOnly } else { Access::Fallback };
     let mut dev = FileDevice::open(&args.image, FileOptions { access, ..FileOptions::default() })?;
     if dev.read_only() && !options.read_only {
-        eprintln!("medfs mount: {} is write-protected, mounted read-only", args.image.display());
+        errln!("medfs mount: {} is write-protected, mounted read-only", args.image.display());
         options.read_only = true;
         config.set_option("ro")?;
     }

@@ -19,7 +19,7 @@ pub(crate) fn run(args: &PutArgs) -> Result<u8> {
     }
     let filled = target::with_volume(&args.image, |volume| put(volume, sources, destination))?;
     for warning in &filled.warnings {
-        eprintln!("medfs put: warning: {warning}");
+        errln!("medfs put: warning: {warning}");
     }
     Ok(exit::SUCCESS)
 }

@@ -7,7 +7,7 @@ use crate::tree::{Held, is_safe_name};
 use anyhow::{Context, Result, bail};
 use medfs::{FileKind, Ino, Posix, Timestamp, Volume};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use tar::{Archive, Entry, EntryType};
 
@@ -36,14 +36,31 @@ pub(crate) fn read(volume: &Volume, source: &Path) -> Result<Filled> {
 
 fn fill(volume: &Volume, stream: impl Read, bar: indicatif::ProgressBar) -> Result<Filled> {
     let mut stream = BufReader::with_capacity(1 << 20, stream);
-    refuse_compressed(io::BufRead::fill_buf(&mut stream)?)?;
+    refuse_compressed(stream.fill_buf()?)?;
     let mut filler = Filler::new(volume, bar);
-    for entry in Archive::new(stream).entries()? {
+    let (mut archive, mut is_empty) = (Archive::new(stream), true);
+    for entry in archive.entries()? {
         let mut entry = entry.context("this is no tar archive, or a damaged one")?;
+        is_empty = false;
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         one(volume, &mut filler, &mut entry).with_context(|| path)?;
     }
+    if is_empty && !is_zero(archive.into_inner())? {
+        bail!("this is no tar archive, though it begins as an empty one does");
+    }
     filler.end()
+}
+
+/// Whether nothing but zeros follows.
+fn is_zero(mut stream: impl BufRead) -> io::Result<bool> {
+    loop {
+        let bytes = stream.fill_buf()?;
+        let len = bytes.len();
+        if len == 0 || bytes.iter().any(|&byte| byte != 0) {
+            return Ok(len == 0);
+        }
+        stream.consume(len);
+    }
 }
 
 fn refuse_compressed(start: &[u8]) -> Result<()> {

@@ -32,9 +32,19 @@ pub(crate) fn run(args: &DirArgs) -> Result<u8> {
         // Its daemon was killed and cannot end: unmounting would wait for it.
         control::abort_file(mount.connection)?.write_all(b"1").context("cannot end the connection")?;
     }
+    let failure = failure(&real);
     control::unmount(&real)?;
     wait_until_closed(&mount.source)?;
+    if let Some(failure) = failure {
+        bail!("{} is unmounted, but what was written last is lost: {failure}", dir.display());
+    }
     Ok(exit::SUCCESS)
+}
+
+/// The error after which a volume turned read-only, if it did: what is not on its device by then never will be.
+fn failure(dir: &Path) -> Option<String> {
+    let stats: serde_json::Value = serde_json::from_str(&control::stats_json(dir).ok()?).ok()?;
+    Some(exit::without_numbers(stats["failure"].as_str()?))
 }
 
 /// Whether no killed daemon holds an image or device, or one does that ends within `patience`: most need a moment for it

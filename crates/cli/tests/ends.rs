@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixDatagram;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command as System, Stdio};
 use std::time::{Duration, Instant};
@@ -227,7 +227,40 @@ fn a_failure_of_a_detached_daemon_can_be_found() {
     } else {
         eprintln!("this system has a log of its own: not read");
     }
-    let _ = medfs().arg("umount").arg(&dir.0).output();
+    let text = error(32, medfs().arg("umount").arg(&dir.0));
+    assert!(
+        text.contains("what was written last is lost: ") && text.contains("No space left on device\n"),
+        "{text}"
+    );
+    assert!(!is_mounted(&dir.0));
+}
+
+#[test]
+fn an_interrupted_demo_leaves_nothing_behind() {
+    if !can_mount() {
+        return;
+    }
+    // In the middle of making a volume, or while one is mounted; by a terminal, or by a service manager.
+    for (interrupted_at, how) in
+        [("demo-0.img", Signal::INT), ("mounted/states.db", Signal::INT), ("mounted/states.db", Signal::TERM)]
+    {
+        let s = Scratch::new();
+        let temporary = s.path("temporary").canonicalize().unwrap_or_else(|_| s.path("temporary"));
+        fs::create_dir(&temporary).unwrap();
+        let mut demo = System::new(binary());
+        demo.args(["demo", "--size", "512M", "--transactions", "100000"]);
+        let mut demo = demo.env("TMPDIR", &temporary).stdout(Stdio::null()).spawn().unwrap();
+        let in_one = |name: &str| {
+            let folder = fs::read_dir(&temporary).unwrap().flatten().next();
+            folder.is_some_and(|folder| folder.path().join(name).exists())
+        };
+        wait_for(interrupted_at, || in_one(interrupted_at));
+        signal(demo.id() as i32, how);
+        assert_eq!(demo.wait().unwrap().signal(), Some(how.as_raw()));
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!mounts.contains(&*temporary.to_string_lossy()), "{mounts}");
+        assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
+    }
 }
 
 #[test]
@@ -282,6 +315,7 @@ fn an_ordinary_user_mounts_through_fusermount3() {
         assert!(medfs(&["stat", "image"]).contains("last checkpoint written at unmount"), "{options}");
     }
     assert_clean(&home.join("image"));
+    assert!(medfs(&["demo", "--size", "512M", "--transactions", "10"]).contains("SQLite, journal_mode"));
     // What is killed can be removed without root, too, at once.
     for _ in 0..10 {
         medfs(&["mount", "image", "mnt"]);

@@ -113,6 +113,37 @@ fn archives_that_lead_out_or_are_compressed_are_refused() {
         medfs().args(["mkfs", "-q", "--size", "64M", "--from"]).arg(s.path("no.tar")).arg(s.image()),
     );
     assert!(text.contains("no tar archive"), "{text}");
+
+    // An image of a volume begins with zeros, as an empty archive does, which is one.
+    medfs().args(["mkfs", "-q", "--size", "64M"]).arg(s.path("volume")).assert().success();
+    let mut from = medfs();
+    from.args(["mkfs", "--size", "64M", "--from"]).arg(s.path("volume")).arg(s.image());
+    assert!(error(1, &mut from).contains("no tar archive"));
+    assert!(!s.image().exists());
+    fs::write(s.path("empty.tar"), [0; 10240]).unwrap();
+    let mut from = medfs();
+    from.args(["mkfs", "-q", "--size", "64M", "--from"]).arg(s.path("empty.tar")).arg(s.image());
+    from.assert().success();
+
+    let mut from = medfs();
+    from.args(["mkfs", "--size", "64M", "--from"]).arg(s.path("gone")).arg(s.path("new"));
+    let printed = from.assert().code(1).get_output().stdout.clone();
+    assert!(printed.is_empty(), "nothing is made, and nothing is told as if it were");
+}
+
+#[test]
+fn a_file_does_not_take_the_place_of_a_device() {
+    let s = Scratch::with_volume("64M");
+    fs::write(s.path("file"), "content").unwrap();
+    medfs().arg("put").arg(s.image()).arg(s.path("file")).arg("/").assert().success();
+    let pipe = s.path("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let text = error(1, medfs().arg("get").arg(s.image()).arg("/file").arg(&pipe));
+    assert!(text.contains("is no regular file: '-' in its place"), "{text}");
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&fs::symlink_metadata(&pipe).unwrap().file_type()));
+    // A tree with such files can be copied over itself.
+    medfs().args(["put", "-r"]).arg(s.image()).arg(&pipe).arg("/").assert().success();
+    medfs().arg("get").arg(s.image()).arg("/pipe").arg(&pipe).assert().success();
 }
 
 #[test]

@@ -87,6 +87,12 @@ fn what_is_no_volume_is_named() {
         assert!(error(32, medfs().arg("mount").arg(&image).arg(s.path("."))).contains(expected));
     };
     all("No such file or directory");
+    fs::create_dir(&image).unwrap();
+    for command in ["ls", "dump", "export", "import", "probe"] {
+        let text = error(1, medfs().arg(command).arg(&image));
+        assert!(text.contains("is a folder, not an image file or a block device"), "{command}: {text}");
+    }
+    fs::remove_dir(&image).unwrap();
     fs::write(&image, "short").unwrap();
     all("is too short for an F2FS volume");
     File::create(&image).unwrap().set_len(64 << 20).unwrap();
@@ -222,6 +228,8 @@ fn mount_and_its_relatives_refuse() {
     assert!(text.contains("fsync_mode=strict|posix|nobarrier"), "{text}");
     let text = error(32, medfs().arg("umount").arg(s.path(".")));
     assert!(text.contains("is not the mount point of a medfs volume"), "{text}");
+    let text = error(1, medfs().arg("sync").arg(s.image()));
+    assert!(text.contains("which must be a directory of a mounted volume: Not a directory\n"), "{text}");
     let text = error(1, medfs().arg("sync").arg(s.path(".")));
     assert!(text.contains("is not on a mounted medfs volume"), "{text}");
     let text = error(1, medfs().arg("stat").arg(s.path(".")));
@@ -305,6 +313,58 @@ fn a_probe_tells_udev_what_is_there() {
         medfs().arg("probe").arg(s.path(name)).assert().code(2).stdout("").stderr("");
     }
     error(1, medfs().arg("probe").arg(s.path("gone")));
+}
+
+/// Runs the program with this as its standard output: its exit code and what it said.
+fn printing_to(
+    out: impl Into<std::process::Stdio>,
+    command: &str,
+    args: &[&str],
+    image: &Path,
+) -> (Option<i32>, String) {
+    let mut run = System::new(binary());
+    let ran = run.arg(command).args(args).arg(image).stdout(out).output().unwrap();
+    (ran.status.code(), String::from_utf8(ran.stderr).unwrap())
+}
+
+#[test]
+fn what_cannot_be_printed_is_an_error_and_a_reader_that_leaves_is_none() {
+    let s = Scratch::with_volume("64M");
+    for (command, args, code) in [
+        ("ls", &[][..], 1),
+        ("ls", &["--json"], 1),
+        ("dump", &[], 1),
+        ("stat", &[], 1),
+        ("stat", &["--json"], 1),
+        ("probe", &[], 1),
+        ("fsck", &[], 8),
+    ] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let expected = format!("medfs {command}: cannot write to standard output: No space left on device\n");
+        assert_eq!(printing_to(full, command, args, &s.image()), (Some(code), expected), "{args:?}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(
+            printing_to(writer, command, args, &s.image()),
+            (Some(0), String::new()),
+            "{command} {args:?}"
+        );
+    }
+}
+
+#[test]
+fn help_fits_a_page() {
+    let commands =
+        [&["mkfs"][..], &["mount"], &["stat"], &["replay"], &["trace", "record"], &["flash", "replay"]];
+    for command in commands {
+        let assert = medfs().args(command).arg("--help").assert().success();
+        let help = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+        for line in help.lines() {
+            assert!(line.chars().count() <= 100, "{command:?}: {line}");
+        }
+    }
+    let mkfs = output(&["mkfs", "--help"], &[]);
+    assert!(mkfs.contains("compression"), "every feature that --features takes is named: {mkfs}");
 }
 
 #[test]

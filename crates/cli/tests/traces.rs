@@ -83,6 +83,15 @@ fn the_exit_code_is_the_commands() {
         error(1, medfs().args(["trace", "record", "-o"]).arg(dir.join("t")).arg(&dir).args(["--", "true"]));
     assert!(text.contains("must not lie in"), "{text}");
     assert!(!dir.join("t").exists());
+    let mut record = medfs();
+    record
+        .args(["trace", "record", "-o"])
+        .arg(scratch.path("none"))
+        .arg(&dir)
+        .args(["--", "/nonexistent/program"]);
+    let text = error(1, &mut record);
+    assert!(text.starts_with("medfs trace: cannot run /nonexistent/program: "), "{text}");
+    assert!(!scratch.path("none").exists(), "a trace of nothing is left");
 }
 
 #[test]

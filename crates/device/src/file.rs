@@ -125,7 +125,10 @@ impl FileDevice {
         let block_device = match FileType::from_raw_mode(stat.st_mode) {
             FileType::BlockDevice => true,
             FileType::RegularFile => false,
-            FileType::Directory => return Err(explain(path, Errno::ISDIR)),
+            FileType::Directory => {
+                let message = format!("{} is a folder, not an image file or a block device", path.display());
+                return Err(io::Error::new(io::ErrorKind::IsADirectory, message));
+            }
             _ => {
                 let message = format!("{} is neither an image file nor a block device", path.display());
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));

@@ -59,19 +59,6 @@ impl MemDevice {
         Ok(copy)
     }
 
-    /// Writes the whole content to another device of at least this size, zeros included where that device may hold others.
-    pub fn copy_to(&self, target: &dyn BlockDevice, tag: WriteTag) -> io::Result<()> {
-        let mut buffer: Vec<Block> = vec![Block::ZERO; CHUNK_BLOCKS as usize];
-        let mut addr = 0;
-        while addr < self.blocks {
-            let count = CHUNK_BLOCKS.min(self.blocks - addr) as usize;
-            self.read(addr, &mut buffer[..count].iter_mut().collect::<Vec<_>>())?;
-            target.write(addr, &buffer[..count].iter().collect::<Vec<_>>(), tag)?;
-            addr += count as u64;
-        }
-        target.flush()
-    }
-
     /// The present content as a device of its own; content is shared until one of the two writes.
     /// A write that overlaps the call in time is in it or not, block by block.
     pub fn snapshot(&self) -> MemDevice {

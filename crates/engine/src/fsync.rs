@@ -1,6 +1,6 @@
 //! fsync: what of a file has to reach the device, and in which order.
 //!
-//! Order in strict mode (rule 3 of the design): data, and all but the last node; FLUSH; the last node, which carries the
+//! Order in strict mode (rules 2 and 3 of docs/ARCHITECTURE.md): data, and all but the last node; FLUSH; the last node, which carries the
 //! fsync mark; FLUSH. The first flush is left out where the node names nothing new. Nodes of one fsync are a snapshot
 //! taken together with the pages, so that a crash shows the file as it was at one moment.
 //! Invariant: when a marked node is durable, every node before it in the log's chain is too, because nodes are placed

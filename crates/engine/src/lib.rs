@@ -1,6 +1,32 @@
 //! medfs: F2FS in user space, as a library.
 //!
 //! [`Volume`] is a mounted volume. See `docs/ARCHITECTURE.md` for the layers and `fs.rs` for the lock order.
+//!
+//! ```
+//! use medfs::{FileKind, MountOptions, NewFile, SystemClock, Volume};
+//! use medfs_device::MemDevice;
+//! use medfs_mkfs::{MkfsOptions, format_volume};
+//! use std::sync::Arc;
+//!
+//! // 64 MiB in memory; FileDevice is an image file or a block device.
+//! let dev = Arc::new(MemDevice::new(64 << 8));
+//! format_volume(&*dev, &MkfsOptions::new([7; 16], 0))?;
+//!
+//! let volume = Volume::open(dev.clone(), MountOptions::default(), Arc::new(SystemClock))?;
+//! let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+//! let file = volume.create(volume.root(), b"notes", &new)?.ino;
+//! volume.write(file, 0, b"hello")?;
+//! volume.fsync(file, false)?;             // survives a power cut from here on
+//! volume.release(file, 1);                // the hold that create took
+//! volume.close()?;
+//!
+//! let volume = Volume::open(dev, MountOptions::default(), Arc::new(SystemClock))?;
+//! let found = volume.lookup(volume.root(), b"notes")?;
+//! let mut content = [0; 5];
+//! assert_eq!((volume.read(found.ino, 0, &mut content)?, found.size), (5, 5));
+//! assert_eq!(&content, b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod bgres;

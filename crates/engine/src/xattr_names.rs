@@ -8,8 +8,6 @@ use medfs_format::xattr::NameIndex;
 
 /// Longest full name, as Linux has it.
 pub const NAME_MAX: usize = 255;
-/// Longest value, as Linux has it.
-pub const VALUE_MAX: usize = 65_536;
 
 /// Name spaces whose prefix is followed by a name.
 const PREFIXES: [(&[u8], NameIndex); 3] =

@@ -85,13 +85,6 @@ pub fn set_bit(map: &mut [u8], index: usize) -> bool {
     was
 }
 
-/// Clears bit `index` of a bitmap kept most significant bit first; returns what it was.
-pub fn clear_bit(map: &mut [u8], index: usize) -> bool {
-    let was = test_bit(map, index);
-    map[index / 8] &= !(0x80 >> (index % 8));
-    was
-}
-
 /// Inverts bit `index` of a bitmap kept most significant bit first.
 pub fn flip_bit(map: &mut [u8], index: usize) {
     map[index / 8] ^= 0x80 >> (index % 8);

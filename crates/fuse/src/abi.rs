@@ -97,7 +97,6 @@ abi! {
     }
     struct CopyFileRangeOut [8] { bytes_copied: u64, }
     struct Dirent [24] { ino: u64, off: u64, namelen: u32, kind: u32, }
-    struct StatxIn [24] { getattr_flags: u32, reserved: u32, fh: u64, sx_flags: u32, sx_mask: u32, }
     struct StatxTime [16] { tv_sec: i64, tv_nsec: u32, reserved: i32, }
     struct StatxData [256] {
         mask: u32, blksize: u32, attributes: u64, nlink: u32, uid: u32, gid: u32, mode: u16, spare0: u16,

@@ -49,11 +49,11 @@ fn open(dir: &Path) -> Result<File> {
         .read(true)
         .custom_flags(libc::O_DIRECTORY)
         .open(dir)
-        .map_err(|source| Error::Mountpoint { path: dir.to_owned(), source })?;
+        .map_err(|source| Error::Open { path: dir.to_owned(), source })?;
     match identify(&file) {
         Ok(MAGIC) => Ok(file),
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-            Err(Error::Mountpoint { path: dir.to_owned(), source: error })
+            Err(Error::Open { path: dir.to_owned(), source: error })
         }
         _ => Err(Error::NotMedfs(dir.to_owned())),
     }

@@ -31,9 +31,27 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// A directory of a mounted volume could not be opened.
+    #[error("cannot open {path}, which must be a directory of a mounted volume: {source}")]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// `umount2(2)` failed.
+    #[error("cannot unmount {path}: {source}")]
+    Unmount {
+        /// The mount point.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// `fusermount3` failed or is missing.
-    #[error("fusermount3 could not mount on {path}: {message}")]
+    #[error("fusermount3 could not {what} {path}: {message}")]
     Fusermount {
+        /// What it was to do.
+        what: &'static str,
         /// The mount point.
         path: PathBuf,
         /// What it said.

@@ -1,11 +1,11 @@
-//! The FUSE mount of a medfs volume: it translates the kernel's requests to [`medfs::Volume`] and nothing else.
+//! The FUSE mount of a volume, or of anything else that is [`medfs::Files`]: it translates the kernel's requests and nothing else.
 //!
 //! # Why an own protocol layer
 //!
 //! No library covers what the mount needs. fuser has no O_TMPFILE, SYNCFS or io_uring and mounts only as `fuse`;
 //! fuse-backend-rs has no copy_file_range; the ones over io_uring are async and serve nothing else, so each would have
-//! meant two dispatchers. The protocol is small: structures ([`abi`]), decoding ([`request`]), one dispatcher
-//! ([`dispatch`]) and two transports ([`transport`]) behind one trait.
+//! meant two dispatchers. The protocol is small: structures (`abi`), decoding (`request`), one dispatcher
+//! (`dispatch`) and two transports (`transport`) behind one trait.
 //!
 //! # What the kernel is told
 //!
@@ -16,7 +16,7 @@
 //! * **OPENDIR, FLUSH and ACCESS are not** (`ENOSYS`, answered once): the kernel does without. References are counted by
 //!   lookups; O_TRUNC arrives as SETATTR.
 //! * **Writeback cache**: sizes and times of regular files are the kernel's. Questions about what is on disk
-//!   (SEEK_DATA, SEEK_HOLE, the atomic-write ioctls) first make it write the file back, see [`crew`].
+//!   (SEEK_DATA, SEEK_HOLE, the atomic-write ioctls) first make it write the file back, see `crew`.
 //! * **Set-id bits and capabilities** (HANDLE_KILLPRIV_V2): the kernel says when a write or truncation clears them.
 //! * **The umask is left to us** (DONT_MASK), because a default ACL replaces it.
 //! * **COLLAPSE_RANGE and INSERT_RANGE** are refused by the kernel itself before they reach a FUSE daemon.

@@ -77,7 +77,8 @@ fn mount(config: &MountConfig, source: &str, fs_type: &str, options: &str) -> io
 
 /// Mounts with `fusermount3`, which hands the descriptor over a socket.
 fn attach_by_helper(config: &MountConfig) -> Result<Mounted> {
-    let failed = |message: String| Error::Fusermount { path: config.mountpoint.clone(), message };
+    let failed =
+        |message: String| Error::Fusermount { what: "mount on", path: config.mountpoint.clone(), message };
     let mut options = format!("fsname={},subtype=medfs", escape(&config.source));
     for word in config.flag_words() {
         options.push(',');
@@ -149,7 +150,7 @@ pub(crate) fn detach(mountpoint: &Path, lazy: bool) -> Result<()> {
     match error.raw_os_error() {
         libc::EBUSY => Err(Error::Busy(mountpoint.to_owned())),
         libc::EPERM => detach_by_helper(mountpoint, lazy),
-        _ => Err(Error::Mountpoint { path: mountpoint.to_owned(), source: error.into() }),
+        _ => Err(Error::Unmount { path: mountpoint.to_owned(), source: error.into() }),
     }
 }
 
@@ -164,5 +165,5 @@ fn detach_by_helper(mountpoint: &Path, lazy: bool) -> Result<()> {
     if message.contains("busy") {
         return Err(Error::Busy(mountpoint.to_owned()));
     }
-    Err(Error::Fusermount { path: mountpoint.to_owned(), message })
+    Err(Error::Fusermount { what: "unmount", path: mountpoint.to_owned(), message })
 }

@@ -11,10 +11,12 @@ mod report;
 mod sqlite;
 
 use crate::args::DemoArgs;
+use crate::undo::TemporaryFolder;
 use crate::{exit, size};
 use anyhow::{Context, Result};
 use medfs_device::{FileDevice, FileOptions};
 use medfs_mkfs::{MkfsOptions, format_volume};
+use rustix::process::{getegid, geteuid};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -134,7 +136,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
     if let Some(database) = &args.client {
         return sqlite::client(database, args);
     }
-    let temporary = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let temporary = TemporaryFolder::new(None)?;
     let folder = match &args.keep {
         Some(folder) => {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -192,7 +194,9 @@ fn make_volume(configuration: &Configuration, image: &Path, args: &DemoArgs) -> 
     let dev = FileDevice::create(image, args.size, FileOptions::default())?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
     let uuid = *uuid::Uuid::new_v4().as_bytes();
-    let options = MkfsOptions { deltas: configuration.deltas, ..MkfsOptions::new(uuid, now) };
+    // Whoever runs the demo is the one to make the database.
+    let root_owner = (geteuid().as_raw(), getegid().as_raw());
+    let options = MkfsOptions { deltas: configuration.deltas, root_owner, ..MkfsOptions::new(uuid, now) };
     format_volume(&dev, &options).with_context(|| format!("cannot make a volume on {}", image.display()))?;
     Ok(())
 }

@@ -4,10 +4,15 @@ use super::{Configuration, Crash, Outcome, Written, fsck_is_clean, sqlite};
 use crate::args::{DemoArgs, MountArgs};
 use crate::mount::{is_ready, spawn_daemon};
 use crate::progress;
+use crate::undo::Undo;
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+};
 use serde::Deserialize;
 use sqlite::Client;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Instant;
@@ -36,11 +41,11 @@ pub(super) fn is_possible() -> bool {
     device && (rustix::process::geteuid().is_root() || helper())
 }
 
-/// A mounted volume whose daemon is a child of ours.
+/// A mounted volume whose daemon is a child of ours. It goes with this.
 struct Mount {
     daemon: Child,
     dir: PathBuf,
-    gone: bool,
+    undo: Undo,
 }
 
 impl Mount {
@@ -55,11 +60,12 @@ impl Mount {
             daemon: false,
         };
         let mut daemon = spawn_daemon(&args)?;
+        let undo = Undo::new(end(&daemon, dir)?);
         if !is_ready(&mut daemon)? {
             daemon.wait()?;
             bail!("the volume could not be mounted; --no-mount drives the library without mounting");
         }
-        Ok(Mount { daemon, dir: dir.to_owned(), gone: false })
+        Ok(Mount { daemon, dir: dir.to_owned(), undo })
     }
 
     /// Statistics once everything written so far is on the device.
@@ -68,31 +74,33 @@ impl Mount {
         Ok(serde_json::from_str(&medfs_fuse::control::stats_json(&self.dir)?)?)
     }
 
-    /// SIGKILL, and the dead mount out of the way.
+    /// SIGKILL.
     fn kill(&mut self) -> Result<()> {
         self.daemon.kill().context("cannot kill the daemon")?;
         self.daemon.wait()?;
         Ok(())
     }
 
+    /// Unmounts; the daemon, where it lives, ends with it.
     fn unmount(mut self) -> Result<()> {
-        self.gone = true;
         medfs_fuse::control::unmount(&self.dir)?;
         self.daemon.wait()?;
+        self.undo.disarm();
         Ok(())
     }
 }
 
-impl Drop for Mount {
-    fn drop(&mut self) {
-        if self.gone {
-            return;
-        }
-        // Something went wrong before: leave neither a daemon nor a mount behind.
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
-        let _ = medfs_fuse::control::unmount(&self.dir);
-    }
+/// What leaves neither a daemon nor a mount behind, where something went wrong before.
+fn end(daemon: &Child, dir: &Path) -> Result<impl FnOnce() + Send + 'static> {
+    // By descriptor: its number may be another process's by then.
+    let daemon =
+        pidfd_open(Pid::from_child(daemon), PidfdFlags::empty()).context("cannot watch the daemon")?;
+    let dir = dir.to_owned();
+    Ok(move || {
+        let _ = pidfd_send_signal(&daemon, Signal::KILL);
+        let _ = waitid(WaitId::PidFd(daemon.as_fd()), WaitIdOptions::EXITED);
+        let _ = medfs_fuse::control::unmount(&dir);
+    })
 }
 
 /// Runs one configuration.
@@ -170,7 +178,6 @@ fn kill_in_the_middle(mut mount: Mount, database: &Path, args: &DemoArgs) -> Res
     if progress.finished {
         bail!("the client came to its end though the daemon was killed");
     }
-    mount.gone = true;
-    medfs_fuse::control::unmount(&mount.dir).context("cannot take the dead mount away")?;
+    mount.unmount().context("cannot take the dead mount away")?;
     Ok(progress.acknowledged)
 }

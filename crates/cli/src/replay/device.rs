@@ -3,6 +3,7 @@
 use super::process::{Scratch, run};
 use super::result::FlashUse;
 use crate::flash::target::FlashTarget;
+use crate::undo::Undo;
 use anyhow::{Context, Result, bail};
 use medfs::{Clock, ManualClock};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions, MemDevice};
@@ -120,20 +121,20 @@ pub(crate) fn open(name: &str, place: &Place<'_>, clock: &Arc<ManualClock>) -> R
 pub(crate) struct Loop {
     /// `/dev/loop3`.
     pub(crate) device: String,
+    _undo: Undo,
 }
 
 impl Loop {
     pub(crate) fn attach(image: &Path) -> Result<Loop> {
         let image = image.to_str().context("the scratch folder's name is not UTF-8")?;
         let device = run("losetup", &["--find", "--show", image]).context("cannot attach a loop device")?;
-        Ok(Loop { device: device.trim().to_owned() })
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        if let Err(error) = run("losetup", &["--detach", &self.device]) {
-            tracing::warn!("{error:#}");
-        }
+        let device = device.trim().to_owned();
+        let attached = device.clone();
+        let _undo = Undo::new(move || {
+            if let Err(error) = run("losetup", &["--detach", &attached]) {
+                tracing::warn!("{error:#}");
+            }
+        });
+        Ok(Loop { device, _undo })
     }
 }

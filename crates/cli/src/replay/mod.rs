@@ -53,7 +53,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<u8> {
     let head = crate::trace::open(&args.trace)?.head().clone();
     let matrix = Matrix::parse(&args.matrix, &args.peers, peer::check);
     for wrong in &matrix.wrong {
-        eprintln!("medfs replay: {wrong}");
+        errln!("medfs replay: {wrong}");
     }
     if matrix.columns.is_empty() {
         bail!("no column is left to run");
@@ -90,12 +90,12 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<u8> {
             }
             Err(error) => {
                 failed = true;
-                eprintln!("medfs replay: {system}: {error:#}");
+                errln!("medfs replay: {system}: {}", exit::sentence(&error));
             }
         }
     }
     if results.iter().any(|result| !result.trace.complete) {
-        eprintln!(
+        errln!(
             "medfs replay: {} was cut short: what is there was replayed, but it does not tell the tree at the end",
             args.trace.display()
         );
@@ -129,9 +129,9 @@ fn tell_mismatches(result: &CellResult) {
         ("in the tree", &result.verification.tree_differences),
     ];
     for (what, mismatches) in checks.into_iter().filter(|(_, mismatches)| mismatches.count > 0) {
-        eprintln!("medfs replay: {}: {} {what}, first:", result.column, mismatches.count);
+        errln!("medfs replay: {}: {} {what}, first:", result.column, mismatches.count);
         for text in &mismatches.first {
-            eprintln!("  {text}");
+            errln!("  {text}");
         }
     }
 }

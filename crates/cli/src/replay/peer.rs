@@ -7,6 +7,7 @@ use super::device::Loop;
 use super::process::{Scratch, run};
 use super::result::{CellResult, DeviceUse, Written};
 use super::{Run, guest};
+use crate::undo::Undo;
 use anyhow::{Context, Result, bail};
 use medfs::Files;
 use medfs_trace::Directory;
@@ -41,6 +42,7 @@ pub(crate) fn column(job: &Run<'_>, name: &str) -> Result<CellResult> {
 /// A mounted file system; it is unmounted with this.
 struct Mounted {
     dir: PathBuf,
+    undo: Undo,
 }
 
 impl Mounted {
@@ -48,22 +50,19 @@ impl Mounted {
         let path = dir.to_str().context("the scratch folder's name is not UTF-8")?;
         run("mount", &["-t", fs, device, path])
             .with_context(|| format!("{fs} is not available on this machine"))?;
-        Ok(Mounted { dir })
+        let mounted = path.to_owned();
+        let undo = Undo::new(move || {
+            if let Err(error) = run("umount", &[&mounted]) {
+                tracing::warn!("{error:#}");
+            }
+        });
+        Ok(Mounted { dir, undo })
     }
 
     fn unmount(self) -> Result<PathBuf> {
         run("umount", &[self.dir.to_str().unwrap_or_default()])?;
-        let dir = self.dir.clone();
-        std::mem::forget(self);
-        Ok(dir)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Err(error) = run("umount", &[self.dir.to_str().unwrap_or_default()]) {
-            tracing::warn!("{error:#}");
-        }
+        self.undo.disarm();
+        Ok(self.dir)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Programs of the system that a replay needs, and its scratch folder.
 
+use crate::undo::TemporaryFolder;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -29,16 +30,12 @@ fn last_words(said: &str) -> &str {
 
 /// A folder for an image, which goes with this.
 pub(crate) struct Scratch {
-    folder: tempfile::TempDir,
+    folder: TemporaryFolder,
 }
 
 impl Scratch {
     pub(crate) fn new(within: Option<&Path>) -> Result<Scratch> {
-        let made = match within {
-            Some(path) => tempfile::tempdir_in(path),
-            None => tempfile::tempdir(),
-        };
-        Ok(Scratch { folder: made.context("cannot make a scratch folder")? })
+        Ok(Scratch { folder: TemporaryFolder::new(within)? })
     }
 
     /// A new sparse file.

@@ -2,7 +2,7 @@
 
 use super::args::{ExportArgs, InfoArgs, Table};
 use super::{new_file, open};
-use crate::{exit, progress, size};
+use crate::{exit, output, progress, size};
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, presets};
 use medfs_trace::export;
@@ -73,7 +73,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<u8> {
     let failed = || args.out.display().to_string();
     let count = match args.format {
         Table::Jsonl if args.out == Path::new("-") => {
-            let out = BufWriter::new(std::io::stdout().lock());
+            let out = BufWriter::new(output::stdout());
             export::json_lines(&mut reader, out).with_context(failed)?
         }
         Table::Jsonl => {

@@ -40,8 +40,17 @@ pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
     unmount(session, &dir)?;
     drop(watchdog);
     let end = recorder.finish().with_context(|| format!("cannot finish {}", args.out.display()))?;
-    report(args, &end);
-    Ok(exit_code(status?))
+    match status {
+        Ok(status) => {
+            report(args, &end);
+            Ok(exit_code(status))
+        }
+        Err(error) => {
+            // A trace of nothing.
+            let _ = std::fs::remove_file(&args.out);
+            Err(error)
+        }
+    }
 }
 
 /// Begins to record a file system.
@@ -110,7 +119,7 @@ fn unmount(session: Session, dir: &Path) -> Result<()> {
     let start = Instant::now();
     while let Err(error) = session.unmount() {
         if start.elapsed() > BUSY_MAX {
-            eprintln!(
+            errln!(
                 "medfs trace record: {} is still in use; waiting for those who use it ({error})",
                 dir.display()
             );
@@ -125,7 +134,7 @@ fn unmount(session: Session, dir: &Path) -> Result<()> {
 fn report(args: &RecordArgs, end: &End) {
     let files = end.tree.unwrap_or(0);
     let size = std::fs::metadata(&args.out).map_or(0, |meta| meta.len());
-    eprintln!(
+    errln!(
         "medfs trace record: {} operations, {files} files at the end, {} in {}",
         end.operations,
         crate::size::show(size),

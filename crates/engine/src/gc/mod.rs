@@ -2,7 +2,7 @@
 //!
 //! Cleaning empties a section by moving what is valid in it: nodes are marked and leave with the next checkpoint, pages
 //! of files are rewritten to the cold data log. The section is free after that checkpoint; until then the old blocks
-//! stay as they are (rule 2 of the design), so a crash in the middle loses nothing.
+//! stay as they are (rule 1 of docs/ARCHITECTURE.md), so a crash in the middle loses nothing.
 //!
 //! Invariants: the section being emptied is in `Segments::evacuating`, so that no log enters it. A block that cannot be
 //! moved (damaged summary, unreadable page, pinned file) stays valid where it is, and its section is left alone for

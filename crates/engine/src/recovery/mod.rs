@@ -9,7 +9,7 @@
 //!   the caller makes next. Until that checkpoint is durable every block of the chain, and every block it names, is
 //!   pinned, so that a crash at any point finds the same chain again.
 //! - The layout of an inode's address slots (`i_inline_xattr_size`) is taken from the fsynced block before any of its
-//!   addresses is touched (rule 6 of the design).
+//!   addresses is touched: it says where they are.
 //!
 //! Locks: none are needed, as the volume is not shared yet; contracts of the functions used are kept.
 //! Kernel counterpart: `recovery.c`.

@@ -1,8 +1,8 @@
 //! Segments: which blocks are valid (SIT), who owns them (SSA), and where the next block goes (the six logs).
 //!
 //! Invariants:
-//! - `cur` holds the blocks valid now; `pinned` those valid in the last checkpoint or allocated since (rule 2 of the
-//!   design): a block is handed out only if it is in neither. After a checkpoint `pinned` becomes `cur`.
+//! - `cur` holds the blocks valid now; `pinned` those valid in the last checkpoint or allocated since (rule 1 of
+//!   docs/ARCHITECTURE.md): a block is handed out only if it is in neither. After a checkpoint `pinned` becomes `cur`.
 //! - A segment is free when nothing is valid in it, no log writes to it, and it is not *prefree*, that is emptied since
 //!   the last checkpoint.
 //! - `sit` pages that differ from disk stay in memory until a checkpoint; others may be dropped.

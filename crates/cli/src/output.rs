@@ -1,0 +1,77 @@
+//! What the commands print, and what became of it.
+//!
+//! A reader that goes away (`medfs fsck IMAGE | head -1`) is no error: work that only prints ends, other work goes on. What
+//! cannot be printed for another reason, as on a full disk, is one, and the command does not end with success
+//! ([`crate::exit::run`]).
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, StdoutLock, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Why a line could not be printed.
+static FAILED: OnceLock<String> = OnceLock::new();
+
+/// The reader of an [`Output`] went away.
+static READER_LEFT: AtomicBool = AtomicBool::new(false);
+
+/// Prints a line on standard output. Where nobody reads it any more, the work goes on all the same.
+macro_rules! outln {
+    () => { $crate::output::line(format_args!("")) };
+    ($($what:tt)+) => { $crate::output::line(format_args!($($what)+)) };
+}
+
+/// Prints a line on standard error. Where nobody reads it, there is nobody left to tell.
+macro_rules! errln {
+    ($($what:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($what)*);
+    }};
+}
+
+/// Prints a line on standard output.
+pub(crate) fn line(text: Arguments<'_>) {
+    if let Err(e) = writeln!(io::stdout(), "{text}")
+        && e.kind() != ErrorKind::BrokenPipe
+    {
+        let _ = FAILED.set(explained(e).to_string());
+    }
+}
+
+/// Why not all lines were printed, where that is so.
+pub(crate) fn failed() -> Option<&'static str> {
+    FAILED.get().map(String::as_str)
+}
+
+/// Whether an [`Output`] failed because its reader went away.
+pub(crate) fn reader_left() -> bool {
+    READER_LEFT.load(Ordering::Acquire)
+}
+
+/// Standard output for what is printed piece by piece, whose errors end the command.
+pub(crate) struct Output(StdoutLock<'static>);
+
+/// Standard output.
+pub(crate) fn stdout() -> Output {
+    Output(io::stdout().lock())
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(explained)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(explained)
+    }
+}
+
+fn explained(e: io::Error) -> io::Error {
+    match e.kind() {
+        // Those who write all of a buffer try again.
+        ErrorKind::Interrupted => return e,
+        ErrorKind::BrokenPipe => READER_LEFT.store(true, Ordering::Release),
+        _ => {}
+    }
+    io::Error::new(e.kind(), format!("cannot write to standard output: {e}"))
+}
