@@ -83,7 +83,7 @@ const fn log2(x: u64) -> u32 {
 #[inline]
 fn place(word: usize) -> usize {
     let turn = (word as u32).wrapping_mul(u32::from(TURN) << 16);
-    word * EACH + (u64::from(turn) * EACH as u64 >> 32) as usize
+    word * EACH + ((u64::from(turn) * EACH as u64) >> 32) as usize
 }
 
 /// The entropy of a page's bytes, from 0 to 8 bits in units of 1 / [`BIT`], estimated from a tenth of them.
@@ -100,7 +100,7 @@ fn sample(page: &Page) -> [[u8; 256]; WORD] {
     let word = |at: usize| u64::from(u32::from_le_bytes(words[place(at) % (PAGE_SIZE / WORD)]));
     let mut tables = [[0u8; 256]; WORD];
     for pair in 0..WORDS / 2 {
-        let mut two = word(2 * pair) | word(2 * pair + 1) << 32;
+        let mut two = word(2 * pair) | (word(2 * pair + 1) << 32);
         for byte in 0..2 * WORD {
             tables[byte % WORD][(two & 0xff) as usize] += 1;
             two >>= 8;
@@ -154,7 +154,7 @@ fn of_tables(tables: &[[u8; 256]; WORD]) -> u32 {
 fn often(counts: [u8; 8]) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     let many = u64::from_le_bytes(counts) & u64::from_le_bytes([!FEW; 8]);
-    ((many & LOW) + LOW | many) & !LOW
+    (((many & LOW) + LOW) | many) & !LOW
 }
 
 /// The entropy of all bytes of a page, likewise: what [`entropy`] estimates.
