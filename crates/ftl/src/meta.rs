@@ -150,6 +150,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         let tables = self.write_tables()?;
         let commit = Commit { seq: self.seq, clean, policy: self.policy_number(), tables };
         let bytes = commit.write(&self.g, self.config.logical_pages);
+        // A commit without what it names would be the end of the medium.
+        self.nand.barrier()?;
         let place = self.write_meta(Kind::Commit, 0, &bytes)?;
         self.nand.settle();
         // Only now: the trims are in the map that counts.
@@ -393,6 +395,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         if !self.marked {
             let page = vec![0; self.g.page_bytes as usize];
             self.write_meta(Kind::Opened, 0, &page)?;
+            self.nand.barrier()?;
             self.marked = true;
         }
         Ok(())
