@@ -316,7 +316,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             }
         }
         self.load(entry.page, host)?;
-        if self.damaged {
+        if C::CONTENT && self.damaged {
             return Err(damage(entry.page));
         }
         let index = usize::from(entry.index);

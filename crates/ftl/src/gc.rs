@@ -236,11 +236,12 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             intact &= self.load_next(entry.page + 1, false)?;
             out[here..size].copy_from_slice(&self.next_buf[..size - here]);
         }
-        Ok(intact)
+        Ok(!C::CONTENT || intact)
     }
 
     /// Moves bytes that are not what was programmed to a flash page of their own, whose checksum does not fit either: whoever reads them gets
     /// an error as before, and nothing else becomes unreadable with them.
+    #[cold]
     fn move_damaged(&mut self, lpn: u32, entry: &Entry, stored: &[u8]) -> Result<()> {
         let Entry { size, ratio, compressed, .. } = *entry;
         let plain = PLAIN + usize::from(self.policy.group(ratio, Hint::Warm, true));
