@@ -79,49 +79,55 @@ const fn log2(x: u64) -> u32 {
     log
 }
 
-/// Where the sampled words begin.
-fn places() -> impl Iterator<Item = usize> {
-    let mut turn = 0u16;
-    (0..WORDS).map(move |word| {
-        let place = word * EACH + ((usize::from(turn) * EACH) >> 16);
-        turn = turn.wrapping_add(TURN);
-        place * WORD
-    })
+/// The number of a sampled word in the page, by its turn: the golden section's part of ten is a product's upper half.
+#[inline]
+fn place(word: usize) -> usize {
+    let turn = (word as u32).wrapping_mul(u32::from(TURN) << 16);
+    word * EACH + ((u64::from(turn) * EACH as u64) >> 32) as usize
 }
 
 /// The entropy of a page's bytes, from 0 to 8 bits in units of 1 / [`BIT`], estimated from a tenth of them.
 pub fn entropy(page: &Page) -> u32 {
+    of_tables(&sample(page))
+}
+
+/// How often each byte is in the sample, counted in [`WORD`] tables by its place in its word.
+#[inline]
+fn sample(page: &Page) -> [[u8; 256]; WORD] {
+    const { assert!(WORDS.is_multiple_of(2) && WORDS < 256) };
+    let words = page.as_chunks::<WORD>().0;
+    // No place is beyond the page, which is not seen from here.
+    let word = |at: usize| u64::from(u32::from_le_bytes(words[place(at) % (PAGE_SIZE / WORD)]));
     let mut tables = [[0u8; 256]; WORD];
-    for place in places() {
-        let mut word = u32::from_le_bytes([page[place], page[place + 1], page[place + 2], page[place + 3]]);
-        for table in &mut tables {
-            table[(word & 0xff) as usize] += 1;
-            word >>= 8;
+    for pair in 0..WORDS / 2 {
+        let mut two = word(2 * pair) | (word(2 * pair + 1) << 32);
+        for byte in 0..2 * WORD {
+            tables[byte % WORD][(two & 0xff) as usize] += 1;
+            two >>= 8;
         }
     }
-    of_few(&tables).unwrap_or_else(|| {
-        let whole = |at: usize| tables.iter().map(|table| u16::from(table[at])).sum();
-        of_counts(&core::array::from_fn(whole), SAMPLE as u32)
-    })
+    tables
 }
 
 /// Counts that are looked at together.
 const LANES: usize = 16;
+/// Counts up to this one are counted themselves, for many bytes at once: most bytes of a various page occur that often at most. One less than
+/// a power of two.
+const FEW: u8 = 7;
 
-/// [`of_counts`] of a sample whose bytes are counted in four tables. Most bytes of a various page occur once to three times: how many do is
-/// counted for many at once. `None` where a byte is nearly everywhere, which is more than eight bits count.
-fn of_few(tables: &[[u8; 256]; WORD]) -> Option<u32> {
-    const FEW: usize = 3;
+/// [`of_counts`] of a sample whose bytes are counted in four tables.
+fn of_tables(tables: &[[u8; 256]; WORD]) -> u32 {
     let [a, b, c, d] = tables.each_ref().map(|table| table.as_chunks::<LANES>().0);
     let mut counts = [[0u8; LANES]; 256 / LANES];
-    let mut few = [[0u8; LANES]; FEW];
+    let mut few = [[0u8; LANES]; FEW as usize];
     for ((((sums, a), b), c), d) in counts.iter_mut().zip(a).zip(b).zip(c).zip(d) {
         for lane in 0..LANES {
+            // More than eight bits count becomes the most they do.
             let sum = a[lane].saturating_add(b[lane]).saturating_add(c[lane].saturating_add(d[lane]));
             sums[lane] = sum;
-            few[0][lane] += u8::from(sum == 1);
-            few[1][lane] += u8::from(sum == 2);
-            few[2][lane] += u8::from(sum == 3);
+            for (often, few) in (1..).zip(&mut few) {
+                few[lane] += u8::from(sum == often);
+            }
         }
     }
     let (mut sum, mut distinct) = (0, 0);
@@ -130,19 +136,25 @@ fn of_few(tables: &[[u8; 256]; WORD]) -> Option<u32> {
         distinct += bytes;
         sum += bytes * part_of(often, SAMPLE as u32);
     }
-    for eight in counts.as_flattened().as_chunks::<8>().0 {
-        if u64::from_le_bytes(*eight) & 0xfcfc_fcfc_fcfc_fcfc == 0 {
-            continue;
-        }
-        for count in eight.iter().filter(|count| usize::from(**count) > FEW) {
-            if *count == u8::MAX {
-                return None;
-            }
+    for (group, eight) in counts.as_flattened().as_chunks::<8>().0.iter().enumerate() {
+        let mut left = often(*eight);
+        while left != 0 {
+            let byte = group * 8 + (left.trailing_zeros() / 8) as usize;
+            left &= left - 1;
+            let count = tables.iter().map(|table| u32::from(table[byte])).sum();
             distinct += 1;
-            sum += part_of(u32::from(*count), SAMPLE as u32);
+            sum += part_of(count, SAMPLE as u32);
         }
     }
-    Some(finished(sum, distinct, SAMPLE as u32))
+    finished(sum, distinct, SAMPLE as u32)
+}
+
+/// Which of eight counts are more than [`FEW`]: the highest bits of their bytes.
+#[inline]
+fn often(counts: [u8; 8]) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let many = u64::from_le_bytes(counts) & u64::from_le_bytes([!FEW; 8]);
+    (((many & LOW) + LOW) | many) & !LOW
 }
 
 /// The entropy of all bytes of a page, likewise: what [`entropy`] estimates.
@@ -227,6 +239,11 @@ mod tests {
         counts.iter().filter(|count| **count > 0).map(|count| -p(count) * p(count).log2()).sum()
     }
 
+    /// Of all sampled bytes.
+    fn places() -> impl Iterator<Item = usize> {
+        (0..WORDS).flat_map(|word| place(word) * WORD..(place(word) + 1) * WORD)
+    }
+
     fn bits(entropy: u32) -> f64 {
         f64::from(entropy) / f64::from(BIT)
     }
@@ -291,7 +308,7 @@ mod tests {
 
     #[test]
     fn the_sample_sees_each_place_once_and_records_of_every_size() {
-        let places: std::collections::BTreeSet<usize> = places().flat_map(|word| word..word + WORD).collect();
+        let places: std::collections::BTreeSet<usize> = places().collect();
         assert_eq!(places.len(), SAMPLE);
         assert!(places.last().is_some_and(|last| *last < PAGE_SIZE));
         for record in [2, 3, 4, 8, 12, 16, 24, 32, 48, 100] {
@@ -305,7 +322,7 @@ mod tests {
     #[test]
     fn the_quick_way_is_the_plain_way() {
         let plain = |page: &Page| {
-            let bytes = places().flat_map(|word| page[word..word + WORD].iter().copied());
+            let bytes = places().map(|place| page[place]);
             of_counts(&counts(bytes), SAMPLE as u32)
         };
         for values in [1, 2, 3, 5, 10, 30, 100, 256] {
@@ -315,10 +332,10 @@ mod tests {
             }
         }
         // One byte as often as a table counts, and once more.
-        for often in [254, 255, 256, 257, 300] {
+        for often in [7, 8, 15, 16, 254, 255, 256, 257, 300, 407] {
             let mut left = often;
             let mut page: Page = std::array::from_fn(|i| 1 + (i % 251) as u8);
-            for place in places().flat_map(|word| word..word + WORD) {
+            for place in places() {
                 if left > 0 {
                     (page[place], left) = (0, left - 1);
                 }

@@ -1,6 +1,6 @@
 //! How fast the model is, and what it takes: simulated page writes a second with content off and on, memory for each logical page, and opening
-//! a device of 128 GiB after a clean close. `cargo bench -p medfs-flash --bench speed`, and behind `--` methods and words of patterns, for some
-//! of the rows.
+//! a device of 128 GiB after a clean close. `cargo bench -p medfs-flash --bench speed`, and behind `--` methods and words of patterns, `content`
+//! or `opening`, for some of the rows.
 
 use medfs_flash::synth::{Mix, Synth, bytes};
 use medfs_flash::{Described, Device, DeviceOptions, FTLS, PageCodec, Profile};
@@ -162,10 +162,13 @@ fn main() {
         let wanted = |p: &Pattern| words.is_empty() || words.iter().any(|word| p.name().contains(&word[..]));
         patterns.into_iter().filter(wanted).for_each(|pattern| content_off(ftl, pattern));
     }
-    if chosen.is_empty() {
+    let asked = |word: &str| chosen.is_empty() || chosen.iter().any(|other| other == word);
+    if asked("content") {
         content_on("ldc", false);
         content_on("ldc", true);
         content_on("pm", true);
+    }
+    if asked("opening") {
         opening();
     }
 }

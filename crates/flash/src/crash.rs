@@ -4,7 +4,7 @@
 use crate::codecs::PageCodec;
 use crate::device::policy;
 use crate::disk::{Disk, Kept, Slots};
-use crate::medium::{BlockState, Filed, STATE_BYTES};
+use crate::medium::{BlockState, Filed, Medium, STATE_BYTES};
 use crate::nand::NandModel;
 use crate::profile::Profile;
 use crate::store::Header;
@@ -262,4 +262,38 @@ fn many_ends_of_the_machine() {
 #[should_panic(expected = "page")]
 fn a_file_that_is_not_synced_loses_what_was_flushed() {
     run(false, 25, 1);
+}
+
+/// Whether a page was ever found in the file of a machine that ended while the one programmed before it was not.
+fn overtaken(barrier: bool) -> bool {
+    let world = World::new("pm", false, true, 1);
+    let places = world.header.places();
+    let shape = (8, 4096, 128);
+    let state = BlockState { written: 1, ..BlockState::default() };
+    let mut rng = SmallRng::seed_from_u64(1);
+    (0..400).any(|at| {
+        let disk = Shadow::default();
+        let bytes = vec![0; places.end as usize];
+        disk.0.lock().file = Sectors { now: bytes.clone(), stored: bytes, pending: Vec::new() };
+        let mut medium = Filed::new(disk.clone(), shape, places);
+        medium.set_durable(true);
+        disk.0.lock().left = Some(at % 14);
+        medium.write(5 * 8, &[5; PAGE], &[5; 128], state).unwrap();
+        if barrier {
+            medium.barrier().unwrap();
+        }
+        medium.write(0, &[1; PAGE], &[1; 128], state).unwrap();
+        medium.sync().unwrap();
+        let mut machine = disk.0.lock();
+        let ended = machine.ended.take().unwrap_or_else(|| machine.file.clone());
+        let found = ended.found(&mut rng);
+        let state = |block: u64| &found[(places.states + block * STATE_BYTES) as usize..][..8];
+        BlockState::unpack(state(0)).written > BlockState::unpack(state(5)).written
+    })
+}
+
+#[test]
+fn nothing_overtakes_a_barrier() {
+    assert!(!overtaken(true));
+    assert!(overtaken(false), "it is the barrier that does it");
 }

@@ -12,6 +12,8 @@ const COLUMNS: usize = 64;
 /// Width of the picture and of a panel, in its own units.
 const WIDTH: f64 = 1000.0;
 const PANEL: f64 = 460.0;
+/// How far below its title a histogram begins: its scale stands between.
+const BARS_AT: f64 = 26.0;
 /// From nothing to most: light to dark, told apart without colours too.
 const WEAR: [&str; 6] = ["#fff5eb", "#fdd0a2", "#fdae6b", "#f16913", "#d94801", "#7f2704"];
 const VALID: [&str; 6] = ["#f7fcf5", "#c7e9c0", "#a1d99b", "#41ab5d", "#238b45", "#00441b"];
@@ -303,11 +305,11 @@ fn bars(o: &mut String, (x, y): (f64, f64), title: &str, counts: &[u32], colour:
             o,
             "<rect x=\"{:.2}\" y=\"{:.2}\" width=\"{:.2}\" height=\"{tall:.2}\" fill=\"{colour}\"><title>{count} blocks</title></rect>",
             x + width * i as f64,
-            y + 14.0 + height - tall,
+            y + BARS_AT + height - tall,
             (width - 1.0).max(0.5)
         );
     }
-    let base = y + 14.0 + height;
+    let base = y + BARS_AT + height;
     let _ = writeln!(
         o,
         "<line x1=\"{x}\" y1=\"{base:.1}\" x2=\"{:.1}\" y2=\"{base:.1}\" stroke=\"#666\"/>\

@@ -3,7 +3,8 @@
 //! The file: a header (see `store.rs`), 8 bytes for each block, the out-of-band bytes of all pages, the pages. Programs and erases are
 //! gathered and written in an order in which a killed process loses what is newest and nothing else: first what was
 //! programmed into blocks that were not erased meanwhile, then erased blocks in the order of their erasing, each with what was programmed
-//! into it since. So nothing is overwritten before everything programmed earlier is in the file. [`Medium::sync`] writes all.
+//! into it since. So nothing is overwritten before everything programmed earlier is in the file. Of what is written at once one block may be found
+//! without another, whichever was programmed first; [`Medium::barrier`] writes what must not come later. [`Medium::sync`] writes all.
 //!
 //! Safe from the end of the machine too ([`Medium::set_durable`]): pages are synced before the state of their block says that they are written,
 //! and that before [`Medium::sync`] returns. An erase waits until everything programmed before is synced, and the next pages are
@@ -60,6 +61,8 @@ pub(crate) trait Medium: Send {
     fn spoil(&mut self, page: u32, spare: &[u8]) -> io::Result<()>;
     /// Keeps the image of the write buffer; everything written before is kept first.
     fn retain(&mut self, image: &[u8]) -> io::Result<()>;
+    /// Whatever is written from now on is found in the file only with all that was before.
+    fn barrier(&mut self) -> io::Result<()>;
     /// Everything is in the file; durably, where that was asked for.
     fn sync(&mut self) -> io::Result<()>;
     /// From now on [`Medium::sync`] is for the end of the machine too, not of this process alone.
@@ -155,6 +158,10 @@ impl Medium for Memory {
     }
 
     fn retain(&mut self, _image: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn barrier(&mut self) -> io::Result<()> {
         Ok(())
     }
 
@@ -373,6 +380,10 @@ impl<D: Disk> Medium for Filed<D> {
         self.image.write(&self.file, image)?;
         self.unsynced = true;
         self.settle()
+    }
+
+    fn barrier(&mut self) -> io::Result<()> {
+        self.write_out()
     }
 
     fn sync(&mut self) -> io::Result<()> {

@@ -342,6 +342,14 @@ impl Nand for NandModel {
         self.host(changed)
     }
 
+    fn barrier(&mut self) -> Result<(), NandError> {
+        if self.dead {
+            return Err(NandError::PowerLost);
+        }
+        let written = self.medium.barrier();
+        self.host(written)
+    }
+
     fn is_blank(&mut self, page: u32) -> Result<bool, NandError> {
         if self.dead {
             return Err(NandError::PowerLost);

@@ -136,7 +136,7 @@ impl Profile {
     /// # Errors
     /// The field and what is wrong with it.
     pub fn parse(text: &str) -> std::result::Result<Profile, String> {
-        let profile: Profile = toml::from_str(text).map_err(|e| one_line(&e.to_string()))?;
+        let profile: Profile = toml::from_str(text).map_err(|e| one_line(text, &e))?;
         profile.validate()?;
         Ok(profile)
     }
@@ -235,11 +235,14 @@ fn check(
     if fine { Ok(()) } else { Err(format!("{field} is {value}: it must be {wanted}")) }
 }
 
-/// A TOML error in one line: the place and the message.
-fn one_line(message: &str) -> String {
-    let lines = message.lines().filter(|l| !l.trim().is_empty() && !l.trim_start().starts_with(['|', '^']));
-    let kept = lines.filter(|l| !l.contains(" | "));
-    kept.map(str::trim).collect::<Vec<_>>().join(": ")
+/// A TOML error in one line: the line, the field where there is one, and the message.
+fn one_line(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let number = before.matches('\n').count();
+    let field = text.lines().nth(number).and_then(|line| Some(line.split_once('=')?.0.trim()));
+    let field = field.filter(|name| !error.message().contains(*name)).map(|name| format!("{name}: "));
+    let message = error.message().lines().map(str::trim).collect::<Vec<_>>().join("; ");
+    format!("line {}: {}{message}", number + 1, field.unwrap_or_default())
 }
 
 /// Bytes of `512M`, `16G`, `1T` or a plain number.
@@ -292,6 +295,8 @@ mod tests {
             ("over_provision_percent = 1.0", "over_provision_percent = -2.0", "over_provision_percent"),
             ("read_us = 25.0", "reed_us = 25.0", "reed_us"),
             ("read_us = 25.0", "", "read_us"),
+            ("read_us = 25.0", "read_us = \"fast\"", "line 14: read_us: invalid type"),
+            ("read_us = 25.0", "read_us 25.0", "line 14: "),
             ("name = \"emmc\"", "name = \"\"", "name"),
         ] {
             assert!(BUILT_IN[0].contains(from), "{from}");

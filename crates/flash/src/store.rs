@@ -16,7 +16,7 @@ use std::path::Path;
 /// First bytes of the file; the format's version follows them.
 const MAGIC: [u8; 15] = *b"medfs flash dev";
 /// Of the format.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes of the header, at the file's beginning.
 pub const HEADER_BYTES: u64 = 64 << 10;
 /// Bytes for the image of the write buffer, and for statistics.

@@ -15,10 +15,15 @@ pub struct Checked {
     pub compressed: u64,
     /// Of these, across two flash pages.
     pub across: u64,
+    /// Flash pages in use whose bytes do not fit their checksum.
+    pub damaged: u64,
+    /// The first of them.
+    pub first_damaged: Option<u32>,
 }
 
 impl<N: Nand, C: Codec> Ftl<N, C> {
-    /// Compares every entry of the map with the out-of-band bytes it names, and every count with what the entries add up to.
+    /// Compares every entry of the map with the out-of-band bytes it names, every count with what the entries add up to, and, where pages have
+    /// content, all that is in use with its checksum. Damaged content is counted and no error, as the layer itself agrees.
     ///
     /// # Errors
     /// [`FtlError::Corrupt`] with the first difference; the medium's.
@@ -46,7 +51,21 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         for block in 0..self.g.blocks {
             self.check_block(block, blocks.get(&block).copied().unwrap_or_default(), &pages)?;
         }
+        if C::CONTENT {
+            self.check_content(&pages, &mut checked)?;
+        }
         Ok(checked)
+    }
+
+    fn check_content(&mut self, pages: &BTreeMap<u32, u8>, checked: &mut Checked) -> Result<()> {
+        for page in pages.keys().copied() {
+            let waits = self.logs.iter().any(|log| log.slot.page == Some(page));
+            if !waits && !self.load_next(page, false)? {
+                checked.damaged += 1;
+                checked.first_damaged.get_or_insert(page);
+            }
+        }
+        Ok(())
     }
 
     fn check_place(&mut self, lpn: u32, page: u32, index: u8) -> Result<()> {

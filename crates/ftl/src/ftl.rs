@@ -68,6 +68,11 @@ fn ways(g: &Geometry) -> u32 {
     g.units.min(g.blocks / 64).max(1)
 }
 
+/// The bytes of a flash page are not what was programmed.
+fn damage(page: u32) -> FtlError {
+    FtlError::Corrupt("bytes that do not fit their checksum", page)
+}
+
 /// What a block is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockUse {
@@ -131,6 +136,10 @@ pub struct Ftl<N: Nand, C: Codec> {
     pub(crate) marked: bool,
     /// The flash page in `page_buf`.
     pub(crate) cached: Option<u32>,
+    /// What is in `page_buf` is not what was programmed.
+    pub(crate) damaged: bool,
+    /// What is programmed next is damaged already, and stays so.
+    pub(crate) taints: bool,
     pub(crate) page_buf: Vec<u8>,
     pub(crate) next_buf: Vec<u8>,
     pub(crate) packed_buf: Vec<u8>,
@@ -167,6 +176,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             since_level: 0,
             marked: false,
             cached: None,
+            damaged: false,
+            taints: false,
             next_buf: page_buf.clone(),
             page_buf,
             packed_buf: plain_buf.clone(),
@@ -305,6 +316,9 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             }
         }
         self.load(entry.page, host)?;
+        if C::CONTENT && self.damaged {
+            return Err(damage(entry.page));
+        }
         let index = usize::from(entry.index);
         if self.spare.records.get(index).is_none_or(|r| r.lpn != lpn || r.size != entry.size) {
             return Err(FtlError::Corrupt("the map names a page that holds something else", entry.page));
@@ -320,7 +334,9 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         out[..here].copy_from_slice(&self.page_buf[from..from + here]);
         if here < out.len() {
             let rest = out.len() - here;
-            self.load_next(entry.page + 1, host)?;
+            if !self.load_next(entry.page + 1, host)? {
+                return Err(damage(entry.page + 1));
+            }
             out[here..].copy_from_slice(&self.next_buf[..rest]);
         }
         Ok(())
@@ -337,15 +353,17 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         if read.is_none() || self.spare.kind != Kind::Data {
             return Err(FtlError::Corrupt("out-of-band bytes of data", page));
         }
+        self.damaged = C::CONTENT && !self.spare.fits(&self.page_buf);
         self.cached = Some(page);
         self.count_read(host);
         Ok(())
     }
 
-    fn load_next(&mut self, page: u32, host: bool) -> Result<()> {
+    /// Reads a flash page into `next_buf`. Returns whether that is what was programmed.
+    pub(crate) fn load_next(&mut self, page: u32, host: bool) -> Result<bool> {
         self.nand.read(page, &mut self.next_buf, &mut self.spare_buf)?;
         self.count_read(host);
-        Ok(())
+        Ok(!C::CONTENT || Spare::read(&self.spare_buf).is_some_and(|spare| spare.fits(&self.next_buf)))
     }
 
     fn count_read(&mut self, host: bool) {

@@ -214,27 +214,45 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             }
             self.counters.moved += 1;
             let mut packed = core::mem::take(&mut self.plain_buf);
-            let taken = self.take(&entry, place, &mut packed);
-            let moved = taken.and_then(|()| self.move_record(record.lpn, &entry, &packed, squeeze));
+            let moved = self.take(&entry, place, &mut packed).and_then(|intact| match intact {
+                true => self.move_record(record.lpn, &entry, &packed, squeeze),
+                false => self.move_damaged(record.lpn, &entry, &packed),
+            });
             self.plain_buf = packed;
             moved?;
         }
         Ok(())
     }
 
-    /// Copies the stored bytes of a record that begins at this byte of `page_buf`.
-    fn take(&mut self, entry: &Entry, from: usize, out: &mut [u8]) -> Result<()> {
+    /// Copies the stored bytes of a record that begins at this byte of `page_buf`. Returns whether they are what was programmed.
+    fn take(&mut self, entry: &Entry, from: usize, out: &mut [u8]) -> Result<bool> {
         let size = usize::from(entry.size).min(out.len());
         let here = size.min(self.page_buf.len().saturating_sub(from));
         if here > 0 {
             out[..here].copy_from_slice(&self.page_buf[from..from + here]);
         }
+        let mut intact = !self.damaged;
         if entry.across {
-            self.nand.read(entry.page + 1, &mut self.next_buf, &mut self.spare_buf)?;
-            self.counters.reads_collected += 1;
+            intact &= self.load_next(entry.page + 1, false)?;
             out[here..size].copy_from_slice(&self.next_buf[..size - here]);
         }
-        Ok(())
+        Ok(!C::CONTENT || intact)
+    }
+
+    /// Moves bytes that are not what was programmed to a flash page of their own, whose checksum does not fit either: whoever reads them gets
+    /// an error as before, and nothing else becomes unreadable with them.
+    #[cold]
+    fn move_damaged(&mut self, lpn: u32, entry: &Entry, stored: &[u8]) -> Result<()> {
+        let Entry { size, ratio, compressed, .. } = *entry;
+        let plain = PLAIN + usize::from(self.policy.group(ratio, Hint::Warm, true));
+        let log = if compressed { Self::packed_log(true) } else { plain };
+        self.settle_log(log)?;
+        self.taints = true;
+        let bytes = stored.get(..usize::from(size)).unwrap_or_default();
+        let moved = self.append(log, Pending { lpn, size, ratio, compressed }, bytes, false, Some(*entry));
+        let moved = moved.and_then(|()| self.settle_log(log));
+        self.taints = false;
+        moved
     }
 
     fn move_record(&mut self, lpn: u32, entry: &Entry, stored: &[u8], squeeze: bool) -> Result<()> {

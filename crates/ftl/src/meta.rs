@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 /// First bytes of a commit page.
 pub(crate) const MAGIC: [u8; 7] = *b"MEDFTL\x00";
 /// The byte after them: how everything is laid out.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes of a block in the table.
 pub const BLOCK_BYTES: usize = 18;
 /// Changed chunks of the map with which an idle checkpoint does not wait for fewer.
@@ -150,6 +150,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         let tables = self.write_tables()?;
         let commit = Commit { seq: self.seq, clean, policy: self.policy_number(), tables };
         let bytes = commit.write(&self.g, self.config.logical_pages);
+        // A commit without what it names would be the end of the medium.
+        self.nand.barrier()?;
         let place = self.write_meta(Kind::Commit, 0, &bytes)?;
         self.nand.settle();
         // Only now: the trims are in the map that counts.
@@ -293,7 +295,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         self.nand.read(page, out, &mut self.spare_buf)?;
         let spare =
             Spare::read(&self.spare_buf).ok_or(FtlError::Corrupt("out-of-band bytes of the map", page))?;
-        if spare.kind != kind || spare.index != index || spare.content != crc32fast::hash(out) {
+        if spare.kind != kind || spare.index != index || !spare.fits(out) {
             return Err(FtlError::Corrupt("a page of the map", page));
         }
         Ok(spare)
@@ -307,7 +309,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
                 _ => (self.open_meta()?, 0),
             };
             let mut spare = Spare::new(kind, self.seq + 1, self.blocks.get(block).erases);
-            (spare.index, spare.content) = (index, crc32fast::hash(bytes));
+            (spare.index, spare.content) = (index, Some(crc32fast::hash(bytes)));
             spare.write(&mut self.spare_buf);
             let page = self.g.first_page(block) + next;
             match self.nand.program(page, bytes, &self.spare_buf) {
@@ -393,6 +395,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         if !self.marked {
             let page = vec![0; self.g.page_bytes as usize];
             self.write_meta(Kind::Opened, 0, &page)?;
+            self.nand.barrier()?;
             self.marked = true;
         }
         Ok(())

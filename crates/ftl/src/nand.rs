@@ -92,6 +92,11 @@ pub trait Nand {
     fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError>;
     /// Erases a block.
     fn erase(&mut self, block: u32) -> Result<(), NandError>;
+    /// When it returns, nothing that is programmed or erased from now on can be found after power loss without all that was before. NAND needs
+    /// nothing for that; whoever writes a medium down later than it is told to does.
+    fn barrier(&mut self) -> Result<(), NandError> {
+        Ok(())
+    }
     /// Whether a page reads as erased.
     fn is_blank(&mut self, page: u32) -> Result<bool, NandError>;
     /// Whether a block is marked as bad.

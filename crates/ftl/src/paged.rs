@@ -219,7 +219,7 @@ impl Paged {
         nand.read(place, &mut bytes, &mut self.spare)?;
         let spare =
             Spare::read(&self.spare).ok_or(FtlError::Corrupt("out-of-band bytes of the map", place))?;
-        let wanted = (Kind::Chunk, chunk as u32, crc32fast::hash(&bytes));
+        let wanted = (Kind::Chunk, chunk as u32, Some(crc32fast::hash(&bytes)));
         if (spare.kind, spare.index, spare.content) != wanted {
             return Err(FtlError::Corrupt("a chunk of the map", place));
         }

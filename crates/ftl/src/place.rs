@@ -204,10 +204,13 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             ratio: p.ratio,
         });
         let header = (Kind::Data, log as u8, slot.tail, self.seq + 1, self.blocks.get(block).erases);
-        spare::write(&mut self.spare_buf, header, records, (0, 0));
+        let mut content = None;
         if C::CONTENT {
             slot.data[slot.used as usize..].fill(0);
+            let sum = crc32fast::hash(&slot.data);
+            content = Some(if self.taints { !sum } else { sum });
         }
+        spare::write(&mut self.spare_buf, header, records, (0, content));
         match self.nand.program(page, &slot.data, &self.spare_buf) {
             Ok(()) => {}
             Err(NandError::Failed(_)) => {
@@ -339,7 +342,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         (0..self.logs.len()).try_for_each(|log| self.settle_log(log))
     }
 
-    fn settle_log(&mut self, log: usize) -> Result<()> {
+    pub(crate) fn settle_log(&mut self, log: usize) -> Result<()> {
         // Where the block fails what the slot held waits in the next one.
         while self.logs[log].slot.page.is_some() {
             self.counters.padded += 1;

@@ -1,9 +1,9 @@
 //! The out-of-band bytes of a flash page: whose data it holds, and since when.
 //!
-//! Little-endian: kind 1, log 1, records 1, zero 1, tail 2 (bytes at the page's beginning that end the last record of the page
-//! before), zero 2, sequence number 8, erase count of the block 4, checksum 4; then 7 bytes for each record: logical page 4
-//! (all ones: nobody's any more), size 2 (the highest bit: compressed), ratio 1. Pages of the map have one record of 8 bytes instead:
-//! index 4, checksum of the content 4. The checksum is the CRC-32 of everything else.
+//! Little-endian: kind 1, log 1, records 1, whether the content has a checksum 1, tail 2 (bytes at the page's beginning that end the last
+//! record of the page before), zero 2, sequence number 8, erase count of the block 4, checksum 4; then 7 bytes for each record: logical page 4
+//! (all ones: nobody's any more), size 2 (the highest bit: compressed), ratio 1; then, if it has one, the content's checksum 4. Pages of the
+//! map have 8 bytes instead: index 4, checksum of the content 4. The checksum is the CRC-32 of everything else.
 
 use crate::PAGE;
 use alloc::vec::Vec;
@@ -12,6 +12,8 @@ use alloc::vec::Vec;
 pub const HEADER: usize = 24;
 /// Bytes of a record.
 pub const RECORD: usize = 7;
+/// Bytes of the checksum of the content.
+const CONTENT: usize = 4;
 /// Flag of a record's size.
 const COMPRESSED: u16 = 1 << 15;
 /// Logical page of a record that is nobody's.
@@ -19,12 +21,12 @@ pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// Out-of-band bytes that hold so many records.
 pub const fn spare_bytes_for(records: usize) -> usize {
-    HEADER + records * RECORD
+    HEADER + records * RECORD + CONTENT
 }
 
 /// Records that fit, at most 255.
 pub(crate) fn records_max(spare_bytes: u32) -> usize {
-    ((spare_bytes as usize).saturating_sub(HEADER) / RECORD).min(255)
+    ((spare_bytes as usize).saturating_sub(HEADER + CONTENT) / RECORD).min(255)
 }
 
 /// What a flash page is for.
@@ -69,16 +71,17 @@ pub(crate) struct Spare {
     pub(crate) tail: u16,
     pub(crate) seq: u64,
     pub(crate) erases: u32,
-    /// Of pages of the map: index, and checksum of the content.
+    /// Of pages of the map.
     pub(crate) index: u32,
-    pub(crate) content: u32,
+    /// The checksum of the content: of pages of the map, and of pages of data whose content is kept.
+    pub(crate) content: Option<u32>,
     /// Of pages of data.
     pub(crate) records: Vec<Record>,
 }
 
 impl Spare {
     pub(crate) fn new(kind: Kind, seq: u64, erases: u32) -> Spare {
-        Spare { kind, log: 0, tail: 0, seq, erases, index: 0, content: 0, records: Vec::new() }
+        Spare { kind, log: 0, tail: 0, seq, erases, index: 0, content: None, records: Vec::new() }
     }
 
     /// Writes the bytes to the front of `out`, and zeros behind them.
@@ -107,19 +110,27 @@ impl Spare {
         self.tail = u16::from_le_bytes([header[4], header[5]]);
         self.seq = u64::from_le_bytes(header[8..16].try_into().ok()?);
         self.erases = u32_at(header, 16);
-        let length = if self.kind == Kind::Data { count * RECORD } else { 8 };
+        let records = if self.kind == Kind::Data { count * RECORD } else { 4 };
+        let has_content = self.kind != Kind::Data || header[3] != 0;
+        let length = records + if has_content { CONTENT } else { 0 };
         let rest = bytes.get(HEADER..HEADER + length)?;
         if checksum(header, rest) != u32_at(header, 20) {
             return None;
         }
         self.records.clear();
-        (self.index, self.content) = (0, 0);
+        self.index = 0;
+        self.content = has_content.then(|| u32_at(rest, records));
         if self.kind == Kind::Data {
-            self.records.extend(rest.chunks_exact(RECORD).map(record));
+            self.records.extend(rest[..records].chunks_exact(RECORD).map(record));
             return self.records.iter().all(|r| (1..=PAGE as u16).contains(&r.size)).then_some(());
         }
-        (self.index, self.content) = (u32_at(rest, 0), u32_at(rest, 4));
+        self.index = u32_at(rest, 0);
         Some(())
+    }
+
+    /// Whether the bytes of the page are those that were programmed, as far as anything says so.
+    pub(crate) fn fits(&self, page: &[u8]) -> bool {
+        self.content.is_none_or(|content| content == crc32fast::hash(page))
     }
 
     /// The byte of the page at which a record begins.
@@ -133,14 +144,14 @@ pub(crate) fn write(
     out: &mut [u8],
     (kind, log, tail, seq, erases): (Kind, u8, u16, u64, u32),
     records: impl ExactSizeIterator<Item = Record>,
-    (index, content): (u32, u32),
+    (index, content): (u32, Option<u32>),
 ) {
     let count = records.len();
     let mut end = HEADER;
     out[0] = kind as u8;
     out[1] = log;
     out[2] = count as u8;
-    out[3] = 0;
+    out[3] = u8::from(kind == Kind::Data && content.is_some());
     out[4..6].copy_from_slice(&tail.to_le_bytes());
     out[6..8].fill(0);
     out[8..16].copy_from_slice(&seq.to_le_bytes());
@@ -155,8 +166,11 @@ pub(crate) fn write(
         }
     } else {
         out[end..end + 4].copy_from_slice(&index.to_le_bytes());
-        out[end + 4..end + 8].copy_from_slice(&content.to_le_bytes());
-        end += 8;
+        end += 4;
+    }
+    if let Some(content) = content {
+        out[end..end + CONTENT].copy_from_slice(&content.to_le_bytes());
+        end += CONTENT;
     }
     let sum = checksum(&out[..HEADER], &out[HEADER..end]);
     out[20..24].copy_from_slice(&sum.to_le_bytes());
@@ -207,7 +221,7 @@ mod tests {
             seq: 1 << 40,
             erases: 12,
             index: 0,
-            content: 0,
+            content: None,
             records: vec![record(5, 1000, true), record(NOBODY, 1, true), record(9, 4096, false)],
         }
     }
@@ -232,10 +246,27 @@ mod tests {
     #[test]
     fn pages_of_the_map_have_index_and_checksum() {
         let mut spare = Spare::new(Kind::Chunk, 9, 1);
-        (spare.index, spare.content) = (77, 0xdead_beef);
+        (spare.index, spare.content) = (77, Some(0xdead_beef));
         let mut bytes = [0; 32];
         spare.write(&mut bytes);
         assert_eq!(Spare::read(&bytes), Some(spare));
+    }
+
+    #[test]
+    fn content_is_told_from_what_it_was() {
+        let mut spare = some();
+        assert!(spare.fits(b"anything"), "nobody knows");
+        spare.content = Some(crc32fast::hash(b"a page"));
+        let mut bytes = [0xaa; 64];
+        spare.write(&mut bytes);
+        let read = Spare::read(&bytes).unwrap();
+        assert_eq!(read, spare);
+        assert!(read.fits(b"a page") && !read.fits(b"a pagf"));
+        for at in 0..HEADER + 3 * RECORD + CONTENT {
+            let mut damaged = bytes;
+            damaged[at] ^= 1;
+            assert!(Spare::read(&damaged).is_none(), "byte {at}");
+        }
     }
 
     #[test]

@@ -187,7 +187,8 @@ fn check(args: &DeviceArgs) -> Result<()> {
         .map_err(|e| medfs_flash::FlashError::Ftl(name.clone(), e))?);
     if args.json {
         let value = serde_json::json!({
-            "mapped": checked.mapped, "compressed": checked.compressed, "across": checked.across
+            "mapped": checked.mapped, "compressed": checked.compressed, "across": checked.across,
+            "damaged": checked.damaged
         });
         outln!("{value:#}");
     } else {
@@ -198,5 +199,12 @@ fn check(args: &DeviceArgs) -> Result<()> {
             checked.across
         );
     }
-    Ok(())
+    match checked.first_damaged {
+        Some(page) => bail!(
+            "{name}: {} flash page{} of bytes that do not fit their checksum, the first is number {page}",
+            checked.damaged,
+            if checked.damaged == 1 { "" } else { "s" }
+        ),
+        None => Ok(()),
+    }
 }
