@@ -52,7 +52,7 @@ pub(crate) fn run(name: &str, failure: u8, command: impl FnOnce() -> Result<u8>)
         Ok(code) => code,
         Err(e) if is_closed_pipe(&e) => SUCCESS,
         Err(e) => {
-            let message = format!("medfs {name}: {}", without_numbers(&format!("{e:#}")));
+            let message = format!("medfs {name}: {}", sentence(&e));
             if crate::log::is_detached() {
                 tracing::error!("{message}");
             } else {
@@ -62,6 +62,19 @@ pub(crate) fn run(name: &str, failure: u8, command: impl FnOnce() -> Result<u8>)
             e.downcast_ref::<Coded>().map_or(failure, |c| c.code)
         }
     }
+}
+
+/// An error and its causes in one sentence; a cause that the error before it tells already is not repeated.
+pub(crate) fn sentence(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    without_numbers(&text)
 }
 
 /// Takes out the error numbers that the standard library puts behind the system's words.
@@ -95,6 +108,17 @@ pub(crate) fn usage(e: &clap::Error, command: &str) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::{Context, anyhow};
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let failed = std::io::Error::from_raw_os_error(2);
+        let told = anyhow::Error::new(medfs_lab::Error::io("making /x")(failed)).context("lab");
+        assert_eq!(super::sentence(&told), "lab: making /x: No such file or directory");
+        let plain = Err::<(), _>(anyhow!("of it")).context("the end").unwrap_err();
+        assert_eq!(super::sentence(&plain), "the end: of it");
+    }
+
     #[test]
     fn numbers_go() {
         let text =

@@ -90,7 +90,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<u8> {
             }
             Err(error) => {
                 failed = true;
-                eprintln!("medfs replay: {system}: {error:#}");
+                eprintln!("medfs replay: {system}: {}", exit::sentence(&error));
             }
         }
     }
