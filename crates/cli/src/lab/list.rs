@@ -39,8 +39,7 @@ fn document(specs: &[Spec]) -> serde_json::Value {
             "workloads": s.workloads, "schemes": s.schemes})
     };
     let experiments: Vec<_> = specs.iter().map(of_experiment).collect();
-    let workloads: Vec<_> =
-        workload::ALL.iter().map(|w| json!({"name": w.name, "about": w.about})).collect();
+    let workloads: Vec<_> = workload::ALL.iter().map(|w| json!({"name": w.name, "about": w.about})).collect();
     let programs: Vec<_> = PROGRAMS
         .iter()
         .map(|p| json!({"name": p.name, "about": p.about, "available": p.command().is_ok()}))
@@ -48,10 +47,11 @@ fn document(specs: &[Spec]) -> serde_json::Value {
     json!({"experiments": experiments, "workloads": workloads, "programs": programs})
 }
 
-/// Where in a paper, without where the paper is from: `MedFS, Fig. 7 and section 6.2.1`, `LDC, Fig. 8`.
+/// Where in a paper, in few words: `MedFS, Fig. 7`, `LDC, Fig. 8`; sections only where there is no figure or table.
 fn short(paper: &str) -> String {
     let ldc = format!("{} ", medfs_flash::experiments::PAPER.trim_end_matches("(LDC)").trim_end());
-    paper.replace(&ldc, "").replace("(LDC)", "LDC").replace(", FAST'25", "")
+    let place = paper.replace(&ldc, "").replace("(LDC)", "LDC").replace(", FAST'25", "");
+    place.split(" and section").next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -60,9 +60,10 @@ mod tests {
 
     #[test]
     fn a_place_in_a_paper_is_short() {
-        assert_eq!(short("MedFS, FAST'25, Fig. 7 and section 6.2.1"), "MedFS, Fig. 7 and section 6.2.1");
+        assert_eq!(short("MedFS, FAST'25, Fig. 7 and section 6.2.1"), "MedFS, Fig. 7");
         let ldc = format!("{}, Fig. 5, Table 2 and section 5.1", medfs_flash::experiments::PAPER);
-        assert_eq!(short(&ldc), "LDC, Fig. 5, Table 2 and section 5.1");
+        assert_eq!(short(&ldc), "LDC, Fig. 5, Table 2");
+        assert_eq!(short("MedFS, FAST'25, section 6.2.1 and Eq. 1"), "MedFS, section 6.2.1 and Eq. 1");
         assert_eq!(short("No paper's figure"), "No paper's figure");
     }
 }

@@ -3,7 +3,7 @@
 use super::{table, trimmed};
 use comfy_table::CellAlignment;
 use medfs_lab::cell::{Figure, Row};
-use medfs_lab::report::{show, show_paper};
+use medfs_lab::report::{show, show_paper, show_ratio};
 
 /// Columns of a line of text.
 const COLUMNS: usize = 80;
@@ -43,7 +43,7 @@ fn rows_of(rows: &[&Row]) -> String {
         ("scheme", schemes, |r| r.scheme.clone()),
         ("paper", compared, |r| r.paper.map_or_else(|| "-".into(), show_paper)),
         ("ours", true, |r| r.ours.map_or_else(|| "-".into(), show)),
-        ("ratio", compared, |r| r.ratio().map_or_else(|| "-".into(), show)),
+        ("ratio", compared, |r| r.ratio().map_or_else(|| "-".into(), show_ratio)),
         ("unit", true, |r| r.unit.clone()),
     ];
     let columns: Vec<_> = columns.into_iter().filter(|(_, any, _)| *any).collect();

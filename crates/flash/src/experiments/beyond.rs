@@ -104,7 +104,12 @@ fn predictors(samples: &[Sample], threshold: f64) -> Vec<Row> {
         ("predictor: entropy and repetition, fitted to these files", repeats),
     ] {
         rows.push(Row::new(format!("{name}: mean error of the ratio"), None, error, "% of a page"));
-        rows.push(Row::new(format!("{name}: single pages decided rightly"), None, right, "% of single pages"));
+        rows.push(Row::new(
+            format!("{name}: single pages decided rightly"),
+            None,
+            right,
+            "% of single pages",
+        ));
     }
     rows.push(Row::new(
         "predictor: time with repetition, of that without",

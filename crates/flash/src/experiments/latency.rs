@@ -22,18 +22,17 @@ pub(crate) fn fig9(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>
     let single = Way { pages: 1, ..alone };
     let single = all(&["pm", "zftl", "ldc"], single, options, &mut |part| progress(0.9 + part * 0.1))?;
     let mut rows = Vec::new();
-    let figures: [(&str, &str, Of); 3] = [
-        ("(a)", "write latency", WRITE),
-        ("(b)", "read latency", |c| c.read_us),
-        ("(c)", "worst latency", |c| c.worst_us),
+    let figures: [(&str, &'static str, Of); 3] = [
+        ("(a)", "(a) % more write latency than PM", WRITE),
+        ("(b)", "(b) % more read latency than PM", |c| c.read_us),
+        ("(c)", "(c) % more worst latency than PM", |c| c.worst_us),
     ];
-    for (figure, what, of) in figures {
+    for (figure, unit, of) in figures {
         for (name, row) in WORKLOADS.iter().zip(&cells) {
             for (method, at) in [("zFTL", 1), ("SC", 2), ("LDC", 3), ("OPT", 4)] {
                 let by = change(of(&row[at]), of(&row[0]));
                 let paper = (figure == "(a)" && *name == "GE" && method == "zFTL").then_some(4.0);
-                let label = format!("{figure} {name}: {what}, {method} against PM");
-                rows.push(Row::new(label, paper, by, "%").if_off(SIZES));
+                rows.push(Row::new(*name, paper, by, unit).of_series(method).if_off(SIZES));
             }
         }
     }
@@ -41,9 +40,8 @@ pub(crate) fn fig9(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>
     rows.extend(means("(a) mean, no request waiting for another", &apart, MADE_UP));
     for (name, row) in WORKLOADS.iter().zip(&apart) {
         for (method, at) in [("zFTL", 1), ("LDC", 3)] {
-            let label =
-                format!("(a) {name}: write latency, no request waiting for another, {method} against PM");
-            rows.push(Row::new(label, None, change(row[at].write_us, row[0].write_us), "%"));
+            let by = change(row[at].write_us, row[0].write_us);
+            rows.push(Row::new(*name, None, by, SERVED).of_series(method));
         }
     }
     rows.extend(of_one_page(&single));
@@ -51,6 +49,9 @@ pub(crate) fn fig9(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>
     rows.push(Row::new("(c) mean: LDC against PM", None, mean_change(&cells, 0, 3, |c| c.worst_us), "%"));
     Ok(rows)
 }
+
+/// Unit of Fig. 9(a) where no request waits.
+const SERVED: &str = "(a) % more write latency than PM, no request waiting for another";
 
 type Of = fn(&Cell) -> f64;
 const WRITE: Of = |c| c.write_us;
@@ -66,7 +67,12 @@ fn of_one_page(cells: &[Vec<Cell>]) -> [Row; 2] {
     let more = mean_change(cells, 2, 1, WRITE);
     [
         Row::new(format!("{of}: zFTL against LDC (ratio less one)"), None, more, "%"),
-        Row::new(format!("{of}: workloads that zFTL makes slower than PM, of 7"), None, slower(cells), "workloads"),
+        Row::new(
+            format!("{of}: workloads that zFTL makes slower than PM, of 7"),
+            None,
+            slower(cells),
+            "workloads",
+        ),
     ]
 }
 

@@ -226,7 +226,10 @@ pub(crate) fn mean_change(cells: &[Vec<Cell>], from: usize, to: usize, of: impl 
 
 /// The methods of Fig. 8, in the order of a row of cells.
 const METHODS: [&str; 4] = ["pm", "zftl", "sc", "ldc"];
-/// Unit of write amplification.
+/// Units of the workloads' rows: Fig. 8(a), (b) and (c), and of write amplification.
+const OF_ZFTL: &str = "(a) % of the pages that zFTL compressed";
+const ERASES: &str = "(b) % more erases than PM";
+const OF_COLLECTION: &str = "(c) % of the time of PM's collection";
 const FLASH: &str = "bytes of flash for each of the host";
 /// How full devices are that are not full, as Fig. 8(a) is looked at again.
 const LESS_FULL: f64 = 0.99;
@@ -249,8 +252,9 @@ pub(crate) fn fig8(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>
     rows.extend(erases(&cells));
     rows.extend(collection(&cells[WORKLOADS.len() - 1]));
     for (name, row) in WORKLOADS.iter().zip(&cells) {
-        rows.push(Row::new(format!("{name}: write amplification of PM"), None, row[0].amplification, FLASH));
-        rows.push(Row::new(format!("{name}: write amplification of LDC"), None, row[3].amplification, FLASH));
+        for (method, at) in [("PM", 0), ("LDC", 3)] {
+            rows.push(Row::new(*name, None, row[at].amplification, FLASH).of_series(method));
+        }
     }
     debug_assert_eq!(APPS.len() + 1, WORKLOADS.len());
     Ok(rows)
@@ -262,7 +266,7 @@ fn compressed(cells: &[Vec<Cell>]) -> Vec<Row> {
     for (name, row) in WORKLOADS.iter().zip(cells) {
         for (method, at) in [("SC", 2), ("LDC", 3)] {
             let part = row[at].compressed / row[1].compressed.max(1.0) * 100.0;
-            rows.push(Row::new(format!("(a) {name}: pages {method} compressed, of zFTL's"), None, part, "%"));
+            rows.push(Row::new(*name, None, part, OF_ZFTL).of_series(method));
         }
     }
     let last = &cells[WORKLOADS.len() - 1];
@@ -287,7 +291,7 @@ fn erases(cells: &[Vec<Cell>]) -> Vec<Row> {
     for (name, row) in WORKLOADS.iter().zip(cells) {
         for (method, at) in [("zFTL", 1), ("SC", 2), ("LDC", 3)] {
             let by = change(row[at].erases, row[0].erases);
-            rows.push(Row::new(format!("(b) {name}: erases, {method} against PM"), None, by, "%"));
+            rows.push(Row::new(*name, None, by, ERASES).of_series(method));
         }
     }
     let means = [("PM", -50.5, 0, LOCALITY), ("zFTL", 4.0, 1, CLOSE)];
@@ -304,7 +308,7 @@ fn collection(cells: &[Cell]) -> Vec<Row> {
     let of = |(method, cell): (&str, &Cell)| {
         let part = |seconds: f64| seconds / total * 100.0;
         let row = |what: &str, seconds| {
-            Row::new(format!("(c) MA: {method}: {what}, of PM's collection"), None, part(seconds), "%")
+            Row::new(format!("MA: {what}"), None, part(seconds), OF_COLLECTION).of_series(method)
         };
         let moving = row("moving pages", cell.move_s);
         let explained = method == "LDC" && cell.move_s > cells[1].move_s.min(cells[2].move_s);

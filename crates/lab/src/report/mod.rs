@@ -123,13 +123,23 @@ pub fn show(value: f64) -> String {
         return format!("{value:.0}");
     }
     // What it is rounded to decides how many digits stand behind the point.
-    let exponent = format!("{value:.2e}").split_once('e').and_then(|(_, e)| e.parse::<i32>().ok()).unwrap_or(0);
+    let exponent =
+        format!("{value:.2e}").split_once('e').and_then(|(_, e)| e.parse::<i32>().ok()).unwrap_or(0);
     format!("{value:.*}", (2 - exponent).clamp(0, 3) as usize)
 }
 
 /// A paper's number as the paper prints it; of one that was computed, four figures.
 pub fn show_paper(value: f64) -> String {
     format!("{value:.3e}").parse::<f64>().unwrap_or(value).to_string()
+}
+
+/// A ratio: two digits behind the point are enough, unless it is small.
+pub fn show_ratio(value: f64) -> String {
+    if value == 0.0 || value.abs() >= 0.1 { format!("{value:.2}") } else { show(value) }
+}
+
+fn ratio_or_dash(value: Option<f64>) -> String {
+    value.map_or_else(|| NONE.into(), show_ratio)
 }
 
 fn ours_or_dash(value: Option<f64>) -> String {
@@ -155,6 +165,10 @@ mod tests {
         assert_eq!(
             shown,
             ["0", "7", "-28.8", "6.98", "41.7", "100", "10.0", "123", "1235", "0.026", "0.143"]
+        );
+        assert_eq!(
+            [0.0, 0.886, -2.64, 0.0261, 25.68].map(show_ratio),
+            ["0.00", "0.89", "-2.64", "0.026", "25.68"]
         );
         let papers = [4.9, 11.0, -50.5, 99.97, 122.7, 475.0, 0.17, 54.033_51].map(show_paper);
         assert_eq!(papers, ["4.9", "11", "-50.5", "99.97", "122.7", "475", "0.17", "54.03"]);

@@ -1,6 +1,6 @@
 //! Reports that other programs read: Markdown, JSON, CSV.
 
-use super::{Report, ours_or_dash, paper_or_dash};
+use super::{Report, ours_or_dash, paper_or_dash, ratio_or_dash};
 use crate::error::{Error, Result};
 use std::fmt::Write;
 
@@ -32,7 +32,7 @@ pub(super) fn markdown(report: &Report) -> String {
                 cell(&row.scheme),
                 paper_or_dash(row.paper),
                 ours_or_dash(row.ours),
-                ours_or_dash(row.ratio()),
+                ratio_or_dash(row.ratio()),
                 cell(&row.unit),
                 cell(&row.reason),
                 cell(&from),

@@ -57,9 +57,10 @@ fn stack(svg: &mut Svg, x: f64, y: &dyn Fn(f64) -> f64, group: &Group<'_>, schem
     }
 }
 
-fn row_of(title: &str, groups: &[Group<'_>], schemes: &[String], scale: &[f64]) -> String {
+/// Some groups side by side, with room for `each`, so that all rows are drawn alike.
+fn row_of(title: &str, groups: &[Group<'_>], each: usize, schemes: &[String], scale: &[f64]) -> String {
     let group_width = schemes.len() as f64 * BAR + GAP;
-    let width = (LEFT + groups.len() as f64 * group_width).max(420.0);
+    let width = (LEFT + each as f64 * group_width).max(420.0);
     let y = |v: f64| TOP + HEIGHT * (1.0 - v / scale[scale.len() - 1]);
     let mut svg = Svg::new(width, TOP + HEIGHT + BELOW, title);
     for t in scale {
@@ -90,7 +91,7 @@ pub(in crate::report) fn causes(title: &str, cells: &[&Named<Cell>], schemes: &[
     let scale = ticks(0.0, groups.iter().map(Group::highest).fold(1.0, f64::max), 5);
     let most = ((WIDEST - LEFT) / (schemes.len() as f64 * BAR + GAP)).max(1.0) as usize;
     let each = groups.len().div_ceil(groups.len().div_ceil(most));
-    let rows = groups.chunks(each).map(|some| row_of(title, some, schemes, &scale));
+    let rows = groups.chunks(each).map(|some| row_of(title, some, each, schemes, &scale));
     let legend = Palette::of(["data", "node", "compact", "meta", "gc"]).legend();
     figure(title, &legend, &rows.collect::<String>())
 }

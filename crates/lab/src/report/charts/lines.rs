@@ -10,7 +10,7 @@ const PLACE_LEFT: f64 = 52.0;
 const TOP: f64 = 30.0;
 const ACROSS: f64 = WIDTH - 66.0;
 const HEIGHT: f64 = 210.0;
-/// Points of a line with fewer are marked.
+/// The points of a line that has no more are marked, as each was measured by itself.
 const MARKED: usize = 12;
 /// The vertical axis begins near the smallest value where that is more than this part of the largest.
 const NEAR: f64 = 0.5;
@@ -95,7 +95,7 @@ pub(in crate::report) fn lines(title: &str, axes: &Axes<'_>, all: &[Line]) -> St
         let colour = palette.colour(&line.name);
         let placed: Vec<(f64, f64)> = line.points.iter().map(|p| (scales.x(p.0), scales.y(p.1))).collect();
         svg.path(&placed, &colour, &line.name);
-        if line.points.len() <= MARKED {
+        if !axes.logarithmic && line.points.len() <= MARKED {
             for (at, (x, y)) in placed.iter().zip(&line.points) {
                 svg.dot(*at, 3.5, &colour, &format!("{}, {}: {} {}", line.name, show(*x), show(*y), axes.up));
             }

@@ -2,11 +2,13 @@
 
 mod bars;
 mod causes;
+mod groups;
 mod lines;
 mod planes;
 
 pub(super) use bars::{agreement, bars};
 pub(super) use causes::causes;
+pub(super) use groups::groups;
 pub(super) use lines::{Axes, Line, amplification, distribution, lines};
 pub(super) use planes::{extents, scatter, segment_map};
 

@@ -2,7 +2,7 @@
 
 mod plots;
 
-use super::{Named, Report, ours_or_dash, paper_or_dash, show, show_paper};
+use super::{Named, Report, ours_or_dash, paper_or_dash, ratio_or_dash, show, show_paper};
 use crate::cell::{Cell, Figure, Machine, Row};
 use crate::error::{Error, Result};
 use crate::runner::size_in_words;
@@ -141,7 +141,7 @@ fn line(row: &Row, figure_file: &str) -> Line {
         scheme: row.scheme.clone(),
         paper: paper_or_dash(row.paper),
         ours: ours_or_dash(row.ours),
-        ratio: ours_or_dash(row.ratio()),
+        ratio: ratio_or_dash(row.ratio()),
         unit: row.unit.clone(),
         options: String::new(),
         more: cells.len().saturating_sub(CELLS_SHOWN),
@@ -252,7 +252,7 @@ fn headline(report: &Report) -> Vec<Headline> {
     rows.map(|r| Headline {
         scheme: r.scheme.clone(),
         ours: ours_or_dash(r.ours),
-        paper: r.paper.map_or_else(|| "not in the paper".into(), |paper| format!("paper {}", show_paper(paper))),
+        paper: r.paper.map_or_else(|| "paper: none".into(), |paper| format!("paper {}", show_paper(paper))),
         unit: r.unit.clone(),
         section: figure.result.experiment.clone(),
         title: figure.result.title.clone(),

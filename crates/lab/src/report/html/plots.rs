@@ -14,15 +14,16 @@ fn schemes_of(cells: &[&Named<Cell>]) -> Vec<String> {
     names
 }
 
-/// More bars than these are shown where the paper has a number only; all are in the table.
-const BARS_MOST: usize = 24;
-
-/// The rows that sum an experiment up: means, or all where there are few.
+/// The rows that sum an experiment up: means and what the paper has a number for; all where there are none.
 fn summary(figure: &Figure) -> Vec<(String, &Row)> {
-    let means: Vec<&Row> = figure.rows.iter().filter(|r| r.is_mean()).collect();
-    let rows = if means.is_empty() { figure.rows.iter().collect() } else { means };
+    let main: Vec<&Row> = figure.rows.iter().filter(|r| r.is_mean() || r.paper.is_some()).collect();
+    let alone = main.is_empty() || figure.rows.len() <= BARS_FEW;
+    let rows = if alone { figure.rows.iter().collect() } else { main };
     rows.into_iter().map(|r| (r.name(), r)).collect()
 }
+
+/// As many rows are all drawn.
+const BARS_FEW: usize = 16;
 
 /// The units of rows, in the order of their first appearance.
 fn units<'r>(rows: impl Iterator<Item = &'r Row>) -> Vec<&'r str> {
@@ -40,18 +41,48 @@ fn title_of(figure: &Figure, unit: &str, of: usize) -> String {
     if of > 1 && !unit.is_empty() { format!("{}: {unit}", figure.title) } else { figure.title.clone() }
 }
 
-/// Bars of the rows that sum an experiment up, a plot for each unit; where the paper has many numbers, of those.
+/// Bars of the rows that sum an experiment up, a plot for each unit.
 fn bars_by_unit(figure: &Figure) -> String {
-    let mut rows = summary(figure);
-    if rows.len() > BARS_MOST && rows.iter().any(|(_, r)| r.paper.is_some()) {
-        rows.retain(|(_, r)| r.paper.is_some());
-    }
+    bars_of(figure, &summary(figure))
+}
+
+fn bars_of(figure: &Figure, rows: &[(String, &Row)]) -> String {
     let units = units(rows.iter().map(|(_, r)| *r));
     let one = |unit: &&str| {
         let of: Vec<(String, &Row)> = rows.iter().filter(|(_, r)| r.unit == **unit).cloned().collect();
         charts::bars(&title_of(figure, unit, units.len()), &of)
     };
     units.iter().map(one).collect()
+}
+
+/// Series of a plot of groups, as many as there are colours.
+const SERIES_MOST: usize = 8;
+
+/// The rows of a unit that make groups: each label with some of the same schemes.
+fn group_rows<'f>(figure: &'f Figure, unit: &str) -> Vec<&'f Row> {
+    let of_unit = |r: &&Row| r.unit == unit && !r.scheme.is_empty() && !r.is_mean();
+    let rows: Vec<&Row> = figure.rows.iter().filter(of_unit).collect();
+    let count = |of: fn(&Row) -> &str| {
+        let mut names: Vec<&str> = rows.iter().map(|r| of(r)).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.len()
+    };
+    let (labels, schemes) = (count(|r| &r.label), count(|r| &r.scheme));
+    if labels < 2 || !(2..=SERIES_MOST).contains(&schemes) { Vec::new() } else { rows }
+}
+
+/// Bars, and a plot of groups for each unit whose rows make any; rows in groups are no bars of their own unless they are the paper's.
+fn bars_and_groups(figure: &Figure) -> String {
+    let units = units(figure.rows.iter());
+    let grouped: Vec<(&str, Vec<&Row>)> =
+        units.iter().map(|unit| (*unit, group_rows(figure, unit))).collect();
+    let in_group = |row: &Row| grouped.iter().any(|(unit, rows)| row.unit == *unit && !rows.is_empty());
+    let mut bars = summary(figure);
+    bars.retain(|(_, r)| r.is_mean() || r.paper.is_some() || !in_group(r));
+    let groups = grouped.iter().filter(|(_, rows)| !rows.is_empty());
+    let draw = |(unit, rows): &(&str, Vec<&Row>)| charts::groups(&title_of(figure, unit, 2), unit, rows);
+    bars_of(figure, &bars) + &groups.map(draw).collect::<String>()
 }
 
 /// The number that a label is, where it is one, with its unit or without: `20%`, `5`, `140 MHz`.
@@ -113,7 +144,10 @@ fn maps(cells: &[&Named<Cell>], schemes: &[String]) -> String {
     let last = maps.len().saturating_sub(1);
     let shown = maps.iter().enumerate().filter(|(n, _)| *n == 0 || *n == last);
     let draw = |(_, (cell, map)): (usize, &(&Cell, &crate::cell::SegmentMap))| {
-        let title = format!("Segments that hold anything, in order, {}: filled as far as their blocks are valid", on(cell));
+        let title = format!(
+            "Segments that hold anything, in order, {}: filled as far as their blocks are valid",
+            on(cell)
+        );
         charts::segment_map(&title, map)
     };
     shown.map(draw).collect()
@@ -151,7 +185,7 @@ pub(super) fn of(figure: &Figure, cells: &[&Named<Cell>]) -> String {
             charts::scatter(&figure.title, &files) + &bars_by_unit(figure)
         }
         "latency" => latency(figure, cells),
-        "bars-alone" => bars_by_unit(figure),
+        "bars-alone" => bars_and_groups(figure),
         _ => bars_by_unit(figure) + &common(cells),
     }
 }
