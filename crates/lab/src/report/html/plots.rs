@@ -58,10 +58,12 @@ fn bars_of(figure: &Figure, rows: &[(String, &Row)]) -> String {
 /// Series of a plot of groups, as many as there are colours.
 const SERIES_MOST: usize = 8;
 
-/// The rows of a unit that make groups: each label with some of the same schemes.
+/// The rows of a unit that make groups: each label with several schemes.
 fn group_rows<'f>(figure: &'f Figure, unit: &str) -> Vec<&'f Row> {
     let of_unit = |r: &&Row| r.unit == unit && !r.scheme.is_empty() && !r.is_mean();
-    let rows: Vec<&Row> = figure.rows.iter().filter(of_unit).collect();
+    let mut rows: Vec<&Row> = figure.rows.iter().filter(of_unit).collect();
+    let all = rows.clone();
+    rows.retain(|row| all.iter().any(|other| other.label == row.label && other.scheme != row.scheme));
     let count = |of: fn(&Row) -> &str| {
         let mut names: Vec<&str> = rows.iter().map(|r| of(r)).collect();
         names.sort_unstable();
