@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
-    let report = Report::load(&args.dir)?;
+    let mut report = Report::load(&args.dir)?;
     for problem in &report.problems {
         let _ = writeln!(std::io::stderr(), "medfs report: not shown: {problem}");
     }
@@ -20,9 +20,12 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
         ReportFormat::Csv => Format::Csv,
         ReportFormat::Parquet => Format::Parquet,
     };
-    let content = report.render(format)?;
     let default = if format == Format::Html { args.dir.join("report.html") } else { PathBuf::from("-") };
     let output = args.output.clone().unwrap_or(default);
+    if let Some(folder) = output.parent().filter(|_| output != Path::new("-")) {
+        report.link(folder, &args.dir)?;
+    }
+    let content = report.render(format)?;
     if output == Path::new("-") {
         std::io::stdout().lock().write_all(&content)?;
         return Ok(code);

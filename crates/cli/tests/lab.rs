@@ -65,6 +65,9 @@ fn results_have_a_folder_by_default() {
     let (code, text, err) = medfs(&["report"]);
     assert_eq!((code, err.as_str()), (0, ""));
     assert_eq!(text, "medfs-lab/report.html shows 1 experiment and 1 cell\n");
+    let (code, _, err) = medfs(&["report", "-o", "elsewhere.html"]);
+    let page = std::fs::read_to_string(dir.path().join("elsewhere.html")).unwrap();
+    assert!(code == 0 && page.contains("href=\"medfs-lab/figure_ldc-fig3.json\""), "{err}");
     let broken = dir.path().join("medfs-lab/broken.json");
     for (content, words) in [
         ("{\"format\": \"medfs-cell/1\", ", "not JSON"),

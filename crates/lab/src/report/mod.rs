@@ -49,6 +49,9 @@ pub struct Report {
     pub cells: Vec<Named<Cell>>,
     /// Files that could not be read, each with the reason.
     pub problems: Vec<String>,
+    /// What stands before a file's name in the links of a page: nothing where the page lies beside the files.
+    #[serde(skip)]
+    pub base: String,
 }
 
 fn order(experiment: &str) -> usize {
@@ -82,6 +85,19 @@ impl Report {
         Ok(report)
     }
 
+    /// The page will lie in the folder `page`, the files in `files`: its links lead from one to the other.
+    ///
+    /// # Errors
+    /// A folder that cannot be found.
+    pub fn link(&mut self, page: &Path, files: &Path) -> Result<()> {
+        let real = |dir: &Path| {
+            let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+            fs::canonicalize(dir).map_err(Error::io(format!("looking for {}", dir.display())))
+        };
+        self.base = way(&real(page)?, &real(files)?);
+        Ok(())
+    }
+
     /// Writes it.
     pub fn render(&self, format: Format) -> Result<Vec<u8>> {
         match format {
@@ -112,6 +128,21 @@ impl Report {
         names.retain(|name| !has_figure(name));
         names
     }
+}
+
+/// The relative address of a folder, seen from another: empty, or with a slash at its end.
+fn way(from: &Path, to: &Path) -> String {
+    let (from, to): (Vec<_>, Vec<_>) = (from.components().collect(), to.components().collect());
+    let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+    let up = "../".repeat(from.len() - common);
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+".contains(&byte);
+    let encoded = |name: &std::ffi::OsStr| -> String {
+        let one =
+            |byte: &u8| if plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") };
+        name.as_encoded_bytes().iter().map(one).collect()
+    };
+    let down = to[common..].iter().map(|part| encoded(part.as_os_str()) + "/");
+    up + &down.collect::<String>()
 }
 
 /// Where there is no number.
@@ -158,6 +189,14 @@ fn workload_name(workload: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_finds_its_files_from_anywhere() {
+        let of = |from: &str, to: &str| way(Path::new(from), Path::new(to));
+        assert_eq!(of("/a/b", "/a/b"), "");
+        assert_eq!(of("/a", "/a/b c"), "b%20c/");
+        assert_eq!(of("/a/x/y", "/a/b"), "../../b/");
+    }
 
     #[test]
     fn numbers_have_three_figures_and_papers_are_as_printed() {

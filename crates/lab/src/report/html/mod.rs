@@ -19,6 +19,7 @@ struct Page<'p> {
     runs: Vec<Run>,
     raw: Vec<Raw>,
     problems: &'p [String],
+    base: &'p str,
     program: String,
 }
 
@@ -278,6 +279,7 @@ pub(super) fn page(report: &Report) -> Result<String> {
         runs: runs(report),
         raw: report.cells.iter().map(raw).collect(),
         problems: &report.problems,
+        base: &report.base,
         program: concat!("medfs ", env!("CARGO_PKG_VERSION")).into(),
     };
     page.render().map_err(|e| Error::Unknown(format!("writing the page: {e}")))
