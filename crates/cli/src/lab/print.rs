@@ -34,11 +34,14 @@ pub(crate) fn print(figure: &Figure, all: bool) {
     }
 }
 
+/// A column: its name, whether any row has something in it, and what a row has.
+type Column = (&'static str, bool, fn(&Row) -> String);
+
 /// A table without the columns that would be empty.
 fn rows_of(rows: &[&Row]) -> String {
     let (schemes, compared) =
         (rows.iter().any(|r| !r.scheme.is_empty()), rows.iter().any(|r| r.paper.is_some()));
-    let columns: Vec<(&str, bool, fn(&Row) -> String)> = vec![
+    let columns: Vec<Column> = vec![
         ("what", true, |r| r.label.clone()),
         ("scheme", schemes, |r| r.scheme.clone()),
         ("paper", compared, |r| r.paper.map_or_else(|| "-".into(), show_paper)),
@@ -46,7 +49,7 @@ fn rows_of(rows: &[&Row]) -> String {
         ("ratio", compared, |r| r.ratio().map_or_else(|| "-".into(), show_ratio)),
         ("unit", true, |r| r.unit.clone()),
     ];
-    let columns: Vec<_> = columns.into_iter().filter(|(_, any, _)| *any).collect();
+    let columns: Vec<Column> = columns.into_iter().filter(|(_, any, _)| *any).collect();
     let names: Vec<&str> = columns.iter().map(|(name, ..)| *name).collect();
     let mut out = table(&names);
     for (n, name) in names.iter().enumerate() {
