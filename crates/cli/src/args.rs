@@ -148,6 +148,9 @@ pub(crate) enum LabCommand {
     Work(LabWorkArgs),
 }
 
+/// Where results go, and a report comes from, unless another folder is named.
+pub(crate) const LAB_OUT: &str = "medfs-lab";
+
 #[derive(Args, Debug)]
 pub(crate) struct LabListArgs {
     /// Print JSON
@@ -160,9 +163,9 @@ pub(crate) struct LabRunArgs {
     /// Experiments (see `medfs lab list`), or 'all'
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
-    /// Folder for the result files; it is made
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) out: PathBuf,
+    /// Folder for the result files; it is made [default: medfs-lab]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) out: Option<PathBuf>,
     /// Seed of everything that is drawn
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -196,10 +199,16 @@ pub(crate) struct LabWorkArgs {
     pub(crate) json: bool,
 }
 
+/// What `medfs report` exits with.
+const REPORT_HELP: &str = "\
+Files that cannot be read, or are of another version, are named on standard error
+and on the page. The exit code is 0 where all results are shown, otherwise 1.";
+
 #[derive(Args, Debug)]
+#[command(after_long_help = REPORT_HELP)]
 pub(crate) struct ReportArgs {
     /// Folder of result files
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(value_hint = ValueHint::DirPath, default_value = LAB_OUT)]
     pub(crate) dir: PathBuf,
     /// File to write; '-' is standard output [default: report.html in the folder; standard output for the other formats]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]

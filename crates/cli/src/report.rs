@@ -8,10 +8,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
-    let report = Report::load(&args.dir)?;
+    let mut report = Report::load(&args.dir)?;
     for problem in &report.problems {
         let _ = writeln!(std::io::stderr(), "medfs report: not shown: {problem}");
     }
+    let code = if report.problems.is_empty() { exit::SUCCESS } else { exit::FAILURE };
     let format = match args.format {
         ReportFormat::Html => Format::Html,
         ReportFormat::Md => Format::Markdown,
@@ -19,19 +20,26 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
         ReportFormat::Csv => Format::Csv,
         ReportFormat::Parquet => Format::Parquet,
     };
-    let content = report.render(format)?;
     let default = if format == Format::Html { args.dir.join("report.html") } else { PathBuf::from("-") };
     let output = args.output.clone().unwrap_or(default);
+    if let Some(folder) = output.parent().filter(|_| output != Path::new("-")) {
+        report.link(folder, &args.dir)?;
+    }
+    let content = report.render(format)?;
     if output == Path::new("-") {
         std::io::stdout().lock().write_all(&content)?;
-        return Ok(exit::SUCCESS);
+        return Ok(code);
     }
-    std::fs::write(&output, content).with_context(|| output.display().to_string())?;
+    std::fs::write(&output, content).with_context(|| format!("cannot write {}", output.display()))?;
     outln!(
-        "{} shows {} cells and {} experiments",
+        "{} shows {} and {}",
         output.display(),
-        report.cells.len(),
-        report.figures.len()
+        counted(report.figures.len(), "experiment"),
+        counted(report.cells.len(), "cell")
     );
-    Ok(exit::SUCCESS)
+    Ok(code)
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }

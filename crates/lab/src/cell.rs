@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 pub const CELL_FORMAT: &str = "medfs-cell/1";
 /// The value of [`Figure::format`].
 pub const FIGURE_FORMAT: &str = "medfs-figure/1";
+/// The label of a mean over all workloads.
+pub(crate) const MEAN: &str = "mean";
 /// Largest result file that is read, in bytes.
 const FILE_MAX: u64 = 64 << 20;
 
@@ -209,6 +211,20 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether it is a mean over all workloads.
+    pub fn is_mean(&self) -> bool {
+        self.label == MEAN
+    }
+
+    /// What it is of, in a few words: of a mean the scheme alone.
+    pub fn name(&self) -> String {
+        match (self.is_mean(), self.scheme.is_empty()) {
+            (_, true) => self.label.clone(),
+            (true, false) => self.scheme.clone(),
+            (false, false) => format!("{} {}", self.label, self.scheme),
+        }
+    }
+
     /// Ours in relation to the paper's.
     pub fn ratio(&self) -> Option<f64> {
         match (self.ours, self.paper) {
@@ -241,6 +257,30 @@ pub struct Figure {
     pub across: String,
     /// The comparison.
     pub rows: Vec<Row>,
+}
+
+/// Rows that a reason names; further ones are counted.
+const NAMED: usize = 4;
+
+impl Figure {
+    /// Why ours differ from the paper's: each sentence once, with the rows that it is of.
+    pub fn reasons(&self, of: impl Fn(&Row) -> bool) -> Vec<(String, &str)> {
+        let mut found: Vec<(Vec<String>, &str)> = Vec::new();
+        for row in self.rows.iter().filter(|r| !r.reason.is_empty() && of(r)) {
+            match found.iter_mut().find(|(_, reason)| *reason == row.reason) {
+                Some((names, _)) => names.push(row.name()),
+                None => found.push((vec![row.name()], &row.reason)),
+            }
+        }
+        found.into_iter().map(|(names, reason)| (listed(&names), reason)).collect()
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    if names.len() <= NAMED {
+        return names.join(", ");
+    }
+    format!("{} and {} more", names[..NAMED - 1].join(", "), names.len() + 1 - NAMED)
 }
 
 /// A file name made of words: what is no letter, digit, point or dash becomes a dash.

@@ -85,12 +85,20 @@ static SCHEMES: LazyLock<std::result::Result<Vec<Scheme>, String>> = LazyLock::n
     toml::from_str::<Schemes>(text).map(|s| s.scheme).map_err(|e| e.to_string())
 });
 
+/// All schemes, in the order of their file.
+///
+/// # Errors
+/// The file is wrong.
+pub fn all() -> Result<&'static [Scheme]> {
+    match &*SCHEMES {
+        Ok(all) => Ok(all),
+        Err(message) => Err(Error::Spec { file: FILE.into(), message: message.clone() }),
+    }
+}
+
 /// The scheme of this name.
 pub fn find(name: &str) -> Result<&'static Scheme> {
-    let all = match &*SCHEMES {
-        Ok(all) => all,
-        Err(message) => return Err(Error::Spec { file: FILE.into(), message: message.clone() }),
-    };
+    let all = all()?;
     all.iter().find(|s| s.name == name).ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
         Error::Unknown(format!("no scheme is named '{name}'; there are: {}", names.join(", ")))

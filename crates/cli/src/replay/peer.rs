@@ -7,6 +7,7 @@ use super::device::Loop;
 use super::process::{Scratch, run};
 use super::result::{CellResult, DeviceUse, Written};
 use super::{Run, guest};
+use crate::size;
 use crate::undo::Undo;
 use anyhow::{Context, Result, bail};
 use medfs::Files;
@@ -74,7 +75,7 @@ fn on_loop(job: &Run<'_>, fs: &str, mkfs: &[&str]) -> Result<CellResult> {
     let image = scratch.image(job.args.size)?;
     let program = format!("mkfs.{fs}");
     let args = [mkfs, &[image.to_str().unwrap_or_default()]].concat();
-    run(&program, &args).with_context(|| format!("{fs} is not available on this machine"))?;
+    run(&program, &args).with_context(|| format!("cannot make a volume of {}", size::show(job.args.size)))?;
     let attached = Loop::attach(&image)?;
     let mounted = Mounted::new(fs, &attached.device, scratch.directory("mnt")?)?;
     let counters = BlockCounters::of(&attached.device)?;

@@ -5,7 +5,7 @@
 //! that a page repeats itself. Both predictors' tables are fitted to one half of the files' pages and judged on the other.
 
 use super::content::{Sample, best_of, sample_files};
-use super::matrix::{Against, Arrivals, cell, cell_with, change};
+use super::matrix::{Against, Way, cell, cell_with, change};
 use super::{Options, Progress, Row};
 use crate::codecs::PageCodec;
 use crate::error::Result;
@@ -103,14 +103,19 @@ fn predictors(samples: &[Sample], threshold: f64) -> Vec<Row> {
         ("predictor: entropy, a table fitted to these files", alone),
         ("predictor: entropy and repetition, fitted to these files", repeats),
     ] {
-        rows.push(Row::new(format!("{name}: mean error of the ratio"), None, error, "%"));
-        rows.push(Row::new(format!("{name}: single pages decided rightly"), None, right, "%"));
+        rows.push(Row::new(format!("{name}: mean error of the ratio"), None, error, "% of a page"));
+        rows.push(Row::new(
+            format!("{name}: single pages decided rightly"),
+            None,
+            right,
+            "% of single pages",
+        ));
     }
     rows.push(Row::new(
         "predictor: time with repetition, of that without",
         None,
         after / before * 100.0,
-        "%",
+        "% of the time without",
     ));
     rows
 }
@@ -153,13 +158,13 @@ pub(crate) fn beyond(options: &Options, progress: Progress<'_>) -> Result<Vec<Ro
             format!("{name}: erases against PM, MA"),
             None,
             change(cell.erases, pm.erases),
-            "%",
+            "% against PM",
         ));
         rows.push(Row::new(
             format!("{name}: write latency against PM, MA"),
             None,
             change(cell.write_us, pm.write_us),
-            "%",
+            "% against PM",
         ));
     };
     compare("ldc with LZO", &ldc);
@@ -168,7 +173,7 @@ pub(crate) fn beyond(options: &Options, progress: Progress<'_>) -> Result<Vec<Ro
         let against = against_lzo(name, &samples)?;
         compare(
             &format!("ldc with {name}"),
-            &cell_with("MA", "ldc", &emmc, options, (against, Arrivals::AsRecorded))?,
+            &cell_with("MA", "ldc", &emmc, options, Way { against, ..Way::default() })?,
         );
         factors.push((name, against));
     }
@@ -179,14 +184,14 @@ pub(crate) fn beyond(options: &Options, progress: Progress<'_>) -> Result<Vec<Ro
             format!("{name}: time of compressing, of LZO's"),
             None,
             against.time * 100.0,
-            "%",
+            "% of LZO's",
         ));
         for (class, size) in crate::synth::CLASSES.iter().zip(against.size) {
             rows.push(Row::new(
                 format!("{name}: size of pages of {class} compressibility, of LZO's"),
                 None,
                 size * 100.0,
-                "%",
+                "% of LZO's",
             ));
         }
     }

@@ -153,19 +153,21 @@ pub(crate) fn fig5(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>
     let mut rows = Vec::new();
     // Table 2, and Fig. 5 at every half bit.
     let table = [0.11, 0.12, 0.13, 0.14, 0.16, 0.17, 0.18, 0.20, 0.22];
-    let ours = "the table is fitted to pages of a Debian system, where pages of such entropy are sparse structures rather than text";
+    let ours = "the table is fitted to pages of a Debian system, and those of such entropy are for the most part zeros with values scattered \
+                between them, as parts of programs are: see the row that counts them";
     for (tenths, paper) in (10..).zip(table) {
         let ratio = f64::from(medfs_entropy::ratio_of(tenths * BIT / 10)) / f64::from(WHOLE);
         let label = format!("Table 2: ratio at an entropy of {:.1}", f64::from(tenths) / 10.0);
-        rows.push(Row::new(label, Some(paper), ratio, "").if_off(ours));
+        rows.push(Row::new(label, Some(paper), ratio, "of its size").if_off(ours));
     }
+    rows.push(Row::new("Table 2: pages of these entropies that are zeros by half", None, zeros(&known), "%"));
     for half in 1..=16 {
         let at = f64::from(half) / 2.0;
         let near: Vec<f64> =
             known.iter().filter(|(e, _)| (e - at).abs() <= 0.25).map(|(_, s)| s.ratio).collect();
         if !near.is_empty() {
             let label = format!("Fig. 5: 1 / ratio at an entropy of {at:.1} ({} pages)", near.len());
-            rows.push(Row::new(label, None, 1.0 / mean(near.into_iter()).max(1e-3), ""));
+            rows.push(Row::new(label, None, 1.0 / mean(near.into_iter()).max(1e-3), "times smaller"));
         }
     }
     rows.extend(errors(&known));
@@ -173,6 +175,13 @@ pub(crate) fn fig5(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>
     rows.extend(cost(&samples));
     progress(1.0);
     Ok(rows)
+}
+
+/// Of the pages whose entropies Table 2 has, per cent of which at least half is zeros.
+fn zeros(known: &[(f64, &Sample)]) -> f64 {
+    let half = |s: &Sample| s.page.iter().filter(|byte| **byte == 0).count() * 2 >= PAGE;
+    let of_table = known.iter().filter(|(e, _)| (0.95..1.85).contains(e));
+    mean(of_table.map(|(_, s)| if half(s) { 100.0 } else { 0.0 }))
 }
 
 /// How far off the predictor is. Pages of one byte value have no entropy to be off from.

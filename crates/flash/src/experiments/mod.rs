@@ -31,6 +31,8 @@ pub const EXPLAINED_ABOVE: f64 = 0.2;
 pub struct Row {
     /// What it is.
     pub label: String,
+    /// The line that it is a point of, where an experiment varies a parameter and the label is its value.
+    pub series: String,
     /// The paper's value; `None` where the paper gives no number.
     pub paper: Option<f64>,
     /// Ours.
@@ -43,7 +45,12 @@ pub struct Row {
 
 impl Row {
     fn new(label: impl Into<String>, paper: Option<f64>, ours: f64, unit: &'static str) -> Row {
-        Row { label: label.into(), paper, ours, unit, reason: None }
+        Row { label: label.into(), series: String::new(), paper, ours, unit, reason: None }
+    }
+
+    fn of_series(mut self, series: &str) -> Row {
+        self.series = series.to_owned();
+        self
     }
 
     fn because(mut self, reason: &str) -> Row {
@@ -93,6 +100,8 @@ pub struct Experiment {
     pub title: &'static str,
     /// What is done, in a sentence or two.
     pub about: &'static str,
+    /// The parameter that is varied; empty where none is.
+    pub across: &'static str,
     /// Runs it.
     pub run: fn(&Options, Progress<'_>) -> Result<Vec<Row>>,
 }
@@ -108,6 +117,7 @@ pub const ALL: [Experiment; 7] = [
         figure: "Fig. 2",
         title: "Compressibility of volume snapshots",
         about: "Pages of files of this machine, sampled, compressed one by one with LZO.",
+        across: "",
         run: content::fig2,
     },
     Experiment {
@@ -115,6 +125,7 @@ pub const ALL: [Experiment; 7] = [
         figure: "Fig. 3 and Table 4",
         title: "Compressibility and size of the workloads' writes",
         about: "The workloads that the other experiments replay, beside what the paper says of its traces.",
+        across: "",
         run: workload::fig3,
     },
     Experiment {
@@ -122,6 +133,7 @@ pub const ALL: [Experiment; 7] = [
         figure: "Fig. 5, Table 2 and section 5.1",
         title: "Entropy and ratio, the predictor's error and cost",
         about: "Pages of files of this machine, sampled: their entropy beside what LZO makes of them, and the time of both.",
+        across: "",
         run: content::fig5,
     },
     Experiment {
@@ -129,6 +141,7 @@ pub const ALL: [Experiment; 7] = [
         figure: "Fig. 8",
         title: "Pages compressed, erases, time of garbage collection",
         about: RUNS,
+        across: "",
         run: matrix::fig8,
     },
     Experiment {
@@ -136,6 +149,7 @@ pub const ALL: [Experiment; 7] = [
         figure: "Fig. 9",
         title: "Write, read and worst-case latency",
         about: RUNS,
+        across: "",
         run: latency::fig9,
     },
     Experiment {
@@ -143,6 +157,7 @@ pub const ALL: [Experiment; 7] = [
         figure: "Fig. 10",
         title: "Write latency by the controller's clock",
         about: RUNS,
+        across: "MHz of the controller's clock",
         run: latency::fig10,
     },
     Experiment {
@@ -150,6 +165,7 @@ pub const ALL: [Experiment; 7] = [
         figure: "beyond the paper",
         title: "LZ4 and zstd, a better predictor, hot and cold apart",
         about: "What the paper does not have, each beside the paper's way, on the same workload.",
+        across: "",
         run: beyond::beyond,
     },
 ];

@@ -206,7 +206,9 @@ pub(super) fn clusters(lab: &Lab<'_>) -> Result<Vec<Row>> {
         .zip(shares)
         .map(|(g, share)| lab.spec.row(g, "", Some(share), std::slice::from_ref(&file)))
         .collect();
-    rows.push(lab.spec.row("files that change their group", "", Some(100.0 * changing), &[file]));
+    let mut change = lab.spec.row("files that change their group", "", Some(100.0 * changing), &[file]);
+    change.unit = "% of files".into();
+    rows.push(change);
     Ok(rows)
 }
 

@@ -20,8 +20,8 @@ pub(super) fn spec(experiment: &Experiment) -> Spec {
         paper: format!("{PAPER}, {}", experiment.figure),
         about: experiment.about.into(),
         notes: Vec::new(),
-        plot: "bars".into(),
-        across: String::new(),
+        plot: if experiment.across.is_empty() { "bars-alone" } else { "lines" }.into(),
+        across: experiment.across.into(),
         unit: String::new(),
         scale: Options::default().scale,
         device_gib: 0,
@@ -42,6 +42,12 @@ pub fn figure(experiment: &Experiment, options: &Options, progress: Progress<'_>
     Ok(spec(experiment).figure(rows(experiment, options, progress)?))
 }
 
+/// A reason with a capital letter and a full stop, as all others are.
+fn sentence(reason: &str) -> String {
+    let mut letters = reason.chars();
+    letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
+}
+
 fn rows(experiment: &Experiment, options: &Options, progress: Progress<'_>) -> Result<Vec<Row>> {
     if !SCALES.contains(&options.scale) {
         let (least, most) = (SCALES.start(), SCALES.end());
@@ -51,11 +57,11 @@ fn rows(experiment: &Experiment, options: &Options, progress: Progress<'_>) -> R
     }
     let of = |row: medfs_flash::experiments::Row| Row {
         label: row.label,
-        scheme: String::new(),
+        scheme: row.series,
         paper: row.paper,
         ours: Some(row.ours),
         unit: row.unit.into(),
-        reason: row.reason.unwrap_or_default(),
+        reason: row.reason.map_or_else(String::new, |reason| sentence(&reason)),
         cells: Vec::new(),
     };
     let found = (experiment.run)(options, progress).map_err(|e| Error::Flash(experiment.name.into(), e))?;
@@ -86,7 +92,7 @@ pub(super) fn run(lab: &Lab<'_>, experiment: &Experiment) -> Result<Vec<Row>> {
         seed: options.seed,
         scale: options.scale,
         device: "models of flash devices in memory".into(),
-        values: rows.iter().filter_map(|row| Some((row.label.clone(), row.ours?))).collect(),
+        values: rows.iter().filter_map(|row| Some((row.name(), row.ours?))).collect(),
         wall_seconds: started.elapsed().as_secs_f64(),
         ..Cell::default()
     };
@@ -130,6 +136,7 @@ mod tests {
                 (&of.label, of.paper, Some(of.ours), of.unit)
             );
             assert_eq!(row.cells, ["ldc-fig3_ldc.json"]);
+            assert_eq!(row.reason.is_empty(), of.reason.is_none());
         }
         assert!(dir.path().join("ldc-fig3_ldc.json").exists());
         let small = Settings { scale: Some(0.0001), ..settings };

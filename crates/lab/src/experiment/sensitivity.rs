@@ -30,7 +30,7 @@ pub(super) fn threshold(lab: &Lab<'_>) -> Result<Vec<Row>> {
             rows.push(lab.spec.row(&n.to_string(), &series("written"), Some(share), &files));
             let hits = cell.values.get("page_hit_rate").map(|h| 100.0 * h);
             let mut row = lab.spec.row(&n.to_string(), &series("page hits"), hits, &files[..1]);
-            row.unit = "%".into();
+            row.unit = "% of look-ups that hit".into();
             rows.push(row);
             written.push((n as u64, cell.written.total as f64, file));
         }
@@ -41,7 +41,7 @@ pub(super) fn threshold(lab: &Lab<'_>) -> Result<Vec<Row>> {
                 let files = [a.2.clone(), b.2.clone()];
                 let mut row =
                     lab.spec.row(&format!("{from} to {to}"), &series("less written"), Some(less), &files);
-                row.unit = "%".into();
+                row.unit = "% less written".into();
                 rows.push(row);
             }
         }

@@ -1,15 +1,12 @@
 //! What is written: by scheme (Fig. 7), by type of file (Fig. 1), and what it means for the flash's life.
 
 use super::{Lab, Outcome};
-use crate::cell::{Cell, Row};
+use crate::cell::{Cell, MEAN, Row};
 use crate::error::{Error, Result};
 use crate::meter::{FileType, SMALL_FILE};
 use crate::runner::Wanted;
 use crate::workload::Recording;
 use std::collections::BTreeMap;
-
-/// The label of a mean over all workloads.
-pub(super) const MEAN: &str = "mean";
 
 /// Percentages of one scheme by workload, with the files they are from.
 #[derive(Default)]
@@ -75,7 +72,7 @@ pub(super) fn lifetime(lab: &Lab<'_>) -> Result<Vec<Row>> {
     // Eq. 1 without spare space: the days until each block was written as often as it stands.
     let years = |share: f64| cycles * capacity / (written * 12.0 * wa_fs * wa_flash * share);
     let rows = reductions(lab)?;
-    let Some(mean) = rows.iter().find(|r| r.label == MEAN) else { return Ok(Vec::new()) };
+    let Some(mean) = rows.iter().find(|r| r.is_mean()) else { return Ok(Vec::new()) };
     let share = 1.0 - mean.ours.unwrap_or(f64::NAN) / 100.0;
     let mut longer = lab.spec.row("longer life", "MedFS", Some(100.0 * (1.0 / share - 1.0)), &mean.cells);
     longer.unit = "%".into();

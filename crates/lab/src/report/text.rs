@@ -1,6 +1,6 @@
 //! Reports that other programs read: Markdown, JSON, CSV.
 
-use super::{Report, show_or_dash};
+use super::{Report, ours_or_dash, paper_or_dash, ratio_or_dash};
 use crate::error::{Error, Result};
 use std::fmt::Write;
 
@@ -30,9 +30,9 @@ pub(super) fn markdown(report: &Report) -> String {
             let fields = [
                 cell(&row.label),
                 cell(&row.scheme),
-                show_or_dash(row.paper),
-                show_or_dash(row.ours),
-                show_or_dash(row.ratio()),
+                paper_or_dash(row.paper),
+                ours_or_dash(row.ours),
+                ratio_or_dash(row.ratio()),
                 cell(&row.unit),
                 cell(&row.reason),
                 cell(&from),

@@ -1,10 +1,12 @@
-//! The page. Templates are in `templates/`; plots are made by [`super::charts`].
+//! The page. Templates are in `templates/`; plots are chosen by [`plots`] and made by [`super::charts`].
 
-use super::charts;
-use super::{Named, Report, show, show_or_dash};
+mod plots;
+
+use super::{Named, Report, ours_or_dash, paper_or_dash, ratio_or_dash, show, show_paper};
 use crate::cell::{Cell, Figure, Machine, Row};
 use crate::error::{Error, Result};
 use crate::runner::size_in_words;
+use crate::scheme;
 use askama::Template;
 
 #[derive(Template)]
@@ -12,9 +14,12 @@ use askama::Template;
 struct Page<'p> {
     sections: Vec<Section>,
     headline: Vec<Headline>,
+    /// The designs that are compared, each with what it is.
+    designs: Vec<(String, String)>,
     runs: Vec<Run>,
     raw: Vec<Raw>,
     problems: &'p [String],
+    base: &'p str,
     program: String,
 }
 
@@ -25,6 +30,7 @@ struct Headline {
     paper: String,
     unit: String,
     section: String,
+    title: String,
 }
 
 struct Section {
@@ -36,6 +42,8 @@ struct Section {
     /// Plots, as markup that was escaped where it was made.
     plots: String,
     rows: Vec<Line>,
+    /// Why ours differ: of which rows, and the sentence.
+    reasons: Vec<(String, String)>,
     file: String,
 }
 
@@ -54,15 +62,33 @@ impl Section {
         }
         let main: Vec<&Line> = all.iter().copied().filter(|l| l.main).collect();
         let mut tables = vec![Figures { rows: all, folded: true }];
-        if !main.is_empty() && main.len() <= ROWS_OPEN {
+        if !main.is_empty() && main.len() <= MAIN_OPEN {
             tables.insert(0, Figures { rows: main, folded: false });
         }
         tables
     }
 }
 
-/// A table of more rows is folded.
-const ROWS_OPEN: usize = 24;
+impl Figures<'_> {
+    /// Whether its rows have schemes.
+    fn schemes(&self) -> bool {
+        self.rows.iter().any(|line| !line.scheme.is_empty())
+    }
+
+    /// Whether any has the paper's figure.
+    fn compared(&self) -> bool {
+        self.rows.iter().any(|line| line.paper != super::NONE)
+    }
+
+    /// Whether any says with which options it ran.
+    fn options(&self) -> bool {
+        self.rows.iter().any(|line| !line.options.is_empty())
+    }
+}
+
+/// A table of more rows is folded; of more rows that sum up, too.
+const ROWS_OPEN: usize = 16;
+const MAIN_OPEN: usize = 24;
 
 struct Line {
     /// Whether it sums up, or has the paper's beside it.
@@ -73,7 +99,7 @@ struct Line {
     ours: String,
     ratio: String,
     unit: String,
-    reason: String,
+    options: String,
     cells: Vec<String>,
     more: usize,
 }
@@ -106,154 +132,21 @@ fn anchor(file: &str) -> String {
 }
 
 /// Files named in a row; further ones are counted.
-const CELLS_SHOWN: usize = 2;
+const CELLS_SHOWN: usize = 1;
 
 fn line(row: &Row, figure_file: &str) -> Line {
     let cells = if row.cells.is_empty() { vec![figure_file.to_owned()] } else { row.cells.clone() };
     Line {
-        main: row.label == "mean" || row.paper.is_some(),
+        main: row.is_mean() || row.paper.is_some(),
         label: row.label.clone(),
         scheme: row.scheme.clone(),
-        paper: show_or_dash(row.paper),
-        ours: show_or_dash(row.ours),
-        ratio: show_or_dash(row.ratio()),
+        paper: paper_or_dash(row.paper),
+        ours: ours_or_dash(row.ours),
+        ratio: ratio_or_dash(row.ratio()),
         unit: row.unit.clone(),
-        reason: row.reason.clone(),
+        options: String::new(),
         more: cells.len().saturating_sub(CELLS_SHOWN),
         cells: cells.into_iter().take(CELLS_SHOWN).collect(),
-    }
-}
-
-fn schemes_of(cells: &[&Named<Cell>]) -> Vec<String> {
-    let order = ["NODC", "DC", "DC+", "FPC", "DCI", "DCM", "MedFS", "medfs"];
-    let mut names: Vec<String> =
-        cells.iter().map(|c| c.result.scheme.clone()).filter(|s| !s.is_empty()).collect();
-    names.sort_by_key(|n| (order.iter().position(|o| o == n).unwrap_or(order.len()), n.clone()));
-    names.dedup();
-    names
-}
-
-/// More bars than these are shown where the paper has a number only; all are in the table.
-const BARS_MOST: usize = 24;
-
-/// The rows that sum an experiment up: means, or all where there are few.
-fn summary(figure: &Figure) -> Vec<(String, &Row)> {
-    let means: Vec<&Row> = figure.rows.iter().filter(|r| r.label == "mean").collect();
-    if !means.is_empty() {
-        return means.into_iter().map(|r| (r.scheme.clone(), r)).collect();
-    }
-    let both =
-        |r: &Row| if r.scheme.is_empty() { r.label.clone() } else { format!("{} {}", r.label, r.scheme) };
-    figure.rows.iter().map(|r| (both(r), r)).collect()
-}
-
-/// Bars of the rows that sum an experiment up, a plot for each unit; where the paper has many numbers, of those.
-fn bars_by_unit(figure: &Figure) -> String {
-    let mut rows = summary(figure);
-    if rows.len() > BARS_MOST && rows.iter().any(|(_, r)| r.paper.is_some()) {
-        rows.retain(|(_, r)| r.paper.is_some());
-    }
-    let mut units: Vec<&str> = Vec::new();
-    for (_, row) in &rows {
-        if !units.contains(&row.unit.as_str()) {
-            units.push(&row.unit);
-        }
-    }
-    let one = |unit: &&str| {
-        let of: Vec<(String, &Row)> = rows.iter().filter(|(_, r)| r.unit == **unit).cloned().collect();
-        charts::bars(&figure.title, &of)
-    };
-    units.iter().map(one).collect()
-}
-
-/// Lines over labels that are numbers (`20%`, `5`), one for each scheme.
-fn swept(figure: &Figure) -> Vec<charts::Line> {
-    let number = |label: &str| label.trim_end_matches('%').parse::<f64>().ok();
-    let mut lines: Vec<charts::Line> = Vec::new();
-    for row in &figure.rows {
-        let (Some(x), Some(y)) = (number(&row.label), row.ours) else { continue };
-        match lines.iter_mut().find(|l| l.name == row.scheme) {
-            Some(line) => line.points.push((x, y)),
-            None => lines.push(charts::Line { name: row.scheme.clone(), points: vec![(x, y)] }),
-        }
-    }
-    lines.iter_mut().for_each(|l| l.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
-    lines
-}
-
-fn first_workload<'c>(cells: &[&'c Named<Cell>]) -> Vec<&'c Named<Cell>> {
-    let Some(first) = cells.first().map(|c| c.result.workload.clone()) else { return Vec::new() };
-    cells.iter().copied().filter(|c| c.result.workload == first).collect()
-}
-
-/// Plots that any cells have: by cause, over time, maps.
-fn common_plots(cells: &[&Named<Cell>]) -> String {
-    let schemes = schemes_of(cells);
-    let plain: Vec<&Named<Cell>> = cells.iter().copied().filter(|c| c.result.variant.is_empty()).collect();
-    let mut out = String::new();
-    if schemes.len() > 1 {
-        out += &charts::causes("Written by cause, in relation to the first scheme", &plain, &schemes);
-        let one = first_workload(&plain);
-        if let Some(name) = one.first().map(|c| c.result.workload.clone()) {
-            out += &charts::amplification(&format!("Write amplification over time, {name}"), &one, &schemes);
-        }
-    }
-    for cell in cells.iter().filter(|c| !c.result.extents.is_empty()).take(1) {
-        let title = format!(
-            "Extents of the most scattered files, {} on {}",
-            cell.result.workload, cell.result.scheme
-        );
-        out += &charts::extents(&title, &cell.result.extents);
-    }
-    let maps: Vec<_> = cells.iter().filter_map(|c| Some((c, c.result.segments.as_ref()?))).collect();
-    let shown = [maps.first(), maps.last()].into_iter().flatten();
-    let mut before = "";
-    for (cell, map) in shown {
-        if before != cell.file {
-            let title = format!(
-                "Segments that hold anything, in order, {} on {}: filled as far as their blocks are valid",
-                cell.result.workload, cell.result.scheme
-            );
-            out += &charts::segment_map(&title, map);
-        }
-        before = &cell.file;
-    }
-    out
-}
-
-fn plots(figure: &Figure, cells: &[&Named<Cell>]) -> String {
-    let schemes = schemes_of(cells);
-    match figure.plot.as_str() {
-        "table" => String::new(),
-        "agreement" => charts::agreement(
-            "Each characteristic of each task and application against the tables",
-            &figure.rows,
-        ),
-        "lines" => {
-            let lines = swept(figure);
-            let unit = figure.rows.first().map(|r| r.unit.clone()).unwrap_or_default();
-            charts::lines(&figure.title, (&figure.across, &unit), &lines, false)
-        }
-        "scatter" => {
-            let files: Vec<_> = cells.iter().flat_map(|c| c.result.hotness.iter().cloned()).collect();
-            charts::scatter(&figure.title, &files) + &charts::bars("Groups", &summary(figure))
-        }
-        "latency" => {
-            charts::bars(&figure.title, &summary(figure))
-                + &charts::distribution(
-                    "Reads: share that took no longer, all workloads",
-                    "read",
-                    cells,
-                    &schemes,
-                )
-                + &charts::distribution(
-                    "fsyncs: share that took no longer, all workloads",
-                    "fsync",
-                    cells,
-                    &schemes,
-                )
-        }
-        _ => bars_by_unit(figure) + &common_plots(cells),
     }
 }
 
@@ -266,8 +159,9 @@ fn section(report: &Report, named: &Named<Figure>) -> Section {
         paper: figure.paper.clone(),
         about: figure.about.clone(),
         notes: figure.notes.clone(),
-        plots: plots(figure, &cells),
+        plots: plots::of(figure, &cells),
         rows: figure.rows.iter().map(|r| line(r, &named.file)).collect(),
+        reasons: figure.reasons(|_| true).into_iter().map(|(of, why)| (of, why.to_owned())).collect(),
         file: named.file.clone(),
     }
 }
@@ -281,11 +175,11 @@ fn loose_section(report: &Report, name: &str) -> Section {
             main: true,
             label: c.workload.clone(),
             scheme: [c.scheme.as_str(), c.variant.as_str()].join(" ").trim().to_owned(),
-            paper: "–".into(),
+            paper: super::NONE.into(),
             ours: show(c.written.total as f64 / 1e6),
-            ratio: "–".into(),
+            ratio: super::NONE.into(),
             unit: "MB written".into(),
-            reason: c.options.clone(),
+            options: c.options.clone(),
             cells: vec![named.file.clone()],
             more: 0,
         }
@@ -296,8 +190,9 @@ fn loose_section(report: &Report, name: &str) -> Section {
         paper: String::new(),
         about: "Results without a paper's figure beside them.".into(),
         notes: Vec::new(),
-        plots: common_plots(&cells),
+        plots: plots::common(&cells),
         rows: rows.collect(),
+        reasons: Vec::new(),
         file: String::new(),
     }
 }
@@ -306,6 +201,10 @@ fn machine(m: &Machine) -> String {
     let cores = if m.cores == 1 { "1 core".into() } else { format!("{} cores", m.cores) };
     let parts = [m.processor.clone(), cores, format!("Linux {}", m.kernel), m.architecture.clone()];
     parts.join(", ")
+}
+
+fn seconds(took: f64) -> String {
+    if took < 1.0 { "< 1 s".into() } else { format!("{took:.0} s") }
 }
 
 fn runs(report: &Report) -> Vec<Run> {
@@ -321,7 +220,7 @@ fn runs(report: &Report) -> Vec<Run> {
             machine: machine(&first.machine),
             seed: first.seed.to_string(),
             scale: first.scale.to_string(),
-            wall: format!("{:.0} s", cells.iter().map(|c| c.wall_seconds).sum::<f64>()),
+            wall: seconds(cells.iter().map(|c| c.wall_seconds).sum()),
         })
     };
     names.iter().filter_map(run).collect()
@@ -341,24 +240,32 @@ fn raw(named: &Named<Cell>) -> Raw {
         device: c.device.clone(),
         written: size_in_words(c.written.total as f64),
         causes: causes.join(", "),
-        findings: c.check_findings.map_or_else(|| "–".into(), |n| n.to_string()),
+        findings: c.check_findings.map_or_else(|| super::NONE.into(), |n| n.to_string()),
     }
 }
 
 /// The means of Fig. 7 where they are there, otherwise of the first experiment that has means.
 fn headline(report: &Report) -> Vec<Headline> {
-    let has_means = |f: &&Named<Figure>| f.result.rows.iter().any(|r| r.label == "mean" && r.ours.is_some());
+    let has_means = |f: &&Named<Figure>| f.result.rows.iter().any(|r| r.is_mean() && r.ours.is_some());
     let preferred = report.figures.iter().find(|f| f.result.experiment == "medfs-fig7");
     let Some(figure) = preferred.or_else(|| report.figures.iter().find(has_means)) else { return Vec::new() };
-    let rows = figure.result.rows.iter().filter(|r| r.label == "mean");
+    let rows = figure.result.rows.iter().filter(|r| r.is_mean());
     rows.map(|r| Headline {
         scheme: r.scheme.clone(),
-        ours: show_or_dash(r.ours),
-        paper: show_or_dash(r.paper),
+        ours: ours_or_dash(r.ours),
+        paper: r.paper.map_or_else(|| "paper: none".into(), |paper| format!("paper {}", show_paper(paper))),
         unit: r.unit.clone(),
         section: figure.result.experiment.clone(),
+        title: figure.result.title.clone(),
     })
     .collect()
+}
+
+/// The designs that results are of, as far as this version knows them.
+fn designs(report: &Report) -> Vec<(String, String)> {
+    let used = |name: &str| report.cells.iter().any(|c| c.result.scheme == name);
+    let known = scheme::all().unwrap_or_default();
+    known.iter().filter(|s| used(&s.name)).map(|s| (s.name.clone(), s.about.clone())).collect()
 }
 
 /// The whole page.
@@ -368,9 +275,11 @@ pub(super) fn page(report: &Report) -> Result<String> {
     let page = Page {
         sections,
         headline: headline(report),
+        designs: designs(report),
         runs: runs(report),
         raw: report.cells.iter().map(raw).collect(),
         problems: &report.problems,
+        base: &report.base,
         program: concat!("medfs ", env!("CARGO_PKG_VERSION")).into(),
     };
     page.render().map_err(|e| Error::Unknown(format!("writing the page: {e}")))
