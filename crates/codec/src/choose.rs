@@ -20,6 +20,7 @@
 //! base helps, `moves` or zstd is smaller, or within 2%.
 
 use crate::compress::{Lz4, Lzo, Zstd};
+use crate::dense::{self, Dense};
 use crate::dict::{Lz4Dict, ZstdPrefix};
 use crate::diff::Diff;
 use crate::luck::{Kind, Luck};
@@ -57,8 +58,14 @@ const SAVED_MIN: usize = 64;
 /// Largest budget, in bytes, for which time counts more than a few bytes: that of deltas in an inode (MedFS, section
 /// 6.3). A larger one is part of a page that several deltas share.
 const INLINE: usize = 256;
-/// Largest delta, in bytes, that is taken without a look at general compression.
+/// Largest delta, in bytes, that is taken without a look at `dense` and general compression.
 const PACKED: usize = 160;
+/// Largest one, in bytes, of which `dense` may make one for an inode.
+const DENSE_FROM: usize = 640;
+/// How many times the budget `moves` may take where `dense` is tried.
+const DENSE_REACH: usize = 4;
+/// Part of the budget by which `dense` may miss it where zstd is tried.
+const NEAR: usize = 8;
 /// Largest delta by `moves`, in bytes, that is made within larger budgets: zstd is faster then, and smaller.
 const MOVES_MAX: usize = 1024;
 /// What zstd makes of a delta by `moves`, in eighths, where it does well.
@@ -91,6 +98,7 @@ pub struct Codecs {
     various: Luck<GLANCES, GLANCES, GLANCES>,
     sparse: Sparse,
     moves: Moves,
+    dense: Dense,
     xor_lzo: Xor<Lzo>,
     xor_lz4: Xor<Lz4>,
     xor_zstd: Xor<Zstd>,
@@ -108,6 +116,7 @@ impl Default for Codecs {
             various: Luck::default(),
             sparse: Sparse,
             moves: Moves::default(),
+            dense: Dense::default(),
             xor_lzo: xor::lzo(),
             xor_lz4: xor::lz4(),
             xor_zstd: xor::zstd(),
@@ -133,8 +142,26 @@ fn by_sparse(made: sparse::Made) -> Encoded {
 struct Own {
     /// What is in the output; `None` where neither fits.
     made: Option<Encoded>,
-    /// Bytes that `zstd-prefix` may take, judged by how far `moves` got; `None` where that was not tried.
-    expected: Option<usize>,
+    /// Bytes that `moves` takes, judged by how far it got; `None` where that was not tried.
+    moves: Option<usize>,
+    /// Bytes that `zstd-prefix` may take, judged by that.
+    packed: Option<usize>,
+}
+
+impl Own {
+    /// Where `moves` was not tried.
+    fn sparse(made: Option<sparse::Made>) -> Own {
+        Own { made: made.map(by_sparse), moves: None, packed: None }
+    }
+}
+
+/// What became of `dense`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Denser {
+    Made(Encoded),
+    /// It was too large by little.
+    Near,
+    Far,
 }
 
 impl Codecs {
@@ -148,8 +175,39 @@ impl Codecs {
         let own = own(self, base, page, out);
         match own.made {
             Some(made) if made.len <= PACKED || out.len() <= INLINE => Some(made),
-            _ => self.packed(own, base, page, out),
+            None if out.len() <= INLINE => self.inline(own, base, page, out),
+            _ => self.large(own, base, page, out),
         }
+    }
+
+    /// A delta for an inode that neither `xor-sparse` nor `moves` makes small enough.
+    fn inline(&mut self, own: Own, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
+        own.moves.filter(|len| *len <= out.len() * DENSE_REACH)?;
+        match self.denser(base, page, out.len(), out) {
+            Denser::Made(made) => Some(made),
+            Denser::Near => self.zstd(base, page, out),
+            Denser::Far => None,
+        }
+    }
+
+    /// `dense` in at most `most` bytes.
+    fn denser(&mut self, base: &Page, page: &Page, most: usize, out: &mut [u8]) -> Denser {
+        let room = most + most / NEAR;
+        match dense::encode(&mut self.dense, &self.diff, base, page, room) {
+            Some(len) if len <= most => {
+                out[..len].copy_from_slice(self.dense.made(len));
+                Denser::Made(Encoded { tag: CodecTag::Dense, len })
+            }
+            Some(_) => Denser::Near,
+            None => Denser::Far,
+        }
+    }
+
+    fn zstd(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
+        // A base of zeros is no help, and takes time.
+        let before = if is_zero(base) { &[] } else { &base[..] };
+        let len = self.zstd_prefix.encode_from(before, page, out)?;
+        Some(Encoded { tag: CodecTag::ZstdPrefix, len })
     }
 
     /// The smaller one of `xor-sparse` and `moves`, in `out`.
@@ -160,7 +218,7 @@ impl Codecs {
         let mut sparse = self.sparse.encode_diff(&self.diff, page, &mut out[..first]);
         let kind = kind_for_moves(sparse);
         if kind == Kind::NONE {
-            return Own { made: sparse.map(by_sparse), expected: None };
+            return Own::sparse(sparse);
         }
         let due = self.moved.is_due(kind);
         let zero = is_zero(base);
@@ -168,7 +226,7 @@ impl Codecs {
             sparse = self.sparse.encode_diff(&self.diff, page, out);
         }
         if zero || (!due && sparse.is_some()) {
-            return Own { made: sparse.map(by_sparse), expected: None };
+            return Own::sparse(sparse);
         }
         // Room for what is smaller than `xor-sparse`; where that did not fit, for what zstd might make fit.
         let inline = out.len() <= INLINE;
@@ -190,25 +248,28 @@ impl Codecs {
             }
             _ => sparse,
         };
-        let judged = (!inline).then(|| self.moves.expected(room));
-        let expected = moves.or(judged).map(|len| if random { len } else { len * PACKS / 8 });
-        Own { made, expected }
+        let moves = moves.unwrap_or_else(|| self.moves.expected(room));
+        Own { made, moves: Some(moves), packed: Some(if random { moves } else { moves * PACKS / 8 }) }
     }
 
-    /// What general compression makes of the page where it is likely to be smaller than what is in `out`, else that;
-    /// where that fits nothing, any that does.
-    fn packed(&mut self, own: Own, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
+    /// What `dense` or general compression makes of the page where it is likely to be smaller than what is in `out`, else
+    /// that; where that fits nothing, any that does.
+    fn large(&mut self, own: Own, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
         let kind = own.made.map_or(Kind::LARGE, |made| Kind::of(made.len));
         if !self.packs(own, kind, page, out) {
             return own.made.or_else(|| self.last(base, page, out));
         }
+        if let Some(made) = own.made.filter(|made| made.len <= DENSE_FROM)
+            && let Denser::Made(made) = self.denser(base, page, (made.len - 1).min(INLINE), out)
+        {
+            return Some(made);
+        }
         let room = own.made.map_or(out.len(), |made| made.len - 1);
-        // A base of zeros is no help, and takes time.
-        let before = if is_zero(base) { &[] } else { &base[..] };
-        let packed = self.zstd_prefix.encode_from(before, page, &mut out[..room]);
-        let saves = |len| own.made.is_none_or(|made| len + (made.len / SAVED).min(SAVED_MIN) <= made.len);
+        let packed = self.zstd(base, page, &mut out[..room]);
+        let saves = |packed: Encoded| {
+            own.made.is_none_or(|made| packed.len + (made.len / SAVED).min(SAVED_MIN) <= made.len)
+        };
         self.packed.learn(kind, packed.is_some_and(saves));
-        let packed = packed.map(|len| Encoded { tag: CodecTag::ZstdPrefix, len });
         packed.or(own.made).or_else(|| self.last(base, page, out))
     }
 
@@ -216,8 +277,7 @@ impl Codecs {
     fn packs(&mut self, own: Own, kind: Kind, page: &Page, out: &[u8]) -> bool {
         match own.made {
             Some(made) => !self.is_various(kind, &out[..made.len]) && self.packed.is_due(kind),
-            None if own.expected.is_some_and(|expected| expected <= out.len()) => true,
-            None if out.len() <= INLINE => false,
+            None if own.packed.is_some_and(|packed| packed <= out.len()) => true,
             None => match entropy::ratio(page) {
                 NOISE.. => self.packed.is_due(kind),
                 ratio => PAGE_SIZE * ratio as usize * PACKS_ALONE / 8 <= out.len() * entropy::WHOLE as usize,
@@ -287,6 +347,7 @@ impl Codecs {
             CodecTag::XorZstd => &mut self.xor_zstd,
             CodecTag::Lz4Dict => &mut self.lz4_dict,
             CodecTag::ZstdPrefix => &mut self.zstd_prefix,
+            CodecTag::Dense => &mut self.dense,
         }
     }
 }
