@@ -9,10 +9,14 @@
 //!    smaller as a moved piece. Where that is something, `moves` is tried too and kept where it is smaller. Where it was
 //!    tried in vain a few times on pages like this one, it is tried on every sixty-fourth only: numbers change in place,
 //!    texts move.
-//! 3. `zstd-prefix` alone also shortens new bytes, and what the page repeats of itself. Within a budget of a delta in
-//!    an inode it is tried where neither fits but `moves` comes close. A larger budget is a part of a page that several
-//!    deltas share: there it is tried for all that takes more than some hundred bytes, unless a glance finds the bytes
-//!    too various to shrink; where neither fits, by how far `moves` came, and by the page's entropy.
+//! 3. Within a budget of a delta in an inode `dense` is tried where neither fits but `moves` comes close, and where that did
+//!    not fit many times in a row, instead of it; zstd where `dense` misses the budget by an eighth at most. What a block is worth
+//!    decides: some 90 us of a card where it is a request of its own, as the lab counts, so that 3 us for `dense` pay off where one
+//!    try in thirty fits, and zstd's 10 where one in nine does. A byte of a delta is worth 22 ns at most: none of the two is
+//!    tried to make smaller what fits.
+//!    A larger budget is a part of a page that several deltas share: there `dense`, and zstd where that does not come to the size of a
+//!    delta in an inode, are tried for all that takes more than some hundred bytes, unless a glance finds the bytes
+//!    too various to shrink; where neither fits, zstd by how far `moves` came, and by the page's entropy.
 //! 4. Where the budget is a page, the page itself; so what is made is never larger than that.
 //!
 //! LZ4 is read and not chosen (`cargo bench -p medfs-codec --bench table` has the figures). On pages without a base it
@@ -45,9 +49,20 @@ pub struct Encoded {
     pub len: usize,
 }
 
+/// A delta in the memory of the [`Codecs`] that made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delta<'a> {
+    /// The codec, to be stored with it.
+    pub tag: CodecTag,
+    /// What it is stored as.
+    pub bytes: &'a [u8],
+}
+
 /// Tries in vain after which a codec rests, and how many pages of the kind it lets pass then.
 const PATIENCE: u8 = 4;
 const REST: u8 = 64;
+/// Deltas in an inode that `moves` did not make fit in a row, after which `dense` is tried without it: that takes twice its time.
+const MISSES: u8 = 16;
 /// Glances in vain after which as many are spared: one costs less than it may save.
 const GLANCES: u8 = 16;
 
@@ -64,6 +79,9 @@ const PACKED: usize = 160;
 const DENSE_FROM: usize = 640;
 /// How many times the budget `moves` may take where `dense` is tried.
 const DENSE_REACH: usize = 4;
+/// Bytes of the page for every four of `dense` below which that gives a page up at half of its room. With eight, one in thirty
+/// of the pages that fit is given up, and a block that is written for it takes as long as thirty tries.
+const HOPE: usize = 5;
 /// Part of the budget by which `dense` may miss it where zstd is tried.
 const NEAR: usize = 8;
 /// Largest delta by `moves`, in bytes, that is made within larger budgets: zstd is faster then, and smaller.
@@ -94,6 +112,7 @@ fn is_zero(base: &Page) -> bool {
 /// made when they are first needed and used again: one for each thread.
 pub struct Codecs {
     moved: Luck<PATIENCE, REST, 1>,
+    moved_fits: Luck<MISSES, REST, 4>,
     packed: Luck<PATIENCE, REST, 1>,
     various: Luck<GLANCES, GLANCES, GLANCES>,
     sparse: Sparse,
@@ -106,12 +125,15 @@ pub struct Codecs {
     zstd_prefix: ZstdPrefix,
     raw: Raw,
     diff: Diff,
+    /// The last delta that was made here.
+    out: Vec<u8>,
 }
 
 impl Default for Codecs {
     fn default() -> Self {
         Codecs {
             moved: Luck::default(),
+            moved_fits: Luck::default(),
             packed: Luck::default(),
             various: Luck::default(),
             sparse: Sparse,
@@ -124,6 +146,7 @@ impl Default for Codecs {
             zstd_prefix: ZstdPrefix::default(),
             raw: Raw,
             diff: Diff::default(),
+            out: Vec::new(),
         }
     }
 }
@@ -193,7 +216,7 @@ impl Codecs {
     /// `dense` in at most `most` bytes.
     fn denser(&mut self, base: &Page, page: &Page, most: usize, out: &mut [u8]) -> Denser {
         let room = most + most / NEAR;
-        match dense::encode(&mut self.dense, &self.diff, base, page, room) {
+        match dense::encode(&mut self.dense, &self.diff, base, page, room, HOPE) {
             Some(len) if len <= most => {
                 out[..len].copy_from_slice(self.dense.made(len));
                 Denser::Made(Encoded { tag: CodecTag::Dense, len })
@@ -208,6 +231,29 @@ impl Codecs {
         let before = if is_zero(base) { &[] } else { &base[..] };
         let len = self.zstd_prefix.encode_from(before, page, out)?;
         Some(Encoded { tag: CodecTag::ZstdPrefix, len })
+    }
+
+    /// [`Codecs::encode`] within `most` bytes, a page's at most, into memory that was used before: no caller has to clear some
+    /// of its own for each page.
+    pub fn delta(&mut self, base: &Page, page: &Page, most: usize) -> Option<Delta<'_>> {
+        self.in_own_memory(most, |codecs, out| codecs.encode(base, page, out))
+    }
+
+    /// [`Codecs::encode_with`], likewise.
+    pub fn delta_with(&mut self, tag: CodecTag, base: &Page, page: &Page, most: usize) -> Option<Delta<'_>> {
+        self.in_own_memory(most, |codecs, out| codecs.encode_with(tag, base, page, out))
+    }
+
+    fn in_own_memory(
+        &mut self,
+        most: usize,
+        encode: impl FnOnce(&mut Codecs, &mut [u8]) -> Option<Encoded>,
+    ) -> Option<Delta<'_>> {
+        let mut out = std::mem::take(&mut self.out);
+        out.resize(PAGE_SIZE, 0);
+        let encoded = encode(self, &mut out[..most.min(PAGE_SIZE)]);
+        self.out = out;
+        encoded.map(|Encoded { tag, len }| Delta { tag, bytes: &self.out[..len] })
     }
 
     /// The smaller one of `xor-sparse` and `moves`, in `out`.
@@ -228,8 +274,12 @@ impl Codecs {
         if zero || (!due && sparse.is_some()) {
             return Own::sparse(sparse);
         }
-        // Room for what is smaller than `xor-sparse`; where that did not fit, for what zstd might make fit.
         let inline = out.len() <= INLINE;
+        if inline && sparse.is_none() && !self.moved_fits.is_due(Kind::LARGE) {
+            // Nearly all that it makes fit `dense` makes fit too.
+            return Own { made: None, moves: Some(0), packed: None };
+        }
+        // Room for what is smaller than `xor-sparse`; where that did not fit, for what others might make fit.
         let random = sparse.is_none() && !inline && entropy::looks_random(page);
         let most = if random || out.len() <= MOVES_MAX { out.len() * 3 / 2 } else { MOVES_MAX };
         let room = sparse.map_or(most, |made| most.min(made.len - 1)).min(PAGE_SIZE);
@@ -237,6 +287,9 @@ impl Codecs {
         if sparse.is_none() && first < out.len() {
             let room = moves.map_or(out.len(), |len| out.len().min(len));
             sparse = self.sparse.encode_diff(&self.diff, page, &mut out[..room]);
+        }
+        if inline && sparse.is_none() {
+            self.moved_fits.learn(Kind::LARGE, moves.is_some_and(|len| len <= out.len()));
         }
         let saved = moves.is_some_and(|len| sparse.is_none_or(|made| len + made.len / SAVED <= made.len));
         self.moved.learn(kind, saved);
@@ -326,6 +379,20 @@ impl Codecs {
         page: &mut Page,
     ) -> Result<(), CodecError> {
         self.codec(tag).decode(base, delta, page)
+    }
+
+    /// Turns `page`, a copy of `base`, into another page: [`DeltaCodec::patch_copy`] of the codec that `tag` names.
+    ///
+    /// # Errors
+    /// As for [`Codecs::decode`].
+    pub fn patch_copy(
+        &mut self,
+        tag: CodecTag,
+        base: &Page,
+        page: &mut Page,
+        delta: &[u8],
+    ) -> Result<(), CodecError> {
+        self.codec(tag).patch_copy(base, page, delta)
     }
 
     /// Turns the base that `page` holds into another page: [`DeltaCodec::patch`] of the codec that `tag` names.

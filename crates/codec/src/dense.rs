@@ -55,12 +55,10 @@ const SLOTS_LOG: u32 = 11;
 const STRIDE: usize = 4;
 /// Bytes that are looked up.
 const KEY: usize = 4;
-/// Bits of an entry that are a place in the page; the others tell of which page.
-const PLACE_BITS: u32 = PAGE_SIZE.ilog2();
-/// Pages that are told apart before the table is cleared.
-const ROUNDS: u16 = (1 << (u16::BITS - PLACE_BITS)) - 1;
 /// Places without a find after which every second is tried, then every third, and so on.
 const PATIENCE: usize = 64;
+/// Most bytes by which a piece is made longer at its front.
+const BACK: usize = 16;
 /// A piece of so many bytes is taken without a look at others.
 const GOOD: usize = 32;
 /// Distance of the places of a piece that are indexed, of a short one and of one of more than [`GOOD`] bytes.
@@ -81,12 +79,8 @@ type Out = [u8; PAGE_SIZE + 2 * WIDE];
 #[derive(Debug, Clone)]
 pub struct Dense {
     window: Window,
-    /// Where the base has the bytes of a slot. Entries of earlier bases stay: whatever this one has is overwritten, and what
-    /// is found is compared.
-    of_base: Table,
-    /// Where the page has them, and its round.
-    of_page: Table,
-    round: u16,
+    /// Where in the window the bytes of a slot are.
+    places: Table,
     out: Out,
     /// The base of a page that is patched in place.
     base: Page,
@@ -94,21 +88,15 @@ pub struct Dense {
 
 impl Default for Dense {
     fn default() -> Self {
-        Dense {
-            window: [0; _],
-            of_base: [0; _],
-            of_page: [0; _],
-            round: 0,
-            out: [0; _],
-            base: [0; PAGE_SIZE],
-        }
+        Dense { window: [0; _], places: [0; _], out: [0; _], base: [0; PAGE_SIZE] }
     }
 }
 
 wide! {
     /// [`Dense::encode_diff`].
-    pub(crate) fn encode(dense: &mut Dense, diff: &Diff, base: &Page, page: &Page, room: usize) -> Option<usize>
-        = Dense::encode_diff;
+    pub(crate) fn encode(
+        dense: &mut Dense, diff: &Diff, base: &Page, page: &Page, room: usize, hope: usize
+    ) -> Option<usize> = Dense::encode_diff;
 }
 
 wide! {
@@ -132,7 +120,7 @@ impl DeltaCodec for Dense {
     }
 
     fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
-        let len = encode(self, &Diff::new(base, page), base, page, out.len())?;
+        let len = encode(self, &Diff::new(base, page), base, page, out.len(), 0)?;
         out[..len].copy_from_slice(self.made(len));
         Some(len)
     }
@@ -175,7 +163,8 @@ impl Piece {
 type Distances = [usize; 2];
 
 impl Dense {
-    /// Makes a delta of at most `room` bytes after the first look, and returns its size: it is [`Dense::made`] then.
+    /// Makes a delta of at most `room` bytes after the first look, and returns its size: it is [`Dense::made`] then. Gives up
+    /// where half of the room is taken and every four bytes of it make fewer than `hope` bytes of the page.
     #[inline(always)]
     pub(crate) fn encode_diff(
         &mut self,
@@ -183,21 +172,17 @@ impl Dense {
         base: &Page,
         page: &Page,
         room: usize,
+        hope: usize,
     ) -> Option<usize> {
         self.load(base, page);
         let mut steps = Steps { out: &mut self.out, room: room.min(PAGE_SIZE), at: 0 };
-        let mut finder = Finder {
-            window: &self.window,
-            of_base: &self.of_base,
-            of_page: &mut self.of_page,
-            round: self.round << PLACE_BITS,
-            diff,
-            last: FIRST,
-        };
+        let mut finder = Finder { window: &self.window, places: &mut self.places, diff, last: FIRST };
         let (mut at, mut new, mut misses) = (START, START, 0);
         loop {
             let end = at == END || (at == new && diff.next_changed(at - START) == PAGE_SIZE);
-            if end || at - new > steps.room - steps.at {
+            let spent = steps.at + at - new;
+            if end || spent > steps.room + BACK || (spent > steps.room / 2 && (at - START) * 4 < spent * hope)
+            {
                 break;
             }
             let Some(mut piece) = finder.best(at, new) else {
@@ -216,10 +201,10 @@ impl Dense {
             at = piece.at + piece.len;
             new = at;
         }
-        match at {
-            END if new < END => steps.rest(&self.window, new)?,
-            _ if at > new => return None,
-            _ => {}
+        if at == END && new < END {
+            steps.rest(&self.window, new)?;
+        } else if new < END && diff.next_changed(new - START) < PAGE_SIZE {
+            return None;
         }
         Some(steps.at)
     }
@@ -235,12 +220,9 @@ impl Dense {
         let (first, second) = self.window.split_at_mut(PAGE_SIZE);
         first.first_chunk_mut().into_iter().for_each(|to| copy_page(base, to));
         second.first_chunk_mut().into_iter().for_each(|to| copy_page(page, to));
+        self.places = [0; _];
         for (i, word) in base.as_chunks::<STRIDE>().0.iter().enumerate() {
-            self.of_base[slot(u32::from_le_bytes(*word))] = (i * STRIDE) as u16;
-        }
-        self.round += 1;
-        if self.round > ROUNDS {
-            (self.round, self.of_page) = (1, [0; _]);
+            self.places[slot(u32::from_le_bytes(*word))] = (i * STRIDE) as u16;
         }
     }
 }
@@ -248,10 +230,7 @@ impl Dense {
 /// Looks for pieces.
 struct Finder<'a> {
     window: &'a Window,
-    of_base: &'a Table,
-    of_page: &'a mut Table,
-    /// The page's round, as entries have it.
-    round: u16,
+    places: &'a mut Table,
     diff: &'a Diff,
     last: Distances,
 }
@@ -293,13 +272,7 @@ impl Finder<'_> {
         if best.len >= GOOD {
             return Some(best);
         }
-        let slot = slot(word);
-        let entry = self.of_page[slot];
-        let place = usize::from(entry & ((1 << PLACE_BITS) - 1)) + START;
-        if entry >= self.round && place < at {
-            self.far(place, at, from, word, &mut best);
-        }
-        self.far(usize::from(self.of_base[slot]), at, from, word, &mut best);
+        self.far(usize::from(self.places[slot(word)]), at, from, word, &mut best);
         (best.gain() > 0).then_some(best)
     }
 
@@ -314,7 +287,7 @@ impl Finder<'_> {
             return;
         }
         let first = if source < START { 0 } else { START };
-        let back = common_before(self.window, source, at, (at - from).min(source - first));
+        let back = common_before(self.window, source, at, (at - from).min(source - first).min(BACK));
         let piece = Piece { kind: FAR, at: at - back, source: source - back, len: len + back };
         if piece.gain() > best.gain() {
             *best = piece;
@@ -325,22 +298,21 @@ impl Finder<'_> {
     #[inline(always)]
     fn common(&self, source: usize, at: usize) -> usize {
         let most = if source < START { (START - source).min(END - at) } else { END - at };
-        let (a, b) = (&self.window[source..source + most], &self.window[at..at + most]);
         let mut len = 0;
-        for (a, b) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
-            let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        while len < most {
+            let differing = long_word(self.window, source + len) ^ long_word(self.window, at + len);
             if differing != 0 {
-                return len + differing.trailing_zeros() as usize / 8;
+                return most.min(len + differing.trailing_zeros() as usize / 8);
             }
             len += 8;
         }
-        len + a[len..].iter().zip(&b[len..]).take_while(|(a, b)| a == b).count()
+        most
     }
 
     /// Indexes a place of the page.
     #[inline(always)]
     fn add(&mut self, at: usize) {
-        self.of_page[slot(word(self.window, at))] = self.round | (at - START) as u16;
+        self.places[slot(word(self.window, at))] = at as u16;
     }
 
     /// Remembers a piece that was found from `at` on, and indexes it.
@@ -365,14 +337,28 @@ impl Finder<'_> {
 /// How many bytes, of `most`, before `source` and before `at` are equal.
 #[inline(always)]
 fn common_before(window: &Window, source: usize, at: usize, most: usize) -> usize {
-    let (a, b) = (window[source - most..source].iter().rev(), window[at - most..at].iter().rev());
-    a.zip(b).take_while(|(a, b)| a == b).count()
+    let mut len = 0;
+    while len < most && source >= len + 8 {
+        let differing = long_word(window, source - len - 8) ^ long_word(window, at - len - 8);
+        if differing != 0 {
+            return most.min(len + differing.leading_zeros() as usize / 8);
+        }
+        len += 8;
+    }
+    let before = |end: usize| window[..end - len.min(most)].iter().rev().take(most.saturating_sub(len));
+    len.min(most) + before(source).zip(before(at)).take_while(|(a, b)| a == b).count()
 }
 
 /// The bytes at a place of the window.
 #[inline(always)]
 fn word(window: &Window, at: usize) -> u32 {
     window.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |word| u32::from_le_bytes(*word))
+}
+
+/// Eight bytes at a place of the window.
+#[inline(always)]
+fn long_word(window: &Window, at: usize) -> u64 {
+    window.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
 }
 
 /// Slot of the bytes that are looked up.
@@ -631,7 +617,8 @@ mod tests {
                 let mut page = base;
                 page.copy_within(7..7 + len, at);
                 encoded(&page);
-                let mut page: Page = std::array::from_fn(|i| base[i] ^ if i < 900 { base[i + 1000] } else { 0 });
+                let mut page: Page =
+                    std::array::from_fn(|i| base[i] ^ if i < 900 { base[i + 1000] } else { 0 });
                 page.copy_within(0..len, at);
                 encoded(&page);
             }

@@ -28,7 +28,7 @@ pub mod sparse;
 mod wide;
 pub mod xor;
 
-pub use choose::{Codecs, Encoded};
+pub use choose::{Codecs, Delta, Encoded};
 pub use medfs_entropy as entropy;
 pub use rebuild::RebuildError;
 
