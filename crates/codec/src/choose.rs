@@ -9,8 +9,8 @@
 //!    smaller as a moved piece. Where that is something, `moves` is tried too and kept where it is smaller. Where it was
 //!    tried in vain a few times on pages like this one, it is tried on every sixty-fourth only: numbers change in place,
 //!    texts move.
-//! 3. Within a budget of a delta in an inode `dense` is tried where neither fits but `moves` comes close, and where that did
-//!    not fit many times in a row, instead of it; zstd where `dense` misses the budget by an eighth at most. What a block is worth
+//! 3. Within a budget of a delta in an inode `dense` is tried where neither fits, and where `moves` did not fit many times in a
+//!    row, instead of that; zstd where `dense` misses the budget by an eighth at most. What a block is worth
 //!    decides: some 90 us of a card where it is a request of its own, as the lab counts, so that 3 us for `dense` pay off where one
 //!    try in thirty fits, and zstd's 10 where one in nine does. A byte of a delta is worth 22 ns at most: none of the two is
 //!    tried to make smaller what fits.
@@ -77,8 +77,6 @@ const INLINE: usize = 256;
 const PACKED: usize = 160;
 /// Largest one, in bytes, of which `dense` may make one for an inode.
 const DENSE_FROM: usize = 640;
-/// How many times the budget `moves` may take where `dense` is tried.
-const DENSE_REACH: usize = 4;
 /// Bytes of the page for every four of `dense` below which that gives a page up at half of its room. With eight, one in thirty
 /// of the pages that fit is given up, and a block that is written for it takes as long as thirty tries.
 const HOPE: usize = 5;
@@ -165,16 +163,16 @@ fn by_sparse(made: sparse::Made) -> Encoded {
 struct Own {
     /// What is in the output; `None` where neither fits.
     made: Option<Encoded>,
-    /// Bytes that `moves` takes, judged by how far it got; `None` where that was not tried.
-    moves: Option<usize>,
-    /// Bytes that `zstd-prefix` may take, judged by that.
+    /// Bytes that `zstd-prefix` may take, judged by how far `moves` got; `None` where that was not tried.
     packed: Option<usize>,
+    /// The page has no base, as far as that was asked.
+    zero: bool,
 }
 
 impl Own {
     /// Where `moves` was not tried.
-    fn sparse(made: Option<sparse::Made>) -> Own {
-        Own { made: made.map(by_sparse), moves: None, packed: None }
+    fn sparse(made: Option<sparse::Made>, zero: bool) -> Own {
+        Own { made: made.map(by_sparse), packed: None, zero }
     }
 }
 
@@ -198,14 +196,14 @@ impl Codecs {
         let own = own(self, base, page, out);
         match own.made {
             Some(made) if made.len <= PACKED || out.len() <= INLINE => Some(made),
-            None if out.len() <= INLINE => self.inline(own, base, page, out),
+            None if out.len() <= INLINE && own.zero => None,
+            None if out.len() <= INLINE => self.inline(base, page, out),
             _ => self.large(own, base, page, out),
         }
     }
 
     /// A delta for an inode that neither `xor-sparse` nor `moves` makes small enough.
-    fn inline(&mut self, own: Own, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
-        own.moves.filter(|len| *len <= out.len() * DENSE_REACH)?;
+    fn inline(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
         match self.denser(base, page, out.len(), out) {
             Denser::Made(made) => Some(made),
             Denser::Near => self.zstd(base, page, out),
@@ -264,7 +262,7 @@ impl Codecs {
         let mut sparse = self.sparse.encode_diff(&self.diff, page, &mut out[..first]);
         let kind = kind_for_moves(sparse);
         if kind == Kind::NONE {
-            return Own::sparse(sparse);
+            return Own::sparse(sparse, false);
         }
         let due = self.moved.is_due(kind);
         let zero = is_zero(base);
@@ -272,12 +270,12 @@ impl Codecs {
             sparse = self.sparse.encode_diff(&self.diff, page, out);
         }
         if zero || (!due && sparse.is_some()) {
-            return Own::sparse(sparse);
+            return Own::sparse(sparse, zero);
         }
         let inline = out.len() <= INLINE;
         if inline && sparse.is_none() && !self.moved_fits.is_due(Kind::LARGE) {
             // Nearly all that it makes fit `dense` makes fit too.
-            return Own { made: None, moves: Some(0), packed: None };
+            return Own::sparse(None, false);
         }
         // Room for what is smaller than `xor-sparse`; where that did not fit, for what others might make fit.
         let random = sparse.is_none() && !inline && entropy::looks_random(page);
@@ -302,7 +300,7 @@ impl Codecs {
             _ => sparse,
         };
         let moves = moves.unwrap_or_else(|| self.moves.expected(room));
-        Own { made, moves: Some(moves), packed: Some(if random { moves } else { moves * PACKS / 8 }) }
+        Own { made, packed: Some(if random { moves } else { moves * PACKS / 8 }), zero }
     }
 
     /// What `dense` or general compression makes of the page where it is likely to be smaller than what is in `out`, else
