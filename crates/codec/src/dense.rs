@@ -3,7 +3,7 @@
 //! What [`crate::moves`] has no room for often repeats itself: rows of a table are alike, and so are the words of a text. Here
 //! pieces also come from what the page holds before them, they begin anywhere, and a step has new bytes and a piece. On
 //! pages that a delta of an inode has room for it is smaller than zstd, which codes bytes in fewer bits but needs tables of
-//! them first, in a sixth of the time. A delta is a list of steps that fill the page from its first byte to its last:
+//! them first, in less than half of the time. A delta is a list of steps that fill the page from its first byte to its last:
 //!
 //! ```text
 //! u8      kind << 6 | new << 3 | n
