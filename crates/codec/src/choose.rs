@@ -9,10 +9,14 @@
 //!    smaller as a moved piece. Where that is something, `moves` is tried too and kept where it is smaller. Where it was
 //!    tried in vain a few times on pages like this one, it is tried on every sixty-fourth only: numbers change in place,
 //!    texts move.
-//! 3. `zstd-prefix` alone also shortens new bytes, and what the page repeats of itself. Within a budget of a delta in
-//!    an inode it is tried where neither fits but `moves` comes close. A larger budget is a part of a page that several
-//!    deltas share: there it is tried for all that takes more than some hundred bytes, unless a glance finds the bytes
-//!    too various to shrink; where neither fits, by how far `moves` came, and by the page's entropy.
+//! 3. Within a budget of a delta in an inode `dense` is tried where neither fits, and where `moves` did not fit many times in a
+//!    row, instead of that; zstd where `dense` misses the budget by an eighth at most. What a block is worth
+//!    decides: some 90 us of a card where it is a request of its own, as the lab counts, so that 3 us for `dense` pay off where one
+//!    try in thirty fits, and zstd's 10 where one in nine does. A byte of a delta is worth 22 ns at most: none of the two is
+//!    tried to make smaller what fits.
+//!    A larger budget is a part of a page that several deltas share: there `dense`, and zstd where that does not come to the size of a
+//!    delta in an inode, are tried for all that takes more than some hundred bytes, unless a glance finds the bytes
+//!    too various to shrink; where neither fits, zstd by how far `moves` came, and by the page's entropy.
 //! 4. Where the budget is a page, the page itself; so what is made is never larger than that.
 //!
 //! LZ4 is read and not chosen (`cargo bench -p medfs-codec --bench table` has the figures). On pages without a base it
@@ -20,6 +24,7 @@
 //! base helps, `moves` or zstd is smaller, or within 2%.
 
 use crate::compress::{Lz4, Lzo, Zstd};
+use crate::dense::{self, Dense};
 use crate::dict::{Lz4Dict, ZstdPrefix};
 use crate::diff::Diff;
 use crate::luck::{Kind, Luck};
@@ -44,9 +49,20 @@ pub struct Encoded {
     pub len: usize,
 }
 
+/// A delta in the memory of the [`Codecs`] that made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delta<'a> {
+    /// The codec, to be stored with it.
+    pub tag: CodecTag,
+    /// What it is stored as.
+    pub bytes: &'a [u8],
+}
+
 /// Tries in vain after which a codec rests, and how many pages of the kind it lets pass then.
 const PATIENCE: u8 = 4;
 const REST: u8 = 64;
+/// Deltas in an inode that `moves` did not make fit in a row, after which `dense` is tried without it: that takes twice its time.
+const MISSES: u8 = 16;
 /// Glances in vain after which as many are spared: one costs less than it may save.
 const GLANCES: u8 = 16;
 
@@ -57,8 +73,15 @@ const SAVED_MIN: usize = 64;
 /// Largest budget, in bytes, for which time counts more than a few bytes: that of deltas in an inode (MedFS, section
 /// 6.3). A larger one is part of a page that several deltas share.
 const INLINE: usize = 256;
-/// Largest delta, in bytes, that is taken without a look at general compression.
+/// Largest delta, in bytes, that is taken without a look at `dense` and general compression.
 const PACKED: usize = 160;
+/// Largest one, in bytes, of which `dense` may make one for an inode.
+const DENSE_FROM: usize = 640;
+/// Bytes of the page for every four of `dense` below which that gives a page up at half of its room. With eight, one in thirty
+/// of the pages that fit is given up, and a block that is written for it takes as long as thirty tries.
+const HOPE: usize = 5;
+/// Part of the budget by which `dense` may miss it where zstd is tried.
+const NEAR: usize = 8;
 /// Largest delta by `moves`, in bytes, that is made within larger budgets: zstd is faster then, and smaller.
 const MOVES_MAX: usize = 1024;
 /// What zstd makes of a delta by `moves`, in eighths, where it does well.
@@ -87,10 +110,12 @@ fn is_zero(base: &Page) -> bool {
 /// made when they are first needed and used again: one for each thread.
 pub struct Codecs {
     moved: Luck<PATIENCE, REST, 1>,
+    moved_fits: Luck<MISSES, REST, 4>,
     packed: Luck<PATIENCE, REST, 1>,
     various: Luck<GLANCES, GLANCES, GLANCES>,
     sparse: Sparse,
     moves: Moves,
+    dense: Dense,
     xor_lzo: Xor<Lzo>,
     xor_lz4: Xor<Lz4>,
     xor_zstd: Xor<Zstd>,
@@ -98,16 +123,20 @@ pub struct Codecs {
     zstd_prefix: ZstdPrefix,
     raw: Raw,
     diff: Diff,
+    /// The last delta that was made here.
+    out: Vec<u8>,
 }
 
 impl Default for Codecs {
     fn default() -> Self {
         Codecs {
             moved: Luck::default(),
+            moved_fits: Luck::default(),
             packed: Luck::default(),
             various: Luck::default(),
             sparse: Sparse,
             moves: Moves::default(),
+            dense: Dense::default(),
             xor_lzo: xor::lzo(),
             xor_lz4: xor::lz4(),
             xor_zstd: xor::zstd(),
@@ -115,6 +144,7 @@ impl Default for Codecs {
             zstd_prefix: ZstdPrefix::default(),
             raw: Raw,
             diff: Diff::default(),
+            out: Vec::new(),
         }
     }
 }
@@ -134,7 +164,25 @@ struct Own {
     /// What is in the output; `None` where neither fits.
     made: Option<Encoded>,
     /// Bytes that `zstd-prefix` may take, judged by how far `moves` got; `None` where that was not tried.
-    expected: Option<usize>,
+    packed: Option<usize>,
+    /// The page has no base, as far as that was asked.
+    zero: bool,
+}
+
+impl Own {
+    /// Where `moves` was not tried.
+    fn sparse(made: Option<sparse::Made>, zero: bool) -> Own {
+        Own { made: made.map(by_sparse), packed: None, zero }
+    }
+}
+
+/// What became of `dense`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Denser {
+    Made(Encoded),
+    /// It was too large by little.
+    Near,
+    Far,
 }
 
 impl Codecs {
@@ -148,8 +196,62 @@ impl Codecs {
         let own = own(self, base, page, out);
         match own.made {
             Some(made) if made.len <= PACKED || out.len() <= INLINE => Some(made),
-            _ => self.packed(own, base, page, out),
+            None if out.len() <= INLINE && own.zero => None,
+            None if out.len() <= INLINE => self.inline(base, page, out),
+            _ => self.large(own, base, page, out),
         }
+    }
+
+    /// A delta for an inode that neither `xor-sparse` nor `moves` makes small enough.
+    fn inline(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
+        match self.denser(base, page, out.len(), out) {
+            Denser::Made(made) => Some(made),
+            Denser::Near => self.zstd(base, page, out),
+            Denser::Far => None,
+        }
+    }
+
+    /// `dense` in at most `most` bytes.
+    fn denser(&mut self, base: &Page, page: &Page, most: usize, out: &mut [u8]) -> Denser {
+        let room = most + most / NEAR;
+        match dense::encode(&mut self.dense, &self.diff, base, page, room, HOPE) {
+            Some(len) if len <= most => {
+                out[..len].copy_from_slice(self.dense.made(len));
+                Denser::Made(Encoded { tag: CodecTag::Dense, len })
+            }
+            Some(_) => Denser::Near,
+            None => Denser::Far,
+        }
+    }
+
+    fn zstd(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
+        // A base of zeros is no help, and takes time.
+        let before = if is_zero(base) { &[] } else { &base[..] };
+        let len = self.zstd_prefix.encode_from(before, page, out)?;
+        Some(Encoded { tag: CodecTag::ZstdPrefix, len })
+    }
+
+    /// [`Codecs::encode`] within `most` bytes, a page's at most, into memory that was used before: no caller has to clear some
+    /// of its own for each page.
+    pub fn delta(&mut self, base: &Page, page: &Page, most: usize) -> Option<Delta<'_>> {
+        self.in_own_memory(most, |codecs, out| codecs.encode(base, page, out))
+    }
+
+    /// [`Codecs::encode_with`], likewise.
+    pub fn delta_with(&mut self, tag: CodecTag, base: &Page, page: &Page, most: usize) -> Option<Delta<'_>> {
+        self.in_own_memory(most, |codecs, out| codecs.encode_with(tag, base, page, out))
+    }
+
+    fn in_own_memory(
+        &mut self,
+        most: usize,
+        encode: impl FnOnce(&mut Codecs, &mut [u8]) -> Option<Encoded>,
+    ) -> Option<Delta<'_>> {
+        let mut out = std::mem::take(&mut self.out);
+        out.resize(PAGE_SIZE, 0);
+        let encoded = encode(self, &mut out[..most.min(PAGE_SIZE)]);
+        self.out = out;
+        encoded.map(|Encoded { tag, len }| Delta { tag, bytes: &self.out[..len] })
     }
 
     /// The smaller one of `xor-sparse` and `moves`, in `out`.
@@ -160,7 +262,7 @@ impl Codecs {
         let mut sparse = self.sparse.encode_diff(&self.diff, page, &mut out[..first]);
         let kind = kind_for_moves(sparse);
         if kind == Kind::NONE {
-            return Own { made: sparse.map(by_sparse), expected: None };
+            return Own::sparse(sparse, false);
         }
         let due = self.moved.is_due(kind);
         let zero = is_zero(base);
@@ -168,10 +270,14 @@ impl Codecs {
             sparse = self.sparse.encode_diff(&self.diff, page, out);
         }
         if zero || (!due && sparse.is_some()) {
-            return Own { made: sparse.map(by_sparse), expected: None };
+            return Own::sparse(sparse, zero);
         }
-        // Room for what is smaller than `xor-sparse`; where that did not fit, for what zstd might make fit.
         let inline = out.len() <= INLINE;
+        if inline && sparse.is_none() && !self.moved_fits.is_due(Kind::LARGE) {
+            // Nearly all that it makes fit `dense` makes fit too.
+            return Own::sparse(None, false);
+        }
+        // Room for what is smaller than `xor-sparse`; where that did not fit, for what others might make fit.
         let random = sparse.is_none() && !inline && entropy::looks_random(page);
         let most = if random || out.len() <= MOVES_MAX { out.len() * 3 / 2 } else { MOVES_MAX };
         let room = sparse.map_or(most, |made| most.min(made.len - 1)).min(PAGE_SIZE);
@@ -179,6 +285,9 @@ impl Codecs {
         if sparse.is_none() && first < out.len() {
             let room = moves.map_or(out.len(), |len| out.len().min(len));
             sparse = self.sparse.encode_diff(&self.diff, page, &mut out[..room]);
+        }
+        if inline && sparse.is_none() {
+            self.moved_fits.learn(Kind::LARGE, moves.is_some_and(|len| len <= out.len()));
         }
         let saved = moves.is_some_and(|len| sparse.is_none_or(|made| len + made.len / SAVED <= made.len));
         self.moved.learn(kind, saved);
@@ -190,25 +299,28 @@ impl Codecs {
             }
             _ => sparse,
         };
-        let judged = (!inline).then(|| self.moves.expected(room));
-        let expected = moves.or(judged).map(|len| if random { len } else { len * PACKS / 8 });
-        Own { made, expected }
+        let moves = moves.unwrap_or_else(|| self.moves.expected(room));
+        Own { made, packed: Some(if random { moves } else { moves * PACKS / 8 }), zero }
     }
 
-    /// What general compression makes of the page where it is likely to be smaller than what is in `out`, else that;
-    /// where that fits nothing, any that does.
-    fn packed(&mut self, own: Own, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
+    /// What `dense` or general compression makes of the page where it is likely to be smaller than what is in `out`, else
+    /// that; where that fits nothing, any that does.
+    fn large(&mut self, own: Own, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
         let kind = own.made.map_or(Kind::LARGE, |made| Kind::of(made.len));
         if !self.packs(own, kind, page, out) {
             return own.made.or_else(|| self.last(base, page, out));
         }
+        if let Some(made) = own.made.filter(|made| made.len <= DENSE_FROM)
+            && let Denser::Made(made) = self.denser(base, page, (made.len - 1).min(INLINE), out)
+        {
+            return Some(made);
+        }
         let room = own.made.map_or(out.len(), |made| made.len - 1);
-        // A base of zeros is no help, and takes time.
-        let before = if is_zero(base) { &[] } else { &base[..] };
-        let packed = self.zstd_prefix.encode_from(before, page, &mut out[..room]);
-        let saves = |len| own.made.is_none_or(|made| len + (made.len / SAVED).min(SAVED_MIN) <= made.len);
+        let packed = self.zstd(base, page, &mut out[..room]);
+        let saves = |packed: Encoded| {
+            own.made.is_none_or(|made| packed.len + (made.len / SAVED).min(SAVED_MIN) <= made.len)
+        };
         self.packed.learn(kind, packed.is_some_and(saves));
-        let packed = packed.map(|len| Encoded { tag: CodecTag::ZstdPrefix, len });
         packed.or(own.made).or_else(|| self.last(base, page, out))
     }
 
@@ -216,8 +328,7 @@ impl Codecs {
     fn packs(&mut self, own: Own, kind: Kind, page: &Page, out: &[u8]) -> bool {
         match own.made {
             Some(made) => !self.is_various(kind, &out[..made.len]) && self.packed.is_due(kind),
-            None if own.expected.is_some_and(|expected| expected <= out.len()) => true,
-            None if out.len() <= INLINE => false,
+            None if own.packed.is_some_and(|packed| packed <= out.len()) => true,
             None => match entropy::ratio(page) {
                 NOISE.. => self.packed.is_due(kind),
                 ratio => PAGE_SIZE * ratio as usize * PACKS_ALONE / 8 <= out.len() * entropy::WHOLE as usize,
@@ -268,6 +379,20 @@ impl Codecs {
         self.codec(tag).decode(base, delta, page)
     }
 
+    /// Turns `page`, a copy of `base`, into another page: [`DeltaCodec::patch_copy`] of the codec that `tag` names.
+    ///
+    /// # Errors
+    /// As for [`Codecs::decode`].
+    pub fn patch_copy(
+        &mut self,
+        tag: CodecTag,
+        base: &Page,
+        page: &mut Page,
+        delta: &[u8],
+    ) -> Result<(), CodecError> {
+        self.codec(tag).patch_copy(base, page, delta)
+    }
+
     /// Turns the base that `page` holds into another page: [`DeltaCodec::patch`] of the codec that `tag` names.
     ///
     /// # Errors
@@ -287,6 +412,7 @@ impl Codecs {
             CodecTag::XorZstd => &mut self.xor_zstd,
             CodecTag::Lz4Dict => &mut self.lz4_dict,
             CodecTag::ZstdPrefix => &mut self.zstd_prefix,
+            CodecTag::Dense => &mut self.dense,
         }
     }
 }

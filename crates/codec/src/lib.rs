@@ -15,6 +15,8 @@
 
 pub mod choose;
 pub mod compress;
+mod copy;
+pub mod dense;
 pub mod dict;
 pub mod diff;
 mod index;
@@ -26,7 +28,7 @@ pub mod sparse;
 mod wide;
 pub mod xor;
 
-pub use choose::{Codecs, Encoded};
+pub use choose::{Codecs, Delta, Encoded};
 pub use medfs_entropy as entropy;
 pub use rebuild::RebuildError;
 
@@ -58,11 +60,13 @@ pub enum CodecTag {
     Lz4Dict = 7,
     /// zstd with the base as prefix.
     ZstdPrefix = 8,
+    /// Pieces of base and page, and new bytes, in few bytes: [`dense`].
+    Dense = 9,
 }
 
 impl CodecTag {
     /// All tags, in the order of their bytes.
-    pub const ALL: [CodecTag; 8] = [
+    pub const ALL: [CodecTag; 9] = [
         CodecTag::Raw,
         CodecTag::XorSparse,
         CodecTag::Moves,
@@ -71,6 +75,7 @@ impl CodecTag {
         CodecTag::XorZstd,
         CodecTag::Lz4Dict,
         CodecTag::ZstdPrefix,
+        CodecTag::Dense,
     ];
 
     /// The codec's name, for messages and tables.
@@ -84,6 +89,7 @@ impl CodecTag {
             CodecTag::XorZstd => "xor-zstd",
             CodecTag::Lz4Dict => "lz4-dict",
             CodecTag::ZstdPrefix => "zstd-prefix",
+            CodecTag::Dense => "dense",
         }
     }
 }
@@ -129,6 +135,15 @@ pub trait DeltaCodec {
     /// # Errors
     /// The bytes are no delta of this codec. A wrong base is not noticed: compare the [`page_checksum`].
     fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError>;
+
+    /// Turns `page`, a copy of `base`, into what `delta` was made of. What makes the copy, memory for a page that is shared
+    /// say, writes the page; this writes what changed.
+    ///
+    /// # Errors
+    /// As for [`DeltaCodec::decode`].
+    fn patch_copy(&mut self, base: &Page, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
+        self.decode(base, delta, page)
+    }
 
     /// Turns the base that `page` holds, just read from a device say, into what `delta` was made of.
     ///

@@ -19,12 +19,14 @@
 //! whole base takes longer than all else, and pieces mostly come from nearby: at first only what lies around a run
 //! is indexed, the rest where nothing is found there.
 
+use crate::copy::{WIDE, copy, copy_page, restore};
 use crate::diff::Diff;
 use crate::index::{Index, KEY};
-use crate::wide::{copy_page, wide};
+use crate::wide::wide;
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
 
 const TAG: CodecTag = CodecTag::Moves;
+const BEYOND: CodecError = CodecError::OutOfRange(TAG);
 
 /// The kind of step that takes bytes from the delta.
 pub const NEW: usize = 0;
@@ -38,10 +40,6 @@ pub const MOVE: usize = 3;
 pub const LONG: usize = 48;
 /// Shortest length that has one.
 const LONG_MIN: usize = LONG + 1;
-/// Bytes that are copied at once where there is room, and where there are more.
-const WIDE: usize = 16;
-const HALF: usize = 32;
-const LONG_COPY: usize = 64;
 
 /// Places without a find after which every second is tried, then every third, and so on.
 const PATIENCE: usize = 64;
@@ -64,13 +62,15 @@ pub struct Moves {
     index: Index,
     /// Bytes of the page that the last steps filled.
     done: usize,
+    /// The base of a page that is patched in place.
+    base: Page,
     /// The last steps.
     out: Out,
 }
 
 impl Default for Moves {
     fn default() -> Self {
-        Moves { index: Index::default(), done: 0, out: [0; _] }
+        Moves { index: Index::default(), done: 0, base: [0; PAGE_SIZE], out: [0; _] }
     }
 }
 
@@ -98,32 +98,39 @@ impl DeltaCodec for Moves {
         decode(base, delta, page)
     }
 
+    fn patch_copy(&mut self, base: &Page, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
+        patch_copy(base, page, delta)
+    }
+
     fn patch(&mut self, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
-        patch(page, delta)
+        patch(&mut self.base, page, delta)
     }
 }
 
 wide! {
     /// [`DeltaCodec::decode`].
-    fn decode(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> = apply_to_copy;
+    fn decode(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> = apply::<true>;
+}
+
+wide! {
+    /// [`DeltaCodec::patch_copy`].
+    fn patch_copy(base: &Page, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> = apply_to_copy;
 }
 
 wide! {
     /// [`DeltaCodec::patch`].
-    fn patch(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> = apply_in_place;
+    fn patch(base: &mut Page, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> = apply_in_place;
 }
 
 #[inline(always)]
-fn apply_to_copy(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
-    copy_page(base, page);
-    apply(base, delta, page)
+fn apply_to_copy(base: &Page, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
+    apply::<false>(base, delta, page)
 }
 
 #[inline(always)]
-fn apply_in_place(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
-    let mut base = [0; PAGE_SIZE];
-    copy_page(page, &mut base);
-    apply(&base, delta, page)
+fn apply_in_place(base: &mut Page, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
+    copy_page(page, base);
+    apply::<false>(base, delta, page)
 }
 
 /// A piece of the page that is in the base.
@@ -365,9 +372,10 @@ impl Steps<'_> {
     }
 }
 
-/// Takes all steps. The page is the base already, so that what is the same needs nothing.
+/// Takes all steps. With `FRESH` they write every byte of the page, in its order; otherwise the page is a copy of the base, so
+/// that what is the same needs nothing.
 #[inline(always)]
-fn apply(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
+fn apply<const FRESH: bool>(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
     let (mut rest, mut at, mut shift) = (delta, 0usize, 0usize);
     while let Some((head, tail)) = rest.split_first() {
         rest = tail;
@@ -379,13 +387,13 @@ fn apply(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
             rest = tail;
             LONG_MIN + (field - LONG) * 256 + usize::from(*more)
         };
-        if kind == SAME {
+        if kind == SAME && !FRESH {
             restore(page, base, at);
         } else if kind == NEW {
             if rest.len() < len {
                 return Err(CodecError::Truncated(TAG));
             }
-            copy(page, at, rest, 0, len)?;
+            copy(page, at, rest, 0, len).ok_or(BEYOND)?;
             rest = &rest[len..];
         } else {
             if kind == MOVE {
@@ -393,86 +401,20 @@ fn apply(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
                 rest = tail;
                 shift = usize::from(u16::from_le_bytes(*source)).wrapping_sub(at);
             }
-            copy(page, at, base, at.wrapping_add(shift), len)?;
+            let shift = if kind == SAME { 0 } else { shift };
+            copy(page, at, base, at.wrapping_add(shift), len).ok_or(BEYOND)?;
         }
         at += len;
         if at > PAGE_SIZE {
-            return Err(CodecError::OutOfRange(TAG));
+            return Err(BEYOND);
         }
     }
-    restore(page, base, at);
-    Ok(())
-}
-
-/// Copies `len` bytes from `source` of `from` to `at` of the page, and maybe more, which the next step overwrites or
-/// [`restore`] does.
-#[inline(always)]
-fn copy(page: &mut Page, at: usize, from: &[u8], source: usize, len: usize) -> Result<(), CodecError> {
-    if len <= WIDE
-        && let Some(from) = source.checked_add(WIDE).and_then(|end| from.get(source..end))
-        && let Some(to) = page.get_mut(at..at + WIDE)
-    {
-        to.copy_from_slice(from);
-        return Ok(());
-    }
-    let end = source.checked_add(len).ok_or(CodecError::OutOfRange(TAG))?;
-    let from = from.get(source..end).ok_or(CodecError::OutOfRange(TAG))?;
-    let to = page.get_mut(at..at + len).ok_or(CodecError::OutOfRange(TAG))?;
-    match len {
-        LONG_COPY.. => copy_long(to, from, source < at),
-        HALF.. => copy_ends::<HALF>(to, from),
-        WIDE.. => copy_ends::<WIDE>(to, from),
-        _ => to.copy_from_slice(from),
-    }
-    Ok(())
-}
-
-/// Copies `N` to twice as many bytes.
-#[inline(always)]
-fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
-    let one = |(to, from): (&mut [u8; N], &[u8; N])| *to = *from;
-    to.first_chunk_mut().zip(from.first_chunk()).into_iter().for_each(one);
-    to.last_chunk_mut().zip(from.last_chunk()).into_iter().for_each(one);
-}
-
-/// Copies [`LONG_COPY`] bytes or more, from the end where `down`. Pages lie at the same places of their memory pages: a load
-/// waits for a store just before it to such a place in another page, and a piece that is copied the wrong way does so
-/// all along, as it does with the system's copy. Steps are shorter than what is copied, or the compiler calls that.
-#[inline(always)]
-fn copy_long(to: &mut [u8], from: &[u8], down: bool) {
-    const STEP: usize = LONG_COPY - 8;
-    let mut one = |start: usize| {
-        let to = to.get_mut(start..).and_then(|to| to.first_chunk_mut::<LONG_COPY>());
-        if let (Some(to), Some(from)) = (to, from.get(start..).and_then(|from| from.first_chunk())) {
-            *to = *from;
-        }
-    };
-    let last = from.len() - LONG_COPY;
-    if down {
-        let mut start = last;
-        while start > 0 {
-            one(start);
-            start = start.saturating_sub(STEP);
-        }
-        one(0);
+    if FRESH {
+        copy(page, at, base, at, PAGE_SIZE - at).ok_or(BEYOND)?;
     } else {
-        let mut start = 0;
-        while start < last {
-            one(start);
-            start += STEP;
-        }
-        one(last);
+        restore(page, base, at);
     }
-}
-
-/// Puts back what [`copy`] may have overwritten from `at` on.
-#[inline(always)]
-fn restore(page: &mut Page, base: &Page, at: usize) {
-    if let (Some(to), Some(from)) = (page.get_mut(at..at + WIDE), base.get(at..at + WIDE)) {
-        to.copy_from_slice(from);
-    } else if let (Some(to), Some(from)) = (page.get_mut(at..), base.get(at..)) {
-        to.copy_from_slice(from);
-    }
+    Ok(())
 }
 
 #[cfg(test)]

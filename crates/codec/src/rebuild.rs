@@ -39,9 +39,32 @@ impl Codecs {
     ) -> Result<(), RebuildError> {
         let tag = CodecTag::try_from(tag).map_err(RebuildError::Codec)?;
         self.patch(tag, page, delta).map_err(RebuildError::Delta)?;
-        let computed = page_checksum(page);
-        if computed == checksum { Ok(()) } else { Err(RebuildError::Checksum { stored: checksum, computed }) }
+        compare(page, checksum)
     }
+
+    /// The same where `page` is a copy of `base`, made of what is shared with others say: what changed is written to it and
+    /// nothing is copied once more.
+    ///
+    /// # Errors
+    /// As for [`Codecs::rebuild`].
+    pub fn rebuild_copy(
+        &mut self,
+        tag: u8,
+        base: &Page,
+        delta: &[u8],
+        checksum: u32,
+        page: &mut Page,
+    ) -> Result<(), RebuildError> {
+        let tag = CodecTag::try_from(tag).map_err(RebuildError::Codec)?;
+        self.patch_copy(tag, base, page, delta).map_err(RebuildError::Delta)?;
+        compare(page, checksum)
+    }
+}
+
+/// Whether a page is the one whose checksum is stored.
+fn compare(page: &Page, stored: u32) -> Result<(), RebuildError> {
+    let computed = page_checksum(page);
+    if computed == stored { Ok(()) } else { Err(RebuildError::Checksum { stored, computed }) }
 }
 
 #[cfg(test)]
@@ -59,6 +82,9 @@ mod tests {
         let (tag, delta, checksum) = (encoded.tag as u8, &room[..encoded.len], page_checksum(&page));
         let mut rebuilt = base;
         assert_eq!(codecs.rebuild(tag, delta, checksum, &mut rebuilt), Ok(()));
+        assert_eq!(rebuilt, page);
+        let mut rebuilt = base;
+        assert_eq!(codecs.rebuild_copy(tag, &base, delta, checksum, &mut rebuilt), Ok(()));
         assert_eq!(rebuilt, page);
         let unknown = codecs.rebuild(0, delta, checksum, &mut base.clone());
         assert_eq!(unknown, Err(RebuildError::Codec(CodecError::UnknownTag(0))));

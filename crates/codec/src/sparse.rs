@@ -12,8 +12,9 @@
 //! XOR serves to find the runs and is not stored: the new bytes are as long, and need no reading back. Two bytes a
 //! run of up to 15, wherever it is, is what makes it smaller than general compression of an XOR page.
 
+use crate::copy::{WIDE, copy_page};
 use crate::diff::Diff;
-use crate::wide::{copy_page, wide};
+use crate::wide::wide;
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
 
 const TAG: CodecTag = CodecTag::XorSparse;
@@ -24,8 +25,6 @@ pub const LONGER: usize = 255;
 /// The shortest runs that have these.
 const LONG_MIN: usize = LONG + 1;
 const LONGER_MIN: usize = LONG_MIN + LONGER;
-/// Bytes that are copied at once where there is room.
-const WIDE: usize = 16;
 
 /// The codec.
 #[derive(Debug, Clone, Copy, Default)]
@@ -75,6 +74,10 @@ impl DeltaCodec for Sparse {
         decode(base, delta, page)
     }
 
+    fn patch_copy(&mut self, _: &Page, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
+        patch(page, delta)
+    }
+
     fn patch(&mut self, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
         patch(page, delta)
     }
@@ -87,13 +90,18 @@ wide! {
 
 wide! {
     /// [`DeltaCodec::patch`].
-    fn patch(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> = apply;
+    fn patch(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> = apply_in_place;
 }
 
 #[inline(always)]
 fn apply_to_copy(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
     copy_page(base, page);
-    apply(page, delta)
+    apply(page, delta, Some(base))
+}
+
+#[inline(always)]
+fn apply_in_place(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
+    apply(page, delta, None)
 }
 
 /// Writes a run at `at` of `out` and returns where it ends. `None`: no room.
@@ -130,9 +138,10 @@ fn put_head(out: &mut [u8], at: usize, gap: usize, len: usize) -> Option<usize> 
     }
 }
 
-/// Writes all runs over the base.
+/// Writes all runs over the base. What lies behind a short one is taken from `base` where that is at hand: to read it from the
+/// page would wait for what was just written there.
 #[inline(always)]
-fn apply(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
+fn apply(page: &mut Page, delta: &[u8], base: Option<&Page>) -> Result<(), CodecError> {
     let (mut rest, mut at) = (delta, 0);
     while let Some((head, tail)) = rest.split_first_chunk::<2>() {
         let head = usize::from(u16::from_le_bytes(*head));
@@ -144,7 +153,8 @@ fn apply(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
             && let Some(run) = rest.get(short..)
             && let Some(room) = page.get_mut(at..).and_then(|page| page.first_chunk_mut())
         {
-            blend(room, bytes, short);
+            let old = base.and_then(|base| base.get(at..)?.first_chunk()).copied().unwrap_or(*room);
+            *room = blend(old, bytes, short);
             rest = run;
             at += short;
             continue;
@@ -168,17 +178,17 @@ fn wide_front(delta: &[u8], rest: &[u8]) -> Option<u128> {
     Some(u128::from_le_bytes(*delta.last_chunk()?) >> (8 * missing))
 }
 
-/// Replaces the first `len` bytes of `room` (0 to [`WIDE`]) without a branch on `len`.
+/// The first `len` of `bytes` (0 to [`WIDE`]) and what of `old` is behind them, without a branch on `len`.
 #[inline(always)]
-fn blend(room: &mut [u8; WIDE], bytes: u128, len: usize) {
+fn blend(old: [u8; WIDE], bytes: u128, len: usize) -> [u8; WIDE] {
     const KEEP: [u8; 2 * WIDE] = {
         let mut keep = [0; 2 * WIDE];
         keep.split_at_mut(WIDE).1.copy_from_slice(&[u8::MAX; WIDE]);
         keep
     };
-    let Some(keep) = KEEP.get(WIDE - len..).and_then(|keep| keep.first_chunk()) else { return };
+    let Some(keep) = KEEP.get(WIDE - len..).and_then(|keep| keep.first_chunk()) else { return old };
     let keep = u128::from_le_bytes(*keep);
-    *room = (u128::from_le_bytes(*room) & keep | bytes & !keep).to_le_bytes();
+    (u128::from_le_bytes(old) & keep | bytes & !keep).to_le_bytes()
 }
 
 /// Reads a length of more than one number.

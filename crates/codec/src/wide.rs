@@ -3,8 +3,6 @@
 //! `x86_64` alone promises registers of 16 bytes and none of the instructions that find and count bits. Changed bytes are
 //! found bit by bit, and pages are copied by the register.
 
-use crate::Page;
-
 /// Defines a function that is another one, compiled for wide registers and bit instructions where the processor has
 /// them. What is to be compiled so is inlined into that one.
 macro_rules! wide {
@@ -37,13 +35,4 @@ pub(crate) fn is_wide() -> bool {
     }
     #[cfg(not(target_arch = "x86_64"))]
     false
-}
-
-/// Copies a page by the widest registers that the caller is compiled for: wide ones take a fifth less time than what the
-/// system has for any length, those of every `x86_64` half as much again.
-#[inline(always)]
-pub(crate) fn copy_page(from: &Page, to: &mut Page) {
-    for (to, from) in to.as_chunks_mut::<128>().0.iter_mut().zip(from.as_chunks::<128>().0) {
-        *to = *from;
-    }
 }

@@ -37,17 +37,19 @@ impl<C: Compressor> DeltaCodec for Xor<C> {
     }
 
     fn encode(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Option<usize> {
-        self.xor = *page;
-        xor_into(&mut self.xor, base);
+        self.xor.iter_mut().zip(base.iter().zip(page)).for_each(|(xor, (a, b))| *xor = a ^ b);
         let room = out.len().min(PAGE_SIZE);
         self.compressor.compress(&self.xor, &mut out[..room])
     }
 
     fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
         self.expand(delta)?;
-        *page = *base;
-        xor_into(page, &self.xor);
+        page.iter_mut().zip(base.iter().zip(&self.xor)).for_each(|(page, (a, b))| *page = a ^ b);
         Ok(())
+    }
+
+    fn patch_copy(&mut self, _: &Page, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
+        self.patch(page, delta)
     }
 
     fn patch(&mut self, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {

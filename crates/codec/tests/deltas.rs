@@ -104,6 +104,9 @@ fn check(
     rebuilt = *base;
     codecs.patch(encoded.tag, &mut rebuilt, delta).expect("what decodes patches");
     assert!(rebuilt == *page, "{} patches to another page", encoded.tag.name());
+    rebuilt = *base;
+    codecs.patch_copy(encoded.tag, base, &mut rebuilt, delta).expect("what decodes patches a copy");
+    assert!(rebuilt == *page, "{} patches a copy to another page", encoded.tag.name());
     Some(encoded.len)
 }
 
@@ -159,6 +162,7 @@ proptest! {
             // The page is all a codec can reach: that it does not panic is what is shown.
             let _ = codecs.decode(tag, &base, &delta, &mut [0; PAGE_SIZE]);
             let _ = codecs.patch(tag, &mut base.clone(), &delta);
+            let _ = codecs.patch_copy(tag, &base, &mut base.clone(), &delta);
         }
     }
 
@@ -179,6 +183,7 @@ proptest! {
             }
             let _ = codecs.decode(tag, &base, delta, &mut [0; PAGE_SIZE]);
             let _ = codecs.patch(tag, &mut page.clone(), delta);
+            let _ = codecs.patch_copy(tag, &base, &mut base.clone(), delta);
             // A codec that met damage reads the next delta as ever.
             check(&mut codecs, Some(tag), &base, &page, PAGE_SIZE);
         }
@@ -226,8 +231,8 @@ fn large_budgets_get_nearly_the_smallest_delta_of_all() {
                 pages += 1;
             }
             let name = &set.name;
-            // Small ones are made in less time than all codecs take.
-            let allowed = set_least * 6 / 5 + 4 * pages;
+            // Small ones are made by what takes the least time: `dense` would make those of `moves` a tenth smaller.
+            let allowed = set_least * 6 / 5 + 8 * pages;
             assert!(set_bytes <= allowed, "{name} in {budget}: {set_bytes}, not {set_least}");
             (bytes, least_bytes) = (bytes + set_bytes, least_bytes + set_least);
         }
@@ -359,11 +364,11 @@ fn glances_rest_after_many_in_vain_and_come_back() {
     let mut text = base;
     text[3000..3400].iter_mut().enumerate().for_each(|(i, byte)| *byte = b'a' + (i * i / 7 % 5) as u8);
     let mut tag = |page: &Page| codecs.encode(&base, page, &mut [0; 1000]).map(|made| made.tag);
-    assert_eq!(tag(&text), Some(CodecTag::ZstdPrefix));
+    assert_eq!(tag(&text), Some(CodecTag::Dense));
     (0..30).for_each(|_| assert_eq!(tag(&changed(&base, 400, true)), Some(CodecTag::XorSparse)));
     assert_eq!(tag(&text), Some(CodecTag::XorSparse), "they rest");
-    assert!((0..70).any(|_| tag(&text) == Some(CodecTag::ZstdPrefix)), "they come back");
-    (0..10).for_each(|_| assert_eq!(tag(&text), Some(CodecTag::ZstdPrefix), "what shrinks is looked at"));
+    assert!((0..70).any(|_| tag(&text) == Some(CodecTag::Dense)), "they come back");
+    (0..10).for_each(|_| assert_eq!(tag(&text), Some(CodecTag::Dense), "what shrinks is looked at"));
 }
 
 #[test]
@@ -418,11 +423,11 @@ fn deltas_of_less_or_more_than_a_page_are_damaged() {
 #[test]
 fn tags_are_those_of_the_disk() {
     let bytes: Vec<u8> = CodecTag::ALL.iter().map(|tag| *tag as u8).collect();
-    assert_eq!(bytes, (1..=8).collect::<Vec<u8>>());
+    assert_eq!(bytes, (1..=9).collect::<Vec<u8>>());
     for tag in CodecTag::ALL {
         assert_eq!(CodecTag::try_from(tag as u8), Ok(tag));
         assert_eq!(Codecs::default().codec(tag).tag(), tag);
     }
     assert_eq!(CodecTag::try_from(0), Err(CodecError::UnknownTag(0)));
-    assert_eq!(CodecTag::try_from(9), Err(CodecError::UnknownTag(9)));
+    assert_eq!(CodecTag::try_from(10), Err(CodecError::UnknownTag(10)));
 }

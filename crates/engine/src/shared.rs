@@ -24,7 +24,7 @@ use medfs_format::node::{RawInode, footer, footer_mut};
 use medfs_format::removed::{RemovedName, removed_names_node};
 use medfs_format::shared::{self, ENTRY_SIZE, SHARED_ROOM, SharedEntry};
 use medfs_format::summary::{Log, RawSummary};
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, is_block};
+use medfs_format::{Block, BlockAddr, Ino, is_block};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -195,15 +195,15 @@ impl Fs {
         self.write_notes(&mut image, &node.notes.notes);
         *footer_mut(&mut image) = *footer(&base);
         image.view_mut::<RawInode>().seal(seed);
-        let mut room = [0; BLOCK_SIZE];
         let most = MOST_BYTES - ENTRY_SIZE;
-        let encoded = self.deltas.with_codecs(|codecs| codecs.encode(&base.0, &image.0, &mut room[..most]));
-        Ok(encoded.map(|encoded| Entry {
-            ino,
-            base: addr,
-            checksum: page_checksum(&image.0),
-            codec: encoded.tag as u8,
-            delta: room[..encoded.len].to_vec(),
+        Ok(self.deltas.with_codecs(|codecs| {
+            codecs.delta(&base.0, &image.0, most).map(|delta| Entry {
+                ino,
+                base: addr,
+                checksum: page_checksum(&image.0),
+                codec: delta.tag as u8,
+                delta: delta.bytes.to_vec(),
+            })
         }))
     }
 

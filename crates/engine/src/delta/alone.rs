@@ -10,6 +10,7 @@
 //! and compact page and inode are durable together, as for deltas.
 //! Locks: the inode's, exclusive, and the operation lock.
 
+use super::ZEROS;
 use super::keep::{Kept, Pending};
 use super::record::OwnedRecord;
 use crate::error::Result;
@@ -86,10 +87,10 @@ impl Fs {
     }
 
     fn compress_alone(&self, tag: CodecTag, index: u32, page: &Block) -> Option<OwnedRecord> {
-        let mut room = [0; RECORD_MAX - RECORD_HEADER_SIZE];
-        let zeros = Block::ZERO;
-        let made = self.deltas.with_codecs(|codecs| codecs.encode_with(tag, &zeros.0, &page.0, &mut room))?;
-        let delta = room[..made.len].to_vec();
+        let most = RECORD_MAX - RECORD_HEADER_SIZE;
+        let delta = self.deltas.with_codecs(|codecs| {
+            codecs.delta_with(tag, &ZEROS.0, &page.0, most).map(|delta| delta.bytes.to_vec())
+        })?;
         Some(OwnedRecord {
             index,
             codec: tag as u8,

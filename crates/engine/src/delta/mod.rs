@@ -76,6 +76,9 @@ const READ_BASES_MAX_DATABASE: usize = 4096;
 /// Part of the cache that bases may take on a volume that may hold deltas: one of so many.
 pub(crate) const BASES_PART: usize = 8;
 
+/// The base of a page that has no block.
+static ZEROS: Block = Block::ZERO;
+
 /// What a volume that may hold deltas needs beside its files.
 pub(crate) struct Deltas {
     /// Whether new deltas are made. Old ones are read in any case.
@@ -338,11 +341,16 @@ impl Fs {
         }
         let counters = &self.deltas.counters;
         Counters::add(&counters.bases, 1);
-        if self.deltas.bases.get(&addr).is_none() {
-            Counters::add(&counters.bases_read, 1);
-            self.deltas.bases.insert(addr, Arc::new(block.clone()));
-        }
-        self.apply(inode, &record, block)
+        let base = match self.deltas.bases.get(&addr) {
+            Some(base) => base,
+            None => {
+                Counters::add(&counters.bases_read, 1);
+                let base = Arc::new(block.clone());
+                self.deltas.bases.insert(addr, base.clone());
+                base
+            }
+        };
+        self.apply(inode, &record, Some(&base), block)
     }
 
     /// A page with this address: what a delta makes of the block there, or that block; zeros where it names none. `Corrupt`
@@ -364,26 +372,40 @@ impl Fs {
                 None if addr == NEW_ADDR => Arc::new(Block::ZERO),
                 None => return Err(bad("index", format!("a delta without a base, at {addr:#x},")).into()),
             },
-            slices => Arc::new(self.base_of_slices(slices).map_err(|e| match e {
+            slices => self.base_of_slices(slices).map_err(|e| match e {
                 Error::Posix(Posix::Stale) => bad("slices", "a file that is not there".into()).into(),
                 e => e,
-            })?),
+            })?,
         };
         self.rebuild_over(inode, record, base)
     }
 
-    /// The page that a record makes of its base.
-    fn rebuild_over(&self, inode: &Inode, record: &OwnedRecord, base: Arc<Block>) -> Result<Arc<Block>> {
-        let mut page = base;
-        self.apply(inode, record, Arc::make_mut(&mut page))?;
+    /// The page that a record makes of its base: in the base's memory where nobody else has it, else in a copy.
+    fn rebuild_over(&self, inode: &Inode, record: &OwnedRecord, mut base: Arc<Block>) -> Result<Arc<Block>> {
+        if let Some(page) = Arc::get_mut(&mut base) {
+            self.apply(inode, record, None, page)?;
+            return Ok(base);
+        }
+        let mut page = base.clone();
+        self.apply(inode, record, Some(&base), Arc::make_mut(&mut page))?;
         Ok(page)
     }
 
-    /// Makes the page of a record of its base, in place.
-    fn apply(&self, inode: &Inode, record: &OwnedRecord, page: &mut Block) -> Result<()> {
+    /// Makes the page of a record of its base, which `page` holds; `base` is the base again where it is elsewhere too.
+    fn apply(
+        &self,
+        inode: &Inode,
+        record: &OwnedRecord,
+        base: Option<&Block>,
+        page: &mut Block,
+    ) -> Result<()> {
         let bad = |field, value| bad_record(inode, record, field, value);
+        let OwnedRecord { codec, checksum, delta, .. } = record;
         self.deltas
-            .with_codecs(|codecs| codecs.rebuild(record.codec, &record.delta, record.checksum, &mut page.0))
+            .with_codecs(|codecs| match base {
+                Some(base) => codecs.rebuild_copy(*codec, &base.0, delta, *checksum, &mut page.0),
+                None => codecs.rebuild(*codec, delta, *checksum, &mut page.0),
+            })
             .map_err(|e| match e {
                 RebuildError::Codec(e) => bad("codec", e.to_string()),
                 RebuildError::Delta(e) => bad("delta", e.to_string()),
@@ -396,8 +418,9 @@ impl Fs {
     }
 
     /// A base made of slices.
-    fn base_of_slices(&self, slices: &[RawSlice]) -> Result<Block> {
-        let mut base = Block::ZERO;
+    fn base_of_slices(&self, slices: &[RawSlice]) -> Result<Arc<Block>> {
+        let mut base = Arc::new(Block::ZERO);
+        let block = Arc::make_mut(&mut base);
         for slice in slices {
             let source = self.inode(slice.ino.get())?;
             let page = u64::from(slice.page.get());
@@ -406,7 +429,7 @@ impl Fs {
             let (Some((from, to)), true) = (slice.ranges(), is_block(addr)) else {
                 return Err(Posix::Stale.into());
             };
-            base.0[to].copy_from_slice(&self.base(addr)?.0[from]);
+            block.0[to].copy_from_slice(&self.base(addr)?.0[from]);
         }
         Ok(base)
     }
@@ -434,23 +457,24 @@ impl Fs {
             return Ok(Encoding::Delta(record));
         }
         let many = about.dirty_pages > self.most_dirty(inode);
-        let zeros = Arc::new(Block::ZERO);
+        let own;
         let base = if addr == NEW_ADDR && self.deltas.appends && !many {
-            zeros
+            &ZEROS
         } else if is_block(addr)
             && let Some(base) = &changed.base
         {
             Counters::add(&counters.bases, 1);
-            base.clone()
+            base
         } else if is_block(addr) && !(many && self.deltas.bases.get(&addr).is_none()) {
-            self.base(addr)?
+            own = self.base(addr)?;
+            &*own
         } else {
             return Ok(Encoding::None);
         };
         if base.0 == page.0 {
             return Ok(Encoding::Same);
         }
-        let record = self.encode(index, &base, page, &[], self.record_max());
+        let record = self.encode(index, base, page, &[], self.record_max());
         if record.is_some() {
             // Whatever it was made from before.
             self.dependents.drop_pages(inode.ino, u64::from(index)..u64::from(index) + 1);
@@ -468,8 +492,10 @@ impl Fs {
         most: usize,
     ) -> Result<Option<OwnedRecord>> {
         let Ok(index) = u32::try_from(index) else { return Ok(None) };
-        let own = if is_block(addr) { self.base(addr)? } else { Arc::new(Block::ZERO) };
-        Ok(self.encode(index, &own, page, &[], most))
+        if is_block(addr) {
+            return Ok(self.encode(index, &*self.base(addr)?, page, &[], most));
+        }
+        Ok(self.encode(index, &ZEROS, page, &[], most))
     }
 
     /// Dirty pages of a file up to which it is taken for one that changes little.
@@ -495,11 +521,11 @@ impl Fs {
         most: usize,
     ) -> Option<OwnedRecord> {
         let most = most.checked_sub(RECORD_HEADER_SIZE + size_of_val(slices))?;
-        let mut room = [0; BLOCK_SIZE];
-        let encoded = self.deltas.with_codecs(|codecs| codecs.encode(&base.0, &page.0, &mut room[..most]))?;
-        let delta = room[..encoded.len].to_vec();
+        let (tag, delta) = self.deltas.with_codecs(|codecs| {
+            codecs.delta(&base.0, &page.0, most).map(|delta| (delta.tag, delta.bytes.to_vec()))
+        })?;
         let checksum = page_checksum(&page.0);
-        Some(OwnedRecord { index, codec: encoded.tag as u8, checksum, slices: slices.to_vec(), delta })
+        Some(OwnedRecord { index, codec: tag as u8, checksum, slices: slices.to_vec(), delta })
     }
 
     /// Notes how long a request took that read `blocks`.

@@ -43,7 +43,7 @@ const GOOD_ENOUGH: usize = 256;
 /// What a page is nearly made of.
 pub(super) struct Repeat {
     pub(super) slices: Vec<RawSlice>,
-    pub(super) base: Block,
+    pub(super) base: Box<Block>,
     /// The block of each slice.
     pub(super) addrs: Vec<BlockAddr>,
 }
@@ -251,7 +251,7 @@ impl Fs {
     /// What page `index` repeats; `None` where nothing was found, or nothing in frames.
     fn repeat(&self, sources: &Sources<'_>, copies: &[Copy], index: u32) -> Result<Option<Repeat>> {
         let Sources { inode, layout, look, .. } = *sources;
-        let mut repeat = Repeat { slices: Vec::new(), base: Block::ZERO, addrs: Vec::new() };
+        let mut repeat = Repeat { slices: Vec::new(), base: Block::boxed(), addrs: Vec::new() };
         let mut in_frames = false;
         for &copy in copies {
             let frame = match look {

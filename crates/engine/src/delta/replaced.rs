@@ -125,7 +125,7 @@ impl Fs {
         start: i64,
         page: &Block,
     ) -> Result<Option<Repeat>> {
-        let mut repeat = Repeat { slices: Vec::new(), base: Block::ZERO, addrs: Vec::new() };
+        let mut repeat = Repeat { slices: Vec::new(), base: Block::boxed(), addrs: Vec::new() };
         for slice in slices_at(base.ino, start) {
             self.add_slice_of(inode, base, slice, &mut repeat)?;
         }
