@@ -25,6 +25,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// Spreads the nodes that are dropped over all there are: an odd number, the golden ratio's part of 2^32.
+const SCATTER: Nid = 0x9E37_79B1;
+
 /// How urgently a node must be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Dirty {
@@ -348,17 +351,15 @@ impl Nodes {
         page
     }
 
-    /// Drops clean pages of a shard that nobody holds. Dirty pages are held by the dirty list.
+    /// Drops clean pages of a shard that nobody holds, any, but the same each time. Dirty pages are held by the dirty list.
     fn evict(&self, shard: &mut Shard) {
         let before = shard.pages.len();
-        let mut spare = before / 4;
-        shard.pages.retain(|_, page| {
-            if spare > 0 && Arc::strong_count(page) == 1 {
-                spare -= 1;
-                return false;
-            }
-            true
-        });
+        let unused = shard.pages.iter().filter(|(_, page)| Arc::strong_count(page) == 1);
+        let mut unused: Vec<Nid> = unused.map(|(&nid, _)| nid).collect();
+        unused.sort_unstable_by_key(|nid| nid.wrapping_mul(SCATTER));
+        for nid in unused.iter().take(before / 4) {
+            shard.pages.remove(nid);
+        }
         let left = shard.pages.len();
         shard.evict_at = (self.limit / SHARDS).max(left + left / 8 + 1);
         self.cached.fetch_sub(before - left, Ordering::Relaxed);
