@@ -168,14 +168,14 @@ fn apply(page: &mut Page, delta: &[u8], base: Option<&Page>) -> Result<(), Codec
     if rest.is_empty() { Ok(()) } else { Err(CodecError::Truncated(TAG)) }
 }
 
-/// The first [`WIDE`] bytes of `rest`, the end of `delta`; where it is shorter, with any behind.
+/// The first [`WIDE`] bytes of `rest`, the end of `delta`; where it is shorter, with any behind. `None` where it is empty.
 #[inline(always)]
 fn wide_front(delta: &[u8], rest: &[u8]) -> Option<u128> {
     if let Some(bytes) = rest.first_chunk() {
         return Some(u128::from_le_bytes(*bytes));
     }
     let missing = WIDE - rest.len();
-    Some(u128::from_le_bytes(*delta.last_chunk()?) >> (8 * missing))
+    u128::from_le_bytes(*delta.last_chunk()?).checked_shr(8 * missing as u32)
 }
 
 /// The first `len` of `bytes` (0 to [`WIDE`]) and what of `old` is behind them, without a branch on `len`.
@@ -256,5 +256,14 @@ mod tests {
         assert_eq!(decode(&[0xF0, 0xFF, 1, 0x00, 0x00, 1]), Err(CodecError::OutOfRange(TAG)));
         let too_long = [&[0x0F, 0x00, 255, 0xFF, 0xFF][..], &[0; 70_000]].concat();
         assert_eq!(decode(&too_long), Err(CodecError::OutOfRange(TAG)));
+    }
+
+    #[test]
+    fn a_delta_that_ends_behind_the_head_of_a_run_is_cut_short() {
+        let mut delta = encoded(&[(0, 15)]);
+        delta.extend([0, 0]);
+        let cut_short = Err(CodecError::Truncated(TAG));
+        assert_eq!(Sparse.decode(&BASE, &delta, &mut BASE.clone()), cut_short);
+        assert_eq!(Sparse.patch(&mut BASE.clone(), &delta), cut_short);
     }
 }
