@@ -4,12 +4,12 @@
 //! with dirty pages or in use stays in the table.
 //! Locks: the table's mutex is a leaf. An inode's `wb` (one writeback at a time) is taken before its `lock`.
 
+use crate::cache::HashMap;
 use crate::delta::{CompactMap, Repeats};
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::node::{Dirty, NodePage};
 use crate::types::{Attr, FileFlags, Timestamp};
-use foldhash::{HashMap, HashMapExt};
 use medfs_format::node::{FileKind, Inline, RawExtraAttr, RawInode, Slots};
 use medfs_format::{Block, FormatError, Ino, Structure};
 use parking_lot::{Mutex, RwLock};
@@ -100,7 +100,7 @@ struct Table {
 
 impl Inodes {
     pub(crate) fn new(limit: usize) -> Inodes {
-        let (loaded, holds) = (HashMap::new(), HashMap::new());
+        let (loaded, holds) = (HashMap::default(), HashMap::default());
         let table = Table { loaded, holds, dirty: BTreeMap::new(), lookups: 0, hits: 0 };
         Inodes { table: Mutex::new(table), limit: limit.max(64) }
     }

@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod bgres;
+mod cache;
 mod checkpoint;
 mod compress;
 mod create;

@@ -6,9 +6,9 @@
 //! Locks: one mutex, a leaf but for the device; it is not held while a NAT block is read.
 //! Kernel counterpart: `node.c`, NAT cache and free nid management.
 
+use crate::cache::{Cache, HashMap, cache};
 use crate::error::Result;
 use crate::io::Io;
-use foldhash::{HashMap, HashMapExt};
 use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock, RawNatEntry};
 use medfs_format::sit::{flip_bit, test_bit};
 use medfs_format::summary::{NAT_JOURNAL_ENTRIES, RawJournal, RawNatJournalEntry};
@@ -16,7 +16,6 @@ use medfs_format::{
     Block, BlockAddr, FormatError, Geometry, Ino, NEW_ADDR, NULL_ADDR, Nid, Structure, is_block,
 };
 use parking_lot::Mutex;
-use quick_cache::sync::Cache;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zerocopy::little_endian::U32;
@@ -67,19 +66,19 @@ impl Nat {
     pub(crate) fn new(geo: &Geometry, bitmap: Vec<u8>, journal: &RawJournal, next_free: Nid) -> Result<Nat> {
         let mut state = State {
             bitmap,
-            cache: HashMap::new(),
+            cache: HashMap::default(),
             dirty: BTreeSet::new(),
             free: BTreeSet::new(),
             scan: (next_free.min(geo.max_nid() - 1)) / ENTRIES_PER_BLOCK as u32,
             fruitless: 0,
             epoch: 0,
-            pending: HashMap::new(),
+            pending: HashMap::default(),
         };
         for e in journal.nat_entries()? {
             let nid = e.nid.get();
             state.cache.insert(nid, parse(geo, nid, &e.entry)?);
         }
-        Ok(Nat { state: Mutex::new(state), blocks: Cache::new(MAX_BLOCKS), geo: geo.clone() })
+        Ok(Nat { state: Mutex::new(state), blocks: cache(MAX_BLOCKS), geo: geo.clone() })
     }
 
     /// The entry of a nid, for those who may change it; an entry with `NULL_ADDR` where the nid is free.

@@ -7,12 +7,12 @@
 //! held while its block is read. Two page locks are never waited for at once: read ahead only tries.
 //! Kernel counterpart: the node mapping (`node.c`).
 
+use crate::cache::HashMap;
 use crate::error::Result;
 use crate::io::Io;
 use crate::nat::Nat;
 use crate::readahead::Readahead;
 use crate::types::Timestamp;
-use foldhash::{HashMap, HashMapExt};
 use medfs_format::node::{DEF_ADDRS_PER_INODE, RawInode, footer, footer_mut, validate_footer};
 use medfs_format::path::{Fanout, NodeKind, max_pages, node_kind};
 use medfs_format::{
@@ -24,9 +24,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-
-/// Spreads the nodes that are dropped over all there are: an odd number, the golden ratio's part of 2^32.
-const SCATTER: Nid = 0x9E37_79B1;
 
 /// How urgently a node must be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -222,7 +219,9 @@ impl Nodes {
     pub(crate) fn new(rules: NodeRules, limit: usize) -> Nodes {
         Nodes {
             shards: (0..SHARDS)
-                .map(|_| Mutex::new(Shard { pages: HashMap::new(), evict_at: limit.max(MIN_LIMIT) / SHARDS }))
+                .map(|_| {
+                    Mutex::new(Shard { pages: HashMap::default(), evict_at: limit.max(MIN_LIMIT) / SHARDS })
+                })
                 .collect(),
             dirty: Mutex::default(),
             cached: AtomicUsize::new(0),
@@ -351,15 +350,17 @@ impl Nodes {
         page
     }
 
-    /// Drops clean pages of a shard that nobody holds, any, but the same each time. Dirty pages are held by the dirty list.
+    /// Drops clean pages of a shard that nobody holds. Dirty pages are held by the dirty list.
     fn evict(&self, shard: &mut Shard) {
         let before = shard.pages.len();
-        let unused = shard.pages.iter().filter(|(_, page)| Arc::strong_count(page) == 1);
-        let mut unused: Vec<Nid> = unused.map(|(&nid, _)| nid).collect();
-        unused.sort_unstable_by_key(|nid| nid.wrapping_mul(SCATTER));
-        for nid in unused.iter().take(before / 4) {
-            shard.pages.remove(nid);
-        }
+        let mut spare = before / 4;
+        shard.pages.retain(|_, page| {
+            if spare > 0 && Arc::strong_count(page) == 1 {
+                spare -= 1;
+                return false;
+            }
+            true
+        });
         let left = shard.pages.len();
         shard.evict_at = (self.limit / SHARDS).max(left + left / 8 + 1);
         self.cached.fetch_sub(before - left, Ordering::Relaxed);

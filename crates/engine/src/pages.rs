@@ -3,8 +3,8 @@
 //! Invariant: a cached page equals what the file's address (or hole) holds; whoever changes an address or content
 //! holds the inode's lock and removes or replaces the page here.
 
+use crate::cache::{Cache, cache};
 use medfs_format::{Block, Ino};
-use quick_cache::sync::Cache;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -20,7 +20,7 @@ impl Pages {
     pub(crate) fn new(capacity: usize) -> Pages {
         let capacity = capacity.max(64);
         Pages {
-            clean: Cache::new(capacity),
+            clean: cache(capacity),
             capacity,
             dirty: AtomicUsize::new(0),
             hits: AtomicU64::new(0),

@@ -38,6 +38,7 @@ mod repeats;
 mod replaced;
 mod zone;
 
+use crate::cache::{Cache, cache};
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
@@ -55,7 +56,6 @@ use medfs_format::delta::{COMPACT_ROOM, NO_DELTA, RECORD_HEADER_SIZE, RawSlice, 
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
 use names::Name;
 use parking_lot::Mutex;
-use quick_cache::sync::Cache;
 pub(crate) use record::OwnedRecord;
 pub(crate) use repeats::Repeats;
 use std::collections::BTreeMap;
@@ -172,7 +172,7 @@ impl Deltas {
                 INLINE_DEFAULT
             }),
             compact_max: COMPACT_ROOM / opts.compact_threshold,
-            bases: Cache::new(bases.max(64)),
+            bases: cache(bases.max(64)),
             codecs: Mutex::default(),
             costs: Mutex::default(),
             counters: DeltaCounters::default(),

@@ -8,7 +8,7 @@
 
 use super::kmeans::{Centroids, Point};
 use super::{FEW_WRITES, Hotness};
-use foldhash::{HashMap, HashMapExt};
+use crate::cache::HashMap;
 use medfs_format::Ino;
 
 /// Windows after which a file that was not touched leaves; by then its averages have halved as often.
@@ -121,7 +121,7 @@ impl Shard {
     pub(super) fn new(most: usize) -> Shard {
         Shard {
             files: Vec::new(),
-            index: HashMap::new(),
+            index: HashMap::default(),
             most: most.max(1),
             hand: 0,
             totals: Totals::default(),

@@ -18,10 +18,10 @@ mod sit;
 pub(crate) use alloc::{CurSeg, Fill, sum_type};
 pub(crate) use sit::SegEntry;
 
+use crate::cache::HashMap;
 use crate::error::Result;
 use crate::io::Io;
 use crate::options::AllocMode;
-use foldhash::{HashMap, HashMapExt};
 use medfs_format::sit::RawSitEntry;
 use medfs_format::summary::{LOG_COUNT, Log, RawJournal, RawSummaryBlock};
 use medfs_format::{Block, BlockAddr, Geometry, SegNo};
@@ -88,7 +88,7 @@ impl Segments {
         }
         let mut segments = Segments {
             geo: geo.clone(),
-            sit: HashMap::new(),
+            sit: HashMap::default(),
             sit_bitmap: at.sit_bitmap,
             sit_journal,
             dirty: BTreeSet::new(),
