@@ -1,6 +1,6 @@
 //! Copies of pages and of pieces of them, by registers instead of by calls of the system's copy.
 
-use crate::Page;
+use crate::{PAGE_SIZE, Page};
 
 /// Bytes that are copied at once where there is room, and where there are more.
 pub(crate) const WIDE: usize = 16;
@@ -84,4 +84,15 @@ pub(crate) fn restore(page: &mut Page, base: &Page, at: usize) {
     } else if let (Some(to), Some(from)) = (page.get_mut(at..), base.get(at..)) {
         to.copy_from_slice(from);
     }
+}
+
+/// Makes the page from `at` on that of the base: copies it where the page is `FRESH`, and puts back what [`copy`] may have
+/// overwritten where it was a copy of the base before. `None` where `at` is beyond the page.
+#[inline(always)]
+pub(crate) fn leave<const FRESH: bool>(page: &mut Page, base: &Page, at: usize) -> Option<()> {
+    if FRESH {
+        return copy(page, at, base, at, PAGE_SIZE.checked_sub(at)?);
+    }
+    restore(page, base, at);
+    Some(())
 }

@@ -20,7 +20,7 @@
 //!
 //! The base is indexed at every fourth place, of the page what is looked up and what is found.
 
-use crate::copy::{WIDE, copy, copy_page, restore};
+use crate::copy::{WIDE, copy, copy_page, leave, restore};
 use crate::diff::Diff;
 use crate::wide::wide;
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
@@ -496,12 +496,7 @@ fn apply<const FRESH: bool>(base: &Page, delta: &[u8], page: &mut Page) -> Resul
             return Err(BEYOND);
         }
     }
-    if FRESH {
-        copy(page, at, base, at, PAGE_SIZE - at).ok_or(BEYOND)?;
-    } else {
-        restore(page, base, at);
-    }
-    Ok(())
+    leave::<FRESH>(page, base, at).ok_or(BEYOND)
 }
 
 /// Reads what is added to a length.

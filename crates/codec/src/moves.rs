@@ -19,7 +19,7 @@
 //! whole base takes longer than all else, and pieces mostly come from nearby: at first only what lies around a run
 //! is indexed, the rest where nothing is found there.
 
-use crate::copy::{WIDE, copy, copy_page, restore};
+use crate::copy::{WIDE, copy, copy_page, leave, restore};
 use crate::diff::Diff;
 use crate::index::{Index, KEY};
 use crate::wide::wide;
@@ -409,12 +409,7 @@ fn apply<const FRESH: bool>(base: &Page, delta: &[u8], page: &mut Page) -> Resul
             return Err(BEYOND);
         }
     }
-    if FRESH {
-        copy(page, at, base, at, PAGE_SIZE - at).ok_or(BEYOND)?;
-    } else {
-        restore(page, base, at);
-    }
-    Ok(())
+    leave::<FRESH>(page, base, at).ok_or(BEYOND)
 }
 
 #[cfg(test)]

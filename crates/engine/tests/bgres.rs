@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use medfs::{Did, Hotness, ManualClock, Volume};
 use medfs_device::MemDevice;
-use medfs_device::crash::{CrashPlan, RecordingDevice};
+use medfs_device::crash::RecordingDevice;
 use medfs_testkit::images::FsckMedfs;
 use medfs_testkit::subject::Check;
 use std::sync::Arc;
@@ -146,22 +146,7 @@ fn every_crash_while_restoring_shows_the_same_content() {
     clock.advance(SECOND);
     v.background().expect("background");
     assert_eq!(v.idle_work(100).expect("idle work").pages_restored, 6);
-    // Blocks that were bases are free for others after the checkpoint alone.
-    let mut other = noisy_file(&v, "g", 3);
-    v.fsync(f, false).expect("fsync");
-    patch(&v, other.0, &mut other.1, 5, b"more");
-    v.fsync(other.0, false).expect("fsync");
-    v.sync().expect("sync");
-    drop(v);
-    let plan = CrashPlan { exhaustive: 64, samples: 24, seed: 5, ..CrashPlan::default() };
-    let mut states = 0;
-    for state in recorder.recording().states(&plan) {
-        let v = open(state.device());
-        let f = at(&v, "f").expect("the file").ino;
-        assert!(content(&v, f) == expected, "seed {}: {state:?}", plan.seed);
-        states += 1;
-    }
-    assert!(states > 20, "only {states} states");
+    crashes_show_what_moved(v, &recorder, f, &expected);
 }
 
 #[test]

@@ -236,3 +236,22 @@ impl Random {
         self.0 % n
     }
 }
+
+/// File `f` has moved: blocks that it left are free for others after a checkpoint alone, so that every crash shows it with its content.
+pub(crate) fn crashes_show_what_moved(v: Volume, recorder: &RecordingDevice, f: Ino, expected: &[u8]) {
+    let mut other = noisy_file(&v, "g", 3);
+    v.fsync(f, false).expect("fsync");
+    patch(&v, other.0, &mut other.1, 5, b"more");
+    v.fsync(other.0, false).expect("fsync");
+    v.sync().expect("sync");
+    drop(v);
+    let plan = CrashPlan { exhaustive: 64, samples: 24, seed: 5, ..CrashPlan::default() };
+    let mut states = 0;
+    for state in recorder.recording().states(&plan) {
+        let v = open(state.device());
+        let f = at(&v, "f").expect("the file").ino;
+        assert!(content(&v, f) == expected, "seed {}: {state:?}", plan.seed);
+        states += 1;
+    }
+    assert!(states > 20, "only {states} states");
+}
