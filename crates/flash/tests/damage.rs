@@ -2,8 +2,8 @@
 //! nothing for anybody else.
 
 use medfs_flash::synth::bytes;
-use medfs_flash::{Device, DeviceOptions, PageCodec, Profile};
-use medfs_ftl::{Hint, Nand, PAGE};
+use medfs_flash::{Device, DeviceOptions, PageCodec, Profile, policy};
+use medfs_ftl::{Ftl, FtlError, Hint, Nand, PAGE};
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -47,9 +47,14 @@ impl World {
         self.device().write(0, lpn, &[&bytes(ratio, seed)], Hint::Warm).unwrap();
     }
 
+    /// A page that is not cold.
+    fn any(&mut self) -> u32 {
+        COLD + (self.random() % u64::from(self.device().logical_pages() - COLD)) as u32
+    }
+
     /// Writes any page that is not cold.
     fn write_any(&mut self, ratio: f64) {
-        let lpn = COLD + (self.random() % u64::from(self.device().logical_pages() - COLD)) as u32;
+        let lpn = self.any();
         self.write(lpn, ratio);
     }
 
@@ -167,5 +172,48 @@ fn many_flipped_bits_in_what_was_collected() {
         assert!(world.device().ftl().counters().moved > moved + 100);
         assert!(world.unreadable().iter().all(|lpn| lost.contains(lpn)));
         world.device().ftl_mut().check().unwrap();
+    }
+}
+
+/// What waits in a write buffer that survives power loss is written with a checksum that fits: damaged bytes must not be among it.
+#[test]
+fn damage_that_is_being_moved_stays_damage_after_power_loss() {
+    let profile = Profile::find("emmc").unwrap();
+    assert!(profile.controller.capacitor);
+    let begin = || {
+        let mut world = World::new("emmc", "pm");
+        (0..COLD).for_each(|lpn| world.write(lpn, 1.0));
+        world.reopen();
+        let was = world.flash_page(7).unwrap();
+        world.flip([was], 99);
+        (world, was)
+    };
+    let operations = |world: &mut World| {
+        let counters = world.device().ftl().counters();
+        counters.programs.total() + counters.erases
+    };
+    let (mut world, was) = begin();
+    let (mut writes, mut before) = (0, 0);
+    while world.flash_page(7) == Some(was) {
+        before = operations(&mut world);
+        world.write_any(1.0);
+        writes += 1;
+    }
+    let last = operations(&mut world) - before;
+    assert!(last > 2, "the last write cleans: {last} operations");
+    for cut in 0..last {
+        let (mut world, _) = begin();
+        (1..writes).for_each(|_| world.write_any(1.0));
+        world.device().ftl_mut().nand_mut().cut_after(cut);
+        let lpn = world.any();
+        world.device().write(0, lpn, &[&bytes(1.0, 1)], Hint::Warm).unwrap_err();
+        let device = world.device.take().unwrap();
+        let (image, config) = (device.ftl().retained(), *device.ftl().config());
+        let (mut nand, codec) = device.abandon();
+        nand.power_on();
+        let method = policy("pm", &profile).unwrap();
+        let mut ftl = Ftl::open(nand, codec, method, config, Some(&image)).map_err(|(_, e)| e).unwrap();
+        let read = ftl.read(7, &mut [&mut [0; PAGE]]);
+        assert!(matches!(read, Err(FtlError::Corrupt(..))), "cut at {cut} of {last}: {read:?}");
     }
 }

@@ -138,8 +138,6 @@ pub struct Ftl<N: Nand, C: Codec> {
     pub(crate) cached: Option<u32>,
     /// What is in `page_buf` is not what was programmed.
     pub(crate) damaged: bool,
-    /// What is programmed next is damaged already, and stays so.
-    pub(crate) taints: bool,
     pub(crate) page_buf: Vec<u8>,
     pub(crate) next_buf: Vec<u8>,
     pub(crate) packed_buf: Vec<u8>,
@@ -177,7 +175,6 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             marked: false,
             cached: None,
             damaged: false,
-            taints: false,
             next_buf: page_buf.clone(),
             page_buf,
             packed_buf: plain_buf.clone(),
@@ -229,8 +226,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
                 self.counters.compressed_bytes += u64::from(size);
                 let packed = core::mem::take(&mut self.packed_buf);
                 let bytes = packed.get(..usize::from(size)).unwrap_or_default();
-                let done =
-                    self.append(PACKED, Pending { lpn, size, ratio, compressed: true }, bytes, false, None);
+                let page = Pending { lpn, size, ratio, compressed: true, damaged: false };
+                let done = self.append(PACKED, page, bytes, false, None);
                 self.packed_buf = packed;
                 return done;
             }
@@ -238,7 +235,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             ratio = WHOLE;
         }
         let log = PLAIN + usize::from(self.policy.group(ratio, hint, false));
-        self.append(log, Pending { lpn, size: PAGE as u16, ratio, compressed: false }, page, false, None)
+        let plain = Pending { lpn, size: PAGE as u16, ratio, compressed: false, damaged: false };
+        self.append(log, plain, page, false, None)
     }
 
     /// Compresses a page into `packed_buf`, on the controller's time.

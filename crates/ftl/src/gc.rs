@@ -247,12 +247,10 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         let plain = PLAIN + usize::from(self.policy.group(ratio, Hint::Warm, true));
         let log = if compressed { Self::packed_log(true) } else { plain };
         self.settle_log(log)?;
-        self.taints = true;
         let bytes = stored.get(..usize::from(size)).unwrap_or_default();
-        let moved = self.append(log, Pending { lpn, size, ratio, compressed }, bytes, false, Some(*entry));
-        let moved = moved.and_then(|()| self.settle_log(log));
-        self.taints = false;
-        moved
+        let page = Pending { lpn, size, ratio, compressed, damaged: true };
+        self.append(log, page, bytes, false, Some(*entry))?;
+        self.settle_log(log)
     }
 
     fn move_record(&mut self, lpn: u32, entry: &Entry, stored: &[u8], squeeze: bool) -> Result<()> {
@@ -261,7 +259,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         if compressed {
             let across = squeeze || action == Collect::PackAcross;
             let bytes = stored.get(..usize::from(size)).unwrap_or_default();
-            let page = Pending { lpn, size, ratio, compressed };
+            let page = Pending { lpn, size, ratio, compressed, damaged: false };
             return self.append(Self::packed_log(true), page, bytes, across, Some(*entry));
         }
         let mut ratio = ratio;
@@ -270,7 +268,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             if let Some(size) = self.compress(lpn, stored) {
                 let packed = core::mem::take(&mut self.packed_buf);
                 let bytes = packed.get(..usize::from(size)).unwrap_or_default();
-                let page = Pending { lpn, size, ratio, compressed: true };
+                let page = Pending { lpn, size, ratio, compressed: true, damaged: false };
                 let across = squeeze || action == Collect::PackAcross;
                 let done = self.append(Self::packed_log(true), page, bytes, across, Some(*entry));
                 self.packed_buf = packed;
@@ -280,7 +278,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             ratio = WHOLE;
         }
         let log = PLAIN + usize::from(self.policy.group(ratio, Hint::Warm, true));
-        let page = Pending { lpn, size: PAGE as u16, ratio, compressed: false };
+        let page = Pending { lpn, size: PAGE as u16, ratio, compressed: false, damaged: false };
         self.append(log, page, stored, false, Some(*entry))
     }
 }

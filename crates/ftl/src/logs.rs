@@ -17,6 +17,8 @@ pub(crate) struct Pending {
     pub(crate) size: u16,
     pub(crate) ratio: u8,
     pub(crate) compressed: bool,
+    /// Its bytes are not what was written once. Such a page has a flash page to itself, whose checksum does not fit.
+    pub(crate) damaged: bool,
 }
 
 /// A logical page with its bytes as they go to flash.

@@ -208,7 +208,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         if C::CONTENT {
             slot.data[slot.used as usize..].fill(0);
             let sum = crc32fast::hash(&slot.data);
-            content = Some(if self.taints { !sum } else { sum });
+            let damaged = slot.records.iter().any(|page| page.damaged);
+            content = Some(if damaged { !sum } else { sum });
         }
         spare::write(&mut self.spare_buf, header, records, (0, content));
         match self.nand.program(page, &slot.data, &self.spare_buf) {

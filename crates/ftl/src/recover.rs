@@ -436,7 +436,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
             });
         // What a failed program left without a place is newer than what may still be in a slot.
         let all = slots.chain(self.salvage.iter().map(|whole| (whole.page, &whole.bytes[..])));
-        let all: Vec<_> = all.filter(|(page, _)| page.lpn != NOBODY).collect();
+        // What is damaged is still where it was moved from.
+        let all: Vec<_> = all.filter(|(page, _)| page.lpn != NOBODY && !page.damaged).collect();
         out.extend((all.len() as u32).to_le_bytes());
         for (page, bytes) in all {
             out.extend(page.lpn.to_le_bytes());
@@ -480,7 +481,8 @@ fn read_image(bytes: &[u8], content: bool) -> Option<Image> {
             return None;
         }
         let (bytes, after) = after.split_at_checked(if content { usize::from(size) } else { 0 })?;
-        let page = Pending { lpn: spare::u32_at(head, 0), size, ratio: head[6].min(WHOLE), compressed };
+        let lpn = spare::u32_at(head, 0);
+        let page = Pending { lpn, size, ratio: head[6].min(WHOLE), compressed, damaged: false };
         pages.push(Whole { page, bytes: Vec::from(bytes) });
         rest = after;
     }
