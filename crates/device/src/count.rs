@@ -161,12 +161,12 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
 
     fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
         self.noting_errors(self.inner.write(addr, blocks, tag))?;
-        let causes = tag.causes(blocks.len());
-        for (cause, blocks) in causes {
+        let [main, compact] = tag.causes(blocks.len());
+        for (cause, blocks) in [main, compact] {
             add(&self.causes[cause as usize].blocks, blocks as u64);
         }
-        // One call has one cause, that of most of its blocks which is not compact pages.
-        let counters = &self.causes[if causes[0].1 > 0 { causes[0].0 } else { causes[1].0 } as usize];
+        // A call is one of compact pages where it writes nothing else.
+        let counters = &self.causes[if main.1 > 0 { main.0 } else { compact.0 } as usize];
         add(&counters.writes, 1);
         if tag.fua {
             add(&counters.fua, 1);

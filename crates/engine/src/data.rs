@@ -27,6 +27,12 @@ pub(crate) fn is_read_along(before: u64, addr: u64) -> bool {
     addr - before <= MAX_GAP
 }
 
+/// Splits blocks and their pages, in the order of the blocks, into what one request each reads.
+pub(crate) fn requests(wanted: &[(BlockAddr, u64)]) -> impl Iterator<Item = &[(BlockAddr, u64)]> {
+    let near = wanted.chunk_by(|a, b| is_read_along(a.0.into(), b.0.into()));
+    near.flat_map(|near| near.chunks(MAX_READ_RUN))
+}
+
 /// Pages that have deltas, and the records that are in the zone.
 type Deltas = BTreeMap<u64, Option<OwnedRecord>>;
 
@@ -197,10 +203,8 @@ impl Fs {
         }
         wanted.sort_unstable();
         let mut deltas = deltas.unwrap_or_default();
-        for run in wanted.chunk_by(|a, b| is_read_along(a.0.into(), b.0.into())) {
-            for run in run.chunks(MAX_READ_RUN) {
-                self.read_run(inode, run, &mut deltas, offset, buf)?;
-            }
+        for run in requests(&wanted) {
+            self.read_run(inode, run, &mut deltas, offset, buf)?;
         }
         Ok(())
     }
@@ -236,7 +240,7 @@ impl Fs {
                 .zip(run)
                 .try_for_each(|(block, &(addr, page))| finish(addr, page, block));
         }
-        let mut read = self.read_near(&run.iter().map(|&(addr, _)| addr).collect::<Vec<_>>())?;
+        let mut read = self.read_near(run)?;
         for &(addr, page) in run {
             let block = &mut read[(addr - first) as usize];
             finish(addr, page, block)?;
@@ -247,16 +251,18 @@ impl Fs {
 }
 
 impl Fs {
-    /// Reads all blocks from the first of `wanted` to the last, which come in order and each of which [`is_read_along`]. Where one
-    /// between them cannot be read, the wanted ones alone are.
-    pub(crate) fn read_near(&self, wanted: &[BlockAddr]) -> Result<Vec<Block>> {
-        let (Some(&first), Some(&last)) = (wanted.first(), wanted.last()) else { return Ok(Vec::new()) };
+    /// Reads all blocks from the first of `wanted` to the last, as one of [`requests`] has them. Where one between them cannot be read,
+    /// the wanted ones alone are.
+    pub(crate) fn read_near(&self, wanted: &[(BlockAddr, u64)]) -> Result<Vec<Block>> {
+        let (Some(&(first, _)), Some(&(last, _))) = (wanted.first(), wanted.last()) else {
+            return Ok(Vec::new());
+        };
         let mut read = vec![Block::ZERO; (last - first) as usize + 1];
         if let Err(error) = self.read_request(first, &mut read) {
             if read.len() == wanted.len() {
                 return Err(error);
             }
-            for &addr in wanted {
+            for &(addr, _) in wanted {
                 self.io.read_into(addr, &mut [&mut read[(addr - first) as usize]])?;
             }
         }
@@ -264,7 +270,7 @@ impl Fs {
     }
 
     /// Reads neighbouring blocks by one request, and notes how long it took.
-    fn read_request(&self, first: BlockAddr, blocks: &mut [Block]) -> Result<()> {
+    pub(crate) fn read_request(&self, first: BlockAddr, blocks: &mut [Block]) -> Result<()> {
         let started = self.delta_volume.then(|| self.clock.monotonic());
         self.io.read_into(first, &mut blocks.iter_mut().collect::<Vec<_>>())?;
         if let Some(started) = started {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Most blocks handed to the device in one call.
-pub(crate) const MAX_RUN: usize = 256;
+const MAX_RUN: usize = 256;
 
 #[derive(Default)]
 struct FlushState {
@@ -44,6 +44,11 @@ pub(crate) struct Io {
     /// Value of `writes` before the newest completed flush was started.
     durable_writes: AtomicU64,
     pub(crate) counters: IoCounters,
+}
+
+/// Splits what goes to blocks into what one call each writes: neighbours, not too many.
+pub(crate) fn runs<T>(blocks: &[T], addr: impl Fn(&T) -> BlockAddr) -> impl Iterator<Item = &[T]> {
+    blocks.chunk_by(move |a, b| addr(a) + 1 == addr(b)).flat_map(|run| run.chunks(MAX_RUN))
 }
 
 impl Io {
@@ -111,16 +116,9 @@ impl Io {
 
     /// Writes blocks at any addresses, neighbours together.
     pub(crate) fn write_scattered(&self, blocks: &[(BlockAddr, &Block)], tag: WriteTag) -> Result<()> {
-        let mut rest = blocks;
-        while let Some(&(start, _)) = rest.first() {
-            let run = rest
-                .iter()
-                .enumerate()
-                .take_while(|&(i, &(addr, _))| i < MAX_RUN && addr == start + i as u32)
-                .count();
-            let refs: Vec<&Block> = rest[..run].iter().map(|&(_, b)| b).collect();
-            self.write(start, &refs, tag)?;
-            rest = &rest[run..];
+        for run in runs(blocks, |&(addr, _)| addr) {
+            let refs: Vec<&Block> = run.iter().map(|&(_, block)| block).collect();
+            self.write(run[0].0, &refs, tag)?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
-use crate::io::MAX_RUN;
+use crate::io::runs;
 use crate::placement::{Page, Purpose};
 use crate::stats::Counters;
 use medfs_device::{Cause, Temperature, WriteTag};
@@ -230,8 +230,7 @@ impl Fs {
         let started = self.clock.monotonic();
         let mut placed: Vec<&Placed> = placed.iter().filter(|p| is_block(p.addr)).collect();
         placed.sort_by_key(|p| p.addr);
-        let neighbours = |a: &&Placed, b: &&Placed| a.addr + 1 == b.addr && a.temperature == b.temperature;
-        for run in placed.chunk_by(neighbours).flat_map(|run| run.chunks(MAX_RUN)) {
+        for run in runs(&placed, |p| p.addr) {
             let refs: Vec<&Block> = run.iter().map(|p| p.content()).collect();
             let compact = if cause == Cause::Data { run.iter().filter(|p| p.compact).count() } else { 0 };
             let tag = WriteTag::new(cause, run[0].temperature).with_compact(compact);

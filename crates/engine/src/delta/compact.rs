@@ -1,7 +1,7 @@
 //! Compact pages: where records go for which the zone has no room (MedFS's DCM, sections 4.2 and 5).
 //!
 //! A compact page is a page of its file, beyond any end the file can have; so it is written, moved, recovered and freed as
-//! every page is, and its commit point is the file's own inode (rule 8 of the design). It carries its own index and a
+//! every page is, and its commit point is the file's own inode. It carries its own index and a
 //! sequence number, in place of a meta-page; the [`CompactMap`] of a file is made from all of its compact pages when it is
 //! first asked for.
 //!

@@ -6,12 +6,11 @@
 //! Locks: the inode's, exclusive.
 
 use super::names::Name;
-use crate::data::is_read_along;
+use crate::data::requests;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::Inode;
-use crate::io::MAX_RUN;
 use crate::placement::Page;
 use crate::stats::Counters;
 use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
@@ -45,12 +44,7 @@ impl Fs {
             }
         }
         wanted.sort_unstable();
-        for near in wanted
-            .chunk_by(|a, b| is_read_along(a.0.into(), b.0.into()))
-            .flat_map(|near| near.chunks(MAX_RUN))
-        {
-            self.gather_near(near, &mut gathered);
-        }
+        requests(&wanted).for_each(|near| self.gather_near(near, &mut gathered));
         Ok(gathered)
     }
 
@@ -66,8 +60,7 @@ impl Fs {
     }
 
     fn gather_near(&self, near: &[(BlockAddr, u64)], gathered: &mut HashMap<u64, Arc<Block>>) {
-        let addrs: Vec<BlockAddr> = near.iter().map(|&(addr, _)| addr).collect();
-        let Ok(read) = self.read_near(&addrs) else { return };
+        let Ok(read) = self.read_near(near) else { return };
         Counters::add(&self.deltas.counters.bases_read, near.len() as u64);
         for &(addr, index) in near {
             let base = Arc::new(read[(addr - near[0].0) as usize].clone());

@@ -1,14 +1,15 @@
 //! Deltas instead of pages: what changed of a page is kept in the file's inode (MedFS, section 4.1).
 //!
 //! A page's *base* is the block that its address names; with a delta in the inode's zone the page is what delta and base
-//! make together. [`zone`] keeps the zone and its size, [`costs`] measures what replacing a delta is worth.
+//! make together. [`zone`] keeps the zone and its size, [`costs`] measures what replacing a delta is worth; [`gather`] reads bases, many at once,
+//! and [`fold`] writes all that is a delta as pages again.
 //!
 //! Where a page has no block yet, zeros stand for it, and where another file holds nearly the same, slices of that file's
-//! blocks ([`repeats`]); those count as bases too ([`dependents`]). [`keep`] decides about pages that are to be written,
+//! blocks ([`repeats`], [`replaced`]); those count as bases too ([`dependents`], kept across mounts by [`registry`] and [`bases`], let go by [`release`]). [`keep`] decides about pages that are to be written,
 //! [`compact`] has the records for which the zone is too small, and [`alone`] the pages that are compressed instead; [`cluster`] is about
-//! pages of compressed clusters.
+//! pages of compressed clusters. [`notes`] keeps changed addresses where deltas are.
 //!
-//! Invariants (rules 1 to 5, 7 and 8 of the design):
+//! Invariants:
 //! - A base is neither overwritten in place nor its block freed before the inode without the delta is on its way: a page
 //!   with a delta, and one whose delta had to go ([`InodeState::whole`]), goes to a new block.
 //! - A delta goes when its page's address changes, in the same change of the inode; so an index used again never meets
@@ -253,9 +254,8 @@ impl Fs {
             return Ok(base);
         }
         Counters::add(&counters.bases_read, 1);
-        let started = self.clock.monotonic();
-        let base = Arc::new(*self.io.read(addr)?);
-        self.note_read_cost(1, self.clock.monotonic().saturating_sub(started));
+        let mut base = Arc::new(Block::ZERO);
+        self.read_request(addr, std::slice::from_mut(Arc::make_mut(&mut base)))?;
         self.deltas.bases.insert(addr, base.clone());
         Ok(base)
     }

@@ -2,7 +2,7 @@
 //!
 //! The zone takes what the file's addresses leave of the inode, less what extended attributes of users would have without
 //! it. Its size changes freely while the file has no direct node; with the first one it is frozen, as the pages that
-//! direct nodes address depend on it (rule 5 of the design).
+//! direct nodes address depend on it.
 
 use super::alone::MARKS_SLOTS;
 use super::names::Name;
