@@ -22,6 +22,7 @@
 
 use crate::copy::{WIDE, copy, copy_page, leave, restore};
 use crate::diff::Diff;
+use crate::sparse::{LONGER, more};
 use crate::wide::wide;
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
 
@@ -44,8 +45,6 @@ pub const FAR_LONG: usize = 63;
 pub const PIECE_MIN: usize = 3;
 /// See [`PIECE_MIN`].
 pub const FAR_MIN: usize = 4;
-/// Byte of "more" that says that a number follows.
-const LONGER: usize = 255;
 /// How far back the last pieces came from before there are any: what repeats every byte, and every second.
 const FIRST: [usize; 2] = [1, 2];
 
@@ -453,7 +452,7 @@ fn apply<const FRESH: bool>(base: &Page, delta: &[u8], page: &mut Page) -> Resul
         let (kind, mut new) = (usize::from(head >> 6), usize::from(head >> 3) & LONG);
         let mut field = usize::from(*head) & LONG;
         if new == LONG {
-            new += more(&mut rest)?;
+            new += more(TAG, &mut rest)?;
         }
         if new > 0 {
             let behind = rest.get(new..).ok_or(CodecError::Truncated(TAG))?;
@@ -483,7 +482,7 @@ fn apply<const FRESH: bool>(base: &Page, delta: &[u8], page: &mut Page) -> Resul
             }
         }
         if field == long {
-            field += more(&mut rest)?;
+            field += more(TAG, &mut rest)?;
         }
         let len = least + field;
         if kind == SAME && !FRESH {
@@ -497,19 +496,6 @@ fn apply<const FRESH: bool>(base: &Page, delta: &[u8], page: &mut Page) -> Resul
         }
     }
     leave::<FRESH>(page, base, at).ok_or(BEYOND)
-}
-
-/// Reads what is added to a length.
-#[inline(always)]
-fn more(rest: &mut &[u8]) -> Result<usize, CodecError> {
-    let (byte, tail) = rest.split_first().ok_or(CodecError::Truncated(TAG))?;
-    *rest = tail;
-    if usize::from(*byte) < LONGER {
-        return Ok(usize::from(*byte));
-    }
-    let (more, tail) = rest.split_first_chunk::<2>().ok_or(CodecError::Truncated(TAG))?;
-    *rest = tail;
-    Ok(LONGER + usize::from(u16::from_le_bytes(*more)))
 }
 
 /// Copies `len` bytes to `at` of the page from `distance` before, in the window of base and page.
@@ -544,12 +530,7 @@ fn repeat(page: &mut Page, at: usize, distance: usize, len: usize) -> Option<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Bytes that do not repeat.
-    fn base() -> Page {
-        let mix = |x: u64| (x ^ x >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        std::array::from_fn(|i| (mix(mix((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))) >> 40) as u8)
-    }
+    use crate::noise as base;
 
     fn encoded(page: &Page) -> Vec<u8> {
         let (mut out, mut dense) = ([0; PAGE_SIZE], Dense::default());

@@ -159,3 +159,10 @@ pub trait DeltaCodec {
 pub fn page_checksum(page: &Page) -> u32 {
     crc32fast::hash(page)
 }
+
+/// For tests: bytes that do not repeat.
+#[cfg(test)]
+fn noise() -> Page {
+    let mix = |x: u64| (x ^ x >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    std::array::from_fn(|i| (mix(mix((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))) >> 40) as u8)
+}

@@ -99,7 +99,7 @@ impl DeltaCodec for Moves {
     }
 
     fn patch_copy(&mut self, base: &Page, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
-        patch_copy(base, page, delta)
+        patch_copy(base, delta, page)
     }
 
     fn patch(&mut self, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
@@ -114,17 +114,12 @@ wide! {
 
 wide! {
     /// [`DeltaCodec::patch_copy`].
-    fn patch_copy(base: &Page, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> = apply_to_copy;
+    fn patch_copy(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> = apply::<false>;
 }
 
 wide! {
     /// [`DeltaCodec::patch`].
     fn patch(base: &mut Page, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> = apply_in_place;
-}
-
-#[inline(always)]
-fn apply_to_copy(base: &Page, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> {
-    apply::<false>(base, delta, page)
 }
 
 #[inline(always)]
@@ -415,12 +410,7 @@ fn apply<const FRESH: bool>(base: &Page, delta: &[u8], page: &mut Page) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Bytes that do not repeat.
-    fn base() -> Page {
-        let mix = |x: u64| (x ^ x >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        std::array::from_fn(|i| (mix(mix((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))) >> 40) as u8)
-    }
+    use crate::noise as base;
 
     fn encoded(page: &Page) -> Vec<u8> {
         let mut out = [0; PAGE_SIZE];

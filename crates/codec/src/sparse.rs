@@ -159,7 +159,7 @@ fn apply(page: &mut Page, delta: &[u8], base: Option<&Page>) -> Result<(), Codec
             at += short;
             continue;
         }
-        let len = if short < LONG_MIN { short } else { long(&mut rest)? };
+        let len = if short < LONG_MIN { short } else { LONG_MIN + more(TAG, &mut rest)? };
         let (run, tail) = rest.split_at_checked(len).ok_or(CodecError::Truncated(TAG))?;
         page.get_mut(at..at + len).ok_or(CodecError::OutOfRange(TAG))?.copy_from_slice(run);
         rest = tail;
@@ -191,16 +191,17 @@ fn blend(old: [u8; WIDE], bytes: u128, len: usize) -> [u8; WIDE] {
     (u128::from_le_bytes(old) & keep | bytes & !keep).to_le_bytes()
 }
 
-/// Reads a length of more than one number.
-fn long(rest: &mut &[u8]) -> Result<usize, CodecError> {
-    let (byte, tail) = rest.split_first().ok_or(CodecError::Truncated(TAG))?;
+/// Reads what is added to a length that its field has no room for: a byte, or [`LONGER`] and two bytes to which that is added.
+#[inline(always)]
+pub(crate) fn more(tag: CodecTag, rest: &mut &[u8]) -> Result<usize, CodecError> {
+    let (byte, tail) = rest.split_first().ok_or(CodecError::Truncated(tag))?;
     *rest = tail;
     if usize::from(*byte) < LONGER {
-        return Ok(LONG_MIN + usize::from(*byte));
+        return Ok(usize::from(*byte));
     }
-    let (more, tail) = rest.split_first_chunk::<2>().ok_or(CodecError::Truncated(TAG))?;
+    let (more, tail) = rest.split_first_chunk::<2>().ok_or(CodecError::Truncated(tag))?;
     *rest = tail;
-    Ok(LONGER_MIN + usize::from(u16::from_le_bytes(*more)))
+    Ok(LONGER + usize::from(u16::from_le_bytes(*more)))
 }
 
 #[cfg(test)]
