@@ -1,7 +1,7 @@
 //! `medfs report`: a folder of results as a page or a table.
 
 use crate::args::{ReportArgs, ReportFormat};
-use crate::exit;
+use crate::{exit, output};
 use anyhow::{Context, Result};
 use medfs_lab::report::{Format, Report};
 use std::io::Write;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
     let mut report = Report::load(&args.dir)?;
     for problem in &report.problems {
-        let _ = writeln!(std::io::stderr(), "medfs report: not shown: {problem}");
+        errln!("medfs report: not shown: {problem}");
     }
     let code = if report.problems.is_empty() { exit::SUCCESS } else { exit::FAILURE };
     let format = match args.format {
@@ -21,19 +21,19 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
         ReportFormat::Parquet => Format::Parquet,
     };
     let default = if format == Format::Html { args.dir.join("report.html") } else { PathBuf::from("-") };
-    let output = args.output.clone().unwrap_or(default);
-    if let Some(folder) = output.parent().filter(|_| output != Path::new("-")) {
+    let place = args.output.clone().unwrap_or(default);
+    if let Some(folder) = place.parent().filter(|_| place != Path::new("-")) {
         report.link(folder, &args.dir)?;
     }
     let content = report.render(format)?;
-    if output == Path::new("-") {
-        std::io::stdout().lock().write_all(&content)?;
+    if place == Path::new("-") {
+        output::stdout().write_all(&content)?;
         return Ok(code);
     }
-    std::fs::write(&output, content).with_context(|| format!("cannot write {}", output.display()))?;
+    std::fs::write(&place, content).with_context(|| format!("cannot write {}", place.display()))?;
     outln!(
         "{} shows {} and {}",
-        output.display(),
+        place.display(),
         counted(report.figures.len(), "experiment"),
         counted(report.cells.len(), "cell")
     );

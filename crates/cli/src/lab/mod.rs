@@ -15,7 +15,6 @@ use medfs_lab::target::dir::DirTarget;
 use medfs_lab::workload::real::{PROGRAMS, Program};
 use medfs_lab::workload::{self, Stage, Workload};
 use serde_json::json;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -99,8 +98,7 @@ fn run_experiments(args: &LabRunArgs) -> Result<u8> {
 /// The folder for results; where nobody named one, it is said which it is before anything runs.
 fn out_of(args: &LabRunArgs) -> PathBuf {
     args.out.clone().unwrap_or_else(|| {
-        // Where standard error is closed there is nobody to tell.
-        let _ = writeln!(std::io::stderr(), "Results go to {LAB_OUT}; --out DIR names another folder.");
+        errln!("Results go to {LAB_OUT}; --out DIR names another folder.");
         LAB_OUT.into()
     })
 }

@@ -42,6 +42,11 @@ pub fn figure(experiment: &Experiment, options: &Options, progress: Progress<'_>
     Ok(spec(experiment).figure(rows(experiment, options, progress)?))
 }
 
+/// The name of a row's value in the result file: rows of several units have the same name.
+fn value_name(row: &Row) -> String {
+    [row.name(), row.unit.clone()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
 /// A reason with a capital letter and a full stop, as all others are.
 fn sentence(reason: &str) -> String {
     let mut letters = reason.chars();
@@ -92,7 +97,7 @@ pub(super) fn run(lab: &Lab<'_>, experiment: &Experiment) -> Result<Vec<Row>> {
         seed: options.seed,
         scale: options.scale,
         device: "models of flash devices in memory".into(),
-        values: rows.iter().filter_map(|row| Some((row.name(), row.ours?))).collect(),
+        values: rows.iter().filter_map(|row| Some((value_name(row), row.ours?))).collect(),
         wall_seconds: started.elapsed().as_secs_f64(),
         ..Cell::default()
     };
@@ -106,6 +111,22 @@ mod tests {
     use super::*;
     use crate::experiment::{Settings, Silent, find, run};
     use medfs_flash::experiments::{ALL, Row as FlashRow};
+
+    #[test]
+    fn rows_of_several_units_have_values_of_their_own() {
+        let row = |scheme: &str, unit: &str| Row {
+            label: "GE".into(),
+            scheme: scheme.into(),
+            paper: None,
+            ours: Some(1.0),
+            unit: unit.into(),
+            reason: String::new(),
+            cells: Vec::new(),
+        };
+        assert_eq!(value_name(&row("zFTL", "(a) % more")), "GE zFTL, (a) % more");
+        assert_ne!(value_name(&row("zFTL", "(a) % more")), value_name(&row("zFTL", "(b) % more")));
+        assert_eq!(value_name(&row("", "")), "GE");
+    }
 
     #[test]
     fn every_experiment_of_the_flash_crate_is_in_the_list() {
@@ -138,7 +159,9 @@ mod tests {
             assert_eq!(row.cells, ["ldc-fig3_ldc.json"]);
             assert_eq!(row.reason.is_empty(), of.reason.is_none());
         }
-        assert!(dir.path().join("ldc-fig3_ldc.json").exists());
+        let cell = std::fs::read(dir.path().join("ldc-fig3_ldc.json")).unwrap();
+        let cell: Cell = serde_json::from_slice(&cell).unwrap();
+        assert_eq!(cell.values.len(), figure.rows.len(), "each row has its value in the file");
         let small = Settings { scale: Some(0.0001), ..settings };
         let error = run("ldc-fig3", &small).unwrap_err().to_string();
         assert!(error.contains("0.0001") && error.contains("0.001"), "{error}");

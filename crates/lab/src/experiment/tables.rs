@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::runner::characteristics;
 use crate::workload::app::{AppSpec, TaskSpec, apps, run_spec, run_task, small_share};
 use crate::workload::{Recording, record};
+use medfs_flash::experiments::EXPLAINED_ABOVE;
 
 /// Reasons that do not depend on the run.
 const GMAIL_DELTAS: &str = "Of the deltas up to 256 bytes, which an inode takes; of all updates it cannot be, as the update \
@@ -13,8 +14,6 @@ difference of Table 1 shows (our figure for all of them is in the result file)."
 const REQUESTS: &str = "Requests grow by steps of more pages, as far as a task has a hundred steps: at a small scale there are fewer, and \
 requests stay smaller; and SQLite syncs its journal and its database apart.";
 const SPREAD: &str = "How much an update changes is drawn from a distribution with a long tail, of which the mean of one task's updates is off by chance.";
-/// Relative difference from which a row gives its reason.
-const EXPLAINED_ABOVE: f64 = 0.2;
 
 /// The row with the reason where it is off.
 fn if_off(row: Row, reason: &str) -> Row {

@@ -1,6 +1,6 @@
 //! Stacked bars: bytes written by cause, in relation to the first scheme.
 
-use super::{Palette, figure};
+use super::{Palette, figure, scale_up};
 use crate::cell::Cell;
 use crate::report::svg::{Anchor, Svg, colour, tick_label, ticks};
 use crate::report::{Named, workload_name};
@@ -63,10 +63,7 @@ fn row_of(title: &str, groups: &[Group<'_>], each: usize, schemes: &[String], sc
     let width = (LEFT + each as f64 * group_width).max(420.0);
     let y = |v: f64| TOP + HEIGHT * (1.0 - v / scale[scale.len() - 1]);
     let mut svg = Svg::new(width, TOP + HEIGHT + BELOW, title);
-    for t in scale {
-        svg.line((LEFT, y(*t)), (width, y(*t)), if *t == 0.0 { "axis" } else { "grid" });
-        svg.text((LEFT - 6.0, y(*t) + 4.0), Anchor::End, "s", &format!("{}%", tick_label(t * 100.0)));
-    }
+    scale_up(&mut svg, scale, (LEFT, width), &y, |share| format!("{}%", tick_label(share * 100.0)));
     for (g, group) in groups.iter().enumerate() {
         let x0 = LEFT + g as f64 * group_width + GAP / 2.0;
         for (s, (scheme, cell)) in schemes.iter().zip(&group.cells).enumerate() {

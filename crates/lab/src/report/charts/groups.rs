@@ -1,6 +1,6 @@
 //! Upright bars in groups: a label's rows beside each other, one for each scheme.
 
-use super::{Palette, figure};
+use super::{Palette, figure, scale_up};
 use crate::cell::Row;
 use crate::report::svg::{Anchor, Svg, tick_label, ticks};
 use crate::report::{show, show_paper};
@@ -34,10 +34,7 @@ pub(in crate::report) fn groups(title: &str, unit: &str, rows: &[&Row]) -> Strin
     let (first, last) = (scale[0], scale[scale.len() - 1]);
     let y = |v: f64| TOP + HEIGHT * (last - v) / (last - first);
     let mut svg = Svg::new(width.max(SCROLLS), TOP + HEIGHT + 26.0, title);
-    for t in &scale {
-        svg.line((LEFT, y(*t)), (width, y(*t)), if *t == 0.0 { "axis" } else { "grid" });
-        svg.text((LEFT - 6.0, y(*t) + 4.0), Anchor::End, "s", &tick_label(*t));
-    }
+    scale_up(&mut svg, &scale, (LEFT, width), &y, tick_label);
     svg.text((0.0, 12.0), Anchor::Start, "s", unit);
     for (n, label) in labels.iter().enumerate() {
         let from = LEFT + n as f64 * group + GAP / 2.0;

@@ -1,6 +1,6 @@
 //! Plots of lines: figures over a parameter, shares over time, amplification over what was written.
 
-use super::{LEAST, Palette, WIDTH, figure};
+use super::{LEAST, Palette, WIDTH, figure, scale_up};
 use crate::cell::Cell;
 use crate::report::svg::{Anchor, Svg, tick_label, ticks};
 use crate::report::{Named, show};
@@ -67,11 +67,7 @@ impl Scales {
     }
 
     fn draw(&self, svg: &mut Svg, axes: &Axes<'_>) {
-        for t in &self.y {
-            let y = self.y(*t);
-            svg.line((PLACE_LEFT, y), (PLACE_LEFT + ACROSS, y), if *t == 0.0 { "axis" } else { "grid" });
-            svg.text((PLACE_LEFT - 6.0, y + 4.0), Anchor::End, "s", &tick_label(*t));
-        }
+        scale_up(svg, &self.y, (PLACE_LEFT, PLACE_LEFT + ACROSS), &|value| self.y(value), tick_label);
         for t in &self.x {
             let value = if self.logarithmic { 10f64.powf(*t) } else { *t };
             svg.text((self.x(value), TOP + HEIGHT + 16.0), Anchor::Middle, "s", &tick_label(value));

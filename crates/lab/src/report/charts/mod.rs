@@ -12,7 +12,7 @@ pub(super) use groups::groups;
 pub(super) use lines::{Axes, Line, amplification, distribution, lines};
 pub(super) use planes::{extents, scatter, segment_map};
 
-use super::svg::{colour, escape};
+use super::svg::{Anchor, Svg, colour, escape};
 
 const WIDTH: f64 = 640.0;
 /// Below this many pixels of width a plot scrolls.
@@ -44,6 +44,21 @@ impl Palette {
             format!("<span><i style=\"background:{}\"></i>{}</span>", colour(n), escape(name))
         };
         format!("<p class=\"legend\">{}</p>", self.0.iter().enumerate().map(entry).collect::<String>())
+    }
+}
+
+/// The upright scale of a plot: a line across, from `left` to `right`, at each of its ticks, and what `label` makes of that.
+fn scale_up(
+    svg: &mut Svg,
+    ticks: &[f64],
+    (left, right): (f64, f64),
+    y: &dyn Fn(f64) -> f64,
+    label: impl Fn(f64) -> String,
+) {
+    for tick in ticks {
+        let at = y(*tick);
+        svg.line((left, at), (right, at), if *tick == 0.0 { "axis" } else { "grid" });
+        svg.text((left - 6.0, at + 4.0), Anchor::End, "s", &label(*tick));
     }
 }
 
