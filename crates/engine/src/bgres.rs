@@ -23,7 +23,7 @@ use crate::windows::{Lies, WINDOW_PAGES, WholeWindows, Window};
 use medfs_device::Cause;
 use medfs_format::node::{FileKind, Inline};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, is_block};
-use parking_lot::Mutex;
+use medfs_sync::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

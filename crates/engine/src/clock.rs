@@ -6,7 +6,7 @@
 //! Locks: a [`ManualClock`] has one of its own, held for a copy; nothing is called under it.
 
 use crate::types::Timestamp;
-use parking_lot::Mutex;
+use medfs_sync::Mutex;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -23,7 +23,7 @@ use crate::node::Dirty;
 use medfs_format::node::{Advise, FileKind, Inline, RawInode};
 use medfs_format::removed::{self, RemovedName};
 use medfs_format::{Block, Ino, is_block};
-use parking_lot::Mutex;
+use medfs_sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 

@@ -51,7 +51,7 @@ use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{Block, BlockAddr, Geometry, Ino, Nid, is_block};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use medfs_sync::{Mutex, RwLock, RwLockReadGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

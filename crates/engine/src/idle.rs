@@ -7,7 +7,7 @@
 
 use crate::error::Result;
 use crate::fs::Fs;
-use parking_lot::Mutex;
+use medfs_sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

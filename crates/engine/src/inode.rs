@@ -9,10 +9,11 @@ use crate::delta::{CompactMap, Repeats};
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::node::{Dirty, NodePage};
+use crate::ranks;
 use crate::types::{Attr, FileFlags, Timestamp};
 use medfs_format::node::{FileKind, Inline, RawExtraAttr, RawInode, Slots};
 use medfs_format::{Block, FormatError, Ino, Structure};
-use parking_lot::{Mutex, RwLock};
+use medfs_sync::{Mutex, Ranked, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -133,8 +134,8 @@ impl Inodes {
         let inode = Arc::new(Inode {
             ino,
             node,
-            wb: Mutex::new(()),
-            lock: RwLock::new(state),
+            wb: Mutex::new(()).ranked(ranks::WB),
+            lock: RwLock::new(state).ranked(ranks::INODE),
             compact: Mutex::new(None),
             repeats: Mutex::default(),
         });

@@ -7,7 +7,7 @@
 use crate::error::{Error, Result};
 use medfs_device::{BlockDevice, WriteTag};
 use medfs_format::{Block, BlockAddr};
-use parking_lot::{Condvar, Mutex};
+use medfs_sync::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 

@@ -55,6 +55,7 @@ mod nat;
 mod node;
 mod pages;
 mod placement;
+mod ranks;
 mod readahead;
 mod recovery;
 mod rename;

@@ -22,6 +22,7 @@ use crate::node::{NodeRules, Nodes};
 use crate::options::{AllocMode, DirFsync, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
 use crate::pages::Pages;
 use crate::placement::KernelPlacement;
+use crate::ranks;
 use crate::segment::{CurSeg, Fill, Segments, SegmentsAtMount, sum_type};
 use crate::shared::Sharing;
 use crate::space::{Counts, Space};
@@ -32,7 +33,7 @@ use medfs_format::node::{RawInode, footer};
 use medfs_format::summary::{Log, RawJournal, RawSummary, RawSummaryBlock};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, FormatError, Geometry, Ino, Structure, crc};
-use parking_lot::{Mutex, RwLock};
+use medfs_sync::{Mutex, Ranked, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -367,11 +368,11 @@ fn assemble(
         registry: Mutex::default(),
         bases: Mutex::default(),
         elapsed_base: header.elapsed_time.get(),
-        cp: Mutex::new(Checkpoint { header: header.clone(), pack: pack.pack, nat_journal }),
+        cp: Mutex::new(Checkpoint { header: header.clone(), pack: pack.pack, nat_journal }).ranked(ranks::CP),
         cp_ver: AtomicU64::new(cp_ver),
         nat,
         nodes,
-        segs: Mutex::new(segs),
+        segs: Mutex::new(segs).ranked(ranks::SEGS),
         space: Space::new(counts),
         inodes: Inodes::new(limit / 2),
         pages: Pages::new(cache_blocks / 4 * 3 - bases),
@@ -381,11 +382,11 @@ fn assemble(
         cut_trees: Mutex::default(),
         compress: Compress::default(),
         dir_log: DirLog::new(dir_fsync == DirFsync::Recover),
-        ops: RwLock::new(()),
-        renames: Mutex::new(()),
-        chain: Mutex::new(()),
+        ops: RwLock::new(()).ranked(ranks::OPS),
+        renames: Mutex::new(()).ranked(ranks::RENAMES),
+        chain: Mutex::new(()).ranked(ranks::CHAIN),
         sharing: Sharing::default(),
-        gc: Mutex::default(),
+        gc: Mutex::default().ranked(ranks::GC),
         read_only,
         mounting: AtomicBool::new(true),
         closed: AtomicBool::new(false),

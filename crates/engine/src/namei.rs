@@ -15,7 +15,7 @@ use crate::options::FsyncMode;
 use crate::types::Attr;
 use medfs_format::node::{Advise, FileFlags, FileKind, Inline, NAME_LEN, RawInode};
 use medfs_format::{BLOCK_SIZE, FormatError, Ino, Structure};
-use parking_lot::RwLockWriteGuard;
+use medfs_sync::RwLockWriteGuard;
 use std::sync::Arc;
 
 /// Highest link count.

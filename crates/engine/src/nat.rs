@@ -9,13 +9,14 @@
 use crate::cache::{Cache, HashMap, cache};
 use crate::error::Result;
 use crate::io::Io;
+use crate::ranks;
 use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock, RawNatEntry};
 use medfs_format::sit::{flip_bit, test_bit};
 use medfs_format::summary::{NAT_JOURNAL_ENTRIES, RawJournal, RawNatJournalEntry};
 use medfs_format::{
     Block, BlockAddr, FormatError, Geometry, Ino, NEW_ADDR, NULL_ADDR, Nid, Structure, is_block,
 };
-use parking_lot::Mutex;
+use medfs_sync::{Mutex, Ranked};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zerocopy::little_endian::U32;
@@ -78,7 +79,7 @@ impl Nat {
             let nid = e.nid.get();
             state.cache.insert(nid, parse(geo, nid, &e.entry)?);
         }
-        Ok(Nat { state: Mutex::new(state), blocks: cache(MAX_BLOCKS), geo: geo.clone() })
+        Ok(Nat { state: Mutex::new(state).ranked(ranks::NAT), blocks: cache(MAX_BLOCKS), geo: geo.clone() })
     }
 
     /// The entry of a nid, for those who may change it; an entry with `NULL_ADDR` where the nid is free.

@@ -11,6 +11,7 @@ use crate::cache::HashMap;
 use crate::error::Result;
 use crate::io::Io;
 use crate::nat::Nat;
+use crate::ranks;
 use crate::readahead::Readahead;
 use crate::types::Timestamp;
 use medfs_format::node::{DEF_ADDRS_PER_INODE, RawInode, footer, footer_mut, validate_footer};
@@ -19,7 +20,7 @@ use medfs_format::{
     BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Ino, NEW_ADDR, Nid, Structure,
     is_block,
 };
-use parking_lot::{Mutex, RwLock};
+use medfs_sync::{Mutex, Ranked, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -343,7 +344,7 @@ impl Nodes {
         if shard.pages.len() >= shard.evict_at {
             self.evict(&mut shard);
         }
-        let page = Arc::new(NodePage { nid, ino, data: RwLock::new(None) });
+        let page = Arc::new(NodePage { nid, ino, data: RwLock::new(None).ranked(ranks::NODE) });
         if shard.pages.insert(nid, page.clone()).is_none() {
             self.cached.fetch_add(1, Ordering::Relaxed);
         }

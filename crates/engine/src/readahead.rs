@@ -5,7 +5,7 @@
 //! Locks: one mutex, a leaf.
 
 use medfs_format::BlockAddr;
-use parking_lot::Mutex;
+use medfs_sync::Mutex;
 
 /// Walks followed at the same time.
 const WALKS: usize = 4;

@@ -25,7 +25,7 @@ use medfs_format::removed::{RemovedName, removed_names_node};
 use medfs_format::shared::{self, ENTRY_SIZE, SHARED_ROOM, SharedEntry};
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{Block, BlockAddr, Ino, is_block};
-use parking_lot::{Condvar, Mutex};
+use medfs_sync::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 

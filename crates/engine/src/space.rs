@@ -4,7 +4,7 @@
 //! meets a full volume. Lock: one leaf mutex.
 
 use crate::error::{Error, Result};
-use parking_lot::Mutex;
+use medfs_sync::Mutex;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counts {

@@ -36,7 +36,7 @@ use medfs_format::compress::{Algorithm, Cluster, Compression};
 use medfs_format::node::{FileFlags, RawInode};
 use medfs_format::superblock::Feature;
 use medfs_format::{BlockAddr, COMPRESS_ADDR, FormatError, Structure};
-use parking_lot::Mutex;
+use medfs_sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a volume with compressed files needs beside them.

@@ -7,7 +7,7 @@
 //! Locks: one mutex, a leaf.
 
 use medfs_format::Ino;
-use parking_lot::Mutex;
+use medfs_sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};

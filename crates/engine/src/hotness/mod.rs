@@ -28,7 +28,7 @@ use crate::clock::Clock;
 use files::Shard;
 use kmeans::{Centroids, Point};
 use medfs_format::Ino;
-use parking_lot::Mutex;
+use medfs_sync::Mutex;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
