@@ -8,6 +8,7 @@ use crate::abi::{
 use crate::crew::Crew;
 use crate::request::{Errno, Reply, Request};
 use medfs::{Attr, FallocateMode, FileFlags, Ino, Seek};
+use medfs_format::BLOCK_SIZE;
 
 /// Bytes of one COPY_FILE_RANGE, whose reply counts in 32 bits.
 const COPY_MAX: u64 = 1 << 31;
@@ -58,17 +59,41 @@ impl FileSystem {
             self.kill_privileges(ino)?;
         }
         let cached = arg.write_flags & WRITE_CACHE != 0;
-        // Under writeback the kernel keeps the times of what it caches, and sends them by themselves.
-        let written = if cached && self.writeback {
-            self.files.write_cached(ino, arg.offset, data)
+        let written = if cached {
+            self.written.lock().insert(request.nodeid());
+            self.write_whole(ino, arg.offset, data).map(|()| data.len())
         } else {
-            self.files.write(ino, arg.offset, data)
+            self.files.write(ino, arg.offset, data).map_err(Errno::from)
         };
         let written = written.inspect_err(|_| self.atomic.write_failed(ino))?;
-        if cached {
-            self.written.lock().insert(request.nodeid());
-        }
         reply.push(&WriteOut { size: written as u32, padding: 0 })
+    }
+
+    /// Writes what the page cache sends, all of it or with an error: the kernel does not look at how much was taken, and
+    /// lets go of its pages. Pages that have a block are written also where others found no room.
+    fn write_whole(&self, ino: Ino, offset: u64, data: &[u8]) -> Done {
+        let (mut done, mut refused) = (0, Ok(()));
+        while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
+            let at = offset + done as u64;
+            // Under writeback the kernel keeps the times of what it caches, and sends them by themselves.
+            let written = if self.writeback {
+                self.files.write_cached(ino, at, rest)
+            } else {
+                self.files.write(ino, at, rest)
+            };
+            done += match written {
+                Ok(written) => written,
+                Err(error) => {
+                    let full = matches!(error, medfs::Error::NoSpace);
+                    refused = Err(error.into());
+                    if !full || at >= self.files.getattr(ino)?.size {
+                        break;
+                    }
+                    BLOCK_SIZE - (at % BLOCK_SIZE as u64) as usize
+                }
+            };
+        }
+        refused
     }
 
     pub(super) fn fallocate(&self, request: &Request<'_>) -> Done {

@@ -51,9 +51,14 @@ pub struct Image {
 impl Image {
     /// A volume of 256 MiB with all supported features.
     pub fn new() -> Image {
+        Image::sized(256)
+    }
+
+    /// The same with so many MiB.
+    pub fn sized(mib: u64) -> Image {
         let dir = tempfile::tempdir().unwrap();
         let image = Image { dir };
-        File::create(image.path()).unwrap().set_len(256 << 20).unwrap();
+        File::create(image.path()).unwrap().set_len(mib << 20).unwrap();
         let features = "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,project_quota,sb_checksum,compression";
         run("mkfs.f2fs", &["-f", "-q", "-O", features, image.path().to_str().unwrap()]);
         std::fs::create_dir(image.mountpoint()).unwrap();
