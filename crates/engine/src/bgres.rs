@@ -103,8 +103,8 @@ impl Fs {
             }
             let part = match self.restore_part(ino, self.hotness.is_read_in_order(ino)) {
                 Ok(part) => part,
-                Err(e @ (Error::Corrupt(_) | Error::NoSpace | Error::Posix(_))) => {
-                    tracing::warn!(ino, error = %e, "a file keeps its deltas, as it cannot be restored");
+                Err(e) if self.is_damage(&e) || matches!(e, Error::NoSpace | Error::Posix(_)) => {
+                    self.note_damage("a file keeps its deltas, as it cannot be restored", ino, &e);
                     continue;
                 }
                 Err(e) => return Err(e),
@@ -171,7 +171,7 @@ impl Fs {
         let placed = placing.pages.iter().filter(|page| !page.compact).count() as u64;
         let moved = placing.pages.iter().filter(|page| neighbours.contains_key(&page.index)).count() as u64;
         drop(state);
-        let written = self.write_placing(&inode, placing, Cause::Data);
+        let written = self.write_placing(&inode, placing, Cause::Data).and_then(|(_, outcome)| outcome);
         written.and(whole).and(left)?;
         Ok(Part { pages: placed - moved, moved, more })
     }
@@ -252,8 +252,8 @@ impl Fs {
         let mut read = vec![Block::ZERO; (last - first) as usize + 1];
         match self.read_plain(inode, state, first * BLOCK_SIZE as u64, read.as_mut_bytes()) {
             Ok(()) => {}
-            Err(e @ (Error::Corrupt(_) | Error::Io(_))) => {
-                tracing::warn!(ino = inode.ino, page = first, error = %e, "a window stays in pieces");
+            Err(e) if self.is_damage(&e) => {
+                self.note_damage("a window stays in pieces", inode.ino, &e);
                 return Ok(Vec::new());
             }
             Err(e) => return Err(e),

@@ -62,9 +62,9 @@ impl Fs {
             return if self.io.is_durable(self.io.write_mark()) { Ok(()) } else { self.io.flush() };
         }
         let result = self.write_checkpoint(&mut cp, unmount);
-        if result.is_err() {
+        if let Err(error) = &result {
             // Half a checkpoint must not be followed by writes that build on it.
-            self.io.set_failed();
+            self.io.stop_writing(&format!("a checkpoint failed: {error}"));
         }
         result
     }

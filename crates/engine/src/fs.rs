@@ -17,7 +17,7 @@
 //!  5. inode locks: a parent before its child; otherwise by inode number
 //!  6. `chain` (order of fsynced nodes in their log)
 //!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `dir_log`, `dependents`, `registry`, `bases`, `sharing`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`,
-//!     `hotness`, `restorer`, `activity`, `io`; `nodes` before `nat` before `segs`.
+//!     `hotness`, `restorer`, `activity`, `damage`, `io`; `nodes` before `nat` before `segs`.
 //!
 //! A checkpoint that an fsync needs is made after the fsync has given back its locks.
 
@@ -25,6 +25,7 @@ use crate::bgres::Restorer;
 use crate::checkpoint::Checkpoint;
 use crate::clock::Clock;
 use crate::compress::Compress;
+use crate::damage::Damage;
 use crate::delta::Deltas;
 use crate::delta::bases::Bases;
 use crate::delta::dependents::Dependents;
@@ -108,6 +109,7 @@ pub(crate) struct Fs {
     pub(crate) mounted_at: std::time::Duration,
     pub(crate) last_checkpoint_at: Mutex<std::time::Duration>,
     pub(crate) counters: Counters,
+    pub(crate) damage: Damage,
     pub(crate) hotness: Hcluster,
     pub(crate) activity: Activity,
     pub(crate) restorer: Restorer,

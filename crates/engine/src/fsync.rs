@@ -7,6 +7,7 @@
 //! and written under the `chain` lock and one flush follows.
 //! Kernel counterpart: `f2fs_do_sync_file`, `f2fs_fsync_node_pages`.
 
+use crate::damage::First;
 use crate::delta::dependents::Gone;
 use crate::delta::notes::Notes;
 use crate::error::{Error, Result};
@@ -122,6 +123,11 @@ impl Fs {
                 tracing::debug!(ino = inode.ino, ?reason, "fsync by checkpoint");
                 Counters::add(&self.counters.fsyncs_with_checkpoint, 1);
                 self.checkpoint_now()?;
+                if reason == NeedsCheckpoint::NotRegular && !inode.lock.read().dirty.is_empty() {
+                    // The checkpoint left something of it out: this tells why, or writes it for the next one.
+                    self.write_back(inode)?;
+                    self.checkpoint_now()?;
+                }
                 if reason == NeedsCheckpoint::LostParent {
                     self.find_lost_parent(inode)?;
                 }
@@ -147,12 +153,13 @@ impl Fs {
     pub(crate) fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
         let files: BTreeSet<Ino> = files.iter().copied().collect();
         let inodes = files.into_iter().map(|ino| self.inode(ino)).collect::<Result<Vec<_>>>()?;
+        let mut first = First::default();
         for some in inodes.chunks(MOST_TOGETHER) {
             for inode in self.sync_some(some, Purpose::Fsync { datasync })? {
-                self.sync_file(&inode, datasync)?;
+                first.note(self.sync_file(&inode, datasync).map(drop));
             }
         }
-        Ok(())
+        first.result()
     }
 
     /// Makes those of some files durable, sorted by number, for which nodes suffice; returns the others.
@@ -163,8 +170,9 @@ impl Fs {
         self.before_sync()?;
         let (mut able, mut others) = (Vec::new(), Vec::new());
         for inode in inodes {
-            let able_to =
-                !inode.is_dir() && self.settle_names(inode, MAX_SETTLED_NAMES)? && !self.is_renamed(inode);
+            // Whatever is in the way shows again when the file is synced by itself.
+            let settled = !inode.is_dir() && self.settle_names(inode, MAX_SETTLED_NAMES).unwrap_or(false);
+            let able_to = settled && !self.is_renamed(inode);
             if able_to { able.push(inode) } else { others.push(inode.clone()) }
         }
         let _wbs: Vec<_> = able.iter().map(|inode| inode.wb.lock()).collect();
@@ -180,7 +188,6 @@ impl Fs {
                     prepared.push((inode, file));
                 }
                 Ok(Step::Settled(Outcome::Done)) => {}
-                // Whatever is in the way shows again when the file is synced by itself.
                 Ok(Step::Settled(_)) | Err(_) => others.push(inode.clone()),
             }
         }
@@ -269,7 +276,7 @@ impl Fs {
         let placing = self.place_pages(inode, &mut state, &indices, purpose);
         let (placed, outcome, blocked) = (placing.pages, placing.outcome, placing.blocked);
         // Pages of an atomic write that are placed must not become durable without the others.
-        state.with_checkpoint |= !blocked.is_empty();
+        state.with_checkpoint |= !blocked.is_empty() || outcome.is_err();
         let dirtiness = self.nodes.dirtiness_of(inode.ino);
         let write_nodes = outcome.is_ok() && blocked.is_empty() && dirtiness >= least;
         let reason = if write_nodes { self.needs_checkpoint(inode, names) } else { None };

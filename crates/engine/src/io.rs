@@ -94,10 +94,15 @@ impl Io {
         Ok(block)
     }
 
+    /// Reads neighbouring blocks. A device may fail for a moment, so a read of one block that fails is tried once more: what is in
+    /// larger requests is wanted again block by block, or can do without.
     pub(crate) fn read_into(&self, addr: BlockAddr, blocks: &mut [&mut Block]) -> Result<()> {
         self.counters.read.fetch_add(blocks.len() as u64, Ordering::Relaxed);
-        self.dev.read(u64::from(addr), blocks)?;
-        Ok(())
+        let mut read = self.dev.read(u64::from(addr), blocks);
+        if read.is_err() && blocks.len() == 1 {
+            read = self.dev.read(u64::from(addr), blocks);
+        }
+        Ok(read?)
     }
 
     /// Writes neighbouring blocks. A failure makes the volume read-only.

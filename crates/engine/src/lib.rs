@@ -34,6 +34,7 @@ mod cache;
 mod checkpoint;
 mod compress;
 mod create;
+mod damage;
 mod data;
 mod delta;
 mod dir;

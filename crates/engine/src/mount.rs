@@ -8,6 +8,7 @@ use crate::bgres::Restorer;
 use crate::checkpoint::{Checkpoint, compact_blocks, read_compact, stored_checksum};
 use crate::clock::Clock;
 use crate::compress::Compress;
+use crate::damage::Damage;
 use crate::delta::dependents::Dependents;
 use crate::delta::{BASES_PART, Deltas};
 use crate::dir_log::DirLog;
@@ -396,6 +397,7 @@ fn assemble(
         hotness: Hcluster::new(opts.hot_window, MOST_FILES, mounted_at),
         activity: Activity::new(mounted_at),
         restorer: Restorer::default(),
+        damage: Damage::default(),
         io,
         sb,
         geo,

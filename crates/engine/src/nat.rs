@@ -190,13 +190,21 @@ impl Nat {
                 }
                 (state.scan, self.block_addr(&state, state.scan), state.epoch)
             };
-            let block = io.read(addr)?;
-            let raw: &RawNatBlock = block.view();
+            let block = io.read(addr);
             let mut state = self.state.lock();
             if state.scan != index || state.epoch != epoch {
                 continue; // another thread scanned it, or a checkpoint moved it
             }
             state.scan = (index + 1) % self.geo.nat_blocks();
+            let block = match block {
+                Ok(block) => block,
+                Err(error) => {
+                    tracing::warn!(index, %error, "the free nids of a NAT block are not used");
+                    state.fruitless += 1;
+                    continue;
+                }
+            };
+            let raw: &RawNatBlock = block.view();
             let first = index * ENTRIES_PER_BLOCK as u32;
             let mut found = false;
             for (i, e) in raw.entries.iter().enumerate() {
@@ -209,7 +217,7 @@ impl Nat {
                     Some(cached) if cached.addr != NULL_ADDR => continue,
                     Some(_) => {}
                     None => {
-                        let parsed = parse(&self.geo, nid, e)?;
+                        let Ok(parsed) = parse(&self.geo, nid, e) else { continue };
                         if e.version != 0 {
                             state.cache.insert(nid, parsed);
                         }
@@ -259,7 +267,10 @@ impl Nat {
                 }
                 continue;
             }
-            let mut block = io.read(self.block_addr(&state, index))?;
+            let mut block = match self.blocks.get(&index) {
+                Some(block) => Box::new((*block).clone()),
+                None => io.read(self.block_addr(&state, index))?,
+            };
             let entries: &mut RawNatBlock = block.view_mut();
             for nid in nids {
                 entries.entries[nid as usize % ENTRIES_PER_BLOCK] = raw(&state.cache[&nid]);

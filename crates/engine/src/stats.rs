@@ -17,6 +17,7 @@ pub(crate) struct Counters {
     pub(crate) gc_foreground: AtomicU64,
     pub(crate) recovered_inodes: AtomicU64,
     pub(crate) orphans_freed: AtomicU64,
+    pub(crate) damage_passed: AtomicU64,
 }
 
 impl Counters {
@@ -181,6 +182,8 @@ pub struct Stats {
     pub recovered_inodes: u64,
     /// Orphan inodes freed at mount.
     pub orphans_freed: u64,
+    /// Times that work which no caller waits for met blocks that cannot be read or are wrong, and went on without them.
+    pub damage_passed: u64,
     /// Valid blocks (reserved ones included).
     pub valid_blocks: u64,
     /// Valid nodes.

@@ -48,15 +48,18 @@ impl Volume {
         Ok(Volume { fs })
     }
 
-    /// Writes everything and a final checkpoint. Afterwards every call that changes something fails.
+    /// Writes everything and a final checkpoint. Afterwards every call that changes something fails. Where some file cannot be written
+    /// because blocks of it cannot be read, everything else is, and the first such error is returned.
     pub fn close(&self) -> Result<()> {
         if self.fs.read_only || self.fs.closed.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.fs.write_back_all()?;
-        self.fs.checkpoint_for_unmount()?;
-        self.fs.closed.store(true, Ordering::Release);
-        Ok(())
+        let written = self.fs.write_back_all();
+        let committed = self.fs.checkpoint_for_unmount();
+        if committed.is_ok() {
+            self.fs.closed.store(true, Ordering::Release);
+        }
+        written.and(committed)
     }
 
     /// The options the volume was opened with.
@@ -135,6 +138,7 @@ impl Volume {
             gc_foreground: get(&fs.counters.gc_foreground),
             recovered_inodes: get(&fs.counters.recovered_inodes),
             orphans_freed: get(&fs.counters.orphans_freed),
+            damage_passed: get(&fs.counters.damage_passed),
             valid_blocks: counts.valid_blocks,
             valid_nodes: counts.valid_nodes,
             valid_inodes: counts.valid_inodes,
@@ -154,13 +158,15 @@ impl Volume {
         }
     }
 
-    /// Makes everything durable: dirty pages of all files, then a checkpoint.
+    /// Makes everything durable: dirty pages of all files, then a checkpoint. Where some file cannot be written because blocks of it
+    /// cannot be read, everything else is durable, and the first such error is returned.
     pub fn sync(&self) -> Result<()> {
         if self.fs.read_only {
             return Ok(());
         }
-        self.fs.write_back_all()?;
-        self.fs.checkpoint_now()
+        let written = self.fs.write_back_all();
+        let committed = self.fs.checkpoint_now();
+        written.and(committed)
     }
 
     /// Makes everything but the dirty pages of regular files durable.

@@ -5,6 +5,7 @@
 //! the holder of the inode's `wb`, after the pages, or by a checkpoint, which waits for every operation.
 //! Locks: `wb`, then the operation lock, then the inode's lock, which is released during I/O.
 
+use crate::damage::First;
 use crate::delta::{Changed, GATHERED, Kept, Pending};
 use crate::error::Result;
 use crate::fs::Fs;
@@ -57,13 +58,24 @@ pub(crate) struct Placing {
     pub(crate) blocked: Vec<u64>,
     /// Deltas that have no place yet.
     pending: Vec<Pending>,
+    /// What kept pages from being placed, of those that are being placed now.
+    damage: First,
     pub(crate) outcome: Result<()>,
+}
+
+/// A batch of dirty pages that was written.
+struct Batch {
+    /// The page behind it.
+    next: u64,
+    /// Pages that must wait, as in [`Placing`].
+    blocked: Vec<u64>,
+    outcome: Result<()>,
 }
 
 impl Placing {
     /// These pages, and nothing that waits.
     pub(crate) fn of(pages: Vec<Placed>, outcome: Result<()>) -> Placing {
-        Placing { pages, blocked: Vec::new(), pending: Vec::new(), outcome }
+        Placing { pages, blocked: Vec::new(), pending: Vec::new(), damage: First::default(), outcome }
     }
 }
 
@@ -95,9 +107,12 @@ impl Fs {
             || self.nodes.dirtiness_of(inode.ino) >= purpose.least_for_deltas();
         let about = Page { inode_due, ..about };
         let mut placing = Placing::of(Vec::with_capacity(indices.len()), Ok(()));
-        placing.outcome = self
-            .place_all(inode, state, indices, &about, &mut placing)
-            .and_then(|()| self.place_what_follows(inode, state, &about, &mut placing));
+        let mut first = First::default();
+        first.note(self.place_all(inode, state, indices, &about, &mut placing));
+        if first.is_only(|e| self.is_damage(e)) {
+            first.note(self.place_what_follows(inode, state, &about, &mut placing));
+        }
+        placing.outcome = first.result();
         self.space.wrote(placing.pages.len() as u64);
         placing
     }
@@ -111,12 +126,13 @@ impl Fs {
         placing: &mut Placing,
     ) -> Result<()> {
         for some in indices.chunks(GATHERED) {
-            let bases = self.gather_bases(inode, some, about)?;
+            let bases = self.gather_bases(inode, some, about);
             self.place_some(inode, state, some, about, bases, placing)?;
         }
-        Ok(())
+        std::mem::take(&mut placing.damage).result()
     }
 
+    /// Gives some pages their blocks. Damage that keeps one of them from it keeps no other: it is noted.
     fn place_some(
         &self,
         inode: &Arc<Inode>,
@@ -129,32 +145,44 @@ impl Fs {
         let mut near = None;
         for &index in indices {
             let Some(page) = state.dirty.get(&index).cloned() else { continue };
-            let slot = self.make_slot_near(inode, near.as_ref(), index)?;
             let changed = Changed { index, page, base: bases.remove(&index) };
-            let kept = self.keep_as_delta(inode, state, &slot, &changed, about)?;
-            let page = changed.page;
-            match kept {
-                Kept::Delta => self.page_is_clean(inode, state, index, page),
-                Kept::Pending(pending) => placing.pending.push(pending),
-                Kept::Blocked => placing.blocked.push(index),
-                kept => {
-                    let page = Placed::new(index, page);
-                    self.place_page(
-                        inode,
-                        &slot,
-                        about,
-                        matches!(kept, Kept::NewBlock),
-                        page,
-                        &mut placing.pages,
-                    )?;
-                    self.drop_deltas(inode, state, index..index + 1)?;
-                    state.whole.remove(&index);
-                    self.note_whole(inode, state, index)?;
-                }
+            match self.place_one(inode, state, near.as_ref(), changed, about, placing) {
+                Ok(slot) => near = Some(slot),
+                Err(e) if self.is_damage(&e) => placing.damage.note(Err(e)),
+                Err(e) => return Err(e),
             }
-            near = Some(slot);
         }
         Ok(())
+    }
+
+    fn place_one(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        near: Option<&Slot>,
+        changed: Changed,
+        about: &Page,
+        placing: &mut Placing,
+    ) -> Result<Slot> {
+        let index = changed.index;
+        let slot = self.make_slot_near(inode, near, index)?;
+        let kept = self.keep_as_delta(inode, state, &slot, &changed, about)?;
+        let page = changed.page;
+        match kept {
+            Kept::Delta => self.page_is_clean(inode, state, index, page),
+            Kept::Pending(pending) => placing.pending.push(pending),
+            Kept::Blocked => placing.blocked.push(index),
+            kept => {
+                let new_block = matches!(kept, Kept::NewBlock);
+                let page = Placed::new(index, page);
+                self.place_page(inode, &slot, about, new_block, page, &mut placing.pages)?;
+                self.drop_deltas(inode, state, index..index + 1)?;
+                state.whole.remove(&index);
+                let noted = self.note_whole(inode, state, index);
+                self.pass_by("frames of a log are not remembered", inode.ino, noted)?;
+            }
+        }
+        Ok(slot)
     }
 
     /// Places what the first pages led to: deltas that found no room in the zone, pages whose deltas gave way, which must be
@@ -182,13 +210,17 @@ impl Fs {
         whole.extend(state.whole.iter().copied().filter(|index| !placing.blocked.contains(index)));
         whole.sort_unstable();
         whole.dedup();
-        self.place_all(inode, state, &whole, &about, placing)?;
+        let wholes = self.place_all(inode, state, &whole, &about, placing);
+        if wholes.as_ref().is_err_and(|e| !self.is_damage(e)) {
+            return wholes;
+        }
         let start = self.compact_start(inode);
         let placed = |index: &u64| placing.pages.iter().any(|p| p.index == *index);
         let compact = state.dirty.range(start..).map(|(&index, _)| index);
         let compact: Vec<u64> = compact.filter(|index| !placed(index)).collect();
-        self.place_all(inode, state, &compact, &about, placing)
+        wholes.and(self.place_all(inode, state, &compact, &about, placing))
     }
+
     /// Gives one page its block and adds it to those placed.
     pub(crate) fn place_page(
         &self,
@@ -240,11 +272,16 @@ impl Fs {
         Ok(())
     }
 
-    /// Writes what was placed and notes it; returns the pages that must wait. The inode's lock is not held.
-    pub(crate) fn write_placing(&self, inode: &Inode, placing: Placing, cause: Cause) -> Result<Vec<u64>> {
+    /// Writes what was placed and notes it; returns the pages that must wait, and how placing went. The inode's lock is not held.
+    pub(crate) fn write_placing(
+        &self,
+        inode: &Inode,
+        placing: Placing,
+        cause: Cause,
+    ) -> Result<(Vec<u64>, Result<()>)> {
         self.write_pages(&placing.pages, cause)?;
         self.pages_written(inode, &mut inode.lock.write(), placing.pages);
-        placing.outcome.map(|()| placing.blocked)
+        Ok((placing.blocked, placing.outcome))
     }
 
     /// Notes that placed pages have been written; those changed meanwhile stay dirty.
@@ -291,24 +328,27 @@ impl Fs {
         change(&mut state)
     }
 
-    /// Writes all dirty pages of an inode, in batches.
+    /// Writes all dirty pages of an inode, in batches; those that damage keeps from it stay dirty, and the first error of it is returned.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
-        let mut from = 0;
+        let (mut from, mut first) = (0, First::default());
         let mut freed = None;
-        while let Some((next, blocked)) = self.write_batch(inode, from)? {
+        while let Some(Batch { next, blocked, outcome }) = self.write_batch(inode, from)? {
             from = next;
-            if let Some(&first) = blocked.first() {
+            match outcome {
+                Err(e) if !self.is_damage(&e) => return Err(e),
+                outcome => first.note(outcome),
+            }
+            if let Some(&page) = blocked.first() {
                 freed = Some(self.release_sources(inode, &blocked)?);
-                from = first;
+                from = page;
             }
         }
         drop(freed);
-        Ok(())
+        first.result()
     }
 
-    /// Writes a batch of dirty pages from `from` on. Returns the page behind it, and those that must wait; `None` where there
-    /// was nothing to write.
-    fn write_batch(&self, inode: &Arc<Inode>, from: u64) -> Result<Option<(u64, Vec<u64>)>> {
+    /// Writes a batch of dirty pages from `from` on; `None` where there was nothing to write.
+    fn write_batch(&self, inode: &Arc<Inode>, from: u64) -> Result<Option<Batch>> {
         self.check_writable()?;
         self.make_room()?;
         let _wb = inode.wb.lock();
@@ -318,15 +358,20 @@ impl Fs {
         let Some(&last) = indices.last() else { return Ok(None) };
         let placing = self.place_pages(inode, &mut state, &indices, Purpose::Background);
         drop(state);
-        Ok(Some((last + 1, self.write_placing(inode, placing, Cause::Data)?)))
+        let (blocked, outcome) = self.write_placing(inode, placing, Cause::Data)?;
+        Ok(Some(Batch { next: last + 1, blocked, outcome }))
     }
 
-    /// Writes the dirty pages of all files.
+    /// Writes the dirty pages of all files. A file that cannot be written keeps no other from it; the first error is returned.
     pub(crate) fn write_back_all(&self) -> Result<()> {
+        let mut first = First::default();
         for inode in self.inodes.dirty() {
-            self.write_back(&inode)?;
+            first.note(self.write_back(&inode));
+            if !self.goes_on() {
+                break;
+            }
         }
-        Ok(())
+        first.result()
     }
 
     /// Called after a write, with no lock held: keeps dirty pages below half of the cache.
@@ -337,37 +382,51 @@ impl Fs {
         }
         self.write_back(inode)?;
         if self.pages.dirty() > limit {
-            self.write_back_all()?;
+            // Of other files: they hear of it when they are made durable.
+            let written = self.write_back_all();
+            self.pass_by("pages of a file stay in memory, as it cannot be written", 0, written)?;
         }
         Ok(())
     }
 
     /// For a checkpoint, which holds the operation lock exclusively: writes the pages of everything but regular files, and
-    /// of those the ones that the checkpoint would lose (see [`InodeState::with_checkpoint`]).
+    /// of those the ones that the checkpoint would lose (see [`InodeState::with_checkpoint`]). Pages stay dirty whose addresses or
+    /// clusters cannot be read: the checkpoint makes these no worse than they are.
     pub(crate) fn write_back_for_checkpoint(&self) -> Result<()> {
         for inode in self.inodes.dirty() {
             let regular = inode.kind() == medfs_format::node::FileKind::Regular;
             if regular && !inode.lock.read().with_checkpoint {
                 continue;
             }
-            let blocked = self.write_all_for_checkpoint(&inode)?;
-            if !blocked.is_empty() {
-                self.release_for_checkpoint(&inode, &blocked)?;
-                let left = self.write_all_for_checkpoint(&inode)?;
-                debug_assert!(left.is_empty(), "nothing else runs during a checkpoint");
-            }
+            let written = self.write_unblocked_for_checkpoint(&inode);
+            self.pass_by(
+                "a checkpoint leaves out pages of a file that cannot be written",
+                inode.ino,
+                written,
+            )?;
         }
         Ok(())
     }
 
-    /// Writes the pages of an inode into a checkpoint; returns those that other files need.
-    pub(crate) fn write_all_for_checkpoint(&self, inode: &Arc<Inode>) -> Result<Vec<u64>> {
+    fn write_unblocked_for_checkpoint(&self, inode: &Arc<Inode>) -> Result<()> {
+        let (blocked, outcome) = self.write_all_for_checkpoint(inode)?;
+        if blocked.is_empty() {
+            return outcome;
+        }
+        self.release_for_checkpoint(inode, &blocked)?;
+        let (left, outcome) = self.write_all_for_checkpoint(inode)?;
+        debug_assert!(left.is_empty(), "nothing else runs during a checkpoint");
+        outcome
+    }
+
+    /// Writes the pages of an inode into a checkpoint; returns those that other files need, and how placing went.
+    pub(crate) fn write_all_for_checkpoint(&self, inode: &Arc<Inode>) -> Result<(Vec<u64>, Result<()>)> {
         let mut state = inode.lock.write();
         let indices: Vec<u64> = state.dirty.keys().copied().collect();
         let placing = self.place_pages(inode, &mut state, &indices, Purpose::Checkpoint);
         self.write_pages(&placing.pages, Cause::Data)?;
         self.pages_written(inode, &mut state, placing.pages);
-        placing.outcome.map(|()| placing.blocked)
+        Ok((placing.blocked, placing.outcome))
     }
 
     /// For cleaning: moves pages of a file to the cold data log. Pages with newer content in memory take that along.
@@ -399,7 +458,7 @@ impl Fs {
         }
         let placing = self.place_pages(inode, &mut state, &present, Purpose::Move);
         drop(state);
-        self.write_placing(inode, placing, Cause::Gc).map(drop)
+        self.write_placing(inode, placing, Cause::Gc)?.1
     }
 }
 

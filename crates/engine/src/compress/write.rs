@@ -2,6 +2,7 @@
 //! blocks.
 
 use super::bad_cluster;
+use crate::damage::First;
 use crate::delta::{Kept, Pending};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -17,6 +18,7 @@ use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{
     BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, FormatError, NEW_ADDR, NULL_ADDR, Structure, crc, is_block,
 };
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -76,23 +78,59 @@ impl Fs {
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
         let mut pending = Vec::new();
+        let mut first_error = First::default();
         for &first in clusters {
-            if !self.keep_closed(inode, state, compression, first, about, &mut pending)? {
-                self.place_cluster(inode, state, compression, first, about, placed)?;
+            let kept = match self.keep_closed(inode, state, compression, first, about, &mut pending) {
+                // What is dirty of it may be all of it.
+                Err(e) if self.is_damage(&e) => false,
+                kept => kept?,
+            };
+            if !kept {
+                self.place_or_note(inode, state, compression, first, about, placed, &mut first_error)?;
             }
         }
         self.settle_updates(inode, state, pending)?;
         let pages = compression.cluster_pages() as u64;
-        while let Some(&index) = state.whole.first() {
-            self.place_cluster(inode, state, compression, index / pages * pages, about, placed)?;
+        let mut tried = BTreeSet::new();
+        let untried = |state: &InodeState, tried: &BTreeSet<u64>| {
+            let mut whole = state.whole.iter().map(|index| index / pages * pages);
+            whole.find(|first| !tried.contains(first))
+        };
+        while let Some(first) = untried(state, &tried) {
+            self.place_or_note(inode, state, compression, first, about, placed, &mut first_error)?;
+            if state.whole.range(first..first + pages).next().is_some() {
+                tried.insert(first);
+            }
         }
         if !self.delta_volume || !self.has_compact(inode) {
-            return Ok(());
+            return first_error.result();
         }
         let compact = state.dirty.range(self.compact_start(inode)..);
         let new = compact.filter(|(index, _)| placed.iter().all(|p| p.index != **index));
         let new: Vec<DirtyPage> = new.map(|(&index, page)| (index, page.clone())).collect();
-        self.place_plain(inode, about, new, placed)
+        first_error.note(self.place_plain(inode, about, new, placed));
+        first_error.result()
+    }
+
+    /// As [`Fs::place_cluster`]. Damage that keeps the pages of one cluster from their blocks keeps no other; `first_error` hears of it.
+    #[allow(clippy::too_many_arguments)]
+    fn place_or_note(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        compression: Compression,
+        first: u64,
+        about: &Page,
+        placed: &mut Vec<Placed>,
+        first_error: &mut First,
+    ) -> Result<()> {
+        match self.place_cluster(inode, state, compression, first, about, placed) {
+            Err(e) if self.is_damage(&e) => {
+                first_error.note(Err(e));
+                Ok(())
+            }
+            placed => placed,
+        }
     }
 
     /// Finds places for deltas that the zone had no room for; pages whose deltas find none are to be written.

@@ -58,7 +58,7 @@ impl Fs {
                 Ok(Kept::Delta)
             }
             Encoding::Delta(record) => self.place_record(inode, state, record, Kept::NewBlock),
-            Encoding::None => {
+            Encoding::None | Encoding::Unreadable => {
                 Counters::add(&self.deltas.counters.outgrown, u64::from(self.has_delta(inode, index)?));
                 Ok(Kept::NewBlock)
             }

@@ -464,7 +464,8 @@ impl Fs {
         let start = self.compact_start(inode);
         for index in places.into_iter().map(|place| start + u64::from(place)) {
             self.forget_pages(inode, state, index, index + 1);
-            self.punch(inode, index, index + 1)?;
+            let freed = self.punch(inode, index, index + 1);
+            self.pass_by("a compact page is not freed", inode.ino, freed)?;
         }
         Ok(())
     }
@@ -487,11 +488,15 @@ impl Fs {
             });
             fitting.map(|(_, sequence)| sequence).collect::<BTreeSet<u32>>()
         })?;
-        let mut records = Vec::new();
+        let (mut records, mut leaving) = (Vec::new(), BTreeSet::new());
         for &sequence in &victims {
-            records.extend(self.counting_records(inode, Some(sequence))?);
+            let counting = self.counting_records(inode, Some(sequence));
+            if let Some(counting) = self.pass_by("a compact page is not merged", inode.ino, counting)? {
+                records.extend(counting);
+                leaving.insert(sequence);
+            }
         }
-        self.without_idle_marks(inode, &mut records, &victims)?;
+        self.without_idle_marks(inode, &mut records, &leaving)?;
         Ok(records)
     }
 

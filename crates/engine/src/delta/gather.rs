@@ -2,12 +2,11 @@
 //!
 //! Whoever changes pages that are neighbours has them compared with blocks that are, or almost. One request for all of them
 //! takes hardly longer than one for each, so they are read together before the first is asked for.
-//! Invariant: what is gathered is a hint. A base that cannot be read is missed by whoever needs it.
+//! Invariant: what is gathered is a hint. A base that cannot be read is not among it.
 //! Locks: the inode's, exclusive.
 
 use super::names::Name;
 use crate::data::requests;
-use crate::error::Result;
 use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::Inode;
@@ -27,16 +26,19 @@ impl Fs {
         inode: &Inode,
         indices: &[u64],
         about: &Page,
-    ) -> Result<HashMap<u64, Arc<Block>>> {
+    ) -> HashMap<u64, Arc<Block>> {
         let mut gathered = HashMap::new();
         if indices.len() < 2 || !self.compares_with_blocks(inode, about) {
-            return Ok(gathered);
+            return gathered;
         }
         let (mut wanted, mut near) = (Vec::new(), None);
         for &index in indices.iter().filter(|&&index| !self.is_compact_page(inode, index)) {
-            near = self.find_slot_near(inode, near.as_ref(), index)?;
+            let Ok(slot) = self.find_slot_near(inode, near.as_ref(), index) else { continue };
+            near = slot;
             let addr = near.as_ref().map_or(NULL_ADDR, Slot::addr);
-            self.check_addr(inode, index, addr)?;
+            if self.check_addr(inode, index, addr).is_err() {
+                continue;
+            }
             match self.deltas.bases.get(&addr) {
                 Some(base) => drop(gathered.insert(index, base)),
                 None if is_block(addr) => wanted.push((addr, index)),
@@ -45,7 +47,7 @@ impl Fs {
         }
         wanted.sort_unstable();
         requests(&wanted).for_each(|near| self.gather_near(near, &mut gathered));
-        Ok(gathered)
+        gathered
     }
 
     /// Whether pages of this file will be compared with their own blocks whether these are in memory or not.

@@ -113,9 +113,13 @@ impl Fs {
                 Ok(Kept::Delta)
             }
             Encoding::Delta(record) => self.place_record(inode, state, record, otherwise),
+            // Not where it cannot be read: a write may fail there too.
+            Encoding::Unreadable if blocked => Ok(otherwise),
+            Encoding::Unreadable => Ok(Kept::NewBlock),
             Encoding::None if blocked && self.may_compact(inode) => {
                 // As costly as the page, but its block stays.
-                let record = self.encode_alone(addr, index, page, COMPACT_ROOM)?;
+                let record = self.encode_alone(addr, index, page, COMPACT_ROOM);
+                let record = self.pass_by("a base cannot be read", inode.ino, record)?.flatten();
                 Ok(record.map_or(Kept::Blocked, |record| Kept::Pending(Pending::delta(record, true))))
             }
             Encoding::None => {
@@ -175,7 +179,10 @@ impl Fs {
     /// Lets another record leave the zone for a new one where that pays (case 2).
     fn replace_worse(&self, inode: &Arc<Inode>, state: &mut InodeState, new: &OwnedRecord) -> Result<bool> {
         let Some(victim) = self.worse_record(inode, new)? else { return Ok(false) };
-        self.make_whole(inode, state, victim)?;
+        let made = self.make_whole(inode, state, victim);
+        if self.pass_by("a delta stays, as its base cannot be read", inode.ino, made)?.is_none() {
+            return Ok(false);
+        }
         Counters::add(&self.deltas.counters.evicted_by_delta, 1);
         self.put_record(inode, new)
     }
@@ -217,6 +224,9 @@ impl Fs {
                         break;
                     }
                     Err(Error::NoSpace) => {}
+                    Err(e) if self.is_damage(&e) => {
+                        self.note_damage("no compact page is made", inode.ino, &e)
+                    }
                     Err(e) => return Err(e),
                 }
             }
@@ -254,9 +264,8 @@ impl Fs {
                 blocked.push(index);
                 continue;
             }
-            for dependent in self.dependents.own(inode.ino, index..index + 1) {
-                self.make_whole(inode, state, dependent)?;
-            }
+            let dependents = self.dependents.own(inode.ino, index..index + 1);
+            self.make_whole_or_give_up(inode, state, &dependents)?;
             freed.push(index);
         }
         Ok(freed)
@@ -345,7 +354,12 @@ impl Fs {
             if !pages.contains(&dependent)
                 && let Some(record) = self.delta_of(inode, dependent)?
             {
-                self.load_whole(inode, state, &record)?;
+                let loaded = self.load_whole(inode, state, &record);
+                self.pass_by(
+                    "a page is lost, as a block that it is made from cannot be read",
+                    inode.ino,
+                    loaded,
+                )?;
                 self.dependents.drop_pages(inode.ino, dependent..dependent + 1);
             }
         }

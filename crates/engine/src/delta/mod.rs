@@ -222,6 +222,8 @@ enum Encoding {
     Delta(OwnedRecord),
     /// No delta is small enough.
     None,
+    /// What it was cannot be read.
+    Unreadable,
 }
 
 impl Fs {
@@ -446,15 +448,18 @@ impl Fs {
         let Ok(index) = u32::try_from(changed.index) else { return Ok(Encoding::None) };
         let page = &changed.page;
         let counters = &self.deltas.counters;
-        if let Some(record) = self.encode_repeat(inode, state, index, page)? {
+        const LOST: &str = "a page is not compared with a block that cannot be read";
+        let repeat = self.encode_repeat(inode, state, index, page);
+        if let Some(record) = self.pass_by(LOST, inode.ino, repeat)?.flatten() {
             Counters::add(&counters.repeated, 1);
             return Ok(Encoding::Delta(record));
         }
-        if addr == NEW_ADDR
-            && let Some(record) = self.encode_replacement(inode, state, index, page)?
-        {
-            Counters::add(&counters.repeated, 1);
-            return Ok(Encoding::Delta(record));
+        if addr == NEW_ADDR {
+            let replacement = self.encode_replacement(inode, state, index, page);
+            if let Some(record) = self.pass_by(LOST, inode.ino, replacement)?.flatten() {
+                Counters::add(&counters.repeated, 1);
+                return Ok(Encoding::Delta(record));
+            }
         }
         let many = about.dirty_pages > self.most_dirty(inode);
         let own;
@@ -466,7 +471,10 @@ impl Fs {
             Counters::add(&counters.bases, 1);
             base
         } else if is_block(addr) && !(many && self.deltas.bases.get(&addr).is_none()) {
-            own = self.base(addr)?;
+            let Some(base) = self.pass_by(LOST, inode.ino, self.base(addr))? else {
+                return Ok(Encoding::Unreadable);
+            };
+            own = base;
             &*own
         } else {
             return Ok(Encoding::None);

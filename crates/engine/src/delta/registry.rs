@@ -16,6 +16,7 @@ use crate::types::{Attr, NewFile};
 use medfs_format::Ino;
 use medfs_format::node::{FileKind, Inline, RawInode};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Name of the hidden file.
 pub(crate) const HIDDEN_NAME: &[u8] = b".medfs";
@@ -27,8 +28,8 @@ const MOST_FILES: usize = 512;
 /// The list in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// The hidden file, once it is there.
-    file: Option<Ino>,
+    /// The hidden file, once it is there: a checkpoint must not have to read it.
+    file: Option<Arc<Inode>>,
     /// Somebody wanted to list a file before there was one.
     wanted: bool,
     /// As the hidden file has it.
@@ -62,9 +63,10 @@ impl Fs {
         }
         let new = NewFile { kind: FileKind::Regular, perm: 0, umask: 0, uid: 0, gid: 0, rdev: 0 };
         if let Some(ino) = self.create_hidden(HIDDEN_NAME, &new)?
-            && self.inode(ino)?.raw(|r| r.inline().contains(Inline::DATA))
+            && let inode = self.inode(ino)?
+            && inode.raw(|r| r.inline().contains(Inline::DATA))
         {
-            self.registry.lock().file = Some(ino);
+            self.registry.lock().file = Some(inode);
         }
         Ok(())
     }
@@ -97,7 +99,7 @@ impl Fs {
                 Ok(Some(attr.ino))
             }
             Err(Error::NoSpace | Error::Posix(_)) => Ok(None),
-            Err(e) => Err(e),
+            Err(e) => self.pass_by("no hidden file is made", root.ino, Err(e)),
         }
     }
 
@@ -127,13 +129,12 @@ impl Fs {
     /// Before a checkpoint: makes the hidden file say what is listed now.
     pub(crate) fn save_registry(&self) -> Result<()> {
         let mut registry = self.registry.lock();
-        let Some(ino) = registry.file else { return Ok(()) };
+        let Some(inode) = registry.file.clone() else { return Ok(()) };
         let listed: BTreeSet<Ino> = self.dependents.all().into_iter().collect();
         if listed == registry.written {
             return Ok(());
         }
         let bytes: Vec<u8> = listed.iter().flat_map(|ino| ino.to_le_bytes()).collect();
-        let inode = self.inode(ino)?;
         let range = self.slots(&inode).inline_content_range();
         self.nodes.update(&inode.node, Dirty::Full, |b| {
             b.0[range.clone()].fill(0);
@@ -167,7 +168,7 @@ impl Fs {
             .chunks_exact(4)
             .map(|ino| Ino::from_le_bytes(ino.try_into().expect("four bytes")))
             .collect();
-        *self.registry.lock() = Registry { file: Some(found.ino), wanted: false, written: listed.clone() };
+        *self.registry.lock() = Registry { file: Some(inode), wanted: false, written: listed.clone() };
         for ino in listed {
             match self.inode(ino) {
                 Ok(inode) => self.load_dependents(&inode),

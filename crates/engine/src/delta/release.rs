@@ -7,7 +7,7 @@
 use super::dependents::Dependents;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeState};
 use crate::stats::Counters;
 use medfs_format::Ino;
 use std::ops::Range;
@@ -50,8 +50,13 @@ impl Fs {
     fn release_range(&self, ino: Ino, pages: Range<u64>) -> Result<()> {
         for dependent in self.dependents.others(ino, pages.clone()) {
             match self.inode(dependent.ino) {
-                Ok(inode) => self.make_pages_whole(&inode, &dependent.pages)?,
+                Ok(inode) => {
+                    // What an fsync cannot make durable the checkpoint below does.
+                    let whole = self.make_pages_whole(&inode, &dependent.pages);
+                    self.pass_by("a file made from blocks of another is not durable", dependent.ino, whole)?;
+                }
                 Err(Error::Posix(Posix::Stale)) => {}
+                Err(e) if self.is_damage(&e) => self.give_up(dependent.ino, &dependent.pages, &e),
                 Err(e) => return Err(e),
             }
         }
@@ -64,12 +69,7 @@ impl Fs {
     }
 
     pub(super) fn make_pages_whole(&self, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
-        let changed = self.change_settled(inode, |state| {
-            for &page in pages {
-                self.make_whole(inode, state, page)?;
-            }
-            Ok(())
-        });
+        let changed = self.change_settled(inode, |state| self.make_whole_or_give_up(inode, state, pages));
         match changed {
             // Freed meanwhile.
             Err(Error::Posix(Posix::Stale)) => return Ok(()),
@@ -84,15 +84,33 @@ impl Fs {
         for &page in pages {
             for dependent in self.dependents.others(inode.ino, page..page + 1) {
                 let Ok(inode) = self.inode(dependent.ino) else { continue };
-                {
-                    let mut state = inode.lock.write();
-                    for &page in &dependent.pages {
-                        self.make_whole(&inode, &mut state, page)?;
-                    }
-                }
-                self.write_all_for_checkpoint(&inode)?;
+                self.make_whole_or_give_up(&inode, &mut inode.lock.write(), &dependent.pages)?;
+                let (_, outcome) = self.write_all_for_checkpoint(&inode)?;
+                self.pass_by("a file made from blocks of another is not written", inode.ino, outcome)?;
             }
         }
         Ok(())
+    }
+
+    /// Makes pages whole whose sources are to go. A page that cannot be read is lost already: its record stays, and makes it an error.
+    pub(super) fn make_whole_or_give_up(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        pages: &[u64],
+    ) -> Result<()> {
+        for &page in pages {
+            match self.make_whole(inode, state, page) {
+                Err(e) if self.is_damage(&e) => self.give_up(inode.ino, &[page], &e),
+                made => made?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Pages that cannot be read hold back none of the blocks that they were made from.
+    fn give_up(&self, ino: Ino, pages: &[u64], error: &Error) {
+        self.note_damage("a page is lost, as a block that it is made from cannot be read", ino, error);
+        pages.iter().for_each(|&page| self.dependents.drop_pages(ino, page..page + 1));
     }
 }

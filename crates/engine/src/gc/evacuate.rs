@@ -1,5 +1,6 @@
 //! Moving what is valid out of a section.
 
+use super::Emptied;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -19,25 +20,27 @@ const BATCH: usize = 256;
 type Owned = (BlockAddr, RawSummary);
 
 impl Fs {
-    /// Moves the valid blocks of a section away. Tells whether all of them moved, nodes counted that the next checkpoint
-    /// will write elsewhere.
-    pub(super) fn evacuate(&self, section: u32) -> Result<bool> {
+    /// Moves the valid blocks of a section away, until something of it is found damaged.
+    pub(super) fn evacuate(&self, section: u32) -> Result<Emptied> {
         let per = self.geo.segs_per_sec;
-        let mut all = true;
+        let mut all = Emptied::Wholly;
         for segno in section * per..(section + 1) * per {
-            all &= self.evacuate_segment(segno)?;
+            all = all.max(self.evacuate_segment(segno)?);
+            if all == Emptied::Damaged {
+                break;
+            }
         }
         Ok(all)
     }
 
-    fn evacuate_segment(&self, segno: SegNo) -> Result<bool> {
+    fn evacuate_segment(&self, segno: SegNo) -> Result<Emptied> {
         let (blocks, holds_nodes) = {
             let mut segs = self.segs.lock();
-            if segs.valid_blocks(&self.io, segno)? == 0 {
-                return Ok(true);
+            if segs.valid_blocks(&self.io, segno) == 0 {
+                return Ok(Emptied::Wholly);
             }
             if segs.is_curseg(segno) {
-                return Ok(false);
+                return Ok(Emptied::InPart);
             }
             let summary = segs.summary(&self.io, segno)?;
             let e = segs.entry(&self.io, segno)?;
@@ -57,20 +60,20 @@ impl Fs {
     }
 
     /// Marks nodes, so that the next checkpoint writes them elsewhere.
-    fn evacuate_nodes(&self, blocks: &[Owned]) -> Result<bool> {
+    fn evacuate_nodes(&self, blocks: &[Owned]) -> Result<Emptied> {
         let mut by_owner: BTreeMap<Ino, Vec<(BlockAddr, Nid)>> = BTreeMap::new();
-        let mut all = true;
+        let mut all = Emptied::Wholly;
         for &(addr, summary) in blocks {
             let nid = summary.nid.get();
             match self.nat.peek(&self.io, nid) {
                 Ok(entry) if entry.addr == addr => by_owner.entry(entry.ino).or_default().push((addr, nid)),
-                Ok(_) | Err(Error::Corrupt(_)) => all &= self.is_gone(addr, nid)?,
+                Ok(_) | Err(Error::Corrupt(_)) => all = all.max(self.is_gone(addr, nid)?),
                 Err(e) => return Err(e),
             }
         }
         for (ino, nodes) in by_owner {
             let Some(inode) = self.owner(ino)? else {
-                all = false;
+                all = Emptied::Damaged;
                 continue;
             };
             // The inode's lock keeps its nodes from being freed between the look and the mark.
@@ -83,13 +86,10 @@ impl Fs {
                 if self.nat.peek(&self.io, nid)?.addr != addr {
                     continue;
                 }
-                match self.nodes.get(&self.io, &self.nat, nid) {
-                    Ok(page) => self.nodes.mark(&page),
-                    Err(Error::Corrupt(e)) => {
-                        tracing::warn!(addr, nid, error = %e, "a damaged node is not moved");
-                        all = false;
-                    }
-                    Err(e) => return Err(e),
+                let page = self.nodes.get(&self.io, &self.nat, nid);
+                match self.pass_by("a damaged node is not moved", ino, page)? {
+                    Some(page) => self.nodes.mark(&page),
+                    None => all = Emptied::Damaged,
                 }
             }
         }
@@ -97,19 +97,19 @@ impl Fs {
     }
 
     /// Writes pages of files to the cold data log.
-    fn evacuate_pages(&self, blocks: &[Owned]) -> Result<bool> {
+    fn evacuate_pages(&self, blocks: &[Owned]) -> Result<Emptied> {
         let mut by_node: BTreeMap<Nid, Vec<Owned>> = BTreeMap::new();
         for &(addr, summary) in blocks {
             by_node.entry(summary.nid.get()).or_default().push((addr, summary));
         }
         let mut by_owner: BTreeMap<Ino, Vec<(u64, BlockAddr)>> = BTreeMap::new();
-        let mut all = true;
+        let mut all = Emptied::Wholly;
         for (nid, blocks) in by_node {
             match self.pages_of_node(nid, &blocks) {
                 Ok((ino, pages)) => by_owner.entry(ino).or_default().extend(pages),
                 Err(Error::Corrupt(_) | Error::Posix(Posix::Stale)) => {
                     for (addr, _) in blocks {
-                        all &= self.is_gone(addr, nid)?;
+                        all = all.max(self.is_gone(addr, nid)?);
                     }
                 }
                 Err(e) => return Err(e),
@@ -117,8 +117,8 @@ impl Fs {
         }
         for (ino, pages) in by_owner {
             match self.owner(ino)? {
-                Some(inode) => all &= self.evacuate_file(&inode, &pages)?,
-                None => all = false,
+                Some(inode) => all = all.max(self.evacuate_file(&inode, &pages)?),
+                None => all = Emptied::Damaged,
             }
         }
         Ok(all)
@@ -137,42 +137,38 @@ impl Fs {
     }
 
     /// Moves the pages of a file that are still where the summaries say.
-    fn evacuate_file(&self, inode: &Arc<Inode>, pages: &[(u64, BlockAddr)]) -> Result<bool> {
+    fn evacuate_file(&self, inode: &Arc<Inode>, pages: &[(u64, BlockAddr)]) -> Result<Emptied> {
         let has_blocks = matches!(inode.kind(), FileKind::Regular | FileKind::Directory | FileKind::Symlink);
         let inline = inode.raw(|r| r.inline());
         if !has_blocks || inline.intersects(Inline::DATA | Inline::DENTRY) {
-            let mut all = true;
+            let mut all = Emptied::Wholly;
             for &(_, addr) in pages {
-                all &= self.is_gone(addr, inode.ino)?;
+                all = all.max(self.is_gone(addr, inode.ino)?);
             }
             return Ok(all);
         }
         if inline.contains(Inline::PIN_FILE) {
-            return Ok(false);
+            return Ok(Emptied::InPart);
         }
-        let mut all = true;
+        let mut all = Emptied::Wholly;
         let mut indices = Vec::with_capacity(pages.len());
         {
             let state = inode.lock.read();
             if state.dead {
-                return Ok(true);
+                return Ok(Emptied::Wholly);
             }
             for &(index, addr) in pages {
                 match self.find_slot(inode, index)? {
                     Some(slot) if slot.addr() == addr => indices.push(index),
-                    _ => all &= self.is_gone(addr, inode.ino)?,
+                    _ => all = all.max(self.is_gone(addr, inode.ino)?),
                 }
             }
         }
         indices.sort_unstable();
         for batch in indices.chunks(BATCH) {
-            match self.move_pages(inode, batch) {
-                Ok(()) => {}
-                Err(Error::Corrupt(e)) => {
-                    tracing::warn!(ino = inode.ino, error = %e, "pages of a damaged file are not moved");
-                    all = false;
-                }
-                Err(e) => return Err(e),
+            let moved = self.move_pages(inode, batch);
+            if self.pass_by("pages of a damaged file are not moved", inode.ino, moved)?.is_none() {
+                return Ok(Emptied::Damaged);
             }
         }
         Ok(all)
@@ -183,21 +179,17 @@ impl Fs {
         match self.inode(ino) {
             Ok(inode) => Ok(Some(inode)),
             Err(Error::Posix(Posix::Stale)) => Ok(None),
-            Err(Error::Corrupt(e)) => {
-                tracing::warn!(ino, error = %e, "blocks of a damaged file are not moved");
-                Ok(None)
-            }
-            Err(e) => Err(e),
+            inode => self.pass_by("blocks of a damaged file are not moved", ino, inode),
         }
     }
 
     /// Whether a block that its recorded owner does not name is no longer valid: it was freed while we looked.
     /// A valid block without an owner is damage, and stays where it is.
-    fn is_gone(&self, addr: BlockAddr, nid: Nid) -> Result<bool> {
+    fn is_gone(&self, addr: BlockAddr, nid: Nid) -> Result<Emptied> {
         let valid = is_block(addr) && self.segs.lock().is_valid(&self.io, addr)?;
         if valid {
             tracing::warn!(addr, nid, "a valid block is not named by its owner; `medfs fsck` tells more");
         }
-        Ok(!valid)
+        Ok(if valid { Emptied::Damaged } else { Emptied::Wholly })
     }
 }

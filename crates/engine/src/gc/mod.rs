@@ -5,8 +5,8 @@
 //! stay as they are (rule 1 of docs/ARCHITECTURE.md), so a crash in the middle loses nothing.
 //!
 //! Invariants: the section being emptied is in `Segments::evacuating`, so that no log enters it. A block that cannot be
-//! moved (damaged summary, unreadable page, pinned file) stays valid where it is, and its section is left alone for
-//! a while.
+//! moved (pinned file, no room) stays valid where it is, and its section is left alone for a while; one that is damaged or
+//! cannot be read, until the next mount. No writer hears of that.
 //! Locks: `gc` for the whole of a cleaning; the others as [`crate::fs`] orders them, none across steps.
 //! Kernel counterpart: `gc.c`, `f2fs_balance_fs` in `segment.c`.
 
@@ -33,6 +33,16 @@ const REST_AFTER_FAILURE: u64 = 256;
 /// Background cleaning waits until this part (in percent) of the unused space lies in holes between valid blocks.
 const HOLES_PERCENT: u64 = 60;
 
+/// How far a section was emptied, nodes counted that the next checkpoint will write elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Emptied {
+    Wholly,
+    /// Something could not be moved now.
+    InPart,
+    /// Something cannot be read, or is not what it should be.
+    Damaged,
+}
+
 /// What cleaning remembers.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaner {
@@ -40,6 +50,8 @@ pub(crate) struct Cleaner {
     next: u32,
     /// Sections that could not be emptied.
     stuck: BTreeSet<u32>,
+    /// Sections that hold something which cannot be read: they are left alone until the next mount.
+    damaged: BTreeSet<u32>,
     /// No cleaning for want of space before the device's write mark reaches this.
     rest_until: u64,
 }
@@ -128,16 +140,20 @@ impl Fs {
             segs.evacuating.extend(section * per..(section + 1) * per);
         }
         let emptied = match self.evacuate(section) {
+            Ok(Emptied::Wholly) => return Ok(()),
             Ok(emptied) => emptied,
-            Err(e @ (Error::Corrupt(_) | Error::NoSpace | Error::Posix(_))) => {
+            Err(e) if self.is_damage(&e) => {
+                self.note_damage("cleaning leaves a section as it is", 0, &e);
+                Emptied::Damaged
+            }
+            Err(e @ (Error::NoSpace | Error::Posix(_))) => {
                 tracing::warn!(section, error = %e, "cleaning left a section as it is");
-                false
+                Emptied::InPart
             }
             Err(e) => return Err(e),
         };
-        if !emptied {
-            cleaner.stuck.insert(section);
-        }
+        let left = if emptied == Emptied::Damaged { &mut cleaner.damaged } else { &mut cleaner.stuck };
+        left.insert(section);
         Ok(())
     }
 

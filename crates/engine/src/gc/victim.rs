@@ -68,22 +68,22 @@ impl Fs {
         let per = self.geo.segs_per_sec;
         let capacity = u64::from(per * BLOCKS_PER_SEG);
         let mut segs = self.segs.lock();
-        segs.learn_all(&self.io)?;
+        segs.learn_all(&self.io);
         let (start, look_at) =
             if policy.needs_age() { (cleaner.next % sections, SEARCH) } else { (0, u32::MAX) };
         let mut found: Vec<(u32, u64, u64)> = Vec::new();
         for section in (0..sections).map(|i| (start + i) % sections) {
-            if cleaner.stuck.contains(&section) {
+            if cleaner.stuck.contains(&section) || cleaner.damaged.contains(&section) {
                 continue;
             }
-            let Some(valid) = self.movable(&mut segs, section)? else { continue };
+            let Some(valid) = self.movable(&mut segs, section) else { continue };
             if valid == 0 || valid >= capacity {
                 continue;
             }
             let mut time = 0;
             if policy.needs_age() {
                 for segno in section * per..(section + 1) * per {
-                    time += segs.entry(&self.io, segno)?.mtime / u64::from(per);
+                    time += segs.entry(&self.io, segno).map_or(0, |e| e.mtime / u64::from(per));
                 }
             }
             found.push((section, valid, time));
@@ -112,16 +112,16 @@ impl Fs {
     }
 
     /// Valid blocks of a section; `None` where a log writes to it or it is being emptied.
-    fn movable(&self, segs: &mut Segments, section: u32) -> Result<Option<u64>> {
+    fn movable(&self, segs: &mut Segments, section: u32) -> Option<u64> {
         let per = self.geo.segs_per_sec;
         let mut valid = 0;
         for segno in section * per..(section + 1) * per {
             if segs.is_curseg(segno) || segs.evacuating.contains(&segno) {
-                return Ok(None);
+                return None;
             }
-            valid += u64::from(segs.valid_blocks(&self.io, segno)?);
+            valid += u64::from(segs.valid_blocks(&self.io, segno));
         }
-        Ok(Some(valid))
+        Some(valid)
     }
 }
 

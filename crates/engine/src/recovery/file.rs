@@ -327,7 +327,7 @@ impl Replay<'_> {
         let fs = self.fs;
         let segno = fs.geo.segno(addr);
         let mut segs = fs.segs.lock();
-        let in_use = segs.valid_blocks(&fs.io, segno)? > 0 || segs.is_curseg(segno);
+        let in_use = segs.valid_blocks(&fs.io, segno) > 0 || segs.is_curseg(segno);
         let among_nodes = in_use && segs.known_type(segno) >= Log::HotNode as u8;
         if among_nodes || self.chain.contains(addr) {
             return Err(bad_inode(inode.ino, "i_addr", format!("{addr} for page {index} is a node's block")));

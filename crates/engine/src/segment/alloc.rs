@@ -165,8 +165,16 @@ impl Segments {
     }
 
     fn open_ssr(&mut self, io: &Io, log: Log) -> Result<bool> {
-        let Some(segno) = self.find_ssr(io, log)? else { return Ok(false) };
-        let mut summary = self.summary(io, segno)?;
+        let (segno, mut summary) = loop {
+            let Some(segno) = self.find_ssr(io, log)? else { return Ok(false) };
+            match self.summary(io, segno) {
+                Ok(summary) => break (segno, summary),
+                Err(error) => {
+                    tracing::warn!(segno, %error, "a log goes around a segment whose summary cannot be read");
+                    self.without_summary.insert(segno);
+                }
+            }
+        };
         summary.footer.entry_type = sum_type(log);
         let next = self.next_writable(io, segno, 0)? as u16;
         self.leave(io, log)?;
@@ -183,7 +191,7 @@ impl Segments {
         let current = self.cursegs[log as usize].segno;
         if per > 1 {
             for segno in current + 1..(self.geo.section_of(current) + 1) * per {
-                if segno < segments && self.is_free(io, segno)? {
+                if segno < segments && self.is_free(io, segno) {
                     return Ok(Some(segno));
                 }
             }
@@ -206,13 +214,13 @@ impl Segments {
                 continue;
             }
             let segno = section * per;
-            if !self.evacuating.contains(&segno) && self.is_free(io, segno)? {
+            if !self.evacuating.contains(&segno) && self.is_free(io, segno) {
                 return Ok(Some(segno));
             }
         }
         // No whole section: any free segment serves.
         for segno in 0..segments {
-            if per > 1 && !self.evacuating.contains(&segno) && self.is_free(io, segno)? {
+            if per > 1 && !self.evacuating.contains(&segno) && self.is_free(io, segno) {
                 return Ok(Some(segno));
             }
         }
@@ -221,7 +229,7 @@ impl Segments {
 
     /// The segment with most holes, of the log's own type where possible.
     fn find_ssr(&mut self, io: &Io, log: Log) -> Result<Option<SegNo>> {
-        self.learn_all(io)?;
+        self.learn_all(io);
         let same_class = |t: u8| (t >= Log::HotNode as u8) == log.is_node();
         for own_type in [true, false] {
             let mut best: Vec<(u16, SegNo)> = Vec::with_capacity(SSR_CANDIDATES + 1);
@@ -232,7 +240,10 @@ impl Segments {
                 if valid == 0 || u32::from(valid) == BLOCKS_PER_SEG || !fits {
                     continue;
                 }
-                if self.is_curseg(segno) || self.evacuating.contains(&segno) {
+                if self.is_curseg(segno)
+                    || self.evacuating.contains(&segno)
+                    || self.without_summary.contains(&segno)
+                {
                     continue;
                 }
                 let at = best.partition_point(|b| b.0 <= valid);
@@ -242,7 +253,8 @@ impl Segments {
                 }
             }
             for (_, segno) in best {
-                if self.entry(io, segno)?.any_writable() {
+                // One that was dropped from memory may not be readable any more.
+                if self.entry(io, segno).is_ok_and(|e| e.any_writable()) {
                     return Ok(Some(segno));
                 }
             }

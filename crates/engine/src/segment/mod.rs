@@ -5,6 +5,8 @@
 //!   docs/ARCHITECTURE.md): a block is handed out only if it is in neither. After a checkpoint `pinned` becomes `cur`.
 //! - A segment is free when nothing is valid in it, no log writes to it, and it is not *prefree*, that is emptied since
 //!   the last checkpoint.
+//! - Where a SIT block cannot be read, its segments count as full, and blocks freed in them stay valid on the volume: `medfs fsck`
+//!   finds them. No log enters a segment whose SIT or SSA block cannot be read.
 //! - `sit` pages that differ from disk stay in memory until a checkpoint; others may be dropped.
 //!
 //! Locks: the engine keeps [`Segments`] in one mutex, a leaf but for the device; only rare reads of SIT and SSA
@@ -24,11 +26,13 @@ use crate::io::Io;
 use crate::options::AllocMode;
 use medfs_format::sit::RawSitEntry;
 use medfs_format::summary::{LOG_COUNT, Log, RawJournal, RawSummaryBlock};
-use medfs_format::{Block, BlockAddr, Geometry, SegNo};
+use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Geometry, SegNo};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a summary word of an unread segment holds; see [`Segments::known`].
 const UNKNOWN: u16 = 0;
+/// What it holds where the SIT cannot be read: nothing is free there.
+const LOST: u16 = 0x8000 | BLOCKS_PER_SEG as u16;
 
 pub(crate) struct Segments {
     geo: Geometry,
@@ -50,6 +54,8 @@ pub(crate) struct Segments {
     /// Summary blocks of filled segments, to be written with the next checkpoint.
     pending_ssa: BTreeMap<SegNo, Box<Block>>,
     alloc_mode: AllocMode,
+    /// Segments without a summary that can be read: no log goes through their holes.
+    without_summary: BTreeSet<SegNo>,
     /// Segments that cleaning empties and that no log may enter.
     pub(crate) evacuating: BTreeSet<SegNo>,
     reserved_segments: u32,
@@ -100,6 +106,7 @@ impl Segments {
             cursegs: at.cursegs,
             pending_ssa: BTreeMap::new(),
             alloc_mode,
+            without_summary: BTreeSet::new(),
             evacuating: BTreeSet::new(),
             reserved_segments: at.reserved_segments,
         };
@@ -107,7 +114,7 @@ impl Segments {
             segments.entry(io, segments.cursegs[log as usize].segno)?;
         }
         if geo.segs_per_sec > 1 {
-            segments.learn_all(io)?;
+            segments.learn_all(io);
             segments.count_sections();
         }
         Ok(segments)

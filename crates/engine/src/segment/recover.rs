@@ -12,7 +12,7 @@ impl Segments {
     /// Keeps a block that is not valid from being written or discarded before the next checkpoint is durable.
     pub(crate) fn pin(&mut self, io: &Io, addr: BlockAddr) -> Result<()> {
         let (segno, offset) = (self.geo.segno(addr), self.geo.offset_in_seg(addr) as usize);
-        if self.is_free(io, segno)? {
+        if self.is_free(io, segno) {
             // Not free before the checkpoint.
             self.set_used(segno, true);
             self.prefree.insert(segno);

@@ -112,38 +112,50 @@ impl Segments {
     }
 
     /// Learns type and valid blocks of every segment, keeping memory bounded.
-    pub(crate) fn learn_all(&mut self, io: &Io) -> Result<()> {
+    pub(crate) fn learn_all(&mut self, io: &Io) {
         if self.all_known {
-            return Ok(());
+            return;
         }
         let total = self.geo.sit_blocks();
         let mut index = 0;
         while index < total {
-            self.learn_from(io, index)?;
+            self.learn_from(io, index);
             index += READ_AHEAD;
         }
         self.all_known = true;
-        Ok(())
     }
 
-    /// Learns the segments of SIT block `index` and some that follow.
-    fn learn_from(&mut self, io: &Io, index: u32) -> Result<()> {
+    /// Learns the segments of SIT block `index` and some that follow. Those of a block that cannot be read count as full.
+    fn learn_from(&mut self, io: &Io, index: u32) {
         let count = READ_AHEAD.min(self.geo.sit_blocks() - index);
-        let start = (index * ENTRIES_PER_BLOCK as u32) as usize;
-        let end = ((index + count) * ENTRIES_PER_BLOCK as u32).min(self.geo.segment_count_main) as usize;
-        if self.known[start..end].contains(&super::UNKNOWN) {
-            self.load(io, index, count)?;
-            self.shrink();
+        if !self.known[self.segments_of(index, count)].contains(&super::UNKNOWN) {
+            return;
         }
-        Ok(())
+        if self.load(io, index, count).is_err() {
+            for index in index..index + count {
+                if let Err(error) = self.load(io, index, 1) {
+                    tracing::warn!(index, %error, "the segments of a SIT block count as full");
+                    let segments = self.segments_of(index, 1);
+                    self.known[segments].fill(super::LOST);
+                }
+            }
+        }
+        self.shrink();
+    }
+
+    /// The segments of `count` SIT blocks from `first` on.
+    fn segments_of(&self, first: u32, count: u32) -> std::ops::Range<usize> {
+        let segment =
+            |index: u32| (index * ENTRIES_PER_BLOCK as u32).min(self.geo.segment_count_main) as usize;
+        segment(first)..segment(first + count)
     }
 
     /// Valid blocks of a segment, from memory where possible.
-    pub(crate) fn valid_blocks(&mut self, io: &Io, segno: SegNo) -> Result<u16> {
+    pub(crate) fn valid_blocks(&mut self, io: &Io, segno: SegNo) -> u16 {
         if self.known[segno as usize] == super::UNKNOWN {
-            self.learn_from(io, segno / ENTRIES_PER_BLOCK as u32)?;
+            self.learn_from(io, segno / ENTRIES_PER_BLOCK as u32);
         }
-        Ok(self.known[segno as usize] & 0x3ff)
+        self.known[segno as usize] & 0x3ff
     }
 
     /// Type of a known segment.
@@ -156,8 +168,8 @@ impl Segments {
         self.known[segno as usize] & 0x3ff == 0 && !self.prefree.contains(&segno) && !self.is_curseg(segno)
     }
 
-    pub(crate) fn is_free(&mut self, io: &Io, segno: SegNo) -> Result<bool> {
-        Ok(self.valid_blocks(io, segno)? == 0 && self.is_free_known(segno))
+    pub(crate) fn is_free(&mut self, io: &Io, segno: SegNo) -> bool {
+        self.valid_blocks(io, segno) == 0 && self.is_free_known(segno)
     }
 
     pub(super) fn set_type(&mut self, io: &Io, segno: SegNo, log: Log) -> Result<()> {
@@ -173,7 +185,7 @@ impl Segments {
     /// Marks a block valid. `Corrupt` where it already is.
     pub(crate) fn mark_valid(&mut self, io: &Io, addr: BlockAddr, now: u64) -> Result<()> {
         let (segno, offset) = (self.geo.segno(addr), self.geo.offset_in_seg(addr) as usize);
-        let was_free = self.is_free(io, segno)?;
+        let was_free = self.is_free(io, segno);
         let e = self.entry(io, segno)?;
         if set_bit(&mut e.cur, offset) {
             return Err(wrong(segno, format!("block {addr} is used twice")));
@@ -189,7 +201,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Marks a block no longer valid. `Corrupt` where it was not.
+    /// Marks a block no longer valid. `Corrupt` where it was not. Where the SIT cannot be read it stays as it is there.
     pub(crate) fn mark_invalid(&mut self, io: &Io, addr: BlockAddr, now: u64) -> Result<()> {
         if !self.geo.in_main(addr) {
             return Err(FormatError::corrupt(
@@ -201,7 +213,13 @@ impl Segments {
             .into());
         }
         let (segno, offset) = (self.geo.segno(addr), self.geo.offset_in_seg(addr) as usize);
-        let e = self.entry(io, segno)?;
+        let e = match self.entry(io, segno) {
+            Ok(e) => e,
+            Err(error) => {
+                tracing::warn!(addr, %error, "a freed block stays marked as valid");
+                return Ok(());
+            }
+        };
         if !test_bit(&e.cur, offset) {
             return Err(wrong(segno, format!("block {addr} is freed but was not in use")));
         }
@@ -238,12 +256,13 @@ impl Segments {
     pub(crate) fn flush_sit(&mut self, io: &Io) -> Result<(RawJournal, PlacedBlocks)> {
         let mut to_flush = self.dirty.clone();
         if self.sit_journal.len() + to_flush.len() > SIT_JOURNAL_ENTRIES {
-            to_flush.extend(self.sit_journal.keys());
-            // Into memory first: the journal, which is about to be emptied, is newer than the SIT blocks.
-            for &segno in &to_flush {
-                self.entry(io, segno)?;
+            // Into memory first: the journal, which is about to be emptied, is newer than the SIT blocks. What these cannot take stays.
+            for segno in self.sit_journal.keys().copied().collect::<Vec<SegNo>>() {
+                if self.entry(io, segno).is_ok() {
+                    self.sit_journal.remove(&segno);
+                    to_flush.insert(segno);
+                }
             }
-            self.sit_journal.clear();
         }
         let mut sets: BTreeMap<u32, Vec<SegNo>> = BTreeMap::new();
         for segno in to_flush {

@@ -1,0 +1,79 @@
+//! Blocks that cannot be read, or hold what cannot be: who is told, and what goes on.
+//!
+//! An error of reading concerns what the block holds, and nothing else. The caller that asked for it gets the error. What the engine does of its own accord passes it
+//! by: writing other files back, cleaning, restoring, looking for a better base. Such an error is logged once for each inode and counted.
+//!
+//! Invariant: an error of *writing* never counts as damage. After one the volume is read-only, and every caller hears of it.
+//! Locks: `told` is a leaf.
+
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::stats::Counters;
+use medfs_format::Ino;
+use medfs_sync::Mutex;
+use std::collections::BTreeSet;
+
+/// Most inodes that are remembered.
+const MOST_TOLD: usize = 1024;
+
+/// What was logged.
+#[derive(Debug, Default)]
+pub(crate) struct Damage {
+    told: Mutex<BTreeSet<(&'static str, Ino)>>,
+}
+
+impl Fs {
+    /// Whether an error says of some blocks that they cannot be read or are wrong, and nothing of others.
+    pub(crate) fn is_damage(&self, error: &Error) -> bool {
+        matches!(error, Error::Io(_) | Error::Corrupt(_)) && !self.io.failed()
+    }
+
+    /// Passes by damage that concerns `ino` (0: no inode): `None`, logged and counted. Other errors stay.
+    pub(crate) fn pass_by<T>(&self, what: &'static str, ino: Ino, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if self.is_damage(&error) => {
+                self.note_damage(what, ino, &error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Logs and counts damage that no caller hears of.
+    pub(crate) fn note_damage(&self, what: &'static str, ino: Ino, error: &Error) {
+        Counters::add(&self.counters.damage_passed, 1);
+        let mut told = self.damage.told.lock();
+        if told.len() < MOST_TOLD && told.insert((what, ino)) {
+            tracing::warn!(ino, %error, "{what}");
+        } else {
+            tracing::debug!(ino, %error, "{what}");
+        }
+    }
+
+    /// Whether what is left can be done after an error: anything but the end of writing.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.is_read_only()
+    }
+}
+
+/// The first of several errors.
+#[derive(Debug, Default)]
+pub(crate) struct First(Option<Error>);
+
+impl First {
+    pub(crate) fn note(&mut self, result: Result<()>) {
+        if let Err(error) = result {
+            self.0.get_or_insert(error);
+        }
+    }
+
+    /// Whether nothing was noted yet, or what `of` is true of.
+    pub(crate) fn is_only(&self, of: impl FnOnce(&Error) -> bool) -> bool {
+        self.0.as_ref().is_none_or(of)
+    }
+
+    pub(crate) fn result(self) -> Result<()> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
