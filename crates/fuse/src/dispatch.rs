@@ -7,6 +7,7 @@ mod attr;
 mod data;
 mod ioctl;
 mod names;
+mod privileges;
 mod xattr;
 
 use crate::abi::{AttrData, AttrOut, BatchForgetIn, EntryOut, ForgetIn, ForgetOne, Init, ROOT_ID, op};

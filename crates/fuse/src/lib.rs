@@ -28,6 +28,7 @@ mod atomic;
 mod config;
 mod connection;
 pub mod control;
+mod credentials;
 mod crew;
 mod dispatch;
 mod error;

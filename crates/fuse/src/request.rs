@@ -16,6 +16,8 @@ impl Errno {
     pub(crate) const PERM: Errno = Errno(libc::EPERM);
     pub(crate) const NOENT: Errno = Errno(libc::ENOENT);
     pub(crate) const IO: Errno = Errno(libc::EIO);
+    pub(crate) const BADF: Errno = Errno(libc::EBADF);
+    pub(crate) const ACCES: Errno = Errno(libc::EACCES);
     pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
     pub(crate) const INVAL: Errno = Errno(libc::EINVAL);
     pub(crate) const NOTTY: Errno = Errno(libc::ENOTTY);

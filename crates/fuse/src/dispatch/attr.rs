@@ -2,12 +2,9 @@
 
 use super::{Done, FileSystem};
 use crate::abi::{SetattrIn, SetattrValid, StatfsOut, StatxData, StatxOut, StatxTime};
+use crate::credentials::Credentials;
 use crate::request::{Errno, Reply, Request};
 use medfs::{Attr, FileFlags, FileKind, SetAttr, Timestamp};
-
-const S_ISUID: u16 = 0o4000;
-const S_ISGID: u16 = 0o2000;
-const S_IXGRP: u16 = 0o0010;
 
 /// What STATX always tells, and the time of creation.
 const STATX_BASIC_STATS: u32 = 0x7ff;
@@ -19,13 +16,6 @@ const STATX_FLAGS: &[(FileFlags, u64)] = &[
     (FileFlags::APPEND, 0x20),
     (FileFlags::NODUMP, 0x40),
 ];
-
-/// Permission bits after a change that takes set-id bits away.
-fn without_set_id(perm: u16) -> u16 {
-    let group = S_ISGID | S_IXGRP;
-    // Set-gid without group execution means mandatory locking, which is no privilege.
-    perm & !S_ISUID & !(if perm & group == group { S_ISGID } else { 0 })
-}
 
 impl FileSystem {
     pub(super) fn getattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
@@ -58,10 +48,8 @@ impl FileSystem {
         let chown = set.uid.is_some() || set.gid.is_some();
         let kill = chown || valid.contains(SetattrValid::KILL_SUIDGID);
         if kill && set.perm.is_none() {
-            let attr = self.files.getattr(ino)?;
-            if attr.kind != FileKind::Directory && without_set_id(attr.perm) != attr.perm {
-                set.perm = Some(without_set_id(attr.perm));
-            }
+            let caller = Credentials::of(&request.header);
+            set.perm = Self::unprivileged(&self.files.getattr(ino)?, &caller);
         }
         let attr = self.files.setattr(ino, &set)?;
         if (chown || set.size.is_some()) && attr.kind == FileKind::Regular {
@@ -76,24 +64,6 @@ impl FileSystem {
         let fixed = flags.contains(FileFlags::IMMUTABLE)
             || (flags.contains(FileFlags::APPEND) && !valid.contains(SetattrValid::ATIME_NOW));
         if fixed { Err(Errno::PERM) } else { Ok(()) }
-    }
-
-    /// Takes set-id bits and capabilities away, as a write by an ordinary user does.
-    pub(super) fn kill_privileges(&self, ino: medfs::Ino) -> Done {
-        let perm = self.files.getattr(ino)?.perm;
-        if without_set_id(perm) != perm {
-            self.files.setattr(ino, &SetAttr { perm: Some(without_set_id(perm)), ..SetAttr::default() })?;
-        }
-        self.remove_capability(ino)
-    }
-
-    /// Takes the set-gid bit away, as setting an ACL outside one's groups does.
-    pub(super) fn kill_set_gid(&self, ino: medfs::Ino) -> Done {
-        let perm = self.files.getattr(ino)?.perm;
-        if perm & S_ISGID != 0 {
-            self.files.setattr(ino, &SetAttr { perm: Some(perm & !S_ISGID), ..SetAttr::default() })?;
-        }
-        Ok(())
     }
 
     pub(super) fn statfs(&self, reply: &mut Reply<'_>) -> Done {
@@ -139,17 +109,5 @@ fn statx_data(attr: &Attr) -> StatxData {
         rdev_major: rustix::fs::major(rdev),
         rdev_minor: rustix::fs::minor(rdev),
         ..StatxData::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn set_id_bits_go_as_linux_takes_them() {
-        assert_eq!(without_set_id(0o6755), 0o755);
-        assert_eq!(without_set_id(0o6745), 0o2745, "no group execution: mandatory locking stays");
-        assert_eq!(without_set_id(0o1777), 0o1777);
     }
 }

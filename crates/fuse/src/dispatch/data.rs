@@ -14,10 +14,14 @@ use medfs_format::BLOCK_SIZE;
 const COPY_MAX: u64 = 1 << 31;
 
 impl FileSystem {
-    /// How a file is opened. One that is written synchronously is not kept in the page cache, which would take the writes.
-    pub(super) fn opened(&self, attr: &Attr) -> OpenOut {
+    /// How a file is opened. Nothing is kept for it: its handle is the access mode, by which ioctls are judged. One that is written synchronously is not kept in the page cache, which would take the writes.
+    pub(super) fn opened(&self, attr: &Attr, flags: u32) -> OpenOut {
         let direct = self.direct || attr.flags.contains(FileFlags::SYNC);
-        OpenOut { open_flags: if direct { FOPEN_DIRECT_IO } else { FOPEN_KEEP_CACHE }, ..OpenOut::default() }
+        OpenOut {
+            fh: u64::from(flags & libc::O_ACCMODE as u32),
+            open_flags: if direct { FOPEN_DIRECT_IO } else { FOPEN_KEEP_CACHE },
+            ..OpenOut::default()
+        }
     }
 
     fn saved_blocks_released(&self, ino: Ino) -> Result<bool, Errno> {
@@ -36,7 +40,7 @@ impl FileSystem {
         if writes && fixed {
             return Err(Errno::PERM);
         }
-        let mut out = self.opened(&attr);
+        let mut out = self.opened(&attr, arg.flags);
         if writes && attr.flags.contains(FileFlags::COMPR) && self.saved_blocks_released(attr.ino)? {
             // Writing fails, which no cache may hide.
             out.open_flags = FOPEN_DIRECT_IO;
@@ -55,10 +59,11 @@ impl FileSystem {
         let ino = self.subject(request)?;
         let (arg, rest) = request.arg_and_rest::<WriteIn>()?;
         let data = rest.get(..arg.size as usize).ok_or(Errno::IO)?;
-        if arg.write_flags & WRITE_KILL_SUIDGID != 0 {
-            self.kill_privileges(ino)?;
-        }
         let cached = arg.write_flags & WRITE_CACHE != 0;
+        // Of what comes from its cache the kernel saw to that as it was written.
+        if !cached {
+            self.remove_privileges_of_writing(request, ino, arg.write_flags & WRITE_KILL_SUIDGID != 0)?;
+        }
         let written = if cached {
             self.written.lock().insert(request.nodeid());
             self.write_whole(ino, arg.offset, data).map(|()| data.len())
@@ -100,6 +105,7 @@ impl FileSystem {
         let arg: FallocateIn = request.arg()?;
         let mode = FallocateMode::from_bits(arg.mode).ok_or(Errno::OPNOTSUPP)?;
         let ino = self.subject(request)?;
+        self.remove_privileges(request, request.nodeid(), ino)?;
         Ok(self.files.fallocate(ino, mode, arg.offset, arg.length)?)
     }
 
@@ -122,6 +128,7 @@ impl FileSystem {
     fn copied(&self, request: &Request<'_>, len_max: u64) -> Result<u64, Errno> {
         let arg: CopyFileRangeIn = request.arg()?;
         let (from, to) = (self.subject(request)?, self.ino(arg.nodeid_out)?);
+        self.remove_privileges(request, arg.nodeid_out, to)?;
         Ok(self.files.copy_range(from, arg.off_in, to, arg.off_out, arg.len.min(len_max))?)
     }
 

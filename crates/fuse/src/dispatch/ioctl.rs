@@ -3,9 +3,10 @@
 use super::{Done, FileSystem};
 use crate::abi::{FsXattr, IOCTL_DIR, IoctlIn, IoctlOut, TrimRange};
 use crate::control::{self, STATS_PAGE_SIZE, StatsPage};
+use crate::credentials::{Capability, Credentials};
 use crate::crew::Crew;
 use crate::request::{Errno, Reply, Request};
-use medfs::{FileFlags, FileKind, Ino};
+use medfs::{Attr, FileFlags, FileKind, Ino};
 use rustix::ioctl::{Opcode, opcode};
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -71,7 +72,8 @@ pub(super) struct StatsSnapshot {
 /// An ioctl: its subject, its input and where its output goes.
 struct Call<'a, 'b> {
     ino: Ino,
-    uid: u32,
+    nodeid: u64,
+    caller: Credentials,
     arg: IoctlIn,
     input: &'a [u8],
     reply: &'a mut Reply<'b>,
@@ -105,8 +107,12 @@ impl Call<'_, '_> {
         self.output(&[])
     }
 
-    fn require_root(&self) -> Done {
-        if self.uid == 0 { Ok(()) } else { Err(Errno::PERM) }
+    /// `EBADF` where the descriptor is not open for writing.
+    fn require_writable(&self) -> Done {
+        match self.arg.fh as i32 {
+            libc::O_WRONLY | libc::O_RDWR => Ok(()),
+            _ => Err(Errno::BADF),
+        }
     }
 }
 
@@ -114,7 +120,14 @@ impl FileSystem {
     pub(super) fn ioctl(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (arg, rest) = request.arg_and_rest::<IoctlIn>()?;
         let input = rest.get(..arg.in_size as usize).ok_or(Errno::IO)?;
-        let mut call = Call { ino: self.subject(request)?, uid: request.header.uid, arg, input, reply };
+        let mut call = Call {
+            ino: self.subject(request)?,
+            nodeid: request.nodeid(),
+            caller: Credentials::of(&request.header),
+            arg,
+            input,
+            reply,
+        };
         match Opcode::from(arg.cmd) {
             number::GET_FLAGS | number::GET_FLAGS_32 => {
                 let flags = self.files.getattr(call.ino)?.flags;
@@ -122,7 +135,7 @@ impl FileSystem {
             }
             number::SET_FLAGS | number::SET_FLAGS_32 => {
                 let flags = FileFlags::from_bits_retain(call.input_word()?);
-                self.set_flags(crew, request.nodeid(), call.ino, flags)?;
+                self.set_flags(crew, &call, flags)?;
                 call.done()
             }
             number::GET_VERSION | number::GET_VERSION_32 => {
@@ -136,17 +149,17 @@ impl FileSystem {
                 call.output(out.as_bytes())
             }
             number::FS_SET_XATTR => {
-                self.set_fs_xattr(crew, request.nodeid(), &call)?;
+                self.set_fs_xattr(crew, &call)?;
                 call.done()
             }
             number::TRIM => {
-                call.require_root()?;
+                call.caller.require(Capability::SysAdmin)?;
                 let mut range: TrimRange = call.input()?;
                 range.len = self.volume()?.trim(range.start, range.len, range.minlen)?;
                 call.output(range.as_bytes())
             }
             number::WRITE_CHECKPOINT => {
-                call.require_root()?;
+                call.caller.require(Capability::SysAdmin)?;
                 self.volume()?.checkpoint()?;
                 call.done()
             }
@@ -155,17 +168,17 @@ impl FileSystem {
                 call.output(features.as_bytes())
             }
             number::ATOMIC_START => {
-                self.require_owned_file(&call)?;
+                self.check_atomic(&call)?;
                 self.atomic.start(crew, call.ino, request.nodeid(), request.header.pid)?;
                 call.done()
             }
             number::ATOMIC_COMMIT => {
-                self.require_owned_file(&call)?;
+                self.check_atomic(&call)?;
                 self.atomic.commit(crew, call.ino, request.nodeid())?;
                 call.done()
             }
             number::ATOMIC_ABORT => {
-                self.require_owned_file(&call)?;
+                self.check_atomic(&call)?;
                 self.atomic.abort(crew, call.ino, request.nodeid())?;
                 call.done()
             }
@@ -181,25 +194,42 @@ impl FileSystem {
             | number::RESERVE_SAVED_BLOCKS
             | number::SET_COMPRESS_OPTION
             | number::DECOMPRESS_FILE
-            | number::COMPRESS_FILE => self.change_compression(crew, request.nodeid(), &mut call),
+            | number::COMPRESS_FILE => self.change_compression(crew, &mut call),
             number if arg.flags & IOCTL_DIR != 0 => self.control(&mut call, number),
             _ => Err(Errno::NOTTY),
         }
     }
 
-    /// What F2FS asks of who writes atomically. That the descriptor is open for writing the request does not tell.
-    fn require_owned_file(&self, call: &Call<'_, '_>) -> Done {
+    /// What F2FS asks of who writes atomically.
+    fn check_atomic(&self, call: &Call<'_, '_>) -> Done {
+        call.require_writable()?;
         let attr = self.files.getattr(call.ino)?;
-        match attr.kind {
-            FileKind::Regular if call.uid == 0 || call.uid == attr.uid => Ok(()),
-            FileKind::Regular => Err(Errno::PERM),
-            _ => Err(Errno::INVAL),
+        if !call.caller.owns(attr.uid) {
+            return Err(Errno::ACCES);
+        }
+        if attr.kind == FileKind::Regular { Ok(()) } else { Err(Errno::INVAL) }
+    }
+
+    /// Who may change how a file is compressed: who has it open for writing. Giving up or taking back what compression saves F2FS
+    /// grants to any descriptor; here it is the owner's, as it decides whether the file can be written at all.
+    fn check_compression(&self, call: &Call<'_, '_>) -> Done {
+        let attr = self.files.getattr(call.ino)?;
+        if attr.kind != FileKind::Regular {
+            return Err(Errno::INVAL);
+        }
+        match Opcode::from(call.arg.cmd) {
+            number::RELEASE_SAVED_BLOCKS | number::RESERVE_SAVED_BLOCKS if call.caller.owns(attr.uid) => {
+                Ok(())
+            }
+            number::RELEASE_SAVED_BLOCKS | number::RESERVE_SAVED_BLOCKS => Err(Errno::PERM),
+            _ => call.require_writable(),
         }
     }
 
     /// The calls about compression that change a file. Its pages in the kernel's cache were written before.
-    fn change_compression(&self, crew: &Crew, nodeid: u64, call: &mut Call<'_, '_>) -> Done {
-        self.require_owned_file(call)?;
+    fn change_compression(&self, crew: &Crew, call: &mut Call<'_, '_>) -> Done {
+        self.check_compression(call)?;
+        let nodeid = call.nodeid;
         if self.writeback {
             crew.nested(nodeid, || self.notifier.flush_pages(nodeid, 0))??;
         }
@@ -224,27 +254,46 @@ impl FileSystem {
         }
     }
 
-    fn set_fs_xattr(&self, crew: &Crew, nodeid: u64, call: &Call<'_, '_>) -> Done {
+    fn set_fs_xattr(&self, crew: &Crew, call: &Call<'_, '_>) -> Done {
         let new: FsXattr = call.input()?;
         let attr = self.files.getattr(call.ino)?;
+        let flags = with_xflags(attr.flags, new.xflags);
+        Self::check_flags(call, &attr, flags)?;
         if new.extsize != 0 || new.cowextsize != 0 {
             return Err(Errno::OPNOTSUPP);
         }
         if new.projid != attr.project {
+            // As in the kernel: a project is given out by those who share the volume's user namespace.
+            if !call.caller.is_in_our_namespace() {
+                return Err(Errno::INVAL);
+            }
             self.volume()?.set_project(call.ino, new.projid)?;
-            self.notifier.inval_attr(nodeid)?;
+            self.notifier.inval_attr(call.nodeid)?;
         }
-        let flags = with_xflags(attr.flags, new.xflags);
         if flags != attr.flags {
-            self.set_flags(crew, nodeid, call.ino, flags)?;
+            self.set_flags(crew, call, flags)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the caller may set a file's chattr flags: the owner may, and with CAP_LINUX_IMMUTABLE those that bind root too.
+    /// The kernel judges the calls it knows by number; others, and all those of older kernels, come unjudged.
+    fn check_flags(call: &Call<'_, '_>, attr: &Attr, new: FileFlags) -> Done {
+        if !call.caller.owns(attr.uid) {
+            return Err(Errno::PERM);
+        }
+        if (attr.flags ^ new).intersects(FileFlags::IMMUTABLE | FileFlags::APPEND) {
+            call.caller.require(Capability::LinuxImmutable)?;
         }
         Ok(())
     }
 
     /// Sets chattr flags. What the page cache holds was written while the old ones were in force.
-    fn set_flags(&self, crew: &Crew, nodeid: u64, ino: Ino, flags: FileFlags) -> Done {
+    fn set_flags(&self, crew: &Crew, call: &Call<'_, '_>, flags: FileFlags) -> Done {
+        let (ino, nodeid) = (call.ino, call.nodeid);
         let guarded = FileFlags::IMMUTABLE | FileFlags::SYNC;
         let attr = self.files.getattr(ino)?;
+        Self::check_flags(call, &attr, flags)?;
         let compression = (flags ^ attr.flags).contains(FileFlags::COMPR);
         if self.writeback && attr.kind == FileKind::Regular && (compression || flags.intersects(guarded)) {
             crew.nested(nodeid, || self.notifier.flush_pages(nodeid, 0))??;

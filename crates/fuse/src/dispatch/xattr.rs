@@ -2,10 +2,9 @@
 
 use super::{Done, FileSystem};
 use crate::abi::{GetxattrIn, GetxattrOut, SETXATTR_ACL_KILL_SGID, SetxattrCompatIn, SetxattrIn};
+use crate::credentials::{Capability, Credentials};
 use crate::request::{Errno, Reply, Request, name, split_name};
-use medfs::{Ino, Posix, XattrMode};
-
-const CAPABILITY: &[u8] = b"security.capability";
+use medfs::XattrMode;
 
 impl FileSystem {
     pub(super) fn setxattr(&self, request: &Request<'_>) -> Done {
@@ -26,7 +25,7 @@ impl FileSystem {
         };
         self.files.setxattr(ino, name, value, mode)?;
         if arg.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 {
-            self.kill_set_gid(ino)?;
+            self.kill_set_gid(request.nodeid(), ino)?;
         }
         Ok(())
     }
@@ -39,10 +38,11 @@ impl FileSystem {
 
     pub(super) fn listxattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: GetxattrIn = request.arg()?;
+        let caller = Credentials::of(&request.header);
         let mut names = Vec::new();
         for name in self.files.listxattr(self.subject(request)?)? {
             // Only who may read them sees them; the kernel leaves that to the file system.
-            if request.header.uid == 0 || !name.starts_with(b"trusted.") {
+            if !name.starts_with(b"trusted.") || caller.has(Capability::SysAdmin) {
                 names.extend_from_slice(&name);
                 names.push(0);
             }
@@ -52,14 +52,6 @@ impl FileSystem {
 
     pub(super) fn removexattr(&self, request: &Request<'_>) -> Done {
         Ok(self.files.removexattr(self.subject(request)?, name(request.rest())?)?)
-    }
-
-    /// Removes file capabilities where there are any, as changes of owner or content do.
-    pub(super) fn remove_capability(&self, ino: Ino) -> Done {
-        match self.files.removexattr(ino, CAPABILITY) {
-            Ok(()) | Err(medfs::Error::Posix(Posix::NoAttribute | Posix::NotSupported)) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
     }
 }
 
