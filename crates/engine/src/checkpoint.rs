@@ -9,15 +9,16 @@
 //! Pack: `[header | payload.. | orphans.. | data summaries | node summaries at unmount | header again]`.
 //! Kernel counterpart: `checkpoint.c`, summaries in `segment.c`.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fs::{Fs, NodeMarks};
+use crate::mount::check_pack;
 use crate::segment::CurSeg;
 use crate::stats::Counters;
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{BitmapPlaces, CpFlags, RawCheckpoint, orphan_blocks, seal};
 use medfs_format::summary::{JOURNAL_SIZE, Log, RawJournal, RawSummary, RawSummaryBlock};
 use medfs_format::superblock::Feature;
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, Structure};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
@@ -61,22 +62,30 @@ impl Fs {
             // Pages that were overwritten in place leave nothing else to write.
             return if self.io.is_durable(self.io.write_mark()) { Ok(()) } else { self.io.flush() };
         }
-        let result = self.write_checkpoint(&mut cp, unmount);
-        if let Err(error) = &result {
+        let result = self.write_content().and_then(|()| self.write_checkpoint(&mut cp, unmount));
+        match &result {
+            // Pages and nodes that had a place are where they are said to be, and the last checkpoint counts as before.
+            Ok(()) | Err(Error::NoSpace) => {}
             // Half a checkpoint must not be followed by writes that build on it.
-            self.io.stop_writing(&format!("a checkpoint failed: {error}"));
+            Err(error) => self.io.stop_writing(&format!("a checkpoint failed: {error}")),
         }
         result
     }
 
-    fn write_checkpoint(&self, cp: &mut Checkpoint, unmount: bool) -> Result<()> {
+    /// Writes what the pack will name: pages of what is no regular file, and every dirty node.
+    fn write_content(&self) -> Result<()> {
         self.write_back_for_checkpoint()?;
         self.save_registry()?;
         let nodes = self.nodes.take_all_dirty();
-        let placed = self.place_nodes(&nodes, NodeMarks::default())?;
-        self.write_nodes(&placed)?;
-        drop(nodes);
+        let written = self.write_in_order(&nodes, NodeMarks::default());
+        if written.is_err() {
+            // Those that had a place too: without the mark of an fsync nothing but a checkpoint makes them count.
+            nodes.iter().for_each(|(page, _)| self.nodes.mark(page));
+        }
+        written
+    }
 
+    fn write_checkpoint(&self, cp: &mut Checkpoint, unmount: bool) -> Result<()> {
         let meta = WriteTag::new(Cause::Meta, Temperature::Hot);
         let nat_blocks = self.nat.flush(&self.io, &mut cp.nat_journal)?;
         let mut segs = self.segs.lock();
@@ -86,11 +95,12 @@ impl Fs {
         let version = cp.header.checkpoint_ver.get().wrapping_add(1);
         let pack = self.build_pack(cp, &segs, &sit_journal, &orphans, version, unmount);
         drop(segs);
+        let start = self.geo.cp_pack(1 - cp.pack);
+        self.check_pack(1 - cp.pack, &pack)?;
         for blocks in [nat_blocks, sit_blocks, ssa_blocks] {
             let refs: Vec<(BlockAddr, &Block)> = blocks.iter().map(|(a, b)| (*a, &**b)).collect();
             self.io.write_scattered(&refs, meta)?;
         }
-        let start = self.geo.cp_pack(1 - cp.pack);
         let (last, first) = pack.split_last().expect("a pack has at least two blocks");
         let refs: Vec<(BlockAddr, &Block)> =
             first.iter().enumerate().map(|(i, b)| (start + i as u32, b)).collect();
@@ -102,6 +112,17 @@ impl Fs {
         cp.header = RawCheckpoint::in_block(last).clone();
         cp.pack = 1 - cp.pack;
         self.committed(cp, last)
+    }
+
+    /// Reads a pack that is about to be written as a mount will: none is written that no mount would take.
+    fn check_pack(&self, which: usize, pack: &[Block]) -> Result<()> {
+        let start = self.geo.cp_pack(which);
+        check_pack(&self.geo, which, &|addr| {
+            let block = addr.checked_sub(start).and_then(|at| pack.get(at as usize));
+            let missing =
+                || FormatError::corrupt(Structure::Checkpoint, addr, "pack", "ends before this block");
+            Ok(Box::new(block.ok_or_else(missing)?.clone()))
+        })
     }
 
     /// After the pack is durable: what the last checkpoint protected is free.

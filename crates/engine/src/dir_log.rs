@@ -328,7 +328,7 @@ impl Fs {
             }
         }
         let _op = self.op()?;
-        if !self.space.room_for_roll_forward() {
+        if !self.space.room_for_roll_forward(0) {
             return Ok(false);
         }
         let names: Vec<_> =

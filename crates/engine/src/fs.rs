@@ -41,7 +41,7 @@ use crate::node::{Dirty, NodePage, Nodes};
 use crate::options::MountOptions;
 use crate::pages::Pages;
 use crate::placement::Placement;
-use crate::segment::Segments;
+use crate::segment::{Segments, Spare};
 use crate::shared::Sharing;
 use crate::space::Space;
 use crate::stats::Counters;
@@ -187,39 +187,62 @@ impl Fs {
         }
     }
 
-    /// Gives nodes their addresses and footers, in order, and returns the sealed blocks to write. The NAT is updated.
-    /// The caller holds the `chain` lock or the operation lock exclusively, and writes the blocks in this order.
+    /// Gives nodes their addresses and footers, in order, and writes them. The NAT is updated.
+    /// The caller holds the `chain` lock or the operation lock exclusively. After an error those that had a place are written
+    /// all the same, as the nodes before name their blocks; the caller marks all of them dirty again.
+    pub(crate) fn write_in_order(
+        &self,
+        nodes: &[(Arc<NodePage>, Arc<Block>)],
+        marks: NodeMarks<'_>,
+    ) -> Result<()> {
+        let mut placed = Vec::with_capacity(nodes.len());
+        let outcome = self.place_nodes(nodes, marks, &mut placed);
+        self.write_nodes(&placed)?;
+        outcome
+    }
+
+    /// Gives nodes their addresses and footers, in order, and adds the sealed blocks to those that the caller writes, in
+    /// this order and after an error too.
     pub(crate) fn place_nodes(
         &self,
         nodes: &[(Arc<NodePage>, Arc<Block>)],
         marks: NodeMarks<'_>,
-    ) -> Result<Vec<(BlockAddr, Box<Block>)>> {
-        let now = self.elapsed();
-        let mut placed = Vec::with_capacity(nodes.len());
+        placed: &mut Vec<(BlockAddr, Box<Block>)>,
+    ) -> Result<()> {
+        let before = placed.len();
         self.nodes.note_placed();
-        for (page, content) in nodes {
+        let outcome = nodes.iter().try_for_each(|(page, content)| {
             let mut block = Block::boxed();
             block.0.copy_from_slice(&content.0);
-            if page.nid == page.ino {
-                self.write_notes(&mut block, marks.notes);
-            }
-            let log = Self::node_log(&block);
-            let entry = self.nat.get(&self.io, page.nid)?;
-            let owner = RawSummary { nid: page.nid.into(), version: entry.version, ofs_in_node: 0.into() };
-            let (addr, next) = {
-                let mut segs = self.segs.lock();
-                let addr = segs.allocate(&self.io, log, owner, now)?;
-                if is_block(entry.addr) {
-                    segs.mark_invalid(&self.io, entry.addr, now)?;
-                }
-                (addr, segs.next_addr(log))
-            };
-            self.seal_node(&mut block, next, marks);
-            self.nat.set(page.nid, page.ino, addr, marks.fsync);
-            placed.push((addr, block));
+            self.place_node(page, block, marks, placed)
+        });
+        self.space.wrote((placed.len() - before) as u64);
+        outcome
+    }
+
+    fn place_node(
+        &self,
+        page: &NodePage,
+        mut block: Box<Block>,
+        marks: NodeMarks<'_>,
+        placed: &mut Vec<(BlockAddr, Box<Block>)>,
+    ) -> Result<()> {
+        if page.nid == page.ino {
+            self.write_notes(&mut block, marks.notes);
         }
-        self.space.wrote(placed.len() as u64);
-        Ok(placed)
+        let now = self.elapsed();
+        let log = Self::node_log(&block);
+        let entry = self.nat.get(&self.io, page.nid)?;
+        let owner = RawSummary { nid: page.nid.into(), version: entry.version, ofs_in_node: 0.into() };
+        let mut segs = self.segs.lock();
+        let addr = segs.allocate(&self.io, log, owner, now, Spare::Use)?;
+        let freed = if is_block(entry.addr) { segs.mark_invalid(&self.io, entry.addr, now) } else { Ok(()) };
+        let next = segs.next_addr(log);
+        drop(segs);
+        self.seal_node(&mut block, next, marks);
+        self.nat.set(page.nid, page.ino, addr, marks.fsync);
+        placed.push((addr, block));
+        freed
     }
 
     /// Fills what a node's footer says of its place.

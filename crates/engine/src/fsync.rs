@@ -367,8 +367,8 @@ impl Fs {
         let (page, block) = others.remove(last);
         if !others.is_empty() {
             let _chain = self.chain.lock();
-            let placed = self.place_nodes(&others, NodeMarks::default())?;
-            self.write_nodes(&placed)?;
+            self.write_in_order(&others, NodeMarks::default())?;
+            self.space.wrote_in_chain(others.len(), 0);
         }
         let in_order = file.times_only || (others.is_empty() && data_durable);
         // A delta must not be durable before its base, whatever else the mode lets pass.
@@ -397,14 +397,15 @@ impl Fs {
         if advise.contains(Advise::LOST_PINO) && names == Names::AsTheyWere {
             return Some(NeedsCheckpoint::LostParent);
         }
-        if !self.space.room_for_roll_forward() {
+        let named = names == Names::Record || self.needs_dentry_mark(inode).unwrap_or(true);
+        if !self.space.room_for_roll_forward(named.into()) {
             return Some(NeedsCheckpoint::NoRoomToRecover);
         }
         if !self.nat.peek(&self.io, parent).is_ok_and(|e| e.checkpointed) {
             return Some(NeedsCheckpoint::ParentNotCheckpointed);
         }
         if self.opts.fsync_mode == FsyncMode::Strict
-            && (names == Names::Record || self.needs_dentry_mark(inode).unwrap_or(true))
+            && named
             && (self.trans_dirs.lock().contains(&parent)
                 || self.other_of_name(inode.ino, parent, name).is_some())
         {

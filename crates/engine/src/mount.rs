@@ -18,13 +18,13 @@ use crate::hotness::{Hcluster, MOST_FILES};
 use crate::idle::Activity;
 use crate::inode::Inodes;
 use crate::io::Io;
-use crate::nat::Nat;
+use crate::nat::{self, Nat};
 use crate::node::{NodeRules, Nodes};
 use crate::options::{AllocMode, DirFsync, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
 use crate::pages::Pages;
 use crate::placement::KernelPlacement;
 use crate::ranks;
-use crate::segment::{CurSeg, Fill, Segments, SegmentsAtMount, sum_type};
+use crate::segment::{self, CurSeg, Fill, Segments, SegmentsAtMount, sum_type};
 use crate::shared::Sharing;
 use crate::space::{Counts, Space};
 use crate::stats::Counters;
@@ -50,6 +50,12 @@ struct Pack {
     head: Vec<u8>,
     crc: u32,
     pack: usize,
+}
+
+impl Pack {
+    fn has_node_summaries(&self) -> bool {
+        self.header.flags().intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT)
+    }
 }
 
 impl Fs {
@@ -134,9 +140,28 @@ impl Fs {
         } else {
             self.abandon_chain()?;
         }
+        let done = self.write_recovered();
+        self.mounting.store(false, Ordering::Release);
+        if matches!(done, Err(Error::NoSpace)) { self.show_without_writing() } else { done }
+    }
+
+    /// Makes a checkpoint of what was recovered. What an fsync acknowledged fits, on volumes of this engine.
+    fn write_recovered(&self) -> Result<()> {
+        if !self.space.recovered() {
+            return Err(Error::NoSpace);
+        }
+        // Data recovered may lie where a log was to go on.
+        self.segs.lock().step_over_pinned(&self.io)?;
         self.mounting.store(false, Ordering::Release);
         self.list_recovered()?;
         if self.has_changes(false) { self.checkpoint_now() } else { Ok(()) }
+    }
+
+    /// Where there is no room for the checkpoint after a roll-forward: what was recovered is shown, and stays on the volume
+    /// as it is for the next mount.
+    fn show_without_writing(&self) -> Result<()> {
+        self.io.stop_writing("there is no room to write what was recovered");
+        Ok(())
     }
 }
 
@@ -254,8 +279,21 @@ fn check_pack_flags(header: &RawCheckpoint, read_only: bool) -> Result<()> {
     Ok(())
 }
 
+/// How blocks of a pack are read: from the device, or from one that is about to be written.
+type ReadBlock<'a> = &'a dyn Fn(u32) -> Result<Box<Block>>;
+
+/// Reads a pack as a mount does, with everything in it that a mount may refuse.
+pub(crate) fn check_pack(geo: &Geometry, pack: usize, read: ReadBlock<'_>) -> Result<()> {
+    let pack = try_pack(read, geo, pack)?;
+    let (_, nat, sit) = read_summaries(read, geo, &pack)?;
+    nat::journal_entries(geo, &nat)?;
+    segment::journal_entries(geo, &sit)?;
+    Ok(())
+}
+
 fn read_pack(io: &Io, geo: &Geometry) -> Result<Pack> {
-    let (first, second) = (try_pack(io, geo, 0), try_pack(io, geo, 1));
+    let read = |addr| io.read(addr);
+    let (first, second) = (try_pack(&read, geo, 0), try_pack(&read, geo, 1));
     match (first, second) {
         (Ok(a), Ok(b)) => {
             let newer = b.header.checkpoint_ver.get().wrapping_sub(a.header.checkpoint_ver.get()) as i64 > 0;
@@ -267,14 +305,14 @@ fn read_pack(io: &Io, geo: &Geometry) -> Result<Pack> {
     }
 }
 
-fn try_pack(io: &Io, geo: &Geometry, pack: usize) -> Result<Pack> {
+fn try_pack(read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {
     let start = geo.cp_pack(pack);
-    let first = io.read(start)?;
+    let first = read(start)?;
     let crc = verify_checksum(&first, start)?;
     let header = RawCheckpoint::in_block(&first).clone();
     header.validate(start, geo)?;
     let end = start + header.cp_pack_total_block_count.get() - 1;
-    let last = io.read(end)?;
+    let last = read(end)?;
     verify_checksum(&last, end)?;
     if RawCheckpoint::in_block(&last).checkpoint_ver != header.checkpoint_ver {
         return Err(FormatError::corrupt(
@@ -287,7 +325,7 @@ fn try_pack(io: &Io, geo: &Geometry, pack: usize) -> Result<Pack> {
     }
     let mut head = first.0.to_vec();
     for i in 1..=geo.cp_payload {
-        head.extend_from_slice(&io.read(start + i)?.0);
+        head.extend_from_slice(&read(start + i)?.0);
     }
     debug_assert_eq!(crc, stored_checksum(&first));
     Ok(Pack { header, head, crc, pack })
@@ -348,6 +386,11 @@ fn assemble(
         valid_inodes: header.valid_inode_count.get(),
         max_nodes: geo.max_nid().saturating_sub(geo.root_ino),
         since_checkpoint: 0,
+        at_checkpoint: header.valid_block_count.get(),
+        reserved_since: 0,
+        chain_nodes: 0,
+        chain_names: 0,
+        recovering: true,
     };
     let uses_crc = header.flags().contains(CpFlags::CRC_RECOVERY);
     let cp_ver = header.checkpoint_ver.get() | if uses_crc { u64::from(pack.crc) << 32 } else { 0 };
@@ -409,6 +452,21 @@ fn assemble(
 
 /// Reads the summaries of the six logs, and the journals.
 fn read_cursegs(io: &Io, geo: &Geometry, pack: &Pack) -> Result<([CurSeg; 6], RawJournal, RawJournal)> {
+    let (mut cursegs, nat, sit) = read_summaries(&|addr| io.read(addr), geo, pack)?;
+    if !pack.has_node_summaries() {
+        for c in &mut cursegs[3..] {
+            restore_node_summary(io, geo, c)?;
+        }
+    }
+    Ok((cursegs, nat, sit))
+}
+
+/// Reads the summaries and journals that a pack has: those of the node logs only after an unmount.
+fn read_summaries(
+    read: ReadBlock<'_>,
+    geo: &Geometry,
+    pack: &Pack,
+) -> Result<([CurSeg; 6], RawJournal, RawJournal)> {
     let header = &pack.header;
     let mut cursegs = Log::ALL.map(|log| {
         let (segno, next) = header.curseg(log as usize);
@@ -429,10 +487,9 @@ fn read_cursegs(io: &Io, geo: &Geometry, pack: &Pack) -> Result<([CurSeg; 6], Ra
             );
             return Err(Error::from(e));
         }
-        io.read(addr)
+        read(addr)
     };
-    let flags = header.flags();
-    let compact = flags.contains(CpFlags::COMPACT_SUM);
+    let compact = header.flags().contains(CpFlags::COMPACT_SUM);
     let (nat, sit) = if compact {
         let count = compact_blocks(cursegs[..3].iter().map(CurSeg::summary_len).sum());
         let blocks: Vec<Block> =
@@ -445,14 +502,10 @@ fn read_cursegs(io: &Io, geo: &Geometry, pack: &Pack) -> Result<([CurSeg; 6], Ra
         let journal = |log: Log| cursegs[log as usize].summary.journal;
         (journal(Log::HotData), journal(Log::ColdData))
     };
-    if flags.intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT) {
+    if pack.has_node_summaries() {
         let first = end - 3;
         for (i, c) in cursegs[3..].iter_mut().enumerate() {
             *c.summary = read(first + i as u32)?.view::<RawSummaryBlock>().clone();
-        }
-    } else {
-        for c in &mut cursegs[3..] {
-            restore_node_summary(io, geo, c)?;
         }
     }
     Ok((cursegs, nat, sit))

@@ -63,6 +63,12 @@ pub(crate) struct Nat {
     geo: Geometry,
 }
 
+/// The entries of a journal.
+pub(crate) fn journal_entries(geo: &Geometry, journal: &RawJournal) -> Result<Vec<(Nid, NatEntry)>> {
+    let entries = journal.nat_entries()?.iter();
+    entries.map(|e| Ok((e.nid.get(), parse(geo, e.nid.get(), &e.entry)?))).collect()
+}
+
 impl Nat {
     pub(crate) fn new(geo: &Geometry, bitmap: Vec<u8>, journal: &RawJournal, next_free: Nid) -> Result<Nat> {
         let mut state = State {
@@ -75,10 +81,7 @@ impl Nat {
             epoch: 0,
             pending: HashMap::default(),
         };
-        for e in journal.nat_entries()? {
-            let nid = e.nid.get();
-            state.cache.insert(nid, parse(geo, nid, &e.entry)?);
-        }
+        state.cache.extend(journal_entries(geo, journal)?);
         Ok(Nat { state: Mutex::new(state).ranked(ranks::NAT), blocks: cache(MAX_BLOCKS), geo: geo.clone() })
     }
 

@@ -4,6 +4,7 @@
 
 use crate::node::Dirty;
 use crate::options::InPlace;
+use crate::segment::Spare;
 use medfs_format::node::Advise;
 use medfs_format::summary::Log;
 
@@ -25,6 +26,15 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
+    /// What the page's block may be taken from.
+    pub(crate) fn spare(self) -> Spare {
+        match self {
+            Purpose::Checkpoint => Spare::Use,
+            Purpose::Move => Spare::Clean,
+            _ => Spare::Keep,
+        }
+    }
+
     /// The mark from which on the inode is written for this purpose.
     pub(crate) fn least_to_write(self) -> Dirty {
         match self {

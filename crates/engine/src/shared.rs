@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::fs::{Fs, NodeMarks};
 use crate::node::NodePage;
 use crate::options::FsyncMode;
+use crate::segment::Spare;
 use crate::stats::Counters;
 use medfs_codec::page_checksum;
 use medfs_format::node::{RawInode, footer, footer_mut};
@@ -163,13 +164,19 @@ impl Fs {
         {
             let _chain = self.chain.lock();
             let mut placed = Vec::new();
+            let mut outcome = Ok(());
             for group in &groups {
-                placed.push(self.place_shared(group.iter().map(|(_, entry)| entry))?);
+                let shared = || self.place_shared(group.iter().map(|(_, entry)| entry));
+                outcome = outcome.and_then(|()| shared()).map(|block| placed.push(block));
             }
             for node in alone {
-                placed.extend(self.place_nodes(&[(node.page.clone(), node.block.clone())], node.marks())?);
+                let nodes = [(node.page.clone(), node.block.clone())];
+                outcome = outcome.and_then(|()| self.place_nodes(&nodes, node.marks(), &mut placed));
             }
+            // After an error too: the chain names what was placed.
             self.write_nodes(&placed)?;
+            self.space.wrote_in_chain(placed.len(), nodes.iter().filter(|n| n.dentry).count());
+            outcome?;
         }
         for (at, _) in groups.iter().flatten() {
             self.nodes.mark_shared(&nodes[*at].page);
@@ -213,6 +220,7 @@ impl Fs {
             let _chain = self.chain.lock();
             let placed = self.place_in_chain(Box::new(removed_names_node(names)))?;
             self.write_nodes(&[placed])?;
+            self.space.wrote_in_chain(1, 0);
         }
         if self.opts.fsync_mode == FsyncMode::Nobarrier { Ok(()) } else { self.io.flush() }
     }
@@ -231,7 +239,7 @@ impl Fs {
         let owner = RawSummary { nid: ino.into(), version: 0, ofs_in_node: 0.into() };
         let (addr, next) = {
             let mut segs = self.segs.lock();
-            let addr = segs.allocate(&self.io, Log::WarmNode, owner, now)?;
+            let addr = segs.allocate(&self.io, Log::WarmNode, owner, now, Spare::Use)?;
             segs.mark_invalid(&self.io, addr, now)?;
             (addr, segs.next_addr(Log::WarmNode))
         };

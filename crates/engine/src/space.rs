@@ -13,8 +13,42 @@ pub(crate) struct Counts {
     pub(crate) valid_nodes: u32,
     pub(crate) valid_inodes: u32,
     pub(crate) max_nodes: u32,
-    /// Blocks written since the last checkpoint that roll-forward may have to account for.
+    /// Blocks written since the last checkpoint.
     pub(crate) since_checkpoint: u64,
+    /// What was valid at the last checkpoint, and what was reserved since: roll-forward finds no more valid than both
+    /// together, whatever was freed meanwhile.
+    pub(crate) at_checkpoint: u64,
+    pub(crate) reserved_since: u64,
+    /// Nodes written since that roll-forward reads, and the checkpoint after it writes again.
+    pub(crate) chain_nodes: u64,
+    /// Those of them that may make roll-forward enter a name.
+    pub(crate) chain_names: u64,
+    /// Until roll-forward has ended nothing is refused: what an fsync acknowledged fits.
+    pub(crate) recovering: bool,
+}
+
+/// Blocks that entering a name may take: one of the directory, and nodes that lead to it.
+const BLOCKS_OF_A_NAME: u64 = 4;
+
+impl Counts {
+    fn take(&mut self, blocks: u64) -> Result<()> {
+        if self.valid_blocks + blocks > self.user_blocks && !self.recovering {
+            return Err(Error::NoSpace);
+        }
+        self.valid_blocks += blocks;
+        self.reserved_since += blocks;
+        Ok(())
+    }
+
+    fn take_node(&mut self, is_inode: bool) -> Result<()> {
+        if self.valid_nodes >= self.max_nodes {
+            return Err(Error::NoSpace);
+        }
+        self.take(1)?;
+        self.valid_nodes += 1;
+        self.valid_inodes += u32::from(is_inode);
+        Ok(())
+    }
 }
 
 pub(crate) struct Space(Mutex<Counts>);
@@ -30,24 +64,12 @@ impl Space {
 
     /// Reserves data blocks.
     pub(crate) fn reserve(&self, blocks: u64) -> Result<()> {
-        let mut c = self.0.lock();
-        if c.valid_blocks + blocks > c.user_blocks {
-            return Err(Error::NoSpace);
-        }
-        c.valid_blocks += blocks;
-        Ok(())
+        self.0.lock().take(blocks)
     }
 
     /// Reserves a node block.
     pub(crate) fn reserve_node(&self, is_inode: bool) -> Result<()> {
-        let mut c = self.0.lock();
-        if c.valid_blocks + 1 > c.user_blocks || c.valid_nodes >= c.max_nodes {
-            return Err(Error::NoSpace);
-        }
-        c.valid_blocks += 1;
-        c.valid_nodes += 1;
-        c.valid_inodes += u32::from(is_inode);
-        Ok(())
+        self.0.lock().take_node(is_inode)
     }
 
     /// Gives data blocks back.
@@ -69,18 +91,36 @@ impl Space {
         self.0.lock().since_checkpoint += blocks;
     }
 
-    /// Whether roll-forward would still find room for what was written since the last checkpoint.
-    pub(crate) fn room_for_roll_forward(&self) -> bool {
-        self.room_for_rewriting(0)
+    /// Notes nodes of the chain that roll-forward follows, and how many of them may enter a name.
+    pub(crate) fn wrote_in_chain(&self, nodes: usize, names: usize) {
+        let mut c = self.0.lock();
+        c.chain_nodes += nodes as u64;
+        c.chain_names += names as u64;
     }
 
-    /// The same after so many blocks were written again elsewhere.
+    /// Whether roll-forward would find room for whatever was reserved since the last checkpoint, and so many further names.
+    pub(crate) fn room_for_roll_forward(&self, names: u64) -> bool {
+        let c = self.0.lock();
+        let names = BLOCKS_OF_A_NAME * (c.chain_names + names);
+        c.at_checkpoint + c.reserved_since + names <= c.user_blocks
+    }
+
+    /// Roll-forward has ended. Tells whether what is valid now is within the bounds of the volume.
+    pub(crate) fn recovered(&self) -> bool {
+        let mut c = self.0.lock();
+        c.recovering = false;
+        c.valid_blocks <= c.user_blocks
+    }
+
+    /// Whether so many blocks can be written again elsewhere beside what was written since the last checkpoint.
     pub(crate) fn room_for_rewriting(&self, blocks: u64) -> bool {
         let c = self.0.lock();
         c.valid_blocks + c.since_checkpoint + blocks < c.user_blocks
     }
 
     pub(crate) fn committed(&self) {
-        self.0.lock().since_checkpoint = 0;
+        let mut c = self.0.lock();
+        (c.since_checkpoint, c.reserved_since, c.chain_nodes, c.chain_names) = (0, 0, 0, 0);
+        c.at_checkpoint = c.valid_blocks;
     }
 }

@@ -248,7 +248,7 @@ impl Fs {
         };
         let now = self.elapsed();
         let mut segs = self.segs.lock();
-        let addr = segs.allocate(&self.io, log, owner, now)?;
+        let addr = segs.allocate(&self.io, log, owner, now, about.purpose.spare())?;
         let freed = if is_block(old) { segs.mark_invalid(&self.io, old, now) } else { Ok(()) };
         drop(segs);
         self.forget_base(addr);

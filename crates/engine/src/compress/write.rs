@@ -9,6 +9,7 @@ use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
 use crate::placement::{Page, Purpose};
+use crate::segment::Spare;
 use crate::stats::Counters;
 use crate::writeback::{Placed, Placing, temperature};
 use medfs_device::Cause;
@@ -208,7 +209,7 @@ impl Fs {
         let whole = dirty.len() as u64 == pages && first + pages <= inode.pages();
         if whole && about.purpose != Purpose::Move && self.compresses(state) {
             if let Some(content) = self.compress_pages(compression, &dirty) {
-                return self.place_compressed(inode, &dirty, content, placed);
+                return self.place_compressed(inode, &dirty, content, about.purpose.spare(), placed);
             }
             Counters::add(&self.compress.counters.kept_plain, 1);
         }
@@ -285,6 +286,7 @@ impl Fs {
         inode: &Inode,
         dirty: &[DirtyPage],
         content: Vec<Arc<Block>>,
+        spare: Spare,
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
         let first = self.make_slot(inode, dirty[0].0)?;
@@ -293,7 +295,7 @@ impl Fs {
             return Err(bad_cluster(inode, dirty[0].0, "i_addr", "dirty page without space"));
         }
         let slots: Vec<Slot> = dirty.iter().filter_map(|(index, _)| first.step_to(*index)).collect();
-        let new = self.allocate_for(&slots[1..=content.len()])?;
+        let new = self.allocate_for(&slots[1..=content.len()], spare)?;
         let now = self.elapsed();
         {
             let mut segs = self.segs.lock();
@@ -325,7 +327,7 @@ impl Fs {
     }
 
     /// New blocks for these slots: all of them, or none.
-    fn allocate_for(&self, slots: &[Slot]) -> Result<Vec<BlockAddr>> {
+    fn allocate_for(&self, slots: &[Slot], spare: Spare) -> Result<Vec<BlockAddr>> {
         let now = self.elapsed();
         let mut new = Vec::with_capacity(slots.len());
         for slot in slots {
@@ -335,7 +337,7 @@ impl Fs {
                 ofs_in_node: slot.offset.into(),
             };
             let mut segs = self.segs.lock();
-            match segs.allocate(&self.io, LOG, owner, now) {
+            match segs.allocate(&self.io, LOG, owner, now, spare) {
                 Ok(addr) => new.push(addr),
                 Err(e) => {
                     new.iter().try_for_each(|&addr| segs.mark_invalid(&self.io, addr, now))?;

@@ -101,8 +101,6 @@ impl Fs {
         replay.nodes()?;
         replay.finish()?;
         let r = replay.recovered;
-        // Data recovered may lie where a log was to go on.
-        self.segs.lock().step_over_pinned(&self.io)?;
         if r.nodes > 0 {
             tracing::info!(inodes = r.inodes, nodes = r.nodes, data_blocks = r.data_blocks, "rolled forward");
         }
@@ -112,8 +110,7 @@ impl Fs {
     /// Leaves what was fsynced behind. As after a roll-forward there is now something for a checkpoint to write, so that
     /// nodes written later do not lead into the old chain.
     pub(crate) fn abandon_chain(&self) -> Result<()> {
-        self.pin_chain(&Chain::read(self)?)?;
-        self.segs.lock().step_over_pinned(&self.io)
+        self.pin_chain(&Chain::read(self)?)
     }
 
     /// Keeps the chain from being overwritten, and so makes a checkpoint necessary even where nothing is recovered.

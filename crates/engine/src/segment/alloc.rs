@@ -21,7 +21,7 @@ pub(crate) enum Fill {
 #[derive(Debug, Clone)]
 pub(crate) struct CurSeg {
     pub(crate) segno: SegNo,
-    /// Offset of the next block to hand out.
+    /// Offset of the next block to hand out: a log is never full, as no mount takes a checkpoint that says so.
     pub(crate) next: u16,
     pub(crate) fill: Fill,
     pub(crate) summary: Box<RawSummaryBlock>,
@@ -43,22 +43,52 @@ pub(crate) fn sum_type(log: Log) -> u8 {
 
 /// Candidates looked at closely for SSR.
 const SSR_CANDIDATES: usize = 16;
+/// Offset behind the last block of a segment.
+const END: usize = BLOCKS_PER_SEG as usize;
+
+/// Free segments that are kept for others: a checkpoint must always find room, and cleaning makes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spare {
+    /// Ordinary writing leaves those of cleaning and of the next checkpoint.
+    Keep,
+    /// Cleaning leaves those of the checkpoint after it.
+    Clean,
+    /// A checkpoint, and the nodes of an fsync, take what there is.
+    Use,
+}
+
+/// Free segments that are kept for cleaning.
+const KEPT_FOR_CLEANING: u32 = 2;
+
+/// The segment that a log enters next.
+enum Entered {
+    Free(SegNo),
+    /// One with holes, and its summary.
+    Holes(SegNo, Box<RawSummaryBlock>),
+}
 
 impl Segments {
-    /// Hands out the next block of a log to `owner` and marks it valid.
-    /// `NoSpace` where no segment can be found, which the engine's reservations prevent.
-    pub(crate) fn allocate(&mut self, io: &Io, log: Log, owner: RawSummary, now: u64) -> Result<BlockAddr> {
-        let c = &mut self.cursegs[log as usize];
-        let (segno, offset) = (c.segno, c.next);
-        if u32::from(offset) >= BLOCKS_PER_SEG {
-            // A mount or an earlier failure left the log full.
-            self.open_segment(io, log)?;
-            return self.allocate(io, log, owner, now);
-        }
-        let addr = self.geo.seg_start(segno) + u32::from(offset);
+    /// Hands out the next block of a log to `owner` and marks it valid. With the last block of a segment the log goes on to
+    /// another one, which is found first: `NoSpace`, with nothing changed, where there is none that `spare` allows.
+    pub(crate) fn allocate(
+        &mut self,
+        io: &Io,
+        log: Log,
+        owner: RawSummary,
+        now: u64,
+        spare: Spare,
+    ) -> Result<BlockAddr> {
+        let CurSeg { segno, next, fill, .. } = self.cursegs[log as usize];
+        let offset = usize::from(next);
+        let behind = self.behind(io, segno, offset, fill)?;
+        let entered = if behind < END { None } else { Some(self.find_segment(io, log, self.kept(spare))?) };
+        let addr = self.geo.seg_start(segno) + u32::from(next);
         self.mark_valid(io, addr, now)?;
-        self.cursegs[log as usize].summary.entries[usize::from(offset)] = owner;
-        self.advance(io, log)?;
+        self.cursegs[log as usize].summary.entries[offset] = owner;
+        match entered {
+            None => self.cursegs[log as usize].next = behind as u16,
+            Some(segment) => self.enter(io, log, segment)?,
+        }
         Ok(addr)
     }
 
@@ -68,34 +98,66 @@ impl Segments {
         self.geo.seg_start(c.segno) + u32::from(c.next)
     }
 
-    fn advance(&mut self, io: &Io, log: Log) -> Result<()> {
-        let c = &self.cursegs[log as usize];
-        let (segno, from) = (c.segno, usize::from(c.next) + 1);
-        let next = match c.fill {
-            Fill::Lfs => from,
-            Fill::Ssr => self.next_writable(io, segno, from)?,
-        };
-        self.cursegs[log as usize].next = next as u16;
-        if next >= BLOCKS_PER_SEG as usize {
-            self.open_segment(io, log)?;
+    /// Free segments that an allocation leaves.
+    pub(crate) fn kept(&self, spare: Spare) -> u32 {
+        match spare {
+            Spare::Keep => self.kept_for_checkpoint + KEPT_FOR_CLEANING * self.geo.segs_per_sec,
+            Spare::Clean => self.kept_for_checkpoint,
+            Spare::Use => 0,
         }
-        Ok(())
+    }
+
+    /// Offset of the block that a log writes after the one at `offset`; the segment's end where there is none.
+    fn behind(&mut self, io: &Io, segno: SegNo, offset: usize, fill: Fill) -> Result<usize> {
+        match fill {
+            Fill::Lfs => Ok(offset + 1),
+            Fill::Ssr => self.next_writable(io, segno, offset + 1),
+        }
     }
 
     fn next_writable(&mut self, io: &Io, segno: SegNo, from: usize) -> Result<usize> {
         let e = self.entry(io, segno)?;
-        Ok((from..BLOCKS_PER_SEG as usize).find(|&o| e.writable(o)).unwrap_or(BLOCKS_PER_SEG as usize))
+        Ok((from..END).find(|&o| e.writable(o)).unwrap_or(END))
     }
 
     /// Leaves the current segment of a log for another.
     pub(crate) fn open_segment(&mut self, io: &Io, log: Log) -> Result<()> {
-        if self.prefers_ssr() && self.open_ssr(io, log)? {
-            return Ok(());
+        let segment = self.find_segment(io, log, 0)?;
+        self.enter(io, log, segment)
+    }
+
+    /// The segment that a log would enter next, with `keep` free ones left.
+    fn find_segment(&mut self, io: &Io, log: Log, keep: u32) -> Result<Entered> {
+        let mut holes = if self.prefers_ssr() { self.find_holes(io, log) } else { None };
+        if holes.is_none() && self.free > keep {
+            if let Some(segno) = self.find_free(io, log)? {
+                return Ok(Entered::Free(segno));
+            }
         }
-        match self.find_free(io, log)? {
-            Some(segno) => self.open_free(io, log, segno),
-            None if self.open_ssr(io, log)? => Ok(()),
-            None => Err(Error::NoSpace),
+        if holes.is_none() {
+            holes = self.find_holes(io, log);
+        }
+        holes.ok_or(Error::NoSpace)
+    }
+
+    /// A segment with holes, with its summary.
+    fn find_holes(&mut self, io: &Io, log: Log) -> Option<Entered> {
+        loop {
+            let segno = self.find_ssr(io, log)?;
+            match self.summary(io, segno) {
+                Ok(summary) => return Some(Entered::Holes(segno, summary)),
+                Err(error) => {
+                    tracing::warn!(segno, %error, "a log goes around a segment whose summary cannot be read");
+                    self.without_summary.insert(segno);
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, io: &Io, log: Log, segment: Entered) -> Result<()> {
+        match segment {
+            Entered::Free(segno) => self.open_free(io, log, segno),
+            Entered::Holes(segno, summary) => self.open_ssr(io, log, segno, summary),
         }
     }
 
@@ -111,12 +173,14 @@ impl Segments {
         let mut ahead = Vec::with_capacity(most);
         self.add_ahead(io, segno, next.into(), fill, most, &mut ahead)?;
         if ahead.len() < most {
-            let holes = if self.prefers_ssr() { self.find_ssr(io, log)? } else { None };
-            if let Some(segno) = holes {
-                let first = self.next_writable(io, segno, 0)?;
-                self.add_ahead(io, segno, first, Fill::Ssr, most, &mut ahead)?;
-            } else if let Some(segno) = self.find_free(io, log)? {
-                self.add_ahead(io, segno, 0, Fill::Lfs, most, &mut ahead)?;
+            match self.find_segment(io, log, 0) {
+                Ok(Entered::Free(segno)) => self.add_ahead(io, segno, 0, Fill::Lfs, most, &mut ahead)?,
+                Ok(Entered::Holes(segno, _)) => {
+                    let first = self.next_writable(io, segno, 0)?;
+                    self.add_ahead(io, segno, first, Fill::Ssr, most, &mut ahead)?;
+                }
+                Err(Error::NoSpace) => {}
+                Err(e) => return Err(e),
             }
         }
         Ok(ahead)
@@ -132,12 +196,9 @@ impl Segments {
         ahead: &mut Vec<BlockAddr>,
     ) -> Result<()> {
         let mut next = first;
-        while ahead.len() < most && next < BLOCKS_PER_SEG as usize {
+        while ahead.len() < most && next < END {
             ahead.push(self.geo.seg_start(segno) + next as BlockAddr);
-            next = match fill {
-                Fill::Lfs => next + 1,
-                Fill::Ssr => self.next_writable(io, segno, next + 1)?,
-            };
+            next = self.behind(io, segno, next, fill)?;
         }
         Ok(())
     }
@@ -164,24 +225,14 @@ impl Segments {
         Ok(())
     }
 
-    fn open_ssr(&mut self, io: &Io, log: Log) -> Result<bool> {
-        let (segno, mut summary) = loop {
-            let Some(segno) = self.find_ssr(io, log)? else { return Ok(false) };
-            match self.summary(io, segno) {
-                Ok(summary) => break (segno, summary),
-                Err(error) => {
-                    tracing::warn!(segno, %error, "a log goes around a segment whose summary cannot be read");
-                    self.without_summary.insert(segno);
-                }
-            }
-        };
+    fn open_ssr(&mut self, io: &Io, log: Log, segno: SegNo, mut summary: Box<RawSummaryBlock>) -> Result<()> {
         summary.footer.entry_type = sum_type(log);
         let next = self.next_writable(io, segno, 0)? as u16;
         self.leave(io, log)?;
         self.set_type(io, segno, log)?;
         self.pending_ssa.remove(&segno);
         self.cursegs[log as usize] = CurSeg { segno, next, fill: Fill::Ssr, summary };
-        Ok(true)
+        Ok(())
     }
 
     /// A free segment: the next of the same section where there is one, otherwise of a free section.
@@ -228,37 +279,49 @@ impl Segments {
     }
 
     /// The segment with most holes, of the log's own type where possible.
-    fn find_ssr(&mut self, io: &Io, log: Log) -> Result<Option<SegNo>> {
+    fn find_ssr(&mut self, io: &Io, log: Log) -> Option<SegNo> {
         self.learn_all(io);
-        let same_class = |t: u8| (t >= Log::HotNode as u8) == log.is_node();
         for own_type in [true, false] {
             let mut best: Vec<(u16, SegNo)> = Vec::with_capacity(SSR_CANDIDATES + 1);
             for segno in 0..self.geo.segment_count_main {
-                let valid = self.known[segno as usize] & 0x3ff;
-                let t = self.known_type(segno);
-                let fits = if own_type { t == log as u8 } else { same_class(t) && t != log as u8 };
-                if valid == 0 || u32::from(valid) == BLOCKS_PER_SEG || !fits {
-                    continue;
-                }
-                if self.is_curseg(segno)
-                    || self.evacuating.contains(&segno)
-                    || self.without_summary.contains(&segno)
-                {
-                    continue;
-                }
+                let Some(valid) = self.holes_for(segno, log, own_type) else { continue };
                 let at = best.partition_point(|b| b.0 <= valid);
                 if at < SSR_CANDIDATES {
                     best.insert(at, (valid, segno));
                     best.truncate(SSR_CANDIDATES);
                 }
             }
-            for (_, segno) in best {
+            for &(_, segno) in &best {
                 // One that was dropped from memory may not be readable any more.
                 if self.entry(io, segno).is_ok_and(|e| e.any_writable()) {
-                    return Ok(Some(segno));
+                    return Some(segno);
+                }
+            }
+            if best.len() < SSR_CANDIDATES {
+                continue;
+            }
+            // What they lack was freed since the last checkpoint: any other serves.
+            for segno in 0..self.geo.segment_count_main {
+                if self.holes_for(segno, log, own_type).is_some()
+                    && self.entry(io, segno).is_ok_and(|e| e.any_writable())
+                {
+                    return Some(segno);
                 }
             }
         }
-        Ok(None)
+        None
+    }
+
+    /// Valid blocks of a segment whose holes a log may fill; of a type other than the log's where `own_type` is not set.
+    fn holes_for(&self, segno: SegNo, log: Log, own_type: bool) -> Option<u16> {
+        let valid = self.known[segno as usize] & 0x3ff;
+        let t = self.known_type(segno);
+        let same_class = (t >= Log::HotNode as u8) == log.is_node();
+        let fits = if own_type { t == log as u8 } else { same_class && t != log as u8 };
+        let used = valid != 0 && u32::from(valid) != BLOCKS_PER_SEG;
+        let closed = self.is_curseg(segno)
+            || self.evacuating.contains(&segno)
+            || self.without_summary.contains(&segno);
+        (fits && used && !closed).then_some(valid)
     }
 }

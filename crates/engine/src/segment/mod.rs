@@ -17,7 +17,7 @@ mod alloc;
 mod recover;
 mod sit;
 
-pub(crate) use alloc::{CurSeg, Fill, sum_type};
+pub(crate) use alloc::{CurSeg, Fill, Spare, sum_type};
 pub(crate) use sit::SegEntry;
 
 use crate::cache::HashMap;
@@ -26,7 +26,7 @@ use crate::io::Io;
 use crate::options::AllocMode;
 use medfs_format::sit::RawSitEntry;
 use medfs_format::summary::{LOG_COUNT, Log, RawJournal, RawSummaryBlock};
-use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Geometry, SegNo};
+use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, SegNo, Structure};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a summary word of an unread segment holds; see [`Segments::known`].
@@ -59,6 +59,8 @@ pub(crate) struct Segments {
     /// Segments that cleaning empties and that no log may enter.
     pub(crate) evacuating: BTreeSet<SegNo>,
     reserved_segments: u32,
+    /// Free segments that the next checkpoint may need: see [`Spare`].
+    pub(crate) kept_for_checkpoint: u32,
 }
 
 /// State of the segments as the checkpoint pack holds it.
@@ -70,6 +72,20 @@ pub(crate) struct SegmentsAtMount {
     pub(crate) reserved_segments: u32,
 }
 
+/// The entries of a journal.
+pub(crate) fn journal_entries(geo: &Geometry, journal: &RawJournal) -> Result<BTreeMap<SegNo, RawSitEntry>> {
+    let mut entries = BTreeMap::new();
+    for e in journal.sit_entries()? {
+        let segno = e.segno.get();
+        if segno >= geo.segment_count_main {
+            return Err(FormatError::corrupt(Structure::Journal, segno, "segno", "out of range").into());
+        }
+        e.entry.validate(segno)?;
+        entries.insert(segno, e.entry);
+    }
+    Ok(entries)
+}
+
 impl Segments {
     pub(crate) fn new(
         io: &Io,
@@ -77,21 +93,7 @@ impl Segments {
         at: SegmentsAtMount,
         alloc_mode: AllocMode,
     ) -> Result<Segments> {
-        let mut sit_journal = BTreeMap::new();
-        for e in at.sit_journal.sit_entries()? {
-            let segno = e.segno.get();
-            if segno >= geo.segment_count_main {
-                return Err(medfs_format::FormatError::corrupt(
-                    medfs_format::Structure::Journal,
-                    segno,
-                    "segno",
-                    "out of range",
-                )
-                .into());
-            }
-            e.entry.validate(segno)?;
-            sit_journal.insert(segno, e.entry);
-        }
+        let sit_journal = journal_entries(geo, &at.sit_journal)?;
         let mut segments = Segments {
             geo: geo.clone(),
             sit: HashMap::default(),
@@ -109,6 +111,7 @@ impl Segments {
             without_summary: BTreeSet::new(),
             evacuating: BTreeSet::new(),
             reserved_segments: at.reserved_segments,
+            kept_for_checkpoint: 0,
         };
         for log in Log::ALL {
             segments.entry(io, segments.cursegs[log as usize].segno)?;
