@@ -15,7 +15,7 @@ use crate::mount::check_pack;
 use crate::segment::CurSeg;
 use crate::stats::Counters;
 use medfs_device::{Cause, Temperature, WriteTag};
-use medfs_format::checkpoint::{BitmapPlaces, CpFlags, RawCheckpoint, orphan_blocks, seal};
+use medfs_format::checkpoint::{BitmapPlaces, ChainVersion, CpFlags, RawCheckpoint, orphan_blocks, seal};
 use medfs_format::summary::{JOURNAL_SIZE, Log, RawJournal, RawSummary, RawSummaryBlock};
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, Structure};
@@ -30,10 +30,21 @@ const COMPACT_BYTES: usize = BLOCK_SIZE - 5;
 pub(crate) struct Checkpoint {
     /// Header of the pack in force.
     pub(crate) header: RawCheckpoint,
+    /// Its checksum.
+    pub(crate) crc: u32,
+    /// Version of the next one.
+    pub(crate) next_version: u64,
     /// Which of the two packs is in force.
     pub(crate) pack: usize,
     /// NAT entries that live in the hot data log's summary rather than in their NAT block.
     pub(crate) nat_journal: RawJournal,
+}
+
+impl Checkpoint {
+    /// By what the nodes are told that were written after this checkpoint.
+    pub(crate) fn chain(&self) -> ChainVersion {
+        ChainVersion::of(&self.header, self.crc)
+    }
 }
 
 impl Fs {
@@ -92,7 +103,7 @@ impl Fs {
         let (sit_journal, sit_blocks) = segs.flush_sit(&self.io)?;
         let ssa_blocks = segs.take_pending_ssa();
         let orphans: Vec<Ino> = self.orphans.lock().iter().copied().collect();
-        let version = cp.header.checkpoint_ver.get().wrapping_add(1);
+        let version = cp.next_version;
         let pack = self.build_pack(cp, &segs, &sit_journal, &orphans, version, unmount);
         drop(segs);
         let start = self.geo.cp_pack(1 - cp.pack);
@@ -110,8 +121,10 @@ impl Fs {
         self.io.flush()?;
 
         cp.header = RawCheckpoint::in_block(last).clone();
+        cp.crc = stored_checksum(last);
+        cp.next_version = version.wrapping_add(1);
         cp.pack = 1 - cp.pack;
-        self.committed(cp, last)
+        self.committed(cp)
     }
 
     /// Reads a pack that is about to be written as a mount will: none is written that no mount would take.
@@ -126,9 +139,8 @@ impl Fs {
     }
 
     /// After the pack is durable: what the last checkpoint protected is free.
-    fn committed(&self, cp: &Checkpoint, last: &Block) -> Result<()> {
-        let crc = stored_checksum(last);
-        self.cp_ver.store(cp.header.checkpoint_ver.get() | (u64::from(crc) << 32), Ordering::Release);
+    fn committed(&self, cp: &Checkpoint) -> Result<()> {
+        self.cp_ver.store(cp.chain().in_footers(), Ordering::Release);
         self.nat.committed(&cp.nat_journal);
         self.trans_dirs.lock().clear();
         self.moved_names.lock().clear();

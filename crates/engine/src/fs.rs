@@ -51,7 +51,7 @@ use medfs_format::node::{RawInode, footer_mut};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::superblock::{Feature, RawSuperblock};
-use medfs_format::{Block, BlockAddr, Geometry, Ino, Nid, is_block};
+use medfs_format::{Block, BlockAddr, Geometry, Ino, Nid};
 use medfs_sync::{Mutex, RwLock, RwLockReadGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -235,14 +235,13 @@ impl Fs {
         let entry = self.nat.get(&self.io, page.nid)?;
         let owner = RawSummary { nid: page.nid.into(), version: entry.version, ofs_in_node: 0.into() };
         let mut segs = self.segs.lock();
-        let addr = segs.allocate(&self.io, log, owner, now, Spare::Use)?;
-        let freed = if is_block(entry.addr) { segs.mark_invalid(&self.io, entry.addr, now) } else { Ok(()) };
+        let addr = segs.replace(&self.io, log, owner, (now, Spare::Use), entry.addr)?;
         let next = segs.next_addr(log);
         drop(segs);
         self.seal_node(&mut block, next, marks);
         self.nat.set(page.nid, page.ino, addr, marks.fsync);
         placed.push((addr, block));
-        freed
+        Ok(())
     }
 
     /// Fills what a node's footer says of its place.

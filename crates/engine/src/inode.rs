@@ -32,7 +32,7 @@ pub(crate) struct InodeState {
     pub(crate) atomic: Option<BTreeMap<u64, Arc<Block>>>,
     /// Size the file will have when the atomic write commits.
     pub(crate) atomic_size: u64,
-    /// The device's write mark after the last page of this file was written.
+    /// The device's write mark after the last page of this file was written, or the last of another file that its records are made from.
     pub(crate) data_mark: u64,
     /// Among the dirty pages are some whose older content the file's nodes no longer name: it moved out of the inode
     /// block, or to another place in the file, or lies beyond the end now. A checkpoint writes these pages, so that it does not lose what was durable.

@@ -29,7 +29,9 @@ use crate::shared::Sharing;
 use crate::space::{Counts, Space};
 use crate::stats::Counters;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
-use medfs_format::checkpoint::{BitmapPlaces, CpFlags, RawCheckpoint, RawOrphanBlock, verify_checksum};
+use medfs_format::checkpoint::{
+    BitmapPlaces, ChainVersion, CpFlags, RawCheckpoint, RawOrphanBlock, verify_checksum,
+};
 use medfs_format::node::{RawInode, footer};
 use medfs_format::summary::{Log, RawJournal, RawSummary, RawSummaryBlock};
 use medfs_format::superblock::{Feature, RawSuperblock};
@@ -50,6 +52,8 @@ struct Pack {
     head: Vec<u8>,
     crc: u32,
     pack: usize,
+    /// Version of the next checkpoint.
+    next_version: u64,
 }
 
 impl Pack {
@@ -299,11 +303,25 @@ fn read_pack(io: &Io, geo: &Geometry) -> Result<Pack> {
             let newer = b.header.checkpoint_ver.get().wrapping_sub(a.header.checkpoint_ver.get()) as i64 > 0;
             Ok(if newer { b } else { a })
         }
-        (Ok(a), Err(_)) => Ok(a),
-        (Err(_), Ok(b)) => Ok(b),
+        (Ok(whole), Err(_)) | (Err(_), Ok(whole)) => beside_a_broken_one(io, geo, whole),
         (Err(a), Err(_)) => Err(a),
     }
 }
+
+/// A pack that is the only whole one. The other may have been in force before it was damaged, with nodes of its version behind it: that
+/// version is not used again. Versions stay odd in one pack and even in the other.
+fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
+    let version = pack.header.checkpoint_ver.get();
+    let other = io
+        .read(geo.cp_pack(1 - pack.pack))
+        .map_or(0, |block| RawCheckpoint::in_block(&block).checkpoint_ver.get());
+    let ahead = other.wrapping_sub(version);
+    let ahead = if ahead < MOST_VERSIONS_AHEAD { ahead } else { 0 };
+    Ok(Pack { next_version: version.wrapping_add((ahead + 1) / 2 * 2 + 3), ..pack })
+}
+
+/// How far a broken pack's version may be ahead of the whole one's; beyond it is no version.
+const MOST_VERSIONS_AHEAD: u64 = 1 << 10;
 
 fn try_pack(read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {
     let start = geo.cp_pack(pack);
@@ -328,7 +346,8 @@ fn try_pack(read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {
         head.extend_from_slice(&read(start + i)?.0);
     }
     debug_assert_eq!(crc, stored_checksum(&first));
-    Ok(Pack { header, head, crc, pack })
+    let next_version = header.checkpoint_ver.get().wrapping_add(1);
+    Ok(Pack { header, head, crc, pack, next_version })
 }
 
 fn assemble(
@@ -366,6 +385,7 @@ fn assemble(
         cursegs,
         free_segments: header.free_segment_count.get(),
         reserved_segments: header.rsvd_segment_count.get(),
+        chain: ChainVersion::of(header, pack.crc),
     };
     let segs = Segments::new(&io, &geo, at_mount, alloc_mode)?;
     let nat = Nat::new(&geo, nat_bitmap, &nat_journal, header.next_free_nid.get())?;
@@ -392,8 +412,6 @@ fn assemble(
         chain_names: 0,
         recovering: true,
     };
-    let uses_crc = header.flags().contains(CpFlags::CRC_RECOVERY);
-    let cp_ver = header.checkpoint_ver.get() | if uses_crc { u64::from(pack.crc) << 32 } else { 0 };
     let mounted_at = clock.monotonic();
     let limit = nodes.limit();
     let delta_volume = sb.is_delta_volume();
@@ -412,8 +430,15 @@ fn assemble(
         registry: Mutex::default(),
         bases: Mutex::default(),
         elapsed_base: header.elapsed_time.get(),
-        cp: Mutex::new(Checkpoint { header: header.clone(), pack: pack.pack, nat_journal }).ranked(ranks::CP),
-        cp_ver: AtomicU64::new(cp_ver),
+        cp_ver: AtomicU64::new(ChainVersion::of(header, pack.crc).in_footers()),
+        cp: Mutex::new(Checkpoint {
+            header: header.clone(),
+            crc: pack.crc,
+            next_version: pack.next_version,
+            pack: pack.pack,
+            nat_journal,
+        })
+        .ranked(ranks::CP),
         nat,
         nodes,
         segs: Mutex::new(segs).ranked(ranks::SEGS),

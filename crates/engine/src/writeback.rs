@@ -235,7 +235,6 @@ impl Fs {
         let temperature = temperature(log);
         let page = Placed { compact: self.is_compact_page(inode, page.index), ..page };
         if is_block(old) && !new_block && self.placement.in_place(about) {
-            self.forget_base(old);
             Counters::add(&self.counters.in_place_blocks, 1);
             placed.push(Placed { addr: old, temperature, ..page });
             return Ok(());
@@ -247,14 +246,11 @@ impl Fs {
             ofs_in_node: slot.offset.into(),
         };
         let now = self.elapsed();
-        let mut segs = self.segs.lock();
-        let addr = segs.allocate(&self.io, log, owner, now, about.purpose.spare())?;
-        let freed = if is_block(old) { segs.mark_invalid(&self.io, old, now) } else { Ok(()) };
-        drop(segs);
-        self.forget_base(addr);
+        let spare = about.purpose.spare();
+        let addr = self.segs.lock().replace(&self.io, log, owner, (now, spare), old)?;
         self.set_addr(inode, slot, addr);
         placed.push(Placed { addr, temperature, ..page });
-        freed
+        Ok(())
     }
 
     /// Writes placed pages, neighbours together. The inode's lock is not held.
@@ -262,12 +258,14 @@ impl Fs {
         let started = self.clock.monotonic();
         let mut placed: Vec<&Placed> = placed.iter().filter(|p| is_block(p.addr)).collect();
         placed.sort_by_key(|p| p.addr);
+        self.begin_writing(placed.iter().map(|p| p.addr));
         for run in runs(&placed, |p| p.addr) {
             let refs: Vec<&Block> = run.iter().map(|p| p.content()).collect();
             let compact = if cause == Cause::Data { run.iter().filter(|p| p.compact).count() } else { 0 };
             let tag = WriteTag::new(cause, run[0].temperature).with_compact(compact);
             self.io.write(run[0].addr, &refs, tag)?;
         }
+        self.end_writing(placed.iter().map(|p| p.addr));
         self.note_write_cost(placed.len(), self.clock.monotonic().saturating_sub(started));
         Ok(())
     }

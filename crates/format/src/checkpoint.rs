@@ -82,6 +82,40 @@ pub struct RawCheckpoint {
 
 const _: () = assert!(HEADER_SIZE == 192);
 
+/// By what the nodes that were written after a checkpoint are told from all others: the version in their footers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChainVersion {
+    version: u64,
+    /// A repair renewed the checkpoint's checksum: only the version itself counts.
+    without_checksum: bool,
+}
+
+impl ChainVersion {
+    /// Of the nodes that follow a checkpoint, whose block has this checksum.
+    pub fn of(header: &RawCheckpoint, checksum: u32) -> ChainVersion {
+        let flags = header.flags();
+        let checksum = if flags.contains(CpFlags::CRC_RECOVERY) { u64::from(checksum) << 32 } else { 0 };
+        ChainVersion {
+            version: header.checkpoint_ver.get() | checksum,
+            without_checksum: flags.contains(CpFlags::NOCRC_RECOVERY),
+        }
+    }
+
+    /// What the footers of new nodes carry.
+    pub fn in_footers(self) -> u64 {
+        self.version
+    }
+
+    /// Whether a node with this in its footer was written after the checkpoint.
+    pub fn belongs(self, in_footer: u64) -> bool {
+        if self.without_checksum {
+            in_footer as u32 == self.version as u32
+        } else {
+            in_footer == self.version
+        }
+    }
+}
+
 impl RawCheckpoint {
     /// The fixed part of a checkpoint block.
     pub fn in_block(block: &Block) -> &RawCheckpoint {

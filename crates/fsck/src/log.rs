@@ -8,7 +8,7 @@ use crate::image::Image;
 use foldhash::{HashSet, HashSetExt};
 use medfs_codec::Codecs;
 use medfs_device::{Cause, Temperature, WriteTag};
-use medfs_format::checkpoint::CpFlags;
+use medfs_format::checkpoint::ChainVersion;
 use medfs_format::node::{RawDirectNode, RawInode, footer, footer_mut};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::removed::{RemovedName, is_removed_names, removed_names, removed_names_node};
@@ -49,19 +49,9 @@ pub(crate) struct LogWalk {
 pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) -> io::Result<LogWalk> {
     let mut log = LogWalk::default();
     let cp = image.checkpoint();
-    let flags = cp.flags();
     let at = (cp.checksum_offset.get() as usize).min(medfs_format::checkpoint::CHECKSUM_OFFSET);
     let crc = u32::from_le_bytes(image.cp[at..at + 4].try_into().expect("four bytes"));
-    let version = cp.checkpoint_ver.get();
-    let belongs = |cp_ver: u64| {
-        if flags.contains(CpFlags::NOCRC_RECOVERY) {
-            cp_ver as u32 == version as u32
-        } else if flags.contains(CpFlags::CRC_RECOVERY) {
-            cp_ver == version | (u64::from(crc) << 32)
-        } else {
-            cp_ver == version
-        }
-    };
+    let version = ChainVersion::of(&cp, crc);
     let deltas = image.raw_sb().is_delta_volume();
     let mut inodes: HashSet<Ino> = HashSet::new();
     let mut seen: HashSet<BlockAddr> = HashSet::new();
@@ -70,7 +60,7 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
     while image.g.in_main(addr) && seen.insert(addr) {
         let block = medfs_device::read_block(image.cache.dev, u64::from(addr))?;
         let f = footer(&block);
-        if !belongs(f.cp_ver.get()) {
+        if !version.belongs(f.cp_ver.get()) {
             break;
         }
         let of_chain = deltas && f.nid.get() == image.g.node_ino;

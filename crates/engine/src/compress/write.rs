@@ -345,7 +345,6 @@ impl Fs {
                 }
             }
         }
-        new.iter().for_each(|&addr| self.forget_base(addr));
         Ok(new)
     }
 

@@ -118,7 +118,6 @@ impl Fs {
             return Ok(());
         }
         self.set_addr(inode, slot, NEW_ADDR);
-        self.forget_base(old);
         Counters::add(&counters.freed, 1);
         self.segs.lock().mark_invalid(&self.io, old, self.elapsed())
     }

@@ -35,11 +35,11 @@ mod occupancy;
 mod record;
 pub(crate) mod registry;
 mod release;
+mod remembered;
 mod repeats;
 mod replaced;
 mod zone;
 
-use crate::cache::{Cache, cache};
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
@@ -58,6 +58,7 @@ use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADD
 use medfs_sync::Mutex;
 use names::Name;
 pub(crate) use record::OwnedRecord;
+use remembered::Remembered;
 pub(crate) use repeats::Repeats;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -95,7 +96,7 @@ pub(crate) struct Deltas {
     inline_max: usize,
     compact_max: usize,
     /// Bases of pages that are dirty or have deltas, by their address.
-    bases: Cache<BlockAddr, Arc<Block>>,
+    bases: Remembered,
     codecs: Mutex<Vec<Box<Codecs>>>,
     costs: Mutex<Costs>,
     pub(crate) counters: DeltaCounters,
@@ -173,7 +174,7 @@ impl Deltas {
                 INLINE_DEFAULT
             }),
             compact_max: COMPACT_ROOM / opts.compact_threshold,
-            bases: cache(bases.max(64)),
+            bases: Remembered::new(bases.max(64)),
             codecs: Mutex::default(),
             costs: Mutex::default(),
             counters: DeltaCounters::default(),
@@ -243,22 +244,31 @@ impl Fs {
         }
     }
 
-    /// Forgets what a block held: it is about to be overwritten.
-    pub(crate) fn forget_base(&self, addr: BlockAddr) {
-        self.deltas.bases.remove(&addr);
+    /// Before blocks are written, and after: no thread is to remember what they held.
+    pub(crate) fn begin_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
+        if self.delta_volume {
+            self.deltas.bases.begin_writing(addrs);
+        }
+    }
+
+    pub(crate) fn end_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
+        if self.delta_volume {
+            self.deltas.bases.end_writing(addrs);
+        }
     }
 
     /// The content of a block that is a base.
     pub(crate) fn base(&self, addr: BlockAddr) -> Result<Arc<Block>> {
         let counters = &self.deltas.counters;
         Counters::add(&counters.bases, 1);
-        if let Some(base) = self.deltas.bases.get(&addr) {
+        if let Some(base) = self.deltas.bases.get(addr) {
             return Ok(base);
         }
         Counters::add(&counters.bases_read, 1);
         let mut base = Arc::new(Block::ZERO);
+        let reading = self.deltas.bases.begin_reading(std::iter::once(addr));
         self.read_request(addr, std::slice::from_mut(Arc::make_mut(&mut base)))?;
-        self.deltas.bases.insert(addr, base.clone());
+        reading.remember(addr, &base);
         Ok(base)
     }
 
@@ -343,7 +353,7 @@ impl Fs {
         }
         let counters = &self.deltas.counters;
         Counters::add(&counters.bases, 1);
-        let base = match self.deltas.bases.get(&addr) {
+        let base = match self.deltas.bases.get(addr) {
             Some(base) => base,
             None => {
                 Counters::add(&counters.bases_read, 1);
@@ -440,7 +450,7 @@ impl Fs {
     fn encode_page(
         &self,
         inode: &Arc<Inode>,
-        state: &InodeState,
+        state: &mut InodeState,
         addr: BlockAddr,
         changed: &Changed,
         about: &Page,
@@ -449,17 +459,17 @@ impl Fs {
         let page = &changed.page;
         let counters = &self.deltas.counters;
         const LOST: &str = "a page is not compared with a block that cannot be read";
-        let repeat = self.encode_repeat(inode, state, index, page);
-        if let Some(record) = self.pass_by(LOST, inode.ino, repeat)?.flatten() {
-            Counters::add(&counters.repeated, 1);
-            return Ok(Encoding::Delta(record));
+        let found = self.encode_repeat(inode, state, index, page);
+        let mut repeat = self.pass_by(LOST, inode.ino, found)?.flatten();
+        if repeat.is_none() && addr == NEW_ADDR {
+            let found = self.encode_replacement(inode, state, index, page);
+            repeat = self.pass_by(LOST, inode.ino, found)?.flatten();
         }
-        if addr == NEW_ADDR {
-            let replacement = self.encode_replacement(inode, state, index, page);
-            if let Some(record) = self.pass_by(LOST, inode.ino, replacement)?.flatten() {
-                Counters::add(&counters.repeated, 1);
-                return Ok(Encoding::Delta(record));
-            }
+        if let Some((record, after)) = repeat {
+            Counters::add(&counters.repeated, 1);
+            // What it is made from must be durable before it.
+            state.data_mark = state.data_mark.max(after);
+            return Ok(Encoding::Delta(record));
         }
         let many = about.dirty_pages > self.most_dirty(inode);
         let own;
@@ -470,7 +480,7 @@ impl Fs {
         {
             Counters::add(&counters.bases, 1);
             base
-        } else if is_block(addr) && !(many && self.deltas.bases.get(&addr).is_none()) {
+        } else if is_block(addr) && !(many && self.deltas.bases.get(addr).is_none()) {
             let Some(base) = self.pass_by(LOST, inode.ino, self.base(addr))? else {
                 return Ok(Encoding::Unreadable);
             };

@@ -46,6 +46,8 @@ pub(super) struct Repeat {
     pub(super) base: Box<Block>,
     /// The block of each slice.
     pub(super) addrs: Vec<BlockAddr>,
+    /// The device's write mark before the first of them was looked at.
+    written_before: u64,
 }
 
 /// Where the pages of a repeat are looked for.
@@ -189,7 +191,7 @@ impl Fs {
         state: &InodeState,
         index: u32,
         page: &Block,
-    ) -> Result<Option<OwnedRecord>> {
+    ) -> Result<Option<(OwnedRecord, u64)>> {
         let name = inode.raw(Name::of);
         if !self.deltas.repeats
             || self.is_compressed(inode)
@@ -216,12 +218,8 @@ impl Fs {
                 best = Some((record, repeat));
             }
         }
-        match best {
-            Some((record, repeat)) if self.claim(inode, state, &database, index, &repeat)? => {
-                Ok(Some(record))
-            }
-            _ => Ok(None),
-        }
+        let Some((record, repeat)) = best else { return Ok(None) };
+        Ok(self.claim(inode, state, &database, index, &repeat)?.map(|after| (record, after)))
     }
 
     /// Bytes that a record of a journal or log may have: more than that of another file, as hardly anybody reads it.
@@ -251,7 +249,7 @@ impl Fs {
     /// What page `index` repeats; `None` where nothing was found, or nothing in frames.
     fn repeat(&self, sources: &Sources<'_>, copies: &[Copy], index: u32) -> Result<Option<Repeat>> {
         let Sources { inode, layout, look, .. } = *sources;
-        let mut repeat = Repeat { slices: Vec::new(), base: Block::boxed(), addrs: Vec::new() };
+        let mut repeat = self.begin_repeat();
         let mut in_frames = false;
         for &copy in copies {
             let frame = match look {
@@ -301,8 +299,19 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes the blocks that a page repeats its sources; `false` where one of them is not durable as it is, or not there.
-    /// Blocks of the file itself become durable before the inode that names them, and with it the record.
+    /// What a page may repeat, of which nothing was looked at yet.
+    pub(super) fn begin_repeat(&self) -> Repeat {
+        Repeat {
+            slices: Vec::new(),
+            base: Block::boxed(),
+            addrs: Vec::new(),
+            written_before: self.io.write_mark(),
+        }
+    }
+
+    /// Makes the blocks that a page repeats its sources; `None` where one of them is not there, is not what was read of it, or has an address
+    /// that is not durable. The record must not be durable before what was written by the mark that is returned. Blocks of the file itself
+    /// become durable before the inode that names them, and with it the record.
     pub(super) fn claim(
         &self,
         inode: &Inode,
@@ -310,34 +319,36 @@ impl Fs {
         database: &Arc<Inode>,
         index: u32,
         repeat: &Repeat,
-    ) -> Result<bool> {
+    ) -> Result<Option<u64>> {
         if !self.can_be_listed(inode.ino) {
-            return Ok(false);
+            return Ok(None);
         }
         let mut sources: Vec<_> = repeat.slices.iter().map(|s| (s.ino.get(), s.page.get())).collect();
         sources.dedup();
+        let hold = |after| self.dependents.hold(inode.ino, index, sources.clone()).then_some(after);
         if sources.iter().all(|&(ino, _)| ino == inode.ino) {
-            return Ok(self.dependents.hold(inode.ino, index, sources));
+            return Ok(hold(0));
         }
         let (Some(_wb), Some(guard)) = (database.wb.try_lock(), database.lock.try_read()) else {
-            return Ok(false);
+            return Ok(None);
         };
         let settled = !guard.dead
             && database.nlink() > 0
+            && guard.data_mark <= repeat.written_before
             && self.nodes.dirtiness_of(database.ino) <= Dirty::Times
             && !self.dependents.is_dependent(database.ino);
         if !settled {
-            return Ok(false);
+            return Ok(None);
         }
         for (slice, &addr) in repeat.slices.iter().zip(&repeat.addrs) {
             let (page, own) = (u64::from(slice.page.get()), slice.ino.get() == inode.ino);
             let (file, state): (&Inode, &InodeState) = if own { (inode, state) } else { (database, &guard) };
             let there = self.find_slot(file, page)?.is_some_and(|slot| slot.addr() == addr);
             if !there || state.dirty.contains_key(&page) {
-                return Ok(false);
+                return Ok(None);
             }
         }
-        Ok(self.dependents.hold(inode.ino, index, sources))
+        Ok(hold(guard.data_mark))
     }
 
     /// Remembers which frames a page of a log holds that is written as a whole.

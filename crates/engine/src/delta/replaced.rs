@@ -47,7 +47,7 @@ impl Fs {
         state: &InodeState,
         index: u32,
         page: &Block,
-    ) -> Result<Option<OwnedRecord>> {
+    ) -> Result<Option<(OwnedRecord, u64)>> {
         if !self.deltas.repeats
             || state.whole.contains(&u64::from(index))
             || u64::from(index) >= MOST_BASE_PAGES
@@ -68,10 +68,8 @@ impl Fs {
         }
         let Some(repeat) = best else { return Ok(None) };
         let record = self.encode(index, &repeat.base, page, &repeat.slices, self.record_max());
-        match record {
-            Some(record) if self.claim(inode, state, &base, index, &repeat)? => Ok(Some(record)),
-            _ => Ok(None),
-        }
+        let Some(record) = record else { return Ok(None) };
+        Ok(self.claim(inode, state, &base, index, &repeat)?.map(|after| (record, after)))
     }
 
     /// The file whose blocks a new file may be made from.
@@ -125,7 +123,7 @@ impl Fs {
         start: i64,
         page: &Block,
     ) -> Result<Option<Repeat>> {
-        let mut repeat = Repeat { slices: Vec::new(), base: Block::boxed(), addrs: Vec::new() };
+        let mut repeat = self.begin_repeat();
         for slice in slices_at(base.ino, start) {
             self.add_slice_of(inode, base, slice, &mut repeat)?;
         }

@@ -10,12 +10,10 @@
 
 use crate::error::Result;
 use crate::fs::Fs;
-use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::{RawInode, footer};
 use medfs_format::summary::Log;
 use medfs_format::{Block, BlockAddr, FormatError, Ino, Structure, removed, shared};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::Ordering;
 
 /// One node of the chain.
 #[derive(Debug, Clone, Copy)]
@@ -72,16 +70,13 @@ fn is_torn(fs: &Fs, block: &Block) -> bool {
 impl Chain {
     /// Follows the chain. It ends at a block that does not belong to it, and, against damage, where it meets itself.
     pub(super) fn read(fs: &Fs) -> Result<Chain> {
-        let version = fs.cp_ver.load(Ordering::Acquire);
-        // A repair renews the checkpoint's checksum: then only the version itself tells what belongs to it.
-        let ignore_crc = fs.cp.lock().header.flags().contains(CpFlags::NOCRC_RECOVERY);
-        let belongs = |found: u64| if ignore_crc { found as u32 == version as u32 } else { found == version };
+        let version = fs.cp.lock().chain();
         let mut chain = Chain::default();
         let mut addr = fs.segs.lock().next_addr(Log::WarmNode);
         while fs.geo.in_main(addr) {
             let block = fs.io.read(addr)?;
             let f = footer(&block);
-            if !belongs(f.cp_ver.get()) {
+            if !version.belongs(f.cp_ver.get()) {
                 break;
             }
             if !chain.addrs.insert(addr) {

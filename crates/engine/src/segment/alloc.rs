@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::io::Io;
 use crate::options::AllocMode;
 use medfs_format::summary::{Log, RawSummary, RawSummaryBlock, SUM_TYPE_DATA, SUM_TYPE_NODE};
-use medfs_format::{BLOCKS_PER_SEG, BlockAddr, SegNo};
+use medfs_format::{BLOCKS_PER_SEG, BlockAddr, SegNo, is_block};
 
 /// How a log fills its segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,11 +60,11 @@ pub(crate) enum Spare {
 /// Free segments that are kept for cleaning.
 const KEPT_FOR_CLEANING: u32 = 2;
 
-/// The segment that a log enters next.
+/// The segment that a log enters next, with the offset of the first block that it writes there.
 enum Entered {
-    Free(SegNo),
+    Free(SegNo, usize),
     /// One with holes, and its summary.
-    Holes(SegNo, Box<RawSummaryBlock>),
+    Holes(SegNo, usize, Box<RawSummaryBlock>),
 }
 
 impl Segments {
@@ -80,7 +80,7 @@ impl Segments {
     ) -> Result<BlockAddr> {
         let CurSeg { segno, next, fill, .. } = self.cursegs[log as usize];
         let offset = usize::from(next);
-        let behind = self.behind(io, segno, offset, fill)?;
+        let behind = self.next_offset(io, log, segno, fill, offset + 1)?;
         let entered = if behind < END { None } else { Some(self.find_segment(io, log, self.kept(spare))?) };
         let addr = self.geo.seg_start(segno) + u32::from(next);
         self.mark_valid(io, addr, now)?;
@@ -88,6 +88,25 @@ impl Segments {
         match entered {
             None => self.cursegs[log as usize].next = behind as u16,
             Some(segment) => self.enter(io, log, segment)?,
+        }
+        Ok(addr)
+    }
+
+    /// Hands out the next block of a log in place of the one at `old`, if there is one: both change, or neither.
+    pub(crate) fn replace(
+        &mut self,
+        io: &Io,
+        log: Log,
+        owner: RawSummary,
+        (now, spare): (u64, Spare),
+        old: BlockAddr,
+    ) -> Result<BlockAddr> {
+        if is_block(old) {
+            self.entry_of_valid(io, old)?;
+        }
+        let addr = self.allocate(io, log, owner, now, spare)?;
+        if is_block(old) {
+            self.mark_invalid(io, old, now)?;
         }
         Ok(addr)
     }
@@ -107,11 +126,23 @@ impl Segments {
         }
     }
 
-    /// Offset of the block that a log writes after the one at `offset`; the segment's end where there is none.
-    fn behind(&mut self, io: &Io, segno: SegNo, offset: usize, fill: Fill) -> Result<usize> {
-        match fill {
-            Fill::Lfs => Ok(offset + 1),
-            Fill::Ssr => self.next_writable(io, segno, offset + 1),
+    /// Offset of the block that a log writes at `from` or behind it; the segment's end where there is none.
+    pub(super) fn next_offset(
+        &mut self,
+        io: &Io,
+        log: Log,
+        segno: SegNo,
+        fill: Fill,
+        mut from: usize,
+    ) -> Result<usize> {
+        loop {
+            if fill == Fill::Ssr {
+                from = self.next_writable(io, segno, from)?;
+            }
+            if from >= END || log != Log::WarmNode || !self.holds_node_of_chain(io, segno, from as u32) {
+                return Ok(from);
+            }
+            from += 1;
         }
     }
 
@@ -126,12 +157,31 @@ impl Segments {
         self.enter(io, log, segment)
     }
 
-    /// The segment that a log would enter next, with `keep` free ones left.
+    /// The segment that a log would enter next, with `keep` free ones left. Entering it cannot fail.
     fn find_segment(&mut self, io: &Io, log: Log, keep: u32) -> Result<Entered> {
+        loop {
+            let found = self.find_any(io, log, keep)?;
+            let (segno, first) = match found {
+                Entered::Free(segno, _) => (segno, self.next_offset(io, log, segno, Fill::Lfs, 0)?),
+                Entered::Holes(segno, ..) => (segno, self.next_offset(io, log, segno, Fill::Ssr, 0)?),
+            };
+            if first < END {
+                self.entry(io, segno)?;
+                return Ok(match found {
+                    Entered::Free(..) => Entered::Free(segno, first),
+                    Entered::Holes(_, _, summary) => Entered::Holes(segno, first, summary),
+                });
+            }
+            // All that could be written there is nodes of the chain.
+            self.pin_writable(io, segno)?;
+        }
+    }
+
+    fn find_any(&mut self, io: &Io, log: Log, keep: u32) -> Result<Entered> {
         let mut holes = if self.prefers_ssr() { self.find_holes(io, log) } else { None };
         if holes.is_none() && self.free > keep {
             if let Some(segno) = self.find_free(io, log)? {
-                return Ok(Entered::Free(segno));
+                return Ok(Entered::Free(segno, 0));
             }
         }
         if holes.is_none() {
@@ -145,7 +195,7 @@ impl Segments {
         loop {
             let segno = self.find_ssr(io, log)?;
             match self.summary(io, segno) {
-                Ok(summary) => return Some(Entered::Holes(segno, summary)),
+                Ok(summary) => return Some(Entered::Holes(segno, 0, summary)),
                 Err(error) => {
                     tracing::warn!(segno, %error, "a log goes around a segment whose summary cannot be read");
                     self.without_summary.insert(segno);
@@ -156,8 +206,8 @@ impl Segments {
 
     fn enter(&mut self, io: &Io, log: Log, segment: Entered) -> Result<()> {
         match segment {
-            Entered::Free(segno) => self.open_free(io, log, segno),
-            Entered::Holes(segno, summary) => self.open_ssr(io, log, segno, summary),
+            Entered::Free(segno, first) => self.open_free(io, log, segno, first),
+            Entered::Holes(segno, first, summary) => self.open_ssr(io, log, segno, first, summary),
         }
     }
 
@@ -171,13 +221,14 @@ impl Segments {
     pub(crate) fn ahead(&mut self, io: &Io, log: Log, most: usize) -> Result<Vec<BlockAddr>> {
         let CurSeg { segno, next, fill, .. } = self.cursegs[log as usize];
         let mut ahead = Vec::with_capacity(most);
-        self.add_ahead(io, segno, next.into(), fill, most, &mut ahead)?;
+        self.add_ahead(io, log, (segno, next.into(), fill), most, &mut ahead)?;
         if ahead.len() < most {
             match self.find_segment(io, log, 0) {
-                Ok(Entered::Free(segno)) => self.add_ahead(io, segno, 0, Fill::Lfs, most, &mut ahead)?,
-                Ok(Entered::Holes(segno, _)) => {
-                    let first = self.next_writable(io, segno, 0)?;
-                    self.add_ahead(io, segno, first, Fill::Ssr, most, &mut ahead)?;
+                Ok(Entered::Free(segno, first)) => {
+                    self.add_ahead(io, log, (segno, first, Fill::Lfs), most, &mut ahead)?;
+                }
+                Ok(Entered::Holes(segno, first, _)) => {
+                    self.add_ahead(io, log, (segno, first, Fill::Ssr), most, &mut ahead)?;
                 }
                 Err(Error::NoSpace) => {}
                 Err(e) => return Err(e),
@@ -189,16 +240,15 @@ impl Segments {
     fn add_ahead(
         &mut self,
         io: &Io,
-        segno: SegNo,
-        first: usize,
-        fill: Fill,
+        log: Log,
+        (segno, first, fill): (SegNo, usize, Fill),
         most: usize,
         ahead: &mut Vec<BlockAddr>,
     ) -> Result<()> {
         let mut next = first;
         while ahead.len() < most && next < END {
             ahead.push(self.geo.seg_start(segno) + next as BlockAddr);
-            next = self.behind(io, segno, next, fill)?;
+            next = self.next_offset(io, log, segno, fill, next + 1)?;
         }
         Ok(())
     }
@@ -215,23 +265,29 @@ impl Segments {
         Ok(())
     }
 
-    fn open_free(&mut self, io: &Io, log: Log, segno: SegNo) -> Result<()> {
+    fn open_free(&mut self, io: &Io, log: Log, segno: SegNo, first: usize) -> Result<()> {
         self.set_type(io, segno, log)?;
         self.set_used(segno, true);
         self.leave(io, log)?;
         let mut summary = Box::new(<RawSummaryBlock as zerocopy::FromZeros>::new_zeroed());
         summary.footer.entry_type = sum_type(log);
-        self.cursegs[log as usize] = CurSeg { segno, next: 0, fill: Fill::Lfs, summary };
+        self.cursegs[log as usize] = CurSeg { segno, next: first as u16, fill: Fill::Lfs, summary };
         Ok(())
     }
 
-    fn open_ssr(&mut self, io: &Io, log: Log, segno: SegNo, mut summary: Box<RawSummaryBlock>) -> Result<()> {
+    fn open_ssr(
+        &mut self,
+        io: &Io,
+        log: Log,
+        segno: SegNo,
+        first: usize,
+        mut summary: Box<RawSummaryBlock>,
+    ) -> Result<()> {
         summary.footer.entry_type = sum_type(log);
-        let next = self.next_writable(io, segno, 0)? as u16;
         self.leave(io, log)?;
         self.set_type(io, segno, log)?;
         self.pending_ssa.remove(&segno);
-        self.cursegs[log as usize] = CurSeg { segno, next, fill: Fill::Ssr, summary };
+        self.cursegs[log as usize] = CurSeg { segno, next: first as u16, fill: Fill::Ssr, summary };
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 //!   the last checkpoint.
 //! - Where a SIT block cannot be read, its segments count as full, and blocks freed in them stay valid on the volume: `medfs fsck`
 //!   finds them. No log enters a segment whose SIT or SSA block cannot be read.
+//! - No log that fsyncs write to goes on at a block that holds a node of the chain already ([`earlier`]).
 //! - `sit` pages that differ from disk stay in memory until a checkpoint; others may be dropped.
 //!
 //! Locks: the engine keeps [`Segments`] in one mutex, a leaf but for the device; only rare reads of SIT and SSA
@@ -14,6 +15,7 @@
 //! Kernel counterpart: `segment.c`.
 
 mod alloc;
+mod earlier;
 mod recover;
 mod sit;
 
@@ -24,6 +26,8 @@ use crate::cache::HashMap;
 use crate::error::Result;
 use crate::io::Io;
 use crate::options::AllocMode;
+use earlier::Earlier;
+use medfs_format::checkpoint::ChainVersion;
 use medfs_format::sit::RawSitEntry;
 use medfs_format::summary::{LOG_COUNT, Log, RawJournal, RawSummaryBlock};
 use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, SegNo, Structure};
@@ -61,6 +65,8 @@ pub(crate) struct Segments {
     reserved_segments: u32,
     /// Free segments that the next checkpoint may need: see [`Spare`].
     pub(crate) kept_for_checkpoint: u32,
+    /// Until the first checkpoint: nodes that the chain must not lead to.
+    earlier: Option<Earlier>,
 }
 
 /// State of the segments as the checkpoint pack holds it.
@@ -70,6 +76,7 @@ pub(crate) struct SegmentsAtMount {
     pub(crate) cursegs: [CurSeg; LOG_COUNT],
     pub(crate) free_segments: u32,
     pub(crate) reserved_segments: u32,
+    pub(crate) chain: ChainVersion,
 }
 
 /// The entries of a journal.
@@ -112,6 +119,7 @@ impl Segments {
             evacuating: BTreeSet::new(),
             reserved_segments: at.reserved_segments,
             kept_for_checkpoint: 0,
+            earlier: Some(Earlier::new(at.chain)),
         };
         for log in Log::ALL {
             segments.entry(io, segments.cursegs[log as usize].segno)?;

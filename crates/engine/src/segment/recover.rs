@@ -36,7 +36,7 @@ impl Segments {
             if (from..END).all(|o| e.writable(o)) {
                 continue;
             }
-            let next = (from..END).find(|&o| e.writable(o)).unwrap_or(END);
+            let next = self.next_offset(io, log, segno, Fill::Ssr, from)?;
             let c = &mut self.cursegs[log as usize];
             c.fill = Fill::Ssr;
             c.next = next as u16;

@@ -201,8 +201,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Marks a block no longer valid. `Corrupt` where it was not. Where the SIT cannot be read it stays as it is there.
-    pub(crate) fn mark_invalid(&mut self, io: &Io, addr: BlockAddr, now: u64) -> Result<()> {
+    /// The entry of a block that is valid: `Corrupt` where it is not, `None` where the SIT cannot be read.
+    pub(super) fn entry_of_valid(&mut self, io: &Io, addr: BlockAddr) -> Result<Option<&mut SegEntry>> {
         if !self.geo.in_main(addr) {
             return Err(FormatError::corrupt(
                 Structure::SitEntry,
@@ -213,16 +213,20 @@ impl Segments {
             .into());
         }
         let (segno, offset) = (self.geo.segno(addr), self.geo.offset_in_seg(addr) as usize);
-        let e = match self.entry(io, segno) {
-            Ok(e) => e,
+        match self.entry(io, segno) {
+            Ok(e) if test_bit(&e.cur, offset) => Ok(Some(e)),
+            Ok(_) => Err(wrong(segno, format!("block {addr} is freed but was not in use"))),
             Err(error) => {
                 tracing::warn!(addr, %error, "a freed block stays marked as valid");
-                return Ok(());
+                Ok(None)
             }
-        };
-        if !test_bit(&e.cur, offset) {
-            return Err(wrong(segno, format!("block {addr} is freed but was not in use")));
         }
+    }
+
+    /// Marks a block no longer valid. `Corrupt` where it was not. Where the SIT cannot be read it stays as it is there.
+    pub(crate) fn mark_invalid(&mut self, io: &Io, addr: BlockAddr, now: u64) -> Result<()> {
+        let (segno, offset) = (self.geo.segno(addr), self.geo.offset_in_seg(addr) as usize);
+        let Some(e) = self.entry_of_valid(io, addr)? else { return Ok(()) };
         flip_bit(&mut e.cur, offset);
         e.mtime = e.mean_mtime(now);
         e.valid -= 1;
@@ -328,6 +332,7 @@ impl Segments {
         for segno in std::mem::take(&mut self.prefree) {
             self.set_used(segno, false);
         }
+        self.earlier = None;
         self.shrink();
         Freed { runs }
     }

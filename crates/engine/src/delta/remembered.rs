@@ -1,0 +1,125 @@
+//! Blocks that are bases, in memory by their address.
+//!
+//! A block may be read by one thread while another overwrites it: what was read is then one or the other, and not remembered.
+//! Invariant: what is remembered of an address is what its block holds.
+//! Locks: `on_the_way` is a leaf, and not held during I/O.
+
+use crate::cache::{Cache, cache};
+use medfs_format::{Block, BlockAddr};
+use medfs_sync::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Blocks that are on their way.
+#[derive(Default)]
+struct OnTheWay {
+    /// To the device.
+    written: HashSet<BlockAddr>,
+    /// From it, by the number of the reading, without those that were written meanwhile.
+    read: HashMap<u64, Vec<BlockAddr>>,
+    readings: u64,
+}
+
+pub(super) struct Remembered {
+    blocks: Cache<BlockAddr, Arc<Block>>,
+    on_the_way: Mutex<OnTheWay>,
+}
+
+/// Blocks that are being read, to be remembered.
+pub(super) struct Reading<'a> {
+    remembered: &'a Remembered,
+    number: u64,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.remembered.on_the_way.lock().read.remove(&self.number);
+    }
+}
+
+impl Reading<'_> {
+    /// Remembers what was read, unless it was being written or was written meanwhile.
+    pub(super) fn remember(&self, addr: BlockAddr, block: &Arc<Block>) {
+        let on_the_way = self.remembered.on_the_way.lock();
+        if on_the_way.read.get(&self.number).is_some_and(|addrs| addrs.contains(&addr)) {
+            self.remembered.blocks.insert(addr, block.clone());
+        }
+    }
+}
+
+impl Remembered {
+    pub(super) fn new(capacity: usize) -> Remembered {
+        Remembered { blocks: cache(capacity), on_the_way: Mutex::default() }
+    }
+
+    pub(super) fn get(&self, addr: BlockAddr) -> Option<Arc<Block>> {
+        self.blocks.get(&addr)
+    }
+
+    /// To be called before blocks are read that are to be remembered.
+    pub(super) fn begin_reading(&self, addrs: impl Iterator<Item = BlockAddr>) -> Reading<'_> {
+        let mut on_the_way = self.on_the_way.lock();
+        let addrs = addrs.filter(|addr| !on_the_way.written.contains(addr)).collect();
+        on_the_way.readings += 1;
+        let number = on_the_way.readings;
+        on_the_way.read.insert(number, addrs);
+        Reading { remembered: self, number }
+    }
+
+    /// Remembers what a block holds, as nobody can write it now.
+    pub(super) fn insert(&self, addr: BlockAddr, block: Arc<Block>) {
+        self.blocks.insert(addr, block);
+    }
+
+    /// Before blocks are written: what they held counts no more.
+    pub(super) fn begin_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
+        let mut on_the_way = self.on_the_way.lock();
+        for addr in addrs {
+            on_the_way.written.insert(addr);
+            self.blocks.remove(&addr);
+        }
+        let OnTheWay { written, read, .. } = &mut *on_the_way;
+        read.values_mut().for_each(|addrs| addrs.retain(|addr| !written.contains(addr)));
+    }
+
+    /// After they were written. Those that failed to be are never remembered again.
+    pub(super) fn end_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
+        let mut on_the_way = self.on_the_way.lock();
+        for addr in addrs {
+            on_the_way.written.remove(&addr);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(r: &Remembered, addr: BlockAddr) -> Option<u8> {
+        r.get(addr).map(|b| b.0[0])
+    }
+
+    #[test]
+    fn what_is_read_while_it_is_written_is_not_remembered() {
+        let [one, two] = [1, 2].map(|byte| Arc::new(Block([byte; 4096])));
+        let r = Remembered::new(64);
+        let early = r.begin_reading([7, 8].into_iter());
+        r.begin_writing([7].into_iter());
+        let during = r.begin_reading([7, 8].into_iter());
+        early.remember(7, &one);
+        during.remember(7, &one);
+        assert_eq!(held(&r, 7), None);
+        during.remember(8, &two);
+        assert_eq!(held(&r, 8), Some(2), "another block is not concerned");
+        r.end_writing([7].into_iter());
+        early.remember(7, &one);
+        during.remember(7, &one);
+        assert_eq!(held(&r, 7), None, "read before it was written, remembered after");
+        r.begin_reading([7].into_iter()).remember(7, &two);
+        assert_eq!(held(&r, 7), Some(2));
+        r.begin_writing([7].into_iter());
+        assert_eq!(held(&r, 7), None);
+        drop((early, during));
+        assert!(r.on_the_way.lock().read.is_empty());
+    }
+}
