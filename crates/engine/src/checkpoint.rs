@@ -102,7 +102,7 @@ impl Fs {
         let mut segs = self.segs.lock();
         let (sit_journal, sit_blocks) = segs.flush_sit(&self.io)?;
         let ssa_blocks = segs.take_pending_ssa();
-        let orphans: Vec<Ino> = self.orphans.lock().iter().copied().collect();
+        let orphans = self.orphans.list();
         let version = cp.next_version;
         let pack = self.build_pack(cp, &segs, &sit_journal, &orphans, version, unmount);
         drop(segs);

@@ -17,7 +17,7 @@ use medfs_format::node::{
 };
 use medfs_format::superblock::{EXTENSION_LEN, Feature, MAX_EXTENSIONS, RawSuperblock};
 use medfs_format::xattr::{NameIndex, XattrEntry};
-use medfs_format::{BLOCK_SIZE, Block, Ino};
+use medfs_format::{BLOCK_SIZE, Block, Ino, NULL_ADDR};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -127,11 +127,15 @@ impl Fs {
                 return Err(other.err().unwrap_or(Error::NoSpace));
             }
         };
+        if name.is_none()
+            && let Err(e) = self.orphans.add(ino)
+        {
+            self.nat.set(ino, ino, NULL_ADDR, false);
+            self.space.release_node(true);
+            return Err(e);
+        }
         let mut block = Block::ZERO;
         self.fill_inode(block.view_mut(), ino, dir, name, new, &inherited);
-        if name.is_none() {
-            self.orphans.lock().insert(ino);
-        }
         let inode = self.adopt_inode(self.nodes.create(ino, ino, 0, new.kind != FileKind::Directory, block));
         // A statement of its own: taking the inode apart needs the lock again.
         let filled = self.fill_content(&inode, &mut inode.lock.write(), dir.ino, target, inherited);
@@ -145,7 +149,7 @@ impl Fs {
     /// Takes an inode apart that has just been made. The caller holds the operation lock.
     pub(crate) fn discard(&self, inode: &Arc<Inode>) {
         let undone = self.destroy(inode, &mut inode.lock.write());
-        self.orphans.lock().remove(&inode.ino);
+        self.orphans.remove(inode.ino);
         if let Err(error) = undone {
             tracing::error!(ino = inode.ino, %error, "an inode without a name is left until the volume is checked");
         }

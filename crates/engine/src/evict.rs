@@ -2,20 +2,80 @@
 //!
 //! An inode whose last name goes becomes an orphan in the same operation, and every checkpoint lists the orphans; so
 //! whatever happens between that and freeing, the next mount finishes it.
+//! Invariant: there are never more orphans than a checkpoint pack has room for. The operation that would make one more is
+//! refused with `NoSpace` before it changes anything.
 //! Locks: freeing is an operation of its own; it takes the inode's `wb`, as nodes that an fsync is writing must not go,
 //! and its lock.
-//! Kernel counterpart: `f2fs_evict_inode`, `recover_orphan_inode`.
+//! Kernel counterpart: `f2fs_evict_inode`, `f2fs_acquire_orphan_inode`, `recover_orphan_inode`.
 
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
 use crate::node::Dirty;
 use crate::stats::Counters;
-use medfs_format::Ino;
+use medfs_format::checkpoint::max_orphans;
 use medfs_format::node::{FileKind, Inline};
+use medfs_format::{Geometry, Ino};
+use medfs_sync::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Inodes without a name that must be freed when nobody holds them.
+pub(crate) struct Orphans {
+    inos: Mutex<BTreeSet<Ino>>,
+    most: usize,
+}
+
+impl Orphans {
+    pub(crate) fn new(geo: &Geometry) -> Orphans {
+        Orphans { inos: Mutex::default(), most: max_orphans(geo) }
+    }
+
+    /// Adds one; `NoSpace` where a checkpoint could not list it.
+    pub(crate) fn add(&self, ino: Ino) -> Result<()> {
+        let mut inos = self.inos.lock();
+        if inos.len() >= self.most && !inos.contains(&ino) {
+            return Err(Error::NoSpace);
+        }
+        inos.insert(ino);
+        Ok(())
+    }
+
+    /// Adds one that mounting frees before it makes a checkpoint.
+    pub(crate) fn add_at_mount(&self, ino: Ino) {
+        self.inos.lock().insert(ino);
+    }
+
+    pub(crate) fn remove(&self, ino: Ino) {
+        self.inos.lock().remove(&ino);
+    }
+
+    pub(crate) fn contains(&self, ino: Ino) -> bool {
+        self.inos.lock().contains(&ino)
+    }
+
+    /// All of them, by number.
+    pub(crate) fn list(&self) -> Vec<Ino> {
+        self.inos.lock().iter().copied().collect()
+    }
+}
+
 impl Fs {
+    /// Runs the step of an operation that takes a name from an inode. Where that is its last one, the inode is an orphan from
+    /// before the step on; not where the step fails. `NoSpace` (nothing changed) where there are too many orphans.
+    /// The caller holds the inode's lock and the operation lock.
+    pub(crate) fn take_name(&self, inode: &Inode, step: impl FnOnce() -> Result<()>) -> Result<()> {
+        let last = inode.is_dir() || inode.nlink() == 1;
+        if last {
+            self.orphans.add(inode.ino)?;
+        }
+        let taken = step();
+        if last && taken.is_err() {
+            self.orphans.remove(inode.ino);
+        }
+        taken
+    }
+
     /// Frees an inode if it is an orphan that nobody holds.
     pub(crate) fn free_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         let _freed = match self.dependents.others_need(inode.ino, 0..u64::MAX) {
@@ -32,7 +92,7 @@ impl Fs {
             return Ok(());
         }
         self.destroy(inode, &mut state)?;
-        self.orphans.lock().remove(&inode.ino);
+        self.orphans.remove(inode.ino);
         Ok(())
     }
 
@@ -48,7 +108,7 @@ impl Fs {
 
     /// Gives holds on an inode back, and frees it where that was what kept it.
     pub(crate) fn release(&self, ino: Ino, count: u64) -> Result<()> {
-        if !self.inodes.release(ino, count) || !self.orphans.lock().contains(&ino) || self.is_read_only() {
+        if !self.inodes.release(ino, count) || !self.orphans.contains(ino) || self.is_read_only() {
             return Ok(());
         }
         self.free_inode(&self.inode(ino)?)
@@ -56,8 +116,7 @@ impl Fs {
 
     /// Frees the orphans that the last checkpoint lists. Some may be gone already.
     pub(crate) fn free_orphans_at_mount(&self) -> Result<()> {
-        let orphans: Vec<Ino> = self.orphans.lock().iter().copied().collect();
-        for ino in orphans {
+        for ino in self.orphans.list() {
             match self.inode(ino) {
                 Ok(inode) => {
                     if inode.nlink() != 0 {
@@ -67,7 +126,7 @@ impl Fs {
                     Counters::add(&self.counters.orphans_freed, 1);
                 }
                 Err(Error::Posix(Posix::Stale)) => {
-                    self.orphans.lock().remove(&ino);
+                    self.orphans.remove(ino);
                 }
                 Err(e) => return Err(e),
             }

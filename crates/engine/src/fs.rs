@@ -32,6 +32,7 @@ use crate::delta::dependents::Dependents;
 use crate::delta::registry::Registry;
 use crate::dir_log::DirLog;
 use crate::error::{Error, Result};
+use crate::evict::Orphans;
 use crate::hotness::Hcluster;
 use crate::idle::Activity;
 use crate::inode::Inodes;
@@ -82,8 +83,7 @@ pub(crate) struct Fs {
     pub(crate) cp: Mutex<Checkpoint>,
     /// Version and checksum of the last checkpoint, as node footers carry them.
     pub(crate) cp_ver: AtomicU64,
-    /// Inodes without a name that must be freed when nobody holds them.
-    pub(crate) orphans: Mutex<BTreeSet<Ino>>,
+    pub(crate) orphans: Orphans,
     /// Directories that were moved, or whose attributes changed, since the last checkpoint (strict fsync mode).
     pub(crate) trans_dirs: Mutex<BTreeSet<Ino>>,
     /// Names taken from inodes that live on, since the last checkpoint, and those inodes (strict fsync mode). A new file of

@@ -227,7 +227,7 @@ impl Fs {
     fn check_inode_features(&self, node: &NodePage) -> Result<()> {
         node.read(|d| {
             let r = d.inode();
-            if r.i_links.get() == 0 && !self.orphans.lock().contains(&node.nid) {
+            if r.i_links.get() == 0 && !self.orphans.contains(node.nid) {
                 return Err(FormatError::corrupt(
                     Structure::Inode,
                     node.nid,

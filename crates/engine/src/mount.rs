@@ -13,6 +13,7 @@ use crate::delta::dependents::Dependents;
 use crate::delta::{BASES_PART, Deltas};
 use crate::dir_log::DirLog;
 use crate::error::{Error, Result};
+use crate::evict::Orphans;
 use crate::fs::Fs;
 use crate::hotness::{Hcluster, MOST_FILES};
 use crate::idle::Activity;
@@ -37,7 +38,6 @@ use medfs_format::summary::{Log, RawJournal, RawSummary, RawSummaryBlock};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, FormatError, Geometry, Ino, Structure, crc};
 use medfs_sync::{Mutex, Ranked, RwLock};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zerocopy::{FromZeros, IntoBytes};
@@ -112,14 +112,13 @@ impl Fs {
         }
         let start = self.geo.cp_pack(cp.pack) + 1 + self.geo.cp_payload;
         let count = cp.header.cp_pack_start_sum.get() - 1 - self.geo.cp_payload;
-        let mut orphans = self.orphans.lock();
         for addr in start..start + count {
             let block = self.io.read(addr)?;
             for ino in block.view::<RawOrphanBlock>().inodes(addr)? {
                 if !self.geo.is_nid(ino) {
                     return Err(FormatError::corrupt(Structure::OrphanBlock, addr, "ino", ino).into());
                 }
-                orphans.insert(ino);
+                self.orphans.add_at_mount(ino);
             }
         }
         Ok(())
@@ -445,7 +444,7 @@ fn assemble(
         space: Space::new(counts),
         inodes: Inodes::new(limit / 2),
         pages: Pages::new(cache_blocks / 4 * 3 - bases),
-        orphans: Mutex::new(BTreeSet::new()),
+        orphans: Orphans::new(&geo),
         trans_dirs: Mutex::default(),
         moved_names: Mutex::default(),
         cut_trees: Mutex::default(),

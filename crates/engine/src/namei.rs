@@ -175,7 +175,7 @@ impl Fs {
             set_ctime(r, now);
         });
         if links == 0 {
-            self.orphans.lock().remove(&ino);
+            self.orphans.remove(ino);
         }
         self.touch_modified(&dir);
         Ok(self.attr_held(&inode))
@@ -224,7 +224,7 @@ impl Fs {
             drop(state);
             return Ok(Some(inode));
         }
-        self.remove_name(&dir, &mut dir_state, &found)?;
+        self.take_name(&inode, || self.remove_name(&dir, &mut dir_state, &found))?;
         self.drop_name(&inode);
         if directory {
             self.edit(&dir, Dirty::Full, |r| add_links(r, -1));
@@ -249,14 +249,10 @@ impl Fs {
         Ok(())
     }
 
-    /// Takes away the link of a name that is gone (a directory's own `.` with it); with the last, the inode is an orphan.
-    /// The caller holds the inode's lock and the operation lock.
+    /// Takes away the link of a name that is gone (a directory's own `.` with it). The inode's lock and the operation lock are held;
+    /// [`Fs::take_name`] has made the inode an orphan where it was the last: there is no moment at which a reader finds neither.
     pub(crate) fn drop_name(&self, inode: &Inode) {
         let directory = inode.is_dir();
-        // An orphan before it has no links: there is no moment at which a reader finds neither.
-        if directory || inode.nlink() == 1 {
-            self.orphans.lock().insert(inode.ino);
-        }
         let now = self.clock.now();
         self.edit(inode, Dirty::Full, |r| {
             if directory {

@@ -173,8 +173,12 @@ impl Fs {
         let whiteout = flags.contains(RenameFlags::WHITEOUT);
         // What the inode says of its name, before that changes.
         let rightly = inode.nlink() == 1 && inode.raw(|r| names_rightly(r, parent, name));
-        let moved = self.move_name(&old, &new, &mut dirs, &inode, &mut named.old, &search, whiteout);
         let kept = replaced.as_deref().filter(|r| self.is_kept(r.ino));
+        let mut step = || self.move_name(&old, &new, &mut dirs, &inode, &mut named.old, &search, whiteout);
+        let moved = match replaced.as_deref().filter(|_| kept.is_none()) {
+            Some(replaced) => self.take_name(replaced, step),
+            None => step(),
+        };
         if let (Err(_), Some(kept)) = (&moved, kept) {
             self.forget_base_name(kept, new.dir.ino, new.name)?;
         }

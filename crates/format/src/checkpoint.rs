@@ -1,7 +1,7 @@
 //! The checkpoint pack: its first and last block, the version bitmaps, and orphan blocks.
 
 use crate::summary::LOG_COUNT;
-use crate::{BLOCK_SIZE, Block, FormatError, Geometry, Ino, Structure, crc};
+use crate::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, FormatError, Geometry, Ino, Structure, crc};
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -303,6 +303,12 @@ impl RawOrphanBlock {
         }
         Ok(self.ino[..count].iter().map(|i| i.get()))
     }
+}
+
+/// Orphans that a pack of a volume has room for, beside header, payload, the summaries of all logs and the header again.
+pub fn max_orphans(g: &Geometry) -> usize {
+    let others = g.cp_payload as usize + 2 + LOG_COUNT;
+    (BLOCKS_PER_SEG as usize).saturating_sub(others) * ORPHANS_PER_BLOCK
 }
 
 /// Packs orphan inode numbers into blocks, numbered and sealed.

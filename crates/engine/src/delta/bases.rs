@@ -95,7 +95,7 @@ impl Fs {
             r.i_advise |= Advise::LOST_PINO.bits();
             set_ctime(r, now);
         });
-        self.orphans.lock().remove(&inode.ino);
+        self.orphans.remove(inode.ino);
         self.bases.lock().files.insert(inode.ino);
         Ok(true)
     }

@@ -94,7 +94,7 @@ impl Replay<'_> {
             fs.edit(&old, Dirty::Full, |r| r.i_links = r.i_links.get().saturating_sub(1).into());
         }
         if old.nlink() == 0 {
-            fs.orphans.lock().insert(ino);
+            fs.orphans.add_at_mount(ino);
             self.nameless.insert(ino, old);
         }
         Ok(())
