@@ -69,7 +69,7 @@ impl Fs {
         let _ops = self.ops.write();
         self.check_writable()?;
         let done_already = !unmount || cp.header.flags().contains(CpFlags::UMOUNT);
-        if done_already && !self.has_changes(true) {
+        if done_already && !self.has_changes() {
             // Pages that were overwritten in place leave nothing else to write.
             return if self.io.is_durable(self.io.write_mark()) { Ok(()) } else { self.io.flush() };
         }
@@ -144,6 +144,8 @@ impl Fs {
         self.nat.committed(&cp.nat_journal);
         self.trans_dirs.lock().clear();
         self.moved_names.lock().clear();
+        self.renamed_files.lock().clear();
+        self.left_by_dirs.lock().clear();
         self.cut_trees.lock().clear();
         self.dir_log.committed();
         self.dependents.committed();

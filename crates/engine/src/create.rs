@@ -134,6 +134,9 @@ impl Fs {
             self.space.release_node(true);
             return Err(e);
         }
+        if name.is_none() {
+            self.renamed_files.lock().insert(ino);
+        }
         let mut block = Block::ZERO;
         self.fill_inode(block.view_mut(), ino, dir, name, new, &inherited);
         let inode = self.adopt_inode(self.nodes.create(ino, ino, 0, new.kind != FileKind::Directory, block));

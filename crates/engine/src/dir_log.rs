@@ -25,6 +25,7 @@ use medfs_format::removed::{self, RemovedName};
 use medfs_format::{Block, Ino, is_block};
 use medfs_sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Names noted for a directory; with more of them its next fsync makes a checkpoint.
@@ -100,6 +101,8 @@ pub(crate) struct DirLog {
     dirs: Mutex<BTreeMap<Ino, Changes>>,
     /// Files renamed since the last checkpoint.
     renamed: Mutex<BTreeMap<Ino, Renamed>>,
+    /// Entries that were made of all this since then.
+    entries: AtomicUsize,
 }
 
 /// What roll-forward would miss of a renamed file, had it nothing but the file's inode with its last name.
@@ -146,14 +149,23 @@ struct Wanted {
 
 impl DirLog {
     pub(crate) fn new(on: bool) -> DirLog {
-        DirLog { on, dirs: Mutex::default(), renamed: Mutex::default() }
+        DirLog { on, dirs: Mutex::default(), renamed: Mutex::default(), entries: AtomicUsize::new(0) }
     }
 
     /// Counts a change of an entry.
     pub(crate) fn changed(&self, dir: Ino) {
         if self.on {
-            self.dirs.lock().entry(dir).or_default().count += 1;
+            let mut dirs = self.dirs.lock();
+            if !dirs.contains_key(&dir) {
+                self.entries.fetch_add(1, Ordering::Relaxed);
+            }
+            dirs.entry(dir).or_default().count += 1;
         }
+    }
+
+    /// Most entries there may be in memory.
+    pub(crate) fn entries(&self) -> usize {
+        self.entries.load(Ordering::Relaxed)
     }
 
     /// Explains the last change: a regular file was made.
@@ -221,6 +233,7 @@ impl DirLog {
             rename.over_durable.iter().for_each(|loser| change.lost.add(loser.clone()));
         });
         uncovers |= !self.dirs.lock().get(&rename.from.0).is_some_and(Changes::is_explained);
+        self.entries.fetch_add(1, Ordering::Relaxed);
         let mut renamed = self.renamed.lock();
         let known = renamed.entry(ino).or_insert(Renamed { rightly: rename.rightly, ..Renamed::default() });
         known.uncovers |= uncovers;
@@ -249,6 +262,7 @@ impl DirLog {
             return; // stays unexplained
         }
         changes.explained += 1;
+        self.entries.fetch_add(1, Ordering::Relaxed);
         let change = changes.names.entry(name.to_vec()).or_default();
         note(change);
         if change.is_nothing() {
@@ -282,6 +296,7 @@ impl DirLog {
         if self.on {
             self.dirs.lock().clear();
             self.renamed.lock().clear();
+            self.entries.store(0, Ordering::Relaxed);
         }
     }
 }

@@ -136,7 +136,7 @@ impl Fs {
 
     /// Frees everything an inode has, and the inode. The caller holds its lock and the operation lock.
     pub(crate) fn destroy(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
-        state.atomic = None;
+        self.drop_atomic(state);
         self.forget_pages(inode, state, 0, u64::MAX);
         if has_blocks(inode) {
             self.truncate_index(inode, 0)?;
@@ -145,6 +145,7 @@ impl Fs {
         self.free_xattr_node(inode)?;
         self.free_node(inode.ino, inode.ino)?;
         state.dead = true;
+        self.renamed_files.lock().remove(&inode.ino);
         self.inodes.forget(inode.ino);
         self.hotness.forget(inode.ino);
         Ok(())

@@ -373,6 +373,10 @@ impl Fs {
         }
         if let Some(size) = set.size {
             self.check_regular(inode)?;
+            if state.atomic.is_some() {
+                // It would be there without the rest of the atomic write.
+                return Err(Posix::Busy.into());
+            }
             self.check_readable_content(inode)?;
             self.check_resize_of_released(inode, size)?;
             let first = size.div_ceil(PAGE);
@@ -507,13 +511,14 @@ impl Fs {
     pub(crate) fn atomic_abort(&self, ino: Ino) -> Result<()> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock.write();
-        match state.atomic.take() {
-            Some(pages) => {
-                self.pages.sub_dirty(pages.len());
-                Ok(())
-            }
-            None => Err(Posix::InvalidArgument.into()),
-        }
+        if self.drop_atomic(&mut state) { Ok(()) } else { Err(Posix::InvalidArgument.into()) }
+    }
+
+    /// Forgets an open atomic write, and tells whether there was one.
+    pub(crate) fn drop_atomic(&self, state: &mut InodeState) -> bool {
+        let dropped = state.atomic.take();
+        self.pages.sub_dirty(dropped.as_ref().map_or(0, BTreeMap::len));
+        dropped.is_some()
     }
 
     /// Keeps written pages aside until the atomic write commits; their space is reserved now.

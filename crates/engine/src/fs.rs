@@ -16,7 +16,7 @@
 //!  4. `renames` (one rename between two directories at a time)
 //!  5. inode locks: a parent before its child; otherwise by inode number
 //!  6. `chain` (order of fsynced nodes in their log)
-//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `cut_trees`, `dir_log`, `dependents`, `registry`, `bases`, `sharing`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`,
+//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `renamed_files`, `left_by_dirs`, `cut_trees`, `dir_log`, `dependents`, `registry`, `bases`, `sharing`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`,
 //!     `hotness`, `restorer`, `activity`, `damage`, `io`; `nodes` before `nat` before `segs`.
 //!
 //! A checkpoint that an fsync needs is made after the fsync has given back its locks.
@@ -38,7 +38,7 @@ use crate::idle::Activity;
 use crate::inode::Inodes;
 use crate::io::Io;
 use crate::nat::Nat;
-use crate::node::{Dirty, NodePage, Nodes};
+use crate::node::{NodePage, Nodes};
 use crate::options::MountOptions;
 use crate::pages::Pages;
 use crate::placement::Placement;
@@ -89,6 +89,12 @@ pub(crate) struct Fs {
     /// Names taken from inodes that live on, since the last checkpoint, and those inodes (strict fsync mode). A new file of
     /// such a name must not be recovered before the other inode's new name is durable.
     pub(crate) moved_names: Mutex<BTreeMap<(Ino, Vec<u8>), Ino>>,
+    /// Files whose names are not those of the last checkpoint, unless an fsync has recorded them since. Of any other file
+    /// roll-forward leaves the names and links alone, however many it has.
+    pub(crate) renamed_files: Mutex<BTreeSet<Ino>>,
+    /// Names that directories lost since the last checkpoint. Roll-forward must not give one to a file: the directory would go
+    /// then, with all that was in it.
+    pub(crate) left_by_dirs: Mutex<BTreeSet<(Ino, Vec<u8>)>>,
     /// Files that lost nodes at or below an indirect node since the last checkpoint: indirect nodes are not part of the
     /// chain of fsynced nodes, so roll-forward could not tell.
     pub(crate) cut_trees: Mutex<BTreeSet<Ino>>,
@@ -155,13 +161,18 @@ impl Fs {
         self.read_only || self.io.failed() || self.closed.load(Ordering::Acquire)
     }
 
-    /// Whether a checkpoint would write anything; times alone count only where `times` is set.
-    pub(crate) fn has_changes(&self, times: bool) -> bool {
-        let least = if times { Dirty::Tick } else { Dirty::Full };
-        self.nodes.any_dirty(least)
-            || self.nat.dirty_count() > 0
-            || self.segs.lock().dirty_sit_count() > 0
-            || self.inodes.any_dirty()
+    /// Whether a checkpoint would write anything.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.nodes.any_dirty() || self.has_more_than_nodes()
+    }
+
+    /// Whether a checkpoint would write anything that must be durable when the commit interval has passed.
+    pub(crate) fn has_changes_to_commit(&self) -> bool {
+        self.nodes.any_to_commit() || self.has_more_than_nodes()
+    }
+
+    fn has_more_than_nodes(&self) -> bool {
+        self.nat.dirty_count() > 0 || self.segs.lock().dirty_sit_count() > 0 || self.inodes.any_dirty()
     }
 
     pub(crate) fn flexible_inline_xattr(&self) -> bool {

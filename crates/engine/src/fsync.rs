@@ -29,8 +29,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NeedsCheckpoint {
     NotRegular,
-    Links,
-    LostParent,
+    NamesChanged,
     NoRoomToRecover,
     ParentNotCheckpointed,
     DirectoryChanged,
@@ -128,7 +127,7 @@ impl Fs {
                     self.write_back(inode)?;
                     self.checkpoint_now()?;
                 }
-                if reason == NeedsCheckpoint::LostParent {
+                if reason == NeedsCheckpoint::NamesChanged {
                     self.find_lost_parent(inode)?;
                 }
                 Ok(true)
@@ -248,6 +247,7 @@ impl Fs {
             // Unless it was renamed again meanwhile.
             if !inode.raw(|r| r.advise().contains(Advise::LOST_PINO)) {
                 self.dir_log.settled(inode.ino);
+                self.renamed_files.lock().remove(&inode.ino);
             }
         }
         outcome
@@ -386,30 +386,21 @@ impl Fs {
     }
 
     fn needs_checkpoint(&self, inode: &Inode, names: Names) -> Option<NeedsCheckpoint> {
-        let (nlink, advise) = inode.raw(|r| (r.i_links.get(), r.advise()));
-        let (parent, name) = recorded_name(inode);
-        if nlink != 1 {
-            return Some(NeedsCheckpoint::Links);
-        }
         if names == Names::Unsettled {
             return Some(NeedsCheckpoint::DirectoryChanged);
         }
-        if advise.contains(Advise::LOST_PINO) && names == Names::AsTheyWere {
-            return Some(NeedsCheckpoint::LostParent);
+        if names == Names::AsTheyWere && self.renamed_files.lock().contains(&inode.ino) {
+            return Some(NeedsCheckpoint::NamesChanged);
         }
         let named = names == Names::Record || self.needs_dentry_mark(inode).unwrap_or(true);
         if !self.space.room_for_roll_forward(named.into()) {
             return Some(NeedsCheckpoint::NoRoomToRecover);
         }
-        if !self.nat.peek(&self.io, parent).is_ok_and(|e| e.checkpointed) {
-            return Some(NeedsCheckpoint::ParentNotCheckpointed);
-        }
-        if self.opts.fsync_mode == FsyncMode::Strict
-            && named
-            && (self.trans_dirs.lock().contains(&parent)
-                || self.other_of_name(inode.ino, parent, name).is_some())
-        {
-            return Some(NeedsCheckpoint::DirectoryChanged);
+        if named {
+            let reason = self.name_needs_checkpoint(inode);
+            if reason.is_some() {
+                return reason;
+            }
         }
         if self.cut_trees.lock().contains(&inode.ino) {
             return Some(NeedsCheckpoint::TreeCut);
@@ -419,6 +410,19 @@ impl Fs {
             return Some(NeedsCheckpoint::Compressed);
         }
         None
+    }
+
+    /// Why roll-forward could not give a file the name that its inode records, where it could not.
+    fn name_needs_checkpoint(&self, inode: &Inode) -> Option<NeedsCheckpoint> {
+        let (parent, name) = recorded_name(inode);
+        if !self.nat.peek(&self.io, parent).is_ok_and(|e| e.checkpointed) {
+            return Some(NeedsCheckpoint::ParentNotCheckpointed);
+        }
+        let strict = self.opts.fsync_mode == FsyncMode::Strict;
+        let changed = self.left_by_dirs.lock().contains(&(parent, name.clone()))
+            || (strict && self.trans_dirs.lock().contains(&parent))
+            || (strict && self.other_of_name(inode.ino, parent, name).is_some());
+        changed.then_some(NeedsCheckpoint::DirectoryChanged)
     }
 
     /// Makes durable the new names of files that had the name by which `inode` would be recovered: otherwise recovery

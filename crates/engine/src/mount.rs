@@ -157,7 +157,7 @@ impl Fs {
         self.segs.lock().step_over_pinned(&self.io)?;
         self.mounting.store(false, Ordering::Release);
         self.list_recovered()?;
-        if self.has_changes(false) { self.checkpoint_now() } else { Ok(()) }
+        if self.has_changes_to_commit() { self.checkpoint_now() } else { Ok(()) }
     }
 
     /// Where there is no room for the checkpoint after a roll-forward: what was recovered is shown, and stays on the volume
@@ -447,6 +447,8 @@ fn assemble(
         orphans: Orphans::new(&geo),
         trans_dirs: Mutex::default(),
         moved_names: Mutex::default(),
+        renamed_files: Mutex::default(),
+        left_by_dirs: Mutex::default(),
         cut_trees: Mutex::default(),
         compress: Compress::default(),
         dir_log: DirLog::new(dir_fsync == DirFsync::Recover),

@@ -115,10 +115,16 @@ impl Fs {
         }
     }
 
-    /// Notes that a name no longer leads to an inode that lives on, or that was a directory (strict fsync mode).
-    pub(crate) fn note_moved_name(&self, dir: Ino, name: &[u8], ino: Ino) {
-        if self.opts.fsync_mode == FsyncMode::Strict {
-            self.moved_names.lock().insert((dir, name.to_vec()), ino);
+    /// Notes that a name no longer leads to an inode.
+    pub(crate) fn note_moved_name(&self, dir: Ino, name: &[u8], inode: &Inode) {
+        let directory = inode.is_dir();
+        if directory {
+            self.left_by_dirs.lock().insert((dir, name.to_vec()));
+        } else {
+            self.renamed_files.lock().insert(inode.ino);
+        }
+        if self.opts.fsync_mode == FsyncMode::Strict && (directory || inode.nlink() > 0) {
+            self.moved_names.lock().insert((dir, name.to_vec()), inode.ino);
         }
     }
 
@@ -174,6 +180,7 @@ impl Fs {
             r.i_advise |= Advise::LOST_PINO.bits();
             set_ctime(r, now);
         });
+        self.renamed_files.lock().insert(ino);
         if links == 0 {
             self.orphans.remove(ino);
         }
@@ -230,9 +237,8 @@ impl Fs {
             self.edit(&dir, Dirty::Full, |r| add_links(r, -1));
         }
         self.touch_modified(&dir);
-        if directory || inode.nlink() > 0 {
-            self.note_moved_name(dir.ino, name, inode.ino);
-        } else {
+        self.note_moved_name(dir.ino, name, &inode);
+        if inode.nlink() == 0 && !directory {
             self.dir_log.lost(dir.ino, name, || self.durable_loser(&inode));
         }
         drop((state, dir_state, op));

@@ -91,7 +91,16 @@ impl Stamps {
 
     /// Whether each is less than a tick from the other's, earlier or later.
     fn within_a_tick_of(&self, other: &Stamps) -> bool {
-        self.0.iter().zip(&other.0).all(|(a, b)| *a.max(b) < *a.min(b) + TICK)
+        self.is_near(other, 0)
+    }
+
+    /// The same without the time of the last access.
+    fn modified_within_a_tick_of(&self, other: &Stamps) -> bool {
+        self.is_near(other, 1)
+    }
+
+    fn is_near(&self, other: &Stamps, from: usize) -> bool {
+        self.0[from..].iter().zip(&other.0[from..]).all(|(a, b)| *a.max(b) < *a.min(b) + TICK)
     }
 }
 
@@ -136,6 +145,17 @@ impl NodeData {
                 Dirty::Times
             }
             dirty => dirty,
+        }
+    }
+
+    /// Whether the commit interval makes the node durable: times that were set, and those of a change that are not durable to a
+    /// tick. A time of reading alone waits for another reason.
+    fn is_to_commit(&self) -> bool {
+        match self.dirty {
+            Dirty::Tick => {
+                !self.written.is_some_and(|w| w.modified_within_a_tick_of(&Stamps::of(&self.block)))
+            }
+            dirty => dirty >= Dirty::Times,
         }
     }
 
@@ -493,8 +513,13 @@ impl Nodes {
     }
 
     /// Whether any node has at least this mark.
-    pub(crate) fn any_dirty(&self, least: Dirty) -> bool {
-        self.dirty.lock().values().any(|p| p.read(|d| d.dirty >= least))
+    pub(crate) fn any_dirty(&self) -> bool {
+        self.dirty.lock().values().any(|p| p.read(|d| d.dirty >= Dirty::Tick))
+    }
+
+    /// Whether the commit interval has a node to make durable.
+    pub(crate) fn any_to_commit(&self) -> bool {
+        self.dirty.lock().values().any(|p| p.read(NodeData::is_to_commit))
     }
 
     /// Whether one node of an inode is due with at least this mark.

@@ -185,11 +185,9 @@ impl Fs {
         moved?;
         if let Some(replaced) = replaced.as_ref().filter(|_| kept.is_none()) {
             self.drop_name(replaced);
-            if replaced.is_dir() || replaced.nlink() > 0 {
-                self.note_moved_name(new.dir.ino, new.name, replaced.ino);
-            }
+            self.note_moved_name(new.dir.ino, new.name, replaced);
         }
-        self.note_moved_name(old.dir.ino, old.name, inode.ino);
+        self.note_moved_name(old.dir.ino, old.name, &inode);
         let gone = |r: &Inode| r.kind() == FileKind::Regular && (r.nlink() == 0 || self.is_kept(r.ino));
         if !whiteout && inode.kind() == FileKind::Regular && replaced.as_deref().is_none_or(gone) {
             self.explain_rename(&old, &new, &inode, replaced.as_ref(), rightly);
@@ -405,7 +403,7 @@ impl Fs {
         }
         for (side, gone) in [(old, inode), (new, other)] {
             self.touch_modified(&side.dir);
-            self.note_moved_name(side.dir.ino, side.name, gone.ino);
+            self.note_moved_name(side.dir.ino, side.name, gone);
         }
         for inode in [inode, other].into_iter().filter(|i| i.is_dir()) {
             self.note_changed_dir(inode.ino);

@@ -184,7 +184,7 @@ impl Volume {
             return Ok(());
         }
         let since: Duration = now.saturating_sub(*fs.last_checkpoint_at.lock());
-        if since >= fs.opts.commit_interval && fs.has_changes(false) {
+        if since >= fs.opts.commit_interval && fs.has_changes_to_commit() {
             return self.sync();
         }
         if fs.opts.background_gc {

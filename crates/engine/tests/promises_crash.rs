@@ -6,7 +6,7 @@
 mod common;
 
 use common::*;
-use medfs::{FileKind, ManualClock, RenameFlags, Volume};
+use medfs::{FallocateMode, FileKind, ManualClock, RenameFlags, SetAttr, Timestamp, Volume};
 use medfs_device::crash::RecordingDevice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -264,6 +264,85 @@ fn what_nobody_synced_is_durable_after_the_commit_interval() {
     let v = open(device.snapshot());
     let f = at(&v, "f").expect("the file is there");
     assert_eq!(content(&v, f.ino), b"typed and never saved");
+}
+
+#[test]
+fn times_are_durable_after_the_commit_interval() {
+    let set = Timestamp { secs: 1_000_000, nanos: 0 };
+    let set_time = |v: &Volume, f| {
+        v.setattr(f, &SetAttr { mtime: Some(set), ..SetAttr::default() }).expect("setattr");
+        set
+    };
+    // What a write in place leaves, once its data is durable.
+    let write_in_place = |v: &Volume, f| {
+        write(v, f, 0, &page(2));
+        v.fsync(f, true).expect("fdatasync");
+        v.getattr(f).expect("attributes").mtime
+    };
+    let changes: [&dyn Fn(&Volume, u32) -> Timestamp; 2] = [&set_time, &write_in_place];
+    for change in changes {
+        let device = Arc::new(blank(64, all_features()));
+        let clock = Arc::new(ManualClock::new(START));
+        let v = open_with(device.clone(), "commit=60s,relatime", clock.clone());
+        let f = file(&v, v.root(), "f");
+        write(&v, f, 0, &page(1));
+        v.sync().expect("sync");
+        let wait = || {
+            for _ in 0..61 {
+                clock.advance(Duration::from_secs(1));
+                v.background().expect("background work");
+            }
+        };
+        wait();
+        let mtime = change(&v, f);
+        wait();
+        let checkpoints = v.stats().checkpoints;
+        let found = open(device.snapshot());
+        assert_eq!(at(&found, "f").expect("the file").mtime, mtime);
+        // A read alone makes no checkpoint.
+        content(&v, f);
+        wait();
+        assert_eq!(v.stats().checkpoints, checkpoints);
+    }
+}
+
+#[test]
+fn while_an_atomic_write_is_open_nothing_else_changes_the_content() {
+    let device = Arc::new(blank(64, all_features()));
+    let v = open(device.snapshot());
+    let f = file(&v, v.root(), "db");
+    write(&v, f, 0, &vec![1; 4 * PAGE]);
+    v.sync().expect("sync");
+    v.atomic_start(f).expect("start");
+    write(&v, f, 0, &page(2));
+    let (page_size, keep) = (PAGE as u64, FallocateMode::KEEP_SIZE);
+    let refused = |result: medfs::Result<()>| assert_eq!(result.expect_err("not now").errno(), 16);
+    for size in [0, 100, 9 * page_size] {
+        refused(v.setattr(f, &SetAttr { size: Some(size), ..SetAttr::default() }).map(drop));
+    }
+    for mode in [
+        FallocateMode::empty(),
+        FallocateMode::ZERO_RANGE,
+        FallocateMode::PUNCH_HOLE | keep,
+        FallocateMode::COLLAPSE_RANGE,
+        FallocateMode::INSERT_RANGE,
+    ] {
+        refused(v.fallocate(f, mode, page_size, page_size));
+    }
+    v.fallocate(f, keep, 8 * page_size, page_size).expect("reserving changes nothing");
+    v.atomic_abort(f).expect("abort");
+    assert_eq!(content(&v, f), vec![1; 4 * PAGE]);
+    v.setattr(f, &SetAttr { size: Some(100), ..SetAttr::default() }).expect("it is over");
+    // What is freed with an open atomic write counts no more as dirty.
+    for _ in 0..3 {
+        let g = file(&v, v.root(), "g");
+        v.atomic_start(g).expect("start");
+        write(&v, g, 0, &vec![3; 60 * PAGE]);
+        v.unlink(v.root(), b"g").expect("unlink");
+        v.release(g, 1);
+    }
+    v.sync().expect("sync");
+    assert_eq!(v.stats().dirty_pages, 0);
 }
 
 #[test]

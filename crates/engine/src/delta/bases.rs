@@ -95,6 +95,7 @@ impl Fs {
             r.i_advise |= Advise::LOST_PINO.bits();
             set_ctime(r, now);
         });
+        self.renamed_files.lock().insert(inode.ino);
         self.orphans.remove(inode.ino);
         self.bases.lock().files.insert(inode.ino);
         Ok(true)

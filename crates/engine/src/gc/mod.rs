@@ -28,6 +28,8 @@ const PREFREE_PART: u32 = 20;
 const MAX_PREFREE: u32 = 2048;
 /// Sections emptied between two checkpoints.
 const SECTIONS_PER_CHECKPOINT: u32 = 4;
+/// Changes of names, and the like, noted since the last checkpoint, that make one due.
+const MAX_NOTED: usize = 1 << 16;
 /// Writes that pass after a cleaning without success before the next is tried.
 const REST_AFTER_FAILURE: u64 = 256;
 /// Background cleaning waits until this part (in percent) of the unused space lies in holes between valid blocks.
@@ -64,7 +66,10 @@ impl Fs {
         if self.mounting.load(Ordering::Acquire) || self.is_read_only() {
             return Ok(());
         }
-        if self.nodes.dirty_count() > self.nodes.limit() / 2 || self.nat.dirty_count() > MAX_DIRTY_NAT {
+        if self.nodes.dirty_count() > self.nodes.limit() / 2
+            || self.nat.dirty_count() > MAX_DIRTY_NAT
+            || self.noted_since_checkpoint() > MAX_NOTED
+        {
             self.checkpoint_now()?;
         }
         let room = self.room();
@@ -74,11 +79,32 @@ impl Fs {
         if room.is_short() { self.clean_for_space() } else { Ok(()) }
     }
 
+    /// What is noted, of names most of all, until the next checkpoint.
+    fn noted_since_checkpoint(&self) -> usize {
+        self.moved_names.lock().len()
+            + self.left_by_dirs.lock().len()
+            + self.trans_dirs.lock().len()
+            + self.renamed_files.lock().len()
+            + self.cut_trees.lock().len()
+            + self.dir_log.entries()
+    }
+
     /// Whether writing so many blocks could lead to cleaning, or to a checkpoint for want of space.
     pub(crate) fn is_nearly_full(&self, blocks: usize) -> bool {
         let room = self.room();
         let sections = (blocks as u32).div_ceil(self.geo.segs_per_sec * BLOCKS_PER_SEG);
         room.free <= room.wanted + sections || !self.space.room_for_rewriting(blocks as u64)
+    }
+
+    /// Whether so many blocks, and nodes, could be written before a checkpoint that frees as many: then they may be borrowed from
+    /// the sections kept for cleaning.
+    pub(crate) fn fits_before_checkpoint(&self, blocks: u64, nodes: usize) -> bool {
+        let room = self.room();
+        let per_section = u64::from(self.geo.segs_per_sec * BLOCKS_PER_SEG);
+        let sections = blocks.div_ceil(per_section) + (nodes as u64).div_ceil(per_section) + 1;
+        let kept = self.segs.lock().reserved_sections();
+        u64::from(room.free) > u64::from(room.wanted - kept) + sections
+            && self.space.room_for_rewriting(blocks)
     }
 
     fn room(&self) -> Room {

@@ -5,7 +5,7 @@ use crate::error::{Error, Posix, Result};
 use crate::inode::Inode;
 use crate::namei::set_name;
 use crate::node::Dirty;
-use medfs_format::node::RawInode;
+use medfs_format::node::{NAME_LEN, RawInode};
 use medfs_format::removed::{RemovedName, removed_names};
 use medfs_format::{Block, BlockAddr, FormatError, Ino, NEW_ADDR, Structure};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Replay<'_> {
             if found.ino == inode.ino {
                 return Ok(());
             }
-            self.drop_name(&dir, found.ino)?;
+            self.drop_name(&dir, found.ino, name)?;
             fs.remove_name(&dir, &mut state, &found)?;
             search = fs.search(&dir, &state, name)?;
         }
@@ -71,7 +71,7 @@ impl Replay<'_> {
             })?;
             let mut state = dir.lock.write();
             if let Some(found) = fs.find_entry(&dir, &state, name)?.filter(|found| found.ino == ino) {
-                self.drop_name(&dir, ino)?;
+                self.drop_name(&dir, ino, name)?;
                 fs.remove_name(&dir, &mut state, &found)?;
                 fs.touch_modified(&dir);
             }
@@ -81,21 +81,56 @@ impl Replay<'_> {
     }
 
     /// Takes a link from the inode whose name is replaced or removed; without any left it becomes an orphan.
-    fn drop_name(&mut self, dir: &Inode, ino: Ino) -> Result<()> {
+    fn drop_name(&mut self, dir: &Arc<Inode>, ino: Ino, name: &[u8]) -> Result<()> {
         let fs = self.fs;
         if ino == dir.ino || ino == fs.geo.root_ino {
             return Err(bad_inode(dir.ino, "dentry", format!("a name of inode {ino} is to be replaced")));
         }
         let old = fs.inode(ino)?;
         if old.is_dir() {
-            fs.edit(dir, Dirty::Full, |r| r.i_links = r.i_links.get().saturating_sub(1).max(2).into());
-            fs.edit(&old, Dirty::Full, |r| r.i_links = 0.into());
-        } else {
-            fs.edit(&old, Dirty::Full, |r| r.i_links = r.i_links.get().saturating_sub(1).into());
+            self.replaced_dirs.push((dir.clone(), old, name.to_vec()));
+            return Ok(());
         }
+        fs.edit(&old, Dirty::Full, |r| r.i_links = r.i_links.get().saturating_sub(1).into());
         if old.nlink() == 0 {
             fs.orphans.add_at_mount(ino);
             self.nameless.insert(ino, old);
+        }
+        Ok(())
+    }
+
+    /// Frees the directories whose names files have now. One that is not empty was emptied or moved by changes that no fsync recorded
+    /// (medfs makes a checkpoint instead; other drivers may not): it stays, under a name beside its own.
+    pub(super) fn settle_replaced_dirs(&mut self) -> Result<()> {
+        let fs = self.fs;
+        for (parent, dir, name) in std::mem::take(&mut self.replaced_dirs) {
+            let empty = fs.is_empty_dir(&dir, &dir.lock.read())?;
+            if empty {
+                fs.edit(&parent, Dirty::Full, |r| {
+                    r.i_links = r.i_links.get().saturating_sub(1).max(2).into()
+                });
+                fs.edit(&dir, Dirty::Full, |r| r.i_links = 0.into());
+                fs.orphans.add_at_mount(dir.ino);
+                self.nameless.insert(dir.ino, dir);
+                continue;
+            }
+            let suffix = format!(".{}", dir.ino).into_bytes();
+            let mut kept = name;
+            kept.truncate(NAME_LEN - suffix.len());
+            kept.extend(suffix);
+            let mut state = parent.lock.write();
+            let search = fs.search(&parent, &state, &kept)?;
+            if search.found.is_some() {
+                return Err(bad_inode(
+                    dir.ino,
+                    "i_name",
+                    "a file has its name, and another the name beside it",
+                ));
+            }
+            fs.add_name(&parent, &mut state, &search, &kept, dir.ino, dir.kind())?;
+            fs.edit(&dir, Dirty::Full, |r| set_name(r, parent.ino, &kept));
+            let name = String::from_utf8_lossy(&kept).into_owned();
+            tracing::warn!(ino = dir.ino, name, "a file has taken the name of a directory that is not empty");
         }
         Ok(())
     }

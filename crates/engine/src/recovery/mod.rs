@@ -51,6 +51,8 @@ struct Replay<'a> {
     old_names: BTreeMap<Ino, (Ino, Vec<u8>)>,
     /// Inodes whose last name was replaced.
     nameless: BTreeMap<Ino, Arc<Inode>>,
+    /// Directories whose names were replaced, each with the one above it and its name.
+    replaced_dirs: Vec<(Arc<Inode>, Arc<Inode>, Vec<u8>)>,
     /// Those of which the chain held an inode block, so that their size is known.
     sized: BTreeSet<Ino>,
     recovered: Recovered,
@@ -94,6 +96,7 @@ impl Fs {
             inodes: BTreeMap::new(),
             old_names: BTreeMap::new(),
             nameless: BTreeMap::new(),
+            replaced_dirs: Vec::new(),
             sized: BTreeSet::new(),
             recovered: Recovered::default(),
         };
@@ -236,6 +239,7 @@ impl Replay<'_> {
             self.recovered.inodes += 1;
             self.fs.inodes.release(ino, 1);
         }
+        self.settle_replaced_dirs()?;
         // What the chain's files were made from before counts no more: its blocks stay until the next checkpoint anyway.
         self.fs.dependents.committed();
         for (&ino, inode) in &self.nameless {
