@@ -1,12 +1,13 @@
-//! Reserving, punching, zeroing, collapsing and inserting ranges; holes and data; copying between files.
+//! Reserving, punching and zeroing ranges; holes and data; copying between files. Collapsing and inserting is in [`crate::shift`].
 //!
 //! Locks: as in [`crate::file`]; copying takes one inode at a time.
 //! Kernel counterpart: `f2fs_fallocate`, `f2fs_seek_block`.
 
-use crate::error::{Posix, Result};
+use crate::error::{Error, Posix, Result};
 use crate::file::WriteTimes;
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
+use crate::shift::Shift;
 use crate::types::{FallocateMode, FileFlags, Seek};
 use medfs_format::{BLOCK_SIZE, Block, Ino, NEW_ADDR, NULL_ADDR, is_block};
 use std::ops::Range;
@@ -16,15 +17,22 @@ const PAGE: u64 = BLOCK_SIZE as u64;
 /// Bytes copied between two files under one lock.
 const COPY_CHUNK: usize = 1 << 20;
 
-/// Pages looked at together when a range is inserted.
-const MOVE_WINDOW: u64 = 1 << 16;
-
 impl Fs {
     pub(crate) fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         let inode = self.inode(ino)?;
         let mut freed = None;
-        while !self.try_fallocate(&inode, mode, offset, len)? {
-            freed = Some(self.release_all_sources(&inode, offset / PAGE..u64::MAX)?);
+        // What was freed since the last checkpoint makes room for the pages that move.
+        let mut may_free = mode.intersects(FallocateMode::COLLAPSE_RANGE | FallocateMode::INSERT_RANGE);
+        loop {
+            match self.try_fallocate(&inode, mode, offset, len) {
+                Ok(true) => break,
+                Ok(false) => freed = Some(self.release_all_sources(&inode, offset / PAGE..u64::MAX)?),
+                Err(Error::NoSpace) if may_free => {
+                    may_free = false;
+                    self.checkpoint_now()?;
+                }
+                Err(e) => return Err(e),
+            }
         }
         drop(freed);
         self.throttle(&inode)
@@ -47,6 +55,9 @@ impl Fs {
             let end = offset.checked_add(len).ok_or(Posix::FileTooLarge)?;
             self.check_not_released(inode)?;
             let keep = mode.contains(FallocateMode::KEEP_SIZE);
+            if st.atomic.is_some() && !(only_adds && keep) {
+                return Err(Posix::Busy.into());
+            }
             if !only_adds && self.dependents.others_need(inode.ino, offset / PAGE..u64::MAX) {
                 return Ok(false);
             }
@@ -148,17 +159,9 @@ impl Fs {
             return Err(Posix::InvalidArgument.into());
         }
         self.convert_inline(inode, state)?;
-        let (from, to) = (end / PAGE, start / PAGE);
-        let pages = size.div_ceil(PAGE);
-        self.forget_clean(inode, to, pages);
-        // What a page held is dropped before it is filled again.
-        self.drop_page_run(inode, state, to..from)?;
-        let mut index = from;
-        while let Some(at) = self.existing(inode, index, pages)? {
-            self.move_page(inode, state, at, at - (from - to))?;
-            index = at + 1;
-        }
-        self.resize(inode, state, size - (end - start))
+        let shift =
+            Shift { from: end / PAGE..size.div_ceil(PAGE), to: start / PAGE, size: size - (end - start) };
+        self.shift_pages(inode, state, &shift)
     }
 
     fn insert(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
@@ -169,34 +172,16 @@ impl Fs {
         let new_size = size.checked_add(end - start).ok_or(Posix::FileTooLarge)?;
         self.check_size(inode, new_size)?;
         self.convert_inline(inode, state)?;
-        let (first, by) = (start / PAGE, (end - start) / PAGE);
-        let pages = size.div_ceil(PAGE);
-        self.forget_clean(inode, first, pages + by);
-        self.drop_page_run(inode, state, pages..pages + by)?;
-        // From the end, in windows, so that the list of what has to move stays small.
-        let mut end = pages;
-        while end > first {
-            let start = first.max(end.saturating_sub(MOVE_WINDOW));
-            let mut present = Vec::new();
-            let mut index = start;
-            while let Some(at) = self.existing(inode, index, end)? {
-                present.push(at);
-                index = at + 1;
-            }
-            for &at in present.iter().rev() {
-                self.move_page(inode, state, at, at + by)?;
-            }
-            end = start;
-        }
-        self.set_size(inode, new_size);
-        Ok(())
+        let shift = Shift { from: start / PAGE..size.div_ceil(PAGE), to: end / PAGE, size: new_size };
+        self.shift_pages(inode, state, &shift)
     }
 
-    fn forget_clean(&self, inode: &Inode, start: u64, end: u64) {
-        self.pages.remove_range(inode.ino, start, end);
-    }
-
-    fn drop_page_run(&self, inode: &Arc<Inode>, state: &mut InodeState, pages: Range<u64>) -> Result<()> {
+    pub(crate) fn drop_page_run(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        pages: Range<u64>,
+    ) -> Result<()> {
         self.open_clusters_around(inode, state, pages.clone())?;
         self.forget_pages(inode, state, pages.start, pages.end);
         self.drop_deltas(inode, state, pages.clone())?;
@@ -205,7 +190,7 @@ impl Fs {
     }
 
     /// First page at or after `index` and before `end` that is not in a hole as large as a node.
-    fn existing(&self, inode: &Inode, index: u64, end: u64) -> Result<Option<u64>> {
+    pub(crate) fn existing(&self, inode: &Inode, index: u64, end: u64) -> Result<Option<u64>> {
         if index >= end {
             return Ok(None);
         }
@@ -214,25 +199,6 @@ impl Fs {
             None => self.next_existing(inode, index)?,
         };
         Ok((at < end).then_some(at))
-    }
-
-    /// Makes page `to`, which is a hole, hold what page `from` holds, and `from` a hole. Content is written anew, so that
-    /// a crash never finds one block named twice.
-    fn move_page(&self, inode: &Arc<Inode>, state: &mut InodeState, from: u64, to: u64) -> Result<()> {
-        self.open_cluster(inode, state, from)?;
-        let Some(slot) = self.find_slot(inode, from)? else { return Ok(()) };
-        let addr = slot.addr();
-        if addr == NULL_ADDR {
-            return Ok(());
-        }
-        if is_block(addr) || state.dirty.contains_key(&from) || self.has_delta(inode, from)? {
-            let page = self.read_page(inode, state, from)?;
-            self.change_page(inode, state, to, None, true, |b| *b = (*page).clone())?;
-            state.with_checkpoint = true;
-        } else {
-            self.preallocate(inode, state, to * PAGE, (to + 1) * PAGE, true)?;
-        }
-        self.drop_page_run(inode, state, from..from + 1)
     }
 
     pub(crate) fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {

@@ -62,6 +62,7 @@ mod recovery;
 mod rename;
 mod segment;
 mod shared;
+mod shift;
 mod space;
 mod trim;
 mod volume;

@@ -295,7 +295,7 @@ impl Fs {
             return Err(bad_cluster(inode, dirty[0].0, "i_addr", "dirty page without space"));
         }
         let slots: Vec<Slot> = dirty.iter().filter_map(|(index, _)| first.step_to(*index)).collect();
-        let new = self.allocate_for(&slots[1..=content.len()], spare)?;
+        let new = self.allocate_for(LOG, &slots[1..=content.len()], spare)?;
         let now = self.elapsed();
         {
             let mut segs = self.segs.lock();
@@ -327,7 +327,7 @@ impl Fs {
     }
 
     /// New blocks for these slots: all of them, or none.
-    fn allocate_for(&self, slots: &[Slot], spare: Spare) -> Result<Vec<BlockAddr>> {
+    pub(crate) fn allocate_for(&self, log: Log, slots: &[Slot], spare: Spare) -> Result<Vec<BlockAddr>> {
         let now = self.elapsed();
         let mut new = Vec::with_capacity(slots.len());
         for slot in slots {
@@ -337,7 +337,7 @@ impl Fs {
                 ofs_in_node: slot.offset.into(),
             };
             let mut segs = self.segs.lock();
-            match segs.allocate(&self.io, LOG, owner, now, spare) {
+            match segs.allocate(&self.io, log, owner, now, spare) {
                 Ok(addr) => new.push(addr),
                 Err(e) => {
                     new.iter().try_for_each(|&addr| segs.mark_invalid(&self.io, addr, now))?;

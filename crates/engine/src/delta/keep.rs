@@ -349,7 +349,12 @@ impl Fs {
 
 impl Fs {
     /// Before the blocks of a range of pages go: makes those other pages of the file whole that are made from them.
-    fn free_own_users(&self, inode: &Arc<Inode>, state: &mut InodeState, pages: &Range<u64>) -> Result<()> {
+    pub(crate) fn free_own_users(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        pages: &Range<u64>,
+    ) -> Result<()> {
         for dependent in self.dependents.own(inode.ino, pages.clone()) {
             if !pages.contains(&dependent)
                 && let Some(record) = self.delta_of(inode, dependent)?

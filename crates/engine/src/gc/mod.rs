@@ -96,17 +96,6 @@ impl Fs {
         room.free <= room.wanted + sections || !self.space.room_for_rewriting(blocks as u64)
     }
 
-    /// Whether so many blocks, and nodes, could be written before a checkpoint that frees as many: then they may be borrowed from
-    /// the sections kept for cleaning.
-    pub(crate) fn fits_before_checkpoint(&self, blocks: u64, nodes: usize) -> bool {
-        let room = self.room();
-        let per_section = u64::from(self.geo.segs_per_sec * BLOCKS_PER_SEG);
-        let sections = blocks.div_ceil(per_section) + (nodes as u64).div_ceil(per_section) + 1;
-        let kept = self.segs.lock().reserved_sections();
-        u64::from(room.free) > u64::from(room.wanted - kept) + sections
-            && self.space.room_for_rewriting(blocks)
-    }
-
     fn room(&self) -> Room {
         let per_section = (self.geo.segs_per_sec * BLOCKS_PER_SEG) as usize;
         let nodes = self.nodes.dirty_count().div_ceil(per_section) as u32;
