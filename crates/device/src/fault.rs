@@ -49,12 +49,13 @@ pub struct Fault {
     skip: u64,
     times: u64,
     hits: u64,
+    until_written: bool,
 }
 
 impl Fault {
     /// Every operation of a kind.
     pub fn on(kind: Kind, effect: Effect) -> Fault {
-        Fault { kind, effect, range: 0..u64::MAX, skip: 0, times: u64::MAX, hits: 0 }
+        Fault { kind, effect, range: 0..u64::MAX, skip: 0, times: u64::MAX, hits: 0, until_written: false }
     }
     /// Only operations that touch these blocks. (A flush touches none and is always concerned.)
     pub fn within(self, range: Range<u64>) -> Fault {
@@ -67,6 +68,10 @@ impl Fault {
     /// Strikes this often, then never again.
     pub fn times(self, count: u64) -> Fault {
         Fault { times: count, ..self }
+    }
+    /// Strikes until a write to its blocks succeeds, as sectors do that a drive replaces.
+    pub fn until_written(self) -> Fault {
+        Fault { until_written: true, ..self }
     }
     /// Only the `n`-th concerned operation, counted from 0.
     pub fn nth(self, n: u64) -> Fault {
@@ -182,7 +187,15 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
 
     fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
         match self.strike(Kind::Write, addr, blocks.len() as u64) {
-            None | Some((Effect::FlipBits(_), _)) => self.inner.write(addr, blocks, tag),
+            None | Some((Effect::FlipBits(_), _)) => {
+                self.inner.write(addr, blocks, tag)?;
+                for fault in self.faults.lock().iter_mut() {
+                    if fault.until_written && fault.concerns(fault.kind, addr, blocks.len() as u64) {
+                        fault.times = 0;
+                    }
+                }
+                Ok(())
+            }
             Some((Effect::Fail(number), _)) => Err(errno(number)),
             Some((Effect::Partial(number), _)) => {
                 let stored = mix(self.seed ^ mix(addr)) as usize % blocks.len().max(1);
@@ -246,6 +259,17 @@ mod tests {
         assert!(dev.read(20, &mut [&mut a, &mut b]).is_ok());
         dev.heal();
         assert!(read_block(&dev, 10).is_ok());
+    }
+
+    #[test]
+    fn a_block_that_is_written_can_be_read_again() {
+        let dev = device();
+        dev.arm(Fault::on(Kind::Read, Effect::IO).within(7..8).until_written());
+        assert!(read_block(&dev, 7).is_err());
+        dev.write(8, &[&Block([2; 4096])], TAG).unwrap();
+        assert!(read_block(&dev, 7).is_err());
+        dev.write(6, &[&Block([1; 4096]), &Block([1; 4096])], TAG).unwrap();
+        assert_eq!((read_block(&dev, 7).unwrap().0[0], dev.hits()), (1, 2));
     }
 
     #[test]

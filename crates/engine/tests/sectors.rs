@@ -244,6 +244,63 @@ fn restoring_passes_by_a_file_that_cannot_be_read() {
     v.close().expect("close");
 }
 
+#[test]
+fn a_file_whose_compact_page_cannot_be_read_can_be_written() {
+    let options = "delta=compact,compact_files=all";
+    let device = Arc::new(blank_delta(64));
+    let pages = 12;
+    {
+        let v = open_device(&device, options);
+        let (f, mut expected) = noisy_file(&v, "f", pages);
+        for n in 0..6 {
+            patch(&v, f, &mut expected, n * PAGE + 7 * n, b"small");
+        }
+        v.fsync(f, false).expect("fsync");
+        assert!(v.stats().deltas.compact_pages > 0);
+        v.close().expect("close");
+    }
+    let faulty = faulty(&device);
+    let v = opened(&faulty, options);
+    let f = ino(&v, "f");
+    let compact = {
+        let mut block = Block::boxed();
+        let is_compact = |addr: &u64| {
+            device.read(*addr, &mut [&mut *block]).expect("memory reads");
+            medfs_format::delta::compact_records(&block, f).is_ok_and(|(_, records)| !records.is_empty())
+        };
+        (0..device.block_count()).filter(is_compact).collect::<Vec<u64>>()
+    };
+    assert_eq!(compact.len(), 1, "{compact:?}");
+    faulty.arm(Fault::on(Kind::Read, Effect::IO).within(compact[0]..compact[0] + 1));
+    let new = [noise(500), noise(501)].concat();
+    // One page that had a delta, and one that had none; twice, as the second time they are known.
+    for _ in 0..2 {
+        write(&v, f, 5 * PAGE as u64, &new);
+        v.fsync(f, false).expect("fsync");
+    }
+    v.sync().expect("sync");
+    let read = |v: &Volume, page: u64| {
+        let mut found = vec![0; PAGE];
+        v.read(f, page * PAGE as u64, &mut found).map(|_| found)
+    };
+    let judge = |v: &Volume| {
+        for (page, expected) in [(5, noise(500)), (6, noise(501))] {
+            assert!(read(v, page).expect("a page that was written") == expected, "page {page}");
+        }
+    };
+    judge(&v);
+    for page in [0, 11] {
+        assert_eq!(read(&v, page).expect_err("what it was is not known").errno(), 5);
+    }
+    v.close().expect("close");
+    let (device, v) = reopened(v, &faulty, options);
+    judge(&v);
+    // The compact page can be read again: what it says of the others counts.
+    assert!(read(&v, 0).expect("page 0")[..5] == *b"small" && read(&v, 11).expect("page 11") == noise(11));
+    v.close().expect("close");
+    medfs_testkit::subject::Check::check(&medfs_testkit::images::FsckMedfs, device).expect("fsck");
+}
+
 /// A volume of sections of four segments, full of files of 256 pages of noise.
 fn full_volume(options: &str) -> (Arc<MemDevice>, Vec<String>) {
     let device = Arc::new(MemDevice::new(256 * 256));

@@ -60,6 +60,13 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workload(pub Vec<Step>);
 
+impl Workload {
+    /// Its operations, what makes them durable among them.
+    pub fn ops(&self) -> Vec<Op> {
+        self.0.iter().flat_map(|step| [Some(step.op.clone()), persist(step)]).flatten().collect()
+    }
+}
+
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for step in &self.0 {

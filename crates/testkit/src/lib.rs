@@ -6,6 +6,7 @@
 //! - [`harness`]: long random runs with remounts and crashes, shrinking what fails.
 //! - [`crash_states`]: short workloads, and every state that a crash may leave on the device ([`workloads`]: more of them).
 //! - [`combine`]: every combination of options that change what is written.
+//! - [`bad_sectors`]: every block that a workload reads or writes fails; [`watched`]: which calls hear of it.
 //! - [`images`]: formatted volumes and the independent judge, by the real `mkfs.f2fs` and `fsck.f2fs`.
 //! - [`delta_volume`]: a volume with deltas in every place that they can have.
 //! - [`mutate`]: volumes damaged at random; [`fuzz`]: runs cases of such in a process of their own.
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+pub mod bad_sectors;
 pub mod combine;
 pub mod crash_states;
 pub mod delta_volume;
@@ -29,4 +31,5 @@ pub mod planted;
 pub mod session;
 pub mod subject;
 pub mod volume;
+pub mod watched;
 pub mod workloads;

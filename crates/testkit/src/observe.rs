@@ -117,7 +117,7 @@ fn entries(
 }
 
 /// Reads everything about an inode but its entries.
-fn inode(fs: &dyn FileSystem, attr: &Attr, path: &str) -> Result<Inode, String> {
+pub(crate) fn inode(fs: &dyn FileSystem, attr: &Attr, path: &str) -> Result<Inode, String> {
     let Attr { ino, kind, perm, uid, gid, rdev, .. } = *attr;
     let mut inode = Inode::new(ino, &NewFile { kind, perm, umask: 0, uid, gid, rdev });
     inode.nlink = attr.nlink;

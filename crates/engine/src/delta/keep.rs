@@ -90,8 +90,11 @@ impl Fs {
             return Ok(Kept::NewBlock);
         }
         let addr = slot.addr();
-        let old = self.has_delta(inode, index)?;
-        let fixed = old || state.whole.contains(&index);
+        let (old, unknown) = match self.has_delta(inode, index) {
+            Err(e) if self.is_damage(&e) => (false, Some(e)),
+            old => (old?, None),
+        };
+        let fixed = old || unknown.is_some() || state.whole.contains(&index);
         let otherwise = match self.dependents.need(inode.ino, index) {
             Need::ByOthersOnDevice if about.purpose == Purpose::Checkpoint => Kept::NewBlock,
             Need::ByOthers | Need::ByOthersOnDevice | Need::ByItsFile => Kept::Blocked,
@@ -100,6 +103,13 @@ impl Fs {
             Need::None => Kept::Anywhere,
         };
         let blocked = matches!(otherwise, Kept::Blocked);
+        if let Some(error) = unknown {
+            return if blocked {
+                Ok(otherwise)
+            } else {
+                self.mask_pages(inode, &(index..index + 1), error).map(|()| otherwise)
+            };
+        }
         if !((about.deltas && (about.inode_due || fixed)) || blocked) || !self.makes_records(inode) {
             return Ok(otherwise);
         }
@@ -341,6 +351,12 @@ impl Fs {
             return Ok(());
         }
         self.free_own_users(inode, state, &pages)?;
+        if self.has_compact(inode)
+            && let Err(e) = self.compact_pages_in(inode, &pages)
+        {
+            self.dependents.drop_pages(inode.ino, pages.clone());
+            return if self.is_damage(&e) { self.mask_pages(inode, &pages, e) } else { Err(e) };
+        }
         self.remove_records(inode, &pages)?;
         self.dependents.drop_pages(inode.ino, pages.clone());
         if self.has_compact(inode) { self.drop_compact(inode, state, &pages) } else { Ok(()) }
@@ -356,9 +372,12 @@ impl Fs {
         pages: &Range<u64>,
     ) -> Result<()> {
         for dependent in self.dependents.own(inode.ino, pages.clone()) {
-            if !pages.contains(&dependent)
-                && let Some(record) = self.delta_of(inode, dependent)?
-            {
+            if pages.contains(&dependent) {
+                continue;
+            }
+            let record = self.delta_of(inode, dependent);
+            let record = self.pass_by("a page is lost, as its delta cannot be read", inode.ino, record)?;
+            if let Some(record) = record.flatten() {
                 let loaded = self.load_whole(inode, state, &record);
                 self.pass_by(
                     "a page is lost, as a block that it is made from cannot be read",

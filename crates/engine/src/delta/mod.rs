@@ -6,7 +6,7 @@
 //!
 //! Where a page has no block yet, zeros stand for it, and where another file holds nearly the same, slices of that file's
 //! blocks ([`repeats`], [`replaced`]); those count as bases too ([`dependents`], kept across mounts by [`registry`] and [`bases`], let go by [`release`]). [`keep`] decides about pages that are to be written,
-//! [`compact`] has the records for which the zone is too small, and [`alone`] the pages that are compressed instead; [`cluster`] is about
+//! [`compact`] has the records for which the zone is too small ([`lost`]: where they cannot be read), and [`alone`] the pages that are compressed instead; [`cluster`] is about
 //! pages of compressed clusters. [`notes`] keeps changed addresses where deltas are.
 //!
 //! Invariants:
@@ -29,6 +29,7 @@ pub(crate) mod dependents;
 mod fold;
 mod gather;
 mod keep;
+mod lost;
 pub(crate) mod names;
 pub(crate) mod notes;
 mod occupancy;
@@ -329,7 +330,10 @@ impl Fs {
             deltas.filter(|r| pages.contains(&r.index.into())).map(&in_zone).collect()
         })?;
         if self.has_compact(inode) {
-            found.extend(self.compact_pages_in(inode, pages)?.into_iter().map(in_compact));
+            match self.compact_pages_in(inode, pages) {
+                Err(e) if self.is_damage(&e) && self.zone_knows(inode, pages)? => {}
+                others => found.extend(others?.into_iter().map(in_compact)),
+            }
         }
         Ok(found)
     }
