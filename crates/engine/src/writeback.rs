@@ -465,10 +465,14 @@ impl Fs {
     /// them that this block is not a page.
     fn move_base(&self, inode: &Arc<Inode>, state: &mut InodeState, slot: &Slot, index: u64) -> Result<()> {
         let about = Page::moved(inode.raw(|r| r.advise()));
-        let base = Placed::new(index, self.base(slot.addr())?);
+        let (old, base) = (slot.addr(), Placed::new(index, self.base(slot.addr())?));
         let mut placed = Vec::new();
         let outcome = self.place_page(inode, slot, &about, true, base, &mut placed);
-        self.write_pages(&placed, Cause::Gc)?;
+        if let Err(e) = self.write_pages(&placed, Cause::Gc) {
+            // Nothing is written any more; who reads finds it where it is.
+            self.set_addr(inode, slot, old);
+            return Err(e);
+        }
         state.data_mark = self.io.write_mark();
         self.space.wrote(placed.len() as u64);
         outcome

@@ -437,7 +437,7 @@ impl Fs {
         indices: &[u64],
     ) -> Result<Vec<u64>> {
         let mut others = Vec::with_capacity(indices.len());
-        let mut placed = Vec::new();
+        let (mut placed, mut moved) = (Vec::new(), Vec::new());
         let about = Page::moved(inode.raw(|r| r.advise()));
         let mut outcome = Ok(());
         for &index in indices {
@@ -451,13 +451,18 @@ impl Fs {
             }
             outcome = self.io.read(slot.addr()).and_then(|block| {
                 let block = Placed::new(index, Arc::new(*block));
+                moved.push((slot.clone(), slot.addr()));
                 self.place_page(inode, &slot, &about, true, block, &mut placed)
             });
             if outcome.is_err() {
                 break;
             }
         }
-        self.write_pages(&placed, Cause::Gc)?;
+        if let Err(e) = self.write_pages(&placed, Cause::Gc) {
+            // Nothing is written any more; who reads finds them where they are.
+            moved.iter().for_each(|(slot, old)| self.set_addr(inode, slot, *old));
+            return Err(e);
+        }
         if !placed.is_empty() {
             state.data_mark = self.io.write_mark();
             self.space.wrote(placed.len() as u64);

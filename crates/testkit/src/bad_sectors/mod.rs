@@ -215,13 +215,15 @@ impl Base {
 
     fn strike_read(&self, block: u64, trouble: Trouble) -> Result<Went, String> {
         let hit = Hit::of(self, block);
+        let plain = hit.is_plain_page(self, block);
         let lenient = trouble == Trouble::Flip && !hit.is_told(self, block);
         let device = Arc::new(FaultDevice::new(self.image.snapshot(), block));
         let watched = Arc::new(Watched::new(self.mount(device.clone())?));
         device.arm(trouble.fault(block));
         let mut session = Session::remounted(watched.clone(), self.start.clone());
         session.crowded = true;
-        let mut run = Struck { hit, flipped: trouble == Trouble::Flip, went: Went::default(), watched };
+        let mut run =
+            Struck { hit, plain, flipped: trouble == Trouble::Flip, went: Went::default(), watched };
         for op in &self.ops {
             let done = run.step(&mut session, op);
             if !lenient {
@@ -241,12 +243,12 @@ impl Base {
             }
             return Ok(run.went);
         }
-        run.may_fail("sync", sync, self, block)?;
+        run.may_fail("sync", sync)?;
         let witness = run.witness(&mut session)?;
         run.judge(&*session.fs, &session.model, false).map_err(|e| format!("before the end: {e}"))?;
         let closed = session.fs.close();
         run.went.told |= closed.is_err();
-        run.may_fail("close", closed, self, block)?;
+        run.may_fail("close", closed)?;
         let model = session.model.clone();
         drop(session);
         let medium = Arc::new(device.inner().snapshot());
