@@ -251,7 +251,10 @@ impl Fs {
 
     /// Fails where a file cannot have `end` bytes.
     pub(crate) fn check_size(&self, inode: &Inode, end: u64) -> Result<()> {
-        let max = max_pages(self.slots(inode).fanout()).saturating_mul(PAGE);
+        let fanout = self.slots(inode).fanout();
+        // Deltas may come to take the place of all addresses in the inode.
+        let zone = if self.delta_volume { fanout.inode } else { 0 };
+        let max = (max_pages(fanout) - zone).saturating_mul(PAGE);
         if end > max { Err(Posix::FileTooLarge.into()) } else { Ok(()) }
     }
 

@@ -181,7 +181,9 @@ impl Inodes {
     }
 
     pub(crate) fn hold(&self, ino: Ino, count: u64) {
-        *self.table.lock().holds.entry(ino).or_insert(0) += count;
+        let mut t = self.table.lock();
+        let held = t.holds.entry(ino).or_insert(0);
+        *held = held.saturating_add(count);
     }
 
     /// Gives holds back; `true` where none is left.
