@@ -53,6 +53,7 @@ abi! {
         nodeid: u64, generation: u64, entry_valid: u64, attr_valid: u64, entry_valid_nsec: u32,
         attr_valid_nsec: u32, attr: AttrData,
     }
+    struct GetattrIn [16] { getattr_flags: u32, dummy: u32, fh: u64, }
     struct AttrOut [104] { attr_valid: u64, attr_valid_nsec: u32, dummy: u32, attr: AttrData, }
     struct ForgetIn [8] { nlookup: u64, }
     struct ForgetOne [16] { nodeid: u64, nlookup: u64, }
@@ -70,6 +71,7 @@ abi! {
     struct CreateIn [16] { flags: u32, mode: u32, umask: u32, open_flags: u32, }
     struct OpenIn [8] { flags: u32, open_flags: u32, }
     struct OpenOut [16] { fh: u64, open_flags: u32, backing_id: i32, }
+    struct ReleaseIn [24] { fh: u64, flags: u32, release_flags: u32, lock_owner: u64, }
     struct ReadIn [40] {
         fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, padding: u32,
     }
@@ -229,6 +231,8 @@ pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// The ACL being set clears the set-gid bit.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
+/// The attributes are asked for by way of an open file.
+pub(crate) const GETATTR_FH: u32 = 1 << 0;
 /// The file is read and written past the page cache.
 pub(crate) const FOPEN_DIRECT_IO: u32 = 1 << 0;
 /// The page cache of the file stays valid across opens.

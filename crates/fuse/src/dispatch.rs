@@ -15,7 +15,8 @@ use crate::atomic::AtomicWrites;
 use crate::crew::Crew;
 use crate::notify::Notifier;
 use crate::request::{Answer, Errno, Reply, Request, to_ino, to_nodeid};
-use crate::session::Terms;
+use crate::room::RoomKeeper;
+use crate::session::Agreed;
 use crate::transport::{Handler, panic_message};
 use medfs::{Attr, Caller, Files, Ino, Volume};
 use parking_lot::Mutex;
@@ -36,6 +37,8 @@ pub(crate) struct FileSystem {
     writeback: bool,
     /// Files are read and written past the page cache.
     direct: bool,
+    /// Under the writeback cache: room for what the kernel holds.
+    room: Option<RoomKeeper>,
     /// SETXATTR has its long form.
     setxattr_ext: bool,
     /// Files whose page cache was written back since the last tick: their block count has changed.
@@ -45,13 +48,19 @@ pub(crate) struct FileSystem {
 }
 
 impl FileSystem {
-    pub(crate) fn new(files: Arc<dyn Files>, notifier: Notifier, terms: Terms) -> FileSystem {
+    pub(crate) fn new(
+        files: Arc<dyn Files>,
+        notifier: Notifier,
+        agreed: &Agreed,
+        room: Option<RoomKeeper>,
+    ) -> FileSystem {
         FileSystem {
             root: files.root(),
-            valid: terms.timeout.as_secs(),
-            writeback: terms.accepted.contains(Init::WRITEBACK_CACHE),
-            direct: terms.direct,
-            setxattr_ext: terms.accepted.contains(Init::SETXATTR_EXT),
+            valid: agreed.timeout.as_secs(),
+            writeback: agreed.accepted.contains(Init::WRITEBACK_CACHE),
+            direct: agreed.direct,
+            room,
+            setxattr_ext: agreed.accepted.contains(Init::SETXATTR_EXT),
             written: Mutex::new(HashSet::new()),
             atomic: AtomicWrites::new(files.clone(), notifier.clone()),
             stats: Mutex::new(ioctl::StatsSnapshot::default()),
@@ -72,6 +81,9 @@ impl FileSystem {
     fn work(&self) {
         if let Err(error) = self.files.background() {
             tracing::error!(%error, "background work failed");
+        }
+        if let Some(room) = &self.room {
+            room.tick();
         }
         for nodeid in std::mem::take(&mut *self.written.lock()) {
             let _ = self.notifier.inval_attr(nodeid);
@@ -176,11 +188,11 @@ impl Handler for FileSystem {
             op::READDIRPLUS => self.readdirplus(request, reply),
             op::OPEN => self.open(request, reply),
             op::READ => self.read(request, reply),
-            op::WRITE => self.write(request, reply),
-            op::FALLOCATE => self.fallocate(request),
+            op::WRITE => self.write(crew, request, reply),
+            op::FALLOCATE => self.fallocate(crew, request),
             op::LSEEK => self.lseek(crew, request, reply),
-            op::COPY_FILE_RANGE => self.copy_file_range(request, reply),
-            op::COPY_FILE_RANGE_64 => self.copy_file_range_64(request, reply),
+            op::COPY_FILE_RANGE => self.copy_file_range(crew, request, reply),
+            op::COPY_FILE_RANGE_64 => self.copy_file_range_64(crew, request, reply),
             op::FSYNC | op::FSYNCDIR => self.fsync(request),
             op::SYNCFS | op::DESTROY => self.sync(),
             op::STATFS => self.statfs(reply),
@@ -189,8 +201,7 @@ impl Handler for FileSystem {
             op::LISTXATTR => self.listxattr(request, reply),
             op::REMOVEXATTR => self.removexattr(request),
             op::IOCTL => self.ioctl(crew, request, reply),
-            // Nothing is kept for an open file.
-            op::RELEASE => self.subject(request).map(|ino| self.files.close(ino)),
+            op::RELEASE => self.release(request),
             op::RELEASEDIR => Ok(()),
             // OPENDIR, FLUSH, ACCESS, INTERRUPT among others: the kernel does without and does not ask again.
             _ => Err(Errno::NOSYS),

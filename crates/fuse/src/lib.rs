@@ -12,11 +12,13 @@
 //! * **Names and attributes are kept long**: the daemon is the only writer. What the engine changes behind the
 //!   kernel's back, a file's block count when the page cache is written back, is invalidated once a second.
 //! * **OPEN is served** only because of the flags that forbid it (immutable, append-only), of which the kernel does not
-//!   know, and to keep files that are written synchronously out of the page cache. Nothing is kept for an open file.
+//!   know, and to keep files that are written synchronously out of the page cache. Nothing is kept for an open file; its
+//!   handle says how it was opened.
 //! * **OPENDIR, FLUSH and ACCESS are not** (`ENOSYS`, answered once): the kernel does without. References are counted by
 //!   lookups; O_TRUNC arrives as SETATTR.
 //! * **Writeback cache**: sizes and times of regular files are the kernel's. Questions about what is on disk
-//!   (SEEK_DATA, SEEK_HOLE, the atomic-write ioctls) first make it write the file back, see `crew`.
+//!   (SEEK_DATA, SEEK_HOLE, the atomic-write ioctls) first make it write the file back, see `crew`. What it may hold, and
+//!   what becomes of writes where room is short, see `room`.
 //! * **Set-id bits and capabilities** (HANDLE_KILLPRIV_V2): the kernel says when a write or truncation clears them.
 //! * **The umask is left to us** (DONT_MASK), because a default ACL replaces it.
 //! * **COLLAPSE_RANGE and INSERT_RANGE** are refused by the kernel itself before they reach a FUSE daemon.
@@ -30,11 +32,13 @@ mod connection;
 pub mod control;
 mod credentials;
 mod crew;
+mod dirty;
 mod dispatch;
 mod error;
 mod mount;
 mod notify;
 mod request;
+mod room;
 mod session;
 mod transport;
 

@@ -29,6 +29,15 @@ impl Notifier {
         self.inval(nodeid, offset, 0)
     }
 
+    /// Makes the kernel drop what it caches of a range, after it has written back what of it is dirty; to be called as
+    /// [`Notifier::flush_pages`].
+    pub(crate) fn inval_range(&self, nodeid: u64, offset: u64, len: u64) -> Result<(), Errno> {
+        match (i64::try_from(offset), i64::try_from(len)) {
+            (Ok(offset), Ok(len)) => self.inval(nodeid, offset, len),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
     /// Makes the kernel send a request that means nothing to the queue of the CPU we run on. It does so only for a
     /// regular file, of which it is asked for no bytes.
     pub(crate) fn kick(&self, nodeid: u64) -> Result<(), Errno> {

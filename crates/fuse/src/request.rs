@@ -21,6 +21,7 @@ impl Errno {
     pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
     pub(crate) const INVAL: Errno = Errno(libc::EINVAL);
     pub(crate) const NOTTY: Errno = Errno(libc::ENOTTY);
+    pub(crate) const NOSPC: Errno = Errno(libc::ENOSPC);
     pub(crate) const RANGE: Errno = Errno(libc::ERANGE);
     pub(crate) const NOSYS: Errno = Errno(libc::ENOSYS);
     pub(crate) const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);

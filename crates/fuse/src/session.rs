@@ -6,14 +6,17 @@ use crate::abi::{
 use crate::alert::{Alert, Alerted};
 use crate::config::{MountConfig, Transport};
 use crate::connection;
+use crate::dirty::PageCache;
 use crate::dispatch::FileSystem;
 use crate::error::{Error, Result};
 use crate::mount::{self, Mounted};
 use crate::notify::Notifier;
 use crate::request::Request;
+use crate::room::{Room, RoomKeeper};
 use crate::transport::{HEAD_SIZE, Handler, PAYLOAD_SIZE, Threads, dev, uring};
 use medfs::Files;
 use parking_lot::{Condvar, Mutex};
+use rustix::mount::MountFlags;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -58,14 +61,28 @@ pub struct SessionInfo {
 /// Mounts a volume, or what stands for one. When this returns the mount is ready for use, or has been unmounted already.
 pub fn mount(files: Arc<dyn Files>, config: MountConfig) -> Result<Session> {
     mount_with(config, |notifier, terms| {
-        let file_system = Arc::new(FileSystem::new(files, notifier, terms));
+        let room = terms.page_cache.and_then(|cache| match RoomKeeper::start(Room::new(files.clone(), cache)) {
+            Ok(keeper) => Some(keeper),
+            Err(error) => {
+                tracing::error!(%error, "a full volume will say so at fsync or close: cannot start a thread");
+                None
+            }
+        });
+        let file_system = Arc::new(FileSystem::new(files, notifier, &terms.agreed, room));
         let ticker = file_system.clone();
         (file_system as Arc<dyn Handler>, Box::new(move || ticker.tick()))
     })
 }
 
-/// What was agreed on with the kernel, as far as serving requests depends on it.
+/// On what terms requests are served.
 pub(crate) struct Terms {
+    pub(crate) agreed: Agreed,
+    /// The kernel's page cache, where it takes writes without asking.
+    page_cache: Option<PageCache>,
+}
+
+/// What was agreed on with the kernel, as far as serving requests depends on it.
+pub(crate) struct Agreed {
     pub(crate) accepted: Init,
     pub(crate) timeout: Duration,
     pub(crate) direct: bool,
@@ -118,7 +135,16 @@ impl Session {
         make: impl FnOnce(Notifier, Terms) -> (Arc<dyn Handler>, Tick),
     ) -> Result<Session> {
         let negotiated = negotiate(device, config)?;
-        let terms = Terms { accepted: negotiated.accepted, timeout: config.timeout, direct: config.direct };
+        let accepted = negotiated.accepted;
+        let agreed = Agreed { accepted, timeout: config.timeout, direct: config.direct };
+        let cached = accepted.contains(Init::WRITEBACK_CACHE) && !config.direct && !config.read_only();
+        let page_cache = if cached {
+            let always = config.flags.contains(MountFlags::SYNCHRONOUS);
+            Some(PageCache::of(&config.mountpoint, block, always).map_err(Error::io("finding the mount"))?)
+        } else {
+            None
+        };
+        let terms = Terms { agreed, page_cache };
         let (handler, tick) = make(Notifier::new(device.clone()), terms);
         let handler = if config.alert { alerted(handler) } else { handler };
         let starting = Error::io("starting worker threads");

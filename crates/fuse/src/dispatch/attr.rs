@@ -1,7 +1,8 @@
 //! Attributes of inodes and of the volume.
 
+use super::data::ACCESS_MODE;
 use super::{Done, FileSystem};
-use crate::abi::{SetattrIn, SetattrValid, StatfsOut, StatxData, StatxOut, StatxTime};
+use crate::abi::{GETATTR_FH, GetattrIn, SetattrIn, SetattrValid, StatfsOut, StatxData, StatxOut, StatxTime};
 use crate::credentials::Credentials;
 use crate::request::{Errno, Reply, Request};
 use medfs::{Attr, FileFlags, FileKind, SetAttr, Timestamp};
@@ -19,6 +20,14 @@ const STATX_FLAGS: &[(FileFlags, u64)] = &[
 
 impl FileSystem {
     pub(super) fn getattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        if let Some(room) = &self.room {
+            let arg: GetattrIn = request.arg()?;
+            let writes = arg.getattr_flags & GETATTR_FH != 0 && arg.fh & ACCESS_MODE == libc::O_WRONLY as u64;
+            // The kernel asks before it takes a write; one that only writes asks for nothing else.
+            if writes && room.refuses(request.nodeid()) {
+                return Err(Errno::NOSPC);
+            }
+        }
         let attr = self.files.getattr(self.subject(request)?)?;
         self.push_attr(reply, &attr)
     }

@@ -3,7 +3,8 @@
 use super::{Done, FileSystem};
 use crate::abi::{
     CopyFileRangeIn, CopyFileRangeOut, FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FSYNC_FDATASYNC, FallocateIn,
-    FsyncIn, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
+    FsyncIn, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn,
+    WriteOut,
 };
 use crate::crew::Crew;
 use crate::request::{Errno, Reply, Request};
@@ -13,15 +14,50 @@ use medfs_format::BLOCK_SIZE;
 /// Bytes of one COPY_FILE_RANGE, whose reply counts in 32 bits.
 const COPY_MAX: u64 = 1 << 31;
 
+/// What a file's handle says of how it was opened, by which ioctls are judged too: the access mode,
+pub(super) const ACCESS_MODE: u64 = libc::O_ACCMODE as u64;
+/// that it may be written through the page cache,
+const CACHED_WRITER: u64 = 1 << 2;
+/// or past it, while others may have it in the page cache.
+const PAST_CACHE: u64 = 1 << 3;
+
 impl FileSystem {
-    /// How a file is opened. Nothing is kept for it: its handle is the access mode, by which ioctls are judged. One that is written synchronously is not kept in the page cache, which would take the writes.
-    pub(super) fn opened(&self, attr: &Attr, flags: u32) -> OpenOut {
-        let direct = self.direct || attr.flags.contains(FileFlags::SYNC);
-        OpenOut {
-            fh: u64::from(flags & libc::O_ACCMODE as u32),
-            open_flags: if direct { FOPEN_DIRECT_IO } else { FOPEN_KEEP_CACHE },
-            ..OpenOut::default()
+    /// How a file is opened, with the flags of `open(2)`. One that is written synchronously is not kept in the page cache,
+    /// which would take the writes, nor one that is only written where room is short. `past_cache`: nor is this one.
+    pub(super) fn opened(&self, attr: &Attr, flags: u32, past_cache: bool) -> OpenOut {
+        let mode = flags as i32 & libc::O_ACCMODE;
+        let mut fh = u64::from(flags) & ACCESS_MODE;
+        let short = || mode == libc::O_WRONLY && self.room.as_ref().is_some_and(|room| room.is_short());
+        if self.direct {
+            return OpenOut { fh, open_flags: FOPEN_DIRECT_IO, ..OpenOut::default() };
         }
+        if past_cache || attr.flags.contains(FileFlags::SYNC) || short() {
+            fh |= PAST_CACHE;
+            return OpenOut { fh, open_flags: FOPEN_DIRECT_IO, ..OpenOut::default() };
+        }
+        if mode != libc::O_RDONLY
+            && let Some(room) = &self.room
+        {
+            room.enter();
+            fh |= CACHED_WRITER;
+        }
+        OpenOut { fh, open_flags: FOPEN_KEEP_CACHE, ..OpenOut::default() }
+    }
+
+    pub(super) fn release(&self, request: &Request<'_>) -> Done {
+        let arg: ReleaseIn = request.arg()?;
+        if let Some(room) = &self.room
+            && arg.fh & CACHED_WRITER != 0
+        {
+            room.leave();
+        }
+        self.files.close(self.subject(request)?);
+        Ok(())
+    }
+
+    /// Before a request takes room: what the page cache holds must not need it.
+    fn take_room(&self, crew: &Crew, request: &Request<'_>, bytes: u64) -> Done {
+        self.room.as_ref().map_or(Ok(()), |room| room.take(crew, request.nodeid(), bytes))
     }
 
     fn saved_blocks_released(&self, ino: Ino) -> Result<bool, Errno> {
@@ -40,12 +76,10 @@ impl FileSystem {
         if writes && fixed {
             return Err(Errno::PERM);
         }
-        let mut out = self.opened(&attr, arg.flags);
-        if writes && attr.flags.contains(FileFlags::COMPR) && self.saved_blocks_released(attr.ino)? {
-            // Writing fails, which no cache may hide.
-            out.open_flags = FOPEN_DIRECT_IO;
-        }
-        reply.push(&out)
+        // Where writing fails no cache may hide it.
+        let fails =
+            writes && attr.flags.contains(FileFlags::COMPR) && self.saved_blocks_released(attr.ino)?;
+        reply.push(&self.opened(&attr, arg.flags, fails))
     }
 
     pub(super) fn read(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
@@ -55,7 +89,7 @@ impl FileSystem {
         Ok(())
     }
 
-    pub(super) fn write(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+    pub(super) fn write(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let ino = self.subject(request)?;
         let (arg, rest) = request.arg_and_rest::<WriteIn>()?;
         let data = rest.get(..arg.size as usize).ok_or(Errno::IO)?;
@@ -66,12 +100,35 @@ impl FileSystem {
         }
         let written = if cached {
             self.written.lock().insert(request.nodeid());
-            self.write_whole(ino, arg.offset, data).map(|()| data.len())
+            self.write_cached(request.nodeid(), ino, arg.offset, data).map(|()| data.len())
         } else {
+            self.take_room(crew, request, arg.size.into())?;
             self.files.write(ino, arg.offset, data).map_err(Errno::from)
         };
         let written = written.inspect_err(|_| self.atomic.write_failed(ino))?;
+        // Of a write with O_DIRECT that ended short the kernel would make EIO.
+        if written < data.len() && arg.flags as i32 & libc::O_DIRECT != 0 {
+            return Err(Errno::NOSPC);
+        }
+        if arg.fh & PAST_CACHE != 0 {
+            // Others may have read the pages into their cache since the kernel dropped them for this write.
+            let drop_pages =
+                || self.notifier.inval_range(request.nodeid(), arg.offset, written.max(1) as u64);
+            crew.nested(request.nodeid(), drop_pages)??;
+        }
         reply.push(&WriteOut { size: written as u32, padding: 0 })
+    }
+
+    /// Writes what the page cache sends, and has the kernel hold less where room becomes short.
+    fn write_cached(&self, nodeid: u64, ino: Ino, offset: u64, data: &[u8]) -> Done {
+        let written = self.write_whole(ino, offset, data);
+        if let Some(room) = &self.room {
+            room.look();
+            if written == Err(Errno::NOSPC) && room.refused(nodeid) {
+                let _ = self.notifier.inval_attr(nodeid);
+            }
+        }
+        written
     }
 
     /// Writes what the page cache sends, all of it or with an error: the kernel does not look at how much was taken, and
@@ -101,11 +158,14 @@ impl FileSystem {
         refused
     }
 
-    pub(super) fn fallocate(&self, request: &Request<'_>) -> Done {
+    pub(super) fn fallocate(&self, crew: &Crew, request: &Request<'_>) -> Done {
         let arg: FallocateIn = request.arg()?;
         let mode = FallocateMode::from_bits(arg.mode).ok_or(Errno::OPNOTSUPP)?;
         let ino = self.subject(request)?;
         self.remove_privileges(request, request.nodeid(), ino)?;
+        if !mode.contains(FallocateMode::PUNCH_HOLE) {
+            self.take_room(crew, request, arg.length)?;
+        }
         Ok(self.files.fallocate(ino, mode, arg.offset, arg.length)?)
     }
 
@@ -125,20 +185,28 @@ impl FileSystem {
         reply.push(&LseekOut { offset })
     }
 
-    fn copied(&self, request: &Request<'_>, len_max: u64) -> Result<u64, Errno> {
+    fn copied(&self, crew: &Crew, request: &Request<'_>, len_max: u64) -> Result<u64, Errno> {
         let arg: CopyFileRangeIn = request.arg()?;
         let (from, to) = (self.subject(request)?, self.ino(arg.nodeid_out)?);
         self.remove_privileges(request, arg.nodeid_out, to)?;
-        Ok(self.files.copy_range(from, arg.off_in, to, arg.off_out, arg.len.min(len_max))?)
+        let len = arg.len.min(len_max);
+        let content = self.files.getattr(from)?.size.saturating_sub(arg.off_in);
+        self.take_room(crew, request, len.min(content))?;
+        Ok(self.files.copy_range(from, arg.off_in, to, arg.off_out, len)?)
     }
 
-    pub(super) fn copy_file_range(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
-        let copied = self.copied(request, COPY_MAX)?;
+    pub(super) fn copy_file_range(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        let copied = self.copied(crew, request, COPY_MAX)?;
         reply.push(&WriteOut { size: copied as u32, padding: 0 })
     }
 
-    pub(super) fn copy_file_range_64(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
-        let bytes_copied = self.copied(request, u64::MAX)?;
+    pub(super) fn copy_file_range_64(
+        &self,
+        crew: &Crew,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Done {
+        let bytes_copied = self.copied(crew, request, u64::MAX)?;
         reply.push(&CopyFileRangeOut { bytes_copied })
     }
 

@@ -1,5 +1,6 @@
 //! ioctls: chattr flags, project ids, trimming, F2FS's atomic writes, and our own (see [`crate::control`]).
 
+use super::data::ACCESS_MODE;
 use super::{Done, FileSystem};
 use crate::abi::{FsXattr, IOCTL_DIR, IoctlIn, IoctlOut, TrimRange};
 use crate::control::{self, STATS_PAGE_SIZE, StatsPage};
@@ -109,7 +110,7 @@ impl Call<'_, '_> {
 
     /// `EBADF` where the descriptor is not open for writing.
     fn require_writable(&self) -> Done {
-        match self.arg.fh as i32 {
+        match (self.arg.fh & ACCESS_MODE) as i32 {
             libc::O_WRONLY | libc::O_RDWR => Ok(()),
             _ => Err(Errno::BADF),
         }

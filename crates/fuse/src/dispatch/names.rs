@@ -92,7 +92,7 @@ impl FileSystem {
         let new = Self::new_file(request, FileKind::Regular, arg.mode, arg.umask, 0);
         let attr = self.files.create(self.subject(request)?, name(rest)?, &new)?;
         self.push_entry(reply, &attr)?;
-        reply.push(&self.opened(&attr, arg.flags))
+        reply.push(&self.opened(&attr, arg.flags, false))
     }
 
     pub(super) fn tmpfile(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
@@ -100,7 +100,7 @@ impl FileSystem {
         let new = Self::new_file(request, FileKind::Regular, arg.mode, arg.umask, 0);
         let attr = self.files.tmpfile(self.subject(request)?, &new)?;
         self.push_entry(reply, &attr)?;
-        reply.push(&self.opened(&attr, arg.flags))
+        reply.push(&self.opened(&attr, arg.flags, false))
     }
 
     pub(super) fn link(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
