@@ -17,7 +17,7 @@
 //!  5. inode locks: a parent before its child; otherwise by inode number
 //!  6. `chain` (order of fsynced nodes in their log)
 //!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `renamed_files`, `left_by_dirs`, `cut_trees`, `dir_log`, `dependents`, `registry`, `bases`, `sharing`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`,
-//!     `hotness`, `restorer`, `activity`, `damage`, `io`; `nodes` before `nat` before `segs`.
+//!     `hotness`, `restorer`, `activity`, `damage`, `io`; `nodes` before `segs` before `nat`.
 //!
 //! A checkpoint that an fsync needs is made after the fsync has given back its locks.
 

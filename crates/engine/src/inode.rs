@@ -136,8 +136,8 @@ impl Inodes {
             node,
             wb: Mutex::new(()).ranked(ranks::WB),
             lock: RwLock::new(state).ranked(ranks::INODE),
-            compact: Mutex::new(None),
-            repeats: Mutex::default(),
+            compact: Mutex::new(None).ranked(ranks::DELTAS),
+            repeats: Mutex::default().ranked(ranks::DELTAS),
         });
         t.loaded.insert(ino, inode.clone());
         inode

@@ -426,7 +426,7 @@ fn assemble(
         delta_volume,
         deltas,
         dependents: Dependents::default(),
-        registry: Mutex::default(),
+        registry: Mutex::default().ranked(ranks::REGISTRY),
         bases: Mutex::default(),
         elapsed_base: header.elapsed_time.get(),
         cp_ver: AtomicU64::new(ChainVersion::of(header, pack.crc).in_footers()),

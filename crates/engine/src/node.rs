@@ -244,7 +244,7 @@ impl Nodes {
                     Mutex::new(Shard { pages: HashMap::default(), evict_at: limit.max(MIN_LIMIT) / SHARDS })
                 })
                 .collect(),
-            dirty: Mutex::default(),
+            dirty: Mutex::default().ranked(ranks::DIRTY_NODES),
             cached: AtomicUsize::new(0),
             limit: limit.max(MIN_LIMIT),
             ahead: Readahead::default(),

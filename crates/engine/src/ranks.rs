@@ -14,7 +14,13 @@ pub(crate) const RENAMES: Rank = Rank::one(5, "renames");
 /// A parent before its child, otherwise by inode number.
 pub(crate) const INODE: Rank = Rank::several(6, "inode");
 pub(crate) const CHAIN: Rank = Rank::one(7, "chain");
+/// The list of files that are made from others.
+pub(crate) const REGISTRY: Rank = Rank::one(8, "registry");
+/// What a file's compact pages hold, and what is known of a log.
+pub(crate) const DELTAS: Rank = Rank::several(9, "compact map");
+/// The list of dirty nodes.
+pub(crate) const DIRTY_NODES: Rank = Rank::one(10, "dirty nodes");
 /// A node's content.
-pub(crate) const NODE: Rank = Rank::several(8, "node");
-pub(crate) const NAT: Rank = Rank::one(9, "nat");
-pub(crate) const SEGS: Rank = Rank::one(10, "segs");
+pub(crate) const NODE: Rank = Rank::several(11, "node");
+pub(crate) const SEGS: Rank = Rank::one(12, "segs");
+pub(crate) const NAT: Rank = Rank::one(13, "nat");

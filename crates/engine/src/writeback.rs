@@ -92,9 +92,10 @@ impl Fs {
         if let Some(compression) = self.compression(inode) {
             return self.place_clusters(inode, state, compression, indices, purpose);
         }
+        let is_dir = inode.is_dir();
         let about = inode.raw(|r| Page {
             purpose,
-            is_dir: inode.is_dir(),
+            is_dir,
             advise: r.advise(),
             pinned: r.inline().contains(Inline::PIN_FILE),
             dirty_pages: state.dirty.len(),

@@ -28,6 +28,8 @@ pub mod observe;
 pub mod ops;
 pub mod oracle;
 pub mod planted;
+#[cfg(feature = "schedule")]
+pub mod schedules;
 pub mod session;
 pub mod subject;
 pub mod volume;

@@ -194,12 +194,12 @@ impl Fs {
         if self.deltas.alone.is_some() {
             return MARKS_SLOTS;
         }
-        inode.raw(|r| match Name::of(r) {
+        match inode.raw(Name::of) {
             Name::Log if self.is_compressed(inode) => 0,
             Name::Log if self.deltas.repeats && self.deltas.has_compact() => LOG_SLOTS,
             Name::Journal | Name::Database | Name::Other => KEPT_SLOTS,
             Name::Log => 0,
-        })
+        }
     }
 
     /// Where the area's size is frozen with room for a zone but there is none yet, makes one.

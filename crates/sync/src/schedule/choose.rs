@@ -6,6 +6,8 @@
 //!   at the right places is found with a probability that does not depend on how many points there are between.
 //! - [`Policy::Replay`]: the switches of another run, or some of them.
 
+use std::panic::Location;
+
 /// Points without a switch after which a thread goes behind the others: one that waits for them by trying must not run for ever.
 const PATIENCE: u64 = 50_000;
 
@@ -18,6 +20,8 @@ pub struct Switch {
     pub step: u64,
     /// The one that runs now.
     pub to: usize,
+    /// The point.
+    pub at: &'static Location<'static>,
 }
 
 /// How the next thread is chosen.

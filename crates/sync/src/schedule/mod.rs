@@ -112,7 +112,7 @@ impl Me {
     pub(crate) fn take<G>(&self, claim: Claim, mut attempt: impl FnMut() -> Option<G>) -> G {
         let wrong = self.scheduler.state.lock().check_order(self.number, &claim);
         if let Some(wrong) = wrong {
-            self.fail(wrong);
+            self.fail(format!("{wrong}{}", callers()));
         }
         self.step(claim.at);
         loop {
@@ -229,6 +229,14 @@ impl Scheduler {
             }
         }
     }
+}
+
+/// The lines of this repository that led here, innermost first.
+fn callers() -> String {
+    let stack = std::backtrace::Backtrace::force_capture().to_string();
+    let lines = stack.lines().map(str::trim).filter_map(|line| line.strip_prefix("at "));
+    let ours = lines.filter(|line| line.contains("crates/") && !line.contains("crates/sync/"));
+    ours.take(12).map(|line| format!("\n    at {line}")).collect()
 }
 
 /// What a panic says.

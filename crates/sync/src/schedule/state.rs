@@ -100,7 +100,7 @@ impl State {
     pub(super) fn first(&mut self) -> usize {
         let ready = self.ready();
         let first = self.chooser.begin(&ready);
-        self.switches.push(Switch { thread: first, step: 0, to: first });
+        self.switches.push(Switch { thread: first, step: 0, to: first, at: Location::caller() });
         first
     }
 
@@ -125,7 +125,8 @@ impl State {
         if to == thread {
             return Next::Stay;
         }
-        self.switches.push(Switch { thread, step, to });
+        let at = self.threads[thread].at.unwrap_or(Location::caller());
+        self.switches.push(Switch { thread, step, to, at });
         Next::To(to)
     }
 
