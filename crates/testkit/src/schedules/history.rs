@@ -212,6 +212,11 @@ impl History {
         self.inner().files[file].name.last().clone()
     }
 
+    /// The file that has a name, as its thread knows.
+    pub fn named(&self, name: &str) -> Option<usize> {
+        self.inner().files.iter().rposition(|file| file.name.last().as_deref() == Some(name))
+    }
+
     /// A number for an atomic write.
     pub fn group(&self) -> u64 {
         let mut inner = self.inner();
@@ -263,7 +268,11 @@ impl History {
 
     /// A file is about to get a name, or to lose the one that it has; [`History::changed`] follows.
     pub fn rename(&self, file: usize, name: Option<String>) -> u64 {
-        let begin = self.now();
+        self.rename_since(file, name, self.now())
+    }
+
+    /// The same, of a change that began at `begin`.
+    pub fn rename_since(&self, file: usize, name: Option<String>, begin: u64) -> u64 {
         self.inner().files[file].name.push(name, begin, 0);
         begin
     }
@@ -367,14 +376,21 @@ impl History {
                 found.insert(name.clone(), ino);
             }
         }
+        // Files that had the same number one after the other: one of them is what is found.
+        let mut numbers: BTreeMap<Ino, Vec<usize>> = BTreeMap::new();
         for (number, file) in inner.files.iter().enumerate() {
-            let number_again = |other: &File| file.released && other.ino == file.ino;
-            if file.unknown || inner.files[number + 1..].iter().any(number_again) {
-                continue;
-            }
-            if let Some(ino) = inner.judge_name(number, file, at, &found)? {
+            numbers.entry(file.ino).or_default().push(number);
+        }
+        for files in numbers.values().filter(|files| !files.iter().any(|&n| inner.files[n].unknown)) {
+            let mut judge = |&number: &usize| {
+                let file = &inner.files[number];
+                let Some(ino) = inner.judge_name(number, file, at, &found)? else { return Ok(()) };
                 let content = read(ino).map_err(|e| format!("file {number}: {e}"))?;
-                inner.judge_content(number, file, at, &content)?;
+                inner.judge_content(number, file, at, &content)
+            };
+            let judged: Vec<Result<(), String>> = files.iter().map(&mut judge).collect();
+            if judged.iter().all(Result::is_err) {
+                judged.into_iter().collect::<Result<(), String>>()?;
             }
         }
         Ok(())

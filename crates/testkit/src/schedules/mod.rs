@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex};
 /// Size of the volumes, in MiB.
 const MEBIBYTES: u64 = 64;
 /// Runs that shrinking takes at most.
-const MOST_RUNS: usize = 400;
+const MOST_RUNS: usize = 100;
 
 /// All that a seed decides.
 #[derive(Debug, Clone)]

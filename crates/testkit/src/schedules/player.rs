@@ -3,7 +3,7 @@
 //! Locks: the table of who plays which part is a leaf without points.
 
 use super::history::{Durable, History, PAGE};
-use super::program::{OWNED, Op, PARTS, Part};
+use super::program::{MOST_THREADS, OWNED, Op, PARTS, Part};
 use medfs::{Error, FallocateMode, FileKind, Ino, ManualClock, NewFile, RenameFlags, SetAttr, Volume};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -12,6 +12,10 @@ use std::time::Duration;
 
 /// Pages of the file that fills caches: more than the smallest cache has.
 const BALLAST: u64 = 300;
+/// Pages of it that a request reads.
+const READ_AT_ONCE: usize = 50;
+/// Endings that say what a file is written to replace; by thread.
+const ENDINGS: [&str; MOST_THREADS] = [".tmp", ".new", ".temp", "~"];
 /// Its name.
 const BALLAST_NAME: &[u8] = b"ballast";
 
@@ -122,6 +126,7 @@ impl Player {
             Op::Atomic { part, first, count, seed } => self.atomic(part, first, count, seed),
             Op::Frames { part, first, count, seed } => self.frames(part, first, count, seed),
             Op::Replace { part, fsync, seed } => self.replace(part, fsync, seed),
+            Op::Draft { part, draft, seed } => self.draft(part, draft, seed),
             Op::Rename { part } => self.rename(part),
             Op::Unlink { part } => self.unlink(part),
             Op::Heat { part } => self.heat(part),
@@ -168,9 +173,12 @@ impl Player {
                 self.volume.idle_work(64)?;
             }
             _ => {
-                let mut bytes = vec![0; PAGE];
-                for page in 0..BALLAST {
-                    self.volume.read(self.ballast, page * PAGE as u64, &mut bytes)?;
+                // What is read once leaves a cache before what was read twice.
+                let mut bytes = vec![0; READ_AT_ONCE * PAGE];
+                for page in (0..BALLAST).step_by(READ_AT_ONCE).chain((0..BALLAST).step_by(READ_AT_ONCE)) {
+                    for _ in 0..2 {
+                        self.volume.read(self.ballast, page * PAGE as u64, &mut bytes)?;
+                    }
                 }
             }
         }
@@ -214,9 +222,10 @@ impl Player {
 
     fn write(&self, (file, ino): (usize, Ino), at: u64, bytes: &[u8], group: u64) -> Result<(), Fault> {
         let begin = self.history.write(file, at, bytes, group);
-        let written = self.volume.write(ino, at, bytes)?;
-        if written < bytes.len() {
-            return Err(Error::NoSpace);
+        let written = self.volume.write(ino, at, bytes);
+        if !matches!(written, Ok(written) if written == bytes.len()) {
+            self.history.forget(file);
+            return Err(written.err().unwrap_or(Error::NoSpace));
         }
         self.history.changed(file, begin);
         Ok(())
@@ -297,15 +306,12 @@ impl Player {
         let (old, old_ino) = self.file(part);
         let Some(name) = self.history.name(old) else { return Ok(()) };
         let root = self.volume.root();
-        let temporary = format!("{name}.tmp");
-        let mut content = self.history.content(old);
-        for page in 0..content.len() / PAGE {
-            let at = page * PAGE + (seed as usize * 13) % 4000;
-            content[at..at + 8].copy_from_slice(format!("{seed:08}").as_bytes());
-        }
+        let temporary = format!("{name}.part");
+        let content = self.like(old, seed);
+        let begin = self.history.now();
         let ino = self.volume.create(root, temporary.as_bytes(), &new_file())?.ino;
         let file = self.history.add(ino, &[], None);
-        let begin = self.history.rename(file, Some(temporary.clone()));
+        self.history.rename_since(file, Some(temporary.clone()), begin);
         self.history.changed(file, begin);
         self.write((file, ino), 0, &content, 0)?;
         if fsync {
@@ -325,6 +331,43 @@ impl Player {
         Ok(())
     }
 
+    fn draft(&self, part: Part, draft: usize, seed: u64) -> Result<(), Fault> {
+        let (replaced, _) = self.file(part);
+        let root = self.volume.root();
+        let name = format!("{}{}", part.name(), ENDINGS[draft]);
+        let content = self.like(replaced, seed);
+        if let Some(earlier) = self.history.named(&name) {
+            self.take_name(earlier, &name)?;
+        }
+        let begin = self.history.now();
+        let ino = self.volume.create(root, name.as_bytes(), &new_file())?.ino;
+        let file = self.history.add(ino, &[], None);
+        self.history.rename_since(file, Some(name.clone()), begin);
+        self.history.changed(file, begin);
+        self.write((file, ino), 0, &content, 0)?;
+        let begin = self.history.now();
+        self.volume.fsync(ino, false)?;
+        self.history.durable(Durable::File(file), begin);
+        if seed % 2 == 0 { self.take_name(file, &name) } else { Ok(()) }
+    }
+
+    fn take_name(&self, file: usize, name: &str) -> Result<(), Fault> {
+        let begin = self.history.rename(file, None);
+        self.volume.unlink(self.volume.root(), name.as_bytes())?;
+        self.history.changed(file, begin);
+        Ok(())
+    }
+
+    /// The content of a file, but for a few bytes in each page.
+    fn like(&self, file: usize, seed: u64) -> Vec<u8> {
+        let mut content = self.history.content(file);
+        for page in 0..content.len() / PAGE {
+            let at = page * PAGE + (seed as usize * 13) % 4000;
+            content[at..at + 8].copy_from_slice(format!("{seed:08}").as_bytes());
+        }
+        content
+    }
+
     fn rename(&self, part: Part) -> Result<(), Fault> {
         let (file, _) = self.file(part);
         let Some(name) = self.history.name(file) else { return Ok(()) };
@@ -339,10 +382,7 @@ impl Player {
     fn unlink(&self, part: Part) -> Result<(), Fault> {
         let (file, _) = self.file(part);
         let Some(name) = self.history.name(file) else { return Ok(()) };
-        let begin = self.history.rename(file, None);
-        self.volume.unlink(self.volume.root(), name.as_bytes())?;
-        self.history.changed(file, begin);
-        Ok(())
+        self.take_name(file, &name)
     }
 
     fn heat(&self, part: Part) -> Result<(), Fault> {
@@ -356,13 +396,14 @@ impl Player {
 /// Changes that programs begin from: every part has deltas, hidden directory and list are there.
 pub fn warm_up(player: &Player, random: &mut SmallRng) {
     for round in 0..6 {
-        for part in PARTS {
+        // The document's blocks are its pages.
+        for part in PARTS.into_iter().filter(|part| *part != Part::Document) {
             let first = part.range().start + random.random_range(0..3);
             player.play(&Op::Patch { part, first, count: 2, seed: 40 + round });
             if matches!(part, Part::Log | Part::Journal) {
                 player.play(&Op::Frames { part, first: 0, count: 3, seed: 50 + round });
             }
-            if part == Part::Document {
+            if part == Part::Short {
                 player.play(&Op::Replace { part, fsync: true, seed: 60 + 2 * round });
             }
             player.play(&Op::Fsync { part, datasync: false });

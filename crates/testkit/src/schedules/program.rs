@@ -68,6 +68,22 @@ impl Part {
     }
 }
 
+/// Parts as often as they are on stage: those more that others are made from.
+const OFTEN: [Part; 12] = [
+    Part::Document,
+    Part::Document,
+    Part::Document,
+    Part::Database,
+    Part::Database,
+    Part::Database,
+    Part::Log,
+    Part::Log,
+    Part::Journal,
+    Part::Long,
+    Part::Short,
+    Part::Shared,
+];
+
 /// Most threads of a program.
 pub const MOST_THREADS: usize = 4;
 
@@ -131,6 +147,12 @@ pub enum Op {
         fsync: bool,
         seed: u64,
     },
+    /// A thread that need not be the file's writes, under a name of its own, what may replace the file, fsyncs it, and takes it away again.
+    Draft {
+        part: Part,
+        draft: usize,
+        seed: u64,
+    },
     /// The file gets another name, or its first one again.
     Rename {
         part: Part,
@@ -175,12 +197,15 @@ pub type Programs = Vec<Vec<Op>>;
 pub fn programs(random: &mut SmallRng) -> Programs {
     let threads = random.random_range(2..=MOST_THREADS);
     // Few parts, so that threads meet.
-    let stage: Vec<Part> = (0..random.random_range(1..=3)).map(|_| any(random, &PARTS)).collect();
+    let stage: Vec<Part> = (0..random.random_range(1..=3)).map(|_| any(random, &OFTEN)).collect();
     let owner: Vec<usize> = PARTS.iter().map(|_| random.random_range(0..threads)).collect();
     let own = |thread: usize| -> Vec<Part> {
         let owned = |part: &Part| *part == Part::Shared || owner[*part as usize] == thread;
         stage.iter().copied().filter(owned).collect()
     };
+    if random.random_range(0..4) == 0 {
+        return overwriting(random, threads);
+    }
     let long = random.random_range(0..3) == 0;
     (0..threads)
         .map(|thread| {
@@ -189,7 +214,7 @@ pub fn programs(random: &mut SmallRng) -> Programs {
             let mut program = Vec::new();
             while program.len() < ops {
                 if own.is_empty() || random.random_range(0..5) < 2 {
-                    program.push(attend(random, &stage));
+                    program.push(attend(random, &stage, thread));
                 } else {
                     let part = any(random, &own);
                     program.push(change(random, part, thread));
@@ -203,6 +228,34 @@ pub fn programs(random: &mut SmallRng) -> Programs {
         .collect()
 }
 
+/// A thread overwrites pages in place, forgets them, and changes them again, while the others make files from theirs.
+fn overwriting(random: &mut SmallRng, threads: usize) -> Programs {
+    let part = any(random, &[Part::Document, Part::Document, Part::Database, Part::Short]);
+    let first = random.random_range(0..part.pages() - 1);
+    let mut edits = Vec::new();
+    for _ in 0..random.random_range(1..3) {
+        let count = random.random_range(1..=(part.pages() - first).min(4));
+        let seed = random.random_range(1..1_000_000);
+        edits.extend([Op::Patch { part, first, count, seed }, Op::Fsync { part, datasync: true }]);
+        if random.random() {
+            edits.push(Op::Evict);
+        }
+        edits.extend([Op::Pages { part, first, count, seed }, Op::Fsync { part, datasync: random.random() }]);
+    }
+    let others = (1..threads).map(|thread| {
+        let ops = random.random_range(1..3);
+        let draft = |seed| Op::Draft { part, draft: thread, seed };
+        (0..ops)
+            .map(|_| match random.random_range(0..3) {
+                0 => attend(random, &[part], thread),
+                _ => draft(random.random_range(1..1_000_000)),
+            })
+            .collect()
+    });
+    let others: Programs = others.collect();
+    [edits].into_iter().chain(others).collect()
+}
+
 fn any<T: Copy>(random: &mut SmallRng, of: &[T]) -> T {
     of[random.random_range(0..of.len())]
 }
@@ -210,7 +263,9 @@ fn any<T: Copy>(random: &mut SmallRng, of: &[T]) -> T {
 /// Some pages of a part.
 fn pages(random: &mut SmallRng, part: Part, most: u64) -> (u64, u64) {
     let range = part.range();
-    let first = random.random_range(range.clone());
+    // Mostly the same ones, so that what was done to a page meets what is done to it.
+    let span = if random.random_range(0..3) > 0 { range.start..range.start + 2 } else { range.clone() };
+    let first = random.random_range(span);
     (first, random.random_range(1..=most).min(range.end - first))
 }
 
@@ -246,19 +301,22 @@ fn change(random: &mut SmallRng, part: Part, thread: usize) -> Op {
 }
 
 /// What any thread does.
-fn attend(random: &mut SmallRng, stage: &[Part]) -> Op {
+fn attend(random: &mut SmallRng, stage: &[Part], thread: usize) -> Op {
     let part = any(random, stage);
     let (first, count) = pages(random, part, 16);
     match random.random_range(0..20) {
-        0..4 => Op::Fsync { part, datasync: random.random() },
-        4..6 => Op::FsyncMany { parts: stage.to_vec(), datasync: random.random() },
+        0..3 => Op::Fsync { part, datasync: random.random() },
+        3..6 if part != Part::Long => {
+            Op::Draft { part, draft: thread, seed: random.random_range(1..1_000_000) }
+        }
+        3..6 => Op::FsyncMany { parts: stage.to_vec(), datasync: random.random() },
         6 => Op::FsyncDir,
         7..11 => Op::Read { part, first, count },
         11..13 => Op::Sync,
         13..15 => Op::Checkpoint,
-        15..17 => Op::Background { seconds: any(random, &[1, 10, 100]) },
-        17 => Op::Idle,
-        18 => Op::Evict,
+        15 => Op::Background { seconds: any(random, &[1, 10, 100]) },
+        16 => Op::Idle,
+        17 | 18 => Op::Evict,
         _ => Op::Heat { part },
     }
 }
