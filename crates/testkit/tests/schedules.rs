@@ -1,7 +1,7 @@
 //! Schedules of the engine's threads; see `medfs_testkit::schedules`. MEDFS_SEED and MEDFS_SCHEDULES say which and how many.
 
 use medfs_sync::schedule::Policy;
-use medfs_testkit::images::DELTAS;
+use medfs_testkit::images::{COMPRESSED, DELTAS};
 use medfs_testkit::schedules::Case;
 use medfs_testkit::schedules::program::{Op, Part};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,4 +89,33 @@ fn a_block_that_is_being_overwritten_is_no_base() {
         Op::Fsync { part, datasync: false },
     ];
     program(vec![edits, vec![Op::Draft { part, draft: 1, seed: 3 }]], number("MEDFS_SCHEDULES", 200));
+}
+
+/// One thread after the other: a lock against the order, or taken twice by a thread, is found without any switch.
+#[test]
+fn no_lock_is_taken_twice_or_out_of_order() {
+    for (features, part) in [(DELTAS, Part::Short), (DELTAS, Part::Log), (COMPRESSED[1], Part::Log)] {
+        let changes = vec![
+            Op::Patch { part, first: 0, count: 2, seed: 1 },
+            Op::Fsync { part, datasync: false },
+            Op::Frames { part, first: 1, count: 4, seed: 2 },
+            Op::Fsync { part, datasync: true },
+            Op::Replace { part, fsync: true, seed: 3 },
+            Op::FsyncMany { parts: vec![part, Part::Database], datasync: false },
+            Op::Atomic { part, first: 0, count: 2, seed: 4 },
+            Op::Rename { part },
+            Op::Append { part: Part::Long, bytes: 900, seed: 5 },
+            Op::Truncate { part: Part::Long, size: 12_345 },
+            Op::Unlink { part: Part::Database },
+            Op::Sync,
+            Op::Idle,
+            Op::Background { seconds: 100 },
+        ];
+        let options = "compress_extension=*,cache=1M".to_owned();
+        let policy = Policy::Replay(Vec::new());
+        let case = Case { seed: 1, features, options, crowded: false, programs: vec![changes], policy };
+        if let Some(failure) = case.failure() {
+            panic!("{failure}");
+        }
+    }
 }

@@ -470,3 +470,66 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(byte: u8) -> Vec<u8> {
+        vec![byte; PAGE]
+    }
+
+    /// A file of two pages whose first page was changed once.
+    fn changed() -> (History, usize, u64) {
+        let history = History::default();
+        let file = history.add(5, &[page(1), page(1)].concat(), Some("f".into()));
+        let before = history.now();
+        let begin = history.write(file, 0, &page(2), 0);
+        history.changed(file, begin);
+        (history, file, before)
+    }
+
+    fn cut(history: &History, at: u64, content: &[u8]) -> Result<(), String> {
+        history.judge_cut(at, &mut |name| Ok((name == "f").then_some(5)), &mut |_| Ok(content.to_vec()))
+    }
+
+    #[test]
+    fn a_read_shows_what_was_there_while_it_ran() {
+        let (history, file, before) = changed();
+        let late = history.now();
+        assert_eq!(history.judge_read(file, 0, PAGE, &page(1), before), Ok(()));
+        assert_eq!(history.judge_read(file, 0, PAGE, &page(2), late), Ok(()));
+        assert!(history.judge_read(file, 0, PAGE, &page(1), late).is_err(), "an old version");
+        assert!(history.judge_read(file, 0, PAGE, &page(3), before).is_err(), "no version");
+        assert!(history.judge_read(file, 0, PAGE, &[2; 9], late).is_err(), "too short");
+    }
+
+    #[test]
+    fn a_power_cut_leaves_what_was_made_durable_or_newer() {
+        let (history, file, before) = changed();
+        let (old, new) = ([page(1), page(1)].concat(), [page(2), page(1)].concat());
+        let begin = history.now();
+        assert_eq!([cut(&history, begin, &old), cut(&history, begin, &new)], [Ok(()), Ok(())]);
+        assert!(cut(&history, before, &new).is_err(), "from the future");
+        history.durable(Durable::Content(file), begin);
+        let end = history.now();
+        assert!(cut(&history, end, &old).is_err(), "an fsynced page is lost");
+        assert_eq!(cut(&history, end, &new), Ok(()));
+        let lost = history.judge_cut(end, &mut |_| Ok(None), &mut |_| Ok(new.clone()));
+        assert!(lost.is_err(), "a file without a name");
+    }
+
+    #[test]
+    fn an_atomic_write_is_there_or_is_not() {
+        let history = History::default();
+        let file = history.add(5, &[page(1), page(1)].concat(), Some("f".into()));
+        let group = history.group();
+        let begin = history.write(file, 0, &[page(2), page(2)].concat(), group);
+        history.changed(file, begin);
+        let states = [[1, 1], [2, 2], [1, 2]].map(|pages| pages.map(page).concat());
+        let allowed = |at| states.each_ref().map(|content| cut(&history, at, content).is_ok());
+        assert_eq!(allowed(history.now()), [true, false, false]);
+        history.commits(file, group, false);
+        assert_eq!(allowed(history.now()), [true, true, false]);
+    }
+}

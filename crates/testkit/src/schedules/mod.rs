@@ -11,7 +11,7 @@ pub mod player;
 pub mod program;
 
 use crate::combine::Combination;
-use crate::images::{COMPRESSED, DELTAS, FEATURE_SETS, FsckMedfs, formatted, options_for};
+use crate::images::{FEATURE_SETS, FsckMedfs, formatted, options_for};
 use crate::subject::Check;
 use crate::volume::test_clock;
 use device::ScheduledDevice;
@@ -229,7 +229,7 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}  {}\n", self.case, self.message)?;
+        writeln!(f, "{}  {}", self.case, self.message)?;
         if !self.replays {
             writeln!(f, "  (the same switches do not fail in the same way)")?;
         }
@@ -266,6 +266,3 @@ fn crowd(volume: &Volume) {
     volume.fallocate(goes, mode, 0, pages * 4096).expect("punched");
     volume.sync().expect("sync");
 }
-
-/// The kinds of volumes that cases have.
-pub const KINDS: [&str; 3] = [FEATURE_SETS[1], DELTAS, COMPRESSED[1]];

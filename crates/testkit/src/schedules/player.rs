@@ -324,7 +324,7 @@ impl Player {
         self.history.changed(old, left);
         self.history.changed(file, named);
         self.cast.lock().unwrap_or_else(|held| held.into_inner())[part as usize] = file;
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             self.history.release(old);
             self.volume.release(old_ino, 1);
         }
@@ -348,7 +348,7 @@ impl Player {
         let begin = self.history.now();
         self.volume.fsync(ino, false)?;
         self.history.durable(Durable::File(file), begin);
-        if seed % 2 == 0 { self.take_name(file, &name) } else { Ok(()) }
+        if seed.is_multiple_of(2) { self.take_name(file, &name) } else { Ok(()) }
     }
 
     fn take_name(&self, file: usize, name: &str) -> Result<(), Fault> {
