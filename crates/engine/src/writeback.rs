@@ -439,8 +439,11 @@ impl Fs {
         let indices = &self.move_clusters(inode, &mut state, indices)?;
         let mut present = Vec::with_capacity(indices.len());
         for &index in indices {
-            let base = self.has_delta(inode, index)? || self.dependents.is_source(inode.ino, index);
-            if base || !state.dirty.contains_key(&index) {
+            let dirty = state.dirty.contains_key(&index);
+            let base = self.has_delta(inode, index)?
+                || self.dependents.is_source(inode.ino, index)
+                || (!dirty && self.is_compact_page(inode, index));
+            if base || !dirty {
                 let Some(slot) = self.find_slot(inode, index)? else { continue };
                 if !is_block(slot.addr()) {
                     continue;
@@ -462,8 +465,8 @@ impl Fs {
 }
 
 impl Fs {
-    /// For cleaning: moves the base of a page that is a delta, which stays, or of other files' pages. Readers wait: nothing but the inode tells
-    /// them that this block is not a page.
+    /// For cleaning: moves the base of a page that is a delta, which stays, or of other files' pages, or a compact page. Readers wait: they look for
+    /// it at its address, and nowhere else.
     fn move_base(&self, inode: &Arc<Inode>, state: &mut InodeState, slot: &Slot, index: u64) -> Result<()> {
         let about = Page::moved(inode.raw(|r| r.advise()));
         let (old, base) = (slot.addr(), Placed::new(index, self.base(slot.addr())?));
