@@ -220,6 +220,15 @@ impl CrashState {
         lost.map(|(addr, _)| addr).collect()
     }
 
+    /// The newest pending writes of the same blocks, as indices in the log.
+    pub fn lost_events(&self) -> impl Iterator<Item = usize> {
+        let lost: HashSet<u64> = self.lost().into_iter().collect();
+        latest(&self.stage.pending, &self.log)
+            .into_iter()
+            .filter(move |(addr, _)| lost.contains(addr))
+            .map(|(_, event)| event)
+    }
+
     /// The last mark made before the crash.
     pub fn last_mark(&self) -> Option<u64> {
         self.log[..self.point].iter().rev().find_map(|event| match event {

@@ -86,7 +86,7 @@ impl Fs {
         self.check_size(inode, end)?;
         self.convert_inline(inode, state)?;
         if !keep && end > inode.size() {
-            self.open_last_cluster(inode, state)?;
+            self.before_growth(inode, state)?;
         }
         let mut near = None;
         for index in start / PAGE..end.div_ceil(PAGE) {

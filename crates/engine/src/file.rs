@@ -180,7 +180,7 @@ impl Fs {
         }
         let size = inode.size();
         if end > size {
-            self.open_last_cluster(inode, state)?;
+            self.before_growth(inode, state)?;
         }
         let mut near = None;
         let mut done = 0;
@@ -300,7 +300,7 @@ impl Fs {
             if size.div_ceil(PAGE) > self.compact_start(inode) {
                 self.leave_compact(inode, state)?;
             }
-            self.open_last_cluster(inode, state)?;
+            self.before_growth(inode, state)?;
             // Blocks beyond the end (fallocate with KEEP_SIZE) read as zeros already.
             self.set_size(inode, size);
         }
@@ -317,6 +317,23 @@ impl Fs {
         // A checkpoint with the new size but the old page would show the old bytes when the file grows again.
         state.with_checkpoint |= state.dirty.contains_key(&(size / PAGE));
         Ok(())
+    }
+
+    /// Before a file grows: what lies behind its end must read as zeros. Power loss may have left more in the block of its last page, where
+    /// that was overwritten in place and the size that belongs to it was lost.
+    pub(crate) fn before_growth(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+        self.open_last_cluster(inode, state)?;
+        let size = inode.size();
+        let within = (size % PAGE) as usize;
+        if within == 0 || self.is_inline(inode) {
+            return Ok(());
+        }
+        let last = self.read_page(inode, state, size / PAGE);
+        let last = self.pass_by("the end of a page that cannot be read is left as it is", inode.ino, last)?;
+        match last {
+            Some(page) if page.0[within..] != Block::ZERO.0[within..] => self.zero_tail(inode, state, size),
+            _ => Ok(()),
+        }
     }
 
     /// Zeroes part of a page, where the page has a block at all.
@@ -494,6 +511,7 @@ impl Fs {
                 return Ok(());
             }
             self.convert_inline(&inode, &mut state)?;
+            self.before_growth(&inode, &mut state)?;
         }
         // What was written before belongs to the file whatever becomes of the atomic write.
         self.write_back(&inode)?;

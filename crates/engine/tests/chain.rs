@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use medfs::{ManualClock, RenameFlags, SetAttr, Volume};
+use medfs::{FallocateMode, ManualClock, RenameFlags, SetAttr, Volume};
 use medfs_device::crash::{CrashPlan, CrashState, RecordingDevice};
 use medfs_device::{BlockDevice, MemDevice, WriteTag, read_block};
 use medfs_format::checkpoint::{RawCheckpoint, verify_checksum};
@@ -313,6 +313,51 @@ fn a_log_is_readable_where_the_database_it_is_made_from_was_not_durable() {
             let acknowledged = state.last_mark() == Some(1);
             assert!(is(&new) || (is(&old) && !acknowledged), "{state:?}: page {page} of the log is neither");
         }
+    }
+}
+
+/// The last page of a file is overwritten in place with more behind its end, and the new size is lost.
+#[test]
+fn what_a_crash_left_behind_the_end_of_a_file_reads_as_zeros_when_it_grows() {
+    const SIZE: usize = PAGE + 700;
+    for base in kinds() {
+        let device = Arc::new(base);
+        let v = open_device(&device, "");
+        let f = file(&v, v.root(), "f");
+        write(&v, f, 0, &noises(1..3)[..SIZE]);
+        v.close().unwrap();
+        let recorder = Arc::new(RecordingDevice::new(&device));
+        let v = open_with(recorder.clone(), "in_place=force,delta=off", Arc::new(ManualClock::new(START)));
+        write(&v, at(&v, "f").unwrap().ino, SIZE as u64, &noise(3)[..1000]);
+        v.fsync(at(&v, "f").unwrap().ino, false).unwrap();
+        drop(v);
+        let mut met = 0;
+        for state in every_state(&recorder) {
+            for grow in 0..4 {
+                let v = open(state.device());
+                let f = at(&v, "f").unwrap();
+                if f.size != SIZE as u64 {
+                    continue;
+                }
+                met += 1;
+                match grow {
+                    0 => drop(
+                        v.setattr(f.ino, &SetAttr { size: Some(3 * PAGE as u64), ..SetAttr::default() })
+                            .unwrap(),
+                    ),
+                    1 => write(&v, f.ino, 2 * PAGE as u64, &[1; PAGE]),
+                    2 => write(&v, f.ino, 2 * PAGE as u64 - 10, &[1; PAGE + 10]),
+                    _ => v.fallocate(f.ino, FallocateMode::empty(), 0, 3 * PAGE as u64).unwrap(),
+                }
+                let found = content(&v, f.ino);
+                assert!(found[..SIZE] == noises(1..3)[..SIZE], "{state:?}");
+                assert!(
+                    found[SIZE..2 * PAGE - 10].iter().all(|b| *b == 0),
+                    "{state:?}: old bytes came up ({grow})"
+                );
+            }
+        }
+        assert!(met > 4, "no crash lost the new size");
     }
 }
 

@@ -63,7 +63,7 @@ pub struct Workload(pub Vec<Step>);
 impl Workload {
     /// Its operations, what makes them durable among them.
     pub fn ops(&self) -> Vec<Op> {
-        self.0.iter().flat_map(|step| [Some(step.op.clone()), persist(step)]).flatten().collect()
+        self.0.iter().flat_map(|step| [Some(step.op.clone()), step.made_durable()]).flatten().collect()
     }
 }
 
@@ -513,21 +513,24 @@ pub fn replay(setup: &Setup, workload: Workload) -> Report {
     run(&Setup { threads: 1, ..setup.clone() }, &[workload])
 }
 
-fn persist(step: &Step) -> Option<Op> {
-    let file = Target::Path(step.subject);
-    match step.persist {
-        Persist::Nothing => None,
-        Persist::Fsync => Some(Op::Fsync { file, datasync: false }),
-        Persist::Fdatasync => Some(Op::Fsync { file, datasync: true }),
-        Persist::FsyncParent => Some(Op::FsyncDir { dir: step.subject.dir }),
-        Persist::Sync => Some(Op::Sync),
-        Persist::Together => {
-            let files = match step.subject.name {
-                DATABASE | LOG | JOURNAL => [DATABASE, LOG, JOURNAL].map(|name| place(0, name)),
-                DOCUMENT | TEMPORARY => [place(0, DOCUMENT), place(1, DOCUMENT), place(0, TEMPORARY)],
-                _ => [step.subject, place(0, 0), place(1, 0)],
-            };
-            Some(Op::FsyncMany { files: files.map(Target::Path), datasync: false, threads: false })
+impl Step {
+    /// The operation that makes it durable.
+    pub(crate) fn made_durable(&self) -> Option<Op> {
+        let file = Target::Path(self.subject);
+        match self.persist {
+            Persist::Nothing => None,
+            Persist::Fsync => Some(Op::Fsync { file, datasync: false }),
+            Persist::Fdatasync => Some(Op::Fsync { file, datasync: true }),
+            Persist::FsyncParent => Some(Op::FsyncDir { dir: self.subject.dir }),
+            Persist::Sync => Some(Op::Sync),
+            Persist::Together => {
+                let files = match self.subject.name {
+                    DATABASE | LOG | JOURNAL => [DATABASE, LOG, JOURNAL].map(|name| place(0, name)),
+                    DOCUMENT | TEMPORARY => [place(0, DOCUMENT), place(1, DOCUMENT), place(0, TEMPORARY)],
+                    _ => [self.subject, place(0, 0), place(1, 0)],
+                };
+                Some(Op::FsyncMany { files: files.map(Target::Path), datasync: false, threads: false })
+            }
         }
     }
 }
@@ -554,7 +557,7 @@ fn run_one(
         }
     };
     for step in &workload.0 {
-        for op in [Some(step.op.clone()), persist(step)].into_iter().flatten() {
+        for op in [Some(step.op.clone()), step.made_durable()].into_iter().flatten() {
             let durable = session.apply(&op).map_err(|e| format!("{op:?}: {e}"))?;
             history.push(session.model.clone(), durable);
             device.mark(history.len() as u64);

@@ -66,6 +66,11 @@ impl History {
         self.durable.is_empty()
     }
 
+    /// The state before all operations.
+    pub fn first(&self) -> &Model {
+        self.states.first().expect("there is a start")
+    }
+
     /// The state after all operations.
     pub fn last(&self) -> &Model {
         self.states.last().expect("there is a start")
