@@ -2,8 +2,8 @@
 
 use medfs_sync::schedule::Policy;
 use medfs_testkit::images::{COMPRESSED, DELTAS};
-use medfs_testkit::schedules::Case;
 use medfs_testkit::schedules::program::{Op, Part};
+use medfs_testkit::schedules::{Case, Met};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 /// Runs so many cases on two threads, and prints those that fail.
 fn run(first: u64, count: u64, most_failures: u64) -> u64 {
     let (next, failed, steps) = (AtomicU64::new(first), AtomicU64::new(0), AtomicU64::new(0));
-    let begun = Instant::now();
+    let (begun, met) = (Instant::now(), Met::default());
     let work = || {
         while failed.load(Ordering::SeqCst) < most_failures {
             let seed = next.fetch_add(1, Ordering::SeqCst);
@@ -22,7 +22,7 @@ fn run(first: u64, count: u64, most_failures: u64) -> u64 {
                 break;
             }
             let case = Case::of_seed(seed);
-            let outcome = case.run(case.policy.clone());
+            let outcome = case.run_counted(case.policy.clone(), &met);
             steps.fetch_add(outcome.steps, Ordering::SeqCst);
             if outcome.failure.is_some() {
                 failed.fetch_add(1, Ordering::SeqCst);
@@ -44,6 +44,7 @@ fn run(first: u64, count: u64, most_failures: u64) -> u64 {
         steps.load(Ordering::SeqCst) / done.max(1),
         failed.load(Ordering::SeqCst)
     );
+    println!("{met:?}");
     failed.into_inner()
 }
 

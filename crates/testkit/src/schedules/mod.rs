@@ -26,6 +26,7 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Size of the volumes, in MiB.
@@ -117,6 +118,11 @@ impl Case {
 
     /// Runs it once. The failure is that of the outcome, or what was found afterwards.
     pub fn run(&self, policy: Policy) -> Outcome {
+        self.run_counted(policy, &Met::default())
+    }
+
+    /// The same, and adds what happened.
+    pub fn run_counted(&self, policy: Policy, met: &Met) -> Outcome {
         let image = self.image();
         let history = History::default();
         let device = Arc::new(ScheduledDevice::new(&image, history.moments.clone()));
@@ -131,6 +137,7 @@ impl Case {
             (format!("thread {thread}"), program)
         });
         let mut outcome = run(policy, threads.collect());
+        met.add(&player.volume.stats());
         if outcome.failure.is_none() {
             let judged = catch_unwind(AssertUnwindSafe(|| self.judge(&player, &device, begun)));
             outcome.failure = judged.unwrap_or_else(|_| Err("a panic while it was judged".into())).err();
@@ -211,6 +218,33 @@ impl Case {
             part = (part / 2).max(1);
         }
         switches
+    }
+}
+
+/// What happened in runs, so that one that meets nothing is noticed.
+#[derive(Debug, Default)]
+pub struct Met {
+    cleaned: AtomicU64,
+    in_place: AtomicU64,
+    deltas: AtomicU64,
+    shared: AtomicU64,
+    checkpoints: AtomicU64,
+    restored: AtomicU64,
+    clusters: AtomicU64,
+}
+
+impl Met {
+    fn add(&self, stats: &medfs::stats::Stats) {
+        let add = |counter: &AtomicU64, n: u64| {
+            counter.fetch_add(n, Ordering::Relaxed);
+        };
+        add(&self.cleaned, stats.gc_sections);
+        add(&self.in_place, stats.in_place_blocks);
+        add(&self.deltas, stats.deltas.made);
+        add(&self.shared, stats.shared_nodes);
+        add(&self.checkpoints, stats.checkpoints);
+        add(&self.restored, stats.restored.pages);
+        add(&self.clusters, stats.compress.clusters);
     }
 }
 

@@ -203,8 +203,10 @@ pub fn programs(random: &mut SmallRng) -> Programs {
         let owned = |part: &Part| *part == Part::Shared || owner[*part as usize] == thread;
         stage.iter().copied().filter(owned).collect()
     };
-    if random.random_range(0..4) == 0 {
-        return overwriting(random, threads);
+    match random.random_range(0..6) {
+        0 => return overwriting(random, threads),
+        1 => return meeting(random, threads),
+        _ => {}
     }
     let long = random.random_range(0..3) == 0;
     (0..threads)
@@ -254,6 +256,24 @@ fn overwriting(random: &mut SmallRng, threads: usize) -> Programs {
     });
     let others: Programs = others.collect();
     [edits].into_iter().chain(others).collect()
+}
+
+/// Each thread changes a file of its own a little and fsyncs it, so that fsyncs wait at the same moment.
+fn meeting(random: &mut SmallRng, threads: usize) -> Programs {
+    let parts = [Part::Document, Part::Database, Part::Short, Part::Long];
+    let program = |&part: &Part| {
+        let mut program = Vec::new();
+        for _ in 0..random.random_range(1..4) {
+            let (first, count) = pages(random, part, 2);
+            program.push(Op::Patch { part, first, count, seed: random.random_range(1..1_000_000) });
+            program.push(match random.random_range(0..4) {
+                0 => Op::FsyncMany { parts: parts[..threads].to_vec(), datasync: random.random() },
+                _ => Op::Fsync { part, datasync: false },
+            });
+        }
+        program
+    };
+    parts[..threads].iter().map(program).collect()
 }
 
 fn any<T: Copy>(random: &mut SmallRng, of: &[T]) -> T {
@@ -306,12 +326,12 @@ fn attend(random: &mut SmallRng, stage: &[Part], thread: usize) -> Op {
     let (first, count) = pages(random, part, 16);
     match random.random_range(0..20) {
         0..3 => Op::Fsync { part, datasync: random.random() },
-        3..6 if part != Part::Long => {
+        3..5 if part != Part::Long => {
             Op::Draft { part, draft: thread, seed: random.random_range(1..1_000_000) }
         }
-        3..6 => Op::FsyncMany { parts: stage.to_vec(), datasync: random.random() },
-        6 => Op::FsyncDir,
-        7..11 => Op::Read { part, first, count },
+        3..7 => Op::FsyncMany { parts: stage.to_vec(), datasync: random.random() },
+        7 => Op::FsyncDir,
+        8..11 => Op::Read { part, first, count },
         11..13 => Op::Sync,
         13..15 => Op::Checkpoint,
         15 => Op::Background { seconds: any(random, &[1, 10, 100]) },
