@@ -222,8 +222,14 @@ impl Base {
         device.arm(trouble.fault(block));
         let mut session = Session::remounted(watched.clone(), self.start.clone());
         session.crowded = true;
-        let mut run =
-            Struck { hit, plain, flipped: trouble == Trouble::Flip, went: Went::default(), watched };
+        let mut run = Struck {
+            hit,
+            repaired: false,
+            plain,
+            flipped: trouble == Trouble::Flip,
+            went: Went::default(),
+            watched,
+        };
         for op in &self.ops {
             let done = run.step(&mut session, op);
             if !lenient {
@@ -260,6 +266,7 @@ impl Base {
             if !repaired.after.is_clean() {
                 return Err(format!("not repaired: {found}"));
             }
+            run.repaired = true;
             self.judge_medium(&medium, &run, &model, witness)
                 .map_err(|e| format!("after a repair of {found}: {e}"))?;
         }

@@ -28,6 +28,8 @@ pub struct Went {
 /// A run that met trouble in reading.
 pub(super) struct Struck {
     pub(super) hit: Hit,
+    /// A repair has dropped what cannot be made: such a page is what it was before.
+    pub(super) repaired: bool,
     /// The block is the place of a page alone: nothing that is to be written needs it.
     pub(super) plain: bool,
     pub(super) flipped: bool,
@@ -194,7 +196,7 @@ impl Struck {
             let hit = self.hit.pages.contains(&(inode.ino, index));
             match read_page(fs, inode.ino, index, size) {
                 Ok(page) if page == *inode.content.page(index) => {}
-                Ok(_) if hit && self.flipped => {}
+                Ok(_) if hit && (self.flipped || self.repaired) => {}
                 Ok(_) => return Err(format!("{path}: page {index} has another content")),
                 Err(_) if hit => {}
                 Err(e) => return Err(format!("{path}: {e}")),
