@@ -5,6 +5,8 @@ mod common;
 use common::{Scratch, can_mount, error, medfs, output};
 use serde_json::Value;
 use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 fn json(text: &str) -> Value {
@@ -92,6 +94,41 @@ fn the_exit_code_is_the_commands() {
     let text = error(1, &mut record);
     assert!(text.starts_with("medfs trace: cannot run /nonexistent/program: "), "{text}");
     assert!(!scratch.path("none").exists(), "a trace of nothing is left");
+}
+
+/// Permission bits.
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn a_trace_is_its_owners_alone() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (dir, trace, rows) = (prepared(&scratch), scratch.path("t"), scratch.path("rows"));
+    let record = |force: &[&str]| {
+        let mut record = medfs();
+        record.args(["trace", "record"]).args(force).arg("-o").arg(&trace).arg(&dir).args(["--", "true"]);
+        record.assert().success();
+    };
+    record(&[]);
+    assert_eq!(mode(&trace), 0o600);
+    for path in [&trace, &rows] {
+        fs::write(path, "others read this").unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
+    }
+    let mut opened_before = fs::File::open(&trace).unwrap();
+    record(&["--force"]);
+    medfs().args(["trace", "export", "--force", "-o"]).arg(&rows).arg(&trace).assert().success();
+    assert_eq!([mode(&trace), mode(&rows)], [0o600; 2], "overwritten");
+    let mut old = String::new();
+    opened_before.read_to_string(&mut old).unwrap();
+    assert_eq!(old, "others read this", "a reader of the old file sees nothing of the new one");
+    let out = scratch.path("new/out");
+    replayed(&trace, &["-o", out.to_str().unwrap()]);
+    assert_eq!([mode(&out), mode(&scratch.path("new"))], [0o700; 2]);
 }
 
 #[test]

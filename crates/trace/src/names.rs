@@ -1,4 +1,4 @@
-//! Names in traces without contents.
+//! Names in traces without contents, of files and of extended attributes.
 //!
 //! A name's stem is replaced by digits of a keyed hash: the same stem always by the same ones, and nobody who lacks the
 //! key, which is kept nowhere, can tell whether a guess is right. What says which kind of file it is stays: the extension,
@@ -53,6 +53,19 @@ impl Names {
         parts.join(&b'/')
     }
 
+    /// What stands for an attribute's name. Its name space stays, as it decides what can be done; so do those of the system, which have a form.
+    pub(crate) fn attribute(&self, name: &[u8]) -> Vec<u8> {
+        let dot = name.iter().position(|&b| b == b'.').map_or(0, |dot| dot + 1);
+        let (space, rest) = name.split_at(dot);
+        match space {
+            b"system." => name.to_vec(),
+            b"user." | b"trusted." | b"security." if rest.is_empty() => name.to_vec(),
+            b"user." | b"trusted." | b"security." => [space, self.digits(rest).as_bytes()].concat(),
+            // None that exists, and one that does not exist either.
+            _ => self.digits(name).into_bytes(),
+        }
+    }
+
     /// What stands for an attribute's value: as many bytes.
     pub(crate) fn value(&self, value: &[u8]) -> Vec<u8> {
         let mut digits = vec![0; value.len()];
@@ -80,5 +93,22 @@ mod tests {
             [b"../".as_slice(), &names.name(b"x"), b"/", &names.name(b"y.db")].concat()
         );
         assert_eq!(names.value(b"secret").len(), 6);
+    }
+
+    #[test]
+    fn of_an_attributes_name_its_space_alone_stays() {
+        let names = Names::new([7; 32]);
+        let name = |text: &str| String::from_utf8(names.attribute(text.as_bytes())).unwrap();
+        for space in ["user.", "trusted.", "security."] {
+            let hidden = name(&format!("{space}com.example.secret"));
+            assert!(hidden.starts_with(space) && hidden.len() == space.len() + 10, "{hidden}");
+            assert_eq!(name(space), space, "no name: refused as before");
+        }
+        assert_eq!(name("system.posix_acl_access"), "system.posix_acl_access");
+        for unknown in ["secret", "secret.space", ""] {
+            assert!(!name(unknown).contains(['.', 's']), "{unknown}");
+        }
+        assert_eq!(name("user.a"), name("user.a"));
+        assert_ne!(name("user.a"), name("user.b"));
     }
 }

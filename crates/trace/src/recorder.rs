@@ -174,6 +174,10 @@ impl Recorder {
         Bytes::from(self.names.as_ref().map_or_else(|| path.to_vec(), |names| names.path(path)))
     }
 
+    fn attribute(&self, name: &[u8]) -> Bytes {
+        Bytes::from(self.names.as_ref().map_or_else(|| name.to_vec(), |names| names.attribute(name)))
+    }
+
     fn value(&self, name: &[u8], value: &[u8]) -> Bytes {
         match &self.names {
             // ACLs have a form, and tell no content.
@@ -370,7 +374,7 @@ impl Recorder {
             let value =
                 self.inner.getxattr(ino, name).map_err(Error::files("cannot read an extended attribute"))?;
             let value = self.value(name, &value);
-            self.setup(Op::SetXattr { file, name: Bytes::from(name.clone()), value, mode: 0 });
+            self.setup(Op::SetXattr { file, name: self.attribute(name), value, mode: 0 });
         }
         Ok(())
     }
@@ -618,7 +622,7 @@ impl Files for Recorder {
         let _order = self.stripe(ino).read();
         self.observe(
             || self.inner.getxattr(ino, name),
-            |_| Op::GetXattr { file: self.file(ino), name: Bytes::from(name.to_vec()) },
+            |_| Op::GetXattr { file: self.file(ino), name: self.attribute(name) },
         )
     }
 
@@ -633,7 +637,7 @@ impl Files for Recorder {
             || self.inner.setxattr(ino, name, value, mode),
             |_| Op::SetXattr {
                 file: self.file(ino),
-                name: Bytes::from(name.to_vec()),
+                name: self.attribute(name),
                 value: self.value(name, value),
                 mode: xattr_mode_number(mode),
             },
@@ -644,7 +648,7 @@ impl Files for Recorder {
         let _order = self.stripe(ino).write();
         self.observe(
             || self.inner.removexattr(ino, name),
-            |_| Op::RemoveXattr { file: self.file(ino), name: Bytes::from(name.to_vec()) },
+            |_| Op::RemoveXattr { file: self.file(ino), name: self.attribute(name) },
         )
     }
 

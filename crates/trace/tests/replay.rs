@@ -283,6 +283,67 @@ fn a_trace_without_contents_replays_with_the_same_updates() {
     assert!(replay(&mut reader, &*volume, None, &concurrent, &mut |_| Ok(())).is_err());
 }
 
+/// Whatever is text in what is asked, each with the mark.
+fn everything_with_text(files: &dyn Files, mark: &str) {
+    let bytes = |text: &str| text.replace('@', mark).into_bytes();
+    let root = files.root();
+    let kinds = [FileKind::Regular, FileKind::Directory];
+    for (i, kind) in kinds.into_iter().enumerate() {
+        let ino = files.create(root, &bytes(&format!("@{i}.txt")), &new_file(kind)).unwrap().ino;
+        for space in ["user", "trusted", "security"] {
+            let (name, value) = (bytes(&format!("{space}.@.name")), bytes("the value @"));
+            files.setxattr(ino, &name, &value, XattrMode::Set).unwrap();
+            assert_eq!(files.getxattr(ino, &name).unwrap(), value);
+            assert!(files.setxattr(ino, &name, &value, XattrMode::Create).is_err());
+            assert!(files.listxattr(ino).unwrap().contains(&name));
+        }
+        files.removexattr(ino, &bytes("trusted.@.name")).unwrap();
+        assert!(files.getxattr(ino, &bytes("user.no @")).is_err());
+        assert!(files.setxattr(ino, &bytes("@.unknown"), b"", XattrMode::Set).is_err());
+        assert!(files.removexattr(ino, &bytes("@")).is_err());
+        if kind == FileKind::Regular {
+            files.write(ino, 0, &bytes("content @")).unwrap();
+            files.link(ino, root, &bytes("further @")).unwrap();
+            files.release(ino, 1);
+        }
+        files.release(ino, 1);
+    }
+    let link = files.symlink(root, &bytes("link @"), &bytes("../@/@.db"), 0, 0).unwrap().ino;
+    files.readlink(link).unwrap();
+    files.release(link, 1);
+    files.rename(root, &bytes("further @"), root, &bytes("@-wal"), RenameFlags::empty()).unwrap();
+    files.unlink(root, &bytes("@-wal")).unwrap();
+    let _ = files.lookup(root, &bytes("none @"));
+    let _ = files.rmdir(root, &bytes("0.@"));
+}
+
+#[test]
+fn no_text_is_in_a_trace_without_contents() {
+    const MARK: &str = "zqx";
+    let numbers = format!("{:?}", MARK.as_bytes());
+    let numbers = numbers.trim_matches(['[', ']']);
+    for private in [false, true] {
+        let (volume, clock) = volume("");
+        everything_with_text(&*volume, &format!("{MARK} before"));
+        let out = Shared::default();
+        let what = Recording { about: format!("of {MARK}"), ..what(private) };
+        let recorder = Recorder::start(volume, out.clone(), clock, &what, [1; 16], [2; 32]).unwrap();
+        everything_with_text(&recorder, MARK);
+        recorder.finish().unwrap();
+        let trace = out.bytes();
+        let mut reader = TraceReader::new(&trace[..]).unwrap();
+        let mut found = vec![format!("{:?}", reader.head())];
+        while let Some(item) = reader.next().unwrap() {
+            found.push(format!("{item:?}"));
+        }
+        found.retain(|text| text.contains(MARK) || text.contains(numbers));
+        assert_eq!(found.is_empty(), private, "{found:#?}");
+        let (target, clock) = common::volume("");
+        let (outcome, tree) = run(&trace, &*target, Some(&clock), &Options::default());
+        assert_eq!((outcome.mismatches, tree.unwrap()), Default::default());
+    }
+}
+
 /// A trace in which one record of those that `pick` takes is another.
 fn altered(trace: &[u8], mut change: impl FnMut(&mut Op) -> bool) -> Vec<u8> {
     let mut reader = TraceReader::new(trace).unwrap();

@@ -69,7 +69,7 @@ fn open_flash(mut target: FlashTarget, place: &Place<'_>, clock: Arc<ManualClock
         Some(scratch)
     } else {
         let folder = &target.path;
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        crate::trace::private_folder(folder)?;
         target.path = folder.join(place.column).with_extension("nand");
         if target.exists() {
             bail!("{} exists, and a column needs a new device: remove it", target.path.display());

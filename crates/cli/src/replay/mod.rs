@@ -59,7 +59,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<u8> {
         bail!("no column is left to run");
     }
     if let Some(out) = &args.out {
-        std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+        crate::trace::private_folder(out)?;
     }
     let total = std::fs::metadata(&args.trace).map_or(0, |meta| meta.len());
     let mut failed = !matrix.wrong.is_empty();

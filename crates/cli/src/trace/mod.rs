@@ -11,8 +11,9 @@ use args::{TraceArgs, TraceCommand};
 use medfs::{Files, SystemClock};
 use medfs_trace::{Recorder, Recording, TraceReader};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::BufReader;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,15 +26,25 @@ pub(crate) fn run(args: &TraceArgs) -> Result<u8> {
     }
 }
 
-/// A file to be written, which must not be there unless `force`.
+/// A file to be written, which must not be there unless `force`. It holds what files hold, so it is its owner's alone: one that is
+/// overwritten goes, as others may have it open.
 pub(crate) fn new_file(path: &Path, force: bool) -> Result<File> {
-    let made = if force { File::create(path) } else { File::create_new(path) };
-    match made {
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
-            bail!("{} exists: use --force to overwrite it", path.display())
-        }
-        other => other.with_context(|| format!("cannot make {}", path.display())),
+    let what_is_there = std::fs::metadata(path).map(|meta| meta.is_file());
+    let failed = || format!("cannot make {}", path.display());
+    match what_is_there {
+        Ok(_) if !force => bail!("{} exists: use --force to overwrite it", path.display()),
+        Ok(true) => std::fs::remove_file(path).with_context(failed)?,
+        // A pipe or the like.
+        Ok(false) => return File::options().write(true).open(path).with_context(failed),
+        Err(_) => {}
     }
+    File::options().write(true).create_new(true).mode(0o600).open(path).with_context(failed)
+}
+
+/// Makes a folder for what files hold, where there is none: its owner's alone.
+pub(crate) fn private_folder(path: &Path) -> Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.with_context(|| format!("cannot make {}", path.display()))
 }
 
 /// Each file of a directory that is held costs a descriptor or two.
