@@ -29,6 +29,7 @@ mod mount;
 mod probe;
 mod progress;
 mod put;
+mod remount;
 mod replay;
 mod report;
 mod size;
@@ -53,12 +54,21 @@ fn main() -> ExitCode {
     let called_as =
         args.first().and_then(|a| Path::new(a).file_name()).and_then(OsStr::to_str).unwrap_or("medfs");
     let code = match called_as {
-        "mount.medfs" | "mount.fuse.medfs" => mount::helper(&args),
+        "mount.medfs" | "mount.fuse.medfs" | "mount.fuseblk.medfs" => mount::helper(&args),
         "fsck.medfs" => fsck::helper(&args),
         "mkfs.medfs" => mkfs::helper(&args),
+        _ if is_call_of_mount_fuse(&args) => mount::helper(&args),
         _ => medfs(&args),
     };
     ExitCode::from(code)
+}
+
+/// As mount.fuse(8) calls the program that serves a type: `medfs SOURCE DIR -o OPTIONS`. No sub-command is a path.
+fn is_call_of_mount_fuse(args: &[OsString]) -> bool {
+    let is_path = |arg: &OsString| Path::new(arg).is_absolute();
+    args.get(1).is_some_and(is_path)
+        && args.get(2).is_some_and(is_path)
+        && args[3..].iter().any(|arg| arg == "-o")
 }
 
 fn medfs(args: &[OsString]) -> u8 {

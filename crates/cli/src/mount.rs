@@ -7,6 +7,7 @@
 use crate::args::MountArgs;
 use crate::exit::{self, Coded};
 use crate::flash::target::FlashTarget;
+use crate::remount;
 use crate::target;
 use crate::trace::tap::Tap;
 use crate::watchdog::Watchdog;
@@ -33,6 +34,9 @@ const READY: &str = "ready";
 /// Called by mount(8): `mount.medfs SOURCE DIR [-sfnv] [-N namespace] [-o options] [-t type]`.
 pub(crate) fn helper(args: &[OsString]) -> u8 {
     match helper_args(&args[1..]) {
+        Ok(Some(parsed)) if remount::is_asked(&parsed) => {
+            exit::run("mount", exit::MOUNT_FAILURE, || remount::run(&parsed))
+        }
         Ok(Some(parsed)) => exit::run("mount", exit::MOUNT_FAILURE, || run(&parsed)),
         Ok(None) => exit::SUCCESS,
         Err(e) => exit::run("mount", exit::MOUNT_USAGE, || Err(e)),
@@ -80,7 +84,9 @@ fn helper_args(args: &[OsString]) -> Result<Option<MountArgs>> {
         options = vec![known_options(&options.join(","))];
     }
     let args = MountArgs { image, dir, options, foreground: false, log: None, daemon: false };
-    parse_options(&args)?;
+    if !remount::is_asked(&args) {
+        parse_options(&args)?;
+    }
     Ok((!fake).then_some(args))
 }
 
@@ -155,6 +161,7 @@ fn mount(
         Some(flash) => flash.open()?,
         None => open_file(args, &mut config, &mut options)?,
     };
+    tell_ignored(args);
     let (read_only, asked_for_deltas) = (options.read_only, asks_for_deltas(args));
     let volume = Arc::new(target::open_volume(dev, &args.image, options)?);
     if asked_for_deltas && !volume.superblock().is_delta_volume() {
@@ -222,6 +229,15 @@ fn open_file(
         mark_in_use(&args.image)?;
     }
     Ok(Arc::new(dev))
+}
+
+/// Names the options that are taken because the kernel's f2fs has them, and change nothing.
+fn tell_ignored(args: &MountArgs) {
+    let all = args.options.iter().flat_map(|list| list.split(',')).map(str::trim);
+    let ignored: Vec<_> = all.filter(|option| MountOptions::ignores(option)).collect();
+    if !ignored.is_empty() {
+        errln!("medfs mount: these options of the kernel's f2fs change nothing here: {}", ignored.join(", "));
+    }
 }
 
 /// Whether deltas are asked for in so many words; by default they are made where the volume takes them.

@@ -7,6 +7,7 @@
 
 use crate::types::Timestamp;
 use medfs_sync::Mutex;
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -20,13 +21,15 @@ pub trait Clock: Send + Sync {
     fn monotonic(&self) -> Duration;
 }
 
-/// The operating system's clocks.
+/// The operating system's clocks. Files are stamped as the kernel stamps them, by the clock that moves with its ticks: a finer one
+/// would give a new file a time later than that of the write that follows.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        SystemTime::now().into()
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        Timestamp { secs: now.tv_sec, nanos: now.tv_nsec as u32 }
     }
 
     fn monotonic(&self) -> Duration {

@@ -134,20 +134,32 @@ impl Fs {
         self.attr(inode)
     }
 
-    /// Looks a name up; takes a hold.
+    /// Looks a name up; takes a hold. `.` is looked up in any inode, and is that inode.
     pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         check_name(name)?;
+        if name == b"." {
+            return self.lookup_itself(parent);
+        }
         let dir = self.directory(parent)?;
         let state = dir.lock.read();
         dir.check_alive(&state)?;
-        if name == b"." {
-            return Ok(self.attr_held(&dir));
-        }
         let found = self.find_entry(&dir, &state, name)?.ok_or(Posix::NotFound)?;
         if name == b".." && found.ino == dir.ino {
             return Ok(self.attr_held(&dir)); // the root
         }
         Ok(self.attr_held(&*self.named_inode(&dir, &found)?))
+    }
+
+    /// The inode of a number, of any kind, where it has a name that is seen: what file handles are opened by. Takes a hold.
+    fn lookup_itself(&self, ino: Ino) -> Result<Attr> {
+        let inode = self.inode(ino)?;
+        let state = inode.lock.read();
+        inode.check_alive(&state)?;
+        // While its lock is held its last name is not removed.
+        if self.attr(&inode).nlink == 0 || self.is_hidden_file(ino) {
+            return Err(Posix::Stale.into());
+        }
+        Ok(self.attr_held(&inode))
     }
 
     /// Adds a name to a file; takes a hold.

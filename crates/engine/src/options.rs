@@ -4,6 +4,8 @@
 //! `a=b,c` strings of `mount(8)` and fstab. Names and meanings are the kernel's where the kernel has the
 //! option. A wrong option is one sentence that names it and what would be accepted.
 
+mod ignored;
+
 use crate::compress::options::CompressOptions;
 use crate::delta::INLINE_MAX;
 use crate::error::{Error, Result};
@@ -218,7 +220,7 @@ impl Default for MountOptions {
 
 /// What [`MountOptions::parse`] accepts and acts upon, for messages and help texts.
 pub const ACCEPTED: &str = "ro, rw, cache=SIZE, fsync_mode=strict|posix|nobarrier, alloc_mode=default|reuse, \
-     in_place=off|fsync[:N]|force, discard, nodiscard, background_gc=on|off, victim=greedy|cost-benefit, relatime, noatime, \
+     in_place=off|fsync[:N]|force, discard, nodiscard, background_gc=on|off|sync, victim=greedy|cost-benefit, relatime, noatime, \
      strictatime, [no]inline_data, [no]inline_dentry, [no]inline_xattr, [no]acl, [no]user_xattr, recover, \
      disable_roll_forward, norecovery, commit=TIME, delta=off|inline|compact|full, inline_threshold=BYTES, compact_threshold=N, compact_files=hot|all, append_deltas=on|off, repeat_deltas=on|off, compress_deltas=on|off, note_addresses=on|off, shared_records=on|off, dir_fsync=checkpoint|recover, hot_window=TIME, idle=TIME, restore=on|off, active_logs=6, sync, async, dirsync, \
      compress=off|lzo|lzo-rle|lz4|zstd[:LEVEL]|fpc[:lzo|lz4|zstd], compress_log_size=2..8, compress_extension=EXT, nocompress_extension=EXT, \
@@ -226,48 +228,6 @@ pub const ACCEPTED: &str = "ro, rw, cache=SIZE, fsync_mode=strict|posix|nobarrie
 
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 const TIME_MAX: Duration = Duration::from_secs(86_400);
-
-/// Words of `mount(8)` and fstab that are not the file system's business, options that the system call
-/// layer carries out, and the kernel's own tuning that has no counterpart here.
-const IGNORED: [&str; 37] = [
-    "defaults",
-    "auto",
-    "noauto",
-    "nofail",
-    "_netdev",
-    "user",
-    "nouser",
-    "users",
-    "owner",
-    "group",
-    "suid",
-    "nosuid",
-    "dev",
-    "nodev",
-    "exec",
-    "noexec",
-    "silent",
-    "loud",
-    "loop",
-    "lazytime",
-    "nolazytime",
-    "flush_merge",
-    "noflush_merge",
-    "checkpoint_merge",
-    "nocheckpoint_merge",
-    "gc_merge",
-    "nogc_merge",
-    "extent_cache",
-    "noextent_cache",
-    "heap",
-    "no_heap",
-    "disable_ext_identify",
-    "fastboot",
-    "noquota",
-    "mode=adaptive",
-    "discard_unit=block",
-    "atime",
-];
 
 impl MountOptions {
     /// Applies a comma-separated list of options, in order; an error leaves `self` as it was.
@@ -322,8 +282,12 @@ impl MountOptions {
             None if self.apply_word(option) => return Ok(true),
             _ => {}
         }
-        let comment = option.starts_with("x-") || option.starts_with("X-") || option.starts_with("comment=");
-        Ok(comment || IGNORED.contains(&option))
+        Ok(ignored::is_of_mount(option) || ignored::is_of_the_kernel(option)?)
+    }
+
+    /// Whether an option is accepted because the kernel's f2fs has it, and changes nothing here.
+    pub fn ignores(option: &str) -> bool {
+        !ignored::is_of_mount(option) && ignored::is_of_the_kernel(option).unwrap_or(false)
     }
 
     fn apply_word(&mut self, word: &str) -> bool {
@@ -369,7 +333,9 @@ impl MountOptions {
                 let modes = [("default", AllocMode::Default), ("reuse", AllocMode::Reuse)];
                 self.alloc_mode = Some(choose(option, value, &modes)?);
             }
-            "background_gc" => self.background_gc = choose(option, value, &[("on", true), ("off", false)])?,
+            "background_gc" => {
+                self.background_gc = choose(option, value, &[("on", true), ("off", false), ("sync", true)])?
+            }
             "victim" => {
                 let policies =
                     [("greedy", VictimPolicy::Greedy), ("cost-benefit", VictimPolicy::CostBenefit)];
@@ -601,7 +567,7 @@ mod tests {
         for (options, accepted) in [
             ("fsync_mode=fast", "fsync_mode=strict|posix|nobarrier"),
             ("alloc_mode=", "alloc_mode=default|reuse"),
-            ("background_gc=sync", "background_gc=on|off"),
+            ("background_gc=fast", "background_gc=on|off|sync"),
             ("active_logs=4", "active_logs=6"),
             ("in_place=fsync:0", "in_place=off|fsync|fsync:N|force"),
             ("in_place=fsync:99999999999", "in_place=off|fsync|fsync:N|force"),
@@ -628,9 +594,7 @@ mod tests {
             );
             assert_eq!(message.lines().count(), 1);
         }
-        for unknown in
-            ["nocache", "nodefaults", "discard=1", "ro=1", "nobarrier", "mode=lfs", "compress_cache"]
-        {
+        for unknown in ["nocache", "nodefaults", "discard=1", "ro=1", "checkpoint", "fault_injection=7"] {
             assert!(refused(unknown).contains("unknown mount option"), "{unknown}");
         }
     }

@@ -9,7 +9,7 @@ impl Fs {
     /// is included; each segment is discarded under the segments' lock, so that no log moves in meanwhile.
     pub(crate) fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
         let block = BLOCK_SIZE as u64;
-        if start >= self.geo.block_count * block {
+        if start >= self.geo.block_count * block || len < block {
             return Err(Posix::InvalidArgument.into());
         }
         self.check_writable()?;

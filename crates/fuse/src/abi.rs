@@ -189,6 +189,7 @@ bitflags::bitflags! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Init: u64 {
         const ASYNC_READ = 1 << 0;
+        const EXPORT_SUPPORT = 1 << 4;
         const BIG_WRITES = 1 << 5;
         const DONT_MASK = 1 << 6;
         const DO_READDIRPLUS = 1 << 13;

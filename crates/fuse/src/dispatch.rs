@@ -14,6 +14,7 @@ use crate::abi::{AttrData, AttrOut, BatchForgetIn, EntryOut, ForgetIn, ForgetOne
 use crate::atomic::AtomicWrites;
 use crate::crew::Crew;
 use crate::notify::Notifier;
+use crate::remounts::{Now, Remounts};
 use crate::request::{Answer, Errno, Reply, Request, to_ino, to_nodeid};
 use crate::room::RoomKeeper;
 use crate::session::Agreed;
@@ -44,6 +45,8 @@ pub(crate) struct FileSystem {
     /// Files whose page cache was written back since the last tick: their block count has changed.
     written: Mutex<HashSet<u64>>,
     atomic: AtomicWrites,
+    /// Whether the mount is read-only. A leaf.
+    remounts: Mutex<Remounts>,
     stats: Mutex<ioctl::StatsSnapshot>,
 }
 
@@ -53,6 +56,7 @@ impl FileSystem {
         notifier: Notifier,
         agreed: &Agreed,
         room: Option<RoomKeeper>,
+        remounts: Remounts,
     ) -> FileSystem {
         FileSystem {
             root: files.root(),
@@ -63,6 +67,7 @@ impl FileSystem {
             setxattr_ext: agreed.accepted.contains(Init::SETXATTR_EXT),
             written: Mutex::new(HashSet::new()),
             atomic: AtomicWrites::new(files.clone(), notifier.clone()),
+            remounts: Mutex::new(remounts),
             stats: Mutex::new(ioctl::StatsSnapshot::default()),
             files,
             notifier,
@@ -79,10 +84,17 @@ impl FileSystem {
     }
 
     fn work(&self) {
-        if let Err(error) = self.files.background() {
+        let mount = self.remounts.lock().now();
+        // What was written before a remount is durable soon after it, however it was done; then nothing is written.
+        let done = match mount {
+            Now::Writable => self.files.background(),
+            Now::BecameReadOnly => self.files.sync(),
+            Now::ReadOnly => Ok(()),
+        };
+        if let Err(error) = done {
             tracing::error!(%error, "background work failed");
         }
-        if let Some(room) = &self.room {
+        if let Some(room) = self.room.as_ref().filter(|_| mount == Now::Writable) {
             room.tick();
         }
         for nodeid in std::mem::take(&mut *self.written.lock()) {
@@ -108,7 +120,8 @@ impl FileSystem {
     fn entry(&self, attr: &Attr) -> EntryOut {
         EntryOut {
             nodeid: to_nodeid(attr.ino, self.root),
-            generation: u64::from(attr.generation),
+            // The kernel has the root's as 0, from the mount on.
+            generation: if attr.ino == self.root { 0 } else { u64::from(attr.generation) },
             entry_valid: self.valid,
             attr_valid: self.valid,
             attr: attr_data(attr),

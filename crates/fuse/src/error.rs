@@ -47,6 +47,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// `mount(2)` could not change a mount.
+    #[error("cannot remount {path}: {source}")]
+    Remount {
+        /// The mount point.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// `fusermount3` failed or is missing.
     #[error("fusermount3 could not {what} {path}: {message}")]
     Fusermount {

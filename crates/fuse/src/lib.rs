@@ -37,6 +37,7 @@ mod dispatch;
 mod error;
 mod mount;
 mod notify;
+mod remounts;
 mod request;
 mod room;
 mod session;
@@ -44,5 +45,6 @@ mod transport;
 
 pub use config::{MountConfig, Transport};
 pub use error::{Error, Result};
+pub use mount::remount;
 pub use rustix::mount::MountFlags;
 pub use session::{Session, SessionInfo, Unmounter, mount};

@@ -2,7 +2,7 @@
 
 use crate::config::MountConfig;
 use crate::error::{Error, Result};
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::ffi::CString;
 use std::fs::File;
@@ -138,6 +138,14 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
         }
     }
     Err(io::Error::other("it sent no descriptor"))
+}
+
+/// Changes the flags of what is mounted on a directory. When it is read-only afterwards, what was written before is durable.
+pub fn remount(mountpoint: &Path, flags: MountFlags) -> Result<()> {
+    rustix::mount::mount_remount(mountpoint, flags, c"")
+        .map_err(|error| Error::Remount { path: mountpoint.to_owned(), source: error.into() })?;
+    // Nothing more can be written from here on.
+    if flags.contains(MountFlags::RDONLY) { crate::control::sync(mountpoint) } else { Ok(()) }
 }
 
 /// Unmounts a directory. `lazy`: at once, though its files may be in use until they are closed.

@@ -16,6 +16,7 @@ impl Errno {
     pub(crate) const PERM: Errno = Errno(libc::EPERM);
     pub(crate) const NOENT: Errno = Errno(libc::ENOENT);
     pub(crate) const IO: Errno = Errno(libc::EIO);
+    pub(crate) const NXIO: Errno = Errno(libc::ENXIO);
     pub(crate) const BADF: Errno = Errno(libc::EBADF);
     pub(crate) const ACCES: Errno = Errno(libc::EACCES);
     pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);

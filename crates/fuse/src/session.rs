@@ -11,6 +11,7 @@ use crate::dispatch::FileSystem;
 use crate::error::{Error, Result};
 use crate::mount::{self, Mounted};
 use crate::notify::Notifier;
+use crate::remounts::Remounts;
 use crate::request::Request;
 use crate::room::{Room, RoomKeeper};
 use crate::transport::{HEAD_SIZE, Handler, PAYLOAD_SIZE, Threads, dev, uring};
@@ -26,6 +27,7 @@ use zerocopy::IntoBytes;
 
 /// What is taken of what the kernel offers; io_uring and writeback come on top where wanted.
 const WANTED: Init = Init::ASYNC_READ
+    .union(Init::EXPORT_SUPPORT)
     .union(Init::BIG_WRITES)
     .union(Init::DONT_MASK)
     .union(Init::DO_READDIRPLUS)
@@ -68,7 +70,7 @@ pub fn mount(files: Arc<dyn Files>, config: MountConfig) -> Result<Session> {
                 None
             }
         });
-        let file_system = Arc::new(FileSystem::new(files, notifier, &terms.agreed, room));
+        let file_system = Arc::new(FileSystem::new(files, notifier, &terms.agreed, room, terms.remounts));
         let ticker = file_system.clone();
         (file_system as Arc<dyn Handler>, Box::new(move || ticker.tick()))
     })
@@ -79,6 +81,7 @@ pub(crate) struct Terms {
     pub(crate) agreed: Agreed,
     /// The kernel's page cache, where it takes writes without asking.
     page_cache: Option<PageCache>,
+    remounts: Remounts,
 }
 
 /// What was agreed on with the kernel, as far as serving requests depends on it.
@@ -86,6 +89,7 @@ pub(crate) struct Agreed {
     pub(crate) accepted: Init,
     pub(crate) timeout: Duration,
     pub(crate) direct: bool,
+    pub(crate) remounts: Remounts,
 }
 
 /// What is to be done about every second.
@@ -96,10 +100,11 @@ pub(crate) fn mount_with(
     config: MountConfig,
     make: impl FnOnce(Notifier, Terms) -> (Arc<dyn Handler>, Tick),
 ) -> Result<Session> {
+    let remounts = Remounts::new(&config.mountpoint, config.read_only())?;
     let Mounted { device, block } = mount::attach(&config)?;
     let device = Arc::new(device);
     let workers = Threads::default();
-    match Session::start(&config, &device, block, &workers, make) {
+    match Session::start(&config, remounts, &device, block, &workers, make) {
         Ok(session) => Ok(session),
         // Whoever saw the mount before it could be used has unmounted it: that is its end, not a failure.
         Err(error) if connection::has_ended(&device) => {
@@ -129,6 +134,7 @@ pub struct Session {
 impl Session {
     fn start(
         config: &MountConfig,
+        remounts: Remounts,
         device: &Arc<File>,
         block: bool,
         workers: &Threads,
@@ -144,7 +150,7 @@ impl Session {
         } else {
             None
         };
-        let terms = Terms { agreed, page_cache };
+        let terms = Terms { agreed, page_cache, remounts };
         let (handler, tick) = make(Notifier::new(device.clone()), terms);
         let handler = if config.alert { alerted(handler) } else { handler };
         let starting = Error::io("starting worker threads");

@@ -51,6 +51,11 @@ impl Fs {
         dir.map_or(Ok(false), |dir| Ok(self.nat.peek(&self.io, dir)?.checkpointed))
     }
 
+    /// Whether an inode is the hidden directory.
+    pub(super) fn is_bases_dir(&self, ino: Ino) -> bool {
+        self.bases.lock().dir == Some(ino)
+    }
+
     /// Whether a file has a name in the hidden directory alone.
     pub(crate) fn is_kept(&self, ino: Ino) -> bool {
         self.bases.lock().files.contains(&ino)

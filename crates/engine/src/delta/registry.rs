@@ -42,6 +42,11 @@ impl Fs {
         self.delta_volume && parent == self.geo.root_ino && [HIDDEN_NAME, HIDDEN_DIR].contains(&name)
     }
 
+    /// Whether an inode is the hidden file or directory. (The files in the directory have no link that is seen.)
+    pub(crate) fn is_hidden_file(&self, ino: Ino) -> bool {
+        self.registry.lock().file.as_ref().is_some_and(|file| file.ino == ino) || self.is_bases_dir(ino)
+    }
+
     /// Fails where a name is not for users.
     pub(crate) fn check_not_hidden(&self, parent: Ino, name: &[u8], error: Posix) -> Result<()> {
         if self.is_hidden(parent, name) { Err(error.into()) } else { Ok(()) }

@@ -177,8 +177,9 @@ impl FileSystem {
             libc::SEEK_HOLE => Seek::Hole,
             _ => return Err(Errno::INVAL),
         };
+        // A negative one included.
+        let offset = i64::try_from(arg.offset).map_err(|_| Errno::NXIO)?;
         if self.writeback {
-            let offset = i64::try_from(arg.offset).map_err(|_| Errno::INVAL)?;
             crew.nested(request.nodeid(), || self.notifier.flush_pages(request.nodeid(), offset))??;
         }
         let offset = self.files.seek(self.subject(request)?, arg.offset, whence)?;

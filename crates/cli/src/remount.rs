@@ -1,0 +1,51 @@
+//! `mount -o remount`: makes a mounted volume read-only, or writable again.
+//!
+//! Purpose: the kernel's flags of the mount are what changes; the daemon goes on as it is and sees the change by itself. `mount(8)`
+//! does this alone for a `fuseblk` mount. Of another FUSE mount it has the helper do it, with all options of the mount.
+//!
+//! Invariants: when a remount with `ro` returns, everything written before is durable. Options that a volume is opened with stay
+//! as they are.
+
+use crate::args::MountArgs;
+use crate::exit::{self, Coded};
+use anyhow::{Result, bail};
+use medfs::MountOptions;
+use medfs_fuse::{MountConfig, control};
+
+/// Options of the kernel's FUSE driver, which `mount(8)` reads from its list of mounts and hands over.
+const OF_FUSE: [&str; 8] =
+    ["remount", "user_id", "group_id", "rootmode", "fd", "blksize", "max_read", "subtype"];
+
+fn options(args: &MountArgs) -> impl Iterator<Item = &str> {
+    args.options.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|option| !option.is_empty())
+}
+
+/// Whether a remount is asked for.
+pub(crate) fn is_asked(args: &MountArgs) -> bool {
+    options(args).any(|option| option == "remount")
+}
+
+/// Remounts what is mounted on a directory.
+pub(crate) fn run(args: &MountArgs) -> Result<u8> {
+    let mut config = MountConfig::new(&args.dir, args.image.to_string_lossy());
+    for option in options(args) {
+        let name = option.split('=').next().unwrap_or(option);
+        let known = OF_FUSE.contains(&name)
+            || config.set_option(option).map_err(|e| Coded::new(exit::MOUNT_USAGE, &e))?
+            || MountOptions::default().apply(option).map_err(|e| Coded::new(exit::MOUNT_USAGE, &e))?;
+        if !known {
+            return Err(Coded::new(exit::MOUNT_USAGE, &format!("unknown mount option '{option}'")).into());
+        }
+    }
+    if !config.read_only() && opened_read_only(args)? {
+        bail!("{} was mounted read-only: unmount it and mount it with 'rw'", args.dir.display());
+    }
+    medfs_fuse::remount(&args.dir, config.flags)?;
+    Ok(exit::SUCCESS)
+}
+
+/// Whether the daemon cannot write the volume, whatever the mount says.
+fn opened_read_only(args: &MountArgs) -> Result<bool> {
+    let stats: serde_json::Value = serde_json::from_str(&control::stats_json(&args.dir)?)?;
+    Ok(stats["read_only"] == true)
+}
