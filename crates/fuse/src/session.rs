@@ -89,7 +89,6 @@ pub(crate) struct Agreed {
     pub(crate) accepted: Init,
     pub(crate) timeout: Duration,
     pub(crate) direct: bool,
-    pub(crate) remounts: Remounts,
 }
 
 /// What is to be done about every second.
