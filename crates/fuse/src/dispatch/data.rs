@@ -110,6 +110,10 @@ impl FileSystem {
         if written < data.len() && arg.flags as i32 & libc::O_DIRECT != 0 {
             return Err(Errno::NOSPC);
         }
+        if (self.direct || arg.fh & PAST_CACHE != 0) && arg.flags as i32 & libc::O_DSYNC != 0 {
+            // For O_SYNC and O_DSYNC the kernel asks for an fsync only of what went through its cache.
+            self.files.fsync(ino, arg.flags as i32 & libc::O_SYNC != libc::O_SYNC)?;
+        }
         if arg.fh & PAST_CACHE != 0 {
             // Others may have read the pages into their cache since the kernel dropped them for this write.
             let drop_pages =
