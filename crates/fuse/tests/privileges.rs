@@ -97,6 +97,7 @@ fn flags_are_the_owners_and_those_that_bind_root_need_a_capability() {
         assert_eq!(ioctl(NOBODY, &path, "<", FSSETXATTR, &xattr(0x80)), libc::EPERM);
         assert_eq!(ioctl(OWNER, &path, "<", FSSETXATTR, &xattr(0x8)), libc::EPERM);
         assert_eq!(ioctl(OWNER, &path, "<", FSSETXATTR, &xattr(0x80)), 0);
+        assert_eq!(ioctl(OWNER, &path, "<", FSSETXATTR, &xattr(0x8000)), libc::EOPNOTSUPP, "DAX");
     });
 }
 

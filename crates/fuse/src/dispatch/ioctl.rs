@@ -260,7 +260,8 @@ impl FileSystem {
         let attr = self.files.getattr(call.ino)?;
         let flags = with_xflags(attr.flags, new.xflags);
         Self::check_flags(call, &attr, flags)?;
-        if new.extsize != 0 || new.cowextsize != 0 {
+        let known: u32 = XFLAGS.iter().map(|(_, bit)| bit).sum();
+        if new.extsize != 0 || new.cowextsize != 0 || new.xflags & !known != 0 {
             return Err(Errno::OPNOTSUPP);
         }
         if new.projid != attr.project {
