@@ -84,6 +84,8 @@ struct Writer {
     rng: Rng,
     files: BTreeMap<u64, Known>,
     next_id: u64,
+    /// It may store through mappings: where the daemon is killed a store is a SIGBUS.
+    maps: bool,
 }
 
 /// Memory that O_DIRECT takes.
@@ -293,7 +295,12 @@ fn close(fd: OwnedFd) -> io::Result<()> {
 
 impl Writer {
     fn new(number: u64, seed: u64) -> Writer {
-        Writer { rng: Rng::new(seed ^ number << 32), files: BTreeMap::new(), next_id: number << 24 }
+        Writer {
+            rng: Rng::new(seed ^ number << 32),
+            files: BTreeMap::new(),
+            next_id: number << 24,
+            maps: false,
+        }
     }
 
     fn step(&mut self, dir: &Path, told: &Told) -> io::Result<()> {
@@ -333,7 +340,7 @@ impl Writer {
                 Ok(rustix::fs::fallocate(file.handle.as_ref().unwrap(), flags, at * page, len * page)?)
             }
             26 => file.cut(rng.below(size as u64 + 1) as usize),
-            27..=28 => {
+            27..=28 if self.maps => {
                 // A mapping that is written to needs a descriptor that can read.
                 let readable = rustix::fs::fcntl_getfl(file.handle.as_ref().unwrap())?
                     .contains(rustix::fs::OFlags::RDWR);
@@ -385,6 +392,7 @@ fn round(s: &Scratch, writers: &mut [Writer], number: u64, work: Duration, told:
     let (stop, killed) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for writer in &mut *writers {
+            writer.maps = clean;
             scope.spawn(|| writer.run(&mounted.dir, &stop, &killed, told));
         }
         std::thread::sleep(work);
