@@ -136,7 +136,7 @@ impl Fs {
 
     /// Frees everything an inode has, and the inode. The caller holds its lock and the operation lock.
     pub(crate) fn destroy(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
-        self.drop_atomic(state);
+        self.drop_staged(state);
         self.forget_pages(inode, state, 0, u64::MAX);
         if has_blocks(inode) {
             self.truncate_index(inode, 0)?;

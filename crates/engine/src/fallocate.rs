@@ -88,8 +88,36 @@ impl Fs {
         if !keep && end > inode.size() {
             self.before_growth(inode, state)?;
         }
+        let pages = start / PAGE..end.div_ceil(PAGE);
+        self.check_room_for(inode, pages.clone())?;
+        let mut new = Vec::new();
+        if let Err(e) = self.reserve_pages(inode, state, pages, &mut new) {
+            // Others were faster: what was taken is given back.
+            new.into_iter().try_for_each(|index| self.punch(inode, index, index + 1).map(drop))?;
+            return Err(e);
+        }
+        if !keep && end > inode.size() {
+            self.set_size(inode, end);
+        }
+        Ok(())
+    }
+
+    /// `NoSpace` where there is no room for every page of a range.
+    fn check_room_for(&self, inode: &Inode, pages: Range<u64>) -> Result<()> {
+        let free = self.space.counts().free();
+        if self.missing_blocks(inode, pages, free)? > free { Err(Error::NoSpace) } else { Ok(()) }
+    }
+
+    /// Reserves the pages of a range that are holes, which it lists.
+    fn reserve_pages(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        pages: Range<u64>,
+        new: &mut Vec<u64>,
+    ) -> Result<()> {
         let mut near = None;
-        for index in start / PAGE..end.div_ceil(PAGE) {
+        for index in pages {
             if self.make_address_room(inode, state, index)? {
                 near = None;
             }
@@ -99,11 +127,9 @@ impl Fs {
                 self.pages.remove(inode.ino, index);
                 self.set_addr(inode, &slot, NEW_ADDR);
                 self.add_blocks(inode, 1);
+                new.push(index);
             }
             near = Some(slot);
-        }
-        if !keep && end > inode.size() {
-            self.set_size(inode, end);
         }
         Ok(())
     }
@@ -146,6 +172,7 @@ impl Fs {
         keep: bool,
     ) -> Result<()> {
         self.check_size(inode, end)?;
+        self.check_room_for(inode, start / PAGE..end.div_ceil(PAGE))?;
         self.punch_range(inode, state, start, end)?;
         let size = inode.size();
         self.preallocate(inode, state, start, end, keep)?;

@@ -14,7 +14,6 @@ use crate::types::{Attr, FileFlags, SetAttr, Timestamp};
 use medfs_format::node::{Advise, FileKind, Inline, RawInode};
 use medfs_format::path::max_pages;
 use medfs_format::{BLOCK_SIZE, Block, Ino, NEW_ADDR, NULL_ADDR};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
@@ -57,7 +56,7 @@ impl Fs {
             _ => return Err(Posix::InvalidArgument.into()),
         }
         self.check_readable_content(&inode)?;
-        let size = if state.atomic.is_some() { inode.size().max(state.atomic_size) } else { inode.size() };
+        let size = state.atomic.as_ref().map_or(0, |staged| staged.size).max(inode.size());
         let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         if len == 0 {
             return Ok(0);
@@ -70,7 +69,7 @@ impl Fs {
         }
         if let Some(atomic) = &state.atomic {
             let (first, last) = (offset / PAGE, (offset + len as u64 - 1) / PAGE);
-            for (&index, page) in atomic.range(first..=last) {
+            for (&index, page) in atomic.pages.range(first..=last) {
                 copy_out(buf, offset, index, page);
             }
         }
@@ -496,92 +495,6 @@ impl Fs {
         if self.sync_file(&inode, datasync)? && dirty {
             Counters::add(&self.counters.fsyncs_dirty, 1);
         }
-        Ok(())
-    }
-
-    pub(crate) fn atomic_start(&self, ino: Ino) -> Result<()> {
-        let inode = self.inode(ino)?;
-        {
-            let _op = self.begin()?;
-            let mut state = inode.lock.write();
-            inode.check_alive(&state)?;
-            self.check_regular(&inode)?;
-            self.check_not_released(&inode)?;
-            if state.atomic.is_some() {
-                return Ok(());
-            }
-            self.convert_inline(&inode, &mut state)?;
-            self.before_growth(&inode, &mut state)?;
-        }
-        // What was written before belongs to the file whatever becomes of the atomic write.
-        self.write_back(&inode)?;
-        let mut state = inode.lock.write();
-        state.atomic_size = inode.size();
-        state.atomic = Some(BTreeMap::new());
-        Ok(())
-    }
-
-    pub(crate) fn atomic_commit(&self, ino: Ino) -> Result<()> {
-        let inode = self.inode(ino)?;
-        if inode.lock.read().atomic.is_none() {
-            return Err(Posix::InvalidArgument.into());
-        }
-        self.commit_atomic(&inode)
-    }
-
-    pub(crate) fn atomic_abort(&self, ino: Ino) -> Result<()> {
-        let inode = self.inode(ino)?;
-        let mut state = inode.lock.write();
-        if self.drop_atomic(&mut state) { Ok(()) } else { Err(Posix::InvalidArgument.into()) }
-    }
-
-    /// Forgets an open atomic write, and tells whether there was one.
-    pub(crate) fn drop_atomic(&self, state: &mut InodeState) -> bool {
-        let dropped = state.atomic.take();
-        self.pages.sub_dirty(dropped.as_ref().map_or(0, BTreeMap::len));
-        dropped.is_some()
-    }
-
-    /// Keeps written pages aside until the atomic write commits; their space is reserved now.
-    fn stage_atomic(
-        &self,
-        inode: &Arc<Inode>,
-        state: &mut InodeState,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<()> {
-        let mut done = 0;
-        while done < data.len() {
-            let at = offset + done as u64;
-            let (index, within) = (at / PAGE, (at % PAGE) as usize);
-            let len = (BLOCK_SIZE - within).min(data.len() - done);
-            let staged = state.atomic.as_ref().and_then(|a| a.get(&index).cloned());
-            let mut page = match staged {
-                Some(page) => page,
-                None => {
-                    if self.pages.dirty() > self.pages.capacity() {
-                        return Err(Error::NoSpace);
-                    }
-                    self.make_address_room(inode, state, index)?;
-                    let slot = self.make_slot(inode, index)?;
-                    if slot.addr() == NULL_ADDR {
-                        self.space.reserve(1)?;
-                        self.set_addr(inode, &slot, NEW_ADDR);
-                        self.add_blocks(inode, 1);
-                    }
-                    self.pages.add_dirty(1);
-                    if len == BLOCK_SIZE {
-                        Arc::new(Block::ZERO)
-                    } else {
-                        self.read_page(inode, state, index)?
-                    }
-                }
-            };
-            Arc::make_mut(&mut page).0[within..within + len].copy_from_slice(&data[done..done + len]);
-            state.atomic.as_mut().expect("the caller checked").insert(index, page);
-            done += len;
-        }
-        state.atomic_size = state.atomic_size.max(offset + data.len() as u64);
         Ok(())
     }
 }

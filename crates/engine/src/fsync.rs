@@ -27,10 +27,11 @@ use std::sync::Arc;
 
 /// Why an fsync cannot be served by the file's own nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NeedsCheckpoint {
+pub(crate) enum NeedsCheckpoint {
     NotRegular,
     NamesChanged,
     NoRoomToRecover,
+    NoRoom,
     ParentNotCheckpointed,
     DirectoryChanged,
     TreeCut,
@@ -39,7 +40,7 @@ enum NeedsCheckpoint {
 
 /// What an fsync does about a file's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Names {
+pub(crate) enum Names {
     /// The name is durable, or the file is new and its first fsync records it.
     AsTheyWere,
     /// The file was renamed since its last fsync, and the new name is recorded.
@@ -205,22 +206,33 @@ impl Fs {
 
     /// Writes the file's pages and nodes, after those of other files that need their blocks as they are. Returns why that
     /// takes a checkpoint, where it does. `prepare` changes the file first, in the same moment of time.
-    fn sync_unblocked(
+    pub(crate) fn sync_unblocked(
         &self,
         inode: &Arc<Inode>,
         purpose: Purpose,
         names: Names,
         prepare: impl FnOnce(&mut InodeState) -> Result<()>,
     ) -> Result<Option<NeedsCheckpoint>> {
-        let mut outcome = self.sync_by_nodes(inode, purpose, names, prepare)?;
+        let mut outcome = self.sync_by_nodes(inode, purpose, names, prepare);
+        let mut left = None;
         loop {
             match outcome {
-                Outcome::Done => return Ok(None),
-                Outcome::Checkpoint(reason) => return Ok(Some(reason)),
-                Outcome::Blocked(pages) => {
+                Ok(Outcome::Done) => return Ok(None),
+                Ok(Outcome::Checkpoint(reason)) => return Ok(Some(reason)),
+                Ok(Outcome::Blocked(pages)) => {
                     let _freed = self.release_sources(inode, &pages)?;
-                    outcome = self.sync_by_nodes(inode, purpose, names, |_| Ok(()))?;
+                    outcome = self.sync_by_nodes(inode, purpose, names, |_| Ok(()));
                 }
+                // A checkpoint writes what is left of it in one go.
+                Err(Error::NoSpace) if purpose == Purpose::Atomic => {
+                    return Ok(Some(NeedsCheckpoint::NoRoom));
+                }
+                Err(Error::NoSpace) => {
+                    self.make_room_again(inode, &mut left)?;
+                    self.write_back_for(inode, purpose)?;
+                    outcome = self.sync_by_nodes(inode, purpose, names, |_| Ok(()));
+                }
+                Err(e) => return Err(e),
             }
         }
     }
@@ -276,7 +288,9 @@ impl Fs {
         let placing = self.place_pages(inode, &mut state, &indices, purpose);
         let (placed, outcome, blocked) = (placing.pages, placing.outcome, placing.blocked);
         // Pages of an atomic write that are placed must not become durable without the others.
-        state.with_checkpoint |= !blocked.is_empty() || outcome.is_err();
+        let no_room = matches!(outcome, Err(Error::NoSpace));
+        state.with_checkpoint |=
+            !blocked.is_empty() || (outcome.is_err() && (purpose == Purpose::Atomic || !no_room));
         let dirtiness = self.nodes.dirtiness_of(inode.ino);
         let write_nodes = outcome.is_ok() && blocked.is_empty() && dirtiness >= least;
         let reason = if write_nodes { self.needs_checkpoint(inode, names) } else { None };
@@ -497,32 +511,6 @@ impl Fs {
             self.edit(inode, Dirty::Times, |r| r.i_advise &= !Advise::LOST_PINO.bits());
         }
         Ok(())
-    }
-
-    /// Commits an open atomic write: all of its pages, or after a crash none.
-    pub(crate) fn commit_atomic(&self, inode: &Arc<Inode>) -> Result<()> {
-        self.check_writable()?;
-        self.make_room()?;
-        let apply = |state: &mut InodeState| {
-            let Some(pages) = state.atomic.take() else { return Ok(()) };
-            let size = state.atomic_size;
-            self.pages.sub_dirty(pages.len());
-            let mut near = None;
-            for (index, page) in pages {
-                near = Some(
-                    self.change_page(inode, state, index, near.as_ref(), true, |b| *b = (*page).clone())?,
-                );
-            }
-            if size > inode.size() {
-                self.set_size(inode, size);
-            }
-            self.touch_modified(inode);
-            Ok(())
-        };
-        match self.sync_unblocked(inode, Purpose::Atomic, Names::AsTheyWere, apply)? {
-            None => Ok(()),
-            Some(_) => self.checkpoint_now(),
-        }
     }
 }
 

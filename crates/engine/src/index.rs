@@ -13,6 +13,8 @@ use medfs_format::path::{Fanout, NodePath};
 use medfs_format::{
     Block, BlockAddr, COMPRESS_ADDR, FormatError, NEW_ADDR, NULL_ADDR, Nid, Structure, is_block,
 };
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Where a page's address is kept: a node, and the index in its address array.
@@ -153,6 +155,10 @@ impl Fs {
             parent = if nid != 0 {
                 self.child(inode, nid, offset)?
             } else if make {
+                // All that are missing, and the page's block: none is left behind empty.
+                if !self.space.has((path.depth - level) as u64 + 2) {
+                    return Err(Error::NoSpace);
+                }
                 self.new_child(inode, &parent, child_index, offset)?
             } else {
                 return Ok(None);
@@ -272,6 +278,52 @@ impl Fs {
             index = until;
         }
         Ok(freed)
+    }
+
+    /// Blocks that reserving every page of a range would take: for pages that have none, and for the nodes that lead to them.
+    /// Counted up to `most` and not much further.
+    pub(crate) fn missing_blocks(&self, inode: &Inode, pages: Range<u64>, most: u64) -> Result<u64> {
+        let has = inode.raw(|r| r.i_blocks.get());
+        let (mut missing, mut index) = ((pages.end - pages.start).saturating_sub(has), pages.start);
+        if missing > most {
+            return Ok(missing);
+        }
+        missing = 0;
+        let mut parents = BTreeSet::new();
+        while index < pages.end && missing <= most {
+            let slots = self.slots(inode);
+            let slot = self.find_slot(inode, index)?;
+            let path = NodePath::of(index, slots.fanout()).ok_or(Posix::FileTooLarge)?;
+            let node_pages = if path.depth == 0 { slots.addrs() } else { slots.addrs_per_block() };
+            let here = (pages.end - index).min((node_pages - path.slot()) as u64);
+            match slot {
+                Some(slot) => {
+                    let addrs = slot.addrs(here as usize);
+                    missing += addrs.iter().filter(|&&addr| addr == NULL_ADDR).count() as u64;
+                }
+                None => {
+                    let existing = self.levels_of(inode, &path)?;
+                    parents.extend((existing + 1..=path.depth).map(|level| path.node_offset(level)));
+                    missing += here;
+                }
+            }
+            index += here;
+        }
+        Ok(missing + parents.len() as u64)
+    }
+
+    /// How many nodes of a path exist.
+    fn levels_of(&self, inode: &Inode, path: &NodePath) -> Result<usize> {
+        let mut parent = inode.node.clone();
+        for level in 1..=path.depth {
+            let child_index = if level == 1 { path.inode_nid() } else { path.child_index(level - 1) };
+            let nid = read_nid(&parent, child_index);
+            if nid == 0 {
+                return Ok(level - 1);
+            }
+            parent = self.child(inode, nid, path.node_offset(level))?;
+        }
+        Ok(path.depth)
     }
 
     /// First page at or after `index` that a missing subtree does not cover; used to step over holes.

@@ -4,6 +4,7 @@
 //! with dirty pages or in use stays in the table.
 //! Locks: the table's mutex is a leaf. An inode's `wb` (one writeback at a time) is taken before its `lock`.
 
+use crate::atomic::Staged;
 use crate::cache::HashMap;
 use crate::delta::{CompactMap, Repeats};
 use crate::error::{Error, Posix, Result};
@@ -29,9 +30,7 @@ pub(crate) struct InodeState {
     /// Pages not yet written, or being written.
     pub(crate) dirty: BTreeMap<u64, Arc<Block>>,
     /// Pages of an open atomic write, not visible in the file before the commit.
-    pub(crate) atomic: Option<BTreeMap<u64, Arc<Block>>>,
-    /// Size the file will have when the atomic write commits.
-    pub(crate) atomic_size: u64,
+    pub(crate) atomic: Option<Staged>,
     /// The device's write mark after the last page of this file was written, or the last of another file that its records are made from.
     pub(crate) data_mark: u64,
     /// Among the dirty pages are some whose older content the file's nodes no longer name: it moved out of the inode

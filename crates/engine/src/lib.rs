@@ -29,6 +29,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod atomic;
 mod bgres;
 mod cache;
 mod checkpoint;

@@ -404,6 +404,7 @@ fn assemble(
         valid_nodes: header.valid_node_count.get(),
         valid_inodes: header.valid_inode_count.get(),
         max_nodes: geo.max_nid().saturating_sub(geo.root_ino),
+        staged: 0,
         since_checkpoint: 0,
         at_checkpoint: header.valid_block_count.get(),
         reserved_since: 0,

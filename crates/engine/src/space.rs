@@ -13,6 +13,8 @@ pub(crate) struct Counts {
     pub(crate) valid_nodes: u32,
     pub(crate) valid_inodes: u32,
     pub(crate) max_nodes: u32,
+    /// Blocks reserved for pages of open atomic writes, beside those of the pages that they will replace.
+    pub(crate) staged: u64,
     /// Blocks written since the last checkpoint.
     pub(crate) since_checkpoint: u64,
     /// What was valid at the last checkpoint, and what was reserved since: roll-forward finds no more valid than both
@@ -31,8 +33,13 @@ pub(crate) struct Counts {
 const BLOCKS_OF_A_NAME: u64 = 4;
 
 impl Counts {
+    /// Blocks that can be reserved.
+    pub(crate) fn free(&self) -> u64 {
+        self.user_blocks.saturating_sub(self.valid_blocks + self.staged)
+    }
+
     fn take(&mut self, blocks: u64) -> Result<()> {
-        if self.valid_blocks + blocks > self.user_blocks && !self.recovering {
+        if blocks > self.free() && !self.recovering {
             return Err(Error::NoSpace);
         }
         self.valid_blocks += blocks;
@@ -70,6 +77,28 @@ impl Space {
     /// Reserves a node block.
     pub(crate) fn reserve_node(&self, is_inode: bool) -> Result<()> {
         self.0.lock().take_node(is_inode)
+    }
+
+    /// Reserves a block for a page of an open atomic write, which is none of the volume's valid blocks yet.
+    pub(crate) fn stage(&self) -> Result<()> {
+        let mut c = self.0.lock();
+        if c.free() == 0 {
+            return Err(Error::NoSpace);
+        }
+        c.staged += 1;
+        Ok(())
+    }
+
+    /// Gives such blocks back.
+    pub(crate) fn unstage(&self, blocks: u64) {
+        let mut c = self.0.lock();
+        c.staged = c.staged.saturating_sub(blocks);
+    }
+
+    /// Whether so many blocks could be reserved now.
+    pub(crate) fn has(&self, blocks: u64) -> bool {
+        let c = self.0.lock();
+        c.recovering || blocks <= c.free()
     }
 
     /// Gives data blocks back.

@@ -212,12 +212,12 @@ impl Volume {
     pub fn statfs(&self) -> StatFs {
         let c = self.fs.space.counts();
         let geo = &self.fs.geo;
-        let free = c.user_blocks.saturating_sub(c.valid_blocks);
+        let free = c.free();
         let files = u64::from(c.max_nodes).min(c.user_blocks);
         StatFs {
             blocks: geo.block_count - u64::from(geo.segment0_blkaddr),
             free,
-            available: free,
+            available: free.saturating_sub(nodes_of_file(free)),
             files,
             files_free: files.saturating_sub(u64::from(c.valid_inodes)).min(free),
         }
@@ -482,3 +482,9 @@ const _: fn() = || {
     assert_shareable::<Volume>();
     let _: Option<(Error, Posix)> = None;
 };
+
+/// Most nodes of a file of so many blocks, its inode among them.
+fn nodes_of_file(blocks: u64) -> u64 {
+    let direct = blocks.div_ceil(medfs_format::node::ADDRS_PER_BLOCK as u64);
+    1 + direct + direct.div_ceil(medfs_format::node::NIDS_PER_BLOCK as u64) + 1
+}

@@ -7,7 +7,7 @@
 
 use crate::damage::First;
 use crate::delta::{Changed, GATHERED, Kept, Pending};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
@@ -329,14 +329,23 @@ impl Fs {
 
     /// Writes all dirty pages of an inode, in batches; those that damage keeps from it stay dirty, and the first error of it is returned.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.write_back_for(inode, Purpose::Background)
+    }
+
+    /// The same, for a purpose. Where a log has no room left, room is made and the rest written.
+    pub(crate) fn write_back_for(&self, inode: &Arc<Inode>, purpose: Purpose) -> Result<()> {
         let (mut from, mut first) = (0, First::default());
-        let mut freed = None;
-        while let Some(Batch { next, blocked, outcome }) = self.write_batch(inode, from)? {
-            from = next;
+        let (mut freed, mut left) = (None, None);
+        while let Some(Batch { next, blocked, outcome }) = self.write_batch(inode, from, purpose)? {
             match outcome {
+                Err(Error::NoSpace) => {
+                    self.make_room_again(inode, &mut left)?;
+                    continue;
+                }
                 Err(e) if !self.is_damage(&e) => return Err(e),
                 outcome => first.note(outcome),
             }
+            from = next;
             if let Some(&page) = blocked.first() {
                 freed = Some(self.release_sources(inode, &blocked)?);
                 from = page;
@@ -346,8 +355,18 @@ impl Fs {
         first.result()
     }
 
+    /// After a log had no room for pages of a file: makes some. `left` is how many were dirty when that was done last; `NoSpace`
+    /// where it did not help. No lock is held.
+    pub(crate) fn make_room_again(&self, inode: &Inode, left: &mut Option<usize>) -> Result<()> {
+        let now = inode.lock.read().dirty.len();
+        if left.replace(now).is_some_and(|before| before <= now) {
+            return Err(Error::NoSpace);
+        }
+        self.make_room_for(now.min(BATCH) as u64 / 16)
+    }
+
     /// Writes a batch of dirty pages from `from` on; `None` where there was nothing to write.
-    fn write_batch(&self, inode: &Arc<Inode>, from: u64) -> Result<Option<Batch>> {
+    fn write_batch(&self, inode: &Arc<Inode>, from: u64, purpose: Purpose) -> Result<Option<Batch>> {
         self.check_writable()?;
         self.make_room()?;
         let _wb = inode.wb.lock();
@@ -355,7 +374,7 @@ impl Fs {
         let mut state = inode.lock.write();
         let indices: Vec<u64> = state.dirty.range(from..).take(BATCH).map(|(&i, _)| i).collect();
         let Some(&last) = indices.last() else { return Ok(None) };
-        let placing = self.place_pages(inode, &mut state, &indices, Purpose::Background);
+        let placing = self.place_pages(inode, &mut state, &indices, purpose);
         drop(state);
         let (blocked, outcome) = self.write_placing(inode, placing, Cause::Data)?;
         Ok(Some(Batch { next: last + 1, blocked, outcome }))

@@ -11,6 +11,7 @@
 //! Kernel counterpart: `gc.c`, `f2fs_balance_fs` in `segment.c`.
 
 mod evacuate;
+mod room;
 mod victim;
 
 use crate::error::{Error, Result};
@@ -66,6 +67,14 @@ impl Fs {
         if self.mounting.load(Ordering::Acquire) || self.is_read_only() {
             return Ok(());
         }
+        match self.try_to_make_room() {
+            Err(Error::NoSpace) => Ok(()),
+            made => made,
+        }
+    }
+
+    fn try_to_make_room(&self) -> Result<()> {
+        self.keep_room_for_checkpoint()?;
         if self.nodes.dirty_count() > self.nodes.limit() / 2
             || self.nat.dirty_count() > MAX_DIRTY_NAT
             || self.noted_since_checkpoint() > MAX_NOTED
@@ -127,23 +136,34 @@ impl Fs {
                 }
             }
             let before = self.room().free;
-            let mut emptied = 0;
-            while emptied < SECTIONS_PER_CHECKPOINT && before + emptied <= room.wanted {
-                let Some(section) = self.find_victim(&mut cleaner, &victim::Greedy)? else { break };
-                self.clean_section(&mut cleaner, section)?;
-                Counters::add(&self.counters.gc_foreground, 1);
-                emptied += 1;
-            }
-            if emptied > 0 {
-                self.checkpoint_now()?;
-            }
-            self.segs.lock().evacuating.clear();
+            let most = SECTIONS_PER_CHECKPOINT.min(room.wanted + 1 - before);
+            self.clean_sections(&mut cleaner, most)?;
             if self.room().free <= before {
                 cleaner.rest_until = self.io.write_mark() + REST_AFTER_FAILURE;
                 cleaner.stuck.clear();
                 return Ok(());
             }
         }
+    }
+
+    /// Empties sections, and makes the checkpoint that frees them.
+    fn clean_sections(&self, cleaner: &mut Cleaner, most: u32) -> Result<()> {
+        let cleaned = self.empty_sections(cleaner, most);
+        let cleaned = cleaned.and_then(|emptied| if emptied > 0 { self.checkpoint_now() } else { Ok(()) });
+        self.segs.lock().evacuating.clear();
+        cleaned
+    }
+
+    fn empty_sections(&self, cleaner: &mut Cleaner, most: u32) -> Result<u32> {
+        let mut emptied = 0;
+        while emptied < most
+            && let Some(section) = self.find_victim(cleaner, &victim::Greedy)?
+        {
+            self.clean_section(cleaner, section)?;
+            Counters::add(&self.counters.gc_foreground, 1);
+            emptied += 1;
+        }
+        Ok(emptied)
     }
 
     /// Empties one section. Damage and want of space leave it as it is.

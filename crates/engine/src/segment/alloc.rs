@@ -380,4 +380,25 @@ impl Segments {
             || self.without_summary.contains(&segno);
         (fits && used && !closed).then_some(valid)
     }
+
+    /// Blocks that the data logs can take in all, as ordinary writing may: counted up to `enough`.
+    pub(crate) fn room_for_data(&mut self, io: &Io, enough: u64) -> u64 {
+        let free = self.free.saturating_sub(self.kept(Spare::Keep));
+        let mut room = u64::from(free) * u64::from(BLOCKS_PER_SEG);
+        if room >= enough {
+            return room;
+        }
+        self.learn_all(io);
+        for segno in 0..self.geo.segment_count_main {
+            let log = Log::WarmData;
+            let holes = self.holes_for(segno, log, true).or(self.holes_for(segno, log, false));
+            if holes.is_some() {
+                room += self.entry(io, segno).map_or(0, |e| u64::from(e.writable_count()));
+            }
+            if room >= enough {
+                break;
+            }
+        }
+        room
+    }
 }

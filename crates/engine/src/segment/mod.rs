@@ -65,6 +65,8 @@ pub(crate) struct Segments {
     reserved_segments: u32,
     /// Free segments that the next checkpoint may need: see [`Spare`].
     pub(crate) kept_for_checkpoint: u32,
+    /// Dirty nodes and pages when those segments were counted.
+    pub(crate) dirty_when_counted: u64,
     /// Until the first checkpoint: nodes that the chain must not lead to.
     earlier: Option<Earlier>,
 }
@@ -119,6 +121,7 @@ impl Segments {
             evacuating: BTreeSet::new(),
             reserved_segments: at.reserved_segments,
             kept_for_checkpoint: 0,
+            dirty_when_counted: u64::MAX,
             earlier: Some(Earlier::new(at.chain)),
         };
         for log in Log::ALL {

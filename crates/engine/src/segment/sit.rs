@@ -48,6 +48,10 @@ impl SegEntry {
     pub(crate) fn any_writable(&self) -> bool {
         self.cur.iter().zip(&self.pinned).any(|(c, p)| c | p != 0xff)
     }
+    /// How many blocks may be written.
+    pub(crate) fn writable_count(&self) -> u32 {
+        self.cur.iter().zip(&self.pinned).map(|(c, p)| (c | p).count_zeros()).sum()
+    }
     /// Mean modification time once one more block changes `now`. The time on disk may be anything.
     fn mean_mtime(&self, now: u64) -> u64 {
         let valid = u64::from(self.valid);
