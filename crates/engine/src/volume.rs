@@ -8,11 +8,13 @@ use crate::fs::Fs;
 use crate::hotness::Hotness;
 use crate::idle::{Did, STEP_PAGES};
 use crate::options::{DeltaMode, MountOptions};
+use crate::segment::Refusal;
 use crate::stats::{Stats, Written};
 use crate::types::*;
 use medfs_device::{BlockDevice, Cause};
 #[cfg(doc)]
 use medfs_format::compress::Algorithm;
+use medfs_format::summary::LOG_COUNT;
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Geometry};
 use std::sync::Arc;
@@ -221,6 +223,19 @@ impl Volume {
             files,
             files_free: files.saturating_sub(u64::from(c.valid_inodes)).min(free),
         }
+    }
+
+    /// For tests: from the block of this log on that is handed out next but `after`, as many attempts to take one meet a full
+    /// volume.
+    #[doc(hidden)]
+    pub fn refuse_blocks(&self, log: usize, after: u64, times: u64) {
+        self.fs.segs.lock().refusal = Some(Refusal { log, after, times });
+    }
+
+    /// For tests: blocks handed out from each log since the volume was opened.
+    #[doc(hidden)]
+    pub fn blocks_taken(&self) -> [u64; LOG_COUNT] {
+        self.fs.segs.lock().taken
     }
 
     /// Discards free space of a byte range in runs of at least `min_len` bytes; returns the bytes discarded.

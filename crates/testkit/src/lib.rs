@@ -6,6 +6,7 @@
 //! - [`harness`]: long random runs with remounts and crashes, shrinking what fails.
 //! - [`crash_states`]: short workloads, and every state that a crash may leave on the device ([`workloads`]: more of them).
 //! - [`second_crash`]: power lost again while a volume is being opened after a crash, or soon after.
+//! - [`room`]: want of room at every block that a workload takes, and on volumes with every number of free blocks.
 //! - [`combine`]: every combination of options that change what is written.
 //! - [`bad_sectors`]: every block that a workload reads or writes fails; [`watched`]: which calls hear of it.
 //! - [`images`]: formatted volumes and the independent judge, by the real `mkfs.f2fs` and `fsck.f2fs`.
@@ -32,6 +33,7 @@ pub mod planted;
 #[cfg(feature = "schedule")]
 pub mod schedules;
 pub mod second_crash;
+pub mod room;
 pub mod session;
 pub mod subject;
 pub mod volume;

@@ -60,6 +60,28 @@ pub(crate) enum Spare {
 /// Free segments that are kept for cleaning.
 const KEPT_FOR_CLEANING: u32 = 2;
 
+/// Want of room that a test makes: of one log, after so many blocks, for so many attempts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refusal {
+    pub(crate) log: usize,
+    pub(crate) after: u64,
+    pub(crate) times: u64,
+}
+
+impl Refusal {
+    fn refuses(&mut self, log: Log) -> bool {
+        if self.log != log as usize || self.times == 0 {
+            return false;
+        }
+        if self.after > 0 {
+            self.after -= 1;
+            return false;
+        }
+        self.times -= 1;
+        true
+    }
+}
+
 /// The segment that a log enters next, with the offset of the first block that it writes there.
 enum Entered {
     Free(SegNo, usize),
@@ -78,6 +100,9 @@ impl Segments {
         now: u64,
         spare: Spare,
     ) -> Result<BlockAddr> {
+        if self.refusal.as_mut().is_some_and(|refusal| refusal.refuses(log)) {
+            return Err(Error::NoSpace);
+        }
         let CurSeg { segno, next, fill, .. } = self.cursegs[log as usize];
         let offset = usize::from(next);
         let behind = self.next_offset(io, log, segno, fill, offset + 1)?;
@@ -89,6 +114,7 @@ impl Segments {
             None => self.cursegs[log as usize].next = behind as u16,
             Some(segment) => self.enter(io, log, segment)?,
         }
+        self.taken[log as usize] += 1;
         Ok(addr)
     }
 

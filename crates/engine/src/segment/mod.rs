@@ -19,7 +19,7 @@ mod earlier;
 mod recover;
 mod sit;
 
-pub(crate) use alloc::{CurSeg, Fill, Spare, sum_type};
+pub(crate) use alloc::{CurSeg, Fill, Refusal, Spare, sum_type};
 pub(crate) use sit::SegEntry;
 
 use crate::cache::HashMap;
@@ -65,6 +65,9 @@ pub(crate) struct Segments {
     reserved_segments: u32,
     /// Free segments that the next checkpoint may need: see [`Spare`].
     pub(crate) kept_for_checkpoint: u32,
+    /// What tests have refused, and the blocks handed out from each log.
+    pub(crate) refusal: Option<Refusal>,
+    pub(crate) taken: [u64; LOG_COUNT],
     /// Dirty nodes and pages when those segments were counted.
     pub(crate) dirty_when_counted: u64,
     /// Until the first checkpoint: nodes that the chain must not lead to.
@@ -121,6 +124,8 @@ impl Segments {
             evacuating: BTreeSet::new(),
             reserved_segments: at.reserved_segments,
             kept_for_checkpoint: 0,
+            refusal: None,
+            taken: [0; LOG_COUNT],
             dirty_when_counted: u64::MAX,
             earlier: Some(Earlier::new(at.chain)),
         };
