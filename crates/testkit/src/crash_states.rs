@@ -531,22 +531,6 @@ impl Step {
                 };
                 Some(Op::FsyncMany { files: files.map(Target::Path), datasync: false, threads: false })
             }
-/// The operation that makes a step durable.
-pub fn persist(step: &Step) -> Option<Op> {
-    let file = Target::Path(step.subject);
-    match step.persist {
-        Persist::Nothing => None,
-        Persist::Fsync => Some(Op::Fsync { file, datasync: false }),
-        Persist::Fdatasync => Some(Op::Fsync { file, datasync: true }),
-        Persist::FsyncParent => Some(Op::FsyncDir { dir: step.subject.dir }),
-        Persist::Sync => Some(Op::Sync),
-        Persist::Together => {
-            let files = match step.subject.name {
-                DATABASE | LOG | JOURNAL => [DATABASE, LOG, JOURNAL].map(|name| place(0, name)),
-                DOCUMENT | TEMPORARY => [place(0, DOCUMENT), place(1, DOCUMENT), place(0, TEMPORARY)],
-                _ => [step.subject, place(0, 0), place(1, 0)],
-            };
-            Some(Op::FsyncMany { files: files.map(Target::Path), datasync: false, threads: false })
         }
     }
 }

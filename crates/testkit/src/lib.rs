@@ -30,10 +30,10 @@ pub mod observe;
 pub mod ops;
 pub mod oracle;
 pub mod planted;
+pub mod room;
 #[cfg(feature = "schedule")]
 pub mod schedules;
 pub mod second_crash;
-pub mod room;
 pub mod session;
 pub mod subject;
 pub mod volume;

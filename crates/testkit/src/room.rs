@@ -5,7 +5,7 @@
 //! checked for structure, and judged by the contract ([`crate::oracle`]); so is the one after a sync that succeeds, which
 //! must show exactly what was seen before.
 
-use crate::crash_states::{Workload, persist};
+use crate::crash_states::Workload;
 use crate::harness::guarded;
 use crate::model::Model;
 use crate::observe::{compare, observe};
@@ -64,7 +64,7 @@ impl Kind {
         let mut ops = Vec::new();
         for step in &workload.0 {
             ops.push(step.op.clone());
-            ops.extend(persist(step));
+            ops.extend(step.made_durable());
         }
         // The last one makes the logs of directories part of every workload.
         ops.push(Op::Checkpoint);
@@ -147,7 +147,7 @@ impl Kind {
         session.crowded = true;
         let mut history = History::new(session.model.clone());
         for step in &workload.0 {
-            for op in [Some(step.op.clone()), persist(step)].into_iter().flatten() {
+            for op in [Some(step.op.clone()), step.made_durable()].into_iter().flatten() {
                 let durable = guarded(|| session.apply(&op)).map_err(|e| format!("{op:?}: {e}"))?;
                 history.push(session.model.clone(), durable);
             }
