@@ -92,7 +92,12 @@ impl Kind {
                 Err(message) if message.contains(NO_ROOM) => acknowledged = acknowledged.min(at),
                 Err(message) => return Err(format!("{op:?}: {message}")),
             }
-            let (state, durable) = course.states[at].clone();
+            let (mut state, durable) = course.states[at].clone();
+            // Want of room where nobody is refused for it may give a file another number than in the course.
+            for (id, inode) in session.model.inodes().filter(|&(id, _)| course.states[at].0.get(id).is_some())
+            {
+                state.inode_mut(id).ino = inode.ino;
+            }
             history.push(state, durable);
             if acknowledged <= at {
                 break;

@@ -12,7 +12,7 @@ use medfs_testkit::images::{COMPRESSED, DELTAS, FEATURE_SETS, FsckMedfs, formatt
 use medfs_testkit::room::Kind;
 use medfs_testkit::volume::{mounter, test_clock};
 use medfs_testkit::workloads::{self, mixed, on_full_zones, on_names};
-use rand::SeedableRng;
+use rand::{Rng, SeedableRng};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fn points(kind: &Kind, seed: u64, of_each: usize, most: usize, until: Instant) -
 }
 
 fn seed() -> u64 {
-    let seed = variable("MEDFS_SEED").unwrap_or(2);
+    let seed = variable("MEDFS_SEED").unwrap_or_else(|| rand::rng().random_range(0..1 << 32));
     println!("MEDFS_SEED={seed}");
     seed
 }
