@@ -12,9 +12,9 @@ use medfs_testkit::images::{COMPRESSED, DELTAS, FEATURE_SETS, FsckMedfs, formatt
 use medfs_testkit::room::Kind;
 use medfs_testkit::volume::{mounter, test_clock};
 use medfs_testkit::workloads::{self, mixed, on_full_zones, on_names};
-use rand::{Rng, SeedableRng};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
