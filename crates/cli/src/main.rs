@@ -1,6 +1,6 @@
 //! The `medfs` command.
 //!
-//! One binary, several names: as `mkfs.medfs`, `mount.medfs` and `fsck.medfs` it follows the conventions of the
+//! One binary, several names: as `mkfs.medfs`, `mount.medfs`, `umount.fuse.medfs` and `fsck.medfs` it follows the conventions of the
 //! programs that call these. Sub-commands translate arguments, call the library and print; nothing is decided here.
 //!
 //! Errors are one sentence on standard error; exit codes follow each command's convention ([`exit`]).
@@ -26,6 +26,7 @@ mod log;
 mod metadata;
 mod mkfs;
 mod mount;
+mod outcome;
 mod probe;
 mod progress;
 mod put;
@@ -33,6 +34,7 @@ mod remount;
 mod replay;
 mod report;
 mod size;
+mod source;
 mod stat;
 mod tarball;
 mod target;
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         args.first().and_then(|a| Path::new(a).file_name()).and_then(OsStr::to_str).unwrap_or("medfs");
     let code = match called_as {
         "mount.medfs" | "mount.fuse.medfs" | "mount.fuseblk.medfs" => mount::helper(&args),
+        "umount.medfs" | "umount.fuse.medfs" | "umount.fuseblk.medfs" => umount::helper(&args),
         "fsck.medfs" => fsck::helper(&args),
         "mkfs.medfs" => mkfs::helper(&args),
         _ if is_call_of_mount_fuse(&args) => mount::helper(&args),

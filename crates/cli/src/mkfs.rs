@@ -7,7 +7,7 @@ use crate::{exit, fill, size, tarball, target};
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::{ManualClock, MountOptions, SystemClock, Timestamp, Volume};
-use medfs_device::BlockDevice;
+use medfs_device::{Access, BlockDevice, FileDevice};
 use medfs_mkfs::{Layout, MkfsOptions, Summary, format_volume, parse_features};
 use std::ffi::OsString;
 use std::fs::File;
@@ -39,11 +39,12 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
         std::fs::metadata(source)
             .with_context(|| format!("cannot fill the volume from {}", source.display()))?;
     }
-    options.zeroed = prepare_file(args, &options)?;
+    let claimed = prepare(args, &options)?;
+    options.zeroed = claimed.new;
     let file = FlashTarget::parse(&args.image)?.map_or_else(|| args.image.clone(), |flash| flash.path);
     // A file that was made and not finished is of no use.
     let unfinished = options.zeroed.then(|| Undo::new(move || drop(std::fs::remove_file(file))));
-    make(args, options)?;
+    make(args, options, claimed)?;
     if let Some(unfinished) = unfinished {
         unfinished.disarm();
     }
@@ -85,11 +86,23 @@ fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }
 
-/// Makes the image file or sets its size; `true` where it did not exist.
-fn prepare_file(args: &MkfsArgs, options: &MkfsOptions) -> Result<bool> {
+/// What the volume is made on, claimed.
+struct Claimed {
+    device: target::Target,
+    /// The same, where it is an image file or a block device.
+    file: Option<Arc<FileDevice>>,
+    /// It was made just now.
+    new: bool,
+}
+
+/// Opens the device; makes the image file, or sets its size.
+fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
     let path = args.image.display();
     if let Some(flash) = FlashTarget::parse(&args.image)? {
-        return prepare_flash(&flash, args);
+        let new = prepare_flash(&flash, args)?;
+        let device = flash.open()?;
+        refuse_to_overwrite(&*device, args)?;
+        return Ok(Claimed { device, file: None, new });
     }
     let exists = match std::fs::metadata(&args.image) {
         Ok(meta) if meta.is_file() => true,
@@ -99,7 +112,7 @@ fn prepare_file(args: &MkfsArgs, options: &MkfsOptions) -> Result<bool> {
         Ok(_) if args.size.is_some() => {
             bail!("--size is for image files, and {path} is none: the volume takes the whole device")
         }
-        Ok(_) => return Ok(false),
+        Ok(_) => true,
         Err(e) if e.kind() == ErrorKind::NotFound => false,
         Err(e) => return Err(e).with_context(|| format!("cannot look at {path}")),
     };
@@ -108,27 +121,29 @@ fn prepare_file(args: &MkfsArgs, options: &MkfsOptions) -> Result<bool> {
         let blocks = size / medfs_format::BLOCK_SIZE as u64;
         Layout::compute(blocks, options).with_context(|| format!("cannot make a volume on {path}"))?;
     }
-    let Some(size) = args.size else {
-        if exists {
-            return Ok(false);
-        }
-        bail!("{path} does not exist: give its size to make it, such as --size 1G");
-    };
+    match args.size {
+        None if !exists => bail!("{path} does not exist: give its size to make it, such as --size 1G"),
+        Some(size) if !exists => make_file(&args.image, size)?,
+        _ => {}
+    }
+    let mut file = target::open_claimed(&args.image, Access::ReadWrite)?;
     if exists {
-        let dev = target::open_to_write(&args.image)?;
-        refuse_to_overwrite(&*dev, args)?;
-        // The lock is held by `dev` until the size is set.
-        let file = File::options().write(true).open(&args.image)?;
-        file.set_len(size)
-            .with_context(|| format!("cannot set the size of {path} to {}", size::show(size)))?;
-        return Ok(false);
+        refuse_to_overwrite(&file, args)?;
+        if let Some(size) = args.size {
+            file.set_len(size)
+                .with_context(|| format!("cannot set the size of {path} to {}", size::show(size)))?;
+        }
     }
-    let file = File::create_new(&args.image).with_context(|| format!("cannot make {path}"))?;
-    if let Err(e) = file.set_len(size) {
-        let _ = std::fs::remove_file(&args.image);
-        return Err(e).with_context(|| format!("cannot make {path} with a size of {}", size::show(size)));
-    }
-    Ok(true)
+    let file = Arc::new(file);
+    Ok(Claimed { device: file.clone(), file: Some(file), new: !exists })
+}
+
+fn make_file(path: &Path, size: u64) -> Result<()> {
+    let file = File::create_new(path).with_context(|| format!("cannot make {}", path.display()))?;
+    file.set_len(size).with_context(|| {
+        let _ = std::fs::remove_file(path);
+        format!("cannot make {} with a size of {}", path.display(), size::show(size))
+    })
 }
 
 /// Makes the file of a flash device where there is none; its size is fixed then.
@@ -153,16 +168,9 @@ fn refuse_to_overwrite(dev: &dyn BlockDevice, args: &MkfsArgs) -> Result<()> {
     }
 }
 
-fn make(args: &MkfsArgs, mut options: MkfsOptions) -> Result<()> {
+fn make(args: &MkfsArgs, mut options: MkfsOptions, claimed: Claimed) -> Result<()> {
     let path = &args.image;
-    let (dev, file) = match FlashTarget::parse(path)? {
-        Some(flash) => (flash.open()?, None),
-        None => {
-            let file = target::open_file_to_write(path)?;
-            (file.clone() as target::Target, Some(file))
-        }
-    };
-    refuse_to_overwrite(&*dev, args)?;
+    let Claimed { device: dev, file, .. } = claimed;
     if file.as_ref().is_some_and(|file| file.is_block_device()) {
         options.start_sector = start_sector(path);
     }

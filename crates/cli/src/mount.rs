@@ -8,16 +8,14 @@ use crate::args::MountArgs;
 use crate::exit::{self, Coded};
 use crate::flash::target::FlashTarget;
 use crate::remount;
+use crate::source::{Closing, Source};
 use crate::target;
 use crate::trace::tap::Tap;
 use crate::watchdog::Watchdog;
 use anyhow::{Context, Result, bail};
 use medfs::{Files, MountOptions, Volume};
-use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
 use medfs_format::superblock::Feature;
 use medfs_fuse::{MountConfig, Session};
-use rustix::fs::FlockOperation;
-use rustix::process::geteuid;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
@@ -102,6 +100,12 @@ fn known_options(list: &str) -> String {
 /// `medfs mount`
 pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     let (config, options, tap) = parse_options(args)?;
+    if medfs_fuse::control::is_abandoned(&args.dir) {
+        bail!(
+            "the daemon of what is mounted on {0} is gone: unmount it with 'medfs umount {0}'",
+            args.dir.display()
+        );
+    }
     if !args.dir.is_dir() {
         bail!("{} is no directory to mount on", args.dir.display());
     }
@@ -114,7 +118,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     }
     // Before the mount can be seen: a signal that comes while mounting waits.
     let signals = Signals::new([SIGTERM, SIGINT]).context("cannot wait for signals")?;
-    let (session, volume) = mount(args, config, options, &tap)?;
+    let (session, volume, closing) = mount(args, config, options, &Arc::new(tap))?;
     tracing::info!(image = %args.image.display(), dir = %args.dir.display(), "mounted");
     let watchdog = Watchdog::start(&args.dir);
     if let Err(error) = &watchdog {
@@ -125,7 +129,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     if args.daemon {
         announce(args)?;
     }
-    let served = serve(session, &volume, signals, &tap);
+    let served = serve(session, &volume, signals, &closing);
     drop(watchdog);
     served
 }
@@ -134,7 +138,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
 fn parse_options(args: &MountArgs) -> Result<(MountConfig, MountOptions, Tap)> {
     let usage = |e: &dyn std::fmt::Display| Coded::new(exit::MOUNT_USAGE, e);
     // What cannot be found is reported when it is opened.
-    let source = args.image.canonicalize().unwrap_or_else(|_| args.image.clone());
+    let source = absolute(&args.image).unwrap_or_else(|_| args.image.clone());
     let mut config = MountConfig::new(&args.dir, source.to_string_lossy());
     let (mut for_engine, mut tap) = (Vec::new(), Tap::default());
     for option in
@@ -155,15 +159,12 @@ fn mount(
     args: &MountArgs,
     mut config: MountConfig,
     mut options: MountOptions,
-    tap: &Tap,
-) -> Result<(Session, Arc<Volume>)> {
-    let dev = match FlashTarget::parse(&args.image)? {
-        Some(flash) => flash.open()?,
-        None => open_file(args, &mut config, &mut options)?,
-    };
+    tap: &Arc<Tap>,
+) -> Result<(Session, Arc<Volume>, Closing)> {
+    let source = Source::open(args, &mut config, &mut options)?;
     tell_ignored(args);
     let (read_only, asked_for_deltas) = (options.read_only, asks_for_deltas(args));
-    let volume = Arc::new(target::open_volume(dev, &args.image, options)?);
+    let volume = Arc::new(target::open_volume(source.device.clone(), &args.image, options)?);
     if asked_for_deltas && !volume.superblock().is_delta_volume() {
         errln!(
             "medfs mount: {} is plain F2FS and takes no deltas, mounted with delta=off ('medfs import' changes that)",
@@ -191,44 +192,23 @@ fn mount(
         );
         config.set_option("ro")?;
     }
+    let closing = Closing::new(&source, volume.clone(), tap.clone());
     let files: Arc<dyn Files> = volume.clone();
-    let mounted = tap
-        .attach(files, &args.image, config.writeback)
-        .and_then(|files| Ok(medfs_fuse::mount(files, config)?));
+    let mounted = tap.attach(files, &args.image, config.writeback).and_then(|files| {
+        let at_end = closing.clone();
+        Ok(match source.claimed {
+            Some(claimed) => medfs_fuse::mount_block(files, config, claimed, move || at_end.close())?,
+            None => medfs_fuse::mount(files, config)?,
+        })
+    });
     match mounted {
-        Ok(session) => Ok((session, volume)),
+        Ok(session) => Ok((session, volume, closing)),
         Err(e) => {
             // The mount's error is the one to tell; an unclean close loses nothing.
-            let _ = volume.close();
+            closing.close();
             Err(e)
         }
     }
-}
-
-/// Opens an image file or a block device for a mount.
-fn open_file(
-    args: &MountArgs,
-    config: &mut MountConfig,
-    options: &mut MountOptions,
-) -> Result<target::Target> {
-    let access = if options.read_only { Access::ReadOnly } else { Access::Fallback };
-    let mut dev = FileDevice::open(&args.image, FileOptions { access, ..FileOptions::default() })?;
-    if dev.read_only() && !options.read_only {
-        errln!("medfs mount: {} is write-protected, mounted read-only", args.image.display());
-        options.read_only = true;
-        config.set_option("ro")?;
-    }
-    if dev.is_block_device() && geteuid().is_root() {
-        // The kernel claims the device of a fuseblk mount itself; that nobody else has it was just seen.
-        drop(dev);
-        dev = FileDevice::open(
-            &args.image,
-            FileOptions { access, exclusive: false, ..FileOptions::default() },
-        )?;
-        config.block_device = Some(args.image.clone());
-        mark_in_use(&args.image)?;
-    }
-    Ok(Arc::new(dev))
 }
 
 /// Names the options that are taken because the kernel's f2fs has them, and change nothing.
@@ -265,18 +245,8 @@ fn last(args: &MountArgs, name: &str) -> Option<String> {
         .map(|(_, value)| value.to_owned())
 }
 
-/// Holds a shared lock on a block device until this process ends, which `medfs umount` waits for: the kernel lets go of
-/// a fuseblk device before our last checkpoint is written. Shared, because udev takes such locks when it looks.
-fn mark_in_use(device: &Path) -> Result<()> {
-    let file = File::open(device)?;
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)
-        .with_context(|| format!("cannot lock {}", device.display()))?;
-    std::mem::forget(file);
-    Ok(())
-}
-
 /// Serves until unmounted, by `medfs umount`, umount(8) or a signal, and closes the volume.
-fn serve(session: Session, volume: &Volume, mut signals: Signals, tap: &Tap) -> Result<u8> {
+fn serve(session: Session, volume: &Volume, mut signals: Signals, closing: &Closing) -> Result<u8> {
     let stop = signals.handle();
     let unmounter = session.unmounter();
     std::thread::scope(|scope| {
@@ -298,9 +268,7 @@ fn serve(session: Session, volume: &Volume, mut signals: Signals, tap: &Tap) -> 
         stop.close();
         ended
     })?;
-    let recorded = tap.finish();
-    volume.close().context("cannot finish writing the volume")?;
-    recorded?;
+    closing.result()?;
     Ok(exit::SUCCESS)
 }
 
@@ -315,10 +283,20 @@ fn detach(args: &MountArgs) -> Result<u8> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::MOUNT_FAILURE))
 }
 
+/// What is to be mounted, for a process that works elsewhere.
+fn absolute(image: &Path) -> Result<PathBuf> {
+    match FlashTarget::parse(image)? {
+        Some(flash) => flash.absolute(),
+        None => found(image),
+    }
+}
+
+fn found(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("cannot find {}", path.display()))
+}
+
 /// Starts a process that mounts the volume and serves it.
 pub(crate) fn spawn_daemon(args: &MountArgs) -> Result<Child> {
-    let absolute =
-        |path: &Path| path.canonicalize().with_context(|| format!("cannot find {}", path.display()));
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     command.arg0("medfs").arg("mount").arg("--daemon");
     for list in &args.options {
@@ -331,13 +309,9 @@ pub(crate) fn spawn_daemon(args: &MountArgs) -> Result<Child> {
             .append(true)
             .open(log)
             .with_context(|| format!("cannot write {}", log.display()))?;
-        command.arg("--log").arg(absolute(log)?);
+        command.arg("--log").arg(found(log)?);
     }
-    let image = match FlashTarget::parse(&args.image)? {
-        Some(flash) => flash.absolute()?,
-        None => absolute(&args.image)?,
-    };
-    command.arg(image).arg(absolute(&args.dir)?);
+    command.arg(absolute(&args.image)?).arg(found(&args.dir)?);
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped());
     command.spawn().context("cannot start the daemon")
 }

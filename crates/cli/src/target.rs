@@ -6,18 +6,42 @@ use medfs::{Clock, MountOptions, SystemClock, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
 use medfs_format::Block;
 use medfs_format::superblock::{self, RawSuperblock};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A device of any kind.
 pub(crate) type Target = Arc<dyn BlockDevice>;
+
+/// How long a command waits for a user of its device that is about to let go of it, without a word and at most.
+const QUIET: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Opens a device, which may have to wait for a mount that is about to end; `open` is told how long.
+pub(crate) fn patiently<T>(open: impl Fn(Duration) -> io::Result<T>) -> io::Result<T> {
+    let start = Instant::now();
+    match open(QUIET) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy && start.elapsed() >= QUIET => {
+            errln!("medfs: {error}: waiting for up to {} seconds", PATIENCE.as_secs());
+            open(PATIENCE)
+        }
+        other => other,
+    }
+}
+
+/// Opens an image file or a block device, claimed.
+pub(crate) fn open_claimed(path: &Path, access: Access) -> Result<FileDevice> {
+    let options = FileOptions { access, ..FileOptions::default() };
+    Ok(patiently(|patience| FileDevice::open(path, FileOptions { patience, ..options }))?)
+}
 
 /// Opens a device to read only. A flash device is opened as ever: it may have to recover from power loss.
 pub(crate) fn open_to_read(path: &Path) -> Result<Target> {
     if let Some(flash) = FlashTarget::parse(path)? {
         return flash.open();
     }
-    Ok(Arc::new(FileDevice::open(path, FileOptions::read_only())?))
+    Ok(Arc::new(open_claimed(path, Access::ReadOnly)?))
 }
 
 /// Opens a device to look at, even while it is in use: what is seen may then change under the reader.
@@ -32,13 +56,8 @@ pub(crate) fn open_to_look(path: &Path) -> Result<Target> {
 pub(crate) fn open_to_write(path: &Path) -> Result<Target> {
     match FlashTarget::parse(path)? {
         Some(flash) => flash.open(),
-        None => Ok(open_file_to_write(path)?),
+        None => Ok(Arc::new(open_claimed(path, Access::ReadWrite)?)),
     }
-}
-
-/// The same, of an image file or a block device.
-pub(crate) fn open_file_to_write(path: &Path) -> Result<Arc<FileDevice>> {
-    Ok(Arc::new(FileDevice::open(path, FileOptions { access: Access::ReadWrite, ..FileOptions::default() })?))
 }
 
 /// Opens the volume on a device.

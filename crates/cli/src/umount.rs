@@ -1,15 +1,22 @@
-//! `medfs umount` and `medfs sync`: reach the daemon of a mounted volume.
+//! `medfs umount`, `umount.fuse.medfs` and `medfs sync`: reach the daemon of a mounted volume.
+//!
+//! umount(2) returns before the daemon of a plain FUSE mount has written its last checkpoint. So this waits for the daemon's
+//! end, and hears from it how that went ([`Outcome`]). umount(8) calls the helper for mounts of our kinds.
 
 use crate::args::DirArgs;
-use crate::{exit, watchdog};
+use crate::exit;
+use crate::outcome::Outcome;
 use anyhow::{Context, Result, bail};
+use medfs_device::Holder;
+use medfs_device::holder::Process;
+use medfs_device::mounts::{MountEntry, mounts};
 use medfs_fuse::control;
-use rustix::fs::{FlockOperation, major, minor};
-use rustix::io::Errno;
-use std::fs::{File, Metadata};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::ffi::OsString;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Longest wait for the daemon's last checkpoint.
@@ -19,26 +26,114 @@ const CLOSE_MAX: Duration = Duration::from_secs(120);
 const DYING_MAX: Duration = Duration::from_secs(5);
 
 /// Between two looks at a daemon.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+const USAGE: &str = "usage: umount.fuse.medfs DIR [-lfnrv] [-t type] [-N namespace]";
+
+/// What is to be unmounted, and how.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    dir: PathBuf,
+    /// At once, though it may be in use; its end is not waited for.
+    lazy: bool,
+    /// Whoever uses it gets errors.
+    force: bool,
+}
 
 /// `medfs umount`: returns when the volume is complete on its device.
 pub(crate) fn run(args: &DirArgs) -> Result<u8> {
-    let dir = &args.dir;
-    let real = dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))?;
-    let Some(mount) = control::find_mount(&real)? else {
-        bail!("{} is not the mount point of a medfs volume", dir.display());
-    };
-    if !is_served_or_ended(&mount.source, DYING_MAX) {
-        // Its daemon was killed and cannot end: unmounting would wait for it.
-        control::abort_file(mount.connection)?.write_all(b"1").context("cannot end the connection")?;
+    unmount(&Wanted { dir: args.dir.clone(), ..Wanted::default() })
+}
+
+/// Called by umount(8): `umount.fuse.medfs DIR [-lfnrv] [-t type] [-N namespace]`.
+pub(crate) fn helper(args: &[OsString]) -> u8 {
+    match helper_args(&args[1..]) {
+        Ok(wanted) => exit::run("umount", exit::MOUNT_FAILURE, || unmount(&wanted)),
+        Err(error) => exit::run("umount", exit::MOUNT_USAGE, || Err(error)),
     }
-    let failure = failure(&real);
-    control::unmount(&real)?;
-    wait_until_closed(&mount.source)?;
+}
+
+fn helper_args(args: &[OsString]) -> Result<Wanted> {
+    let mut wanted = Wanted::default();
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        match arg.to_str() {
+            Some("-N" | "-t") => {
+                rest.next();
+            }
+            Some(flags) if flags.starts_with('-') && flags.len() > 1 => {
+                for flag in flags[1..].chars() {
+                    match flag {
+                        'l' => wanted.lazy = true,
+                        'f' => wanted.force = true,
+                        'n' | 'r' | 'v' => {}
+                        _ => bail!("unknown flag -{flag}; {USAGE}"),
+                    }
+                }
+            }
+            _ if wanted.dir.as_os_str().is_empty() => wanted.dir = arg.into(),
+            _ => bail!("more than one directory; {USAGE}"),
+        }
+    }
+    if wanted.dir.as_os_str().is_empty() {
+        bail!("a directory is needed; {USAGE}");
+    }
+    Ok(wanted)
+}
+
+fn unmount(wanted: &Wanted) -> Result<u8> {
+    let dir = wanted.dir.display();
+    let mount = find(&wanted.dir)?;
+    let mut daemon = Daemon::of(&mount);
+    if daemon.as_ref().is_some_and(|daemon| daemon.process.is_dying()) {
+        let killed = daemon.take();
+        if !killed.is_some_and(|killed| killed.ends_within(DYING_MAX)) {
+            // It cannot end: unmounting would wait for it.
+            abort(&mount)?;
+        }
+    }
+    if wanted.force {
+        abort(&mount)?;
+    }
+    let failure = if wanted.force || wanted.lazy { None } else { failure(&mount.on) };
+    if wanted.lazy {
+        control::unmount_lazy(&mount.on)?;
+        return Ok(exit::SUCCESS);
+    }
+    control::unmount(&mount.on)?;
+    let elsewhere = mounts(None).unwrap_or_default().into_iter().find(|other| other.device == mount.device);
+    if let Some(other) = elsewhere {
+        errln!("medfs umount: the volume is still mounted on {}", other.on.display());
+        return Ok(exit::SUCCESS);
+    }
+    let ended = daemon.map_or(Ok(()), |daemon| daemon.finish(&mount));
     if let Some(failure) = failure {
-        bail!("{} is unmounted, but what was written last is lost: {failure}", dir.display());
+        bail!("{dir} is unmounted, but what was written last is lost: {failure}");
     }
+    ended.with_context(|| format!("{dir} is unmounted, but what was written last may be lost"))?;
     Ok(exit::SUCCESS)
+}
+
+/// The mount on a directory. One whose daemon is gone cannot be asked for its name.
+fn find(dir: &Path) -> Result<MountEntry> {
+    let as_given = std::path::absolute(dir).with_context(|| format!("cannot find {}", dir.display()))?;
+    if let Some(mount) = control::find_mount(&as_given)? {
+        return Ok(mount);
+    }
+    let real = match (dir.canonicalize(), as_given.parent(), as_given.file_name()) {
+        (Err(_), Some(parent), Some(name)) if control::is_abandoned(dir) => {
+            parent.canonicalize().map(|parent| parent.join(name))
+        }
+        (real, ..) => real,
+    };
+    let real = real.with_context(|| format!("cannot find {}", dir.display()))?;
+    let mount = control::find_mount(&real)?;
+    mount.with_context(|| format!("{} is not the mount point of a medfs volume", dir.display()))
+}
+
+/// Ends the connection: whoever waits for the daemon gets an error.
+fn abort(mount: &MountEntry) -> Result<()> {
+    control::abort_file(mount)?.write_all(b"1").context("cannot end the connection")
 }
 
 /// The error after which a volume turned read-only, if it did: what is not on its device by then never will be.
@@ -47,32 +142,77 @@ fn failure(dir: &Path) -> Option<String> {
     Some(exit::without_numbers(stats["failure"].as_str()?))
 }
 
-/// Whether no killed daemon holds an image or device, or one does that ends within `patience`: most need a moment for it
-/// only, and an ordinary user may not be able to do more than wait.
-fn is_served_or_ended(source: &Path, patience: Duration) -> bool {
-    let start = Instant::now();
-    // The list of locks may lack one that is there where others come and go while it is read: so look twice.
-    while is_orphan(source) || is_orphan(source) {
-        if start.elapsed() > patience {
-            return false;
-        }
-        std::thread::sleep(LOOK_AGAIN);
+/// The process that serves a mount.
+struct Daemon {
+    process: Process,
+    /// Tells its end.
+    handle: Option<OwnedFd>,
+    outcome: Option<Outcome>,
+}
+
+impl Daemon {
+    /// `None`: it is gone, or not to be seen from here.
+    fn of(mount: &MountEntry) -> Option<Daemon> {
+        let holder = || Holder::of(mount.device_path()).process;
+        // The list of locks may lack one that is there where others come and go while it is read: so look twice.
+        let process = holder().or_else(holder)?;
+        let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
+        let handle = pidfd_open(pid, PidfdFlags::empty()).ok();
+        let outcome = Outcome::of(process.pid);
+        Some(Daemon { process, handle, outcome })
     }
-    true
-}
 
-/// Whether all that holds an image or device is a daemon that was killed.
-fn is_orphan(source: &Path) -> bool {
-    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-    std::fs::metadata(source).is_ok_and(|source| holder(&locks, &source).is_some_and(watchdog::is_zombie))
-}
+    /// Whether it ends within some time.
+    fn ends_within(&self, time: Duration) -> bool {
+        let start = Instant::now();
+        while !self.has_ended() {
+            if start.elapsed() >= time {
+                return false;
+            }
+        }
+        true
+    }
 
-/// The process that holds the lock on a file.
-fn holder(locks: &str, file: &Metadata) -> Option<u32> {
-    let file = format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino());
-    let of_file = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let of_file = of_file.filter(|fields| fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&&*file));
-    of_file.filter_map(|fields| fields[4].parse().ok()).next()
+    /// Whether it has ended; waits a moment for it.
+    fn has_ended(&self) -> bool {
+        match &self.handle {
+            Some(handle) => {
+                let mut polled = [PollFd::new(handle, PollFlags::IN)];
+                let moment = Timespec { tv_sec: 0, tv_nsec: LOOK_AGAIN.subsec_nanos().into() };
+                poll(&mut polled, Some(&moment)).is_ok_and(|ready| ready > 0)
+            }
+            None => {
+                std::thread::sleep(LOOK_AGAIN);
+                !Path::new(&format!("/proc/{}", self.process.pid)).exists()
+            }
+        }
+    }
+
+    /// Whether it has let go of the device; another program than this one may go on afterwards.
+    fn is_done(&self, mount: &MountEntry) -> bool {
+        let has_it = || {
+            let process = Holder::of(mount.device_path()).process;
+            process.is_some_and(|process| process.pid == self.process.pid)
+        };
+        self.has_ended() || (!self.process.mounts() && !has_it())
+    }
+
+    /// Waits for its end, and says how that went.
+    fn finish(&self, mount: &MountEntry) -> Result<()> {
+        let start = Instant::now();
+        while !self.is_done(mount) {
+            if start.elapsed() > CLOSE_MAX {
+                bail!("the daemon (process {}) still writes to {}", self.process.pid, mount.source.display());
+            }
+        }
+        match self.outcome.as_ref().map(Outcome::said) {
+            Some(Some(Err(failure))) => bail!("{failure}"),
+            Some(None) => {
+                bail!("the daemon (process {}) ended before its last checkpoint", self.process.pid)
+            }
+            Some(Some(Ok(()))) | None => Ok(()),
+        }
+    }
 }
 
 /// `medfs sync`
@@ -81,63 +221,47 @@ pub(crate) fn sync(args: &DirArgs) -> Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// The daemon holds a lock on its image or device until the last checkpoint is written.
-fn wait_until_closed(source: &Path) -> Result<()> {
-    let start = Instant::now();
-    loop {
-        // Something no longer to be seen from here is nothing to wait for.
-        let Ok(file) = File::open(source) else { return Ok(()) };
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK) {
-            return Ok(());
-        }
-        drop(file);
-        if start.elapsed() > CLOSE_MAX {
-            bail!("unmounted, but the daemon still writes to {}", source.display());
-        }
-        std::thread::sleep(LOOK_AGAIN);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{FlockOperation, flock};
+    use std::fs::File;
     use std::process::{Child, Command};
 
     /// A process that has ended but for its lock, which our `file` keeps: what a killed daemon looks like.
     fn lock_as_killed(file: &File) -> Child {
         let ours = file.try_clone().unwrap();
         let child = Command::new("flock").args(["--exclusive", "0"]).stdin(ours).spawn().unwrap();
-        while !watchdog::is_zombie(child.id()) {
+        while !crate::watchdog::is_zombie(child.id()) {
             std::thread::sleep(LOOK_AGAIN);
         }
         child
     }
 
     #[test]
-    fn a_killed_daemon_is_given_time_to_end() {
+    fn a_killed_daemon_is_seen_by_its_lock() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let mut daemon = lock_as_killed(file.as_file());
-        assert!(is_orphan(file.path()));
-        assert!(!is_served_or_ended(file.path(), Duration::from_millis(20)), "it never ends");
-        std::thread::scope(|threads| {
-            threads.spawn(|| {
-                std::thread::sleep(Duration::from_millis(100));
-                rustix::fs::flock(file.as_file(), FlockOperation::Unlock).unwrap();
-            });
-            assert!(is_served_or_ended(file.path(), CLOSE_MAX), "it ends soon");
-        });
-        daemon.wait().unwrap();
+        let (kind, device) = ("fuse.medfs".to_owned(), (0, 1));
+        let mount = MountEntry { on: "/nowhere".into(), kind, source: file.path().into(), device };
+        assert!(Daemon::of(&mount).is_none());
+        let mut killed = lock_as_killed(file.as_file());
+        let process = Daemon::of(&mount).unwrap().process;
+        assert_eq!((process.pid, process.is_dying()), (killed.id(), true));
+        flock(file.as_file(), FlockOperation::Unlock).unwrap();
+        killed.wait().unwrap();
     }
 
     #[test]
-    fn whose_lock_it_is() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let who = |file: &tempfile::NamedTempFile| {
-            holder(&std::fs::read_to_string("/proc/locks").unwrap(), &file.as_file().metadata().unwrap())
-        };
-        assert_eq!(who(&file), None);
-        rustix::fs::flock(&file, FlockOperation::LockShared).unwrap();
-        assert_eq!(who(&file), Some(std::process::id()));
-        assert!(!is_orphan(file.path()), "we live");
+    fn umount8_calls() {
+        let parse = |args: &[&str]| helper_args(&args.iter().map(Into::into).collect::<Vec<_>>());
+        let wanted = parse(&["/mnt", "-n", "-v", "-t", "fuse.medfs", "-N", "/proc/1/ns/mnt"]).unwrap();
+        assert_eq!(wanted, Wanted { dir: "/mnt".into(), ..Wanted::default() });
+        let wanted = parse(&["-lf", "/mnt"]).unwrap();
+        assert!(wanted.lazy && wanted.force);
+        for (args, named) in [(&["/a", "/b"][..], "more than one"), (&[], "is needed"), (&["/a", "-x"], "-x")]
+        {
+            let error = parse(args).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
     }
 }

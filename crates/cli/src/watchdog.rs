@@ -50,7 +50,7 @@ impl Drop for Watchdog {
 fn abort_file(dir: &Path) -> Result<File> {
     let dir = dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))?;
     let mount = medfs_fuse::control::find_mount(&dir)?.context("the mount is not to be seen")?;
-    Ok(medfs_fuse::control::abort_file(mount.connection)?)
+    Ok(medfs_fuse::control::abort_file(&mount)?)
 }
 
 /// `medfs watchdog`: waits for the end of its parent, then writes to its standard output.

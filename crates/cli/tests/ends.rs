@@ -139,6 +139,29 @@ fn a_daemon_killed_while_the_kernel_writes_back_for_it_leaves_no_hang() {
 }
 
 #[test]
+fn umount_frees_a_mount_whose_daemon_cannot_end() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("128M");
+    let dir = mount_point(&s);
+    for round in 0..3 {
+        let mut daemon = daemon(&s, &dir, "transport=dev");
+        wait_for("watched", || children(daemon.id()).len() == 1);
+        let seekers = keep_seeking(&dir.0);
+        std::thread::sleep(Duration::from_millis(300 + 50 * round));
+        signal(children(daemon.id())[0], Signal::KILL);
+        daemon.kill().unwrap();
+        medfs().arg("umount").arg(&dir.0).timeout(Duration::from_secs(30)).assert().success();
+        assert!(!is_mounted(&dir.0));
+        wait_for("all who use the mount are told", || seekers.iter().all(|seeker| seeker.is_finished()));
+        daemon.wait().unwrap();
+    }
+    medfs().arg("fsck").arg("--repair").arg(s.image()).output().unwrap();
+    assert_clean(&s.image());
+}
+
+#[test]
 fn the_watchdog_leaves_a_clean_end_alone() {
     if !can_mount() {
         return;

@@ -66,7 +66,8 @@ fn mkfs_overwrites_only_when_forced_and_never_what_is_in_use() {
             _ => &mut run,
         };
         let text = error(1, &mut run);
-        assert!(text.contains("is in use: it is mounted, or another program has it open"), "{text}");
+        let holder = format!("(process {}), which has to end first", std::process::id());
+        assert!(text.contains("is in use by messages") && text.contains(&holder), "{text}");
     }
     assert!(error(8, medfs().arg("fsck").arg(s.image())).contains("is in use"));
     drop(held);

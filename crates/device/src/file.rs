@@ -6,19 +6,19 @@
 //! elsewhere. Discard is `fallocate(PUNCH_HOLE)`, on block devices BLKDISCARD: a device that has no way to do it
 //! ignores it from then on, which [`FileDevice::discards`] says.
 //!
-//! Invariants: while open for writing nobody else who asks politely has it: block devices are opened with
-//! O_EXCL (which mounts and other tools respect), image files are locked with `flock`, shared by readers.
+//! Invariants: it is claimed ([`crate::claim`]) before its first byte is read, until it is dropped.
 //! No locks of ours: calls go to the kernel side by side.
 
-use crate::{BlockDevice, WriteTag, check_range, refuse_read_only};
+use crate::{BlockDevice, Claim, Share, WriteTag, check_range, refuse_read_only};
 use medfs_format::{BLOCK_ALIGN, BLOCK_SIZE, Block};
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Most buffers in one system call (the kernel's IOV_MAX).
 const MAX_BUFFERS: usize = 1024;
@@ -30,8 +30,10 @@ pub struct FileOptions {
     pub access: Access,
     /// Try direct I/O first.
     pub direct: bool,
-    /// Insist on being the only user. Without it an image that is in use can be looked at, at one's own risk.
+    /// Claim it, see [`crate::claim`]. Without it an image that is in use can be looked at, at one's own risk.
     pub exclusive: bool,
+    /// How long to wait for a user that is about to let go of it.
+    pub patience: Duration,
 }
 
 /// Whether a device is written.
@@ -47,7 +49,7 @@ pub enum Access {
 
 impl Default for FileOptions {
     fn default() -> Self {
-        FileOptions { access: Access::ReadWrite, direct: true, exclusive: true }
+        FileOptions { access: Access::ReadWrite, direct: true, exclusive: true, patience: Duration::ZERO }
     }
 }
 
@@ -62,6 +64,7 @@ impl FileOptions {
 #[derive(Debug)]
 pub struct FileDevice {
     fd: OwnedFd,
+    claim: Claim,
     path: PathBuf,
     blocks: u64,
     read_only: bool,
@@ -76,11 +79,6 @@ pub struct FileDevice {
 fn explain(path: &Path, e: Errno) -> io::Error {
     let e = io::Error::from(e);
     io::Error::new(e.kind(), format!("{}: {e}", path.display()))
-}
-
-fn in_use(path: &Path) -> io::Error {
-    let message = format!("{} is in use: it is mounted, or another program has it open", path.display());
-    io::Error::new(io::ErrorKind::ResourceBusy, message)
 }
 
 /// Whether a block device is set read-only: opening it for writing succeeds all the same, and only writing fails.
@@ -137,12 +135,13 @@ impl FileDevice {
         if block_device && !read_only && write_protected(stat.st_rdev) {
             return Err(explain(path, Errno::ROFS));
         }
-        let mut flags = OFlags::CLOEXEC | if read_only { OFlags::RDONLY } else { OFlags::RDWR };
-        if block_device && options.exclusive {
-            flags |= OFlags::EXCL;
-        }
+        let flags = OFlags::CLOEXEC | if read_only { OFlags::RDONLY } else { OFlags::RDWR };
         let open = |flags| match rustix::fs::open(path, flags, Mode::empty()) {
-            Err(Errno::BUSY | Errno::TXTBSY) => Err(in_use(path)),
+            Err(Errno::TXTBSY) => {
+                let message =
+                    format!("{} is in use as swap space, or as a program that runs", path.display());
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
+            }
             other => other.map_err(|e| explain(path, e)),
         };
         let mut direct = options.direct;
@@ -153,25 +152,16 @@ impl FileDevice {
             }
             other => other?,
         };
+        // What this reads is not looked at.
         if direct && !Self::direct_works(&fd) {
             direct = false;
-            drop(fd);
             fd = open(flags)?;
         }
-        if !block_device && options.exclusive {
-            let lock = if read_only {
-                FlockOperation::NonBlockingLockShared
-            } else {
-                FlockOperation::NonBlockingLockExclusive
-            };
-            match rustix::fs::flock(&fd, lock) {
-                Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Err(in_use(path)),
-                // A file system without locks: nothing to insist on.
-                Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => {}
-                Err(e) => return Err(explain(path, e)),
-            }
-        }
+        let share = if read_only { Share::Readers } else { Share::Nobody };
+        let claim = match options.exclusive {
+            true => Claim::take(path, &fd, share, options.patience)?,
+            false => Claim::default(),
+        };
         let bytes = if block_device {
             rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(|e| explain(path, e))?
         } else {
@@ -179,6 +169,7 @@ impl FileDevice {
         };
         Ok(FileDevice {
             fd,
+            claim,
             path: path.to_owned(),
             blocks: bytes / BLOCK_SIZE as u64,
             read_only,
@@ -206,6 +197,18 @@ impl FileDevice {
     /// Whether I/O goes past the kernel's page cache.
     pub fn direct(&self) -> bool {
         self.direct
+    }
+
+    /// Gives an image file another size.
+    pub fn set_len(&mut self, bytes: u64) -> io::Result<()> {
+        retry(|| rustix::fs::ftruncate(&self.fd, bytes))?;
+        self.blocks = bytes / BLOCK_SIZE as u64;
+        Ok(())
+    }
+
+    /// Its claim, for the kernel to take the device over.
+    pub fn claim_mut(&mut self) -> &mut Claim {
+        &mut self.claim
     }
 
     /// Whether this is a block device rather than an image file.

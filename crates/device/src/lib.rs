@@ -8,17 +8,24 @@
 //! and order nothing between calls that overlap in time.
 #![deny(unsafe_code)]
 
+pub mod claim;
+mod closable;
 pub mod count;
 pub mod crash;
 mod discard;
 pub mod fault;
 pub mod file;
+pub mod holder;
 pub mod mem;
+pub mod mounts;
 pub mod trace;
 
+pub use claim::{Claim, Share};
+pub use closable::Closable;
 pub use count::{CauseCounts, CountingDevice, IoCounts};
 pub use fault::FaultDevice;
 pub use file::{Access, FileDevice, FileOptions};
+pub use holder::Holder;
 pub use mem::MemDevice;
 pub use trace::TracingDevice;
 

@@ -16,6 +16,7 @@ use medfs_ftl::{
 };
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Names of the methods.
 pub const FTLS: [&str; 6] = ["pm", "zftl", "sc", "ldc", "opt", "ldc-hc"];
@@ -230,15 +231,21 @@ impl<C: DeviceCodec> Device<C> {
     /// # Errors
     /// No device, damaged, in use.
     pub fn open(path: &Path, ftl: Option<&str>) -> Result<Device<C>> {
-        Device::open_for(path, ftl, Durability::Process)
+        Device::open_for(path, ftl, Durability::Process, Duration::ZERO)
     }
 
-    /// [`Device::open`], with flushes for the end of the machine too.
+    /// [`Device::open`], with flushes for the end of the machine too, or after a wait of at most `patience` for a user that is
+    /// about to let go of it.
     ///
     /// # Errors
     /// No device, damaged, in use.
-    pub fn open_for(path: &Path, ftl: Option<&str>, durability: Durability) -> Result<Device<C>> {
-        let (file, mut header) = store::open(path, true)?;
+    pub fn open_for(
+        path: &Path,
+        ftl: Option<&str>,
+        durability: Durability,
+        patience: Duration,
+    ) -> Result<Device<C>> {
+        let (file, mut header) = store::open(path, Some(patience))?;
         if header.content != C::CONTENT {
             let what = if C::CONTENT {
                 "it was made without content: it can replay traces and hold no files"

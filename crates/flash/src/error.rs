@@ -22,6 +22,9 @@ pub enum FlashError {
     /// A trace: file, line and what is wrong there.
     #[error("{0}, line {1}: {2}")]
     Trace(String, u64, String),
+    /// A device that another process uses, which the sentence names.
+    #[error("{0}")]
+    InUse(io::Error),
     /// A file.
     #[error("{0}: {1}")]
     Io(String, io::Error),
@@ -36,7 +39,7 @@ impl From<FlashError> for io::Error {
             FlashError::Device(..) | FlashError::Ftl(..) | FlashError::Trace(..) => {
                 io::ErrorKind::InvalidData
             }
-            FlashError::Io(_, e) => e.kind(),
+            FlashError::InUse(e) | FlashError::Io(_, e) => e.kind(),
         };
         io::Error::new(kind, error.to_string())
     }

@@ -41,4 +41,4 @@ pub use error::{FlashError, Result};
 pub use nand::{Faults, NandCounts, NandModel};
 pub use profile::{Controller, Endurance, Profile, Shape, Space, Timing};
 pub use stats::{Latencies, Latency, Stats, Summary};
-pub use store::{Header, Wear, stats_of};
+pub use store::{Header, Wear, header_of, stats_of};

@@ -8,10 +8,11 @@ use crate::error::{FlashError, Result};
 use crate::medium::{BlockState, Places, STATE_BYTES};
 use crate::profile::Profile;
 use crate::stats::Stats;
-use rustix::fs::{FlockOperation, flock};
+use medfs_device::{Claim, Share};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
 
 /// First bytes of the file; the format's version follows them.
 const MAGIC: [u8; 15] = *b"medfs flash dev";
@@ -76,7 +77,7 @@ pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> FlashError {
 /// Makes the file of a new device, which must not exist.
 pub(crate) fn create(path: &Path, header: &Header, states: &[BlockState]) -> Result<File> {
     let file = File::options().read(true).write(true).create_new(true).open(path).map_err(io(path))?;
-    lock(&file, path)?;
+    lock(&file, path, Duration::ZERO)?;
     let text = toml::to_string(header).map_err(|e| FlashError::Usage(e.to_string()))?;
     let mut bytes = MAGIC.to_vec();
     bytes.push(VERSION);
@@ -95,6 +96,12 @@ pub(crate) fn create(path: &Path, header: &Header, states: &[BlockState]) -> Res
     Ok(file)
 }
 
+/// Claims the file for as long as it is open.
+fn lock(file: &File, path: &Path, patience: Duration) -> Result<()> {
+    // Nothing but the file is kept: a loop device on it shows no volume.
+    Claim::take(path, file, Share::Nobody, patience).map(drop).map_err(FlashError::InUse)
+}
+
 /// A new file and its name survive the end of the machine.
 pub(crate) fn settle(path: &Path) -> Result<()> {
     let synced = File::open(path).and_then(|file| file.sync_all());
@@ -104,11 +111,11 @@ pub(crate) fn settle(path: &Path) -> Result<()> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(io(folder))
 }
 
-/// Opens the file of a device.
-pub(crate) fn open(path: &Path, exclusive: bool) -> Result<(File, Header)> {
-    let file = File::options().read(true).write(exclusive).open(path).map_err(io(path))?;
-    if exclusive {
-        lock(&file, path)?;
+/// Opens the file of a device, claimed, after at most `patience`; `None`: only to look at it, whoever uses it.
+pub(crate) fn open(path: &Path, patience: Option<Duration>) -> Result<(File, Header)> {
+    let file = File::options().read(true).write(patience.is_some()).open(path).map_err(io(path))?;
+    if let Some(patience) = patience {
+        lock(&file, path, patience)?;
     }
     let mut start = [0; 24];
     file.read_at(&mut start, 0).map_err(|_| broken(path, "too short for a flash device"))?;
@@ -157,16 +164,6 @@ fn check(path: &Path, file: &File, header: &Header) -> Result<()> {
     Ok(())
 }
 
-fn lock(file: &File, path: &Path) -> Result<()> {
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(broken(path, "in use: it is mounted, or another program has it open"))
-        }
-        Err(e) => Err(io(path)(e.into())),
-    }
-}
-
 /// The states of all blocks.
 pub(crate) fn states(path: &Path, file: &File, header: &Header) -> Result<Vec<BlockState>> {
     let mut bytes = vec![0; (u64::from(header.blocks) * STATE_BYTES) as usize];
@@ -210,12 +207,20 @@ pub(crate) fn read_stats(path: &Path, file: &File, header: &Header) -> Result<St
 /// Of each block how often it was erased, and whether it is bad.
 pub type Wear = Vec<(u32, bool)>;
 
+/// What a device is, also while it is in use: that never changes.
+///
+/// # Errors
+/// No device, or damaged.
+pub fn header_of(path: &Path) -> Result<Header> {
+    Ok(open(path, None)?.1)
+}
+
 /// What a device's file says of it, without opening it as a device: also while it is in use, when the numbers are some moments old.
 ///
 /// # Errors
 /// No device, or damaged.
 pub fn stats_of(path: &Path) -> Result<(Header, Stats, Wear)> {
-    let (file, header) = open(path, false)?;
+    let (file, header) = open(path, None)?;
     let stats = read_stats(path, &file, &header)?;
     let states = states(path, &file, &header)?;
     Ok((header, stats, states.iter().map(|s| (s.erases, s.bad)).collect()))

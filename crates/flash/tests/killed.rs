@@ -38,7 +38,8 @@ fn child() {
         Some(path) => (path, Durability::Machine),
         None => (&path[..], Durability::Process),
     };
-    let mut device = Device::<PageCodec>::open_for(Path::new(path), None, durability).unwrap();
+    let mut device =
+        Device::<PageCodec>::open_for(Path::new(path), None, durability, std::time::Duration::ZERO).unwrap();
     for round in 1.. {
         write_round(&mut device, round);
         device.flush(0).unwrap();

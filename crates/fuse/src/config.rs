@@ -69,9 +69,6 @@ pub struct MountConfig {
     pub mountpoint: PathBuf,
     /// What `/proc/mounts` shows as the source: the image or device.
     pub source: String,
-    /// The block or loop device the volume is on. As root it is mounted as `fuseblk`, so that `sync` and `syncfs`
-    /// reach the volume. The kernel then claims the device: the daemon must not hold it open with `O_EXCL`.
-    pub block_device: Option<PathBuf>,
     /// Transport.
     pub transport: Transport,
     /// Worker threads that read `/dev/fuse` (or, over io_uring, that serve each CPU's queue); 0: chosen.
@@ -98,7 +95,6 @@ impl MountConfig {
         MountConfig {
             mountpoint: mountpoint.into(),
             source: source.into(),
-            block_device: None,
             transport: Transport::Auto,
             threads: 0,
             allow_other: false,

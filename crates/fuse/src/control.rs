@@ -11,7 +11,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-pub use crate::connection::{MountEntry, abort_file, find_mount};
+pub use crate::connection::{abort_file, find_mount};
+pub use medfs_device::mounts::MountEntry;
 
 /// The group of our ioctl numbers.
 const GROUP: u8 = 0xed;
@@ -132,14 +133,19 @@ fn read_stats(file: &File) -> io::Result<Vec<u8>> {
 /// more can be written, and it is taken out of sight.
 pub fn unmount(dir: &Path) -> Result<()> {
     match crate::mount::detach(dir, false) {
-        Err(Error::Busy(_)) if !is_connected(dir) => crate::mount::detach(dir, true),
+        Err(Error::Busy(_)) if is_abandoned(dir) => crate::mount::detach(dir, true),
         other => other,
     }
 }
 
-/// Whether a daemon still serves a mount.
-fn is_connected(dir: &Path) -> bool {
+/// Takes the volume mounted on a directory out of sight at once, though its files may be in use.
+pub fn unmount_lazy(dir: &Path) -> Result<()> {
+    crate::mount::detach(dir, true)
+}
+
+/// Whether the daemon of what is mounted on a directory is gone.
+pub fn is_abandoned(dir: &Path) -> bool {
     let gone = [libc::ENOTCONN, libc::ECONNABORTED];
     let error = std::fs::metadata(dir).err().and_then(|error| error.raw_os_error());
-    !error.is_some_and(|error| gone.contains(&error))
+    error.is_some_and(|error| gone.contains(&error))
 }

@@ -28,6 +28,17 @@ use zerocopy::FromBytes;
 
 type Done = Result<(), Errno>;
 
+/// Finishes the volume and lets go of its device, before the kernel is told that the mount has ended.
+pub(crate) type Close = Box<dyn FnOnce() + Send>;
+
+/// How far a mount has come.
+enum Life {
+    /// Requests come; at the end this is to be done.
+    Serving(Option<Close>),
+    /// The kernel said that it was the last request.
+    Ended,
+}
+
 /// A file system as the kernel's FUSE driver sees it.
 pub(crate) struct FileSystem {
     files: Arc<dyn Files>,
@@ -48,6 +59,8 @@ pub(crate) struct FileSystem {
     /// Whether the mount is read-only. A leaf.
     remounts: Mutex<Remounts>,
     stats: Mutex<ioctl::StatsSnapshot>,
+    /// Held by background work and by what ends it.
+    life: Mutex<Life>,
 }
 
 impl FileSystem {
@@ -57,6 +70,7 @@ impl FileSystem {
         agreed: &Agreed,
         room: Option<RoomKeeper>,
         remounts: Remounts,
+        close: Option<Close>,
     ) -> FileSystem {
         FileSystem {
             root: files.root(),
@@ -69,6 +83,7 @@ impl FileSystem {
             atomic: AtomicWrites::new(files.clone(), notifier.clone()),
             remounts: Mutex::new(remounts),
             stats: Mutex::new(ioctl::StatsSnapshot::default()),
+            life: Mutex::new(Life::Serving(close)),
             files,
             notifier,
         }
@@ -84,6 +99,10 @@ impl FileSystem {
     }
 
     fn work(&self) {
+        let life = self.life.lock();
+        if matches!(*life, Life::Ended) {
+            return;
+        }
         let mount = self.remounts.lock().now();
         // What was written before a remount is durable soon after it, however it was done; then nothing is written.
         let done = match mount {
@@ -99,6 +118,19 @@ impl FileSystem {
         }
         for nodeid in std::mem::take(&mut *self.written.lock()) {
             let _ = self.notifier.inval_attr(nodeid);
+        }
+    }
+
+    /// The last request of a `fuseblk` mount, which its umount(2) waits for.
+    fn destroy(&self) -> Done {
+        let life = std::mem::replace(&mut *self.life.lock(), Life::Ended);
+        match life {
+            Life::Serving(Some(close)) => {
+                close();
+                Ok(())
+            }
+            Life::Serving(None) => self.sync(),
+            Life::Ended => Ok(()),
         }
     }
 
@@ -207,7 +239,8 @@ impl Handler for FileSystem {
             op::COPY_FILE_RANGE => self.copy_file_range(crew, request, reply),
             op::COPY_FILE_RANGE_64 => self.copy_file_range_64(crew, request, reply),
             op::FSYNC | op::FSYNCDIR => self.fsync(request),
-            op::SYNCFS | op::DESTROY => self.sync(),
+            op::SYNCFS => self.sync(),
+            op::DESTROY => self.destroy(),
             op::STATFS => self.statfs(reply),
             op::SETXATTR => self.setxattr(request),
             op::GETXATTR => self.getxattr(request, reply),

@@ -81,6 +81,9 @@ pub enum Error {
     /// The mount is in use.
     #[error("{0} is in use: close its files and leave its directories first")]
     Busy(PathBuf),
+    /// The block device is mounted, or claimed by a program.
+    #[error("{0} is in use by another program")]
+    InUse(PathBuf),
     /// The path is not on a mounted medfs volume.
     #[error("{0} is not on a mounted medfs volume")]
     NotMedfs(PathBuf),

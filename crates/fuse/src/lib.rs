@@ -45,6 +45,6 @@ mod transport;
 
 pub use config::{MountConfig, Transport};
 pub use error::{Error, Result};
-pub use mount::remount;
+pub use mount::{BlockMount, remount};
 pub use rustix::mount::MountFlags;
-pub use session::{Session, SessionInfo, Unmounter, mount};
+pub use session::{Session, SessionInfo, Unmounter, mount, mount_block};

@@ -1,52 +1,123 @@
-//! Attaching a connection to a directory and detaching it: `mount(2)` as root, `fusermount3` otherwise.
+//! Attaching a connection to a directory and detaching it: by the kernel as root, `fusermount3` otherwise.
 
 use crate::config::MountConfig;
+use crate::connection;
 use crate::error::{Error, Result};
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::fs::CWD;
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
+};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// An attached connection.
-pub(crate) struct Mounted {
-    /// `/dev/fuse`.
-    pub(crate) device: File,
-    /// It is a `fuseblk` mount: SYNCFS and DESTROY reach us.
-    pub(crate) block: bool,
+/// A block device that the kernel has claimed for a `fuseblk` mount, which is not to be seen yet. SYNCFS and DESTROY of such a mount
+/// reach us.
+///
+/// The kernel has the device until [`crate::mount_block`]'s mount ends, or until this is dropped.
+pub struct BlockMount {
+    /// `/dev/fuse`. Dropped first: nothing would answer what the kernel sends when the rest goes.
+    device: File,
+    context: OwnedFd,
 }
 
-/// Mounts as the configuration says, as `fuseblk` where that is possible.
-pub(crate) fn attach(config: &MountConfig) -> Result<Mounted> {
-    let unusable = |source| Error::Mountpoint { path: config.mountpoint.clone(), source };
-    let directory = std::fs::metadata(&config.mountpoint).map_err(unusable)?;
-    if !directory.is_dir() {
-        return Err(unusable(io::ErrorKind::NotADirectory.into()));
+impl BlockMount {
+    /// Has the kernel claim a block device. [`Error::InUse`] where it is mounted or claimed; this process must not have claimed
+    /// it either. Any other error: it can only be mounted as an image can.
+    pub fn claim(config: &MountConfig, block_device: &Path) -> Result<BlockMount> {
+        let device = open_device()?;
+        match block_context(config, block_device, &device) {
+            // The kernel gave us the superblock of a mount that is there already, and our connection to nothing.
+            Ok(_) if connection::has_ended(&device) => Err(Error::InUse(block_device.to_owned())),
+            Ok(context) => Ok(BlockMount { device, context }),
+            Err(Errno::BUSY) => Err(Error::InUse(block_device.to_owned())),
+            Err(error) => Err(failed(config, error.into())),
+        }
     }
+
+    /// Shows the mount where the configuration says, and returns `/dev/fuse`.
+    pub(crate) fn attach(self, config: &MountConfig) -> Result<File> {
+        check_directory(config)?;
+        let tree = fsmount(&self.context, FsMountFlags::FSMOUNT_CLOEXEC, attributes(config.flags));
+        let attached = tree.and_then(|tree| {
+            let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_SYMLINKS;
+            move_mount(&tree, "", CWD, &config.mountpoint, flags)
+        });
+        match attached {
+            Ok(()) => Ok(self.device),
+            Err(error) => Err(failed(config, error.into())),
+        }
+    }
+}
+
+/// A `fuseblk` superblock of the device.
+fn block_context(config: &MountConfig, block_device: &Path, device: &File) -> rustix::io::Result<OwnedFd> {
+    let opened = fsopen("fuseblk", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let context = opened.as_fd();
+    fsconfig_set_string(context, "source", block_device)?;
+    fsconfig_set_string(context, "subtype", "medfs")?;
+    fsconfig_set_string(context, "blksize", "4096")?;
+    for option in kernel_options(config, device).split(',') {
+        match option.split_once('=') {
+            Some((name, value)) => fsconfig_set_string(context, name, value)?,
+            None => fsconfig_set_flag(context, option)?,
+        }
+    }
+    let of_superblock =
+        [(MountFlags::RDONLY, "ro"), (MountFlags::SYNCHRONOUS, "sync"), (MountFlags::DIRSYNC, "dirsync")];
+    for (_, name) in of_superblock.iter().filter(|(flag, _)| config.flags.contains(*flag)) {
+        fsconfig_set_flag(context, *name)?;
+    }
+    fsconfig_create(context)?;
+    Ok(opened)
+}
+
+/// What of `mount(2)`'s flags is of the mount rather than of its superblock.
+fn attributes(flags: MountFlags) -> MountAttrFlags {
+    let all = [
+        (MountFlags::RDONLY, MountAttrFlags::MOUNT_ATTR_RDONLY),
+        (MountFlags::NOSUID, MountAttrFlags::MOUNT_ATTR_NOSUID),
+        (MountFlags::NODEV, MountAttrFlags::MOUNT_ATTR_NODEV),
+        (MountFlags::NOEXEC, MountAttrFlags::MOUNT_ATTR_NOEXEC),
+        (MountFlags::NODIRATIME, MountAttrFlags::MOUNT_ATTR_NODIRATIME),
+    ];
+    let set = all.iter().filter(|(flag, _)| flags.contains(*flag));
+    let times = match () {
+        () if flags.contains(MountFlags::NOATIME) => MountAttrFlags::MOUNT_ATTR_NOATIME,
+        () if flags.contains(MountFlags::STRICTATIME) => MountAttrFlags::MOUNT_ATTR_STRICTATIME,
+        () => MountAttrFlags::empty(),
+    };
+    set.fold(times, |attributes, (_, attribute)| attributes | *attribute)
+}
+
+/// Mounts as the configuration says and returns `/dev/fuse`.
+pub(crate) fn attach(config: &MountConfig) -> Result<File> {
+    check_directory(config)?;
     if !rustix::process::geteuid().is_root() {
         return attach_by_helper(config);
     }
     let device = open_device()?;
-    if let Some(block_device) = &config.block_device {
-        let options = format!("{},blksize=4096", kernel_options(config, &device));
-        match mount(config, &block_device.to_string_lossy(), "fuseblk.medfs", &options) {
-            Ok(()) => return Ok(Mounted { device, block: true }),
-            // The kernel could not claim the device: something else mounted it, or holds it exclusively.
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(failed(config, error)),
-            Err(error) => tracing::info!(%error, "not mounted as fuseblk: sync(2) will not reach the volume"),
-        }
-    }
     match mount(config, &config.source, "fuse.medfs", &kernel_options(config, &device)) {
-        Ok(()) => Ok(Mounted { device, block: false }),
+        Ok(()) => Ok(device),
         // Root without the right to mount, as in a container: the set-uid helper may have it.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => attach_by_helper(config),
         Err(error) => Err(failed(config, error)),
     }
+}
+
+/// Refuses a mount point that is no directory.
+fn check_directory(config: &MountConfig) -> Result<()> {
+    let unusable = |source| Error::Mountpoint { path: config.mountpoint.clone(), source };
+    let directory = std::fs::metadata(&config.mountpoint).map_err(unusable)?;
+    if directory.is_dir() { Ok(()) } else { Err(unusable(io::ErrorKind::NotADirectory.into())) }
 }
 
 fn failed(config: &MountConfig, source: io::Error) -> Error {
@@ -76,7 +147,7 @@ fn mount(config: &MountConfig, source: &str, fs_type: &str, options: &str) -> io
 }
 
 /// Mounts with `fusermount3`, which hands the descriptor over a socket.
-fn attach_by_helper(config: &MountConfig) -> Result<Mounted> {
+fn attach_by_helper(config: &MountConfig) -> Result<File> {
     let failed =
         |message: String| Error::Fusermount { what: "mount on", path: config.mountpoint.clone(), message };
     let mut options = format!("fsname={},subtype=medfs", escape(&config.source));
@@ -113,7 +184,7 @@ fn attach_by_helper(config: &MountConfig) -> Result<Mounted> {
     }
     let status = helper.wait().map_err(Error::io("waiting for fusermount3"))?;
     match received {
-        Ok(device) if status.success() => Ok(Mounted { device: device.into(), block: false }),
+        Ok(device) if status.success() => Ok(device.into()),
         Ok(_) => Err(failed(message.trim().to_owned())),
         Err(error) if message.trim().is_empty() => Err(failed(error.to_string())),
         Err(_) => Err(failed(message.trim().to_owned())),

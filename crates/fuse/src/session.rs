@@ -7,9 +7,9 @@ use crate::alert::{Alert, Alerted};
 use crate::config::{MountConfig, Transport};
 use crate::connection;
 use crate::dirty::PageCache;
-use crate::dispatch::FileSystem;
+use crate::dispatch::{Close, FileSystem};
 use crate::error::{Error, Result};
-use crate::mount::{self, Mounted};
+use crate::mount::{self, BlockMount};
 use crate::notify::Notifier;
 use crate::remounts::Remounts;
 use crate::request::Request;
@@ -62,18 +62,43 @@ pub struct SessionInfo {
 
 /// Mounts a volume, or what stands for one. When this returns the mount is ready for use, or has been unmounted already.
 pub fn mount(files: Arc<dyn Files>, config: MountConfig) -> Result<Session> {
-    mount_with(config, |notifier, terms| {
-        let room = terms.page_cache.and_then(|cache| match RoomKeeper::start(Room::new(files.clone(), cache)) {
-            Ok(keeper) => Some(keeper),
-            Err(error) => {
-                tracing::error!(%error, "a full volume will say so at fsync or close: cannot start a thread");
-                None
-            }
-        });
-        let file_system = Arc::new(FileSystem::new(files, notifier, &terms.agreed, room, terms.remounts));
-        let ticker = file_system.clone();
-        (file_system as Arc<dyn Handler>, Box::new(move || ticker.tick()))
+    let remounts = Remounts::new(&config.mountpoint, config.read_only())?;
+    let device = mount::attach(&config)?;
+    serve(&config, remounts, device, false, |notifier, terms| handler(files, notifier, terms, None))
+}
+
+/// Mounts a volume on a block device that the kernel has claimed already. `close` is called when the last user of the mount is
+/// gone, before umount(2) returns: it finishes the volume and lets go of the device. It is not called where the connection breaks.
+pub fn mount_block(
+    files: Arc<dyn Files>,
+    config: MountConfig,
+    claimed: BlockMount,
+    close: impl FnOnce() + Send + 'static,
+) -> Result<Session> {
+    let remounts = Remounts::new(&config.mountpoint, config.read_only())?;
+    let device = claimed.attach(&config)?;
+    serve(&config, remounts, device, true, |notifier, terms| {
+        handler(files, notifier, terms, Some(Box::new(close)))
     })
+}
+
+fn handler(
+    files: Arc<dyn Files>,
+    notifier: Notifier,
+    terms: Terms,
+    close: Option<Close>,
+) -> (Arc<dyn Handler>, Tick) {
+    let room = terms.page_cache.and_then(|cache| match RoomKeeper::start(Room::new(files.clone(), cache)) {
+        Ok(keeper) => Some(keeper),
+        Err(error) => {
+            tracing::error!(%error, "a full volume will say so at fsync or close: cannot start a thread");
+            None
+        }
+    });
+    let file_system = FileSystem::new(files, notifier, &terms.agreed, room, terms.remounts, close);
+    let file_system = Arc::new(file_system);
+    let ticker = file_system.clone();
+    (file_system, Box::new(move || ticker.tick()))
 }
 
 /// On what terms requests are served.
@@ -94,21 +119,22 @@ pub(crate) struct Agreed {
 /// What is to be done about every second.
 type Tick = Box<dyn Fn() + Send>;
 
-/// Mounts whatever `make` makes to serve the requests.
-pub(crate) fn mount_with(
-    config: MountConfig,
+/// Serves a connection by whatever `make` makes.
+fn serve(
+    config: &MountConfig,
+    remounts: Remounts,
+    device: File,
+    block: bool,
     make: impl FnOnce(Notifier, Terms) -> (Arc<dyn Handler>, Tick),
 ) -> Result<Session> {
-    let remounts = Remounts::new(&config.mountpoint, config.read_only())?;
-    let Mounted { device, block } = mount::attach(&config)?;
     let device = Arc::new(device);
     let workers = Threads::default();
-    match Session::start(&config, remounts, &device, block, &workers, make) {
+    match Session::start(config, remounts, &device, block, &workers, make) {
         Ok(session) => Ok(session),
         // Whoever saw the mount before it could be used has unmounted it: that is its end, not a failure.
         Err(error) if connection::has_ended(&device) => {
             tracing::info!(%error, "unmounted while it was being mounted");
-            Ok(Session::ended(&config, block, workers))
+            Ok(Session::ended(config, block, workers))
         }
         Err(error) => {
             // The mount is of no use without a daemon.

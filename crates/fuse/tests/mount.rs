@@ -2,7 +2,8 @@
 
 mod support;
 
-use medfs_fuse::{Transport, control};
+use medfs_device::{FileDevice, FileOptions};
+use medfs_fuse::{BlockMount, Transport, control};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, RenameFlags, SeekFrom, XattrFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -10,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 use support::{Image, Mount, fuse_available, run, transports};
 
@@ -396,6 +398,69 @@ fn several_writers_at_once() {
     });
 }
 
+/// A process that may not claim the device is told so, until the mount has ended.
+fn is_claimed(device: &str) -> bool {
+    let opened = FileDevice::open(device, FileOptions::read_only());
+    opened.is_err_and(|error| error.kind() == std::io::ErrorKind::ResourceBusy)
+}
+
+#[test]
+fn a_block_device_is_the_kernels_until_the_volume_is_closed() {
+    if !fuse_available() {
+        return;
+    }
+    let image = Image::new();
+    let device = run("losetup", &["--find", "--show", image.path().to_str().unwrap()]).trim().to_owned();
+    for transport in transports() {
+        let config = image.config(transport);
+        let claimed = BlockMount::claim(&config, Path::new(&device)).unwrap();
+        assert!(is_claimed(&device), "before it is read");
+        assert!(matches!(BlockMount::claim(&config, Path::new(&device)), Err(medfs_fuse::Error::InUse(_))));
+        let volume = support::open(Path::new(&device));
+        let (closing, claims) = (volume.clone(), device.clone());
+        let claimed_at_end = Arc::new(Mutex::new(None));
+        let seen = claimed_at_end.clone();
+        let close = move || {
+            // umount(2) is to wait for this.
+            std::thread::sleep(Duration::from_millis(300));
+            closing.close().unwrap();
+            *seen.lock().unwrap() = Some(is_claimed(&claims));
+        };
+        let session = medfs_fuse::mount_block(volume.clone(), config, claimed, close).unwrap();
+        fs::write(image.mountpoint().join("f"), b"x").unwrap();
+        assert!(is_claimed(&device));
+        session.unmount().unwrap();
+        assert_eq!(
+            *claimed_at_end.lock().unwrap(),
+            Some(true),
+            "umount(2) came back before the volume was closed"
+        );
+        assert!(!is_claimed(&device));
+        assert!(volume.is_read_only(), "closed");
+        session.wait().unwrap();
+    }
+    run("losetup", &["--detach", &device]);
+    image.check();
+}
+
+#[test]
+fn a_block_device_that_cannot_be_mounted_is_given_back() {
+    if !fuse_available() {
+        return;
+    }
+    let image = Image::new();
+    let device = run("losetup", &["--find", "--show", image.path().to_str().unwrap()]).trim().to_owned();
+    let mut config = image.config(Transport::Dev);
+    drop(BlockMount::claim(&config, Path::new(&device)).unwrap());
+    assert!(!is_claimed(&device), "claimed for nothing");
+    config.mountpoint = "/nonexistent/place".into();
+    let claimed = BlockMount::claim(&config, Path::new(&device)).unwrap();
+    let volume = support::open(Path::new(&device));
+    assert!(medfs_fuse::mount_block(volume, config, claimed, || ()).is_err());
+    assert!(!is_claimed(&device), "not mounted");
+    run("losetup", &["--detach", &device]);
+}
+
 #[test]
 fn syncfs_reaches_the_volume_on_a_block_device() {
     if !fuse_available() {
@@ -405,9 +470,9 @@ fn syncfs_reaches_the_volume_on_a_block_device() {
     let device = run("losetup", &["--find", "--show", image.path().to_str().unwrap()]).trim().to_owned();
     for transport in transports() {
         let volume = support::open(Path::new(&device));
-        let mut config = image.config(transport);
-        config.block_device = Some(device.clone().into());
-        let session = medfs_fuse::mount(volume.clone(), config).unwrap();
+        let config = image.config(transport);
+        let claimed = BlockMount::claim(&config, Path::new(&device)).unwrap();
+        let session = medfs_fuse::mount_block(volume.clone(), config, claimed, || ()).unwrap();
         assert!(session.info().block);
         let path = image.mountpoint().join(format!("f-{transport}"));
         fs::write(&path, b"x").unwrap();

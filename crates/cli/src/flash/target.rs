@@ -1,8 +1,8 @@
 //! `flash:PATH?profile=emmc&ftl=ldc&codec=lzo&sync=on`: a flash device wherever an image is named.
 
-use crate::target::Target;
+use crate::target::{Target, patiently};
 use anyhow::{Context, Result, bail};
-use medfs_flash::{Device, DeviceOptions, Durability, FlashDevice, PageCodec, Profile, policy, stats_of};
+use medfs_flash::{Device, DeviceOptions, Durability, FlashDevice, PageCodec, Profile, header_of, policy};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -116,7 +116,7 @@ impl FlashTarget {
 
     /// The device itself, for who gives it a clock.
     pub(crate) fn open_device(&self) -> Result<Device<PageCodec>> {
-        let (header, ..) = stats_of(&self.path)?;
+        let header = header_of(&self.path)?;
         let path = self.path.display();
         if let Some(name) = &self.profile {
             let asked = Profile::find(name)?;
@@ -137,7 +137,10 @@ impl FlashTarget {
             Some("on") => Durability::Machine,
             _ => Durability::Process,
         };
-        Ok(Device::<PageCodec>::open_for(&self.path, self.ftl.as_deref(), durability)?)
+        let open = |patience| {
+            Ok(Device::<PageCodec>::open_for(&self.path, self.ftl.as_deref(), durability, patience)?)
+        };
+        Ok(patiently(open)?)
     }
 }
 

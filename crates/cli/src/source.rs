@@ -1,0 +1,135 @@
+//! The device of a mount: claimed before it is read, and let go of when the volume is complete on it.
+//!
+//! Of a block device that root mounts, the kernel takes the claim over before the first read, and keeps it as long as the mount is
+//! there. Whether the volume could be finished is told to the program that unmounts it: see [`Outcome`].
+
+use crate::args::MountArgs;
+use crate::flash::target::FlashTarget;
+use crate::outcome::Outcome;
+use crate::target::{self, Target};
+use crate::trace::tap::Tap;
+use anyhow::{Context, Result};
+use medfs::{MountOptions, Volume};
+use medfs_device::{Access, Closable, FileDevice};
+use medfs_fuse::{BlockMount, Error, MountConfig};
+use rustix::process::geteuid;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often the kernel may say that a device is in use which nobody is seen to have.
+const ATTEMPTS_MAX: usize = 3;
+/// How long a program may have the device in between.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A device to be mounted.
+pub(crate) struct Source {
+    /// What the volume is opened on.
+    pub(crate) device: Target,
+    /// The kernel's claim, of a block device that root mounts.
+    pub(crate) claimed: Option<BlockMount>,
+    /// To let go of it while the volume still has it.
+    closable: Option<Arc<Closable<FileDevice>>>,
+}
+
+impl Source {
+    /// Opens and claims what is to be mounted. What cannot be written changes the options.
+    pub(crate) fn open(
+        args: &MountArgs,
+        config: &mut MountConfig,
+        options: &mut MountOptions,
+    ) -> Result<Source> {
+        if let Some(flash) = FlashTarget::parse(&args.image)? {
+            return Ok(Source { device: flash.open()?, claimed: None, closable: None });
+        }
+        let access = if options.read_only { Access::ReadOnly } else { Access::Fallback };
+        let mut file = target::open_claimed(&args.image, access)?;
+        if medfs_device::BlockDevice::read_only(&file) && !options.read_only {
+            errln!("medfs mount: {} is write-protected, mounted read-only", args.image.display());
+            options.read_only = true;
+            config.set_option("ro")?;
+        }
+        let by_kernel = file.is_block_device() && geteuid().is_root();
+        let claimed = if by_kernel { hand_over(&mut file, config)? } else { None };
+        let device = Arc::new(Closable::new(file));
+        Ok(Source { device: device.clone(), claimed, closable: Some(device) })
+    }
+}
+
+/// Has the kernel take the claim on a block device over. `None`: it cannot, and the device stays ours.
+fn hand_over(file: &mut FileDevice, config: &MountConfig) -> Result<Option<BlockMount>> {
+    let path = file.path().to_owned();
+    for _ in 0..ATTEMPTS_MAX {
+        file.claim_mut().yield_device();
+        let claimed = BlockMount::claim(config, &path);
+        if let Ok(claimed) = claimed {
+            return Ok(Some(claimed));
+        }
+        // Names who came in between.
+        file.claim_mut().retake_device(&path, PATIENCE)?;
+        match claimed {
+            Err(Error::InUse(_)) => {}
+            Err(error) => {
+                tracing::info!(%error, "not mounted as fuseblk: sync(2) will not reach the volume");
+                return Ok(None);
+            }
+            Ok(_) => {}
+        }
+    }
+    tracing::info!(
+        "the kernel keeps the device from being mounted while it is open: sync(2) will not reach the volume"
+    );
+    Ok(None)
+}
+
+/// What remains to be done at the end of a mount: once, by the last request of a `fuseblk` mount or when all requests have ended.
+#[derive(Clone)]
+pub(crate) struct Closing(Arc<Parts>);
+
+struct Parts {
+    volume: Arc<Volume>,
+    tap: Arc<Tap>,
+    device: Option<Arc<Closable<FileDevice>>>,
+    outcome: Option<Outcome>,
+    /// How it went, once it is done, until it is asked for.
+    done: Mutex<Option<Result<()>>>,
+}
+
+impl Closing {
+    pub(crate) fn new(source: &Source, volume: Arc<Volume>, tap: Arc<Tap>) -> Closing {
+        let outcome = match Outcome::new() {
+            Ok(outcome) => Some(outcome),
+            Err(error) => {
+                tracing::info!(%error, "'medfs umount' will not be told how the last checkpoint went");
+                None
+            }
+        };
+        let device = source.closable.clone();
+        Closing(Arc::new(Parts { volume, tap, device, outcome, done: Mutex::new(None) }))
+    }
+
+    /// Finishes trace and volume and closes the device, where that is not done yet.
+    pub(crate) fn close(&self) {
+        let mut done = self.0.done.lock().unwrap_or_else(PoisonError::into_inner);
+        if done.is_some() {
+            return;
+        }
+        let recorded = self.0.tap.finish();
+        let closed = self.0.volume.close().context("cannot finish writing the volume").and(recorded);
+        if let Some(device) = &self.0.device {
+            device.close();
+        }
+        if let Some(outcome) = &self.0.outcome
+            && let Err(error) = outcome.tell(&closed)
+        {
+            tracing::warn!(%error, "cannot tell how the last checkpoint went");
+        }
+        *done = Some(closed);
+    }
+
+    /// How it went.
+    pub(crate) fn result(&self) -> Result<()> {
+        self.close();
+        let mut done = self.0.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.replace(Ok(())).unwrap_or(Ok(()))
+    }
+}

@@ -1,0 +1,109 @@
+//! The kernel's list of mounts, as far as it tells what uses a device. Reading it asks no file system.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A line of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountEntry {
+    /// The directory.
+    pub on: PathBuf,
+    /// The kind of file system, such as `fuse.medfs`.
+    pub kind: String,
+    /// What is mounted, as the file system tells it.
+    pub source: PathBuf,
+    /// Major and minor number of the device; of a FUSE mount without one the minor number is that of its connection.
+    pub device: (u32, u32),
+}
+
+impl MountEntry {
+    /// Whether it is a mount of this program.
+    pub fn is_medfs(&self) -> bool {
+        self.kind.ends_with(".medfs")
+    }
+
+    /// The file or device of a source that may be a flash device with options (`flash:PATH?OPTIONS`).
+    pub fn device_path(&self) -> &Path {
+        use std::os::unix::ffi::OsStrExt;
+        let bytes = self.source.as_os_str().as_bytes();
+        match bytes.strip_prefix(b"flash:") {
+            None => &self.source,
+            Some(rest) => {
+                let end = rest.iter().position(|b| *b == b'?').unwrap_or(rest.len());
+                Path::new(std::ffi::OsStr::from_bytes(&rest[..end]))
+            }
+        }
+    }
+}
+
+/// All mounts that a process sees, the later ones last; `None`: this process.
+pub fn mounts(of: Option<u32>) -> io::Result<Vec<MountEntry>> {
+    let of = of.map_or("self".to_owned(), |pid| pid.to_string());
+    let list = std::fs::read(format!("/proc/{of}/mountinfo"))?;
+    Ok(String::from_utf8_lossy(&list).lines().filter_map(parse).collect())
+}
+
+fn parse(line: &str) -> Option<MountEntry> {
+    let (place, what) = line.split_once(" - ")?;
+    let mut place = place.split(' ').skip(2);
+    let (device, on) = (place.next()?, place.nth(1)?);
+    let mut what = what.split(' ');
+    let (kind, source) = (what.next()?, what.next()?);
+    let (major, minor) = device.split_once(':')?;
+    let device = (major.parse().ok()?, minor.parse().ok()?);
+    Some(MountEntry {
+        on: unescape(on).into(),
+        kind: kind.to_owned(),
+        source: unescape(source).into(),
+        device,
+    })
+}
+
+/// Undoes the octal escapes (`\040`) of the list.
+fn unescape(field: &str) -> String {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        let octal = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if first == b'\\' => {
+                bytes.push(byte);
+                rest = &behind[3..];
+            }
+            _ => {
+                bytes.push(first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_mountinfo() {
+        let line = "45 28 0:61 / /mnt/with\\040space rw,relatime shared:1 - fuse.medfs /a\\134b\\043.img rw,user_id=0";
+        let entry = parse(line).unwrap();
+        assert_eq!((entry.on.to_str(), entry.source.to_str()), (Some("/mnt/with space"), Some("/a\\b#.img")));
+        assert_eq!((entry.device, entry.is_medfs()), ((0, 61), true));
+        let entry = parse("45 28 7:2 / /mnt rw - fuseblk.medfs /dev/loop2 rw").unwrap();
+        assert_eq!((entry.device, entry.is_medfs()), ((7, 2), true));
+        assert!(!parse("45 28 7:2 / /mnt rw - ext4 /dev/loop2 rw").unwrap().is_medfs());
+        assert_eq!(parse("cut short"), None);
+    }
+
+    #[test]
+    fn the_file_of_a_source() {
+        let path = |source: &str| {
+            let (on, kind) = (PathBuf::new(), String::new());
+            let entry = MountEntry { on, kind, source: source.into(), device: (0, 0) };
+            entry.device_path().to_owned()
+        };
+        assert_eq!(path("/a/flash:b"), Path::new("/a/flash:b"));
+        assert_eq!(path("flash:/a/b?ftl=pm"), Path::new("/a/b"));
+        assert_eq!(path("flash:/a/b"), Path::new("/a/b"));
+    }
+}
