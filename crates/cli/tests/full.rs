@@ -388,7 +388,7 @@ impl Writer {
 /// One mount's life: writers, an end, and what is found afterwards.
 fn round(s: &Scratch, writers: &mut [Writer], number: u64, work: Duration, told: &Told) {
     let clean = number % 2 == 0;
-    let mounted = Mounted::new(s);
+    let mounted = Mounted::new(s, "");
     let (stop, killed) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for writer in &mut *writers {
@@ -414,7 +414,7 @@ fn round(s: &Scratch, writers: &mut [Writer], number: u64, work: Duration, told:
     } else {
         drop(mounted)
     }
-    let mounted = Mounted::new(s);
+    let mounted = Mounted::new(s, "");
     let expected: Vec<_> =
         writers.iter().flat_map(|writer| writer.files.values().map(|file| file.path.clone())).collect();
     for entry in fs::read_dir(&mounted.dir).unwrap().map(|entry| entry.unwrap().path()) {

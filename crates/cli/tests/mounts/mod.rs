@@ -52,13 +52,17 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    pub fn new(s: &Scratch) -> Mounted {
+    pub fn new(s: &Scratch, options: &str) -> Mounted {
         let dir = s.path("mnt");
         std::fs::create_dir_all(&dir).unwrap();
         let dir = dir.canonicalize().unwrap();
         let program = std::env::var_os("MEDFS").map_or_else(binary, PathBuf::from);
         let mut command = Command::new(program);
-        command.args(["mount", "--foreground"]).arg(s.image()).arg(&dir).stdout(Stdio::null());
+        command.args(["mount", "--foreground"]);
+        if !options.is_empty() {
+            command.args(["-o", options]);
+        }
+        command.arg(s.image()).arg(&dir).stdout(Stdio::null());
         let daemon = Mutex::new(command.spawn().unwrap());
         let start = Instant::now();
         while !std::fs::read_to_string("/proc/self/mounts").unwrap().contains(&*dir.to_string_lossy()) {
