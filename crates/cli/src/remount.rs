@@ -34,7 +34,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
             || config.set_option(option).map_err(|e| Coded::new(exit::MOUNT_USAGE, &e))?
             || MountOptions::default().apply(option).map_err(|e| Coded::new(exit::MOUNT_USAGE, &e))?;
         if !known {
-            return Err(Coded::new(exit::MOUNT_USAGE, &format!("unknown mount option '{option}'")).into());
+            return Err(Coded::new(exit::MOUNT_USAGE, format!("unknown mount option '{option}'")).into());
         }
     }
     if !config.read_only() && opened_read_only(args)? {

@@ -387,7 +387,7 @@ impl Writer {
 
 /// One mount's life: writers, an end, and what is found afterwards.
 fn round(s: &Scratch, writers: &mut [Writer], number: u64, work: Duration, told: &Told) {
-    let clean = number % 2 == 0;
+    let clean = number.is_multiple_of(2);
     let mounted = Mounted::new(s, "");
     let (stop, killed) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {

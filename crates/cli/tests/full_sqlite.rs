@@ -291,7 +291,7 @@ fn rounds(options: &str, count: u64, work: Duration) {
         [1, 2].map(|n| Pages { rng: Rng::new(seed ^ n << 40), fsynced: BTreeMap::new(), number: n << 32 });
     let begin = Instant::now();
     for number in 0..count {
-        round(&s, options, &mut databases, &mut pages, number % 2 == 0, work);
+        round(&s, options, &mut databases, &mut pages, number.is_multiple_of(2), work);
     }
     for Database { mode, transactions, errors, .. } in &databases {
         eprintln!("{mode}: {transactions} transactions, errors by code {errors:?}");

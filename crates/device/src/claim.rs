@@ -97,7 +97,7 @@ fn refusal(path: &Path, place: &Path, holder: &Holder) -> io::Error {
 /// Tries once to claim everything.
 fn attempt(path: &Path, fd: BorrowedFd<'_>, share: Share) -> io::Result<Result<Claim, InUse>> {
     let stat = fstat(fd)?;
-    let mut others = Related::of(path, Identity::of(&stat)).found;
+    let mut others = Related::of(Identity::of(&stat)).found;
     others.sort_by_key(|other| matches!(other.identity, Identity::File(..)));
     let mut claim = Claim::default();
     if let Identity::Block(_) = Identity::of(&stat) {
@@ -225,11 +225,11 @@ struct Related {
 }
 
 impl Related {
-    fn of(path: &Path, identity: Identity) -> Related {
+    fn of(identity: Identity) -> Related {
         let mut related = Related { loops: loops(), seen: vec![identity], found: Vec::new() };
         if !related.loops.is_empty() {
             related.above(identity);
-            related.below(path, identity, true);
+            related.below(identity, true);
         }
         related
     }
@@ -247,20 +247,20 @@ impl Related {
 
     /// What a block device is on. `whole`: the device is all that is there; the kernel itself keeps its partitions, and what is
     /// made of it, apart from one another.
-    fn below(&mut self, path: &Path, identity: Identity, whole: bool) {
+    fn below(&mut self, identity: Identity, whole: bool) {
         let Identity::Block(device) = identity else { return };
         let folder = sys_block(device);
         if folder.join("partition").exists() {
             if let Some(disk) = device_number(&folder.join("..")) {
                 self.seen.push(Identity::Block(disk));
-                self.below(path, Identity::Block(disk), false);
+                self.below(Identity::Block(disk), false);
             }
             return;
         }
         let slaves = std::fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten();
         for slave in slaves.filter_map(|slave| device_number(&slave.path())) {
             self.seen.push(Identity::Block(slave));
-            self.below(path, Identity::Block(slave), false);
+            self.below(Identity::Block(slave), false);
         }
         let Some(one) = self.loops.iter().find(|one| one.device == device) else { return };
         let (backing, on) = (one.backing.clone(), one.on);
@@ -271,7 +271,7 @@ impl Related {
         if whole {
             self.above(on);
         }
-        self.below(&backing, on, whole);
+        self.below(on, whole);
     }
 
     /// Whether it is new.

@@ -316,7 +316,7 @@ fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
         .map_or(0, |block| RawCheckpoint::in_block(&block).checkpoint_ver.get());
     let ahead = other.wrapping_sub(version);
     let ahead = if ahead < MOST_VERSIONS_AHEAD { ahead } else { 0 };
-    Ok(Pack { next_version: version.wrapping_add((ahead + 1) / 2 * 2 + 3), ..pack })
+    Ok(Pack { next_version: version.wrapping_add(ahead.div_ceil(2) * 2 + 3), ..pack })
 }
 
 /// How far a broken pack's version may be ahead of the whole one's; beyond it is no version.

@@ -176,7 +176,9 @@ fn renames(case: &mut Case<'_>) {
     let v = case.v;
     let (d, files) = (dir(v, case.root(), "renames"), 50);
     let name = |n: u64| format!("{n:0250}").into_bytes();
-    (0..files).for_each(|n| drop(v.create(d, &name(n), &new(FileKind::Regular)).expect("create")));
+    for n in 0..files {
+        v.create(d, &name(n), &new(FileKind::Regular)).expect("create");
+    }
     v.sync().expect("sync");
     let before = v.stats().checkpoints;
     let many = case.amount(150_000, 1500);

@@ -43,7 +43,7 @@ fn survives_the_second_crash(state: &CrashState, look: impl Fn(&Volume)) {
     assert!(content(&v, c.ino) == text, "{state:?}: what was fsynced has other content");
     look(&v);
     v.close().unwrap();
-    if state.ordinal % 16 == 0 {
+    if state.ordinal.is_multiple_of(16) {
         judge(&device);
     }
 }

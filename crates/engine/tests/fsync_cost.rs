@@ -161,8 +161,9 @@ fn a_file_linked_after_its_checkpoint_keeps_both_names_through_an_fsync() {
     }
 }
 
+type Leave = fn(&Volume, Ino);
 /// What may happen to the directory `y` with the file `z`, before a file takes its name.
-const LEAVES: [(&str, fn(&Volume, Ino)); 3] = [
+const LEAVES: [(&str, Leave); 3] = [
     ("emptied and removed", |v, y| {
         v.unlink(y, b"z").expect("unlink");
         v.rmdir(v.root(), b"y").expect("rmdir");

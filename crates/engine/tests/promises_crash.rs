@@ -279,7 +279,8 @@ fn times_are_durable_after_the_commit_interval() {
         v.fsync(f, true).expect("fdatasync");
         v.getattr(f).expect("attributes").mtime
     };
-    let changes: [&dyn Fn(&Volume, u32) -> Timestamp; 2] = [&set_time, &write_in_place];
+    type Change<'c> = &'c dyn Fn(&Volume, u32) -> Timestamp;
+    let changes: [Change<'_>; 2] = [&set_time, &write_in_place];
     for change in changes {
         let device = Arc::new(blank(64, all_features()));
         let clock = Arc::new(ManualClock::new(START));

@@ -187,7 +187,7 @@ fn a_large_file_moves_in_little_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = medfs_device::FileOptions::default();
     let device = Arc::new(
-        medfs_device::FileDevice::create(&folder.path().join("image"), 2 << 30, options).expect("an image"),
+        medfs_device::FileDevice::create(folder.path().join("image"), 2 << 30, options).expect("an image"),
     );
     let format = medfs_mkfs::MkfsOptions {
         features: all_features(),

@@ -81,7 +81,7 @@ impl Process {
     /// `None` where the thread is in no namespace of ours (0), or `/proc` does not tell.
     fn read(pid: u32) -> Option<Process> {
         let ours = fs::read_link("/proc/self").ok()?;
-        if pid == 0 || ours != PathBuf::from(std::process::id().to_string()) {
+        if pid == 0 || ours.as_os_str() != std::process::id().to_string().as_str() {
             return None;
         }
         let of = |process: &Path| fs::read_link(Path::new("/proc").join(process).join("ns/user")).ok();

@@ -1,7 +1,7 @@
 //! A volume made here is compared, block for block, with the one `mkfs.f2fs` makes of the same size and
 //! options, and judged by `fsck.f2fs`. Needs f2fs-tools.
 
-use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
+use medfs_device::{BlockDevice, FileDevice, FileOptions};
 use medfs_format::nat::{RawNatBlock, RawNatEntry};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{BLOCK_SIZE, Block};
@@ -36,9 +36,7 @@ fn options(features: &str) -> MkfsOptions {
 }
 
 fn ours(path: &Path, options: &MkfsOptions) -> Result<medfs_mkfs::Summary, medfs_mkfs::Error> {
-    let dev =
-        FileDevice::open(path, FileOptions { access: Access::ReadWrite, direct: false, exclusive: true })
-            .unwrap();
+    let dev = FileDevice::open(path, FileOptions { direct: false, ..FileOptions::default() }).unwrap();
     format_volume(&dev, options)
 }
 

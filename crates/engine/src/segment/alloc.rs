@@ -205,10 +205,11 @@ impl Segments {
 
     fn find_any(&mut self, io: &Io, log: Log, keep: u32) -> Result<Entered> {
         let mut holes = if self.prefers_ssr() { self.find_holes(io, log) } else { None };
-        if holes.is_none() && self.free > keep {
-            if let Some(segno) = self.find_free(io, log)? {
-                return Ok(Entered::Free(segno, 0));
-            }
+        if holes.is_none()
+            && self.free > keep
+            && let Some(segno) = self.find_free(io, log)?
+        {
+            return Ok(Entered::Free(segno, 0));
         }
         if holes.is_none() {
             holes = self.find_holes(io, log);
