@@ -18,7 +18,7 @@ use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::node::Inline;
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Pages that could be written in place of which it pays to write the inode with their deltas instead: with fewer, one that
@@ -77,6 +77,14 @@ impl Placing {
     pub(crate) fn of(pages: Vec<Placed>, outcome: Result<()>) -> Placing {
         Placing { pages, blocked: Vec::new(), pending: Vec::new(), damage: First::default(), outcome }
     }
+
+    /// Whether each of these pages that is still dirty has its block or waits, where nothing failed: what an fsync leaves out is lost.
+    fn leaves_out_none(&self, state: &InodeState, indices: &[u64]) -> bool {
+        let met: BTreeSet<u64> =
+            self.pages.iter().map(|p| p.index).chain(self.blocked.iter().copied()).collect();
+        self.outcome.is_err()
+            || indices.iter().all(|index| !state.dirty.contains_key(index) || met.contains(index))
+    }
 }
 
 impl Fs {
@@ -114,6 +122,10 @@ impl Fs {
             first.note(self.place_what_follows(inode, state, &about, &mut placing));
         }
         placing.outcome = first.result();
+        debug_assert!(
+            placing.leaves_out_none(state, indices),
+            "a page is neither placed, nor kept, nor waits"
+        );
         self.space.wrote(placing.pages.len() as u64);
         placing
     }
@@ -207,13 +219,23 @@ impl Fs {
                 self.page_is_clean(inode, state, index, page);
             }
         }
-        whole.extend(self.free_of_own(inode, state, &mut placing.blocked)?);
-        whole.extend(state.whole.iter().copied().filter(|index| !placing.blocked.contains(index)));
-        whole.sort_unstable();
-        whole.dedup();
-        let wholes = self.place_all(inode, state, &whole, &about, placing);
-        if wholes.as_ref().is_err_and(|e| !self.is_damage(e)) {
-            return wholes;
+        let mut wholes = Ok(());
+        loop {
+            whole.extend(self.free_of_own(inode, state, &mut placing.blocked)?);
+            whole.extend(state.whole.iter().copied().filter(|index| !placing.blocked.contains(index)));
+            whole.sort_unstable();
+            whole.dedup();
+            wholes = wholes.and(self.place_all(inode, state, &whole, &about, placing));
+            if wholes.as_ref().is_err_and(|e| !self.is_damage(e)) {
+                return wholes;
+            }
+            // A page whose block others need, and that finds no place as a delta either, waits for them.
+            whole.clear();
+            let waiting = std::mem::take(&mut placing.pending);
+            if waiting.is_empty() {
+                break;
+            }
+            placing.blocked.extend(self.give_up_pending(inode.ino, waiting));
         }
         let start = self.compact_start(inode);
         let placed = |index: &u64| placing.pages.iter().any(|p| p.index == *index);

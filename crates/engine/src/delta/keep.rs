@@ -18,7 +18,7 @@ use crate::options::CompactFiles;
 use crate::placement::{Page, Purpose};
 use crate::stats::Counters;
 use medfs_format::delta::COMPACT_ROOM;
-use medfs_format::{Block, FormatError, NULL_ADDR, Structure};
+use medfs_format::{Block, FormatError, Ino, NULL_ADDR, Structure};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -242,10 +242,15 @@ impl Fs {
             }
             let largest = (0..pending.len()).max_by_key(|&i| (!pending[i].must, pending[i].record.size()));
             let given_up = pending.swap_remove(largest.expect("not empty"));
-            self.dependents.drop_pages(inode.ino, page_range(&given_up.record));
-            whole.push(given_up.index());
+            whole.extend(self.give_up_pending(inode.ino, vec![given_up]));
         }
         Ok(whole)
+    }
+
+    /// The pages of records for which there is no place.
+    pub(crate) fn give_up_pending(&self, ino: Ino, pending: Vec<Pending>) -> Vec<u64> {
+        pending.iter().for_each(|p| self.dependents.drop_pages(ino, page_range(&p.record)));
+        pending.iter().map(Pending::index).collect()
     }
 
     fn plan(&self, inode: &Inode, pending: &[Pending]) -> Result<Plan> {
