@@ -106,7 +106,7 @@ fn read(dev: &MemDevice, file: &DeltaFile) -> Vec<Option<Vec<u8>>> {
 enum Engine {
     /// These pages are errors.
     Damaged(&'static [usize]),
-    /// All pages are.
+    /// All pages are that the zone does not speak of.
     All,
     /// It cannot tell: they are what they were before.
     Unseen(&'static [usize]),
@@ -286,7 +286,8 @@ fn before_repair(bed: &Bed, fault: &Fault) {
             let concerned = file.name == fault.file
                 && match fault.engine {
                     Damaged(pages) => pages.contains(&index),
-                    All => true,
+                    // But for those that the zone speaks of: these are right.
+                    All => found.is_none(),
                     Unseen(pages) => {
                         if pages.contains(&index) {
                             assert!(found.is_some_and(|p| p != page(&file.now, index)));
