@@ -40,6 +40,17 @@ impl Fs {
         }
     }
 
+    /// Damage waits in `first` until the rest was done; any other error comes at once.
+    pub(crate) fn put_off(&self, first: &mut First, result: Result<()>) -> Result<()> {
+        match result {
+            Err(error) if self.is_damage(&error) => {
+                first.note(Err(error));
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
     /// Logs and counts damage that no caller hears of.
     pub(crate) fn note_damage(&self, what: &'static str, ino: Ino, error: &Error) {
         Counters::add(&self.counters.damage_passed, 1);

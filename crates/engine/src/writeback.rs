@@ -219,16 +219,14 @@ impl Fs {
                 self.page_is_clean(inode, state, index, page);
             }
         }
-        let mut wholes = Ok(());
+        let mut damage = First::default();
         loop {
             whole.extend(self.free_of_own(inode, state, &mut placing.blocked)?);
             whole.extend(state.whole.iter().copied().filter(|index| !placing.blocked.contains(index)));
             whole.sort_unstable();
             whole.dedup();
-            wholes = wholes.and(self.place_all(inode, state, &whole, &about, placing));
-            if wholes.as_ref().is_err_and(|e| !self.is_damage(e)) {
-                return wholes;
-            }
+            let placed = self.place_all(inode, state, &whole, &about, placing);
+            self.put_off(&mut damage, placed)?;
             // A page whose block others need, and that finds no place as a delta either, waits for them.
             whole.clear();
             let waiting = std::mem::take(&mut placing.pending);
@@ -241,7 +239,9 @@ impl Fs {
         let placed = |index: &u64| placing.pages.iter().any(|p| p.index == *index);
         let compact = state.dirty.range(start..).map(|(&index, _)| index);
         let compact: Vec<u64> = compact.filter(|index| !placed(index)).collect();
-        wholes.and(self.place_all(inode, state, &compact, &about, placing))
+        let placed = self.place_all(inode, state, &compact, &about, placing);
+        self.put_off(&mut damage, placed)?;
+        damage.result()
     }
 
     /// Gives one page its block and adds it to those placed.

@@ -4,8 +4,11 @@
 //! row as there are combinations meet each once. What else a volume is mounted with (caches, writing in place) varies with the
 //! seed too.
 
+use crate::crash_states::Report;
+use crate::fuzz::variable;
 use crate::images::{COMPRESSED, DELTAS, options_for};
 use std::fmt;
+use std::time::Instant;
 
 /// Values of `delta=`.
 const DELTA: [&str; 4] = ["off", "inline", "compact", "full"];
@@ -140,6 +143,32 @@ impl fmt::Display for Coverage {
         }
         Ok(())
     }
+}
+
+/// Crash states between two words of how far a long run is.
+const TELL_EVERY: usize = 5000;
+
+/// A long run: seeds from `MEDFS_SEED` on, until there were `MEDFS_STATES` crash states. Prints now and then how far it is, and in the
+/// end what was met.
+pub fn until_enough(mut one: impl FnMut(u64) -> (Option<Combination>, Report)) -> Report {
+    let first = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
+    let states = variable("MEDFS_STATES").unwrap_or(100_000) as usize;
+    let start = Instant::now();
+    let (mut coverage, mut total, mut told) = (Coverage::default(), Report::default(), 0);
+    let mut seed = first;
+    while total.states < states {
+        let (combination, report) = one(seed);
+        combination.into_iter().for_each(|met| coverage.add(met));
+        total += report;
+        seed += 1;
+        if total.states / TELL_EVERY > told {
+            told = total.states / TELL_EVERY;
+            println!("{} of {states} states, next seed {seed}, {:.0?}", total.states, start.elapsed());
+        }
+    }
+    println!("{} seeds from {first} on, in {:.1?}: {total}", seed - first, start.elapsed());
+    println!("{coverage}{}", total.happened());
+    total
 }
 
 #[cfg(test)]

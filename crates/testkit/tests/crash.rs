@@ -5,7 +5,7 @@
 
 use medfs::MountOptions;
 use medfs_device::crash::CrashPlan;
-use medfs_testkit::combine::{Combination, Coverage};
+use medfs_testkit::combine::{Combination, until_enough};
 use medfs_testkit::crash_states::{Report, Setup, on_databases, on_deltas, on_replacements, run, seq1, seq2};
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{
@@ -143,21 +143,10 @@ fn some_states_of_some_combinations() {
 #[test]
 #[ignore = "minutes; see the head of this file"]
 fn all_states_of_combinations() {
-    let first = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
-    let states = variable("MEDFS_STATES").unwrap_or(100_000) as usize;
-    let start = Instant::now();
-    let (mut coverage, mut total, mut seeds) = (Coverage::default(), Report::default(), 0);
-    for seed in first.. {
-        if total.states >= states {
-            break;
-        }
+    let total = until_enough(|seed| {
         let (combination, report) = combined(seed, 8, 2);
-        coverage.add(combination);
-        total += report;
-        seeds += 1;
-    }
-    println!("{seeds} seeds from {first} on, in {:.1?}: {total}", start.elapsed());
-    println!("{coverage}{}", total.happened());
+        (Some(combination), report)
+    });
     // Fewer may not meet a combination in which such a thing can happen.
     if total.states >= 20_000 {
         let never = |name: &&str| total.interrupted.named().contains(&(name, 0));

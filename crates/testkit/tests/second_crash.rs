@@ -5,7 +5,7 @@
 
 use medfs::MountOptions;
 use medfs_device::crash::CrashPlan;
-use medfs_testkit::combine::{Combination, Coverage};
+use medfs_testkit::combine::{Combination, until_enough};
 use medfs_testkit::crash_states::{Report, Setup};
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{
@@ -13,13 +13,17 @@ use medfs_testkit::images::{
 };
 use medfs_testkit::second_crash::{Lives, run};
 use medfs_testkit::volume::mounter_in_time;
+use medfs_testkit::workloads;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Plain F2FS: without features, with those that deltas need, with compressed files.
 const PLAIN: [&str; 3] = [FEATURE_SETS[0], FEATURE_SETS[1], COMPRESSED[0]];
 /// One seed of so many is of plain F2FS; the others meet all combinations of options of volumes with deltas.
 const PLAIN_EVERY: u64 = 4;
+
+/// One seed of so many finds a volume that has to be cleaned.
+const CROWDED_EVERY: u64 = 7;
 
 /// What a seed decides beside the lives: the kind of volume and the options.
 fn lives(seed: u64, cuts: &[usize]) -> (Option<Combination>, String, Lives) {
@@ -41,6 +45,9 @@ fn lives(seed: u64, cuts: &[usize]) -> (Option<Combination>, String, Lives) {
     let mounter = mounter_in_time(parsed(&options), step);
     let mut setup = Setup::new(formatted(64, features), mounter);
     setup.plan = CrashPlan { exhaustive: 64, samples: 16, ..setup.plan };
+    if seed % CROWDED_EVERY == 1 {
+        setup.preparation = workloads::crowded();
+    }
     setup.raw_checks = vec![Arc::new(FsckMedfs)];
     setup.checks = vec![Arc::new(FsckMedfs)];
     if seed.is_multiple_of(5) {
@@ -74,19 +81,5 @@ fn some_second_crashes() {
 #[test]
 #[ignore = "minutes; see the head of this file"]
 fn many_second_crashes() {
-    let first = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
-    let states = variable("MEDFS_STATES").unwrap_or(100_000) as usize;
-    let start = Instant::now();
-    let (mut coverage, mut total, mut seeds) = (Coverage::default(), Report::default(), 0);
-    for seed in first.. {
-        if total.states >= states {
-            break;
-        }
-        let (combination, report) = one(seed, &[10, 5, 3]);
-        combination.into_iter().for_each(|met| coverage.add(met));
-        total += report;
-        seeds += 1;
-    }
-    println!("{seeds} seeds from {first} on, in {:.1?}: {total}", start.elapsed());
-    println!("{coverage}{}", total.happened());
+    until_enough(|seed| one(seed, &[10, 5, 3]));
 }

@@ -79,7 +79,7 @@ impl Fs {
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
         let mut pending = Vec::new();
-        let mut first_error = First::default();
+        let mut damage = First::default();
         for &first in clusters {
             let kept = match self.keep_closed(inode, state, compression, first, about, &mut pending) {
                 // What is dirty of it may be all of it.
@@ -87,7 +87,8 @@ impl Fs {
                 kept => kept?,
             };
             if !kept {
-                self.place_or_note(inode, state, compression, first, about, placed, &mut first_error)?;
+                let done = self.place_cluster(inode, state, compression, first, about, placed);
+                self.put_off(&mut damage, done)?;
             }
         }
         self.settle_updates(inode, state, pending)?;
@@ -98,40 +99,21 @@ impl Fs {
             whole.find(|first| !tried.contains(first))
         };
         while let Some(first) = untried(state, &tried) {
-            self.place_or_note(inode, state, compression, first, about, placed, &mut first_error)?;
+            let done = self.place_cluster(inode, state, compression, first, about, placed);
+            self.put_off(&mut damage, done)?;
             if state.whole.range(first..first + pages).next().is_some() {
                 tried.insert(first);
             }
         }
         if !self.delta_volume || !self.has_compact(inode) {
-            return first_error.result();
+            return damage.result();
         }
         let compact = state.dirty.range(self.compact_start(inode)..);
         let new = compact.filter(|(index, _)| placed.iter().all(|p| p.index != **index));
         let new: Vec<DirtyPage> = new.map(|(&index, page)| (index, page.clone())).collect();
-        first_error.note(self.place_plain(inode, about, new, placed));
-        first_error.result()
-    }
-
-    /// As [`Fs::place_cluster`]. Damage that keeps the pages of one cluster from their blocks keeps no other; `first_error` hears of it.
-    #[allow(clippy::too_many_arguments)]
-    fn place_or_note(
-        &self,
-        inode: &Arc<Inode>,
-        state: &mut InodeState,
-        compression: Compression,
-        first: u64,
-        about: &Page,
-        placed: &mut Vec<Placed>,
-        first_error: &mut First,
-    ) -> Result<()> {
-        match self.place_cluster(inode, state, compression, first, about, placed) {
-            Err(e) if self.is_damage(&e) => {
-                first_error.note(Err(e));
-                Ok(())
-            }
-            placed => placed,
-        }
+        let done = self.place_plain(inode, about, new, placed);
+        self.put_off(&mut damage, done)?;
+        damage.result()
     }
 
     /// Finds places for deltas that the zone had no room for; pages whose deltas find none are to be written.
