@@ -1,5 +1,6 @@
 //! The checkpoint pack: its first and last block, the version bitmaps, and orphan blocks.
 
+use crate::flip::{Bit, Covered, Syndromes};
 use crate::summary::LOG_COUNT;
 use crate::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, FormatError, Geometry, Ino, Structure, crc};
 use bitflags::bitflags;
@@ -264,6 +265,33 @@ pub fn verify_checksum(block: &Block, id: u32) -> Result<u32, FormatError> {
         return bad("checksum", format!("{stored:#010x}, computed {computed:#010x}"));
     }
     Ok(stored)
+}
+
+/// The bit that makes the checksum of a checkpoint block right, where one does.
+pub fn flipped_bit(block: &Block) -> Option<Bit> {
+    let mut mended = Box::new(block.clone());
+    // The place of the checksum decides over what it is computed: first whether that is what is wrong.
+    let place = std::mem::offset_of!(RawCheckpoint, checksum_offset);
+    for at in 0..32 {
+        let bit = Bit { byte: (place + at / 8) as u16, bit: (at % 8) as u8 };
+        bit.flip(&mut mended);
+        if verify_checksum(&mended, 0).is_ok() {
+            return Some(bit);
+        }
+        bit.flip(&mut mended);
+    }
+    let offset = RawCheckpoint::in_block(block).checksum_offset.get() as usize;
+    if !(HEADER_SIZE..=CHECKSUM_OFFSET).contains(&offset) {
+        return None;
+    }
+    let mut covered = vec![Covered::Bytes(0..offset)];
+    if offset < CHECKSUM_OFFSET {
+        covered.push(Covered::Bytes(offset + 4..BLOCK_SIZE));
+    }
+    let stored = u32::from_le_bytes(block.0[offset..offset + 4].try_into().expect("four bytes"));
+    let bit = Syndromes::new(&covered, offset).find(stored, checksum(block, offset))?;
+    bit.flip(&mut mended);
+    verify_checksum(&mended, 0).is_ok().then_some(bit)
 }
 
 /// Computes and stores the checksum of a checkpoint block; returns it.

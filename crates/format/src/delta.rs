@@ -29,11 +29,13 @@
 //! Of several records of a page that in the zone counts, otherwise that in the compact page of the highest sequence number.
 //! Compact pages below the zone's `first` count no more.
 
+use crate::flip::{Bit, Covered, Syndromes};
 use crate::node::NIDS_PER_BLOCK;
 use crate::path::{Fanout, first_page};
 use crate::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry, RawXattrHeader, XATTR_MAGIC};
 use crate::{BLOCK_SIZE, Block, FormatError, Ino, Structure, crc};
 use std::ops::Range;
+use std::sync::OnceLock;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -405,6 +407,22 @@ pub fn compact_records(block: &Block, ino: Ino) -> Result<(u32, Vec<Record<'_>>)
         Some(error) => Err(error),
         None => Ok((header.sequence.get(), unique(records, Structure::CompactPage, ino)?)),
     }
+}
+
+/// The bit that makes the checksum of a compact page right, where one does.
+pub fn flipped_bit(block: &Block) -> Option<Bit> {
+    static SYNDROMES: OnceLock<Syndromes> = OnceLock::new();
+    const CHECKSUM: Range<usize> = COMPACT_HEADER_SIZE - 4..COMPACT_HEADER_SIZE;
+    let syndromes = SYNDROMES.get_or_init(|| {
+        let covered = [
+            Covered::Bytes(0..CHECKSUM.start),
+            Covered::Zeros(CHECKSUM.len()),
+            Covered::Bytes(CHECKSUM.end..BLOCK_SIZE),
+        ];
+        Syndromes::new(&covered, CHECKSUM.start)
+    });
+    let stored = u32::from_le_bytes(block.0[CHECKSUM].try_into().expect("four bytes"));
+    syndromes.find(stored, crc::f2fs_without(&block.0, CHECKSUM))
 }
 
 #[cfg(test)]

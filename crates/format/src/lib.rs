@@ -18,6 +18,7 @@ pub mod crc;
 pub mod delta;
 pub mod dentry;
 pub mod error;
+pub mod flip;
 pub mod geometry;
 pub mod hash;
 pub mod nat;

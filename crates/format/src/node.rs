@@ -1,9 +1,11 @@
 //! Node blocks: inodes, direct and indirect nodes, and the footer they share.
 
 use crate::compress::Compression;
+use crate::flip::{Bit, Covered, Syndromes};
 use crate::path::Fanout;
 use crate::{BLOCK_SIZE, Block, FormatError, Geometry, Ino, Nid, Structure, crc};
 use bitflags::bitflags;
+use std::sync::OnceLock;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -377,6 +379,42 @@ impl RawInode {
                 extra.i_inode_checksum = U32::new(crc);
             }
         }
+    }
+
+    /// The bit of the inode's block that makes its checksum right, where one does. An inode that says it has no checksum has
+    /// one all the same where that bit says so.
+    pub fn flipped_bit(&self, seed: u32) -> Option<Bit> {
+        static SYNDROMES: OnceLock<Syndromes> = OnceLock::new();
+        let syndromes = SYNDROMES.get_or_init(|| {
+            const INO: usize =
+                BLOCK_SIZE - size_of::<RawNodeFooter>() + std::mem::offset_of!(RawNodeFooter, ino);
+            const GENERATION: usize = std::mem::offset_of!(RawInode, i_generation);
+            let covered = [
+                Covered::Bytes(INO..INO + 4),
+                Covered::Bytes(GENERATION..GENERATION + 4),
+                Covered::Bytes(0..INODE_CHECKSUM_OFFSET),
+                Covered::Zeros(4),
+                Covered::Bytes(INODE_CHECKSUM_OFFSET + 4..BLOCK_SIZE),
+            ];
+            Syndromes::new(&covered, INODE_CHECKSUM_OFFSET)
+        });
+        let bytes = self.as_bytes();
+        let stored = bytes[INODE_CHECKSUM_OFFSET..INODE_CHECKSUM_OFFSET + 4].try_into().expect("four bytes");
+        let bit = syndromes.find(u32::from_le_bytes(stored), self.checksum(seed))?;
+        let mut mended = self.clone();
+        mended.as_mut_bytes()[usize::from(bit.byte)] ^= 1 << bit.bit;
+        mended.extra_fits(12).then_some(bit)
+    }
+
+    /// Name of the field that holds a byte of the inode block.
+    pub fn field_at(byte: usize) -> &'static str {
+        macro_rules! fields {
+            ($($name:ident)*) => { [$((std::mem::offset_of!(RawInode, $name), stringify!($name))),*] };
+        }
+        let fields = fields!(i_mode i_advise i_inline i_uid i_gid i_links i_size i_blocks i_atime i_ctime i_mtime
+            i_atime_nsec i_ctime_nsec i_mtime_nsec i_generation i_current_depth i_xattr_nid i_flags i_pino
+            i_namelen i_name i_dir_level i_ext i_addr i_nid footer);
+        fields.iter().rev().find(|(at, _)| *at <= byte).map_or("i_mode", |(_, name)| name)
     }
 
     /// Checks everything about the inode that later code trusts.

@@ -1,5 +1,6 @@
 //! The superblock: two copies, in blocks 0 and 1, each 1024 bytes into its block.
 
+use crate::flip::{Bit, Covered, Syndromes};
 use crate::{BLOCK_SIZE, Block, FormatError, Geometry, Structure, crc};
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -176,6 +177,17 @@ impl RawSuperblock {
             self.checksum_offset = U32::new(CRC_OFFSET as u32);
             self.crc = U32::new(crc::f2fs(&self.as_bytes()[..CRC_OFFSET]));
         }
+    }
+
+    /// The bit of a superblock's block that makes its checksum right, where it says that it has one and one bit does.
+    pub fn flipped_bit(block: &Block) -> Option<Bit> {
+        let sb = RawSuperblock::in_block(block);
+        if !sb.features().contains(Feature::SB_CHECKSUM) {
+            return None;
+        }
+        let covered = [Covered::Bytes(OFFSET_IN_BLOCK..OFFSET_IN_BLOCK + CRC_OFFSET)];
+        let computed = crc::f2fs(&sb.as_bytes()[..CRC_OFFSET]);
+        Syndromes::new(&covered, OFFSET_IN_BLOCK + CRC_OFFSET).find(sb.crc.get(), computed)
     }
 
     /// The label, decoded from UTF-16.

@@ -4,7 +4,7 @@
 //! in the copies not in force; flush; the checkpoint, last. Until then the old checkpoint is in force with its own
 //! NAT and SIT, so that a crash at any moment leaves a volume on which the same repair starts over.
 
-use crate::finding::{Code, Finding, Findings, Severity};
+use crate::finding::{Code, Finding, Findings, Losses, Severity};
 use crate::image::{Image, Stop};
 use crate::log::{self, FsyncLog};
 use crate::pack;
@@ -18,7 +18,7 @@ use std::io;
 use thiserror::Error;
 
 /// Rounds of mending before a repair gives up.
-const MAX_ROUNDS: usize = 4;
+const MAX_ROUNDS: usize = 16;
 
 /// How to check.
 #[derive(Debug, Clone)]
@@ -50,6 +50,8 @@ pub struct Report {
     pub orphans: u64,
     /// Fsynced changes since the checkpoint; whoever mounts the volume next replays them. Not a fault.
     pub log_to_replay: FsyncLog,
+    /// What a repair would cost.
+    pub losses: Losses,
 }
 
 impl Report {
@@ -78,6 +80,16 @@ pub struct Repair {
     pub after: Report,
     /// Whether the volume was changed.
     pub changed: bool,
+    /// Why findings are left, where some are that a repair mends: one sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<String>,
+}
+
+impl Repair {
+    /// Nothing was done.
+    fn none(before: Report) -> Repair {
+        Repair { after: before.clone(), before, changed: false, unfinished: None }
+    }
 }
 
 /// Why a repair was not begun.
@@ -93,7 +105,7 @@ pub enum RepairError {
 
 /// Checks a volume. `progress` is called with the fraction done, 0 to 1.
 pub fn check(dev: &dyn BlockDevice, options: &Options, progress: &mut dyn FnMut(f64)) -> io::Result<Report> {
-    let report = pass(dev, options, false, progress)?;
+    let (report, _) = pass(dev, options, false, progress)?;
     progress(1.0);
     Ok(report)
 }
@@ -107,19 +119,45 @@ pub fn repair(
     progress: &mut dyn FnMut(f64),
 ) -> Result<Repair, RepairError> {
     let before = check(dev, options, progress)?;
-    if before.worst().is_none() || before.worst() == Some(Severity::Fatal) {
-        return Ok(Repair { after: before.clone(), before, changed: false });
+    repair_found(dev, before, options, progress)
+}
+
+/// Mends what [`check`] has found on a volume, pass after pass until one finds nothing.
+pub fn repair_found(
+    dev: &dyn BlockDevice,
+    before: Report,
+    options: &Options,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Repair, RepairError> {
+    let ended = |report: &Report| report.worst().is_none() || report.worst() == Some(Severity::Fatal);
+    if ended(&before) {
+        return Ok(Repair::none(before));
     }
     supported(dev)?;
-    let mut after = before.clone();
-    for _ in 0..MAX_ROUNDS {
-        pass(dev, options, true, progress)?;
-        after = check(dev, options, progress)?;
-        if after.worst().is_none() || after.worst() == Some(Severity::Fatal) {
+    let (mut after, mut unfinished) = (before.clone(), None);
+    for round in 1..=MAX_ROUNDS {
+        let (_, held) = pass(dev, options, true, progress)?;
+        let found = check(dev, options, progress)?;
+        let same = (&found.findings, found.suppressed) == (&after.findings, after.suppressed);
+        after = found;
+        if ended(&after) {
+            break;
+        }
+        if held > 0 {
+            unfinished = Some(format!(
+                "the volume is too full for the names of {held} files, which are kept without: remove other files, and repair \
+                 it again"
+            ));
+            break;
+        }
+        if same || round == MAX_ROUNDS {
+            let left = after.findings.len() as u64 + after.suppressed;
+            unfinished =
+                Some(format!("the repair came to no end: after {round} passes {left} findings are left"));
             break;
         }
     }
-    Ok(Repair { before, after, changed: true })
+    Ok(Repair { before, after, changed: true, unfinished })
 }
 
 /// Refuses volumes whose allocation rules a repair would break.
@@ -148,20 +186,22 @@ fn supported(dev: &dyn BlockDevice) -> Result<(), RepairError> {
     Ok(())
 }
 
+/// One pass; what it found, and how many files it kept without a name as there was no room for one.
 fn pass(
     dev: &dyn BlockDevice,
     options: &Options,
     fix: bool,
     progress: &mut dyn FnMut(f64),
-) -> io::Result<Report> {
+) -> io::Result<(Report, u64)> {
     let mut findings = Findings::new(options.max_findings);
     let image = match Image::load(dev, &mut findings) {
         Ok(image) => image,
         Err(Stop::Io(e)) => return Err(e),
-        Err(Stop::Fatal) => return Ok(report_of(findings)),
+        Err(Stop::Fatal) => return Ok((report_of(findings), 0)),
     };
     if fix {
         mend_superblocks(&image)?;
+        image.mend_pack()?;
     }
     let mut w = Walker::new(image, findings, fix, progress);
     let log = log::walk(&mut w.image, &mut w.findings, fix)?;
@@ -173,7 +213,7 @@ fn pass(
     let root = w.image.g.root_ino;
     if w.visit(root, root, Via::Superblock, "root directory")? != Verdict::Accepted(FileKind::Directory) {
         w.findings.add(Code::NoRoot, "the root directory cannot be read");
-        return Ok(report_of(w.findings));
+        return Ok((report_of(w.findings), 0));
     }
     w.drain()?;
     check_quota_files(&mut w)?;
@@ -196,6 +236,9 @@ fn pass(
     w.check_links()?;
     w.check_cursegs()?;
     let free_nid = w.check_nat()?;
+    if !fix && w.findings.unreachable {
+        w.foresee_rescue()?;
+    }
     let free_segments = w.check_sit()?;
     let counts = w.check_counts(free_segments, free_nid);
     if fix {
@@ -204,15 +247,17 @@ fn pass(
         dev.flush()?;
         pack::write(image, &counts, log.summary.nodes > 0)?;
     }
-    let (directories, files, blocks) = (w.directories, w.files, w.space.blocks);
-    Ok(Report {
+    let (directories, files, blocks, losses) = (w.directories, w.files, w.space.blocks, w.losses);
+    let report = Report {
         directories,
         files,
         blocks,
         orphans: orphans.len() as u64,
         log_to_replay: log.summary,
+        losses,
         ..report_of(w.findings)
-    })
+    };
+    Ok((report, w.held))
 }
 
 /// Walks the quota files, with or without the feature, as fsck.f2fs does. One that cannot be used is taken out of the superblock: whoever needs it makes a new one.

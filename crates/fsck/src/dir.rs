@@ -1,14 +1,30 @@
 //! Directories: every entry is judged by its length, name, hash, place, type and inode.
 
+use crate::entries::is_opaque;
 use crate::finding::Code;
 use crate::walk::{FileWalk, Verdict, Via, Walker};
 use foldhash::{HashSet, HashSetExt};
 use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH, bucket_blocks, bucket_start, buckets, slots_for};
 use medfs_format::hash::dentry_hash;
-use medfs_format::node::{Advise, FileFlags, FileKind, Inline, RawInode};
+use medfs_format::node::{FileFlags, FileKind, Inline, RawInode};
+use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, Ino};
 use std::hash::BuildHasher;
 use std::io;
+
+/// Pages of a directory that are asked about its hash level: ten levels of the usual kind.
+const PAGES_ASKED: u64 = 4096;
+
+/// What the hashes of a directory's entries are.
+#[derive(Default)]
+struct Hashes {
+    /// Those of their names, by pages.
+    intact: Vec<(u64, Vec<u32>)>,
+    /// How many are those of their names without case.
+    folded: usize,
+    /// Some are neither.
+    other: bool,
+}
 
 /// What a directory's walk gathers.
 pub(crate) struct DirWalk {
@@ -35,7 +51,7 @@ impl DirWalk {
         DirWalk {
             parent,
             dir_level: inode.i_dir_level,
-            opaque: inode.advise().contains(Advise::ENCRYPT) || inode.flags().contains(FileFlags::CASEFOLD),
+            opaque: is_opaque(inode),
             dots: [false; 2],
             subdirs: 0,
             depth: 0,
@@ -63,7 +79,105 @@ pub(crate) fn right_place(hash: u32, page: u64, dir_level: u8) -> bool {
     page >= start && page < start + bucket_blocks(level)
 }
 
+/// Where in a page an entry's bucket must be, by a directory's hash level.
+struct Place {
+    index: u64,
+    buckets: u64,
+}
+
+impl Place {
+    fn of(page: u64, dir_level: u8) -> Place {
+        let level = level_of(page, dir_level);
+        let index = (page - bucket_start(level, dir_level, 0)) / bucket_blocks(level);
+        Place { index, buckets: buckets(level, dir_level) }
+    }
+
+    fn fits(&self, hash: u32) -> bool {
+        u64::from(hash) % self.buckets == self.index
+    }
+}
+
+/// The name that one flipped bit made another one, by the hash that its entry carries.
+fn unflipped(name: &[u8], hash: u32) -> Option<Vec<u8>> {
+    let mut tried = name.to_vec();
+    for at in 0..name.len() {
+        for bit in 0..8 {
+            tried[at] ^= 1 << bit;
+            if tried[at] != 0 && tried[at] != b'/' && dentry_hash(&tried) == hash {
+                return Some(tried);
+            }
+            tried[at] ^= 1 << bit;
+        }
+    }
+    None
+}
+
 impl Walker<'_, '_> {
+    /// Before entries are judged by their places: whether another hash level is the one that they were placed by, or the names
+    /// are hashed as in a directory that ignores case.
+    pub(crate) fn judge_level(&mut self, ino: Ino, inode: &mut RawInode) -> io::Result<()> {
+        if inode.inline().contains(Inline::DENTRY) || is_opaque(inode) {
+            return Ok(());
+        }
+        let hashes = self.placed_hashes(ino, inode)?;
+        let fits = |dir_level: u8| {
+            let fits = hashes.intact.iter().map(|(page, hashes)| {
+                let place = Place::of(*page, dir_level);
+                hashes.iter().filter(|&&hash| place.fits(hash)).count()
+            });
+            fits.sum::<usize>()
+        };
+        let all: usize = hashes.intact.iter().map(|(_, hashes)| hashes.len()).sum();
+        let now = fits(inode.i_dir_level);
+        if now < all {
+            let levels = (0..=MAX_DEPTH as u8).map(|level| (fits(level), std::cmp::Reverse(level)));
+            let (most, std::cmp::Reverse(level)) = levels.max().expect("there are levels");
+            if most > now && (all - most) * 10 <= all {
+                self.findings.add(
+                    Code::DirLevel,
+                    format!(
+                        "directory {ino}: i_dir_level is {}, which {now} of {all} names fit; {most} fit {level}",
+                        inode.i_dir_level
+                    ),
+                );
+                inode.i_dir_level = level;
+            }
+        }
+        if hashes.folded > 0 && !hashes.other && self.rules.features.contains(Feature::CASEFOLD) {
+            self.findings.add(
+                Code::DirLevel,
+                format!("directory {ino}: its names are hashed without case, but it is not marked so"),
+            );
+            inode.i_flags = (inode.flags() | FileFlags::CASEFOLD).bits().into();
+        }
+        Ok(())
+    }
+
+    /// The hashes of a directory's entries, as far as [`PAGES_ASKED`] pages.
+    fn placed_hashes(&mut self, ino: Ino, inode: &RawInode) -> io::Result<Hashes> {
+        let mut found = Hashes::default();
+        let slots = inode.slots(self.rules.flexible());
+        let pages = inode.i_size.get().div_ceil(BLOCK_SIZE as u64).max(slots.addrs() as u64);
+        for page in 0..pages.min(PAGES_ASKED) {
+            let addr = self.image.address(inode, page)?;
+            if !self.image.g.in_main(addr) {
+                continue;
+            }
+            let area = Area::new(AreaLayout::BLOCK, &self.image.cache.get(addr)?.0);
+            let mut intact = Vec::new();
+            for entry in area.entries(0, ino.into()).map_while(Result::ok) {
+                match entry.name {
+                    b"." | b".." => {}
+                    name if dentry_hash(name) == entry.hash => intact.push(entry.hash),
+                    name if dentry_hash(&name.to_ascii_lowercase()) == entry.hash => found.folded += 1,
+                    _ => found.other = true,
+                }
+            }
+            found.intact.push((page, intact));
+        }
+        Ok(found)
+    }
+
     /// Judges an area of entries; `page` where it is a block. Returns whether `bytes` was changed.
     pub(crate) fn dentries(
         &mut self,
@@ -88,7 +202,7 @@ impl Walker<'_, '_> {
                 slot += 1;
                 continue;
             }
-            let (name, hash, target, kind) = match area.entry(slot, u64::from(ino)) {
+            let (mut name, hash, target, kind) = match area.entry(slot, u64::from(ino)) {
                 Ok(e) => (e.name.to_vec(), e.hash, e.ino, e.kind),
                 Err(e) => {
                     self.findings.add(Code::DentryLength, format!("directory {ino}: {e}"));
@@ -103,6 +217,15 @@ impl Walker<'_, '_> {
                 Some(page) => format!("directory {ino}, page {page}, slot {slot}, \"{shown}\""),
                 None => format!("directory {ino}, inline slot {slot}, \"{shown}\""),
             };
+            if !dir.opaque
+                && let Some(right) = self.name_of_hash(&name, hash, page, dir.dir_level, &place)
+            {
+                if let Some(kind) = kind {
+                    area.insert_at(slot, &right, target, kind);
+                    changed = true;
+                }
+                name = right;
+            }
             let outcome = match name.as_slice() {
                 b"." => self.dot(dir, 0, ino, target, kind, &place),
                 // Where it was before it was removed: any directory.
@@ -141,6 +264,31 @@ impl Walker<'_, '_> {
             changed |= self.restore_dots(dir, ino, &mut area);
         }
         Ok(changed)
+    }
+
+    /// The name that an entry had before one of its bits was flipped.
+    fn name_of_hash(
+        &mut self,
+        name: &[u8],
+        hash: u32,
+        page: Option<u64>,
+        dir_level: u8,
+        place: &str,
+    ) -> Option<Vec<u8>> {
+        let wrong_by = dentry_hash(name) ^ hash;
+        // Of a name and its hash, the one with one bit flipped is wrong.
+        if wrong_by == 0
+            || wrong_by.count_ones() == 1
+            || page.is_some_and(|p| !right_place(hash, p, dir_level))
+        {
+            return None;
+        }
+        let right = unflipped(name, hash)?;
+        self.findings.add(
+            Code::DentryHash,
+            format!("{place}: one bit flipped, its hash is that of {:?}", String::from_utf8_lossy(&right)),
+        );
+        Some(right)
     }
 
     /// `.` (0) or `..` (1): where it points is corrected, a second one goes.
@@ -192,7 +340,7 @@ impl Walker<'_, '_> {
             self.findings.add(Code::DentryTwice, format!("{place}: a second entry of this name"));
             return Ok(None);
         }
-        match self.visit(target, ino, Via::Dentry, place)? {
+        match self.visit(target, ino, Via::Dentry(kind), place)? {
             Verdict::Rejected => Ok(None),
             Verdict::Accepted(is) => {
                 if kind != Some(is) {
@@ -263,7 +411,8 @@ impl Walker<'_, '_> {
             inode.i_current_depth = dir.depth.into();
         }
         let size = last_page.map_or(0, |page| (page + 1) * BLOCK_SIZE as u64);
-        if inode.i_size.get() < size {
+        // The kernel sets the size of a directory that it removes to zero, and frees the blocks when nobody has it open.
+        if inode.i_size.get() < size && !dir.is_orphan() {
             self.findings.add(
                 Code::DirSize,
                 format!("directory {ino}: i_size is {}, but its last block ends at {size}", inode.i_size),

@@ -71,6 +71,8 @@ codes! {
     OrphanInode = 212, Error;
     /// `next_free_nid` is no node id.
     NextFreeNid = 213, Error;
+    /// One bit of a checkpoint block is flipped.
+    CheckpointBit = 214, Error;
     /// A SIT entry contradicts itself.
     SitEntry = 301, Error;
     /// Blocks in use are marked free.
@@ -123,6 +125,10 @@ codes! {
     QuotaFile = 615, Error;
     /// `i_compr_blocks` is not the number of blocks that compression saves.
     SavedBlocks = 616, Error;
+    /// An inode whose checksum is wrong, and which is not what its name says.
+    InodeDoubt = 617, Error;
+    /// A directory's names fit another hash level than its inode's.
+    DirLevel = 618, Error;
     /// A node id that is out of range or has no NAT entry.
     NodeId = 701, Error;
     /// A node block that is not the node it is taken for.
@@ -221,21 +227,39 @@ impl std::fmt::Display for Finding {
     }
 }
 
+/// What a repair cannot keep as it was: of a check, what a repair would do; it is told before anything is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Losses {
+    /// Files and directories that get a number in lost+found for a name.
+    pub nameless: u64,
+    /// Those without a name that go back to their directory under their name.
+    pub renamed: u64,
+    /// Blocks, and nodes with all they name, that are cut off.
+    pub blocks: u64,
+    /// Files and directories that lose some of these.
+    pub cut: u64,
+    /// Files and directories that lose extended attributes.
+    pub attributes: u64,
+}
+
 /// Collects findings up to a limit and counts the rest.
 #[derive(Debug)]
 pub(crate) struct Findings {
     pub(crate) list: Vec<Finding>,
     pub(crate) suppressed: u64,
+    /// A node that nothing refers to was found.
+    pub(crate) unreachable: bool,
     limit: usize,
 }
 
 impl Findings {
     pub(crate) fn new(limit: usize) -> Findings {
-        Findings { list: Vec::new(), suppressed: 0, limit }
+        Findings { list: Vec::new(), suppressed: 0, unreachable: false, limit }
     }
 
     pub(crate) fn add(&mut self, code: Code, message: impl Into<String>) {
         let severity = code.severity();
+        self.unreachable |= code == Code::NatUnreachable;
         if self.list.len() < self.limit {
             self.list.push(Finding { code, severity, message: message.into() });
         } else {

@@ -8,7 +8,7 @@ use crate::cache::Cache;
 use crate::finding::{Code, Findings};
 use crate::pack;
 use foldhash::{HashMap, HashMapExt};
-use medfs_device::BlockDevice;
+use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint, RawOrphanBlock};
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
 use medfs_format::node::{RawDirectNode, RawIndirectNode, RawInode};
@@ -42,6 +42,8 @@ pub(crate) struct Image<'d> {
     pub(crate) features: Feature,
     /// Pack in force: 0 or 1.
     pub(crate) pack: usize,
+    /// Its blocks in which a bit was flipped, as they must be.
+    pub(crate) unflipped: Vec<(BlockAddr, Box<Block>)>,
     /// First block of the pack and its payload, as one run of bytes.
     pub(crate) cp: Vec<u8>,
     pub(crate) nat_journal: HashMap<Nid, RawNatEntry>,
@@ -69,7 +71,7 @@ impl<'d> Image<'d> {
         let (sb, g, bad_copies) = superblock(dev, findings)?;
         let features = RawSuperblock::in_block(&sb).features();
         let mut cache = Cache::new(dev);
-        let (pack, cp) = checkpoint_pack(&mut cache, &g, findings)?;
+        let (pack, cp, unflipped) = checkpoint_pack(&mut cache, &g, findings)?;
         let mut image = Image {
             cache,
             sb,
@@ -78,6 +80,7 @@ impl<'d> Image<'d> {
             features,
             pack,
             cp,
+            unflipped,
             nat_journal: HashMap::new(),
             sit_journal: HashMap::new(),
             cursegs: Vec::new(),
@@ -215,6 +218,16 @@ impl<'d> Image<'d> {
         Ok(NULL_ADDR)
     }
 
+    /// Writes the blocks of the pack in force anew in which a bit was flipped.
+    pub(crate) fn mend_pack(&self) -> io::Result<()> {
+        let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
+        for (addr, block) in &self.unflipped {
+            self.cache.dev.write(u64::from(*addr), &[block], tag)?;
+            self.cache.dev.flush()?;
+        }
+        Ok(())
+    }
+
     /// The log whose current segment this is.
     pub(crate) fn curseg_of(&self, segno: SegNo) -> Option<usize> {
         self.cursegs.iter().position(|c| c.segno == segno)
@@ -311,6 +324,9 @@ fn superblock(
         // The first one counts, unless it alone is of a volume with deltas.
         bad_copies.push(u32::from(!is_delta(first) || is_delta(second)));
     }
+    if valid.is_empty() {
+        unflip_superblocks(dev, &mut valid, findings)?;
+    }
     let counts = valid.iter().position(|(_, block, _)| !is_delta(block)).unwrap_or(0);
     let good = (!valid.is_empty()).then(|| valid.swap_remove(counts)).map(|(_, block, g)| (block, g));
     let Some((block, g)) = good else {
@@ -334,6 +350,25 @@ fn superblock(
     Ok((block, g, bad_copies))
 }
 
+/// Where no copy is usable: those in which one flipped bit is all that is wrong.
+fn unflip_superblocks(
+    dev: &dyn BlockDevice,
+    valid: &mut Vec<(u32, Box<Block>, Geometry)>,
+    findings: &mut Findings,
+) -> io::Result<()> {
+    for copy in 0..2u32 {
+        let mut block = medfs_device::read_block(dev, u64::from(copy))?;
+        let Some(bit) = RawSuperblock::flipped_bit(&block) else { continue };
+        bit.flip(&mut block);
+        if let Ok(g) = RawSuperblock::in_block(&block).validate() {
+            let text = format!("copy {} of the superblock is right with {bit} the other way round", copy + 1);
+            findings.add(Code::SuperblockCopy, text);
+            valid.push((copy, block, g));
+        }
+    }
+    Ok(())
+}
+
 fn is_delta(block: &Block) -> bool {
     RawSuperblock::in_block(block).is_delta_volume()
 }
@@ -353,19 +388,26 @@ fn same(a: &Block, b: &Block) -> bool {
     strip(a).as_bytes() == strip(b).as_bytes()
 }
 
-/// Chooses the newest pack that is whole; returns it with its first block and payload.
-fn checkpoint_pack(
-    cache: &mut Cache<'_>,
-    g: &Geometry,
-    findings: &mut Findings,
-) -> Result<(usize, Vec<u8>), Stop> {
-    let mut best: Option<(usize, Vec<u8>, u64)> = None;
+/// A pack: its number, its first block with the payload, and what of it must be written anew.
+type Pack = (usize, Vec<u8>, Vec<(BlockAddr, Box<Block>)>);
+
+/// Chooses the newest pack that is whole, but for one bit in its first or last block maybe.
+fn checkpoint_pack(cache: &mut Cache<'_>, g: &Geometry, findings: &mut Findings) -> Result<Pack, Stop> {
+    let mut best: Option<(Pack, u64)> = None;
+    let mut flipped = Vec::new();
     for index in 0..2 {
         match pack::read_header(cache, g, index)? {
-            Ok((bytes, version)) => {
-                let newer = best.as_ref().is_none_or(|(_, _, v)| (version.wrapping_sub(*v) as i64) > 0);
+            Ok((bytes, version, unflipped)) => {
+                if !unflipped.is_empty() {
+                    flipped.push((
+                        index,
+                        unflipped.iter().map(|(_, _, bit)| bit.to_string()).collect::<Vec<_>>(),
+                    ));
+                }
+                let unflipped = unflipped.into_iter().map(|(addr, block, _)| (addr, block)).collect();
+                let newer = best.as_ref().is_none_or(|(_, v)| (version.wrapping_sub(*v) as i64) > 0);
                 if newer {
-                    best = Some((index, bytes, version));
+                    best = Some(((index, bytes, unflipped), version));
                 }
             }
             Err(e) => {
@@ -373,10 +415,18 @@ fn checkpoint_pack(
             }
         }
     }
-    let Some((index, bytes, _)) = best else {
+    let Some((pack, _)) = best else {
         findings.add(Code::NoCheckpoint, "neither checkpoint pack is usable");
         return Err(Stop::Fatal);
     };
-    debug_assert!(bytes.len() >= BLOCK_SIZE);
-    Ok((index, bytes))
+    debug_assert!(pack.1.len() >= BLOCK_SIZE);
+    for (index, bits) in flipped {
+        let code = if index == pack.0 { Code::CheckpointBit } else { Code::CheckpointPack };
+        let bits = bits.join(" and ");
+        findings.add(
+            code,
+            format!("checkpoint pack {}: the checksum is right with {bits} the other way round", index + 1),
+        );
+    }
+    Ok(pack)
 }

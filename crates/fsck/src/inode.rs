@@ -42,7 +42,10 @@ impl Rules {
             if stored != computed {
                 found.push((
                     Code::InodeChecksum,
-                    format!("inode {ino}: checksum {stored:#010x}, but computed {computed:#010x}"),
+                    format!(
+                        "inode {ino}: checksum {stored:#010x}, but computed {computed:#010x}, which no single bit explains; \
+                         a repair takes the inode as it reads and seals it anew"
+                    ),
                 ));
             }
         }

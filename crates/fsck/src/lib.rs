@@ -16,6 +16,8 @@ mod compact;
 mod deltas;
 mod dir;
 pub mod dump;
+mod entries;
+mod evidence;
 mod finding;
 mod image;
 #[cfg(feature = "test-support")]
@@ -30,6 +32,6 @@ mod tables;
 mod walk;
 mod zone;
 
-pub use check::{Options, Repair, RepairError, Report, check, repair};
-pub use finding::{Code, Finding, Severity};
+pub use check::{Options, Repair, RepairError, Report, check, repair, repair_found};
+pub use finding::{Code, Finding, Losses, Severity};
 pub use log::FsyncLog;

@@ -11,6 +11,7 @@ use crate::cache::Cache;
 use crate::image::{Curseg, Image};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint};
+use medfs_format::flip::Bit;
 use medfs_format::summary::{
     ENTRIES_PER_BLOCK, JOURNAL_SIZE, LOG_COUNT, RawJournal, RawSummary, RawSummaryBlock, RawSummaryFooter,
     SUM_TYPE_DATA, SUM_TYPE_NODE,
@@ -20,24 +21,45 @@ use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Ge
 use std::io;
 use zerocopy::{FromBytes, FromZeros};
 
-/// Reads and checks a pack's first and last block; returns the bytes of the first and the payload, and the version.
+/// First block and payload of a pack, its version, and the blocks in which one bit was flipped, as they must be.
+pub(crate) type Header = (Vec<u8>, u64, Vec<(BlockAddr, Box<Block>, Bit)>);
+
+/// A checkpoint block with a right checksum; where one flipped bit makes it wrong, it is turned back and noted.
+fn read_sealed(
+    cache: &mut Cache<'_>,
+    addr: BlockAddr,
+    unflipped: &mut Vec<(BlockAddr, Box<Block>, Bit)>,
+) -> io::Result<Result<Box<Block>, FormatError>> {
+    let mut block = cache.read(addr)?;
+    if let Err(e) = checkpoint::verify_checksum(&block, addr) {
+        let Some(bit) = checkpoint::flipped_bit(&block) else { return Ok(Err(e)) };
+        bit.flip(&mut block);
+        unflipped.push((addr, block.clone(), bit));
+    }
+    Ok(Ok(block))
+}
+
+/// Reads and checks a pack's first and last block.
 pub(crate) fn read_header(
     cache: &mut Cache<'_>,
     g: &Geometry,
     index: usize,
-) -> io::Result<Result<(Vec<u8>, u64), FormatError>> {
+) -> io::Result<Result<Header, FormatError>> {
     let start = g.cp_pack(index);
-    let first = cache.read(start)?;
+    let mut unflipped = Vec::new();
+    let first = match read_sealed(cache, start, &mut unflipped)? {
+        Ok(first) => first,
+        Err(e) => return Ok(Err(e)),
+    };
     let cp = RawCheckpoint::in_block(&first);
-    let check = checkpoint::verify_checksum(&first, start).and_then(|_| cp.validate(start, g));
-    if let Err(e) = check {
+    if let Err(e) = cp.validate(start, g) {
         return Ok(Err(e));
     }
     let last_addr = start + cp.cp_pack_total_block_count.get() - 1;
-    let last = cache.read(last_addr)?;
-    if let Err(e) = checkpoint::verify_checksum(&last, last_addr) {
-        return Ok(Err(e));
-    }
+    let last = match read_sealed(cache, last_addr, &mut unflipped)? {
+        Ok(last) => last,
+        Err(e) => return Ok(Err(e)),
+    };
     let version = RawCheckpoint::in_block(&last).checkpoint_ver.get();
     if version != cp.checkpoint_ver.get() {
         return Ok(Err(FormatError::corrupt(
@@ -64,7 +86,7 @@ pub(crate) fn read_header(
             "the version bitmaps do not fit the pack",
         )));
     }
-    Ok(Ok((bytes, version)))
+    Ok(Ok((bytes, version, unflipped)))
 }
 
 /// The current segments' summaries and the two journals.

@@ -19,15 +19,15 @@ use std::io;
 
 /// A set of node ids.
 #[derive(Default)]
-struct Nids(Vec<u8>);
+pub(crate) struct Nids(Vec<u8>);
 
 impl Nids {
-    fn contains(&self, nid: Nid) -> bool {
+    pub(crate) fn contains(&self, nid: Nid) -> bool {
         (nid as usize) < self.0.len() * 8 && test_bit(&self.0, nid as usize)
     }
 
     /// `nid` is one that the volume can have.
-    fn insert(&mut self, nid: Nid) {
+    pub(crate) fn insert(&mut self, nid: Nid) {
         if nid as usize >= self.0.len() * 8 {
             self.0.resize(nid as usize / 8 + 1, 0);
         }
@@ -40,8 +40,9 @@ impl Nids {
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = Nid> + '_ {
-        (0..self.0.len() as Nid * 8).filter(|&nid| self.contains(nid))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Nid> + '_ {
+        let bytes = self.0.iter().enumerate().filter(|(_, byte)| **byte != 0);
+        bytes.flat_map(|(at, _)| at as Nid * 8..at as Nid * 8 + 8).filter(|&nid| self.contains(nid))
     }
 }
 

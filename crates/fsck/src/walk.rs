@@ -9,10 +9,11 @@
 
 use crate::compact::Region;
 use crate::dir::DirWalk;
-use crate::finding::{Code, Findings};
+use crate::entries::Supply;
+use crate::evidence::Sense;
+use crate::finding::{Code, Findings, Losses};
 use crate::image::Image;
 use crate::inode::Rules;
-use crate::lost::Supply;
 use crate::slices::Slices;
 use crate::space::{Owner, Space, has_no_addresses};
 use crate::zone::Zone;
@@ -36,8 +37,8 @@ use zerocopy::little_endian::U32;
 pub(crate) enum Via {
     /// The root, or a quota file: named by the superblock.
     Superblock,
-    /// A directory entry.
-    Dentry,
+    /// A directory entry, with the kind that it says.
+    Dentry(Option<FileKind>),
     /// The orphan list.
     Orphan,
 }
@@ -81,6 +82,8 @@ pub(crate) struct FileWalk {
     extent_hits: u32,
     last_page: Option<u64>,
     pub(crate) cut: bool,
+    /// Blocks and nodes that were cut off.
+    lost: u64,
 }
 
 /// The walk over a volume.
@@ -99,6 +102,11 @@ pub(crate) struct Walker<'d, 'p> {
     pub(crate) codecs: Codecs,
     pub(crate) compressors: Compressors,
     pub(crate) slices: Slices,
+    pub(crate) losses: Losses,
+    /// lost+found, once it was needed.
+    pub(crate) home: Option<Ino>,
+    /// Inodes that a repair kept without a name.
+    pub(crate) held: u64,
     pending: Vec<Pending>,
     progress: &'p mut dyn FnMut(f64),
 }
@@ -124,6 +132,9 @@ impl<'d, 'p> Walker<'d, 'p> {
             supply: Supply::default(),
             codecs: Codecs::default(),
             compressors: Compressors::default(),
+            losses: Losses::default(),
+            home: None,
+            held: 0,
             pending: Vec::new(),
             progress,
         }
@@ -145,6 +156,10 @@ impl<'d, 'p> Walker<'d, 'p> {
         let Some((addr, mut block)) = self.node(ino, ino, unusable, place)? else {
             return Ok(Verdict::Rejected);
         };
+        let named = if let Via::Dentry(kind) = via { kind } else { None };
+        if let Sense::Contradicts(why) = self.make_sense(ino, addr, &mut block, named, place)? {
+            return reject(self, Code::InodeDoubt, format!("inode {ino}: {why}"));
+        }
         let mut inode: Box<RawInode> = Box::new(block.view::<RawInode>().clone());
         if let Err(reason) = self.rules.vet(&mut inode, ino) {
             return reject(self, Code::Inode, reason);
@@ -184,7 +199,8 @@ impl<'d, 'p> Walker<'d, 'p> {
             self.findings.add(Code::DentryInode, format!("{place}: node {ino} is no inode"));
             return Ok(Verdict::Rejected);
         }
-        let inode: &RawInode = self.image.cache.get(addr)?.view();
+        let (_, block) = self.understood(ino, None)?;
+        let inode: &RawInode = block.view();
         match FileKind::from_mode(inode.i_mode.get()) {
             Some(FileKind::Directory) => {
                 self.findings
@@ -203,8 +219,7 @@ impl<'d, 'p> Walker<'d, 'p> {
     /// Walks the directories that wait, and those they lead to.
     pub(crate) fn drain(&mut self) -> io::Result<()> {
         while let Some(Pending { ino, parent }) = self.pending.pop() {
-            let addr = self.image.nat(ino)?.block_addr.get();
-            let mut block = self.image.cache.read(addr)?;
+            let (addr, mut block) = self.understood(ino, Some(FileKind::Directory))?;
             self.body(ino, addr, &mut block, parent)?;
         }
         Ok(())
@@ -230,6 +245,10 @@ impl<'d, 'p> Walker<'d, 'p> {
             return Ok(None);
         }
         let mut block = self.image.cache.read(addr)?;
+        if nid == ino {
+            self.turn_back(ino, addr, &mut block, place)?;
+        }
+        self.mend_footer((nid, ino), addr, &mut block, place)?;
         let f = *node::footer(&block);
         if f.nid.get() != nid || f.ino.get() != ino {
             self.findings.add(
@@ -289,11 +308,11 @@ impl<'d, 'p> Walker<'d, 'p> {
             Ok(found) => found.into_iter().for_each(|(code, text)| self.findings.add(code, text)),
             Err(_) => return Ok(()),
         }
-        let checksum_wrong = self.rules.seed.is_some_and(|seed| {
-            before.extra_fits(12)
-                && before.extra().is_some_and(|e| e.i_inode_checksum.get() != before.checksum(seed))
-        });
+        let checksum_wrong = self.rules.is_doubtful(&before);
         let kind = FileKind::from_mode(inode.i_mode.get()).expect("vetted");
+        if kind == FileKind::Directory {
+            self.judge_level(ino, inode)?;
+        }
         let compression = if self.rules.has_compression() { inode.compression() } else { None };
         let cluster = compression.map_or(1, Compression::cluster_pages);
         let mut f = FileWalk {
@@ -314,6 +333,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             extent_hits: 0,
             last_page: None,
             cut: false,
+            lost: 0,
         };
         self.find_lost_zone(&f, inode);
         self.xattrs(&mut f, inode)?;
@@ -329,6 +349,8 @@ impl<'d, 'p> Walker<'d, 'p> {
         self.end_before_compact(&f, inode);
         self.settle_zone(&mut f, inode)?;
         self.settle(&mut f, inode, kind)?;
+        self.losses.blocks += f.lost;
+        self.losses.cut += u64::from(f.lost > 0);
         if checksum_wrong || inode.as_bytes() != before.as_bytes() {
             self.write_inode(addr, block)?;
         }
@@ -377,6 +399,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             node = self.child(f, nid, XATTR_NODE_OFFSET, &place)?;
             if node.is_none() {
                 inode.i_xattr_nid = 0.into();
+                self.losses.attributes += 1;
             }
         }
         let inline = if inode.inline().contains(Inline::XATTR) {
@@ -392,6 +415,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         let (mut good, error) = xattr::parse_prefix(&area, u64::from(f.ino));
         if let Some(error) = &error {
             self.findings.add(Code::Xattr, format!("inode {}: {error}", f.ino));
+            self.losses.attributes += 1;
         }
         if !self.place_zone(f, inode, &mut good, inline_len) && error.is_none() {
             return Ok(());
@@ -456,6 +480,7 @@ impl<'d, 'p> Walker<'d, 'p> {
                 && !self.data(f, Owner::slot(f.ino, i as u16, version), page + i as u64, addr, &place)?
             {
                 inode.i_addr[slots.extra + i] = NULL_ADDR.into();
+                f.lost += 1;
             }
         }
         page += in_inode as u64;
@@ -473,7 +498,7 @@ impl<'d, 'p> Walker<'d, 'p> {
                 };
             if !keep {
                 inode.i_nid[i] = 0.into();
-                f.cut = true;
+                (f.cut, f.lost) = (true, f.lost + 1);
             }
             page += *pages.get(level).unwrap_or(&0);
         }
@@ -492,6 +517,7 @@ impl<'d, 'p> Walker<'d, 'p> {
                 && !self.data(f, Owner::slot(nid, slot as u16, version), page + slot as u64, data, &place)?
             {
                 block.view_mut::<RawDirectNode>().addr[slot] = NULL_ADDR.into();
+                f.lost += 1;
                 changed = true;
             }
         }
@@ -530,6 +556,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             let child = block.view::<RawIndirectNode>().nid[i].get();
             if child != 0 && !visit(self, f, i as u32, child)? {
                 block.view_mut::<RawIndirectNode>().nid[i] = 0.into();
+                f.lost += 1;
                 changed = true;
             }
         }

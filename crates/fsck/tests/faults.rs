@@ -2,7 +2,7 @@
 mod common;
 
 use common::{Bed, load};
-use medfs_device::{MemDevice, read_block};
+use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::node::RawInode;
 use medfs_fsck::dump::{Dump, Value};
 use medfs_fsck::inject::{self, Target};
@@ -95,6 +95,14 @@ const FAULTS: &[Fault] = &[
         v.change(Target::Checkpoint, "free_segment_count", |n| n - 1)
     }),
     ("next_free_nid", Code::NextFreeNid, |v| v.set(Target::Checkpoint, "next_free_nid", u32::MAX.into())),
+    ("a bit of the checkpoint", Code::CheckpointBit, |v| {
+        let mut dump = Dump::open(&v.dev).unwrap();
+        let Some(&Value::Number(pack)) = dump.checkpoint().unwrap().get("pack") else { panic!("no pack") };
+        let addr = u64::from(v.superblock("cp_blkaddr")) + 512 * (pack - 1);
+        let mut block = read_block(&v.dev, addr).unwrap();
+        block.0[170] ^= 4;
+        v.dev.write(addr, &[&block], WriteTag::new(Cause::Meta, Temperature::Cold)).unwrap();
+    }),
     ("fsck flag", Code::CheckpointFlagged, |v| v.change(Target::Checkpoint, "ckpt_flags", |n| n | 0x10)),
     ("next block of a node log", Code::CursegNext, |v| {
         v.change(Target::Checkpoint, "cur_node_blkoff[1]", |n| n - 1)
@@ -154,6 +162,14 @@ const FAULTS: &[Fault] = &[
     ("inode checksum", Code::InodeChecksum, |v| v.set(Target::Inode(v.ino("small")), "i_inode_checksum", 1)),
     ("directory checksum", Code::InodeChecksum, |v| {
         v.set(Target::Inode(v.ino("deep")), "i_inode_checksum", 1)
+    }),
+    ("socket of a checksum and a name that say other things", Code::InodeDoubt, |v| {
+        let ino = v.ino("small");
+        v.set(Target::Dentry(3, b"small"), "file_type", 7);
+        v.set(Target::Inode(ino), "i_inode_checksum", 1);
+    }),
+    ("directory's hash level", Code::DirLevel, |v| {
+        v.change(Target::Inode(v.ino("many")), "i_dir_level", |n| n ^ 1);
     }),
     ("i_blocks", Code::InodeBlocks, |v| v.change(Target::Inode(v.ino("direct")), "i_blocks", |n| n + 1)),
     ("i_blocks zero", Code::InodeBlocks, |v| v.set(Target::Inode(v.ino("direct")), "i_blocks", 0)),

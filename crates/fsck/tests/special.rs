@@ -220,6 +220,10 @@ fn a_repair_that_is_interrupted_after_any_write_can_be_repeated() {
         let direct = ino(&broken, "direct");
         set(&broken, Target::Superblock(1), "magic", 0);
         set(&broken, Target::Dentry(3, b"deep"), "used", 0);
+        // Another one does not know where it was.
+        let empty = ino(&broken, "empty");
+        set(&broken, Target::Inode(empty), "i_advise", 2);
+        set(&broken, Target::Dentry(3, b"empty"), "used", 0);
         set(&broken, Target::Inode(direct), "i_nid[0]", 9_999);
         set(&broken, Target::Dentry(3, b"page"), "hash_code", 0);
         set(&broken, Target::Checkpoint, "valid_node_count", 5);
@@ -243,7 +247,8 @@ fn a_repair_that_is_interrupted_after_any_write_can_be_repeated() {
             assert_eq!(again.after.findings, [], "power off after {writes} writes");
             // What the first finding cut off, and the fsynced file, are the same whenever the power went.
             assert_eq!(again.after.log_to_replay.inodes, u64::from(log), "power off after {writes} writes");
-            Dump::open(&dev).unwrap().path("lost+found/4").expect("rescued");
+            Dump::open(&dev).unwrap().path("deep/er/still/x").expect("put back");
+            Dump::open(&dev).unwrap().path(&format!("lost+found/{empty}")).expect("rescued");
             if writes % 8 == 0 || whole {
                 bed.judge(&dev).unwrap_or_else(|e| panic!("log {log}, power off after {writes} writes: {e}"));
             }

@@ -1,0 +1,404 @@
+//! New entries in directories, and the blocks and nodes that these need.
+//!
+//! New blocks come only from segments that are free in the last checkpoint, were not reached by the walk and hold
+//! nothing of the fsync log, so that a crash before the new checkpoint loses nothing. What names a new block is written when the
+//! block is durable: an interrupted repair leaves no directory that names what is not written yet.
+
+use crate::dir::level_of;
+use crate::space::Owner;
+use crate::walk::Walker;
+use foldhash::HashSet;
+use medfs_device::Cause;
+use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH, bucket_blocks, bucket_start, buckets, slots_for};
+use medfs_format::hash::dentry_hash;
+use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
+use medfs_format::node::{
+    self, Advise, EXTRA_ISIZE, FileFlags, FileKind, Inline, RawDirectNode, RawIndirectNode, RawInode,
+    footer_mut,
+};
+use medfs_format::path::NodePath;
+use medfs_format::superblock::Feature;
+use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo};
+use std::io;
+use zerocopy::IntoBytes;
+
+/// Hash levels above the deepest one in which room is looked for: those further up are full in a directory that has grown.
+const LEVELS_BACK: u32 = 2;
+
+/// Where new blocks come from: a free segment for data and one for nodes.
+#[derive(Default)]
+pub(crate) struct Supply {
+    data: Option<(SegNo, u32)>,
+    node: Option<(SegNo, u32)>,
+    /// Segments handed out or reserved.
+    pub(crate) taken: HashSet<SegNo>,
+    /// Node ids that must not be handed out.
+    pub(crate) nids: HashSet<Nid>,
+    /// No segment and no node id below these is free.
+    next_segment: SegNo,
+    next_nid: Nid,
+}
+
+/// Room for an entry in a directory.
+pub(crate) enum Spot {
+    Inline { slot: usize },
+    Page { page: u64, addr: BlockAddr, slot: usize },
+    NewPage { page: u64 },
+}
+
+/// Whether names of a directory are stored in a form whose hash cannot be computed here (encrypted, case-insensitive).
+pub(crate) fn is_opaque(inode: &RawInode) -> bool {
+    inode.advise().contains(Advise::ENCRYPT) || inode.flags().contains(FileFlags::CASEFOLD)
+}
+
+impl Walker<'_, '_> {
+    /// A segment that was free at the last checkpoint and still is, taken.
+    pub(crate) fn free_segment(&mut self) -> io::Result<Option<SegNo>> {
+        let (per_section, main) = (self.image.g.segs_per_sec, self.image.g.segment_count_main);
+        for segno in self.supply.next_segment..main {
+            // With sections of several segments, start only at a section that is free as a whole.
+            let first = segno - segno % per_section;
+            let section = first..(first + per_section).min(main);
+            let mut free = segno == first;
+            for s in section {
+                free = free
+                    && !self.supply.taken.contains(&s)
+                    && self.image.curseg_of(s).is_none()
+                    && self.space.segment(s).iter().all(|&b| b == 0)
+                    && self.image.sit(s)?.valid_map.iter().all(|&b| b == 0);
+            }
+            if free {
+                self.supply.taken.insert(segno);
+                self.supply.next_segment = segno + 1;
+                return Ok(Some(segno));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A new block; `None` where the volume is full.
+    fn new_block(&mut self, node: bool, owner: Owner) -> io::Result<Option<BlockAddr>> {
+        let cp = self.image.checkpoint();
+        if self.space.blocks >= cp.user_block_count.get() {
+            return Ok(None);
+        }
+        let current = if node { self.supply.node } else { self.supply.data };
+        let (segno, offset) = match current {
+            Some((segno, offset)) if offset < BLOCKS_PER_SEG => (segno, offset),
+            _ => match self.free_segment()? {
+                Some(segno) => {
+                    let empty = crate::pack::empty_summary(node);
+                    self.space.set_ssa(&mut self.image, segno, &empty)?;
+                    (segno, 0)
+                }
+                None => return Ok(None),
+            },
+        };
+        let next = Some((segno, offset + 1));
+        if node {
+            self.supply.node = next
+        } else {
+            self.supply.data = next
+        }
+        let addr = self.image.g.seg_start(segno) + offset;
+        self.space.take_new(&mut self.image, addr, owner)?;
+        self.space.blocks += 1;
+        Ok(Some(addr))
+    }
+
+    /// A node id that is free on disk, in the walk and in the log.
+    fn new_nid(&mut self) -> io::Result<Option<Nid>> {
+        let per_block = nat::ENTRIES_PER_BLOCK as u32;
+        for index in self.supply.next_nid / per_block..self.image.g.nat_blocks() {
+            let (block, _) = self.image.nat_block(index)?;
+            for (i, entry) in block.view::<RawNatBlock>().entries.iter().enumerate() {
+                let nid = index * per_block + i as u32;
+                if nid > self.image.g.root_ino
+                    && self.image.g.is_nid(nid)
+                    && entry.block_addr.get() == NULL_ADDR
+                    && !self.space.nid_reached(nid)
+                    && self.supply.nids.insert(nid)
+                {
+                    self.supply.next_nid = nid;
+                    return Ok(Some(nid));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// A new node of a file, taken with its id, or a new inode; `None` where the volume is full.
+    fn new_node(&mut self, ino: Option<Ino>) -> io::Result<Option<(Nid, BlockAddr)>> {
+        let Some(nid) = self.new_nid()? else { return Ok(None) };
+        let version = self.image.nat(nid)?.version;
+        let Some(addr) = self.new_block(true, Owner::node(nid, version))? else { return Ok(None) };
+        let ino = ino.unwrap_or(nid);
+        let entry = RawNatEntry { version, ino: ino.into(), block_addr: addr.into() };
+        self.image.nat_changes.insert(nid, entry);
+        self.space.reach_nid(nid);
+        self.space.nodes += 1;
+        Ok(Some((nid, addr)))
+    }
+
+    /// An empty directory in another one, modelled on the root; `None` where there is no room.
+    pub(crate) fn make_directory(&mut self, parent: Ino, name: &[u8]) -> io::Result<Option<Ino>> {
+        let Some(spot) = self.room_in(parent, name)? else { return Ok(None) };
+        let Some((ino, addr)) = self.new_node(None)? else { return Ok(None) };
+        let mut block = self.new_directory(ino, parent, name)?;
+        self.write_inode(addr, &mut block)?;
+        self.image.cache.dev.flush()?;
+        self.space.inodes += 1;
+        Ok(self.put(parent, spot, name, ino, FileKind::Directory)?.then_some(ino))
+    }
+
+    fn new_directory(&mut self, ino: Ino, parent: Ino, name: &[u8]) -> io::Result<Box<Block>> {
+        let root_addr = self.image.nat(self.image.g.root_ino)?.block_addr.get();
+        let root = self.image.cache.read(root_addr)?;
+        let root: &RawInode = root.view();
+        let mut block = Block::boxed();
+        let inode: &mut RawInode = block.view_mut();
+        inode.i_mode = 0o040700.into();
+        inode.i_links = 2.into();
+        inode.i_blocks = 1.into();
+        (inode.i_atime, inode.i_ctime, inode.i_mtime) = (root.i_mtime, root.i_mtime, root.i_mtime);
+        inode.i_current_depth = 1.into();
+        inode.i_pino = parent.into();
+        inode.i_namelen = (name.len() as u32).into();
+        inode.i_name[..name.len()].copy_from_slice(name);
+        inode.i_inline = Inline::DENTRY.bits();
+        if self.rules.features.contains(Feature::EXTRA_ATTR) {
+            inode.i_inline |= Inline::EXTRA_ATTR.bits();
+            let flexible = self.rules.flexible();
+            let extra = inode.extra_mut().expect("just set");
+            extra.i_extra_isize = EXTRA_ISIZE.into();
+            if flexible {
+                extra.i_inline_xattr_size = (node::DEFAULT_INLINE_XATTR_ADDRS as u16).into();
+            }
+        }
+        let range = inode.slots(self.rules.flexible()).inline_content_range();
+        inode.i_size = (range.len() as u64).into();
+        let bytes = &mut inode.as_mut_bytes()[range];
+        Area::new(AreaLayout::inline(bytes.len()), bytes).insert_dots(ino, parent);
+        self.sign(&mut block, ino, ino, 0);
+        Ok(block)
+    }
+
+    /// Fills the footer of a new node.
+    fn sign(&self, block: &mut Block, nid: Nid, ino: Ino, offset: u32) {
+        let footer = footer_mut(block);
+        footer.nid = nid.into();
+        footer.ino = ino.into();
+        footer.set_node_offset(offset);
+        footer.cp_ver = self.image.checkpoint().checkpoint_ver;
+    }
+
+    fn inode_block(&mut self, ino: Ino) -> io::Result<(BlockAddr, Box<Block>)> {
+        let addr = self.image.nat(ino)?.block_addr.get();
+        Ok((addr, self.image.cache.read(addr)?))
+    }
+
+    /// The inode that a name in a directory stands for.
+    pub(crate) fn find(&mut self, dir: Ino, name: &[u8]) -> io::Result<Option<Ino>> {
+        let (_, block) = self.inode_block(dir)?;
+        let inode: &RawInode = block.view();
+        if inode.inline().contains(Inline::DENTRY) {
+            let bytes = &inode.as_bytes()[inode.slots(self.rules.flexible()).inline_content_range()];
+            let area = Area::new(AreaLayout::inline(bytes.len()), bytes);
+            return Ok(area.find(name, dir.into()).ok().flatten().map(|e| e.ino));
+        }
+        for level in 0..inode.i_current_depth.get().clamp(1, MAX_DEPTH) {
+            for page in bucket(inode, level, name) {
+                let addr = self.image.address(inode, page)?;
+                if self.image.g.in_main(addr) {
+                    let area = Area::new(AreaLayout::BLOCK, &self.image.cache.get(addr)?.0);
+                    if let Ok(Some(e)) = area.find(name, dir.into()) {
+                        return Ok(Some(e.ino));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Finds room for a name; an inline directory that is full becomes one with blocks.
+    pub(crate) fn room_in(&mut self, dir: Ino, name: &[u8]) -> io::Result<Option<Spot>> {
+        let (addr, mut block) = self.inode_block(dir)?;
+        let count = slots_for(name.len());
+        if block.view::<RawInode>().inline().contains(Inline::DENTRY) {
+            let inode: &RawInode = block.view();
+            let bytes = &inode.as_bytes()[inode.slots(self.rules.flexible()).inline_content_range()];
+            if let Some(slot) = Area::new(AreaLayout::inline(bytes.len()), bytes).room(count) {
+                return Ok(Some(Spot::Inline { slot }));
+            }
+            if !self.make_blocks(dir, addr, &mut block)? {
+                return Ok(None);
+            }
+        }
+        let inode: &RawInode = block.view();
+        let fanout = inode.slots(self.rules.flexible()).fanout();
+        let depth = inode.i_current_depth.get().min(MAX_DEPTH);
+        let back = depth.saturating_sub(LEVELS_BACK);
+        for level in (back..depth).chain(0..back).chain(depth..MAX_DEPTH) {
+            for page in bucket(inode, level, name).filter(|&page| NodePath::of(page, fanout).is_some()) {
+                let addr = self.image.address(inode, page)?;
+                if addr == NULL_ADDR {
+                    return Ok(Some(Spot::NewPage { page }));
+                }
+                if self.image.g.in_main(addr) {
+                    let area = Area::new(AreaLayout::BLOCK, &self.image.cache.get(addr)?.0);
+                    if let Some(slot) = area.room(count) {
+                        return Ok(Some(Spot::Page { page, addr, slot }));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Moves inline entries, slot by slot, to the directory's first block.
+    fn make_blocks(&mut self, dir: Ino, addr: BlockAddr, block: &mut Block) -> io::Result<bool> {
+        let owner = Owner::slot(dir, 0, self.image.nat(dir)?.version);
+        let Some(data_addr) = self.new_block(false, owner)? else { return Ok(false) };
+        let inode: &mut RawInode = block.view_mut();
+        let slots = inode.slots(self.rules.flexible());
+        let range = slots.inline_content_range();
+        let mut data = Block::boxed();
+        {
+            let bytes = &inode.as_bytes()[range];
+            let old = Area::new(AreaLayout::inline(bytes.len()), bytes);
+            let mut new = Area::new(AreaLayout::BLOCK, &mut data.0);
+            for e in old.entries(0, dir.into()).map_while(Result::ok) {
+                if let Some(kind) = e.kind {
+                    new.insert_at(e.slot, e.name, e.ino, kind);
+                }
+            }
+        }
+        inode.i_inline &= !Inline::DENTRY.bits();
+        let end = node::DEF_ADDRS_PER_INODE - slots.inline_xattr;
+        inode.i_addr[slots.extra..end].fill(0.into());
+        // Without its flag the area of a volume with fixed sizes would become addresses: keep it.
+        if inode.slots(self.rules.flexible()).inline_xattr != slots.inline_xattr {
+            inode.i_addr[end..].fill(0.into());
+        }
+        inode.i_addr[slots.extra] = data_addr.into();
+        inode.i_size = (BLOCK_SIZE as u64).into();
+        inode.i_blocks = (inode.i_blocks.get() + 1).into();
+        inode.i_current_depth = inode.i_current_depth.get().max(1).into();
+        self.write(data_addr, &data, Cause::Data)?;
+        self.image.cache.dev.flush()?;
+        self.write_inode(addr, block)?;
+        Ok(true)
+    }
+
+    /// Writes an entry where [`Walker::room_in`] found room; `false` where there is no block for it.
+    pub(crate) fn put(
+        &mut self,
+        dir: Ino,
+        spot: Spot,
+        name: &[u8],
+        target: Ino,
+        kind: FileKind,
+    ) -> io::Result<bool> {
+        let (addr, mut block) = self.inode_block(dir)?;
+        let before = block.view::<RawInode>().clone();
+        let mut used = None;
+        match spot {
+            Spot::Inline { slot } => {
+                let inode: &mut RawInode = block.view_mut();
+                let range = inode.slots(self.rules.flexible()).inline_content_range();
+                let bytes = &mut inode.as_mut_bytes()[range];
+                Area::new(AreaLayout::inline(bytes.len()), bytes).insert_at(slot, name, target, kind);
+            }
+            Spot::Page { page, addr, slot } => {
+                let mut data = self.image.cache.read(addr)?;
+                Area::new(AreaLayout::BLOCK, &mut data.0).insert_at(slot, name, target, kind);
+                self.write(addr, &data, Cause::Data)?;
+                used = Some(page);
+            }
+            Spot::NewPage { page } => {
+                let mut data = Block::boxed();
+                Area::new(AreaLayout::BLOCK, &mut data.0).insert_at(0, name, target, kind);
+                let inode: &mut RawInode = block.view_mut();
+                if !self.add_page(dir, inode, page, &data)? {
+                    // Nodes that lead there may be new.
+                    self.write_inode(addr, &mut block)?;
+                    return Ok(false);
+                }
+                used = Some(page);
+            }
+        }
+        let inode: &mut RawInode = block.view_mut();
+        if let Some(page) = used {
+            inode.i_size = inode.i_size.get().max((page + 1) * BLOCK_SIZE as u64).into();
+            let depth = level_of(page, inode.i_dir_level) + 1;
+            inode.i_current_depth = inode.i_current_depth.get().max(depth).into();
+        }
+        if kind == FileKind::Directory {
+            inode.i_links = (inode.i_links.get() + 1).into();
+        }
+        if inode.as_bytes() != before.as_bytes() {
+            self.write_inode(addr, &mut block)?;
+        }
+        Ok(true)
+    }
+
+    /// Gives a directory a block where it has a hole, with the nodes that lead there; `false` where the volume is full. The inode
+    /// is the caller's to write.
+    fn add_page(&mut self, dir: Ino, inode: &mut RawInode, page: u64, data: &Block) -> io::Result<bool> {
+        let slots = inode.slots(self.rules.flexible());
+        let Some(path) = NodePath::of(page, slots.fanout()) else { return Ok(false) };
+        // Nodes on the way: the last one of them that is there, and the slot in it that names the next.
+        let mut parent: Option<(Nid, BlockAddr)> = None;
+        for level in 1..=path.depth {
+            let named = match parent {
+                None => inode.i_nid[path.inode_nid()].get(),
+                Some((_, at)) => {
+                    self.image.cache.get(at)?.view::<RawIndirectNode>().nid[path.child_index(level - 1)].get()
+                }
+            };
+            let next = if named != NULL_ADDR {
+                (named, self.image.nat(named)?.block_addr.get())
+            } else {
+                let Some((nid, at)) = self.new_node(Some(dir))? else { return Ok(false) };
+                let mut block = Block::boxed();
+                self.sign(&mut block, nid, dir, path.node_offset(level));
+                self.write(at, &block, Cause::Node)?;
+                self.image.cache.dev.flush()?;
+                inode.i_blocks = (inode.i_blocks.get() + 1).into();
+                match parent {
+                    None => inode.i_nid[path.inode_nid()] = nid.into(),
+                    Some((_, up)) => {
+                        let mut block = self.image.cache.read(up)?;
+                        block.view_mut::<RawIndirectNode>().nid[path.child_index(level - 1)] = nid.into();
+                        self.write(up, &block, Cause::Node)?;
+                    }
+                }
+                (nid, at)
+            };
+            parent = Some(next);
+        }
+        let holder = parent.map_or(dir, |(nid, _)| nid);
+        let owner = Owner::slot(holder, path.slot() as u16, self.image.nat(holder)?.version);
+        let Some(addr) = self.new_block(false, owner)? else { return Ok(false) };
+        self.write(addr, data, Cause::Data)?;
+        self.image.cache.dev.flush()?;
+        match parent {
+            None => inode.i_addr[slots.extra + path.slot()] = addr.into(),
+            Some((_, at)) => {
+                let mut block = self.image.cache.read(at)?;
+                block.view_mut::<RawDirectNode>().addr[path.slot()] = addr.into();
+                self.write(at, &block, Cause::Node)?;
+            }
+        }
+        inode.i_blocks = (inode.i_blocks.get() + 1).into();
+        inode.i_ext = Default::default();
+        Ok(true)
+    }
+}
+
+/// The pages of a level in which a name may be.
+fn bucket(inode: &RawInode, level: u32, name: &[u8]) -> std::ops::Range<u64> {
+    let index = u64::from(dentry_hash(name)) % buckets(level, inode.i_dir_level);
+    let start = bucket_start(level, inode.i_dir_level, index);
+    start..start + bucket_blocks(level)
+}

@@ -1,0 +1,340 @@
+//! What a damaged inode was: a flipped bit that its checksum tells, and otherwise what speaks for one reading of it or another.
+//!
+//! Three things speak of an inode beside itself: the type in the directory entry that names it, the owners that the summaries
+//! record of the blocks its slots name, and the entry `.` of a directory. They are asked only where the inode contradicts its
+//! checksum, its name or its own number of blocks. What they do not decide stays as it reads, or goes to lost+found.
+//!
+//! Invariant: nothing is changed without a finding that says what was taken for what.
+
+use crate::finding::{Code, Findings};
+use crate::inode::Rules;
+use crate::space::has_no_addresses;
+use crate::walk::Walker;
+use medfs_device::Cause;
+use medfs_format::dentry::{Area, AreaLayout};
+use medfs_format::flip::Bit;
+use medfs_format::node::{self, DEF_ADDRS_PER_INODE, EXTRA_ISIZE, FileKind, Inline, RawInode};
+use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid};
+use std::io;
+use zerocopy::IntoBytes;
+
+/// Slots with something in them that are asked about.
+const ASKED: u32 = 64;
+
+/// What an inode's slots are, taken for addresses.
+#[derive(Debug, Default)]
+struct Owned {
+    /// Blocks and nodes that are recorded as the inode's own.
+    own: u32,
+    /// What is nothing of the inode's.
+    foreign: u32,
+}
+
+impl Owned {
+    /// Whether the slots are addresses.
+    fn are_addresses(&self) -> bool {
+        self.own > self.foreign
+    }
+}
+
+/// What became of an inode that was looked into.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sense {
+    /// It is what its name says, as far as can be told; maybe with changes.
+    Fits,
+    /// It is not; why.
+    Contradicts(String),
+}
+
+impl Rules {
+    /// Whether the inode's checksum is wrong.
+    pub(crate) fn is_doubtful(&self, inode: &RawInode) -> bool {
+        let stored = |inode: &RawInode| inode.extra().map(|e| e.i_inode_checksum.get());
+        self.seed.is_some_and(|seed| inode.extra_fits(12) && stored(inode) != Some(inode.checksum(seed)))
+    }
+
+    /// Turns the bit of an inode block back that alone explains a wrong checksum.
+    pub(crate) fn turn_back(&self, ino: Ino, block: &mut Block) -> Option<Bit> {
+        let inode: &RawInode = block.view();
+        let seed = self.seed.filter(|_| self.is_doubtful(inode) || !inode.extra_fits(12))?;
+        let bit = inode.flipped_bit(seed)?;
+        bit.flip(block);
+        let footer = node::footer(block);
+        if (footer.nid.get(), footer.ino.get()) != (ino, ino) {
+            bit.flip(block); // another block than the inode's
+            return None;
+        }
+        Some(bit)
+    }
+}
+
+impl Walker<'_, '_> {
+    /// Turns back a flipped bit of an inode that was read, with a finding.
+    pub(crate) fn turn_back(
+        &mut self,
+        ino: Ino,
+        addr: BlockAddr,
+        block: &mut Block,
+        place: &str,
+    ) -> io::Result<()> {
+        let Some(bit) = self.rules.turn_back(ino, block) else { return Ok(()) };
+        let field = RawInode::field_at(bit.byte.into());
+        self.findings.add(
+            Code::InodeChecksum,
+            format!("{place}: inode {ino}: the checksum is right with {bit} ({field}) the other way round"),
+        );
+        self.write(addr, block, Cause::Node)
+    }
+
+    /// Sets a footer right that names another node or inode, where everything else says whose block it is.
+    pub(crate) fn mend_footer(
+        &mut self,
+        (nid, ino): (Nid, Ino),
+        addr: BlockAddr,
+        block: &mut Block,
+        place: &str,
+    ) -> io::Result<()> {
+        let footer = *node::footer(block);
+        let (nid_fits, ino_fits) = (footer.nid.get() == nid, footer.ino.get() == ino);
+        if nid_fits == ino_fits || self.image.nat(nid)?.ino.get() != ino || self.owner_of(addr)?.0 != nid {
+            return Ok(());
+        }
+        self.findings.add(
+            Code::NodeFooter,
+            format!(
+                "{place}: block {addr} says node {} of inode {}, but all else says node {nid} of inode {ino}",
+                footer.nid, footer.ino
+            ),
+        );
+        let right = node::footer_mut(block);
+        (right.nid, right.ino) = (nid.into(), ino.into());
+        if nid == ino { self.write_inode(addr, block) } else { self.write(addr, block, Cause::Node) }
+    }
+
+    /// An inode's block as it counts, without findings: a check has not written what it found before.
+    pub(crate) fn understood(
+        &mut self,
+        ino: Ino,
+        named: Option<FileKind>,
+    ) -> io::Result<(BlockAddr, Box<Block>)> {
+        let addr = self.image.nat(ino)?.block_addr.get();
+        let mut block = self.image.cache.read(addr)?;
+        let found = std::mem::replace(&mut self.findings, Findings::new(0));
+        let understood = self
+            .turn_back(ino, addr, &mut block, "")
+            .and_then(|()| self.mend_footer((ino, ino), addr, &mut block, ""))
+            .and_then(|()| self.make_sense(ino, addr, &mut block, named, ""));
+        self.findings = found;
+        understood.map(|_| (addr, block))
+    }
+
+    /// Looks into an inode that contradicts its checksum, the kind it is named as, or its own number of blocks.
+    pub(crate) fn make_sense(
+        &mut self,
+        ino: Ino,
+        addr: BlockAddr,
+        block: &mut Block,
+        named: Option<FileKind>,
+        place: &str,
+    ) -> io::Result<Sense> {
+        let before = block.view::<RawInode>().clone();
+        let mut inode = Box::new(before.clone());
+        self.restore_extra(ino, &mut inode, place);
+        let doubtful = self.rules.is_doubtful(&inode);
+        let kind = FileKind::from_mode(inode.i_mode.get());
+        let alone = inode.i_blocks.get() <= 1 + u64::from(inode.i_xattr_nid.get() != NULL_ADDR);
+        let inline = inode.inline();
+        let odd = kind.is_none()
+            || named.is_some_and(|named| Some(named) != kind)
+            || (has_no_addresses(&inode) != alone && (!alone || inline.contains(Inline::DATA_EXIST)))
+            || (kind == Some(FileKind::Directory) && alone && !inline.contains(Inline::DENTRY));
+        if !doubtful && !odd {
+            return self.keep(addr, block, &before, &inode).map(|()| Sense::Fits);
+        }
+        let owned = self.owned(ino, &inode)?;
+        let is_dir = self.is_directory(ino, &inode)?;
+        let holds = owned.are_addresses() || inode.i_size.get() > 0 || inline.contains(Inline::DATA);
+        let right = match kind_of(kind, named, doubtful, holds, is_dir) {
+            Ok(right) => right,
+            Err(why) => return Ok(Sense::Contradicts(why)),
+        };
+        if Some(right) != kind {
+            self.findings.add(
+                Code::Inode,
+                format!(
+                    "{place}: inode {ino}: mode {:#o}; it is taken for a {right:?}, by its name and its blocks",
+                    inode.i_mode
+                ),
+            );
+            inode.i_mode = (inode.i_mode.get() & 0o7777 | right.mode_bits()).into();
+        }
+        self.settle_inline(ino, &mut inode, right, &owned, is_dir, place);
+        self.keep(addr, block, &before, &inode).map(|()| Sense::Fits)
+    }
+
+    fn keep(
+        &mut self,
+        addr: BlockAddr,
+        block: &mut Block,
+        before: &RawInode,
+        inode: &RawInode,
+    ) -> io::Result<()> {
+        if before.as_bytes() == inode.as_bytes() {
+            return Ok(());
+        }
+        *block.view_mut() = inode.clone();
+        self.write_inode(addr, block)
+    }
+
+    /// All inodes of a volume with flexible inline xattrs have extra attributes.
+    fn restore_extra(&mut self, ino: Ino, inode: &mut RawInode, place: &str) {
+        if !self.rules.flexible() || inode.extra().is_some() {
+            return;
+        }
+        self.findings.add(
+            Code::InodeField,
+            format!("{place}: inode {ino}: no extra attributes, which every inode of the volume has"),
+        );
+        inode.i_inline |= Inline::EXTRA_ATTR.bits();
+        let extra = inode.extra_mut().expect("just set");
+        let size = extra.i_extra_isize.get();
+        if !size.is_multiple_of(4) || !(4..=EXTRA_ISIZE).contains(&size) {
+            extra.i_extra_isize = EXTRA_ISIZE.into();
+        }
+    }
+
+    /// Whether content is inline, by what the slots are.
+    fn settle_inline(
+        &mut self,
+        ino: Ino,
+        inode: &mut RawInode,
+        kind: FileKind,
+        owned: &Owned,
+        is_dir: Option<Inline>,
+        place: &str,
+    ) {
+        let has = inode.inline() & (Inline::DATA | Inline::DENTRY);
+        let right = match kind {
+            _ if owned.are_addresses() => Inline::empty(),
+            FileKind::Directory => is_dir.unwrap_or(has & Inline::DENTRY),
+            FileKind::Regular | FileKind::Symlink
+                if owned.foreign > 0 && inode.inline().contains(Inline::DATA_EXIST) =>
+            {
+                Inline::DATA
+            }
+            _ => has,
+        };
+        if right == has {
+            return;
+        }
+        let what = if right.is_empty() { "the blocks that it names are its own" } else { "its content is" };
+        self.findings.add(
+            Code::InodeField,
+            format!("{place}: inode {ino}: i_inline {:#04x}, but {what}{}", inode.i_inline, inside(right)),
+        );
+        inode.i_inline = ((inode.inline() - Inline::DATA - Inline::DENTRY) | right).bits();
+    }
+
+    /// Who the summaries say owns a block: a node, and the slot in it.
+    fn owner_of(&mut self, addr: BlockAddr) -> io::Result<(Nid, usize)> {
+        let (segno, at) = (self.image.g.segno(addr), self.image.g.offset_in_seg(addr) as usize);
+        let sum = match self.image.curseg_of(segno).filter(|&log| self.image.cursegs[log].known) {
+            Some(log) => self.image.cursegs[log].sum.entries[at],
+            None => {
+                let ssa = self.image.g.ssa_block(segno);
+                self.image.cache.get(ssa)?.view::<medfs_format::summary::RawSummaryBlock>().entries[at]
+            }
+        };
+        Ok((sum.nid.get(), sum.ofs_in_node.get().into()))
+    }
+
+    /// What the slots of an inode would be as addresses.
+    fn owned(&mut self, ino: Ino, inode: &RawInode) -> io::Result<Owned> {
+        let mut plain = inode.clone();
+        plain.i_inline &= !(Inline::DATA | Inline::DENTRY).bits();
+        let extra = plain.extra().map_or(0, |e| usize::from(e.i_extra_isize.get()) / 4);
+        let mut owned = Owned::default();
+        for slot in 0..DEF_ADDRS_PER_INODE.saturating_sub(extra) {
+            let addr = inode.i_addr[extra + slot].get();
+            if [NULL_ADDR, NEW_ADDR, COMPRESS_ADDR].contains(&addr) {
+                continue;
+            }
+            if self.image.g.in_main(addr) && self.owner_of(addr)? == (ino, slot) {
+                owned.own += 1;
+            } else {
+                owned.foreign += 1;
+            }
+            if owned.own + owned.foreign >= ASKED {
+                break;
+            }
+        }
+        for nid in inode.i_nid.map(|nid| nid.get()).into_iter().filter(|&nid| nid != NULL_ADDR) {
+            let own = self.image.g.is_nid(nid) && nid != ino && self.image.nat(nid)?.ino.get() == ino;
+            // A node counts for the many slots that name nothing where there is one.
+            owned.own += if own { ASKED } else { 0 };
+        }
+        Ok(owned)
+    }
+
+    /// Whether the content is a directory's, inline or in a block: it begins with `.`, which names the directory.
+    fn is_directory(&mut self, ino: Ino, inode: &RawInode) -> io::Result<Option<Inline>> {
+        let mut probe = inode.clone();
+        probe.i_inline |= Inline::DENTRY.bits();
+        let flexible = self.rules.flexible();
+        let Some(slots) = sane_slots(&probe, flexible) else { return Ok(None) };
+        let starts = |area: Area<&[u8]>| {
+            area.in_use(0) && area.entry(0, ino.into()).is_ok_and(|e| e.name == b"." && e.ino == ino)
+        };
+        let bytes = &probe.as_bytes()[slots.inline_content_range()];
+        let layout = AreaLayout::inline(bytes.len());
+        if layout.slots > 0 && starts(Area::new(layout, bytes)) {
+            return Ok(Some(Inline::DENTRY));
+        }
+        let first = inode.i_addr[slots.extra].get();
+        let in_block = self.image.g.in_main(first)
+            && starts(Area::new(AreaLayout::BLOCK, &self.image.cache.get(first)?.0[..]));
+        Ok(in_block.then_some(Inline::empty()))
+    }
+}
+
+/// The division of the slots, where the sizes that decide it can be.
+fn sane_slots(inode: &RawInode, flexible: bool) -> Option<medfs_format::node::Slots> {
+    let extra = inode.extra();
+    let size = extra.map_or(4, |e| e.i_extra_isize.get());
+    let xattr = extra.map_or(0, |e| usize::from(e.i_inline_xattr_size.get()));
+    let sane = size.is_multiple_of(4) && (4..=EXTRA_ISIZE).contains(&size);
+    (sane && (!flexible || xattr <= node::MAX_INLINE_XATTR_ADDRS)).then(|| inode.slots(flexible))
+}
+
+fn inside(right: Inline) -> &'static str {
+    if right.is_empty() { "" } else { " inside the inode" }
+}
+
+/// The kind that an inode is, of what it says and what its name says; an error where that cannot be told. `holds`: it has
+/// content or blocks; `is_dir`: these are a directory's.
+fn kind_of(
+    says: Option<FileKind>,
+    named: Option<FileKind>,
+    doubtful: bool,
+    holds: bool,
+    is_dir: Option<Inline>,
+) -> Result<FileKind, String> {
+    let fits = |kind: FileKind| match kind {
+        FileKind::Directory => is_dir.is_some(),
+        FileKind::Regular | FileKind::Symlink => is_dir.is_none(),
+        _ => is_dir.is_none() && !holds,
+    };
+    match (says, named) {
+        (Some(says), None) => Ok(says),
+        (None, Some(named)) => Ok(named),
+        (None, None) => Ok(if is_dir.is_some() { FileKind::Directory } else { FileKind::Regular }),
+        (Some(says), Some(named)) if says == named => Ok(says),
+        (Some(says), Some(named)) => match (fits(says), fits(named)) {
+            (false, true) => Ok(named),
+            (true, false) => Ok(says),
+            // Without a sign of damage the inode's word counts.
+            _ if !doubtful => Ok(says),
+            _ => Err(format!("its checksum is wrong, and it is a {says:?}, but its name is of a {named:?}")),
+        },
+    }
+}

@@ -1,0 +1,329 @@
+//! A repair loses nothing that can be read: names, files, and what one flipped bit changed.
+
+mod common;
+
+use common::Bed;
+use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::flip::Bit;
+use medfs_format::node::{FileKind, RawInode};
+use medfs_format::{BLOCK_SIZE, Block};
+use medfs_fsck::dump::{Dump, Value};
+use medfs_fsck::inject::{self, Target};
+use medfs_fsck::{Code, Options, Repair, check, repair};
+use medfs_testkit::images::{FEATURE_SETS, formatted};
+use std::sync::Arc;
+
+const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
+const PLAIN: &str = FEATURE_SETS[0];
+const CHECKSUMS: &str = FEATURE_SETS[1];
+
+fn open(dev: &Arc<MemDevice>) -> Volume {
+    let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_800_000_000, nanos: 0 }));
+    Volume::open(dev.clone(), MountOptions::default(), clock).expect("it opens")
+}
+
+fn make(v: &Volume, parent: u32, name: &[u8], kind: FileKind) -> u32 {
+    let new = NewFile { kind, perm: 0o755, umask: 0, uid: 5, gid: 6, rdev: 0 };
+    let ino = v.create(parent, name, &new).expect("create").ino;
+    v.release(ino, 1);
+    ino
+}
+
+fn content(seed: u32, len: usize) -> Vec<u8> {
+    (0..len as u32).map(|i| ((i.wrapping_mul(seed | 1) >> 7) ^ (i / 4096)) as u8).collect()
+}
+
+/// A volume that `fill` has filled.
+fn volume<T>(mebibytes: u64, features: &str, fill: impl FnOnce(&Volume) -> T) -> (MemDevice, T) {
+    let dev = Arc::new(formatted(mebibytes, features).snapshot());
+    let v = open(&dev);
+    let result = fill(&v);
+    v.close().expect("close");
+    drop(v);
+    (dev.snapshot(), result)
+}
+
+fn mended(dev: &MemDevice) -> Repair {
+    let repaired = repair(dev, &Options::default(), &mut |_| {}).expect("the device does not fail");
+    assert_eq!(repaired.after.findings, [], "left");
+    repaired
+}
+
+fn number(value: Option<&Value>) -> u32 {
+    match value {
+        Some(Value::Number(n)) => *n as u32,
+        other => panic!("not a number: {other:?}"),
+    }
+}
+
+fn ino_of(dev: &MemDevice, path: &str) -> Option<u32> {
+    Dump::open(dev).unwrap().path(path).ok().map(|r| number(r.get("ino")))
+}
+
+fn address_of(dev: &MemDevice, nid: u32) -> u64 {
+    number(Dump::open(dev).unwrap().nat(nid).unwrap().get("block_addr")).into()
+}
+
+fn change(dev: &MemDevice, addr: u64, change: impl FnOnce(&mut Block)) {
+    let mut block = read_block(dev, addr).unwrap();
+    change(&mut block);
+    dev.write(addr, &[&block], META).unwrap();
+}
+
+fn read(dev: &MemDevice, path: &[&str]) -> Result<Vec<u8>, String> {
+    let v = open(&Arc::new(dev.snapshot()));
+    let mut ino = v.root();
+    for name in path {
+        ino = v.lookup(ino, name.as_bytes()).map_err(|e| format!("{name}: {e}"))?.ino;
+    }
+    let mut bytes = vec![0; v.getattr(ino).map_err(|e| e.to_string())?.size as usize];
+    let read = v.read(ino, 0, &mut bytes).map_err(|e| e.to_string())?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+fn name(i: u32) -> String {
+    format!("file number {i}")
+}
+
+fn fill(v: &Volume, dir: u32, files: u32) {
+    for i in 0..files {
+        make(v, dir, name(i).as_bytes(), FileKind::Regular);
+    }
+}
+
+/// Once this cost every name, and many files.
+#[test]
+fn a_directory_whose_hash_level_is_wrong_keeps_its_names() {
+    const FILES: u32 = 3000;
+    let (whole, dir) = volume(100, CHECKSUMS, |v| {
+        let dir = make(v, v.root(), b"dir", FileKind::Directory);
+        fill(v, dir, FILES);
+        dir
+    });
+    for bit in [0, 2, 6, 7] {
+        let dev = whole.snapshot();
+        // The checksum is made right again, so that it does not tell.
+        inject::change(&dev, &Target::Inode(dir), "i_dir_level", |level| level ^ 1 << bit).unwrap();
+        let repaired = mended(&dev);
+        assert!(repaired.before.has(Code::DirLevel), "{:?}", repaired.before.findings);
+        assert_eq!(repaired.before.findings.len(), 1, "one fault, one finding");
+        assert_eq!((repaired.after.files, repaired.after.directories), (FILES.into(), 2));
+        let v = open(&Arc::new(dev));
+        assert!((0..FILES).all(|i| v.lookup(dir, name(i).as_bytes()).is_ok()), "every name is there");
+    }
+}
+
+#[test]
+fn files_go_back_to_their_directory_under_their_name() {
+    const FILES: u32 = 500;
+    let (dev, dir) = volume(64, CHECKSUMS, |v| {
+        let dir = make(v, v.root(), b"dir", FileKind::Directory);
+        for i in 0..FILES {
+            let ino = make(v, dir, name(i).as_bytes(), FileKind::Regular);
+            v.write(ino, 0, &content(i, 100)).expect("write");
+        }
+        dir
+    });
+    // A block of entries is lost.
+    let inode = read_block(&dev, address_of(&dev, dir)).unwrap();
+    let inode: &RawInode = inode.view();
+    let addr = inode.i_addr[inode.slots(true).extra + 2].get();
+    change(&dev, addr.into(), |block| block.0.fill(0));
+    let repaired = mended(&dev);
+    assert!(repaired.before.has(Code::NatUnreachable));
+    let v = open(&Arc::new(dev.snapshot()));
+    for i in 0..FILES {
+        let ino = v.lookup(dir, name(i).as_bytes()).unwrap_or_else(|e| panic!("{i}: {e}")).ino;
+        let mut bytes = [0; 100];
+        assert_eq!(v.read(ino, 0, &mut bytes).unwrap(), 100);
+        assert_eq!(bytes[..], content(i, 100)[..]);
+    }
+    assert_eq!(ino_of(&dev, "lost+found"), None, "nothing had to go there");
+}
+
+#[test]
+fn a_name_that_is_taken_is_not_taken_away() {
+    let (dev, (lost, taken)) = volume(64, CHECKSUMS, |v| {
+        let lost = make(v, v.root(), b"one", FileKind::Regular);
+        v.write(lost, 0, b"lost").expect("write");
+        let found = make(v, v.root(), b"lost+found", FileKind::Directory);
+        let taken = make(v, found, lost.to_string().as_bytes(), FileKind::Regular);
+        v.write(taken, 0, b"taken").expect("write");
+        (lost, taken)
+    });
+    // The entry now names another file, so that "one" is taken.
+    inject::set(&dev, &Target::Dentry(3, b"one"), "ino", taken.into()).unwrap();
+    mended(&dev);
+    assert_eq!(read(&dev, &["one"]).unwrap(), b"taken");
+    assert_eq!(read(&dev, &["lost+found", &lost.to_string()]).unwrap(), b"taken");
+    assert_eq!(read(&dev, &["lost+found", &format!("{lost}.1")]).unwrap(), b"lost");
+}
+
+#[test]
+fn lost_and_found_takes_more_than_its_inode_has_room_for() {
+    const FILES: u32 = 15_000;
+    let (dev, dir) = volume(200, CHECKSUMS, |v| {
+        make(v, v.root(), b"lost+found", FileKind::Directory);
+        let dir = make(v, v.root(), b"dir", FileKind::Directory);
+        fill(v, dir, FILES);
+        dir
+    });
+    // An inode with little room of its own stands for one that is full.
+    let found = ino_of(&dev, "lost+found").unwrap();
+    inject::set(&dev, &Target::Inode(found), "i_inline_xattr_size", 803).unwrap();
+    inject::set(&dev, &Target::Nat(dir), "block_addr", 0).unwrap();
+    let before = mended(&dev).before;
+    assert_eq!(before.losses.nameless, FILES.into(), "{:?}", before.losses);
+    let v = open(&Arc::new(dev.snapshot()));
+    let mut count = 0;
+    v.readdir(found, 0, &mut |entry| {
+        count += u32::from(entry.kind == Some(FileKind::Regular));
+        true
+    })
+    .unwrap();
+    assert_eq!(count, FILES);
+    drop(v);
+    Bed::new().judge(&dev).unwrap();
+}
+
+/// A file with every kind of node, and a directory; with the inode numbers.
+fn flippable(features: &str) -> (MemDevice, [u32; 3]) {
+    let (dev, inos) = volume(64, features, |v| {
+        let dir = make(v, v.root(), b"dir", FileKind::Directory);
+        let large = make(v, dir, b"large", FileKind::Regular);
+        v.write(large, 0, &content(9, BLOCK_SIZE * 1200)).expect("write");
+        let small = make(v, dir, b"small", FileKind::Regular);
+        v.write(small, 0, b"inline").expect("write");
+        [dir, large, small]
+    });
+    assert_eq!(check(&dev, &Options::default(), &mut |_| {}).unwrap().findings, []);
+    (dev, inos)
+}
+
+/// Once one bit cost the file.
+#[test]
+fn one_flipped_bit_of_an_inode_with_a_checksum_costs_nothing() {
+    let (whole, inos) = flippable(CHECKSUMS);
+    // Mode, inline flags, size, blocks, depth, parent, name, an address, a node's number, the footer.
+    let places = [1, 3, 17, 24, 83, 100, 91, 200, 347, 363, 368, 700, 4052, 4072, 4076, 4080, 4090];
+    for (ino, path) in inos.into_iter().zip([&["dir"][..], &["dir", "large"], &["dir", "small"]]) {
+        let addr = address_of(&whole, ino);
+        let was = read_block(&whole, addr).unwrap();
+        for byte in places {
+            let bit = Bit { byte, bit: (byte % 8) as u8 };
+            let dev = whole.snapshot();
+            change(&dev, addr, |block| bit.flip(block));
+            let report = check(&dev, &Options::default(), &mut |_| {}).unwrap();
+            assert!(report.has(Code::InodeChecksum), "inode {ino}, {bit}: {:?}", report.findings);
+            assert_eq!(report.findings.len(), 1, "inode {ino}, {bit}: {:?}", report.findings);
+            mended(&dev);
+            let is = read_block(&dev, address_of(&dev, ino)).unwrap();
+            assert!(is.0 == was.0, "inode {ino}, {bit}: the inode is as it was");
+            if path.len() > 1 {
+                assert!(read(&dev, path).unwrap() == read(&whole, path).unwrap(), "inode {ino}, {bit}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_checksums_name_and_owners_tell_what_a_flipped_bit_changed() {
+    let (whole, [_, large, small]) = flippable(PLAIN);
+    let bits = [(large, 1, 0x40), (large, 1, 0x80), (large, 3, 0x02), (small, 1, 0x40), (small, 3, 0x02)];
+    for (ino, byte, mask) in bits {
+        let dev = whole.snapshot();
+        change(&dev, address_of(&dev, ino), |block| block.0[byte] ^= mask);
+        let report = check(&dev, &Options::default(), &mut |_| {}).unwrap();
+        assert!(!report.is_clean(), "inode {ino}, byte {byte}");
+        mended(&dev);
+        for file in ["large", "small"] {
+            let (is, was) = (read(&dev, &["dir", file]), read(&whole, &["dir", file]));
+            assert!(is.as_ref() == was.as_ref(), "inode {ino}, byte {byte} ^ {mask:#x}: {file}");
+        }
+    }
+}
+
+/// Where nothing tells which of two kinds a file is, it does not stay under a name that says another one.
+#[test]
+fn an_inode_that_contradicts_its_name_goes_to_lost_and_found_whole() {
+    let (dev, ino) = volume(64, CHECKSUMS, |v| {
+        let ino = make(v, v.root(), b"pipe", FileKind::Fifo);
+        make(v, v.root(), b"other", FileKind::Regular);
+        ino
+    });
+    change(&dev, address_of(&dev, ino), |block| {
+        let inode: &mut RawInode = block.view_mut();
+        inode.i_mode = (inode.i_mode.get() & 0o7777 | FileKind::Socket.mode_bits()).into();
+        inode.i_uid = 77.into();
+    });
+    let repaired = mended(&dev);
+    assert!(repaired.before.has(Code::InodeDoubt), "{:?}", repaired.before.findings);
+    assert_eq!(ino_of(&dev, "pipe"), None);
+    assert_eq!(ino_of(&dev, &format!("lost+found/{ino}")), Some(ino));
+}
+
+/// The older checkpoint would bring back what has been overwritten since.
+#[test]
+fn one_flipped_bit_of_the_checkpoint_or_both_superblocks_costs_nothing() {
+    let (whole, _) = volume(64, CHECKSUMS, |v| {
+        make(v, v.root(), b"older", FileKind::Regular);
+        v.checkpoint().expect("checkpoint");
+        let new = make(v, v.root(), b"newer", FileKind::Regular);
+        v.write(new, 0, &content(3, 9000)).expect("write");
+    });
+    let version = |dev: &MemDevice| Dump::open(dev).unwrap().checkpoint().unwrap();
+    let cp = version(&whole);
+    let sb = Dump::open(&whole).unwrap().superblock();
+    let first = u64::from(number(sb.get("cp_blkaddr")) + 512 * (number(cp.get("pack")) - 1));
+    let last = first + u64::from(number(cp.get("cp_pack_total_block_count"))) - 1;
+    for (blocks, bit) in [
+        (&[first][..], Bit { byte: 20, bit: 3 }),
+        (&[first], Bit { byte: 4093, bit: 7 }),
+        (&[last], Bit { byte: 0, bit: 1 }),
+        (&[0, 1], Bit { byte: 1024 + 100, bit: 5 }),
+    ] {
+        let dev = whole.snapshot();
+        blocks.iter().for_each(|&addr| change(&dev, addr, |block| bit.flip(block)));
+        let report = check(&dev, &Options::default(), &mut |_| {}).unwrap();
+        assert!(!report.is_clean(), "{blocks:?} {bit}: {:?}", report.findings);
+        mended(&dev);
+        assert!(read(&dev, &["newer"]).unwrap() == content(3, 9000), "{blocks:?} {bit}");
+    }
+}
+
+#[test]
+fn circles_of_directories_and_names_of_dots_end() {
+    let (dev, [a, b, c]) = volume(64, CHECKSUMS, |v| {
+        let a = make(v, v.root(), b"aa", FileKind::Directory);
+        let b = make(v, a, b"bb", FileKind::Directory);
+        let c = make(v, b, b"cc", FileKind::Directory);
+        make(v, c, b"file", FileKind::Regular);
+        make(v, c, b"xx", FileKind::Directory);
+        [a, b, c]
+    });
+    let set = |ino, field, value| inject::set(&dev, &Target::Inode(ino), field, value).unwrap();
+    // The circle hangs on nothing; each names the next one as its parent.
+    set(a, "i_pino", c.into());
+    set(b, "i_pino", a.into());
+    inject::set(&dev, &Target::Dentry(c, b"xx"), "ino", a.into()).unwrap();
+    inject::set(&dev, &Target::Dentry(3, b"aa"), "used", 0).unwrap();
+    let repaired = mended(&dev);
+    assert_eq!((repaired.after.directories, repaired.after.files), (6, 1), "root, lost+found and four");
+}
+
+#[test]
+fn a_second_entry_of_dots_is_taken_away_and_its_directory_kept() {
+    let (dev, [dir, inner]) = volume(64, CHECKSUMS, |v| {
+        let dir = make(v, v.root(), b"dir", FileKind::Directory);
+        let inner = make(v, dir, b"xx", FileKind::Directory);
+        make(v, inner, b"file", FileKind::Regular);
+        [dir, inner]
+    });
+    inject::rename(&dev, dir, b"xx", b"..").unwrap();
+    let repaired = mended(&dev);
+    assert!(repaired.before.has(Code::Dots), "{:?}", repaired.before.findings);
+    assert_eq!(ino_of(&dev, "dir/xx"), Some(inner));
+    assert_eq!(repaired.after.files, 1);
+}
