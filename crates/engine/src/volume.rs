@@ -225,11 +225,11 @@ impl Volume {
         }
     }
 
-    /// For tests: from the block of this log on that is handed out next but `after`, as many attempts to take one meet a full
-    /// volume.
+    /// For tests: from the block of this log on that is handed out next but `after`, as many attempts to take one find it the last
+    /// of its segment, and no other segment.
     #[doc(hidden)]
     pub fn refuse_blocks(&self, log: usize, after: u64, times: u64) {
-        self.fs.segs.lock().refusal = Some(Refusal { log, after, times });
+        self.fs.segs.lock().refusal = Some(Refusal::new(log, after, times));
     }
 
     /// For tests: blocks handed out from each log since the volume was opened.

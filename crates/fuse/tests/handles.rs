@@ -188,3 +188,18 @@ fn no_file_is_born_after_it_was_written() {
         m.finish();
     }
 }
+
+/// `lsattr -v` hands over an `int` for what the number of the call says is a `long`.
+#[test]
+fn a_version_takes_no_more_than_an_int() {
+    if !fuse_available() {
+        return;
+    }
+    let m = Mount::new(Transport::Dev);
+    fs::write(m.path("f"), "x").unwrap();
+    let script = "my $b = chr(0xaa) x 16; open(my $f, '<', $ARGV[0]) or die $!; defined ioctl($f, 0x80087601, $b) or die $!; print unpack('H*', $b)";
+    for name in ["f", ""] {
+        let filled = perl(script, &[m.path(name).to_str().unwrap()]);
+        assert_eq!(filled[8..32], "aa".repeat(12), "{name}");
+    }
+}

@@ -3,7 +3,7 @@
 
 use crate::crash_states::{Persist, Step, Workload, on_databases, on_deltas, on_replacements, preparation};
 use crate::ops::{DATABASE, DOCUMENT, LOG, Op, TEMPORARY, Target, place};
-use medfs::{FileKind, RenameFlags};
+use medfs::{FallocateMode, FileKind, RenameFlags};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -49,6 +49,52 @@ pub fn on_full_zones(seed: u64, count: usize) -> Vec<Workload> {
         for _ in 0..4 {
             let (first, len) = (14 + pick(20) as u16, [8, 20, 60, 200][pick(4)]);
             steps.push(step(patch(first, 10 + pick(10) as u8, len, pick(200) as u8)));
+        }
+        Workload(steps)
+    };
+    (0..count).map(&mut workload).collect()
+}
+
+/// Blocks of the file that [`on_refills`] makes room with.
+pub const REFILLED: u64 = 24;
+
+/// `count` workloads on a volume that has room for [`REFILLED`] blocks and a few: a file takes it and is checkpointed, gives all or
+/// some of it back, and others that are fsynced take it again. Until the next checkpoint what was given back is still the old file's.
+pub fn on_refills(seed: u64, count: usize) -> Vec<Workload> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut pick = |n: u64| random.random_range(0..n);
+    let (old, new) = (place(0, 2), [place(0, 3), place(1, 1), place(0, 4)]);
+    let file = Target::Path(old);
+    let create = |at, persist| Step {
+        op: Op::Create { at, kind: FileKind::Regular, perm: 0o640 },
+        subject: at,
+        persist,
+    };
+    let write = |at, pages: u64, seed, persist| {
+        let op = Op::Write { file: Target::Path(at), offset: 0, len: 4096 * pages as u32, seed };
+        Step { op, subject: at, persist }
+    };
+    let mut workload = |_| {
+        let mut steps =
+            vec![create(old, Persist::Nothing), write(old, REFILLED, pick(200) as u8, Persist::Sync)];
+        let left = 4096 * pick(4);
+        let punch = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+        let op = match pick(4) {
+            0 | 1 => Op::Unlink { at: old },
+            2 => Op::Truncate { file, size: left },
+            _ => Op::Fallocate { file, mode: punch, offset: left, len: REFILLED * 4096 },
+        };
+        steps.push(Step {
+            op,
+            subject: old,
+            persist: [Persist::Nothing, Persist::FsyncParent][pick(2) as usize],
+        });
+        let mut room = REFILLED;
+        for at in new {
+            let pages = 1 + pick(room.max(2) - 1);
+            let persist = [Persist::Fsync, Persist::Fdatasync][pick(2) as usize];
+            steps.extend([create(at, Persist::Nothing), write(at, pages, pick(200) as u8, persist)]);
+            room = room.saturating_sub(pages + 1);
         }
         Workload(steps)
     };

@@ -11,7 +11,7 @@ use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{COMPRESSED, DELTAS, FEATURE_SETS, FsckMedfs, formatted};
 use medfs_testkit::room::Kind;
 use medfs_testkit::volume::{mounter, test_clock};
-use medfs_testkit::workloads::{self, mixed, on_full_zones, on_names};
+use medfs_testkit::workloads::{self, REFILLED, mixed, on_full_zones, on_names, on_refills};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -139,11 +139,13 @@ fn every_k() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Workloads on volumes with every number of free blocks up to this.
+/// Workloads on volumes with every number of free blocks up to this, and as many that refill one.
 fn full(kind: &Kind, seed: u64, many: usize, most_free: u64, step: u64) -> (usize, usize) {
     let (mut runs, mut refused) = (0, 0);
-    for workload in workloads_of(seed, 20).into_iter().take(many) {
-        for free in (0..most_free).step_by(step as usize) {
+    let others = workloads_of(seed, 20).into_iter().take(many).map(|workload| (workload, 0));
+    let refills = on_refills(seed, many.div_ceil(2)).into_iter().map(|workload| (workload, REFILLED));
+    for (workload, least) in others.chain(refills) {
+        for free in (least..least + most_free).step_by(step as usize) {
             match kind.run_full(&workload, free) {
                 Ok(some) => refused += some,
                 Err(e) => panic!("{}, {free} free [{workload}]: {e}", kind.name),

@@ -67,6 +67,15 @@ fn through(handle: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 
+/// Whether a file has an attribute.
+fn has_xattr(handle: &OwnedFd, name: &[u8]) -> Result<bool> {
+    match fs::getxattr(through(handle), text(name)?, &mut [0; 0]) {
+        Ok(_) => Ok(true),
+        Err(Errno::NODATA) => Ok(false),
+        Err(error) => Err(system(error)),
+    }
+}
+
 impl Node {
     fn new(handle: OwnedFd) -> Node {
         Node { handle, data: OnceLock::new() }
@@ -442,6 +451,54 @@ impl Files for Directory {
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        fs::removexattr(through(&self.node(ino)?.handle), text(name)?).map_err(system)
+        let node = self.node(ino)?;
+        match fs::removexattr(through(&node.handle), text(name)?) {
+            // Who may not remove it is told so even where there is none; before each write the kernel wants it gone.
+            Err(Errno::PERM) if !has_xattr(&node.handle, name)? => Err(Posix::NoAttribute.into()),
+            removed => removed.map_err(system),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    /// Runs a test of this module again as a user who is not root; `false` in that run.
+    fn is_run_by_a_user(name: &str) -> bool {
+        if !rustix::process::geteuid().is_root() {
+            return false;
+        }
+        // The user may not be let into the folder of the test.
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let test = dir.path().join("test");
+        std::fs::copy(std::env::current_exe().unwrap(), &test).unwrap();
+        let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+        let mut setpriv = Command::new("setpriv");
+        let run = setpriv.args(user).arg(test).args(["--exact", name, "--nocapture"]).output().unwrap();
+        assert!(
+            run.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&run.stdout),
+            String::from_utf8_lossy(&run.stderr)
+        );
+        true
+    }
+
+    /// The kernel has capabilities removed before each write; where there are none, a write must go on.
+    #[test]
+    fn a_user_hears_that_there_is_no_capability_to_remove() {
+        if is_run_by_a_user("dir::tests::a_user_hears_that_there_is_no_capability_to_remove") {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("f"), "x").unwrap();
+        let files = Directory::open(dir.path()).unwrap();
+        let ino = files.lookup(files.root(), b"f").unwrap().ino;
+        let removed = files.removexattr(ino, b"security.capability");
+        assert!(matches!(removed, Err(Error::Posix(Posix::NoAttribute))), "{removed:?}");
     }
 }

@@ -60,16 +60,25 @@ pub(crate) enum Spare {
 /// Free segments that are kept for cleaning.
 const KEPT_FOR_CLEANING: u32 = 2;
 
-/// Want of room that a test makes: of one log, after so many blocks, for so many attempts.
-#[derive(Debug, Clone, Copy)]
+/// Want of room that a test makes: a log comes to the end of its segment with its next block but `after`, and finds no other, for
+/// so many attempts.
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Refusal {
     pub(crate) log: usize,
     pub(crate) after: u64,
     pub(crate) times: u64,
+    /// Whether that is so now.
+    met: bool,
 }
 
 impl Refusal {
-    fn refuses(&mut self, log: Log) -> bool {
+    pub(crate) fn new(log: usize, after: u64, times: u64) -> Refusal {
+        Refusal { log, after, times, met: false }
+    }
+
+    /// Whether the next block of a log is the last one.
+    fn is_last(&mut self, log: Log) -> bool {
+        self.met = false;
         if self.log != log as usize || self.times == 0 {
             return false;
         }
@@ -78,6 +87,7 @@ impl Refusal {
             return false;
         }
         self.times -= 1;
+        self.met = true;
         true
     }
 }
@@ -100,12 +110,10 @@ impl Segments {
         now: u64,
         spare: Spare,
     ) -> Result<BlockAddr> {
-        if self.refusal.as_mut().is_some_and(|refusal| refusal.refuses(log)) {
-            return Err(Error::NoSpace);
-        }
         let CurSeg { segno, next, fill, .. } = self.cursegs[log as usize];
         let offset = usize::from(next);
-        let behind = self.next_offset(io, log, segno, fill, offset + 1)?;
+        let is_last = self.refusal.as_mut().is_some_and(|refusal| refusal.is_last(log));
+        let behind = if is_last { END } else { self.next_offset(io, log, segno, fill, offset + 1)? };
         let entered = if behind < END { None } else { Some(self.find_segment(io, log, self.kept(spare))?) };
         let addr = self.geo.seg_start(segno) + u32::from(next);
         self.mark_valid(io, addr, now)?;
@@ -185,6 +193,9 @@ impl Segments {
 
     /// The segment that a log would enter next, with `keep` free ones left. Entering it cannot fail.
     fn find_segment(&mut self, io: &Io, log: Log, keep: u32) -> Result<Entered> {
+        if self.refusal.is_some_and(|refusal| refusal.met && refusal.log == log as usize) {
+            return Err(Error::NoSpace);
+        }
         loop {
             let found = self.find_any(io, log, keep)?;
             let (segno, first) = match found {
