@@ -114,22 +114,27 @@ impl Fs {
         self.free_inode(&self.inode(ino)?)
     }
 
-    /// Frees the orphans that the last checkpoint lists. Some may be gone already.
+    /// Frees the orphans that the last checkpoint lists. Some may be gone already. Those that cannot be read stay orphans, for a mount
+    /// that can.
     pub(crate) fn free_orphans_at_mount(&self) -> Result<()> {
         for ino in self.orphans.list() {
-            match self.inode(ino) {
-                Ok(inode) => {
-                    if inode.nlink() != 0 {
-                        self.edit(&inode, Dirty::Full, |r| r.i_links = 0.into());
-                    }
-                    self.free_inode(&inode)?;
-                    Counters::add(&self.counters.orphans_freed, 1);
+            let freed = self.free_orphan_at_mount(ino);
+            self.pass_by("a file without a name cannot be freed, as it cannot be read", ino, freed)?;
+        }
+        Ok(())
+    }
+
+    fn free_orphan_at_mount(&self, ino: Ino) -> Result<()> {
+        match self.inode(ino) {
+            Ok(inode) => {
+                if inode.nlink() != 0 {
+                    self.edit(&inode, Dirty::Full, |r| r.i_links = 0.into());
                 }
-                Err(Error::Posix(Posix::Stale)) => {
-                    self.orphans.remove(ino);
-                }
-                Err(e) => return Err(e),
+                self.free_inode(&inode)?;
+                Counters::add(&self.counters.orphans_freed, 1);
             }
+            Err(Error::Posix(Posix::Stale)) => self.orphans.remove(ino),
+            Err(e) => return Err(e),
         }
         Ok(())
     }
@@ -139,6 +144,7 @@ impl Fs {
         self.drop_staged(state);
         self.forget_pages(inode, state, 0, u64::MAX);
         if has_blocks(inode) {
+            self.forget_deltas(inode)?;
             self.truncate_index(inode, 0)?;
         }
         self.dependents.drop_pages(inode.ino, 0..u64::MAX);

@@ -289,9 +289,10 @@ impl Fs {
             self.zero_tail(inode, state, size)?;
             let compact = if self.has_compact(inode) { self.compact_start(inode) } else { u64::MAX };
             self.forget_pages(inode, state, first_gone, compact);
-            self.set_size(inode, size);
             self.drop_deltas(inode, state, first_gone..u64::MAX)?;
             self.truncate_pages(inode, first_gone)?;
+            // Not before: what an error leaves there would come back when the file grows.
+            self.set_size(inode, size);
             if size == 0 {
                 self.forget_release(inode);
             }

@@ -2,8 +2,11 @@
 //!
 //! All functions are called with the inode's lock held: shared for lookups, exclusive for changes, which also hold
 //! the operation lock (see [`crate::fs`]).
+//! Invariant: a node is freed after everything below it, and before the one above stops naming it, so that an error in between
+//! leaves a tree that can be freed from there on.
 //! Kernel counterpart: `node.c` (`get_dnode_of_data`, truncation).
 
+use crate::damage::First;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -367,25 +370,24 @@ impl Fs {
         if inode.raw(|r| r.i_ext.len.get() != 0) {
             self.edit(inode, Dirty::Full, |r| r.i_ext = RawExtent::default());
         }
-        let freed = self.free_blocks(&self.leave_clusters(inode, old))?;
-        self.add_blocks(inode, -(freed as i64));
-        Ok(freed)
+        self.free_blocks(inode, &self.leave_clusters(inode, old))
     }
 
-    /// Frees blocks and reservations.
-    fn free_blocks(&self, addrs: &[BlockAddr]) -> Result<u64> {
+    /// Frees blocks and reservations of an inode, which nothing names any more: all of them, whatever the SIT says of one.
+    fn free_blocks(&self, inode: &Inode, addrs: &[BlockAddr]) -> Result<u64> {
         let now = self.elapsed();
-        let mut count = 0;
+        let (mut count, mut first) = (0, First::default());
         let mut segs = self.segs.lock();
         for &addr in addrs.iter().filter(|&&a| a != NULL_ADDR) {
             if is_block(addr) {
-                segs.mark_invalid(&self.io, addr, now)?;
+                first.note(segs.mark_invalid(&self.io, addr, now));
             }
             count += 1;
         }
         drop(segs);
         self.space.release(count);
-        Ok(count)
+        self.add_blocks(inode, -(count as i64));
+        first.result().map(|()| count)
     }
 
     /// Frees the blocks of the file's own pages from `from` on: not its compact pages.
@@ -421,8 +423,8 @@ impl Fs {
                 if level > 0 {
                     self.note_cut(inode, nid)?;
                 }
-                self.edit(inode, Dirty::Full, |r| r.i_nid[i] = 0.into());
                 self.free_subtree(inode, &page, level)?;
+                self.edit(inode, Dirty::Full, |r| r.i_nid[i] = 0.into());
             } else {
                 self.truncate_subtree(inode, &page, level, from - first)?;
             }
@@ -434,16 +436,7 @@ impl Fs {
     fn truncate_subtree(&self, inode: &Inode, page: &Arc<NodePage>, level: u32, from: u64) -> Result<()> {
         let slots = self.slots(inode);
         if level == 0 {
-            let pages = slots.addrs_per_block();
-            let slot = Slot {
-                node: page.clone(),
-                array_index: from as usize,
-                offset: from as u16,
-                first_page: 0,
-                pages,
-            };
-            self.free_slots(inode, &slot, pages - from as usize)?;
-            return Ok(());
+            return self.free_addresses(inode, page, from as usize);
         }
         let below = span(slots.fanout(), level - 1);
         let offset = node_offset(page);
@@ -456,8 +449,8 @@ impl Fs {
             let start = i as u64 * below;
             if from <= start {
                 self.note_cut(inode, nid)?;
-                self.nodes.update(page, Dirty::Full, |b| b.view_mut::<RawIndirectNode>().nid[i] = 0.into());
                 self.free_subtree(inode, &child, level - 1)?;
+                self.nodes.update(page, Dirty::Full, |b| b.view_mut::<RawIndirectNode>().nid[i] = 0.into());
             } else {
                 self.truncate_subtree(inode, &child, level - 1, from - start)?;
             }
@@ -473,16 +466,18 @@ impl Fs {
         Ok(())
     }
 
-    /// Frees a node and everything below it. The recursion is at most three deep.
+    /// Frees what a direct node addresses from its page `from` on.
+    fn free_addresses(&self, inode: &Inode, page: &Arc<NodePage>, from: usize) -> Result<()> {
+        let pages = self.slots(inode).addrs_per_block();
+        let slot = Slot { node: page.clone(), array_index: from, offset: from as u16, first_page: 0, pages };
+        self.free_slots(inode, &slot, pages - from).map(drop)
+    }
+
+    /// Frees a node and everything below it; the caller then takes it out of the one above. An error leaves it there with what is
+    /// not freed yet. The recursion is at most three deep.
     fn free_subtree(&self, inode: &Inode, page: &Arc<NodePage>, level: u32) -> Result<()> {
         if level == 0 {
-            let addrs: Vec<BlockAddr> =
-                page.read(|d| d.block.view::<RawDirectNode>().addr.iter().map(|a| a.get()).collect());
-            for (i, &addr) in addrs.iter().enumerate() {
-                self.check_addr(inode, i as u64, addr)?;
-            }
-            let freed = self.free_blocks(&self.leave_clusters(inode, addrs))?;
-            self.add_blocks(inode, -(freed as i64));
+            self.free_addresses(inode, page, 0)?;
         } else {
             let offset = node_offset(page);
             for i in 0..NIDS_PER_BLOCK {
@@ -490,6 +485,8 @@ impl Fs {
                 if nid != 0 {
                     let child = self.child(inode, nid, child_offset(offset, level - 1, i))?;
                     self.free_subtree(inode, &child, level - 1)?;
+                    let taken = |b: &mut Block| b.view_mut::<RawIndirectNode>().nid[i] = 0.into();
+                    self.nodes.update(page, Dirty::Full, taken);
                 }
             }
         }

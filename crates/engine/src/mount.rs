@@ -482,7 +482,7 @@ fn read_cursegs(io: &Io, geo: &Geometry, pack: &Pack) -> Result<([CurSeg; 6], Ra
     let (mut cursegs, nat, sit) = read_summaries(&|addr| io.read(addr), geo, pack)?;
     if !pack.has_node_summaries() {
         for c in &mut cursegs[3..] {
-            restore_node_summary(io, geo, c)?;
+            restore_node_summary(io, geo, c);
         }
     }
     Ok((cursegs, nat, sit))
@@ -538,15 +538,22 @@ fn read_summaries(
     Ok((cursegs, nat, sit))
 }
 
-/// Rebuilds the summary of a node log from the footers of the blocks in its segment.
-fn restore_node_summary(io: &Io, geo: &Geometry, c: &mut CurSeg) -> Result<()> {
+/// Rebuilds the summary of a node log from the footers of the blocks in its segment. A block that cannot be read has no owner there:
+/// cleaning leaves it where it is.
+fn restore_node_summary(io: &Io, geo: &Geometry, c: &mut CurSeg) {
+    let start = geo.seg_start(c.segno);
     let mut blocks = vec![Block::ZERO; BLOCKS_PER_SEG as usize];
-    let mut refs: Vec<&mut Block> = blocks.iter_mut().collect();
-    io.read_into(geo.seg_start(c.segno), &mut refs)?;
+    if io.read_into(start, &mut blocks.iter_mut().collect::<Vec<_>>()).is_err() {
+        for (addr, block) in (start..).zip(&mut blocks) {
+            if let Err(error) = io.read_into(addr, &mut [&mut *block]) {
+                tracing::warn!(addr, %error, "a block in the segment of a node log cannot be read");
+                *block = Block::ZERO;
+            }
+        }
+    }
     for (entry, block) in c.summary.entries.iter_mut().zip(&blocks) {
         *entry = RawSummary { nid: footer(block).nid, ..RawSummary::default() };
     }
-    Ok(())
 }
 
 impl Fs {

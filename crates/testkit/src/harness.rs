@@ -195,7 +195,7 @@ fn mount(mounter: &Mounter, device: &Arc<MemDevice>) -> Result<Arc<dyn FileSyste
 }
 
 /// Turns a panic of the file system under test into a message.
-pub(crate) fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");

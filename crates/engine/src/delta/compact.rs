@@ -553,6 +553,21 @@ impl Fs {
         self.set_zone_compact(inode, false, 0);
         Ok(())
     }
+
+    /// Before everything is freed that an inode without a name has: no delta is to be left whose base is gone, whatever keeps the rest
+    /// from being freed.
+    pub(crate) fn forget_deltas(&self, inode: &Inode) -> Result<()> {
+        if !self.delta_volume || !matches!(self.zone_header(inode), Ok(Some(_))) {
+            return Ok(());
+        }
+        if self.has_compact(inode) {
+            self.truncate_index(inode, self.compact_start(inode))?;
+            *inode.compact.lock() = None;
+            self.set_zone_compact(inode, false, 0);
+        }
+        self.store_records(inode, &[]);
+        Ok(())
+    }
 }
 
 /// Records in the order given, divided among as few compact pages as that order takes, `sharing` to a page at most. The word
