@@ -51,7 +51,10 @@ impl Fs {
         // What was written before belongs to the file whatever becomes of the atomic write.
         self.write_back(&inode)?;
         let mut state = inode.lock.write();
-        state.atomic = Some(Staged { size: inode.size(), ..Staged::default() });
+        inode.check_alive(&state)?;
+        self.check_not_released(&inode)?;
+        // Another thread may have begun meanwhile, and written.
+        state.atomic.get_or_insert_with(|| Staged { size: inode.size(), ..Staged::default() });
         Ok(())
     }
 
