@@ -244,9 +244,15 @@ pub(crate) struct FsckArgs {
     /// Image file or block device
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) image: PathBuf,
-    /// Mend what is wrong, and roll forward what was fsynced after the last checkpoint
+    /// Repair what is wrong, and roll forward what was fsynced after the last checkpoint
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) repair: bool,
+    /// Keep every block that the repair changes in a new file, as it was
+    #[arg(long, value_name = "FILE", requires = "repair", value_hint = ValueHint::FilePath)]
+    pub(crate) undo: Option<PathBuf>,
+    /// Take a repair back: write the blocks of the file that --undo made, as they were
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "dry_run"], value_hint = ValueHint::FilePath)]
+    pub(crate) restore: Option<PathBuf>,
     /// Only look (the default)
     #[arg(long)]
     pub(crate) dry_run: bool,

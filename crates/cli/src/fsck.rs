@@ -1,7 +1,8 @@
 //! `medfs fsck` and `fsck.medfs`: checks a volume, and repairs it if asked.
 //!
 //! A repair also opens and closes the volume, which replays what was fsynced after the last checkpoint and frees
-//! orphans: `fsck.f2fs` leaves that to the kernel.
+//! orphans: `fsck.f2fs` leaves that to the kernel. Both take turns until nothing is left, so that one run is enough. What a repair
+//! will cost is said before anything is written; with `--undo` all of it can be taken back.
 
 use crate::args::FsckArgs;
 use crate::exit::{self, Coded};
@@ -9,10 +10,17 @@ use crate::{progress, target};
 use anyhow::{Context, Result};
 use medfs::MountOptions;
 use medfs_device::BlockDevice;
-use medfs_fsck::{Options, Report, check, repair};
+use medfs_fsck::undo::{UndoDevice, restore};
+use medfs_fsck::{Losses, Options, Report, check, repair_found};
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Turns of repair and roll-forward before they are given up.
+const TURNS: usize = 4;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -26,11 +34,27 @@ struct Outcome<'a> {
     #[serde(flatten)]
     ends: LooseEnds,
     changed: bool,
+    /// Why the repair is not complete, where it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unfinished: Option<String>,
+    /// Blocks that the undo file keeps, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undo_blocks: Option<u64>,
     exit: u8,
 }
 
+/// What a repair came to.
+#[derive(Default)]
+struct Mended {
+    left: Report,
+    ends: LooseEnds,
+    changed: bool,
+    unfinished: Option<String>,
+    undo_blocks: Option<u64>,
+}
+
 /// What a crash left to be done.
-#[derive(Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 struct LooseEnds {
     /// Inodes restored from the fsync log.
     rolled_forward: u64,
@@ -41,6 +65,16 @@ struct LooseEnds {
     given_up_because: Option<String>,
     /// Orphan inodes freed.
     orphans_freed: u64,
+}
+
+impl LooseEnds {
+    /// What was done in one more turn.
+    fn add(&mut self, more: LooseEnds) {
+        self.rolled_forward += more.rolled_forward;
+        self.given_up += more.given_up;
+        self.orphans_freed += more.orphans_freed;
+        self.given_up_because = more.given_up_because.or(self.given_up_because.take());
+    }
 }
 
 /// Called as `fsck.medfs`, with the flags that fsck(8) and people used to other checkers give.
@@ -81,29 +115,38 @@ fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
         return Err(wrong("-n excludes -a, -p and -y".into()).into());
     }
     let image = image.ok_or_else(|| wrong("no device".into()))?;
-    Ok(Some(FsckArgs { image, repair: mend, dry_run: look, json: false }))
+    Ok(Some(FsckArgs { image, repair: mend, undo: None, restore: None, dry_run: look, json: false }))
 }
 
 /// `medfs fsck`
 pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
-    let dev =
-        if args.repair { target::open_to_write(&args.image)? } else { target::open_to_read(&args.image)? };
+    let writes = args.repair || args.restore.is_some();
+    let dev = if writes { target::open_to_write(&args.image)? } else { target::open_to_read(&args.image)? };
+    if let Some(file) = &args.restore {
+        return take_back(args, &*dev, file);
+    }
     target::explain_no_volume(&*dev, &args.image)?;
     if args.repair { mend(args, dev) } else { look(args, &*dev) }
 }
 
-fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
+fn checked(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<Report> {
     let bar = progress::steps("checking", PROGRESS_STEPS);
     let report =
         check(dev, &Options::default(), &mut |done| bar.set_position((done * PROGRESS_STEPS as f64) as u64))
             .with_context(|| format!("cannot check {}", args.image.display()))?;
     bar.finish_and_clear();
+    Ok(report)
+}
+
+fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
+    let report = checked(args, dev)?;
     let code = if report.is_clean() { exit::SUCCESS } else { exit::FSCK_ERRORS_LEFT };
     if args.json {
-        print_json(&args.image, &report, None, LooseEnds::default(), false, code)?;
+        print_json(&args.image, &report, None, code)?;
         return Ok(code);
     }
     print_findings(&report);
+    print_costs(&report.losses);
     print_counts(&args.image, &report);
     if report.log_to_replay.nodes > 0 {
         outln!(
@@ -112,7 +155,7 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
         );
     }
     if code != exit::SUCCESS {
-        outln!("{}: NOT CLEAN, use --repair to mend it", args.image.display());
+        outln!("{}: NOT CLEAN, use --repair", args.image.display());
     }
     Ok(code)
 }
@@ -120,29 +163,68 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
 const PROGRESS_STEPS: u64 = 1000;
 
 fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
-    let bar = progress::steps("checking and mending", PROGRESS_STEPS);
-    let done = repair(&*dev, &Options::default(), &mut |done| {
-        bar.set_position((done * PROGRESS_STEPS as f64) as u64)
-    })
-    .with_context(|| format!("cannot repair {}", args.image.display()))?;
-    bar.finish_and_clear();
-    let mut left = done.after;
-    let mut ends = LooseEnds::default();
-    if left.is_clean() && (left.log_to_replay.nodes > 0 || left.orphans > 0) {
-        ends = tie_up(args, &dev, left.log_to_replay.inodes)?;
-        left = check(&*dev, &Options::default(), &mut |_| ())?;
+    let found = checked(args, &*dev)?;
+    if !args.json {
+        print_findings(&found);
+        print_costs(&found.losses);
     }
-    let changed = done.changed || ends != LooseEnds::default();
-    let code = match (left.is_clean(), changed) {
+    let mended = match &args.undo {
+        None => take_turns(args, &dev, found.clone())?,
+        Some(file) => {
+            let undo = Arc::new(begin_undo(file, &args.image, dev)?);
+            let over: target::Target = undo.clone();
+            let mended = take_turns(args, &over, found.clone())?;
+            let blocks = undo.finish().with_context(|| format!("cannot finish {}", file.display()))?;
+            Mended { undo_blocks: Some(blocks), ..mended }
+        }
+    };
+    let code = match (mended.left.is_clean(), mended.changed) {
         (false, _) => exit::FSCK_ERRORS_LEFT,
         (true, true) => exit::FSCK_REPAIRED,
         (true, false) => exit::SUCCESS,
     };
     if args.json {
-        print_json(&args.image, &done.before, Some(&left), ends, changed, code)?;
-        return Ok(code);
+        print_json(&args.image, &found, Some(&mended), code)?;
+    } else {
+        print_mended(args, &mended, code);
     }
-    print_findings(&done.before);
+    Ok(code)
+}
+
+/// Repairs, rolls forward and frees orphans, until nothing is left of either.
+fn take_turns(args: &FsckArgs, dev: &target::Target, found: Report) -> Result<Mended> {
+    let mut mended = Mended { left: found, ..Mended::default() };
+    for turn in 1..=TURNS {
+        let bar = progress::steps("repairing", PROGRESS_STEPS);
+        let repair = repair_found(&**dev, mended.left, &Options::default(), &mut |done| {
+            bar.set_position((done * PROGRESS_STEPS as f64) as u64)
+        })
+        .with_context(|| format!("cannot repair {}", args.image.display()))?;
+        bar.finish_and_clear();
+        mended.changed |= repair.changed;
+        (mended.left, mended.unfinished) = (repair.after, repair.unfinished);
+        let log = mended.left.log_to_replay;
+        if !mended.left.is_clean() || (log.nodes == 0 && mended.left.orphans == 0) {
+            break;
+        }
+        let ends = tie_up(args, dev, log.inodes)?;
+        mended.changed |= ends != LooseEnds::default();
+        mended.ends.add(ends);
+        mended.left = checked(args, &**dev)?;
+        if mended.left.worst().is_none() {
+            break;
+        }
+        if turn == TURNS && !mended.left.is_clean() {
+            let left = mended.left.findings.len();
+            mended.unfinished =
+                Some(format!("after {TURNS} turns of repair and roll-forward {left} findings are left"));
+        }
+    }
+    Ok(mended)
+}
+
+fn print_mended(args: &FsckArgs, mended: &Mended, code: u8) {
+    let (ends, left) = (&mended.ends, &mended.left);
     if ends.rolled_forward > 0 {
         outln!("rolled {} fsynced inode(s) forward", ends.rolled_forward);
     }
@@ -154,15 +236,97 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     }
     if !left.is_clean() {
         outln!("left after the repair:");
-        print_findings(&left);
+        print_findings(left);
     }
-    print_counts(&args.image, &left);
+    print_counts(&args.image, left);
     match code {
         exit::FSCK_REPAIRED => outln!("{}: repaired", args.image.display()),
         exit::FSCK_ERRORS_LEFT => outln!("{}: ERRORS ARE LEFT", args.image.display()),
         _ => {}
     }
-    Ok(code)
+    if let Some(reason) = &mended.unfinished {
+        outln!("{}: {reason}", args.image.display());
+    }
+    match (&args.undo, mended.undo_blocks) {
+        (Some(file), Some(0)) => outln!("nothing was changed, so {} was not kept", file.display()),
+        (Some(file), Some(blocks)) => outln!(
+            "{} as before the repair in {file}: 'medfs fsck --restore {file} {}' takes it back",
+            counted(blocks, "block", "blocks"),
+            args.image.display(),
+            file = file.display()
+        ),
+        _ => {}
+    }
+}
+
+/// Begins an undo file, somewhere else than on the device that is repaired.
+fn begin_undo(file: &Path, image: &Path, dev: target::Target) -> Result<UndoDevice<target::Target>> {
+    let name = file.display();
+    if file.symlink_metadata().is_ok() {
+        return Err(refused(format!("{name} exists: an undo file must be a new one")));
+    }
+    let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder.metadata().with_context(|| format!("cannot make {name}"))?;
+    let on_it =
+        image.metadata().is_ok_and(|of| of.file_type().is_block_device() && of.rdev() == folder.dev());
+    if on_it {
+        return Err(refused(format!("{name} is on {}, which is to be repaired", image.display())));
+    }
+    UndoDevice::create(file, dev).with_context(|| format!("cannot make {name}"))
+}
+
+fn refused(why: String) -> anyhow::Error {
+    Coded::new(exit::FSCK_OPERATIONAL, why).into()
+}
+
+/// `--restore`
+fn take_back(args: &FsckArgs, dev: &dyn BlockDevice, file: &Path) -> Result<u8> {
+    let blocks = restore(file, dev).map_err(|e| match e {
+        medfs_fsck::undo::UndoError::Io(e) => named(e, file),
+        other => other.into(),
+    })?;
+    let image = args.image.display();
+    if args.json {
+        outln!("{}", serde_json::json!({ "image": image.to_string(), "restored_blocks": blocks, "exit": 0 }));
+    } else {
+        outln!("{image}: {} as before the repair", counted(blocks, "block", "blocks"));
+    }
+    Ok(exit::SUCCESS)
+}
+
+fn named(error: io::Error, file: &Path) -> anyhow::Error {
+    anyhow::Error::from(error).context(format!("cannot restore from {}", file.display()))
+}
+
+/// A number with its noun.
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// What a repair will cost, in one line; nothing where it costs nothing.
+fn costs(losses: &Losses) -> Option<String> {
+    let files = |count| counted(count, "file", "files");
+    let mut parts = Vec::new();
+    if losses.nameless > 0 {
+        parts.push(format!("{} without a name: lost+found", files(losses.nameless)));
+    }
+    if losses.renamed > 0 {
+        parts.push(format!("{} back in the directory they were in", files(losses.renamed)));
+    }
+    if losses.blocks > 0 {
+        let blocks = counted(losses.blocks, "block", "blocks");
+        parts.push(format!("{blocks} of {} cut off", files(losses.cut)));
+    }
+    if losses.attributes > 0 {
+        parts.push(format!("extended attributes of {} lost", files(losses.attributes)));
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn print_costs(losses: &Losses) {
+    if let Some(costs) = costs(losses) {
+        outln!("a repair leaves {costs}");
+    }
 }
 
 /// Rolls fsynced inodes forward and frees orphans, by opening the volume. A log that cannot be replayed is given up: the
@@ -209,16 +373,18 @@ fn print_counts(image: &Path, r: &Report) {
     );
 }
 
-fn print_json(
-    image: &Path,
-    found: &Report,
-    left: Option<&Report>,
-    ends: LooseEnds,
-    changed: bool,
-    exit: u8,
-) -> Result<()> {
+fn print_json(image: &Path, found: &Report, mended: Option<&Mended>, exit: u8) -> Result<()> {
     let image = OsStr::to_string_lossy(image.as_os_str()).into_owned();
-    let outcome = Outcome { image, found, left, ends, changed, exit };
+    let outcome = Outcome {
+        image,
+        found,
+        left: mended.map(|m| &m.left),
+        ends: mended.map_or_else(LooseEnds::default, |m| m.ends.clone()),
+        changed: mended.is_some_and(|m| m.changed),
+        unfinished: mended.and_then(|m| m.unfinished.clone()),
+        undo_blocks: mended.and_then(|m| m.undo_blocks),
+        exit,
+    };
     outln!("{}", serde_json::to_string_pretty(&outcome)?);
     Ok(())
 }

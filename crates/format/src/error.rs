@@ -27,6 +27,7 @@ pub enum Structure {
     SharedNode,
     RemovedNames,
     Cluster,
+    UndoFile,
 }
 
 impl std::fmt::Display for Structure {
@@ -53,6 +54,7 @@ impl std::fmt::Display for Structure {
             Structure::SharedNode => "shared record node",
             Structure::RemovedNames => "node of removed names",
             Structure::Cluster => "compressed cluster of inode",
+            Structure::UndoFile => "undo file, record",
         };
         f.write_str(name)
     }

@@ -29,6 +29,7 @@ pub mod shared;
 pub mod sit;
 pub mod summary;
 pub mod superblock;
+pub mod undo;
 pub mod xattr;
 
 pub use block::{BLOCK_ALIGN, BLOCK_SIZE, Block};

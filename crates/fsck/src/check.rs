@@ -143,17 +143,15 @@ pub fn repair_found(
         if ended(&after) {
             break;
         }
-        if held > 0 {
-            unfinished = Some(format!(
-                "the volume is too full for the names of {held} files, which are kept without: remove other files, and repair \
-                 it again"
-            ));
-            break;
-        }
         if same || round == MAX_ROUNDS {
             let left = after.findings.len() as u64 + after.suppressed;
-            unfinished =
-                Some(format!("the repair came to no end: after {round} passes {left} findings are left"));
+            unfinished = Some(match held {
+                0 => format!("the repair came to no end: after {round} passes {left} findings are left"),
+                _ => format!(
+                    "the volume is too full for the names of {held} files, which are kept without: remove other files, and \
+                     repair it again"
+                ),
+            });
             break;
         }
     }

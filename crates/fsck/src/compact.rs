@@ -10,9 +10,11 @@ use crate::deltas::PLACES;
 use crate::finding::Code;
 use crate::walk::{FileWalk, Walker};
 use crate::zone::name_of;
+use medfs_device::Cause;
 use medfs_format::delta::{self, Record};
+use medfs_format::flip::Bit;
 use medfs_format::node::RawInode;
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino};
 use std::io;
 
 /// What of a file decides whether a block is a compact page.
@@ -33,6 +35,15 @@ impl Region {
             name: name_of(f, inode),
         }
     }
+}
+
+/// The one bit that makes a block a compact page of a file, where it is none.
+fn unflipped(block: &Block, ino: Ino) -> Option<Bit> {
+    delta::compact_records(block, ino).err()?;
+    let bit = delta::flipped_bit(block)?;
+    let mut mended = Box::new(block.clone());
+    bit.flip(&mut mended);
+    delta::compact_records(&mended, ino).is_ok().then_some(bit)
 }
 
 fn pages_of(records: &[Record<'_>]) -> String {
@@ -73,8 +84,18 @@ impl Walker<'_, '_> {
             self.findings.add(Code::CompactRoom, text);
             return Ok(false);
         }
-        let block = self.image.cache.get(addr)?;
-        let (sequence, records) = match delta::compact_records(block, f.ino) {
+        let mut block = self.image.cache.read(addr)?;
+        if let Some(bit) = unflipped(&block, f.ino) {
+            bit.flip(&mut block);
+            self.findings.add(
+                Code::CompactPage,
+                format!(
+                    "{name}: compact page {place} (block {addr}) is right with {bit} the other way round; a repair turns it back"
+                ),
+            );
+            self.write(addr, &block, Cause::Compact)?;
+        }
+        let (sequence, records) = match delta::compact_records(&block, f.ino) {
             Ok(sound) => sound,
             Err(error) => {
                 let text = format!(

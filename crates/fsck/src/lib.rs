@@ -29,6 +29,7 @@ mod pack;
 mod slices;
 mod space;
 mod tables;
+pub mod undo;
 mod walk;
 mod zone;
 

@@ -1,13 +1,14 @@
 //! What nothing refers to gets a name again: its own in its own directory, where that fits, or else a number in lost+found.
 //!
 //! Directories come before files, and parents before their children, as a directory that has a name again reaches what its
-//! entries name. Memory: two bits for each node id.
+//! entries name. Memory: two bits for each node id, and an entry for each directory on the way up from one of them.
 //!
 //! Invariant: an inode that reads is never freed. Where the volume has no room for a name it is kept without one.
 
 use crate::entries::is_opaque;
 use crate::slices::Nids;
 use crate::walk::{Verdict, Via, Walker};
+use foldhash::{HashSet, HashSetExt};
 use medfs_format::node::{Advise, FileKind, NAME_LEN, RawInode};
 use medfs_format::{BlockAddr, Ino, Nid};
 use std::io;
@@ -110,11 +111,11 @@ impl Walker<'_, '_> {
 
     /// Gives a file a name, after the directories without one that it says it is in.
     fn bring_back(&mut self, nid: Nid, dirs: &Nids) -> io::Result<()> {
-        let mut on_path = Nids::default();
+        let mut on_path = HashSet::new();
         let mut path = Vec::new();
         let mut next = nid;
         // Up to one that has a name, or was met before: parents can make a circle.
-        while !self.space.nid_reached(next) && !on_path.contains(next) {
+        while !self.space.nid_reached(next) && !on_path.contains(&next) {
             let Some(claim) = self.claim_of(next)? else { break };
             path.push(next);
             if !dirs.contains(claim.parent) {

@@ -23,8 +23,8 @@ use medfs_codec::compress::Compressors;
 use medfs_device::Cause;
 use medfs_format::compress::Compression;
 use medfs_format::node::{
-    self, ADDRS_PER_BLOCK, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawExtent, RawIndirectNode,
-    RawInode,
+    self, ADDRS_PER_BLOCK, Advise, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawExtent,
+    RawIndirectNode, RawInode,
 };
 use medfs_format::path::XATTR_NODE_OFFSET;
 use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, xattr};
@@ -84,6 +84,8 @@ pub(crate) struct FileWalk {
     pub(crate) cut: bool,
     /// Blocks and nodes that were cut off.
     lost: u64,
+    /// The checksum of its inode is wrong.
+    doubtful: bool,
 }
 
 /// The walk over a volume.
@@ -334,6 +336,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             last_page: None,
             cut: false,
             lost: 0,
+            doubtful: checksum_wrong,
         };
         self.find_lost_zone(&f, inode);
         self.xattrs(&mut f, inode)?;
@@ -619,6 +622,26 @@ impl<'d, 'p> Walker<'d, 'p> {
         Ok(true)
     }
 
+    /// Of a file whose inode cannot be trusted: one that ends before its last block ended behind it.
+    fn settle_size(&mut self, f: &FileWalk, inode: &mut RawInode) {
+        let Some(last) = f.last_page.filter(|&page| f.region.as_ref().is_none_or(|r| page < r.start)) else {
+            return;
+        };
+        let end = (last + 1) * medfs_format::BLOCK_SIZE as u64;
+        let size = inode.i_size.get();
+        if inode.advise().contains(Advise::KEEP_SIZE) || size > last * medfs_format::BLOCK_SIZE as u64 {
+            return;
+        }
+        self.findings.add(
+            Code::InodeField,
+            format!(
+                "inode {}: i_size is {size}, but it has blocks up to {end}, and its checksum is wrong",
+                f.ino
+            ),
+        );
+        inode.i_size = end.into();
+    }
+
     /// What only the whole walk of an inode shows: counts, extent, links, sizes.
     fn settle(&mut self, f: &mut FileWalk, inode: &mut RawInode, kind: FileKind) -> io::Result<()> {
         let ino = f.ino;
@@ -642,6 +665,9 @@ impl<'d, 'p> Walker<'d, 'p> {
         }
         if stale || f.cut {
             inode.i_ext = RawExtent::default();
+        }
+        if f.doubtful && kind == FileKind::Regular {
+            self.settle_size(f, inode);
         }
         if kind == FileKind::Symlink && inode.i_size.get() == 0 {
             self.findings.add(Code::SymlinkSize, format!("inode {ino}: a symbolic link of no length"));

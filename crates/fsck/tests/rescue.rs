@@ -188,6 +188,29 @@ fn lost_and_found_takes_more_than_its_inode_has_room_for() {
     Bed::new().judge(&dev).unwrap();
 }
 
+/// The first pass has no block to give; it frees nothing, and the next one has.
+#[test]
+fn what_finds_no_room_for_a_name_is_kept() {
+    const FILES: u32 = 400;
+    let (dev, dir) = volume(64, CHECKSUMS, |v| {
+        let dir = make(v, v.root(), b"dir", FileKind::Directory);
+        fill(v, dir, FILES);
+        dir
+    });
+    inject::set(&dev, &Target::Nat(dir), "block_addr", 0).unwrap();
+    let counts = [
+        ("valid_inode_count", 1),
+        ("valid_node_count", 1),
+        ("valid_block_count", 2),
+        ("user_block_count", 5),
+    ];
+    for (field, value) in counts {
+        inject::set(&dev, &Target::Checkpoint, field, value).unwrap();
+    }
+    let repaired = mended(&dev);
+    assert_eq!((repaired.after.files, repaired.unfinished), (FILES.into(), None));
+}
+
 /// A file with every kind of node, and a directory; with the inode numbers.
 fn flippable(features: &str) -> (MemDevice, [u32; 3]) {
     let (dev, inos) = volume(64, features, |v| {
@@ -264,6 +287,21 @@ fn an_inode_that_contradicts_its_name_goes_to_lost_and_found_whole() {
     assert_eq!(ino_of(&dev, &format!("lost+found/{ino}")), Some(ino));
 }
 
+#[test]
+fn a_size_that_contradicts_the_blocks_of_a_doubtful_inode_cuts_nothing() {
+    let (whole, [_, large, _]) = flippable(CHECKSUMS);
+    let dev = whole.snapshot();
+    change(&dev, address_of(&dev, large), |block| {
+        let inode: &mut RawInode = block.view_mut();
+        inode.i_size = 12_345.into();
+        inode.i_uid = 77.into();
+    });
+    let report = check(&dev, &Options::default(), &mut |_| {}).unwrap();
+    assert!(report.has(Code::InodeChecksum) && report.has(Code::InodeField), "{:?}", report.findings);
+    mended(&dev);
+    assert!(read(&dev, &["dir", "large"]).unwrap() == content(9, BLOCK_SIZE * 1200));
+}
+
 /// The older checkpoint would bring back what has been overwritten since.
 #[test]
 fn one_flipped_bit_of_the_checkpoint_or_both_superblocks_costs_nothing() {
@@ -326,4 +364,31 @@ fn a_second_entry_of_dots_is_taken_away_and_its_directory_kept() {
     assert!(repaired.before.has(Code::Dots), "{:?}", repaired.before.findings);
     assert_eq!(ino_of(&dev, "dir/xx"), Some(inner));
     assert_eq!(repaired.after.files, 1);
+}
+
+#[test]
+fn a_compact_page_with_one_flipped_bit_keeps_its_records() {
+    let volume = medfs_testkit::delta_volume::delta_volume("delta=compact");
+    let (dev, mut found) = (volume.dev, 0);
+    for addr in 0..dev.block_count() {
+        let mut block = read_block(&dev, addr).unwrap();
+        let was = block.clone();
+        let ino = u32::from_le_bytes(block.0[4..8].try_into().unwrap());
+        if medfs_format::delta::compact_records(&block, ino).is_err() {
+            continue;
+        }
+        block.0[100] ^= 8;
+        let flipped = dev.snapshot();
+        flipped.write(addr, &[&block], META).unwrap();
+        let report = check(&flipped, &Options::default(), &mut |_| {}).unwrap();
+        if report.findings.is_empty() {
+            continue; // an old one, which nothing names
+        }
+        assert!(report.has(Code::CompactPage), "{:?}", report.findings);
+        let repaired = repair(&flipped, &Options::default(), &mut |_| {}).unwrap();
+        assert_eq!(repaired.after.findings, []);
+        assert!(read_block(&flipped, addr).unwrap().0 == was.0, "the page is as it was");
+        found += 1;
+    }
+    assert!(found > 0);
 }

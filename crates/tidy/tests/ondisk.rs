@@ -5,7 +5,7 @@
 
 use medfs_format::{
     checkpoint, compress, delta, dentry, geometry, nat, node, path, removed, shared, sit, summary,
-    superblock, xattr,
+    superblock, undo, xattr,
 };
 use medfs_tidy::read;
 use std::collections::BTreeMap;
@@ -93,6 +93,11 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
         node::RawDirectNode { addr, footer }
         node::RawIndirectNode { nid, footer }
         dentry::RawDirEntry { hash_code, ino, name_len, file_type }
+        undo::RawUndoHeader {
+            magic, version, ended, sequence, uuid, blocks, salt, records, afters, afters_crc, reserved, crc,
+        }
+        undo::RawUndoRecord { magic, crc, index, addr, reserved }
+        undo::RawUndoAfter { addr, crc, reserved }
         xattr::RawXattrHeader { h_magic, h_refcount, h_reserved }
         xattr::RawXattrEntry { e_name_index, e_name_len, e_value_size }
     }

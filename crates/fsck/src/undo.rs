@@ -1,0 +1,458 @@
+//! Taking a repair back: every block that it changes is kept in a file before it is changed.
+//!
+//! [`UndoDevice`] stands between a repair and its device. It gathers what is written up to a flush; what the blocks held is then
+//! written and synced to the file, and only after that the device is written. [`restore`] takes the blocks back, bit for bit,
+//! whether the repair ended or was interrupted. The file's layout is `medfs_format::undo`.
+//!
+//! Invariants: no block of the device is changed that the file does not have. A restore writes nothing before all of the file, and
+//! the device, were found right. Memory: [`GATHERED`] blocks, and a bit for each block of those groups of blocks that change.
+//!
+//! Lock: one, around what is gathered and the file, held during each write and flush.
+
+use foldhash::HashMap;
+use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
+use medfs_format::superblock::RawSuperblock;
+use medfs_format::undo::{
+    FIRST_RECORD, HEADERS, RECORD_SIZE, RawUndoAfter, RawUndoHeader, RawUndoRecord, UNDO_MAGIC, UNDO_VERSION,
+    block_checksum,
+};
+use medfs_format::{BLOCK_SIZE, Block, crc};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use thiserror::Error;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Blocks that are gathered before they are written (4 MiB).
+pub const GATHERED: usize = 1024;
+/// Most blocks written to the device at once.
+const RUN: usize = 256;
+const HEADER_LEN: usize = size_of::<RawUndoHeader>();
+const RECORD_LEN: usize = size_of::<RawUndoRecord>();
+const AFTER_LEN: usize = size_of::<RawUndoAfter>();
+
+/// Why nothing was restored.
+#[derive(Debug, Error)]
+pub enum UndoError {
+    /// The file or the device failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It is something else.
+    #[error("{0} is not an undo file of medfs")]
+    Foreign(PathBuf),
+    /// It was made by a newer medfs.
+    #[error("{0} is an undo file of version {1}; this medfs knows version {UNDO_VERSION}")]
+    Version(PathBuf, u32),
+    /// It is not whole.
+    #[error("{0} is damaged or cut short ({1}): nothing was restored")]
+    Damaged(PathBuf, String),
+    /// It belongs to another volume.
+    #[error("{0} is the undo file of another volume ({1}): nothing was restored")]
+    Other(PathBuf, String),
+    /// The volume was used since.
+    #[error("block {1} was changed since the repair that {0} undoes: nothing was restored")]
+    Changed(PathBuf, u64),
+}
+
+/// A set of blocks, with memory for groups of which some are in it.
+#[derive(Default)]
+struct Blocks(HashMap<u64, Box<[u64; 64]>>);
+
+impl Blocks {
+    fn contains(&self, addr: u64) -> bool {
+        self.0.get(&(addr / 4096)).is_some_and(|g| g[addr as usize % 4096 / 64] >> (addr % 64) & 1 == 1)
+    }
+
+    fn insert(&mut self, addr: u64) {
+        self.0.entry(addr / 4096).or_insert_with(|| Box::new([0; 64]))[addr as usize % 4096 / 64] |=
+            1 << (addr % 64);
+    }
+}
+
+struct State {
+    file: File,
+    header: RawUndoHeader,
+    saved: Blocks,
+    /// What is to be written to the device.
+    gathered: BTreeMap<u64, (Box<Block>, WriteTag)>,
+    ended: bool,
+}
+
+/// A device whose changes can be taken back.
+pub struct UndoDevice<D> {
+    inner: D,
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+impl<D: BlockDevice> UndoDevice<D> {
+    /// Begins an undo file, which must not exist.
+    pub fn create(path: &Path, inner: D) -> io::Result<UndoDevice<D>> {
+        let uuid = identities(&inner)?[0];
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let header = RawUndoHeader::new(uuid, inner.block_count(), salt(path));
+        let mut state =
+            State { file, header, saved: Blocks::default(), gathered: BTreeMap::new(), ended: false };
+        HEADERS.iter().try_for_each(|_| state.write_header())?;
+        state.file.set_len(FIRST_RECORD)?;
+        state.file.sync_all()?;
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder)?.sync_all()?;
+        Ok(UndoDevice { inner, path: path.to_owned(), state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes everything, and what the blocks hold at the end of the repair: so a restore can tell whether the volume was used
+    /// since. A file without records is removed. Returns the number of blocks that changed.
+    pub fn finish(&self) -> io::Result<u64> {
+        self.flush()?;
+        let mut state = self.state();
+        let records = state.header.records.get();
+        if records == 0 {
+            std::fs::remove_file(&self.path)?;
+        } else if !state.ended {
+            state.write_afters(&self.inner)?;
+        }
+        state.ended = true;
+        Ok(records)
+    }
+}
+
+impl State {
+    /// Writes the next header, durable.
+    fn write_header(&mut self) -> io::Result<()> {
+        let sequence = self.header.sequence.get() + 1;
+        self.header.sequence = sequence.into();
+        self.header.seal();
+        self.file.write_all_at(self.header.as_bytes(), HEADERS[(sequence % 2) as usize])?;
+        self.file.sync_data()
+    }
+
+    /// Writes what was gathered: first what is there to the file, then to the device.
+    fn drain<D: BlockDevice>(&mut self, inner: &D) -> io::Result<()> {
+        self.save(inner).map_err(|e| io::Error::new(e.kind(), format!("cannot write the undo file: {e}")))?;
+        let mut run: Vec<u64> = Vec::new();
+        for &addr in self.gathered.keys() {
+            let goes_on = run.last().is_none_or(|&last| last + 1 == addr && run.len() < RUN)
+                && run.first().is_none_or(|first| self.gathered[first].1 == self.gathered[&addr].1);
+            if !goes_on {
+                self.write_run(inner, &run)?;
+                run.clear();
+            }
+            run.push(addr);
+        }
+        self.write_run(inner, &run)?;
+        self.gathered.clear();
+        Ok(())
+    }
+
+    fn write_run<D: BlockDevice>(&self, inner: &D, run: &[u64]) -> io::Result<()> {
+        let Some(first) = run.first() else { return Ok(()) };
+        let blocks: Vec<&Block> = run.iter().map(|addr| &*self.gathered[addr].0).collect();
+        inner.write(*first, &blocks, self.gathered[first].1)
+    }
+
+    /// Keeps what the gathered blocks hold on the device, durable.
+    fn save<D: BlockDevice>(&mut self, inner: &D) -> io::Result<()> {
+        let new: Vec<u64> =
+            self.gathered.keys().copied().filter(|&addr| !self.saved.contains(addr)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let (salt, mut index) = (self.header.salt.get(), self.header.records.get());
+        for &addr in &new {
+            let block = read_block(inner, addr)?;
+            let mut bytes = RawUndoRecord::of(salt, index, addr, &block).as_bytes().to_vec();
+            bytes.extend_from_slice(&block.0);
+            self.file.write_all_at(&bytes, RawUndoHeader::place_of(index))?;
+            index += 1;
+        }
+        self.file.sync_data()?;
+        self.header.records = index.into();
+        self.write_header()?;
+        new.into_iter().for_each(|addr| self.saved.insert(addr));
+        Ok(())
+    }
+
+    fn write_afters<D: BlockDevice>(&mut self, inner: &D) -> io::Result<()> {
+        let records = self.header.records.get();
+        let mut at = RawUndoHeader::place_of(records);
+        let (mut afters, mut sum) = (0u64, crc::f2fs(&[]));
+        let mut record = [0; RECORD_LEN];
+        let witnesses = witnesses(inner)?.into_iter().filter(|&addr| !self.saved.contains(addr));
+        let witnesses: Vec<u64> = witnesses.collect();
+        for index in 0..records + witnesses.len() as u64 {
+            let addr = match index.checked_sub(records) {
+                Some(witness) => witnesses[witness as usize],
+                None => {
+                    self.file.read_exact_at(&mut record, RawUndoHeader::place_of(index))?;
+                    RawUndoRecord::read_from_bytes(&record).expect("sized").addr.get()
+                }
+            };
+            let crc = block_checksum(&*read_block(inner, addr)?);
+            let after = RawUndoAfter { addr: addr.into(), crc: crc.into(), reserved: 0.into() };
+            self.file.write_all_at(after.as_bytes(), at)?;
+            (at, afters) = (at + AFTER_LEN as u64, afters + 1);
+            sum = crc::chain(sum, after.as_bytes());
+        }
+        self.file.sync_data()?;
+        (self.header.afters, self.header.afters_crc) = (afters.into(), sum.into());
+        self.header.ended = 1.into();
+        self.write_header()
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for UndoDevice<D> {
+    fn block_count(&self) -> u64 {
+        self.inner.block_count()
+    }
+
+    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
+        let state = self.state();
+        self.inner.read(addr, blocks)?;
+        for (addr, block) in (addr..).zip(blocks) {
+            if let Some((gathered, _)) = state.gathered.get(&addr) {
+                block.0.copy_from_slice(&gathered.0);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
+        let end = addr.checked_add(blocks.len() as u64).filter(|&end| end <= self.block_count());
+        end.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the range is outside the device"))?;
+        let mut state = self.state();
+        // Which of the blocks are compact pages matters to nobody here.
+        let each = WriteTag { fua: false, compact: 0, ..tag };
+        for (addr, block) in (addr..).zip(blocks) {
+            state.gathered.insert(addr, (Box::new((*block).clone()), each));
+        }
+        if tag.fua || state.gathered.len() >= GATHERED {
+            state.drain(&self.inner)?;
+        }
+        if tag.fua { self.inner.flush() } else { Ok(()) }
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.state().drain(&self.inner)?;
+        self.inner.flush()
+    }
+
+    /// Is advice, which would take away what is kept: it is not followed.
+    fn discard(&self, _addr: u64, _count: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read_only(&self) -> bool {
+        self.inner.read_only()
+    }
+}
+
+/// Blocks that any use of the volume changes: the superblocks, and the heads of the checkpoint packs.
+fn witnesses(dev: &dyn BlockDevice) -> io::Result<Vec<u64>> {
+    let mut found = vec![0, 1];
+    for copy in 0..2 {
+        let block = read_block(dev, copy)?;
+        if let Ok(g) = RawSuperblock::in_block(&block).validate() {
+            found.extend([0, 1].map(|pack| u64::from(g.cp_pack(pack))));
+            break;
+        }
+    }
+    found.retain(|&addr| addr < dev.block_count());
+    Ok(found)
+}
+
+/// The UUIDs that a volume may have, by its superblocks: those of the usable ones, or of all where none is.
+fn identities(dev: &dyn BlockDevice) -> io::Result<Vec<[u8; 16]>> {
+    let (mut good, mut all) = (Vec::new(), Vec::new());
+    for copy in 0..dev.block_count().min(2) {
+        let mut block = read_block(dev, copy)?;
+        all.push(RawSuperblock::in_block(&block).uuid);
+        if RawSuperblock::in_block(&block).validate().is_err()
+            && let Some(bit) = RawSuperblock::flipped_bit(&block)
+        {
+            bit.flip(&mut block);
+        }
+        if RawSuperblock::in_block(&block).validate().is_ok() {
+            good.push(RawSuperblock::in_block(&block).uuid);
+        }
+    }
+    all.push([0; 16]);
+    Ok(if good.is_empty() { all } else { good })
+}
+
+/// A number that tells one undo file from others that were in its place.
+fn salt(path: &Path) -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(path)
+}
+
+/// Takes back what a repair changed. Returns the number of blocks.
+pub fn restore(path: &Path, dev: &dyn BlockDevice) -> Result<u64, UndoError> {
+    let undo = Undo::open(path)?;
+    undo.belongs_to(dev)?;
+    let records = undo.check_records()?;
+    undo.check_afters(dev)?;
+    let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
+    for index in 0..records {
+        let (addr, block) = undo.record(index)?;
+        dev.write(addr, &[&block], tag)?;
+    }
+    dev.flush()?;
+    Ok(records)
+}
+
+/// An undo file that is read.
+struct Undo {
+    path: PathBuf,
+    file: File,
+    len: u64,
+    header: RawUndoHeader,
+    /// Whether the other header is no sign of damage: it is whole.
+    both: bool,
+}
+
+impl Undo {
+    fn open(path: &Path) -> Result<Undo, UndoError> {
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        let mut headers = Vec::new();
+        let mut known = false;
+        for at in HEADERS {
+            let mut bytes = [0; HEADER_LEN];
+            if at + HEADER_LEN as u64 > len {
+                continue;
+            }
+            file.read_exact_at(&mut bytes, at)?;
+            let raw = RawUndoHeader::read_from_bytes(&bytes).expect("sized");
+            known |= raw.magic == UNDO_MAGIC;
+            if raw.magic == UNDO_MAGIC && raw.version.get() > UNDO_VERSION {
+                return Err(UndoError::Version(path.to_owned(), raw.version.get()));
+            }
+            headers.extend(RawUndoHeader::parse(&bytes).ok());
+        }
+        if !known {
+            return Err(UndoError::Foreign(path.to_owned()));
+        }
+        let both = headers.len() == 2;
+        let Some(header) = headers.into_iter().max_by_key(|h| h.sequence.get()) else {
+            return Err(UndoError::Damaged(path.to_owned(), "neither header is whole".into()));
+        };
+        Ok(Undo { path: path.to_owned(), file, len, header, both })
+    }
+
+    fn damaged(&self, what: impl Into<String>) -> UndoError {
+        UndoError::Damaged(self.path.clone(), what.into())
+    }
+
+    fn belongs_to(&self, dev: &dyn BlockDevice) -> Result<(), UndoError> {
+        let other = |what: String| Err(UndoError::Other(self.path.clone(), what));
+        let (blocks, is) = (self.header.blocks.get(), dev.block_count());
+        if blocks != is {
+            return other(format!("of a device of {blocks} blocks, this one has {is}"));
+        }
+        if !identities(dev)?.contains(&self.header.uuid) {
+            return other("its UUID is another one".into());
+        }
+        Ok(())
+    }
+
+    /// A record, checked.
+    fn record(&self, index: u64) -> Result<(u64, Box<Block>), UndoError> {
+        let at = RawUndoHeader::place_of(index);
+        if at + RECORD_SIZE > self.len {
+            return Err(self.damaged(format!("it ends before record {index}")));
+        }
+        let (mut head, mut block) = ([0; RECORD_LEN], Block::boxed());
+        self.file.read_exact_at(&mut head, at)?;
+        self.file.read_exact_at(&mut block.0, at + RECORD_LEN as u64)?;
+        let (salt, blocks) = (self.header.salt.get(), self.header.blocks.get());
+        match RawUndoRecord::parse(&head, salt, index, blocks, &block) {
+            Ok(addr) => Ok((addr, block)),
+            Err(e) => Err(self.damaged(e.to_string())),
+        }
+    }
+
+    /// Checks all records; returns how many there are. Those behind the ones that the header tells of are of blocks that were not
+    /// changed yet, and do no harm.
+    fn check_records(&self) -> Result<u64, UndoError> {
+        let told = self.header.records.get();
+        for index in 0..told {
+            self.record(index)?;
+        }
+        let mut records = told;
+        if self.header.ended.get() == 0 {
+            while self.record(records).is_ok() {
+                records += 1;
+            }
+        }
+        // Where a header is broken off, what it told of was durable before: all is whole, up to the end of the file.
+        if !self.both && (self.header.ended.get() == 1 || !self.ends_with_afters(records)?) {
+            return Err(self.damaged("one of its headers is not whole"));
+        }
+        Ok(records)
+    }
+
+    /// Whether there is nothing behind so many records but what the repair writes when it has ended.
+    fn ends_with_afters(&self, records: u64) -> Result<bool, UndoError> {
+        let start = RawUndoHeader::place_of(records);
+        let rest = self.len.saturating_sub(start);
+        let (count, part) = (rest / AFTER_LEN as u64, rest % AFTER_LEN as u64);
+        if part != 0 || (count != 0 && count < records) || count > records + self.header.blocks.get() {
+            return Ok(false);
+        }
+        for index in 0..count.min(records) {
+            if self.after(start, index)?.addr.get() != self.record(index)?.0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn after(&self, start: u64, index: u64) -> Result<RawUndoAfter, UndoError> {
+        let at = start + index * AFTER_LEN as u64;
+        if at + AFTER_LEN as u64 > self.len {
+            return Err(self.damaged(format!("it ends before after {index}")));
+        }
+        let mut bytes = [0; AFTER_LEN];
+        self.file.read_exact_at(&mut bytes, at)?;
+        Ok(RawUndoAfter::read_from_bytes(&bytes).expect("sized"))
+    }
+
+    /// Where the repair ended: whether each block is as it left it, or as it was before.
+    fn check_afters(&self, dev: &dyn BlockDevice) -> Result<(), UndoError> {
+        if self.header.ended.get() == 0 {
+            return Ok(());
+        }
+        let (records, afters) = (self.header.records.get(), self.header.afters.get());
+        let start = RawUndoHeader::place_of(records);
+        let mut sum = crc::f2fs(&[]);
+        for index in 0..afters {
+            sum = crc::chain(sum, self.after(start, index)?.as_bytes());
+        }
+        if sum != self.header.afters_crc.get() || afters < records {
+            return Err(self.damaged("the checksum of its end is wrong"));
+        }
+        for index in 0..afters {
+            let after = self.after(start, index)?;
+            let addr = after.addr.get();
+            if addr >= dev.block_count() {
+                return Err(self.damaged(format!("block {addr} is outside the device")));
+            }
+            let now = block_checksum(&*read_block(dev, addr)?);
+            let before = index < records && now == block_checksum(&self.record(index)?.1);
+            if now != after.crc.get() && !before {
+                return Err(UndoError::Changed(self.path.clone(), addr));
+            }
+        }
+        Ok(())
+    }
+}
+
+const _: () = assert!(HEADER_LEN <= 512 && BLOCK_SIZE >= 512);

@@ -1,0 +1,207 @@
+//! A repair is taken back bit for bit, whether it ended or was interrupted; a file that is not whole, or not of the volume, takes
+//! nothing back.
+
+mod common;
+
+use common::{Bed, load};
+use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::Block;
+use medfs_format::superblock::RawSuperblock;
+use medfs_fsck::inject::{self, Target};
+use medfs_fsck::undo::{UndoDevice, UndoError, restore};
+use medfs_fsck::{Options, check, repair};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
+
+/// Fails every write after the first `left` blocks, and every flush then.
+struct Failing<'a> {
+    dev: &'a MemDevice,
+    left: AtomicUsize,
+}
+
+impl BlockDevice for Failing<'_> {
+    fn block_count(&self) -> u64 {
+        self.dev.block_count()
+    }
+    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
+        self.dev.read(addr, blocks)
+    }
+    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
+        for (addr, block) in (addr..).zip(blocks) {
+            let spend = |left: usize| left.checked_sub(1);
+            if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_err() {
+                return Err(io::Error::other("power is off"));
+            }
+            self.dev.write(addr, &[block], tag)?;
+        }
+        Ok(())
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.dev.flush()
+    }
+    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
+        self.dev.discard(addr, count)
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+/// One that does not fail.
+fn whole(dev: &MemDevice) -> Failing<'_> {
+    Failing { dev, left: usize::MAX.into() }
+}
+
+fn broken(bed: &Bed) -> MemDevice {
+    let dev = load(&bed.filled("undo.img", &["-O", "extra_attr,inode_checksum"]));
+    let set = |target: Target<'_>, field: &str, value| inject::set(&dev, &target, field, value).unwrap();
+    set(Target::Superblock(1), "magic", 0);
+    set(Target::Dentry(3, b"deep"), "used", 0);
+    set(Target::Checkpoint, "valid_node_count", 5);
+    set(Target::Sit(3), "valid_map[3]", 0xff);
+    dev
+}
+
+fn same(a: &MemDevice, b: &MemDevice) -> bool {
+    (0..a.block_count()).all(|addr| read_block(a, addr).unwrap().0 == read_block(b, addr).unwrap().0)
+}
+
+/// A repaired volume with its undo file, and the volume as it was.
+fn repaired(bed: &Bed) -> (MemDevice, PathBuf, MemDevice) {
+    let (before, file) = (broken(bed), bed.path("undo"));
+    let dev = before.snapshot();
+    let undo = UndoDevice::create(&file, whole(&dev)).unwrap();
+    let repaired = repair(&undo, &Options::default(), &mut |_| {}).unwrap();
+    assert_eq!(repaired.after.findings, []);
+    assert!(undo.finish().unwrap() > 10);
+    drop(undo);
+    assert!(check(&dev, &Options::default(), &mut |_| {}).unwrap().findings.is_empty());
+    assert!(!same(&dev, &before));
+    (dev, file, before)
+}
+
+#[test]
+fn a_repair_is_taken_back_bit_for_bit() {
+    let bed = Bed::new();
+    let (dev, file, before) = repaired(&bed);
+    let blocks = restore(&file, &dev).unwrap();
+    assert!(blocks > 10 && same(&dev, &before));
+    // Once more changes nothing.
+    assert_eq!(restore(&file, &dev).unwrap(), blocks);
+    assert!(same(&dev, &before));
+}
+
+#[test]
+fn a_repair_that_is_interrupted_at_any_write_is_taken_back() {
+    let bed = Bed::new();
+    let before = broken(&bed);
+    let mut writes = 0;
+    loop {
+        let (dev, file) = (before.snapshot(), bed.path(&format!("undo{writes}")));
+        let undo = UndoDevice::create(&file, Failing { dev: &dev, left: writes.into() }).unwrap();
+        let ended = repair(&undo, &Options::default(), &mut |_| {}).is_ok();
+        drop(undo);
+        // The volume of a repair that is interrupted can be repaired again, too.
+        if writes % 5 == 0 {
+            let again = repair(&dev.snapshot(), &Options::default(), &mut |_| {}).unwrap();
+            assert_eq!(again.after.findings, [], "after {writes} writes");
+        }
+        if !ended {
+            // A record that is not whole was not synced, so no block was changed for it.
+            let mut bytes = fs::read(&file).unwrap();
+            bytes.extend_from_slice(&[0xaa; 5000]);
+            fs::write(&file, bytes).unwrap();
+        }
+        restore(&file, &dev).unwrap_or_else(|e| panic!("after {writes} writes: {e}"));
+        assert!(same(&dev, &before), "after {writes} writes");
+        if ended {
+            break;
+        }
+        writes += 1;
+    }
+    assert!(writes > 10, "only {writes} writes");
+}
+
+/// Restoring fails with this error and leaves the device alone.
+fn refused(file: &Path, dev: &MemDevice, what: &str, right: fn(&UndoError) -> bool) {
+    let before = dev.snapshot();
+    let error = restore(file, dev).expect_err(what);
+    assert!(right(&error), "{what}: {error}");
+    assert_eq!(error.to_string().lines().count(), 1);
+    assert!(same(dev, &before), "{what}: nothing is written");
+}
+
+#[test]
+fn a_file_that_is_not_whole_takes_nothing_back() {
+    let bed = Bed::new();
+    let (dev, file, before) = repaired(&bed);
+    let bytes = fs::read(&file).unwrap();
+    let damaged = |e: &UndoError| matches!(e, UndoError::Damaged(..));
+    let part = bed.path("part");
+    for len in [8192, 9000, bytes.len() / 2, bytes.len() - 4128, bytes.len() - 16, bytes.len() - 1] {
+        fs::write(&part, &bytes[..len]).unwrap();
+        refused(&part, &dev, &format!("{len} bytes"), damaged);
+    }
+    for at in [30, 4096 + 30, 8192, 8192 + 4, 8192 + 16, 12000, bytes.len() / 2, bytes.len() - 20] {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 0x20;
+        fs::write(&part, &bytes).unwrap();
+        match restore(&part, &dev.snapshot()) {
+            // The older header may be the one that is damaged, and is not needed.
+            Ok(_) => {
+                let dev = dev.snapshot();
+                restore(&part, &dev).unwrap();
+                assert!(same(&dev, &before), "byte {at}");
+            }
+            Err(_) => refused(&part, &dev, &format!("byte {at}"), damaged),
+        }
+    }
+    let foreign = |e: &UndoError| matches!(e, UndoError::Foreign(..));
+    for other in [&b""[..], b"short", &[0; 20000]] {
+        fs::write(&part, other).unwrap();
+        refused(&part, &dev, "something else", foreign);
+    }
+    let mut newer = bytes;
+    newer[8] = 9;
+    fs::write(&part, &newer).unwrap();
+    refused(&part, &dev, "a newer version", |e| matches!(e, UndoError::Version(_, 9)));
+}
+
+#[test]
+fn a_file_of_another_volume_takes_nothing_back() {
+    let bed = Bed::new();
+    let (dev, file, _) = repaired(&bed);
+    let other = |e: &UndoError| matches!(e, UndoError::Other(..));
+    let elsewhere = load(&bed.filled("other.img", &["-O", "extra_attr,inode_checksum"]));
+    refused(&file, &elsewhere, "another UUID", other);
+    refused(&file, &load(&bed.mkfs("small.img", 64, &[])), "another size", other);
+    // A volume that was used since would be a mixture.
+    let changed = dev.snapshot();
+    let sb = read_block(&dev, 0).unwrap();
+    let pack = u64::from(RawSuperblock::in_block(&sb).cp_blkaddr.get());
+    for addr in [pack, pack + 512] {
+        let mut block = read_block(&changed, addr).unwrap();
+        block.0[5] ^= 1;
+        changed.write(addr, &[&block], META).unwrap();
+    }
+    refused(&file, &changed, "used since", |e| matches!(e, UndoError::Changed(..)));
+}
+
+#[test]
+fn an_undo_file_is_a_new_one_and_goes_where_nothing_was_changed() {
+    let bed = Bed::new();
+    let dev = load(&bed.mkfs("clean.img", 64, &[]));
+    let file = bed.path("undo");
+    fs::write(&file, "mine").unwrap();
+    assert_eq!(UndoDevice::create(&file, whole(&dev)).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+    fs::remove_file(&file).unwrap();
+    let undo = UndoDevice::create(&file, whole(&dev)).unwrap();
+    assert!(!repair(&undo, &Options::default(), &mut |_| {}).unwrap().changed);
+    assert_eq!(undo.finish().unwrap(), 0);
+    assert!(!file.exists());
+}
