@@ -72,13 +72,13 @@ fn one_run_repairs_what_a_roll_forward_brings() {
         v.write(old, 0, &[3; 20_000]).unwrap();
         v.fsync(old, false).unwrap();
     });
-    // What was fsynced has a wrong number of blocks, which only a check after the roll-forward sees.
+    // What was fsynced has a field that no such file has, which only a check after the roll-forward sees.
     let synced = |b: &Block| {
         footer(b).is_fsync() && footer(b).nid == footer(b).ino && (4..100).contains(&footer(b).nid.get())
     };
     let wrong = |b: &mut Block| {
         let inode: &mut RawInode = b.view_mut();
-        inode.i_blocks = (inode.i_blocks.get() + 5).into();
+        inode.i_current_depth = 7.into();
     };
     assert_eq!(damage(&s.image(), synced, wrong), 1);
     let assert = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
