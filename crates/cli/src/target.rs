@@ -105,8 +105,14 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
     if blocks.iter().any(|b| known.contains(&RawSuperblock::in_block(b).magic.get())) {
         return Ok(());
     }
+    if blocks[0].0.starts_with(&medfs_flash::format::MAGIC) {
+        bail!("{path} is the file of a simulated flash device: its volume is 'flash:{path}'");
+    }
     match medfs_mkfs::probe::find(dev)? {
         Some(what) => bail!("{path} holds {what}, not an F2FS volume"),
-        None => bail!("{path} holds no F2FS volume: make one with 'medfs mkfs {path}'"),
+        None if blocks.iter().all(|block| block.0.iter().all(|byte| *byte == 0)) => {
+            bail!("{path} holds no F2FS volume: make one with 'medfs mkfs {path}'")
+        }
+        None => bail!("{path} holds no F2FS volume"),
     }
 }

@@ -8,7 +8,7 @@ use crate::exit;
 use crate::outcome::Outcome;
 use anyhow::{Context, Result, bail};
 use medfs_device::Holder;
-use medfs_device::holder::Process;
+use medfs_device::holder::{Process, in_other_namespace};
 use medfs_device::mounts::{MountEntry, mounts};
 use medfs_fuse::control;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,6 +24,9 @@ const CLOSE_MAX: Duration = Duration::from_secs(120);
 
 /// Longest wait for a killed daemon to end.
 const DYING_MAX: Duration = Duration::from_secs(5);
+
+/// A wait after which it is said what is waited for, or that it will not come.
+const SHORT: Duration = Duration::from_secs(1);
 
 /// Between two looks at a daemon.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -84,7 +87,7 @@ fn helper_args(args: &[OsString]) -> Result<Wanted> {
 fn unmount(wanted: &Wanted) -> Result<u8> {
     let dir = wanted.dir.display();
     let mount = find(&wanted.dir)?;
-    let mut daemon = Daemon::of(&mount);
+    let mut daemon = Daemon::of(&mount, None);
     if daemon.as_ref().is_some_and(|daemon| daemon.process.is_dying()) {
         let killed = daemon.take();
         if !killed.is_some_and(|killed| killed.ends_within(DYING_MAX)) {
@@ -95,7 +98,11 @@ fn unmount(wanted: &Wanted) -> Result<u8> {
     if wanted.force {
         abort(&mount)?;
     }
-    let failure = if wanted.force || wanted.lazy { None } else { failure(&mount.on) };
+    let told = if wanted.force || wanted.lazy { Told::default() } else { Told::by(&mount.on) };
+    if daemon.as_ref().is_some_and(|daemon| told.process.is_some_and(|pid| pid != daemon.process.pid)) {
+        // Of several readers of a device.
+        daemon = Daemon::of(&mount, told.process);
+    }
     if wanted.lazy {
         control::unmount_lazy(&mount.on)?;
         return Ok(exit::SUCCESS);
@@ -107,7 +114,7 @@ fn unmount(wanted: &Wanted) -> Result<u8> {
         return Ok(exit::SUCCESS);
     }
     let ended = daemon.map_or(Ok(()), |daemon| daemon.finish(&mount));
-    if let Some(failure) = failure {
+    if let Some(failure) = told.failure {
         bail!("{dir} is unmounted, but what was written last is lost: {failure}");
     }
     ended.with_context(|| format!("{dir} is unmounted, but what was written last may be lost"))?;
@@ -136,10 +143,21 @@ fn abort(mount: &MountEntry) -> Result<()> {
     control::abort_file(mount)?.write_all(b"1").context("cannot end the connection")
 }
 
-/// The error after which a volume turned read-only, if it did: what is not on its device by then never will be.
-fn failure(dir: &Path) -> Option<String> {
-    let stats: serde_json::Value = serde_json::from_str(&control::stats_json(dir).ok()?).ok()?;
-    Some(exit::without_numbers(stats["failure"].as_str()?))
+/// What a daemon says of itself.
+#[derive(Debug, Default)]
+struct Told {
+    /// The error after which the volume turned read-only, if it did: what is not on its device by then never will be.
+    failure: Option<String>,
+    process: Option<u32>,
+}
+
+impl Told {
+    fn by(dir: &Path) -> Told {
+        let stats = control::stats_json(dir).ok().and_then(|json| serde_json::from_str(&json).ok());
+        let stats: serde_json::Value = stats.unwrap_or_default();
+        let process = stats["process"].as_u64().and_then(|pid| pid.try_into().ok());
+        Told { failure: stats["failure"].as_str().map(exit::without_numbers), process }
+    }
 }
 
 /// The process that serves a mount.
@@ -151,11 +169,11 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// `None`: it is gone, or not to be seen from here.
-    fn of(mount: &MountEntry) -> Option<Daemon> {
+    /// The daemon of a mount, which may have told its number; `None`: it is gone, or not to be seen from here.
+    fn of(mount: &MountEntry, told: Option<u32>) -> Option<Daemon> {
         let holder = || Holder::of(mount.device_path()).process;
         // The list of locks may lack one that is there where others come and go while it is read: so look twice.
-        let process = holder().or_else(holder)?;
+        let process = told.and_then(Process::daemon).or_else(holder).or_else(holder)?;
         let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
         let handle = pidfd_open(pid, PidfdFlags::empty()).ok();
         let outcome = Outcome::of(process.pid);
@@ -200,7 +218,19 @@ impl Daemon {
     /// Waits for its end, and says how that went.
     fn finish(&self, mount: &MountEntry) -> Result<()> {
         let start = Instant::now();
+        let mut said = false;
         while !self.is_done(mount) {
+            if start.elapsed() > SHORT && !said {
+                said = true;
+                if let Some((process, there)) = in_other_namespace(mount.device) {
+                    let (on, Process { pid, command }) = (there.on.display(), process);
+                    errln!(
+                        "medfs umount: the volume is still mounted on {on} in the mount namespace of {command} (process {pid})"
+                    );
+                    return Ok(());
+                }
+                errln!("medfs umount: waiting for the daemon (process {}) to finish", self.process.pid);
+            }
             if start.elapsed() > CLOSE_MAX {
                 bail!("the daemon (process {}) still writes to {}", self.process.pid, mount.source.display());
             }
@@ -243,9 +273,9 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let (kind, device) = ("fuse.medfs".to_owned(), (0, 1));
         let mount = MountEntry { on: "/nowhere".into(), kind, source: file.path().into(), device };
-        assert!(Daemon::of(&mount).is_none());
+        assert!(Daemon::of(&mount, None).is_none());
         let mut killed = lock_as_killed(file.as_file());
-        let process = Daemon::of(&mount).unwrap().process;
+        let process = Daemon::of(&mount, None).unwrap().process;
         assert_eq!((process.pid, process.is_dying()), (killed.id(), true));
         flock(file.as_file(), FlockOperation::Unlock).unwrap();
         killed.wait().unwrap();

@@ -376,3 +376,44 @@ fn a_mount_whose_daemon_and_watchdog_were_killed_is_freed() {
         medfs().arg("umount").arg(&dir.0).assert().success();
     }
 }
+
+#[test]
+fn readers_of_a_volume_are_unmounted_one_by_one() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("64M");
+    let dirs = ["first", "second", "third"].map(|name| Dir::new(&s, name));
+    for dir in &dirs {
+        medfs().args(["mount", "-o", "ro"]).arg(s.image()).arg(&dir.0).assert().success();
+    }
+    for (nth, dir) in dirs.iter().enumerate() {
+        let start = Instant::now();
+        medfs().arg("umount").arg(&dir.0).timeout(Duration::from_secs(20)).assert().success().stderr("");
+        assert!(start.elapsed() < Duration::from_secs(20), "{nth}");
+        assert!(dirs[nth + 1..].iter().all(Dir::is_mounted), "{nth}");
+    }
+}
+
+#[test]
+fn a_mount_that_another_namespace_keeps_is_said_to_be_there() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("64M");
+    let dir = Dir::new(&s, "mnt");
+    medfs().arg("mount").arg(s.image()).arg(&dir.0).assert().success();
+    let mut keeper = System::new("unshare").args(["--mount", "sleep", "1000"]).spawn().unwrap();
+    let own = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/mnt"));
+    while own(keeper.id()).unwrap() == own(std::process::id()).unwrap() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = medfs().arg("umount").arg(&dir.0).timeout(Duration::from_secs(60)).output().unwrap();
+    keeper.kill().unwrap();
+    keeper.wait().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("still mounted on") && said.contains("namespace of sleep"), "{said}");
+    // With the namespace goes the mount.
+    medfs().args(["fsck", "--wait"]).arg(s.image()).output().unwrap();
+}

@@ -44,6 +44,7 @@ fn wrong_devices_are_named() {
     assert!(fails(&["ls", &format!("flash:{card}?profile=qlc")]).contains("made with the profile 'emmc'"));
     assert!(fails(&["ls", &format!("flash:{card}?codec=lz4")]).contains("made with codec=lzo"));
     assert!(fails(&["ls", &format!("flash:{card}")]).contains("holds no F2FS volume"));
+    assert!(fails(&["ls", &card]).contains(&format!("simulated flash device: its volume is 'flash:{card}'")));
     assert!(fails(&["ls", &format!("flash:{card}?bogus=1")]).contains("'bogus'"));
 
     let bytes = fs::read(&card).unwrap();

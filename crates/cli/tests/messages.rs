@@ -98,6 +98,9 @@ fn what_is_no_volume_is_named() {
     all("is too short for an F2FS volume");
     File::create(&image).unwrap().set_len(64 << 20).unwrap();
     all("holds no F2FS volume: make one with");
+    // What holds something is not to be overwritten.
+    File::options().write(true).open(&image).unwrap().write_all_at(&[0xa5; 5000], 0).unwrap();
+    all("holds no F2FS volume\n");
     assert!(System::new("mkfs.ext4").arg("-q").arg(&image).status().unwrap().success());
     all("holds an ext2/3/4 file system, not an F2FS volume");
 }

@@ -70,6 +70,11 @@ impl Process {
         Process { pid, command }
     }
 
+    /// The process of a number, where that is the daemon of a mount.
+    pub fn daemon(pid: u32) -> Option<Process> {
+        Some(Process::new(pid)).filter(Process::mounts)
+    }
+
     fn is_medfs(&self) -> bool {
         self.command.starts_with("medfs") || self.command.ends_with(".medfs")
     }
@@ -239,6 +244,24 @@ fn mounted_by(identity: Identity, process: &Process) -> Option<MountEntry> {
         lock_holders(&locks, &stat).contains(&process.pid) || has_claimed(process.pid, Identity::of(&stat))
     };
     mounts(None).ok()?.into_iter().rev().find(|entry| entry.is_medfs() && serves(entry))
+}
+
+/// A process that sees a mount of ours by its device's numbers, in a mount namespace that is not this process's, and what it sees.
+pub fn in_other_namespace(device: (u32, u32)) -> Option<(Process, MountEntry)> {
+    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let ours = namespace("self")?;
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let names = processes.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut seen = vec![ours];
+    for (name, pid) in names.filter_map(|name| name.parse().ok().map(|pid: u32| (name, pid))) {
+        let Some(theirs) = namespace(&name).filter(|theirs| !seen.contains(theirs)) else { continue };
+        seen.push(theirs);
+        let mut entries = mounts(Some(pid)).unwrap_or_default().into_iter();
+        if let Some(entry) = entries.find(|entry| entry.is_medfs() && entry.device == device) {
+            return Some((Process::new(pid), entry));
+        }
+    }
+    None
 }
 
 /// A device with its partitions, or with the disk that it is a partition of.

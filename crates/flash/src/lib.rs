@@ -31,7 +31,7 @@ pub mod trace;
 pub mod format {
     pub use crate::disk::HEAD as SLOT_HEAD;
     pub use crate::medium::STATE_BYTES;
-    pub use crate::store::{ALIGN, AREA_BYTES, HEADER_BYTES, VERSION};
+    pub use crate::store::{ALIGN, AREA_BYTES, HEADER_BYTES, MAGIC, VERSION};
 }
 
 pub use block_device::{FlashDevice, HostTime};

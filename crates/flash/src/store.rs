@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// First bytes of the file; the format's version follows them.
-const MAGIC: [u8; 15] = *b"medfs flash dev";
+pub const MAGIC: [u8; 15] = *b"medfs flash dev";
 /// Of the format.
 pub const VERSION: u8 = 3;
 /// Bytes of the header, at the file's beginning.

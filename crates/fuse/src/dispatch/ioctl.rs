@@ -319,7 +319,10 @@ impl FileSystem {
 
     fn stats_page(&self, mut page: StatsPage) -> Result<StatsPage, Errno> {
         if page.offset == 0 {
-            let json = serde_json::to_vec(&self.volume()?.stats()).map_err(|_| Errno::IO)?;
+            let mut stats = serde_json::to_value(self.volume()?.stats()).map_err(|_| Errno::IO)?;
+            // Who unmounts it waits for this process.
+            stats["process"] = std::process::id().into();
+            let json = serde_json::to_vec(&stats).map_err(|_| Errno::IO)?;
             let mut latest = self.stats.lock();
             *latest = StatsSnapshot { number: latest.number.wrapping_add(1), json: json.into() };
             page.snapshot = latest.number;
