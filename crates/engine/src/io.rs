@@ -5,7 +5,7 @@
 //! Locks: the flush state's mutex is a leaf and is not held during I/O.
 
 use crate::error::{Error, Result};
-use medfs_device::{BlockDevice, WriteTag};
+use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::{Block, BlockAddr};
 use medfs_sync::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -116,6 +116,18 @@ impl Io {
         for (cause, blocks) in tag.causes(blocks.len()) {
             self.counters.written[cause as usize].fetch_add(blocks as u64, Ordering::Relaxed);
         }
+        Ok(())
+    }
+
+    /// Writes a block that the volume can do without. A failure is the caller's business, and of no other write.
+    pub(crate) fn write_if_possible(&self, addr: BlockAddr, block: &Block) -> Result<()> {
+        if self.failed() {
+            return Err(Error::ReadOnly);
+        }
+        let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
+        self.dev.write(u64::from(addr), &[block], tag)?;
+        self.writes.fetch_add(1, Ordering::AcqRel);
+        self.counters.written[Cause::Meta as usize].fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Opening a volume: superblock, checkpoint pack, logs, orphans, roll-forward.
 //!
 //! Steps: both superblock copies; feature check; the newer whole pack; bitmaps; summaries of the logs; orphans freed;
-//! fsynced files rolled forward; a checkpoint where anything changed.
+//! fsynced files rolled forward; a checkpoint where anything changed. A read-only mount rolls forward in memory.
 //! Invariant: on a read-only mount nothing is written.
 
 use crate::bgres::Restorer;
@@ -65,6 +65,20 @@ impl Pack {
 impl Fs {
     /// Opens a volume and brings it to a consistent state.
     pub(crate) fn mount(dev: Arc<dyn BlockDevice>, opts: MountOptions, clock: Arc<dyn Clock>) -> Result<Fs> {
+        let fs = Fs::at_checkpoint(dev.clone(), opts.clone(), clock.clone())?;
+        match fs.bring_up_to_date() {
+            Err(error) if fs.read_only => {
+                tracing::warn!(%error, "what was fsynced cannot be shown; the volume is shown as of its last checkpoint");
+                let fs = Fs::at_checkpoint(dev, opts, clock)?;
+                fs.load_bases_to_hide();
+                Ok(fs)
+            }
+            done => done.map(|()| fs),
+        }
+    }
+
+    /// Opens a volume as its last checkpoint describes it.
+    fn at_checkpoint(dev: Arc<dyn BlockDevice>, opts: MountOptions, clock: Arc<dyn Clock>) -> Result<Fs> {
         let io = Io::new(dev);
         let (sb, geo, stale_copies) = read_superblock(&io)?;
         if sb.has_unknown_ro_compat() && !opts.read_only {
@@ -90,19 +104,23 @@ impl Fs {
             fs.restore_superblocks(&stale_copies)?;
         }
         fs.load_orphans()?;
-        fs.bring_up_to_date()?;
         Ok(fs)
     }
 
     /// Makes both superblock copies equal, which also ends a switch between the kinds of volumes that was interrupted.
+    /// A copy that cannot be written is left to `fsck`: the other one will do.
     fn restore_superblocks(&self, copies: &[u32]) -> Result<()> {
-        for addr in copies {
+        for &addr in copies {
             tracing::warn!(
                 copy = addr,
                 "a superblock copy was damaged or stale and is written again from the other one"
             );
+            let block = superblock_copy(&self.io, &self.sb, addr);
+            if let Err(error) = self.io.write_if_possible(addr, &block) {
+                tracing::warn!(copy = addr, %error, "the superblock copy cannot be written");
+            }
         }
-        write_superblocks(&self.io, &self.sb, copies)
+        if copies.is_empty() { Ok(()) } else { self.io.flush() }
     }
 
     fn load_orphans(&self) -> Result<()> {
@@ -113,7 +131,14 @@ impl Fs {
         let start = self.geo.cp_pack(cp.pack) + 1 + self.geo.cp_payload;
         let count = cp.header.cp_pack_start_sum.get() - 1 - self.geo.cp_payload;
         for addr in start..start + count {
-            let block = self.io.read(addr)?;
+            let block = match self.io.read(addr) {
+                Ok(block) => block,
+                Err(error) => {
+                    let lost = "files that were removed while they were open stay on the volume until `medfs fsck --repair`";
+                    tracing::warn!(addr, %error, "an orphan block cannot be read: {lost}");
+                    continue;
+                }
+            };
             for ino in block.view::<RawOrphanBlock>().inodes(addr)? {
                 if !self.geo.is_nid(ino) {
                     return Err(FormatError::corrupt(Structure::OrphanBlock, addr, "ino", ino).into());
@@ -128,12 +153,7 @@ impl Fs {
     fn bring_up_to_date(&self) -> Result<()> {
         if self.read_only {
             self.load_bases_to_hide();
-            if self.opts.recover && self.roll_forward_needed()? {
-                tracing::warn!(
-                    "fsynced files were not checkpointed; a read-only mount shows the last checkpoint"
-                );
-            }
-            return Ok(());
+            return self.roll_forward_in_memory();
         }
         self.load_registry()?;
         self.free_orphans_at_mount()?;
@@ -146,6 +166,23 @@ impl Fs {
         let done = self.write_recovered();
         self.mounting.store(false, Ordering::Release);
         if matches!(done, Err(Error::NoSpace)) { self.show_without_writing() } else { done }
+    }
+
+    /// Shows what was fsynced on a read-only mount. Nothing is written: the next mount that may write finds the same.
+    fn roll_forward_in_memory(&self) -> Result<()> {
+        if !self.opts.recover || !self.roll_forward_needed()? {
+            return Ok(());
+        }
+        if !WRITABLE.contains(self.features) || self.sb.has_unknown_ro_compat() {
+            tracing::warn!(
+                "fsynced files were not checkpointed; the volume is shown as of its last checkpoint"
+            );
+            return Ok(());
+        }
+        let recovered = self.roll_forward()?;
+        Counters::add(&self.counters.recovered_inodes, recovered.inodes);
+        self.mounting.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// Makes a checkpoint of what was recovered. What an fsync acknowledged fits, on volumes of this engine.
@@ -173,10 +210,15 @@ pub(crate) fn read_superblock(io: &Io) -> Result<(RawSuperblock, Geometry, Vec<u
     if io.block_count() < 2 {
         return Err(Error::Incompatible("the image is too small to hold a superblock".into()));
     }
-    let mut first_error = None;
+    let (mut first_error, mut unreadable) = (None, None);
     let mut copies = Vec::new();
     for addr in 0..2u32 {
-        let raw = RawSuperblock::in_block(&*io.read(addr)?).clone();
+        let block = io.read(addr).unwrap_or_else(|error| {
+            tracing::warn!(copy = addr, %error, "superblock copy cannot be read");
+            unreadable.get_or_insert(error);
+            Block::boxed()
+        });
+        let raw = RawSuperblock::in_block(&block).clone();
         let geometry = raw.validate();
         if let Err(e) = &geometry {
             tracing::warn!(copy = addr, error = %e, "superblock copy is not usable");
@@ -187,6 +229,9 @@ pub(crate) fn read_superblock(io: &Io) -> Result<(RawSuperblock, Geometry, Vec<u
     let valid: Vec<&RawSuperblock> =
         copies.iter().filter(|(_, _, geo)| geo.is_some()).map(|(_, raw, _)| raw).collect();
     let Some(sb) = RawSuperblock::in_force(&valid).cloned() else {
+        if let Some(error) = unreadable {
+            return Err(error);
+        }
         return Err(match first_error {
             Some(FormatError::Corrupt { field: "magic", .. }) => Error::Incompatible(
                 "no F2FS volume found: both superblock copies lack F2FS's magic number and medfs's".into(),
@@ -204,12 +249,18 @@ pub(crate) fn read_superblock(io: &Io) -> Result<(RawSuperblock, Geometry, Vec<u
 /// Writes the copies of the superblock at these addresses, one after the other: each is durable before the next begins.
 pub(crate) fn write_superblocks(io: &Io, sb: &RawSuperblock, copies: &[u32]) -> Result<()> {
     for &addr in copies {
-        let mut block = io.read(addr)?;
-        *RawSuperblock::in_block_mut(&mut block) = sb.clone();
+        let block = superblock_copy(io, sb, addr);
         io.write(addr, &[&*block], WriteTag::new(Cause::Meta, Temperature::Cold))?;
         io.flush()?;
     }
     Ok(())
+}
+
+/// The block of a copy of the superblock, with what is before it, where that can be read.
+fn superblock_copy(io: &Io, sb: &RawSuperblock, addr: u32) -> Box<Block> {
+    let mut block = io.read(addr).unwrap_or_else(|_| Block::boxed());
+    *RawSuperblock::in_block_mut(&mut block) = sb.clone();
+    block
 }
 
 /// Features that mount read-write.

@@ -155,8 +155,12 @@ fn a_read_only_volume_is_not_written() {
     drop(v); // power is lost: there is something to roll forward
     let counting = Arc::new(CountingDevice::new(device.clone()));
     let v = open_with(counting.clone(), "ro", Arc::new(ManualClock::new(START)));
-    let found = at(&v, "f").expect("the file of the last checkpoint");
-    assert_eq!(content(&v, found.ino), b"text");
+    let found = at(&v, "f").expect("the file");
+    let mut text = b"text".to_vec();
+    text.resize(PAGE, 0);
+    text.extend(b"more");
+    assert_eq!(content(&v, found.ino), text, "what was fsynced is shown");
+    assert!(at(&v, "gone").is_none());
     assert_eq!(errno(v.create(v.root(), b"x", &new(FileKind::Regular))), 30);
     assert_eq!(errno(v.setattr(found.ino, &SetAttr { perm: Some(0o600), ..Default::default() })), 30);
     v.sync().expect("there is nothing to write");

@@ -218,6 +218,35 @@ impl Geometry {
         self.nat_blkaddr + seg * 2 * BLOCKS_PER_SEG + index % BLOCKS_PER_SEG + copy
     }
 
+    /// The other copy of a SIT or NAT block; `None` for blocks of other areas.
+    pub fn other_copy(&self, addr: BlockAddr) -> Option<BlockAddr> {
+        if (self.sit_blkaddr..self.nat_blkaddr).contains(&addr) {
+            let half = self.segment_count_sit / 2 * BLOCKS_PER_SEG;
+            let at = addr - self.sit_blkaddr;
+            return Some(if at < half { addr + half } else { addr - half });
+        }
+        (self.nat_blkaddr..self.ssa_blkaddr).contains(&addr).then(|| {
+            let at = addr - self.nat_blkaddr;
+            if (at / BLOCKS_PER_SEG).is_multiple_of(2) {
+                addr + BLOCKS_PER_SEG
+            } else {
+                addr - BLOCKS_PER_SEG
+            }
+        })
+    }
+
+    /// What a block is for, in words.
+    pub fn purpose(&self, addr: BlockAddr) -> &'static str {
+        match addr {
+            0 | 1 => "superblock",
+            a if a < self.sit_blkaddr => "checkpoint",
+            a if a < self.nat_blkaddr => "segment information table",
+            a if a < self.ssa_blkaddr => "node address table",
+            a if a < self.main_blkaddr => "segment summary",
+            _ => "main area",
+        }
+    }
+
     /// One more than the largest node id.
     pub fn max_nid(&self) -> Nid {
         self.nat_blocks() * nat::ENTRIES_PER_BLOCK as u32

@@ -1,7 +1,9 @@
-//! A small bounded cache of blocks, write-through: what it holds is always what the device holds.
+//! A small bounded cache of blocks, write-through: what it holds is always what the device holds, but for sectors that cannot
+//! be written ([`Medium`]).
 
+use crate::medium::Medium;
 use foldhash::{HashMap, HashMapExt};
-use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
+use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::Block;
 use std::collections::VecDeque;
 use std::io;
@@ -9,22 +11,22 @@ use std::io;
 /// Blocks kept (4 MiB).
 const CAPACITY: usize = 1024;
 
-/// First-in-first-out cache over a device.
+/// First-in-first-out cache over a medium.
 pub(crate) struct Cache<'d> {
-    pub(crate) dev: &'d dyn BlockDevice,
+    pub(crate) medium: Medium<'d>,
     blocks: HashMap<u32, Box<Block>>,
     order: VecDeque<u32>,
 }
 
 impl<'d> Cache<'d> {
-    pub(crate) fn new(dev: &'d dyn BlockDevice) -> Cache<'d> {
-        Cache { dev, blocks: HashMap::new(), order: VecDeque::new() }
+    pub(crate) fn new(medium: Medium<'d>) -> Cache<'d> {
+        Cache { medium, blocks: HashMap::new(), order: VecDeque::new() }
     }
 
     /// The block, from memory or the device.
     pub(crate) fn get(&mut self, addr: u32) -> io::Result<&Block> {
         if !self.blocks.contains_key(&addr) {
-            let block = medfs_device::read_block(self.dev, u64::from(addr))?;
+            let block = self.medium.read(addr)?;
             self.put(addr, block);
         }
         Ok(&self.blocks[&addr])
@@ -37,7 +39,7 @@ impl<'d> Cache<'d> {
 
     /// Writes a block to the device and remembers it.
     pub(crate) fn write(&mut self, addr: u32, block: &Block, cause: Cause) -> io::Result<()> {
-        self.dev.write(u64::from(addr), &[block], WriteTag::new(cause, Temperature::Cold))?;
+        self.medium.write(addr, &[block], WriteTag::new(cause, Temperature::Cold))?;
         self.put(addr, Box::new(block.clone()));
         Ok(())
     }

@@ -5,8 +5,9 @@
 //! NAT and SIT, so that a crash at any moment leaves a volume on which the same repair starts over.
 
 use crate::finding::{Code, Finding, Findings, Losses, Severity};
-use crate::image::{Image, Stop};
+use crate::image::{CANNOT_BE_READ, Image, Stop};
 use crate::log::{self, FsyncLog};
+use crate::medium::Medium;
 use crate::pack;
 use crate::walk::{Verdict, Via, Walker};
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
@@ -63,6 +64,12 @@ impl Report {
     /// Whether nothing is wrong (a warning is no fault).
     pub fn is_clean(&self) -> bool {
         self.worst() < Some(Severity::Error) && self.suppressed == 0
+    }
+
+    /// Whether there is nothing that a repair would change, or could.
+    fn is_final(&self) -> bool {
+        (self.findings.iter().all(|f| f.code.stays()) && self.suppressed == 0)
+            || self.worst() == Some(Severity::Fatal)
     }
 
     /// Whether a finding of this code is in it.
@@ -129,18 +136,18 @@ pub fn repair_found(
     options: &Options,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Repair, RepairError> {
-    let ended = |report: &Report| report.worst().is_none() || report.worst() == Some(Severity::Fatal);
-    if ended(&before) {
+    if before.is_final() {
         return Ok(Repair::none(before));
     }
     supported(dev)?;
     let (mut after, mut unfinished) = (before.clone(), None);
     for round in 1..=MAX_ROUNDS {
-        let (_, held) = pass(dev, options, true, progress)?;
-        let found = check(dev, options, progress)?;
+        let (mended, held) = pass(dev, options, true, progress)?;
+        let mut found = check(dev, options, progress)?;
+        found.findings.extend(mended.findings.into_iter().filter(|f| f.code == Code::Unwritable));
         let same = (&found.findings, found.suppressed) == (&after.findings, after.suppressed);
         after = found;
-        if ended(&after) {
+        if after.is_final() {
             break;
         }
         if same || round == MAX_ROUNDS {
@@ -161,7 +168,7 @@ pub fn repair_found(
 /// Refuses volumes whose allocation rules a repair would break.
 fn supported(dev: &dyn BlockDevice) -> Result<(), RepairError> {
     let mut findings = Findings::new(0);
-    let image = match Image::load(dev, &mut findings) {
+    let image = match Image::load(Medium::lenient(dev), &mut findings) {
         Ok(image) => image,
         Err(Stop::Io(e)) => return Err(e.into()),
         Err(Stop::Fatal) => return Ok(()),
@@ -192,7 +199,7 @@ fn pass(
     progress: &mut dyn FnMut(f64),
 ) -> io::Result<(Report, u64)> {
     let mut findings = Findings::new(options.max_findings);
-    let image = match Image::load(dev, &mut findings) {
+    let image = match Image::load(Medium::lenient(dev), &mut findings) {
         Ok(image) => image,
         Err(Stop::Io(e)) => return Err(e),
         Err(Stop::Fatal) => return Ok((report_of(findings), 0)),
@@ -208,21 +215,21 @@ fn pass(
     if w.image.checkpoint().flags().intersects(CpFlags::ERROR | CpFlags::FSCK) {
         w.findings.add(Code::CheckpointFlagged, "checkpoint: a mount saw an error and asked for a check");
     }
-    let root = w.image.g.root_ino;
-    if w.visit(root, root, Via::Superblock, "root directory")? != Verdict::Accepted(FileKind::Directory) {
-        w.findings.add(Code::NoRoot, "the root directory cannot be read");
+    w.supply.taken.extend(log.segments.iter());
+    w.supply.nids.extend(log.nids.iter());
+    if !w.visit_root()? {
+        w.tell_medium();
         return Ok((report_of(w.findings), 0));
     }
     w.drain()?;
     check_quota_files(&mut w)?;
     if fix {
         // Orphans are not walked: what they hold becomes free.
-        w.supply.taken.extend(log.segments.iter());
-        w.supply.nids.extend(log.nids.iter());
         // But for those whose blocks other files need: these get a name.
         let needed = |ino: &&u32| w.slices.is_source(**ino);
         let free: Vec<_> = orphans.iter().filter(|ino| !needed(ino)).copied().collect();
         w.orphans.extend(free);
+        w.image.find_strays(&mut w.findings)?;
         w.rescue()?;
     } else {
         for &ino in &orphans {
@@ -242,9 +249,11 @@ fn pass(
     if fix {
         let (space, image) = (&mut w.space, &mut w.image);
         space.flush_ssa(&mut image.cache, &image.g)?;
-        dev.flush()?;
+        image.cache.medium.flush()?;
         pack::write(image, &counts, log.summary.nodes > 0)?;
+        image.renew_copies()?;
     }
+    w.tell_medium();
     let (directories, files, blocks, losses) = (w.directories, w.files, w.space.blocks, w.losses);
     let report = Report {
         directories,
@@ -284,13 +293,42 @@ fn report_of(findings: Findings) -> Report {
 }
 
 fn mend_superblocks(image: &Image<'_>) -> io::Result<()> {
-    let dev = image.cache.dev;
+    let medium = &image.cache.medium;
     let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
     for &copy in &image.bad_copies {
         let mut block = image.sb.clone();
         RawSuperblock::in_block_mut(&mut block).seal();
-        dev.write(u64::from(copy), &[&block], tag)?;
-        dev.flush()?;
+        medium.write(copy, &[&block], tag)?;
+        medium.flush()?;
     }
     Ok(())
+}
+
+impl Image<'_> {
+    /// Writes the blocks of tables anew that cannot be read: no more in force, but the next ones to be written.
+    fn renew_copies(&mut self) -> io::Result<()> {
+        let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
+        for addr in self.cache.medium.unreadable() {
+            let Some(other) = self.g.other_copy(addr) else { continue };
+            let block = self.cache.medium.read(other)?;
+            self.cache.medium.write(addr, &[&block], tag)?;
+        }
+        self.cache.medium.flush()
+    }
+}
+
+impl Walker<'_, '_> {
+    /// Makes findings of the blocks that cannot be read or written, as far as there are none of them yet.
+    fn tell_medium(&mut self) {
+        let medium = &self.image.cache.medium;
+        for addr in medium.take_untold() {
+            let what = self.image.g.purpose(addr);
+            self.findings.add(Code::Unreadable, format!("block {addr} ({what}) {CANNOT_BE_READ}"));
+        }
+        for addr in medium.unwritable() {
+            let what = self.image.g.purpose(addr);
+            let text = format!("block {addr} ({what}) cannot be written: the device has to be replaced");
+            self.findings.add(Code::Unwritable, text);
+        }
+    }
 }

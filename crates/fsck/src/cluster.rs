@@ -3,6 +3,7 @@
 //! A repair takes away what cannot be expanded: the cluster becomes a hole. What is merely counted wrong is counted anew.
 
 use crate::finding::Code;
+use crate::image::CANNOT_BE_READ;
 use crate::walk::{FileWalk, Walker};
 use medfs_codec::compress::{Compressor, Compressors};
 use medfs_format::compress::{Algorithm, Cluster, Compression, cluster_content};
@@ -28,6 +29,11 @@ impl Walker<'_, '_> {
             let cluster: Vec<BlockAddr> = slots.iter().map(|a| a.get()).collect();
             let wrong = match Cluster::of(&cluster) {
                 Ok(Cluster::Plain) => continue,
+                Ok(found) if self.unreadable_data(f, &cluster, first, place)? => {
+                    f.saved += found.saved(pages);
+                    changed |= self.reserve(f, slots, first, place);
+                    continue;
+                }
                 Ok(found) => {
                     let Some(wrong) = self.expand(compression, &cluster, found)? else {
                         f.saved += found.saved(pages);
@@ -50,6 +56,30 @@ impl Walker<'_, '_> {
             }
         }
         Ok(changed)
+    }
+
+    /// Whether a block of a cluster cannot be read: then nothing is known of its content, and it stays.
+    fn unreadable_data(
+        &mut self,
+        f: &FileWalk,
+        cluster: &[BlockAddr],
+        first: u64,
+        place: &str,
+    ) -> io::Result<bool> {
+        for &addr in cluster.iter().filter(|&&addr| self.image.g.in_main(addr)) {
+            self.image.cache.get(addr)?;
+            if self.image.cache.medium.tell_unreadable(addr) {
+                let what = format!(
+                    "{place} ({:?}): cluster of {} pages at offset {}: block {addr} {CANNOT_BE_READ}; it stays where it is",
+                    f.name,
+                    cluster.len(),
+                    first * BLOCK_SIZE as u64
+                );
+                self.findings.add(Code::UnreadableData, what);
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Every slot of a compressed cluster that names no block is reserved, unless that was given back.

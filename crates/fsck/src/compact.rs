@@ -8,6 +8,7 @@
 
 use crate::deltas::PLACES;
 use crate::finding::Code;
+use crate::image::CANNOT_BE_READ;
 use crate::walk::{FileWalk, Walker};
 use crate::zone::name_of;
 use medfs_device::Cause;
@@ -85,6 +86,14 @@ impl Walker<'_, '_> {
             return Ok(false);
         }
         let mut block = self.image.cache.read(addr)?;
+        if self.image.cache.medium.tell_unreadable(addr) {
+            let text = format!(
+                "{name}: compact page {place}, block {addr}, {CANNOT_BE_READ}; a repair frees it, after which pages of the file \
+                 may be what they were before their last update: which ones cannot be told"
+            );
+            self.findings.add(Code::Unreadable, text);
+            return Ok(false);
+        }
         if let Some(bit) = unflipped(&block, f.ino) {
             bit.flip(&mut block);
             self.findings.add(

@@ -6,7 +6,7 @@
 
 use crate::cluster::content_of;
 use crate::finding::Code;
-use crate::image::Image;
+use crate::image::{CANNOT_BE_READ, Image};
 use crate::inode::Rules;
 use foldhash::{HashMap, HashMapExt};
 use medfs_codec::compress::Compressors;
@@ -185,6 +185,14 @@ pub(crate) struct Bases<'r> {
 
 type Fault = (Code, String);
 
+/// That a block which is part of a base could be read. Where it cannot, nothing is known of the record.
+fn readable(image: &Image<'_>, addr: BlockAddr) -> Result<(), Fault> {
+    match image.cache.medium.tell_unreadable(addr) {
+        true => Err((Code::UnreadableData, format!("its base, block {addr}, {CANNOT_BE_READ}"))),
+        false => Ok(()),
+    }
+}
+
 impl<'r> Bases<'r> {
     pub(crate) fn new(rules: &'r Rules, codecs: &'r mut Codecs) -> Bases<'r> {
         Bases { rules, codecs, compressors: Compressors::default(), source: None }
@@ -215,7 +223,7 @@ impl<'r> Bases<'r> {
         if let Some(held) = cluster {
             match held {
                 Ok(held) => page = held,
-                Err(why) => return Ok(Err((Code::DeltaBase, format!("its cluster: {why}")))),
+                Err(fault) => return Ok(Err(fault)),
             }
         } else if !record.slices.is_empty() {
             for slice in record.slices {
@@ -225,6 +233,9 @@ impl<'r> Bases<'r> {
             }
         } else if addr != NEW_ADDR {
             page = image.cache.read(addr)?;
+            if let Err(fault) = readable(image, addr) {
+                return Ok(Err(fault));
+            }
         }
         let rebuilt = self.codecs.rebuild(record.codec, record.delta, record.checksum, &mut page.0);
         Ok(rebuilt.map_err(|e| match e {
@@ -239,7 +250,7 @@ impl<'r> Bases<'r> {
         image: &mut Image<'_>,
         inode: &RawInode,
         index: u64,
-    ) -> io::Result<Option<Result<Box<Block>, String>>> {
+    ) -> io::Result<Option<Result<Box<Block>, Fault>>> {
         let compression = if self.rules.has_compression() { inode.compression() } else { None };
         let Some((compression, addrs)) = cluster_of(image, inode, compression, index)? else {
             return Ok(None);
@@ -248,12 +259,17 @@ impl<'r> Bases<'r> {
         let mut blocks = Vec::with_capacity(count * BLOCK_SIZE);
         for &addr in &addrs[1..=count] {
             if !image.g.in_main(addr) {
-                return Ok(Some(Err(format!("a block at {addr}, outside the main area"))));
+                let why = format!("its cluster: a block at {addr}, outside the main area");
+                return Ok(Some(Err((Code::DeltaBase, why))));
             }
             blocks.extend_from_slice(&image.cache.get(addr)?.0);
+            if let Err((code, why)) = readable(image, addr) {
+                return Ok(Some(Err((code, format!("its cluster: {why}")))));
+            }
         }
         let within = (index % addrs.len() as u64) as usize * BLOCK_SIZE;
         let content = content_of(&mut self.compressors, compression, &blocks, addrs.len());
+        let content = content.map_err(|why| (Code::DeltaBase, format!("its cluster: {why}")));
         Ok(Some(content.map(|content| {
             let mut page = Block::boxed();
             page.0.copy_from_slice(&content[within..within + BLOCK_SIZE]);
@@ -283,7 +299,7 @@ impl<'r> Bases<'r> {
         match slice.ranges() {
             Some((from, to)) if is_block(addr) && image.g.in_main(addr) => {
                 base.0[to].copy_from_slice(&image.cache.get(addr)?.0[from]);
-                Ok(Ok(()))
+                Ok(readable(image, addr))
             }
             _ => fault("which has no block"),
         }

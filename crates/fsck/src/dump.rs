@@ -13,6 +13,7 @@ use crate::finding::Findings;
 use crate::image::{Image, Stop};
 use crate::inode::Rules;
 use crate::log;
+use crate::medium::Medium;
 use crate::space::has_no_addresses;
 use medfs_codec::CodecTag;
 use medfs_device::BlockDevice;
@@ -233,8 +234,12 @@ impl<'d> Dump<'d> {
     /// Reads superblock and checkpoint.
     pub fn open(dev: &'d dyn BlockDevice) -> Result<Dump<'d>, DumpError> {
         let mut findings = Findings::new(100);
-        match Image::load(dev, &mut findings) {
-            Ok(image) => Ok(Dump { rules: Rules::of(&image), image }),
+        match Image::load(Medium::lenient(dev), &mut findings) {
+            Ok(mut image) => {
+                // What has two copies was read from either. The rest is shown as it is.
+                image.cache.medium.be_strict();
+                Ok(Dump { rules: Rules::of(&image), image })
+            }
             Err(Stop::Io(e)) => Err(e.into()),
             Err(Stop::Fatal) => {
                 let sentences: Vec<String> = findings.list.iter().map(|f| f.to_string()).collect();

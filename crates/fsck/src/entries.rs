@@ -77,7 +77,7 @@ impl Walker<'_, '_> {
     }
 
     /// A new block; `None` where the volume is full.
-    fn new_block(&mut self, node: bool, owner: Owner) -> io::Result<Option<BlockAddr>> {
+    pub(crate) fn new_block(&mut self, node: bool, owner: Owner) -> io::Result<Option<BlockAddr>> {
         let cp = self.image.checkpoint();
         if self.space.blocks >= cp.user_block_count.get() {
             return Ok(None);
@@ -146,14 +146,16 @@ impl Walker<'_, '_> {
         let Some((ino, addr)) = self.new_node(None)? else { return Ok(None) };
         let mut block = self.new_directory(ino, parent, name)?;
         self.write_inode(addr, &mut block)?;
-        self.image.cache.dev.flush()?;
+        self.image.cache.medium.flush()?;
         self.space.inodes += 1;
         Ok(self.put(parent, spot, name, ino, FileKind::Directory)?.then_some(ino))
     }
 
-    fn new_directory(&mut self, ino: Ino, parent: Ino, name: &[u8]) -> io::Result<Box<Block>> {
+    /// An empty directory's inode, with the root's time.
+    pub(crate) fn new_directory(&mut self, ino: Ino, parent: Ino, name: &[u8]) -> io::Result<Box<Block>> {
         let root_addr = self.image.nat(self.image.g.root_ino)?.block_addr.get();
-        let root = self.image.cache.read(root_addr)?;
+        let root =
+            if self.image.g.in_main(root_addr) { self.image.cache.read(root_addr)? } else { Block::boxed() };
         let root: &RawInode = root.view();
         let mut block = Block::boxed();
         let inode: &mut RawInode = block.view_mut();
@@ -285,7 +287,7 @@ impl Walker<'_, '_> {
         inode.i_blocks = (inode.i_blocks.get() + 1).into();
         inode.i_current_depth = inode.i_current_depth.get().max(1).into();
         self.write(data_addr, &data, Cause::Data)?;
-        self.image.cache.dev.flush()?;
+        self.image.cache.medium.flush()?;
         self.write_inode(addr, block)?;
         Ok(true)
     }
@@ -363,7 +365,7 @@ impl Walker<'_, '_> {
                 let mut block = Block::boxed();
                 self.sign(&mut block, nid, dir, path.node_offset(level));
                 self.write(at, &block, Cause::Node)?;
-                self.image.cache.dev.flush()?;
+                self.image.cache.medium.flush()?;
                 inode.i_blocks = (inode.i_blocks.get() + 1).into();
                 match parent {
                     None => inode.i_nid[path.inode_nid()] = nid.into(),
@@ -381,7 +383,7 @@ impl Walker<'_, '_> {
         let owner = Owner::slot(holder, path.slot() as u16, self.image.nat(holder)?.version);
         let Some(addr) = self.new_block(false, owner)? else { return Ok(false) };
         self.write(addr, data, Cause::Data)?;
-        self.image.cache.dev.flush()?;
+        self.image.cache.medium.flush()?;
         match parent {
             None => inode.i_addr[slots.extra + path.slot()] = addr.into(),
             Some((_, at)) => {

@@ -122,10 +122,16 @@ impl Walker<'_, '_> {
         let found = std::mem::replace(&mut self.findings, Findings::new(0));
         let understood = self
             .turn_back(ino, addr, &mut block, "")
-            .and_then(|()| self.mend_footer((ino, ino), addr, &mut block, ""))
-            .and_then(|()| self.make_sense(ino, addr, &mut block, named, ""));
+            .and_then(|()| self.mend_footer((ino, ino), addr, &mut block, ""));
+        let footer = node::footer(&block);
+        // Of another node there is nothing to understand, and nothing to change.
+        let is_inode = (footer.nid.get(), footer.ino.get()) == (ino, ino);
+        let understood = match is_inode {
+            true => understood.and_then(|()| self.make_sense(ino, addr, &mut block, named, "").map(drop)),
+            false => understood,
+        };
         self.findings = found;
-        understood.map(|_| (addr, block))
+        understood.map(|()| (addr, block))
     }
 
     /// Looks into an inode that contradicts its checksum, the kind it is named as, or its own number of blocks.

@@ -1,7 +1,8 @@
 //! What a check can find: numbered, typed, one sentence each.
 //!
 //! Invariant: a code never changes its meaning; new faults get new numbers. The hundreds are the area:
-//! 01 superblock, 02 checkpoint, 03 SIT, 04 NAT, 05 SSA, 06 inode, 07 nodes and addresses, 08 directories, 09 deltas, 10 compressed clusters.
+//! 01 superblock, 02 checkpoint, 03 SIT, 04 NAT, 05 SSA, 06 inode, 07 nodes and addresses, 08 directories, 09 deltas, 10 compressed clusters,
+//! 11 the medium.
 
 use serde::Serialize;
 
@@ -26,6 +27,10 @@ macro_rules! codes {
         impl Code {
             /// Every code, in order.
             pub const ALL: &'static [Code] = &[$(Code::$name,)*];
+            /// Whether a repair leaves it as it is.
+            pub fn stays(self) -> bool {
+                self == Code::UnreadableData
+            }
             /// How bad it is.
             pub fn severity(self) -> Severity {
                 match self { $(Code::$name => Severity::$severity,)* }
@@ -89,6 +94,8 @@ codes! {
     NatUnreachable = 403, Error;
     /// The NAT entry of a reserved number, 0 to 2, is another one.
     NatReserved = 404, Error;
+    /// NAT entries that do not lead to their nodes, which are there.
+    NatLost = 405, Error;
     /// A summary entry names the wrong owner of a block.
     SsaOwner = 501, Error;
     /// A summary block is of the wrong type.
@@ -141,6 +148,8 @@ codes! {
     BlockTwice = 705, Error;
     /// A block in a segment of the other kind (data in a node segment, or a node in a data segment).
     BlockKind = 706, Error;
+    /// A node of the fsync log that cannot be replayed.
+    LogNode = 707, Error;
     /// A directory entry of impossible length.
     DentryLength = 801, Error;
     /// A directory entry's hash is not that of its name.
@@ -160,7 +169,7 @@ codes! {
     /// A directory with two names (or inside itself).
     DirectoryTwice = 809, Error;
     /// The root directory cannot be read.
-    NoRoot = 810, Fatal;
+    NoRoot = 810, Error;
     /// A name with a byte that no name may hold.
     DentryName = 811, Error;
     /// A delta zone's structure is damaged.
@@ -196,6 +205,12 @@ codes! {
     ClusterPlace = 1001, Error;
     /// A compressed cluster that cannot be expanded, or whose checksum is wrong.
     ClusterContent = 1002, Error;
+    /// A block of metadata that cannot be read.
+    Unreadable = 1101, Error;
+    /// A block of a file's content that cannot be read: it stays where it is, as only its owner can tell what to do.
+    UnreadableData = 1102, Warning;
+    /// A block that a repair could not write.
+    Unwritable = 1103, Error;
 }
 
 impl std::fmt::Display for Code {

@@ -6,9 +6,10 @@
 
 use crate::cache::Cache;
 use crate::finding::{Code, Findings};
+use crate::medium::Medium;
 use crate::pack;
 use foldhash::{HashMap, HashMapExt};
-use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
+use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint, RawOrphanBlock};
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
 use medfs_format::node::{RawDirectNode, RawIndirectNode, RawInode};
@@ -19,6 +20,9 @@ use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc};
 use std::io;
 use zerocopy::IntoBytes;
+
+/// What is said of a block that the device does not give.
+pub(crate) const CANNOT_BE_READ: &str = "cannot be read";
 
 /// The segment a log writes to.
 pub(crate) struct Curseg {
@@ -52,6 +56,8 @@ pub(crate) struct Image<'d> {
     pub(crate) orphans: Vec<Ino>,
     /// NAT entries that differ from the volume's, to be written by a repair.
     pub(crate) nat_changes: HashMap<Nid, RawNatEntry>,
+    /// Whether nodes that the NAT does not lead to were looked for.
+    pub(crate) strays_found: bool,
 }
 
 /// Why a volume could not be loaded: the reason is among the findings, or the device failed.
@@ -67,10 +73,10 @@ impl From<io::Error> for Stop {
 }
 
 impl<'d> Image<'d> {
-    pub(crate) fn load(dev: &'d dyn BlockDevice, findings: &mut Findings) -> Result<Image<'d>, Stop> {
-        let (sb, g, bad_copies) = superblock(dev, findings)?;
+    pub(crate) fn load(medium: Medium<'d>, findings: &mut Findings) -> Result<Image<'d>, Stop> {
+        let (sb, g, bad_copies) = superblock(&medium, findings)?;
         let features = RawSuperblock::in_block(&sb).features();
-        let mut cache = Cache::new(dev);
+        let mut cache = Cache::new(medium);
         let (pack, cp, unflipped) = checkpoint_pack(&mut cache, &g, findings)?;
         let mut image = Image {
             cache,
@@ -86,6 +92,7 @@ impl<'d> Image<'d> {
             cursegs: Vec::new(),
             orphans: Vec::new(),
             nat_changes: HashMap::new(),
+            strays_found: false,
         };
         image.load_cursegs(findings)?;
         image.load_orphans(findings)?;
@@ -147,12 +154,12 @@ impl<'d> Image<'d> {
         Ok(block.entries[nid as usize % nat::ENTRIES_PER_BLOCK])
     }
 
-    /// A NAT block in force with journal and changes applied, and whether that differs from the disk.
+    /// A NAT block in force with journal and changes applied, and whether that differs from the disk or from what cannot be read.
     pub(crate) fn nat_block(&mut self, index: u32) -> io::Result<(Box<Block>, bool)> {
         let addr = self.g.nat_block(index, self.nat_second(index));
-        let mut block = medfs_device::read_block(self.cache.dev, u64::from(addr))?;
+        let mut block = self.cache.medium.read(addr)?;
         let first = index * nat::ENTRIES_PER_BLOCK as u32;
-        let mut changed = false;
+        let mut changed = self.cache.medium.is_unreadable(addr);
         if !self.nat_journal.is_empty() || !self.nat_changes.is_empty() {
             let raw: &mut RawNatBlock = block.view_mut();
             for (i, slot) in raw.entries.iter_mut().enumerate() {
@@ -166,13 +173,13 @@ impl<'d> Image<'d> {
         Ok((block, changed))
     }
 
-    /// A SIT block in force with the journal applied, and whether that differs from the disk.
+    /// A SIT block in force with the journal applied, and whether that differs from the disk or from what cannot be read.
     pub(crate) fn sit_block(&mut self, index: u32) -> io::Result<(Box<Block>, bool)> {
         let addr = self.g.sit_block(index, self.sit_second(index));
-        let mut block = medfs_device::read_block(self.cache.dev, u64::from(addr))?;
+        let mut block = self.cache.medium.read(addr)?;
         let raw: &mut RawSitBlock = block.view_mut();
         let first = index * sit::ENTRIES_PER_BLOCK as u32;
-        let mut changed = false;
+        let mut changed = self.cache.medium.is_unreadable(addr);
         for (i, slot) in raw.entries.iter_mut().enumerate() {
             if let Some(e) = self.sit_journal.get(&(first + i as u32)) {
                 changed = true;
@@ -222,8 +229,8 @@ impl<'d> Image<'d> {
     pub(crate) fn mend_pack(&self) -> io::Result<()> {
         let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
         for (addr, block) in &self.unflipped {
-            self.cache.dev.write(u64::from(*addr), &[block], tag)?;
-            self.cache.dev.flush()?;
+            self.cache.medium.write(*addr, &[block], tag)?;
+            self.cache.medium.flush()?;
         }
         Ok(())
     }
@@ -291,21 +298,22 @@ impl<'d> Image<'d> {
 }
 
 fn superblock(
-    dev: &dyn BlockDevice,
+    medium: &Medium<'_>,
     findings: &mut Findings,
 ) -> Result<(Box<Block>, Geometry, Vec<u32>), Stop> {
-    if dev.block_count() < 2 {
+    if medium.block_count() < 2 {
         findings.add(Code::NoSuperblock, "the device is smaller than a superblock");
         return Err(Stop::Fatal);
     }
     let mut bad_copies = Vec::new();
     let mut valid = Vec::new();
     for copy in 0..2u32 {
-        let block = medfs_device::read_block(dev, u64::from(copy))?;
+        let block = medium.read(copy)?;
         match RawSuperblock::in_block(&block).validate() {
             Ok(g) => valid.push((copy, block, g)),
             Err(e) => {
-                findings.add(Code::SuperblockCopy, format!("copy {} of the superblock: {e}", copy + 1));
+                let why = if medium.tell_unreadable(copy) { CANNOT_BE_READ.into() } else { e.to_string() };
+                findings.add(Code::SuperblockCopy, format!("copy {} of the superblock: {why}", copy + 1));
                 bad_copies.push(copy);
             }
         }
@@ -325,7 +333,7 @@ fn superblock(
         bad_copies.push(u32::from(!is_delta(first) || is_delta(second)));
     }
     if valid.is_empty() {
-        unflip_superblocks(dev, &mut valid, findings)?;
+        unflip_superblocks(medium, &mut valid, findings)?;
     }
     let counts = valid.iter().position(|(_, block, _)| !is_delta(block)).unwrap_or(0);
     let good = (!valid.is_empty()).then(|| valid.swap_remove(counts)).map(|(_, block, g)| (block, g));
@@ -337,12 +345,12 @@ fn superblock(
         return Err(Stop::Fatal);
     };
     let end = g.end();
-    if end > dev.block_count() {
+    if end > medium.block_count() {
         findings.add(
             Code::Truncated,
             format!(
                 "the device has {} blocks but the volume needs {end}: it was cut short",
-                dev.block_count()
+                medium.block_count()
             ),
         );
         return Err(Stop::Fatal);
@@ -352,12 +360,12 @@ fn superblock(
 
 /// Where no copy is usable: those in which one flipped bit is all that is wrong.
 fn unflip_superblocks(
-    dev: &dyn BlockDevice,
+    medium: &Medium<'_>,
     valid: &mut Vec<(u32, Box<Block>, Geometry)>,
     findings: &mut Findings,
 ) -> io::Result<()> {
     for copy in 0..2u32 {
-        let mut block = medfs_device::read_block(dev, u64::from(copy))?;
+        let mut block = medium.read(copy)?;
         let Some(bit) = RawSuperblock::flipped_bit(&block) else { continue };
         bit.flip(&mut block);
         if let Ok(g) = RawSuperblock::in_block(&block).validate() {
@@ -391,9 +399,10 @@ fn same(a: &Block, b: &Block) -> bool {
 /// A pack: its number, its first block with the payload, and what of it must be written anew.
 type Pack = (usize, Vec<u8>, Vec<(BlockAddr, Box<Block>)>);
 
-/// Chooses the newest pack that is whole, but for one bit in its first or last block maybe.
+/// Chooses the newest pack that is whole, but for one bit in its first or last block maybe, or else the newest of which only the
+/// journals are lost.
 fn checkpoint_pack(cache: &mut Cache<'_>, g: &Geometry, findings: &mut Findings) -> Result<Pack, Stop> {
-    let mut best: Option<(Pack, u64)> = None;
+    let mut best: Option<(Pack, u64, bool)> = None;
     let mut flipped = Vec::new();
     for index in 0..2 {
         match pack::read_header(cache, g, index)? {
@@ -405,9 +414,14 @@ fn checkpoint_pack(cache: &mut Cache<'_>, g: &Geometry, findings: &mut Findings)
                     ));
                 }
                 let unflipped = unflipped.into_iter().map(|(addr, block, _)| (addr, block)).collect();
-                let newer = best.as_ref().is_none_or(|(_, v)| (version.wrapping_sub(*v) as i64) > 0);
-                if newer {
-                    best = Some(((index, bytes, unflipped), version));
+                let journals = pack::journals_readable(cache, g, index, &bytes)?;
+                if let Err(e) = &journals {
+                    findings.add(Code::CheckpointPack, format!("checkpoint pack {}: {e}", index + 1));
+                }
+                let newer = |v: u64| (version.wrapping_sub(v) as i64) > 0;
+                let whole = journals.is_ok();
+                if best.as_ref().is_none_or(|&(_, v, w)| if w == whole { newer(v) } else { whole }) {
+                    best = Some(((index, bytes, unflipped), version, whole));
                 }
             }
             Err(e) => {
@@ -415,7 +429,7 @@ fn checkpoint_pack(cache: &mut Cache<'_>, g: &Geometry, findings: &mut Findings)
             }
         }
     }
-    let Some((pack, _)) = best else {
+    let Some((pack, ..)) = best else {
         findings.add(Code::NoCheckpoint, "neither checkpoint pack is usable");
         return Err(Stop::Fatal);
     };

@@ -1,20 +1,26 @@
 //! The roll-forward log: nodes that fsync wrote after the checkpoint, in the warm node log's chain.
 //!
-//! Counted, and not changed but for entries of shared record nodes that stand for no inode block, and names of no file, which a repair takes out
-//! in one write: the file then is as its fsync before left it. The walk is bounded: no block is visited twice.
+//! Counted, and not changed but for what the engine would refuse to replay, each mended in one write:
+//!
+//! - Entries of shared record nodes that stand for no inode block, and names of no file, are taken out: the file then is as its fsync
+//!   before left it.
+//! - A node of no inode gets the number that makes it one; where none does, it loses its fsync mark.
+//! - A node that cannot be read, with others behind it, is overwritten: the log ends there. One at the end is nothing: it was being
+//!   written when power was lost, so that no fsync that wrote it had returned.
+//!
+//! The walk is bounded: no block is visited twice.
 
 use crate::finding::{Code, Findings};
-use crate::image::Image;
+use crate::image::{CANNOT_BE_READ, Image};
 use foldhash::{HashSet, HashSetExt};
 use medfs_codec::Codecs;
 use medfs_device::{Cause, Temperature, WriteTag};
-use medfs_format::checkpoint::ChainVersion;
 use medfs_format::node::{RawDirectNode, RawInode, footer, footer_mut};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::removed::{RemovedName, is_removed_names, removed_names, removed_names_node};
 use medfs_format::shared::{self, SharedEntry, entries, is_shared};
 use medfs_format::summary::Log;
-use medfs_format::{Block, BlockAddr, Ino, Nid, SegNo};
+use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Ino, Nid, SegNo};
 use serde::Serialize;
 use std::io;
 
@@ -48,21 +54,39 @@ pub(crate) struct LogWalk {
 /// Follows the chain from the warm node log's next block.
 pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) -> io::Result<LogWalk> {
     let mut log = LogWalk::default();
-    let cp = image.checkpoint();
-    let at = (cp.checksum_offset.get() as usize).min(medfs_format::checkpoint::CHECKSUM_OFFSET);
-    let crc = u32::from_le_bytes(image.cp[at..at + 4].try_into().expect("four bytes"));
-    let version = ChainVersion::of(&cp, crc);
+    let version = image.chain_version();
     let deltas = image.raw_sb().is_delta_volume();
     let mut inodes: HashSet<Ino> = HashSet::new();
     let mut seen: HashSet<BlockAddr> = HashSet::new();
     let warm = &image.cursegs[Log::WarmNode as usize];
     let mut addr = image.g.seg_start(warm.segno) + warm.blkoff;
     while image.g.in_main(addr) && seen.insert(addr) {
-        let block = medfs_device::read_block(image.cache.dev, u64::from(addr))?;
-        let f = footer(&block);
-        if !version.belongs(f.cp_ver.get()) {
+        let mut block = image.cache.medium.read(addr)?;
+        if image.cache.medium.tell_unreadable(addr) {
+            if goes_on_behind(image, addr)? {
+                let lost = "what was fsynced by it and behind it is lost, and a repair ends the log there";
+                findings.add(
+                    Code::LogNode,
+                    format!("node of the fsync log in block {addr} {CANNOT_BE_READ}: {lost}"),
+                );
+                if fix {
+                    let tag = WriteTag::new(Cause::Node, Temperature::Warm);
+                    image.cache.medium.write(addr, &[&Block::ZERO], tag)?;
+                }
+            }
             break;
         }
+        if !version.belongs(footer(&block).cp_ver.get()) || is_torn(image, &block) {
+            break;
+        }
+        if let Some(mended) = judge_number(image, addr, &block, findings) {
+            block = mended;
+            if fix {
+                let tag = WriteTag::new(Cause::Node, Temperature::Warm);
+                image.cache.medium.write(addr, &[&block], tag)?;
+            }
+        }
+        let f = footer(&block);
         let of_chain = deltas && f.nid.get() == image.g.node_ino;
         let removed = of_chain && is_removed_names(&block, image.g.node_ino);
         let shared = of_chain && !removed;
@@ -99,6 +123,75 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
     }
     log.summary.inodes = inodes.len() as u64;
     Ok(log)
+}
+
+/// Whether the segment of a block has nodes of the log behind it.
+fn goes_on_behind(image: &Image<'_>, addr: BlockAddr) -> io::Result<bool> {
+    let version = image.chain_version();
+    for behind in addr + 1..image.g.seg_start(image.g.segno(addr)) + BLOCKS_PER_SEG {
+        let block = image.cache.medium.read(behind)?;
+        image.cache.medium.tell_unreadable(behind);
+        if version.belongs(footer(&block).cp_ver.get()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether an inode block was stored in part, as far as the volume's features can tell.
+fn is_torn(image: &Image<'_>, block: &Block) -> bool {
+    let f = footer(block);
+    let inode: &RawInode = block.view();
+    let is_inode = f.nid.get() == f.ino.get() && f.node_offset() == 0 && f.nid.get() != image.g.node_ino;
+    is_inode && image.inode_seed().is_some_and(|seed| !has_checksum(inode, seed))
+}
+
+fn has_checksum(inode: &RawInode, seed: u32) -> bool {
+    inode.extra_fits(12) && inode.extra().is_some_and(|e| e.i_inode_checksum.get() == inode.checksum(seed))
+}
+
+/// A node with the fsync mark whose numbers no file can have, mended: as an inode, where it is one by its content, or without the
+/// mark.
+fn judge_number(
+    image: &Image<'_>,
+    addr: BlockAddr,
+    block: &Block,
+    findings: &mut Findings,
+) -> Option<Box<Block>> {
+    let f = *footer(block);
+    let (nid, ino) = (f.nid.get(), f.ino.get());
+    let of_chain = image.raw_sb().is_delta_volume() && nid == image.g.node_ino;
+    let is_file = |number: Nid| image.g.is_nid(number) && number != image.g.root_ino;
+    if of_chain || !f.is_fsync() || (is_file(ino) && image.g.is_nid(nid)) {
+        return None;
+    }
+    let as_inode = |number: Nid| {
+        let mut mended = Box::new(block.clone());
+        let numbers = footer_mut(&mut mended);
+        (numbers.nid, numbers.ino) = (number.into(), number.into());
+        let f = *footer(&mended);
+        let inode: &RawInode = mended.view();
+        let checksum_tells = image.inode_seed().is_none_or(|seed| has_checksum(inode, seed));
+        let sound = is_file(number)
+            && f.node_offset() == 0
+            && checksum_tells
+            && inode.validate(number, &image.g, image.flexible(), None).is_ok();
+        sound.then_some(mended)
+    };
+    let mended = as_inode(nid).or_else(|| as_inode(ino));
+    let what = match &mended {
+        Some(inode) => format!("it is inode {}", footer(inode).ino),
+        None => "a repair takes its fsync mark away: that fsync is lost".into(),
+    };
+    findings.add(
+        Code::LogNode,
+        format!("node of the fsync log in block {addr} says node {nid} of inode {ino}: {what}"),
+    );
+    mended.or_else(|| {
+        let mut unmarked = Box::new(block.clone());
+        footer_mut(&mut unmarked).set_fsync(false);
+        Some(unmarked)
+    })
 }
 
 /// Keeps what the inode blocks name that the entries of a shared record node stand for; those to keep, where not all stand for one.
@@ -183,7 +276,7 @@ pub(crate) fn inode_block(
     if !image.g.in_main(entry.base) {
         return Ok(Err(format!("its base, block {}, is outside the main area", entry.base)));
     }
-    let mut inode = medfs_device::read_block(image.cache.dev, u64::from(entry.base))?;
+    let mut inode = image.cache.medium.read(entry.base)?;
     let owner = (footer(&inode).nid.get(), footer(&inode).ino.get());
     if owner != (entry.ino, entry.ino) {
         return Ok(Err(format!("its base, block {}, is node {} of inode {}", entry.base, owner.0, owner.1)));
@@ -198,7 +291,7 @@ fn mend(image: &Image<'_>, addr: BlockAddr, block: &Block, content: Block) -> io
     *footer_mut(&mut mended) = *footer(block);
     shared::seal(&mut mended);
     let tag = WriteTag::new(Cause::Node, Temperature::Warm);
-    image.cache.dev.write(u64::from(addr), &[&mended], tag)
+    image.cache.medium.write(addr, &[&mended], tag)
 }
 
 fn keep_data(image: &Image<'_>, block: &Block, log: &mut LogWalk) {

@@ -8,7 +8,7 @@
 //! everything else is durable.
 
 use crate::cache::Cache;
-use crate::image::{Curseg, Image};
+use crate::image::{CANNOT_BE_READ, Curseg, Image};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint};
 use medfs_format::flip::Bit;
@@ -31,6 +31,9 @@ fn read_sealed(
     unflipped: &mut Vec<(BlockAddr, Box<Block>, Bit)>,
 ) -> io::Result<Result<Box<Block>, FormatError>> {
     let mut block = cache.read(addr)?;
+    if let Err(e) = readable(cache, addr) {
+        return Ok(Err(e));
+    }
     if let Err(e) = checkpoint::verify_checksum(&block, addr) {
         let Some(bit) = checkpoint::flipped_bit(&block) else { return Ok(Err(e)) };
         bit.flip(&mut block);
@@ -72,6 +75,9 @@ pub(crate) fn read_header(
     let mut bytes = first.0.to_vec();
     for i in 0..g.cp_payload {
         bytes.extend_from_slice(&cache.get(start + 1 + i)?.0);
+        if let Err(e) = readable(cache, start + 1 + i) {
+            return Ok(Err(e));
+        }
     }
     let places = BitmapPlaces::of(cp, g);
     let ends = [
@@ -87,6 +93,49 @@ pub(crate) fn read_header(
         )));
     }
     Ok(Ok((bytes, version, unflipped)))
+}
+
+/// That a block of a pack was readable.
+fn readable(cache: &Cache<'_>, addr: BlockAddr) -> Result<(), FormatError> {
+    match cache.medium.tell_unreadable(addr) {
+        true => Err(FormatError::corrupt(Structure::Checkpoint, addr, "block", CANNOT_BE_READ)),
+        false => Ok(()),
+    }
+}
+
+/// That the journals of a pack are readable: without them NAT and SIT are what they were earlier.
+pub(crate) fn journals_readable(
+    cache: &mut Cache<'_>,
+    g: &Geometry,
+    index: usize,
+    head: &[u8],
+) -> io::Result<Result<(), FormatError>> {
+    let cp = RawCheckpoint::read_from_bytes(&head[..checkpoint::HEADER_SIZE]).expect("sized");
+    let start = g.cp_pack(index);
+    let places = if cp.flags().contains(CpFlags::COMPACT_SUM) {
+        [start + cp.cp_pack_start_sum.get(); 2]
+    } else {
+        [0, 2].map(|log| data_summary(&cp, start, log))
+    };
+    for addr in places {
+        cache.get(addr)?;
+        if let Err(e) = readable(cache, addr) {
+            return Ok(Err(e));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Place of the summary of a data log, in a pack where these are whole blocks.
+fn data_summary(cp: &RawCheckpoint, start: BlockAddr, log: u32) -> BlockAddr {
+    // The pack's validated sizes keep every address inside the checkpoint area.
+    let end = start + cp.cp_pack_total_block_count.get() - 1;
+    let back = if has_node_summaries(cp) { 6 } else { 3 };
+    end.saturating_sub(back).max(start) + log
+}
+
+fn has_node_summaries(cp: &RawCheckpoint) -> bool {
+    cp.flags().intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT)
 }
 
 /// The current segments' summaries and the two journals.
@@ -112,34 +161,43 @@ pub(crate) fn read_summaries(
     cp: &RawCheckpoint,
     start: BlockAddr,
 ) -> io::Result<Summaries> {
-    let with_nodes = cp.flags().intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT);
+    let with_nodes = has_node_summaries(cp);
     let mut s = Summaries {
         blocks: (0..LOG_COUNT).map(|log| empty_summary(log >= 3)).collect(),
         known: [true, true, true, with_nodes, with_nodes, with_nodes],
         nat_journal: RawJournal::EMPTY,
         sit_journal: RawJournal::EMPTY,
     };
-    // The pack's validated sizes keep every address below inside the checkpoint area.
     let end = start + cp.cp_pack_total_block_count.get() - 1;
     let area_end = g.sit_blkaddr;
     if cp.flags().contains(CpFlags::COMPACT_SUM) {
         read_compact(cache, cp, start + cp.cp_pack_start_sum.get(), area_end, &mut s)?;
     } else {
-        let back = if with_nodes { 6 } else { 3 };
         for log in 0..3 {
-            let addr = end.saturating_sub(back).max(start) + log;
-            *s.blocks[log as usize] = cache.get(addr)?.view::<RawSummaryBlock>().clone();
+            s.read_block(cache, log, data_summary(cp, start, log as u32))?;
         }
         s.nat_journal = s.blocks[0].journal;
         s.sit_journal = s.blocks[2].journal;
     }
     if with_nodes {
         for log in 3..6 {
-            let addr = end.saturating_sub(3).max(start) + log - 3;
-            *s.blocks[log as usize] = cache.get(addr)?.view::<RawSummaryBlock>().clone();
+            s.read_block(cache, log, end.saturating_sub(3).max(start) + log as u32 - 3)?;
         }
     }
     Ok(s)
+}
+
+impl Summaries {
+    /// Takes a summary block of a log. One that cannot be read is made anew from what the walk finds.
+    fn read_block(&mut self, cache: &mut Cache<'_>, log: usize, addr: BlockAddr) -> io::Result<()> {
+        let block = cache.get(addr)?.view::<RawSummaryBlock>().clone();
+        if cache.medium.is_unreadable(addr) {
+            self.known[log] = false;
+        } else {
+            *self.blocks[log] = block;
+        }
+        Ok(())
+    }
 }
 
 /// Compact form: both journals, then the data logs' entries without gaps, 7 bytes each, none across a block's footer.
@@ -267,14 +325,14 @@ fn summary_block(curseg: &Curseg) -> Box<Block> {
 
 /// Writes one pack: its first block is made invalid before anything else changes and written last.
 fn write_pack(image: &mut Image<'_>, index: usize, blocks: &[Box<Block>], last: &Block) -> io::Result<()> {
-    let dev = image.cache.dev;
-    let start = u64::from(image.g.cp_pack(index));
+    let medium = &image.cache.medium;
+    let start = image.g.cp_pack(index);
     let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
-    dev.write(start, &[&Block::ZERO], tag)?;
-    dev.flush()?;
+    medium.write(start, &[&Block::ZERO], tag)?;
+    medium.flush()?;
     let rest: Vec<&Block> = blocks[1..].iter().map(|b| &**b).chain([last]).collect();
-    dev.write(start + 1, &rest, tag)?;
-    dev.flush()?;
-    dev.write(start, &[&blocks[0]], tag)?;
-    dev.flush()
+    medium.write(start + 1, &rest, tag)?;
+    medium.flush()?;
+    medium.write(start, &[&blocks[0]], tag)?;
+    medium.flush()
 }

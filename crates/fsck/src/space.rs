@@ -159,6 +159,11 @@ impl Space {
         }
         let sit = Kind::of(image.sit(segno)?.seg_type() >= 3);
         let entry_type = self.ssa(image, segno)?.footer.entry_type;
+        if self.ssa_lost(image, segno) {
+            let right = if found == Kind::Node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
+            self.change_ssa(image, segno, |sum| sum.footer.entry_type = right)?;
+            return Ok(found);
+        }
         let ssa = Kind::of(entry_type == SUM_TYPE_NODE);
         let kind = if sit == ssa { sit } else { found };
         let right = if kind == Kind::Node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
@@ -178,6 +183,11 @@ impl Space {
         }
         let addr = image.g.ssa_block(segno);
         Ok(image.cache.get(addr)?.view())
+    }
+
+    /// Whether the summary of a segment, which was asked for, cannot be read: it is made anew.
+    fn ssa_lost(&self, image: &Image<'_>, segno: SegNo) -> bool {
+        image.cache.medium.is_unreadable(image.g.ssa_block(segno))
     }
 
     fn change_ssa(
@@ -241,6 +251,10 @@ impl Space {
             Some(log) => image.cursegs[log].sum.entries[index],
             None => self.ssa(image, segno)?.entries[index],
         };
+        if log.is_none() && self.ssa_lost(image, segno) {
+            self.change_ssa(image, segno, |s| set_owner(&mut s.entries[index], owner))?;
+            return Ok(true);
+        }
         let same =
             sum.nid.get() == owner.nid && (owner.is_node || sum.ofs_in_node.get() == owner.ofs_in_node);
         if same && (owner.is_node || sum.version == owner.version) {

@@ -110,7 +110,10 @@ impl Walker<'_, '_> {
                     break;
                 }
                 let entry = &mut block.view_mut::<RawSitBlock>().entries[i as usize];
-                let right = self.sit_entry(segno, entry);
+                let right = match self.image.sit_lost(segno) {
+                    true => self.right_sit_entry(segno, entry),
+                    false => self.sit_entry(segno, entry),
+                };
                 if right != *entry {
                     *entry = right;
                     changed = true;
@@ -177,21 +180,28 @@ impl Walker<'_, '_> {
                 ),
             );
         }
-        let seg_type = entry.seg_type();
-        let log = self.image.curseg_of(segno);
-        let right_type = match (self.space.kind(segno), log) {
-            (_, Some(log)) => log as u8,
-            (Kind::Data, _) if seg_type > 2 => 1,
-            (Kind::Node, _) if !(3..6).contains(&seg_type) => 4,
-            (Kind::Unknown, _) if seg_type > 5 => 0,
-            _ => seg_type,
-        };
+        let right = self.right_sit_entry(segno, entry);
+        let (seg_type, right_type) = (entry.seg_type(), right.seg_type());
         if right_type != seg_type && seg_type < 6 {
             self.findings.add(
                 Code::SitType,
                 format!("segment {segno}: type {seg_type}, but its blocks are of type {right_type}"),
             );
         }
+        right
+    }
+
+    /// What the walk says of a segment.
+    fn right_sit_entry(&self, segno: u32, entry: &RawSitEntry) -> RawSitEntry {
+        let seg_type = entry.seg_type();
+        let right_type = match (self.space.kind(segno), self.image.curseg_of(segno)) {
+            (_, Some(log)) => log as u8,
+            (Kind::Data, _) if seg_type > 2 => 1,
+            (Kind::Node, _) if !(3..6).contains(&seg_type) => 4,
+            (Kind::Unknown, _) if seg_type > 5 => 0,
+            _ => seg_type,
+        };
+        let map = self.space.segment(segno);
         let count: u32 = map.iter().map(|b| b.count_ones()).sum();
         RawSitEntry::new(right_type, count as u16, map, entry.mtime.get())
     }
@@ -246,7 +256,7 @@ impl Walker<'_, '_> {
     /// Segments of the device behind the last whole zone: `mkfs.f2fs` counts them as free, until the first checkpoint.
     fn beyond_sections(&self) -> u32 {
         let sb = self.image.raw_sb();
-        let behind = self.image.cache.dev.block_count().saturating_sub(sb.segment0_blkaddr.get().into());
+        let behind = self.image.cache.medium.block_count().saturating_sub(sb.segment0_blkaddr.get().into());
         let segments = behind / u64::from(BLOCKS_PER_SEG);
         let beyond = segments.saturating_sub(sb.segment_count.get().into());
         let zone = u64::from(sb.segs_per_sec.get()) * u64::from(sb.secs_per_zone.get());

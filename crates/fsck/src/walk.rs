@@ -12,7 +12,7 @@ use crate::dir::DirWalk;
 use crate::entries::Supply;
 use crate::evidence::Sense;
 use crate::finding::{Code, Findings, Losses};
-use crate::image::Image;
+use crate::image::{CANNOT_BE_READ, Image};
 use crate::inode::Rules;
 use crate::slices::Slices;
 use crate::space::{Owner, Space, has_no_addresses};
@@ -235,6 +235,9 @@ impl<'d, 'p> Walker<'d, 'p> {
         code: Code,
         place: &str,
     ) -> io::Result<Option<(BlockAddr, Box<Block>)>> {
+        if !self.leads_to(nid)? {
+            self.image.find_strays(&mut self.findings)?;
+        }
         let mut entry = self.image.nat(nid)?;
         let addr = entry.block_addr.get();
         if addr == NULL_ADDR {
@@ -247,6 +250,11 @@ impl<'d, 'p> Walker<'d, 'p> {
             return Ok(None);
         }
         let mut block = self.image.cache.read(addr)?;
+        if self.image.cache.medium.tell_unreadable(addr) {
+            let text = format!("{place}: node {nid} of inode {ino} in block {addr} {CANNOT_BE_READ}");
+            self.findings.add(Code::Unreadable, text);
+            return Ok(None);
+        }
         if nid == ino {
             self.turn_back(ino, addr, &mut block, place)?;
         }
@@ -277,6 +285,14 @@ impl<'d, 'p> Walker<'d, 'p> {
             self.write_inode(addr, &mut block)?;
         }
         Ok(Some((addr, block)))
+    }
+
+    /// Whether the NAT leads to a node of this number, in a block that SIT calls in use.
+    fn leads_to(&mut self, nid: Nid) -> io::Result<bool> {
+        let addr = self.image.nat(nid)?.block_addr.get();
+        Ok(self.image.g.in_main(addr)
+            && node::footer(self.image.cache.get(addr)?).nid.get() == nid
+            && self.image.is_valid(addr)?)
     }
 
     fn claim_node(&mut self, nid: Nid, addr: BlockAddr, place: &str) -> io::Result<bool> {
@@ -595,7 +611,8 @@ impl<'d, 'p> Walker<'d, 'p> {
             f.cut = true;
             return Ok(false);
         }
-        if !self.compact_block(f, page, addr)? && self.fix {
+        let stays = self.compact_block(f, page, addr)? && self.dentry_block(f, page, addr)?;
+        if !stays && self.fix {
             f.cut = true;
             return Ok(false);
         }
@@ -640,6 +657,33 @@ impl<'d, 'p> Walker<'d, 'p> {
             ),
         );
         inode.i_size = end.into();
+    }
+
+    /// Whether a block can be read, where it is a directory's. One that cannot is freed by a repair, and a check counts it as the
+    /// block in use that it is.
+    fn dentry_block(&mut self, f: &FileWalk, page: u64, addr: BlockAddr) -> io::Result<bool> {
+        if f.dir.is_none() {
+            return Ok(true);
+        }
+        self.image.cache.get(addr)?;
+        let lost = self.image.cache.medium.tell_unreadable(addr);
+        if lost && page == 0 {
+            // It gets its first two entries anew, where it is.
+            let text = format!(
+                "directory {}: block {addr} of its first entries {CANNOT_BE_READ}; files that have no other name lose theirs",
+                f.ino
+            );
+            self.findings.add(Code::Unreadable, text);
+            return Ok(true);
+        }
+        if lost {
+            let text = format!(
+                "directory {}, page {page}: block {addr} {CANNOT_BE_READ}; files that have no other name lose theirs",
+                f.ino
+            );
+            self.findings.add(Code::Unreadable, text);
+        }
+        Ok(!lost)
     }
 
     /// What only the whole walk of an inode shows: counts, extent, links, sizes.

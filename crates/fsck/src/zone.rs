@@ -14,7 +14,7 @@ use medfs_format::delta::{self, RawZoneHeader, Record, ZONE_HEADER_SIZE};
 use medfs_format::node::{FileKind, Inline, NAME_LEN, RawInode};
 use medfs_format::path::max_pages;
 use medfs_format::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry, RawXattrHeader, XATTR_MAGIC, XattrEntry};
-use medfs_format::{BlockAddr, Ino};
+use medfs_format::{BLOCK_SIZE, BlockAddr, Ino};
 use std::io;
 use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
@@ -268,12 +268,18 @@ impl Walker<'_, '_> {
         why: &str,
         faulty: &mut Faulty,
     ) {
+        let page = delta.index;
+        if code.stays() {
+            let at = u64::from(page) * BLOCK_SIZE as u64;
+            let text = format!("{name}: page {page} (offset {at}): {why}; it and its delta stay as they are");
+            self.findings.add(code, text);
+            return;
+        }
         let text = format!(
-            "{name}: delta of page {}: {why}; a repair drops it, and the page is then what it was before",
-            delta.index
+            "{name}: delta of page {page}: {why}; a repair drops it, and the page is then what it was before"
         );
         self.findings.add(code, text);
-        faulty.pages.insert(delta.index);
+        faulty.pages.insert(page);
     }
 }
 

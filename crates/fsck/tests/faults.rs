@@ -119,8 +119,18 @@ const FAULTS: &[Fault] = &[
         v.set(Target::Checkpoint, "alloc_type[4]", 0);
         v.set(Target::Checkpoint, "cur_node_blkoff[1]", ((addr - v.superblock("main_blkaddr")) % 512).into());
     }),
-    ("NAT address", Code::NatAddress, |v| v.set(Target::Nat(v.ino("small")), "block_addr", 77)),
-    ("NAT address of a node", Code::NatAddress, |v| {
+    ("NAT address, and the node is gone", Code::NatAddress, |v| {
+        let ino = v.ino("small");
+        v.set(Target::Inode(ino), "footer.nid", 0);
+        v.set(Target::Nat(ino), "block_addr", 77);
+    }),
+    ("NAT address of a node, and it is gone", Code::NatAddress, |v| {
+        let nid = v.nth_nid(v.ino("direct"), 0);
+        v.set(Target::Node(nid), "footer.nid", 0);
+        v.set(Target::Nat(nid), "block_addr", 77);
+    }),
+    ("NAT address", Code::NatLost, |v| v.set(Target::Nat(v.ino("small")), "block_addr", 77)),
+    ("NAT address of a node", Code::NatLost, |v| {
         v.set(Target::Nat(v.nth_nid(v.ino("direct"), 0)), "block_addr", 77);
     }),
     ("NAT ino", Code::NatIno, |v| v.set(Target::Nat(v.ino("small")), "ino", 4)),
@@ -128,6 +138,9 @@ const FAULTS: &[Fault] = &[
     ("NAT entry of nothing", Code::NatUnreachable, |v| {
         v.set(Target::Nat(40_000), "ino", 40_000);
         v.set(Target::Nat(40_000), "block_addr", v.node_addr(v.ino("small")).into());
+    }),
+    ("NAT address, while the node is there", Code::NatLost, |v| {
+        v.set(Target::Nat(v.ino("small")), "block_addr", v.node_addr(v.ino("page")).into());
     }),
     ("cleaning's failures of a file that is not pinned", Code::InodeField, |v| {
         v.set(Target::Inode(v.ino("small")), "i_current_depth", 7);
@@ -282,6 +295,11 @@ const FAULTS: &[Fault] = &[
         }
     }),
     ("two entries of one name", Code::DentryTwice, |v| inject::rename(&v.dev, 3, b"link", b"page").unwrap()),
+    ("root directory's numbers", Code::NoRoot, |v| {
+        v.set(Target::Inode(3), "footer.nid", 9);
+        v.set(Target::Inode(3), "footer.ino", 9);
+    }),
+    ("root directory's mode", Code::Inode, |v| v.set(Target::Inode(3), "i_mode", 0o100_755)),
     ("slash in a name", Code::DentryName, |v| v.set(Target::Dentry(3, b"page"), "name[1]", b'/'.into())),
     ("dot", Code::Dots, |v| v.set(Target::Dentry(v.ino("deep"), b"."), "ino", 3)),
     ("dot-dot", Code::Dots, |v| v.set(Target::Dentry(v.ino("deep/er"), b".."), "ino", 3)),
@@ -349,7 +367,9 @@ fn faults_on_a_plain_volume() {
 #[test]
 fn every_code_has_a_fault() {
     let fatal = |code: &&Code| code.severity() == medfs_fsck::Severity::Fatal;
-    let elsewhere = |code: &&Code| common::is_of_deltas(**code) || common::is_of_clusters(**code);
+    let elsewhere = |code: &&Code| {
+        common::is_of_deltas(**code) || common::is_of_clusters(**code) || common::is_of_medium(**code)
+    };
     for code in Code::ALL.iter().filter(|c| !fatal(c) && !elsewhere(c)) {
         assert!(FAULTS.iter().any(|(_, c, _)| c == code), "no fault is planted for {code} ({code:?})");
     }

@@ -7,7 +7,7 @@ use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::flip::Bit;
 use medfs_format::node::{FileKind, RawInode};
-use medfs_format::{BLOCK_SIZE, Block};
+use medfs_format::{BLOCK_SIZE, Block, Ino};
 use medfs_fsck::dump::{Dump, Value};
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Options, Repair, check, repair};
@@ -94,6 +94,14 @@ fn fill(v: &Volume, dir: u32, files: u32) {
 }
 
 /// Once this cost every name, and many files.
+/// Takes a directory's inode away, which its NAT entry alone would not do: its block says whose it is.
+fn lose(dev: &MemDevice, dir: Ino) {
+    for field in ["footer.nid", "footer.ino"] {
+        inject::set(dev, &Target::Inode(dir), field, 0).unwrap();
+    }
+    inject::set(dev, &Target::Nat(dir), "block_addr", 0).unwrap();
+}
+
 #[test]
 fn a_directory_whose_hash_level_is_wrong_keeps_its_names() {
     const FILES: u32 = 3000;
@@ -173,7 +181,7 @@ fn lost_and_found_takes_more_than_its_inode_has_room_for() {
     // An inode with little room of its own stands for one that is full.
     let found = ino_of(&dev, "lost+found").unwrap();
     inject::set(&dev, &Target::Inode(found), "i_inline_xattr_size", 803).unwrap();
-    inject::set(&dev, &Target::Nat(dir), "block_addr", 0).unwrap();
+    lose(&dev, dir);
     let before = mended(&dev).before;
     assert_eq!(before.losses.nameless, FILES.into(), "{:?}", before.losses);
     let v = open(&Arc::new(dev.snapshot()));
@@ -197,7 +205,7 @@ fn what_finds_no_room_for_a_name_is_kept() {
         fill(v, dir, FILES);
         dir
     });
-    inject::set(&dev, &Target::Nat(dir), "block_addr", 0).unwrap();
+    lose(&dev, dir);
     let counts = [
         ("valid_inode_count", 1),
         ("valid_node_count", 1),

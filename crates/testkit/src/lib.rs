@@ -9,6 +9,7 @@
 //! - [`room`]: want of room at every block that a workload takes, and on volumes with every number of free blocks.
 //! - [`combine`]: every combination of options that change what is written.
 //! - [`bad_sectors`]: every block that a workload reads or writes fails; [`watched`]: which calls hear of it.
+//! - [`bad_blocks`]: each metadata block of a volume damaged in turn, and what a repair leaves of the files.
 //! - [`images`]: formatted volumes and the independent judge, by the real `mkfs.f2fs` and `fsck.f2fs`.
 //! - [`delta_volume`]: a volume with deltas in every place that they can have.
 //! - [`mutate`]: volumes damaged at random; [`fuzz`]: runs cases of such in a process of their own.
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+pub mod bad_blocks;
 pub mod bad_sectors;
 pub mod combine;
 pub mod crash_states;

@@ -1,7 +1,8 @@
 //! The chain of nodes written after the last checkpoint.
 //!
 //! It starts at the block where the checkpoint's warm node log goes on; each node's footer names the next. A node belongs
-//! to the chain while its footer carries the version (and checksum) of the checkpoint.
+//! to the chain while its footer carries the version (and checksum) of the checkpoint. A block that cannot be read ends the chain, unless
+//! there are nodes of it behind.
 //!
 //! An inode block whose own checksum is wrong was torn by the crash: its fsync had not returned, nor had any that wrote
 //! behind it, as each ends with a flush of all before. So the chain ends there too. The same holds for a shared record node;
@@ -10,9 +11,10 @@
 
 use crate::error::Result;
 use crate::fs::Fs;
+use medfs_format::checkpoint::ChainVersion;
 use medfs_format::node::{RawInode, footer};
 use medfs_format::summary::Log;
-use medfs_format::{Block, BlockAddr, FormatError, Ino, Structure, removed, shared};
+use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Ino, Structure, removed, shared};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// One node of the chain.
@@ -67,6 +69,14 @@ fn is_torn(fs: &Fs, block: &Block) -> bool {
     })
 }
 
+/// Whether the segment of a block that cannot be read has nodes of the chain behind it. Otherwise it is the one that was being
+/// written when power was lost, or the one to be written next: no fsync that wrote it had returned.
+fn goes_on_behind(fs: &Fs, addr: BlockAddr, version: ChainVersion) -> bool {
+    let end = fs.geo.seg_start(fs.geo.segno(addr)) + BLOCKS_PER_SEG;
+    (addr + 1..end)
+        .any(|behind| fs.io.read(behind).is_ok_and(|block| version.belongs(footer(&block).cp_ver.get())))
+}
+
 impl Chain {
     /// Follows the chain. It ends at a block that does not belong to it, and, against damage, where it meets itself.
     pub(super) fn read(fs: &Fs) -> Result<Chain> {
@@ -74,7 +84,17 @@ impl Chain {
         let mut chain = Chain::default();
         let mut addr = fs.segs.lock().next_addr(Log::WarmNode);
         while fs.geo.in_main(addr) {
-            let block = fs.io.read(addr)?;
+            let block = match fs.io.read(addr) {
+                Ok(block) => block,
+                Err(error) if goes_on_behind(fs, addr, version) => {
+                    let what = format!("cannot be read ({error}), and there is more behind it");
+                    return Err(super::bad_node(addr, "block", what));
+                }
+                Err(error) => {
+                    tracing::warn!(addr, %error, "the chain of fsynced nodes ends at a block that cannot be read");
+                    break;
+                }
+            };
             let f = footer(&block);
             if !version.belongs(f.cp_ver.get()) {
                 break;

@@ -10,7 +10,7 @@ use medfs_format::shared::entries;
 impl Dump<'_> {
     /// The shared record node in a block.
     pub(super) fn shared_node(&mut self, addr: BlockAddr) -> Result<Value, DumpError> {
-        let block = medfs_device::read_block(self.image.cache.dev, u64::from(addr))?;
+        let block = self.image.cache.medium.read(addr)?;
         let mut r = Record::default();
         r.add("block_addr", addr);
         let found = match entries(&block, addr) {
@@ -37,7 +37,7 @@ impl Dump<'_> {
     }
     /// The node of removed names in a block.
     pub(super) fn removed_names(&mut self, addr: BlockAddr) -> Result<Value, DumpError> {
-        let block = medfs_device::read_block(self.image.cache.dev, u64::from(addr))?;
+        let block = self.image.cache.medium.read(addr)?;
         let mut r = Record::default();
         r.add("block_addr", addr);
         match removed_names(&block, addr) {

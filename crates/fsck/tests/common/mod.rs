@@ -137,7 +137,14 @@ pub fn is_of_deltas(code: medfs_fsck::Code) -> bool {
 
 /// Whether a code is of compressed clusters.
 pub fn is_of_clusters(code: medfs_fsck::Code) -> bool {
-    code >= medfs_fsck::Code::ClusterPlace || code == medfs_fsck::Code::SavedBlocks
+    use medfs_fsck::Code;
+    (Code::ClusterPlace..Code::Unreadable).contains(&code) || code == Code::SavedBlocks
+}
+
+/// Whether a code is of what a device does not read or write, and of the fsync log: `medium.rs` plants these faults.
+pub fn is_of_medium(code: medfs_fsck::Code) -> bool {
+    use medfs_fsck::Code;
+    code >= Code::Unreadable || code == Code::LogNode
 }
 
 /// A volume with deltas and a file of so many pages on it, of which these have deltas; the file's number, its content

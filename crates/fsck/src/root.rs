@@ -1,0 +1,67 @@
+//! The root directory, without which nothing has a name: where its inode is lost it is made anew, empty, and what says that it
+//! was in it goes back to it ([`crate::lost`]).
+
+use crate::finding::Code;
+use crate::space::Owner;
+use crate::walk::{Verdict, Via, Walker};
+use medfs_format::nat::RawNatEntry;
+use medfs_format::node::{FileKind, RawInode, footer};
+use std::io;
+
+impl Walker<'_, '_> {
+    /// Walks from the root. `false` where there is none, and none could be made.
+    pub(crate) fn visit_root(&mut self) -> io::Result<bool> {
+        let root = self.image.g.root_ino;
+        self.mend_root_mode()?;
+        let verdict = self.visit(root, root, Via::Superblock, "root directory")?;
+        if verdict == Verdict::Accepted(FileKind::Directory) {
+            return Ok(true);
+        }
+        let text =
+            "the root directory cannot be read; a repair makes it anew, and what was in it goes back to it";
+        self.findings.add(Code::NoRoot, text);
+        Ok(self.fix && verdict == Verdict::Rejected && self.make_root()?)
+    }
+
+    /// Where the root is an inode but for its mode, which can only be a directory's.
+    fn mend_root_mode(&mut self) -> io::Result<()> {
+        let root = self.image.g.root_ino;
+        let addr = self.image.nat(root)?.block_addr.get();
+        if !self.image.g.in_main(addr) {
+            return Ok(());
+        }
+        let mut block = self.image.cache.read(addr)?;
+        let f = *footer(&block);
+        let turned = self.rules.turn_back(root, &mut block).is_some();
+        let inode: &mut RawInode = block.view_mut();
+        let mode = inode.i_mode.get();
+        if turned || FileKind::from_mode(mode) == Some(FileKind::Directory) {
+            return Ok(());
+        }
+        inode.i_mode = (mode & 0o7777 | FileKind::Directory.mode_bits()).into();
+        let is_inode = f.nid.get() == root && f.ino.get() == root && inode.i_links.get() >= 2;
+        if !is_inode || self.rules.vet(&mut inode.clone(), root).is_err() {
+            return Ok(());
+        }
+        self.findings.add(Code::Inode, format!("root directory: its mode is {mode:#o}, no directory's"));
+        self.write_inode(addr, &mut block)
+    }
+
+    /// Makes an empty root directory. `false` where the volume is full.
+    fn make_root(&mut self) -> io::Result<bool> {
+        let root = self.image.g.root_ino;
+        let version = self.image.nat(root)?.version;
+        let Some(addr) = self.new_block(true, Owner::node(root, version))? else { return Ok(false) };
+        let mut block = self.new_directory(root, root, b"")?;
+        block.view_mut::<RawInode>().i_mode = 0o040755.into();
+        self.write_inode(addr, &mut block)?;
+        self.image.cache.medium.flush()?;
+        let entry = RawNatEntry { version, ino: root.into(), block_addr: addr.into() };
+        self.image.nat_changes.insert(root, entry);
+        self.space.reach_nid(root);
+        self.space.nodes += 1;
+        self.space.inodes += 1;
+        self.directories += 1;
+        Ok(true)
+    }
+}

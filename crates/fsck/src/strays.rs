@@ -1,0 +1,157 @@
+//! Nodes that the NAT does not lead to: where its blocks were lost, or an entry is wrong, it is made anew from the nodes themselves.
+//!
+//! A node says its number and its inode in its footer. SIT and SSA say which blocks hold nodes, so that of all others none is read.
+//! An entry is replaced only where it leads to no node of that number, or to one in a block that SIT calls free.
+//!
+//! Memory: an entry for each node that the NAT has lost, of which one pass takes [`MAX_STRAYS`].
+
+use crate::finding::{Code, Findings};
+use crate::image::Image;
+use foldhash::{HashMap, HashMapExt};
+use medfs_format::checkpoint::ChainVersion;
+use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
+use medfs_format::node::footer;
+use medfs_format::sit::{self, RawSitEntry, test_bit};
+use medfs_format::summary::{RawSummaryBlock, SUM_TYPE_NODE};
+use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino, Nid, SegNo};
+use std::collections::BTreeMap;
+use std::io;
+
+/// Nodes taken up in one pass.
+const MAX_STRAYS: usize = 1 << 20;
+
+/// A block that holds a node the NAT does not lead to. Of two of one number the greater counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Stray {
+    /// SIT says that the block is in use, rather than nothing.
+    valid: bool,
+    /// When it was written.
+    version: u32,
+    addr: BlockAddr,
+    ino: Ino,
+}
+
+impl Image<'_> {
+    /// Whether SIT calls a block of the main area in use; `true` too where SIT cannot be read.
+    pub(crate) fn is_valid(&mut self, addr: BlockAddr) -> io::Result<bool> {
+        let (segno, offset) = (self.g.segno(addr), self.g.offset_in_seg(addr) as usize);
+        Ok(test_bit(&self.sit(segno)?.valid_map, offset) || self.sit_lost(segno))
+    }
+
+    /// Whether the SIT entry of a segment, which was asked for, cannot be read.
+    pub(crate) fn sit_lost(&self, segno: SegNo) -> bool {
+        let index = segno / sit::ENTRIES_PER_BLOCK as u32;
+        let lost = self.cache.medium.is_unreadable(self.g.sit_block(index, self.sit_second(index)));
+        lost && !self.sit_journal.contains_key(&segno)
+    }
+
+    /// Lets the NAT lead to every node that SIT and SSA speak of, in memory; once in a pass.
+    pub(crate) fn find_strays(&mut self, findings: &mut Findings) -> io::Result<()> {
+        if std::mem::replace(&mut self.strays_found, true) {
+            return Ok(());
+        }
+        let mut strays: HashMap<Nid, Stray> = HashMap::new();
+        for segno in 0..self.g.segment_count_main {
+            let entry = self.sit(segno)?;
+            if self.sit_lost(segno) || entry.valid_map.iter().any(|&b| b != 0) {
+                self.strays_in(segno, &entry, &mut strays)?;
+            }
+        }
+        let mut found: BTreeMap<u32, Vec<Nid>> = BTreeMap::new();
+        for (nid, stray) in strays {
+            if self.leads_elsewhere(nid, stray)? {
+                let version = self.stale_version(nid)?;
+                let entry = RawNatEntry { version, ino: stray.ino.into(), block_addr: stray.addr.into() };
+                self.nat_changes.insert(nid, entry);
+                found.entry(nid / nat::ENTRIES_PER_BLOCK as u32).or_default().push(nid);
+            }
+        }
+        for (index, nids) in found {
+            let first = nids.iter().min().expect("not empty");
+            let text = format!(
+                "NAT block {index}: {} entries do not lead to their nodes and are made anew from these, the first is {first}",
+                nids.len()
+            );
+            findings.add(Code::NatLost, text);
+        }
+        Ok(())
+    }
+
+    /// The nodes of a segment that the NAT does not lead to.
+    fn strays_in(
+        &mut self,
+        segno: SegNo,
+        entry: &RawSitEntry,
+        strays: &mut HashMap<Nid, Stray>,
+    ) -> io::Result<()> {
+        let lost = self.sit_lost(segno);
+        let log = self.curseg_of(segno);
+        let (sum, known) = match log {
+            Some(log) => (self.cursegs[log].sum.clone(), self.cursegs[log].known),
+            None => {
+                let addr = self.g.ssa_block(segno);
+                let sum = Box::new(self.cache.get(addr)?.view::<RawSummaryBlock>().clone());
+                (sum, !self.cache.medium.is_unreadable(addr))
+            }
+        };
+        let says_node = (!lost && entry.seg_type() >= 3) || sum.footer.entry_type == SUM_TYPE_NODE;
+        if log.map_or(!says_node && (known || !lost), |log| log < 3) {
+            return Ok(());
+        }
+        let version = self.chain_version();
+        let start = self.g.seg_start(segno);
+        for offset in 0..BLOCKS_PER_SEG {
+            let (addr, valid) = (start + offset, test_bit(&entry.valid_map, offset as usize));
+            if !valid && !lost {
+                continue;
+            }
+            let nid = sum.entries[offset as usize].nid.get();
+            if known && self.g.is_nid(nid) && self.nat(nid)?.block_addr.get() == addr {
+                continue;
+            }
+            let f = *footer(self.cache.get(addr)?);
+            let (nid, ino) = (f.nid.get(), f.ino.get());
+            // What fsync wrote since the checkpoint is of no account here.
+            let since = !valid && version.belongs(f.cp_ver.get());
+            if !self.g.is_nid(nid) || !self.g.is_nid(ino) || since || self.nat(nid)?.block_addr.get() == addr
+            {
+                continue;
+            }
+            let stray = Stray { valid, version: f.cp_ver.get() as u32, addr, ino };
+            if strays.len() < MAX_STRAYS || strays.contains_key(&nid) {
+                strays.entry(nid).and_modify(|s| *s = stray.max(*s)).or_insert(stray);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a node's NAT entry leads to no such node, or to one that is older than the stray.
+    fn leads_elsewhere(&mut self, nid: Nid, stray: Stray) -> io::Result<bool> {
+        let addr = self.nat(nid)?.block_addr.get();
+        if !self.g.in_main(addr) {
+            return Ok(true);
+        }
+        let f = *footer(self.cache.get(addr)?);
+        let right = f.nid.get() == nid && self.g.is_nid(f.ino.get());
+        Ok(!right || (stray.valid && !self.is_valid(addr)?))
+    }
+
+    /// The version in the copy of a node's NAT entry that is not in force: most have never changed theirs.
+    fn stale_version(&mut self, nid: Nid) -> io::Result<u8> {
+        let index = nid / nat::ENTRIES_PER_BLOCK as u32;
+        let (now, other) = [false, true].map(|second| self.g.nat_block(index, second)).into();
+        let (now, other) = if self.nat_second(index) { (other, now) } else { (now, other) };
+        self.cache.get(now)?;
+        let addr = if self.cache.medium.is_unreadable(now) { other } else { now };
+        let block: &RawNatBlock = self.cache.get(addr)?.view();
+        Ok(block.entries[nid as usize % nat::ENTRIES_PER_BLOCK].version)
+    }
+
+    /// The version of nodes that were written since the checkpoint.
+    pub(crate) fn chain_version(&self) -> ChainVersion {
+        let cp = self.checkpoint();
+        let at = (cp.checksum_offset.get() as usize).min(medfs_format::checkpoint::CHECKSUM_OFFSET);
+        let crc = u32::from_le_bytes(self.cp[at..at + 4].try_into().expect("four bytes"));
+        ChainVersion::of(&cp, crc)
+    }
+}

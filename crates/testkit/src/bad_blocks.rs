@@ -1,0 +1,469 @@
+//! Damaged metadata: each metadata block of a volume in turn cannot be read, is zeros, or has one flipped bit; then `fsck --repair`.
+//!
+//! A [`Volume`] is an image with what it shows, and its metadata blocks by what they are ([`Part`]). [`Volume::strike`] damages some of them on
+//! a copy, repairs it, lets the engine finish as `medfs fsck --repair` does, checks once more, and judges what is left:
+//!
+//! - The repair ends with 0 or 1 by e2fsck's convention, and the next check finds nothing.
+//! - Every file none of whose own blocks was struck is there with its content and attributes, found by its inode number: at its place, unless a
+//!   directory on the way was struck, and then in lost+found at the latest.
+//! - A file with a struck direct node is there with its size, and each of its pages as it was or as a hole, unless it has compact pages. One with a struck node of attributes
+//!   has its content. Of a file whose inode was struck nothing is asked.
+//! - Where a block of the checkpoint pack in force was struck, what the other pack shows will do; where a node of the fsync log was, each
+//!   file that was fsynced will do as at any of its fsyncs, or at the checkpoint. That a flipped bit in an address, a name or a count goes unnoticed is
+//!   allowed where it concerns nothing but the file or directory whose block it is in.
+
+use crate::harness::guarded;
+use crate::model::{Id, Inode, Model, ROOT};
+use crate::observe::{compare_attributes, compare_inode, observe};
+use crate::volume::test_clock;
+use medfs::{Error, FileKind, Ino, MountOptions, Volume as Engine};
+use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
+use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::checkpoint::RawCheckpoint;
+use medfs_format::node::{RawDirectNode, RawInode, footer};
+use medfs_format::path::{NodeKind, node_kind};
+use medfs_format::superblock::RawSuperblock;
+use medfs_format::{Block, Geometry, nat};
+use medfs_fsck::dump::{Dump, Record, Value};
+use medfs_fsck::{Options, RepairError, check, repair};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// What happens to a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Damage {
+    /// It cannot be read until it is written.
+    Unreadable,
+    /// It is zeros.
+    Zeroed,
+    /// One bit is flipped.
+    Flipped,
+}
+
+impl Damage {
+    /// All of them.
+    pub const ALL: [Damage; 3] = [Damage::Unreadable, Damage::Zeroed, Damage::Flipped];
+}
+
+/// What a block of metadata is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Part {
+    Superblock,
+    /// The checkpoint pack in force, or the other one.
+    Pack(bool),
+    Sit,
+    Nat,
+    Ssa,
+    /// An inode, and whether it is a directory's.
+    Inode(bool),
+    Direct,
+    Indirect,
+    Xattr,
+    Dentries,
+    /// A node written since the checkpoint, or the block behind the last one.
+    Log,
+}
+
+/// A block to be struck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// Where it is.
+    pub block: u64,
+    /// What it is.
+    pub part: Part,
+}
+
+/// A volume and what is known of it.
+pub struct Volume {
+    /// Names it in reports.
+    pub name: String,
+    dev: MemDevice,
+    shown: Model,
+    at_checkpoint: Model,
+    by_other_pack: Option<Model>,
+    /// The blocks of each inode, with those of files that its deltas are made from.
+    own: BTreeMap<Ino, BTreeSet<u64>>,
+    /// Files with compact pages: with a node that leads to these, other pages are what they were before their last update.
+    pub reverting: Vec<Ino>,
+    /// Metadata blocks, in the order of their addresses.
+    pub targets: Vec<Target>,
+}
+
+/// A case that went wrong.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// In one word.
+    pub class: &'static str,
+    /// In a sentence.
+    pub text: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.class, self.text)
+    }
+}
+
+fn fail<T>(class: &'static str, text: impl fmt::Display) -> Result<T, Failure> {
+    Err(Failure { class, text: text.to_string() })
+}
+
+const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
+
+fn open(dev: Arc<dyn BlockDevice>, recover: bool) -> medfs::Result<Engine> {
+    let options = MountOptions { recover, ..MountOptions::default() };
+    Engine::open(dev, options, test_clock())
+}
+
+fn shows(dev: &MemDevice, recover: bool) -> Result<Model, String> {
+    let volume = open(Arc::new(dev.snapshot()), recover).map_err(|e| e.to_string())?;
+    observe(&volume)
+}
+
+fn number(record: &Record, field: &str) -> u32 {
+    match record.get(field) {
+        Some(Value::Number(n)) => *n as u32,
+        other => panic!("{field}: {other:?}"),
+    }
+}
+
+impl Volume {
+    /// Looks a sound volume over. `made_from`: files with deltas that are made of blocks of another file.
+    pub fn new(name: impl Into<String>, dev: MemDevice, made_from: &[(Ino, Ino)]) -> Volume {
+        let name = name.into();
+        let shown = shows(&dev, true).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let at_checkpoint = shows(&dev, false).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let mut v = Volume {
+            name,
+            dev,
+            shown,
+            at_checkpoint,
+            by_other_pack: None,
+            own: BTreeMap::new(),
+            reverting: Vec::new(),
+            targets: Vec::new(),
+        };
+        v.look();
+        for (file, source) in made_from {
+            let blocks = v.own[source].clone();
+            v.own.get_mut(file).expect("it is there").extend(blocks);
+        }
+        v.targets.sort_unstable();
+        v.targets.dedup_by_key(|t| t.block);
+        v
+    }
+
+    fn block(&self, addr: u64) -> Box<Block> {
+        read_block(&self.dev, addr).expect("memory does not fail")
+    }
+
+    fn add(&mut self, block: impl Into<u64>, part: Part) {
+        self.targets.push(Target { block: block.into(), part });
+    }
+
+    fn look(&mut self) {
+        let g = RawSuperblock::in_block(&self.block(0)).validate().expect("a volume");
+        self.add(0u32, Part::Superblock);
+        self.add(1u32, Part::Superblock);
+        let in_force = self.packs(&g);
+        let dev = self.dev.snapshot();
+        let mut dump = Dump::open(&dev).expect("a sound volume");
+        let mut nat_blocks = BTreeSet::new();
+        for nid in 3..g.max_nid() {
+            let addr = number(&dump.nat(nid).expect("in range"), "block_addr");
+            if g.in_main(addr) {
+                nat_blocks.insert(nid / nat::ENTRIES_PER_BLOCK as u32);
+                self.node(&g, addr);
+            }
+        }
+        for index in nat_blocks {
+            // Both copies: which one is in force is the checkpoint's word.
+            self.add(g.nat_block(index, false), Part::Nat);
+            self.add(g.nat_block(index, true), Part::Nat);
+        }
+        for index in 0..g.sit_blocks() {
+            self.add(g.sit_block(index, false), Part::Sit);
+            self.add(g.sit_block(index, true), Part::Sit);
+        }
+        let used: BTreeSet<u32> = self.own.values().flatten().map(|&block| g.segno(block as u32)).collect();
+        for segno in used {
+            self.add(g.ssa_block(segno), Part::Ssa);
+        }
+        self.log(&g, in_force);
+    }
+
+    /// Takes up both packs; the checkpoint in force.
+    fn packs(&mut self, g: &Geometry) -> RawCheckpoint {
+        let heads = [0, 1].map(|pack| {
+            let block = self.block(g.cp_pack(pack).into());
+            let sound = medfs_format::checkpoint::verify_checksum(&block, 0).is_ok();
+            let cp = RawCheckpoint::in_block(&block).clone();
+            (sound && cp.validate(g.cp_pack(pack), g).is_ok()).then_some(cp)
+        });
+        let version = |pack: usize| heads[pack].as_ref().map(|cp| cp.checkpoint_ver.get());
+        let in_force = usize::from(version(1) > version(0));
+        for (pack, head) in heads.iter().enumerate() {
+            let Some(cp) = head else { continue };
+            for at in 0..cp.cp_pack_total_block_count.get() {
+                self.add(g.cp_pack(pack) + at, Part::Pack(pack == in_force));
+            }
+        }
+        let without = self.dev.snapshot();
+        without.write(g.cp_pack(in_force).into(), &[&Block::ZERO], META).expect("memory");
+        self.by_other_pack = guarded(|| shows(&without, true)).ok();
+        heads[in_force].clone().expect("a sound volume has one")
+    }
+
+    /// Takes up a node and what it names.
+    fn node(&mut self, g: &Geometry, addr: u32) {
+        let block = self.block(addr.into());
+        let f = *footer(&block);
+        let ino = f.ino.get();
+        let mut named = Vec::new();
+        let inode: &RawInode = block.view();
+        let part = match node_kind(f.node_offset()) {
+            NodeKind::Inode => {
+                let dir = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory);
+                let inline = inode
+                    .inline()
+                    .intersects(medfs_format::node::Inline::DATA | medfs_format::node::Inline::DENTRY);
+                if !inline {
+                    named.extend(inode.i_addr.iter().map(|a| a.get()));
+                }
+                Part::Inode(dir)
+            }
+            NodeKind::Direct => {
+                named.extend(block.view::<RawDirectNode>().addr.iter().map(|a| a.get()));
+                Part::Direct
+            }
+            NodeKind::Indirect => Part::Indirect,
+            NodeKind::Xattr => Part::Xattr,
+        };
+        self.add(addr, part);
+        let is_dir = self.at_checkpoint.inodes().any(|(_, i)| i.ino == ino && i.is_dir());
+        for &data in named.iter().filter(|&&data| g.in_main(data)) {
+            if is_dir {
+                self.add(data, Part::Dentries);
+            }
+        }
+        let own = self.own.entry(ino).or_default();
+        own.insert(addr.into());
+        own.extend(named.into_iter().filter(|&data| g.in_main(data)).map(u64::from));
+    }
+
+    /// Takes up the fsync log: the nodes since the checkpoint, and where the next one would be.
+    fn log(&mut self, g: &Geometry, cp: RawCheckpoint) {
+        let (segno, offset) = cp.curseg(4);
+        let mut addr = g.seg_start(segno) + u32::from(offset);
+        let mut seen = BTreeSet::new();
+        while g.in_main(addr) && seen.insert(addr) {
+            self.add(addr, Part::Log);
+            let block = self.block(addr.into());
+            let f = footer(&block);
+            if f.cp_ver.get() as u32 != cp.checkpoint_ver.get() as u32 {
+                break;
+            }
+            let ino = f.ino.get();
+            self.own.entry(ino).or_default().insert(addr.into());
+            addr = f.next_blkaddr.get();
+        }
+    }
+
+    /// Damages these blocks of a copy, repairs it, and judges what is left. Bits to flip come from `rng`.
+    pub fn strike(&self, hits: &[(Target, Damage)], rng: &mut SmallRng) -> Result<(), Failure> {
+        let dev = Arc::new(FaultDevice::new(self.dev.snapshot(), 0));
+        for (target, damage) in hits {
+            let mut block = self.block(target.block);
+            match damage {
+                Damage::Unreadable => {
+                    let at = target.block..target.block + 1;
+                    dev.arm(Fault::on(Kind::Read, Effect::IO).within(at).until_written());
+                }
+                Damage::Zeroed => block.0.fill(0),
+                Damage::Flipped => {
+                    // Half of the bits are among those that hold something.
+                    let used = block.0.iter().rposition(|&b| b != 0).map_or(4096, |last| last + 1);
+                    let end = if rng.random() { used } else { 4096 };
+                    let bit = rng.random_range(0..end * 8);
+                    block.0[bit / 8] ^= 1 << (bit % 8);
+                }
+            }
+            dev.inner().write(target.block, &[&block], META).expect("memory");
+        }
+        let done = guarded(|| Self::repaired(&dev).map_err(|f| f.to_string()));
+        let found = match done {
+            Ok(found) => found,
+            Err(e) if e.starts_with("panicked") => return fail("panic", e),
+            Err(e) => {
+                let class = ["repair", "unclean", "mount", "observe", "again"];
+                let class = class.into_iter().find(|c| e.starts_with(c)).unwrap_or("panic");
+                return fail(class, e);
+            }
+        };
+        self.judge(hits, &found)
+    }
+
+    /// Repairs a device as the command does, and reads what is then on it.
+    fn repaired(dev: &Arc<FaultDevice<MemDevice>>) -> Result<Model, Failure> {
+        let options = Options { max_findings: 20 };
+        let brief = |findings: &[medfs_fsck::Finding]| {
+            findings.iter().take(4).map(ToString::to_string).collect::<Vec<_>>().join(" | ")
+        };
+        let repaired = match repair(&**dev, &options, &mut |_| {}) {
+            Ok(repaired) => repaired,
+            Err(RepairError::Io(e)) => return fail("repair", e),
+            Err(e) => return fail("repair", e),
+        };
+        if !repaired.after.is_clean() {
+            return fail("unclean", brief(&repaired.after.findings));
+        }
+        let volume = match open(dev.clone(), true) {
+            Err(Error::Corrupt(_)) => open(dev.clone(), false),
+            other => other,
+        };
+        let volume = match volume {
+            Ok(volume) => volume,
+            Err(e) => return fail("mount", e),
+        };
+        let found = observe(&volume).or_else(|e| fail("observe", e))?;
+        volume.close().or_else(|e| fail("mount", format!("close: {e}")))?;
+        drop(volume);
+        let again = check(&**dev, &options, &mut |_| {}).or_else(|e| fail("again", e))?;
+        if !again.findings.is_empty() {
+            return fail("again", brief(&again.findings));
+        }
+        Ok(found)
+    }
+
+    fn judge(&self, hits: &[(Target, Damage)], found: &Model) -> Result<(), Failure> {
+        let struck: BTreeSet<u64> = hits.iter().map(|(t, _)| t.block).collect();
+        let mut allowed = vec![&self.shown];
+        if hits.iter().any(|(t, _)| t.part == Part::Log) {
+            allowed.push(&self.at_checkpoint);
+        }
+        if hits.iter().any(|(t, _)| t.part == Part::Pack(true)) {
+            allowed.push(&self.at_checkpoint);
+            allowed.extend(&self.by_other_pack);
+        }
+        let by_ino: BTreeMap<Ino, Id> = found.inodes().map(|(id, inode)| (inode.ino, id)).collect();
+        for (id, inode) in self.shown.inodes() {
+            let hit = self.own.get(&inode.ino).is_some_and(|own| !own.is_disjoint(&struck));
+            let versions: Vec<&Inode> = allowed
+                .iter()
+                .filter_map(|m| m.inodes().find(|(_, i)| i.ino == inode.ino).map(|(_, i)| i))
+                .collect();
+            let path = self.shown.path_of(id);
+            let Some(&at) = by_ino.get(&inode.ino) else {
+                if hit && self.may_be_gone(inode, hits) || versions.len() < allowed.len() {
+                    continue;
+                }
+                return fail("lost", format!("{path} (inode {})", inode.ino));
+            };
+            let log = hits.iter().any(|(t, _)| t.part == Part::Log);
+            if log && versions.get(1).is_some_and(|before| compare_inode(before, inode).is_err()) {
+                continue; // as at any of its fsyncs
+            }
+            let judged = versions.iter().map(|v| self.judge_inode(v, found.inode(at), hit, hits, &struck));
+            if let Some(Err(e)) = judged.reduce(Result::or) {
+                return fail("content", format!("{path} (inode {}): {e}", inode.ino));
+            }
+            if allowed.len() == 1 {
+                self.judge_place(id, at, found, &struck, inode)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a file with a struck block of its own may be lost: its inode was struck, or a flipped bit made it another file's.
+    fn may_be_gone(&self, inode: &Inode, hits: &[(Target, Damage)]) -> bool {
+        let own = &self.own[&inode.ino];
+        hits.iter().any(|(t, _)| own.contains(&t.block) && matches!(t.part, Part::Inode(_) | Part::Log))
+    }
+
+    fn is_struck(&self, ino: Ino, struck: &BTreeSet<u64>) -> bool {
+        self.own.get(&ino).is_some_and(|own| !own.is_disjoint(struck))
+    }
+
+    fn judge_inode(
+        &self,
+        was: &Inode,
+        is: &Inode,
+        hit: bool,
+        hits: &[(Target, Damage)],
+        struck: &BTreeSet<u64>,
+    ) -> Result<(), String> {
+        if hit {
+            let own = &self.own[&was.ino];
+            let nodes = |t: &Target| own.contains(&t.block);
+            let only = |parts: &[Part]| hits.iter().all(|(t, _)| !nodes(t) || parts.contains(&t.part));
+            let flipped = hits.iter().any(|(t, d)| nodes(t) && *d == Damage::Flipped);
+            if was.is_dir() || flipped || !only(&[Part::Direct, Part::Indirect, Part::Xattr]) {
+                return Ok(());
+            }
+            if was.content.size() != is.content.size() {
+                return Err(format!("size {} instead of {}", is.content.size(), was.content.size()));
+            }
+            let xattrs_only = only(&[Part::Xattr]);
+            if self.reverting.contains(&was.ino) && !xattrs_only {
+                return Ok(());
+            }
+            for (index, _) in was.content.pages().chain(is.content.pages()) {
+                let (was, is) = (was.content.page(index), is.content.page(index));
+                if was != is && (xattrs_only || is.iter().any(|&b| b != 0)) {
+                    return Err(format!("page {index} is another one"));
+                }
+            }
+            return Ok(());
+        }
+        let in_struck = |ino: Ino| {
+            let names = self.shown.inodes().filter(|(_, i)| i.ino == ino);
+            names
+                .flat_map(|(id, _)| self.shown.names_of(id))
+                .any(|(dir, _)| self.is_struck(self.shown.inode(dir).ino, struck))
+        };
+        if was.is_dir() || in_struck(was.ino) {
+            let mut was = was.clone();
+            // A directory's time is that of its last new entry, and its links are those of the directories in it.
+            (was.nlink, was.mtime) = (is.nlink, if was.is_dir() { None } else { was.mtime });
+            return if was.is_dir() { compare_attributes(&was, is) } else { compare_inode(&was, is) };
+        }
+        compare_inode(was, is)
+    }
+
+    /// Every name is at its place, unless a directory on the way was struck.
+    fn judge_place(
+        &self,
+        id: Id,
+        at: Id,
+        found: &Model,
+        struck: &BTreeSet<u64>,
+        inode: &Inode,
+    ) -> Result<(), Failure> {
+        if self.is_struck(inode.ino, struck) {
+            return Ok(());
+        }
+        for (dir, name) in self.shown.names_of(id) {
+            let mut above = dir;
+            let mut whole = true;
+            loop {
+                whole &= !self.is_struck(self.shown.inode(above).ino, struck);
+                match self.shown.names_of(above).first() {
+                    Some((next, _)) if above != ROOT => above = *next,
+                    _ => break,
+                }
+            }
+            let path = format!("{}/{}", self.shown.path_of(dir), String::from_utf8_lossy(&name));
+            let dir_ino = self.shown.inode(dir).ino;
+            let here = found.inodes().find(|(_, i)| i.ino == dir_ino).map(|(id, _)| id);
+            let there = here.and_then(|here| found.lookup(here, &name).ok());
+            if whole && there != Some(at) {
+                return fail("place", format!("{path} (inode {})", inode.ino));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! Every metadata block of volumes of several kinds damaged in turn, and several at once; see [`medfs_testkit::bad_blocks`].
+//!
+//! The sample takes some blocks of each kind, of volumes that were closed: what a crash left in the journals of a checkpoint pack is lost
+//! with them. `every_block` takes all of them, `several_blocks` some hundreds of groups.
+//! `MEDFS_SEED` decides the sample, the flipped bits and the groups.
+
+mod common;
+
+use common::{golden, load_image, volumes};
+use medfs::{FileKind, Ino, MountOptions, NewFile, Volume as Engine, XattrMode};
+use medfs_device::MemDevice;
+use medfs_testkit::bad_blocks::{Damage, Failure, Part, Target, Volume};
+use medfs_testkit::delta_volume::{COMPACT, DATABASE, JOURNAL, LOG, delta_volume, shared_volume};
+use medfs_testkit::fuzz::variable;
+use medfs_testkit::images::{COMPRESSED, FEATURE_SETS, formatted, options_for};
+use medfs_testkit::volume::test_clock;
+use rand::rngs::SmallRng;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+const PAGE: usize = 4096;
+
+fn new(kind: FileKind) -> NewFile {
+    NewFile { kind, perm: 0o755, umask: 0, uid: 7, gid: 8, rdev: 0 }
+}
+
+/// What a test writes into a file: `seed` and place decide it.
+fn content(seed: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i / 3 + i / PAGE * 7 + seed as usize * 31) as u8 | 1).collect()
+}
+
+struct Maker {
+    v: Engine,
+    made: u64,
+}
+
+impl Maker {
+    fn dir(&self, parent: Ino, name: &str) -> Ino {
+        let ino = self.v.create(parent, name.as_bytes(), &new(FileKind::Directory)).expect(name).ino;
+        self.v.release(ino, 1);
+        ino
+    }
+
+    fn file(&mut self, parent: Ino, name: &str, len: usize) -> Ino {
+        let ino = self.v.create(parent, name.as_bytes(), &new(FileKind::Regular)).expect(name).ino;
+        self.made += 1;
+        if len > 0 {
+            self.v.write(ino, 0, &content(self.made, len)).expect("write");
+        }
+        self.v.release(ino, 1);
+        ino
+    }
+}
+
+/// A volume of every kind of node and directory, with several checkpoints behind it; the last files and an open one that was
+/// removed are of an interrupted session where `crashed`.
+fn made(features: &str, crashed: bool) -> MemDevice {
+    let dev = Arc::new(formatted(64, features).snapshot());
+    let mut options = MountOptions::default();
+    options.parse(options_for(features)).expect("options");
+    let v = Engine::open(dev.clone(), options, test_clock()).expect("the volume opens");
+    let root = v.root();
+    let mut m = Maker { v, made: 0 };
+    let dirs: Vec<Ino> = (0..4).map(|i| m.dir(root, &format!("dir {i}"))).collect();
+    let deep = dirs.iter().fold(dirs[0], |above, i| m.dir(above, &format!("deep {i}")));
+    for i in 0..120 {
+        m.file(dirs[1], &format!("file number {i} with a longish name"), i % 7 * 900);
+    }
+    m.v.sync().expect("sync");
+    for (i, &dir) in dirs.iter().enumerate() {
+        m.file(dir, "inline", 100 + i);
+        m.file(dir, "page", 5000 + i);
+        m.v.symlink(dir, b"link", b"inline", 7, 8).expect("symlink");
+    }
+    m.file(deep, "at the bottom", 9000);
+    let large = m.file(root, "large", 30 * PAGE);
+    for page in [930, 1950, 2990, 5000, 1_100_000] {
+        m.v.write(large, page * PAGE as u64, &content(page, 2 * PAGE)).expect("write");
+    }
+    m.v.link(large, dirs[2], b"its other name").expect("link");
+    let small = m.file(root, "with attributes", 50);
+    for i in 0..4 {
+        let name = format!("user.name{i}");
+        m.v.setxattr(small, name.as_bytes(), &[i; 700], XattrMode::Set).expect("setxattr");
+    }
+    m.v.sync().expect("sync");
+    for i in 0..20 {
+        let name = format!("file number {} with a longish name", i * 3);
+        m.v.unlink(dirs[1], name.as_bytes()).expect("unlink");
+        m.file(dirs[3], &format!("later {i}"), i * 800);
+    }
+    m.v.write(large, 0, &content(99, PAGE)).expect("write");
+    m.v.sync().expect("sync");
+    m.file(dirs[2], "last", 6000);
+    if crashed {
+        m.v.sync().expect("sync");
+        for i in 0..3 {
+            let ino = m.file(root, &format!("fsynced {i}"), 3 * PAGE + i);
+            m.v.fsync(ino, false).expect("fsync");
+        }
+        let page = m.v.lookup(dirs[2], b"page").expect("there").ino;
+        m.v.write(page, 100, b"other words").expect("write");
+        m.v.fsync(page, false).expect("fsync");
+        return dev.snapshot();
+    }
+    m.v.close().expect("close");
+    dev.snapshot()
+}
+
+fn of_deltas(name: &str, options: &str) -> Volume {
+    let made = delta_volume(options);
+    let ino = |name: &str| made.file(name).ino;
+    let from = [(ino(LOG), ino(DATABASE)), (ino(JOURNAL), ino(DATABASE))];
+    let mut volume = Volume::new(name, made.dev.snapshot(), &from);
+    volume.reverting.push(ino(COMPACT));
+    volume
+}
+
+type Make = Box<dyn Fn() -> Volume>;
+
+/// The volumes, each to be made when it is wanted.
+fn kinds() -> Vec<Make> {
+    let mut all: Vec<Make> = vec![
+        Box::new(|| Volume::new("plain", made(FEATURE_SETS[0], false), &[])),
+        Box::new(|| Volume::new("features", made(FEATURE_SETS[1], false), &[])),
+        Box::new(|| Volume::new("compressed", made(COMPRESSED[0], false), &[])),
+        Box::new(|| Volume::new("plain, crashed", made(FEATURE_SETS[0], true), &[])),
+        Box::new(|| Volume::new("features, crashed", made(FEATURE_SETS[1], true), &[])),
+        Box::new(|| Volume::new("compressed with deltas, crashed", made(COMPRESSED[1], true), &[])),
+        Box::new(|| of_deltas("deltas", "")),
+        Box::new(|| of_deltas("compact pages", "delta=compact")),
+        Box::new(|| Volume::new("shared nodes, crashed", shared_volume().dev, &[])),
+    ];
+    for name in volumes("") {
+        all.push(Box::new(move || {
+            let image = load_image(&golden().join(format!("{name}.img.zst")));
+            Volume::new(format!("kernel's {name}"), image, &[])
+        }));
+    }
+    all
+}
+
+/// Runs, and the failures among them by their class.
+type Row = (usize, BTreeMap<&'static str, usize>);
+
+/// What went how often, and wrong.
+#[derive(Default)]
+struct Tally {
+    runs: BTreeMap<(String, Part, Damage), Row>,
+    shown: Vec<String>,
+}
+
+impl Tally {
+    fn count(&mut self, volume: &Volume, hits: &[(Target, Damage)], went: Result<(), Failure>, seed: u64) {
+        let (target, damage) = hits[0];
+        let row = self.runs.entry((volume.name.clone(), target.part, damage)).or_default();
+        row.0 += 1;
+        if let Err(failure) = went {
+            let known = row.1.entry(failure.class).or_default();
+            *known += 1;
+            if *known <= 2 {
+                self.shown.push(format!("{}, seed {seed}, {hits:?}: {failure}", volume.name));
+            }
+        }
+    }
+
+    fn failures(&self) -> usize {
+        self.runs.values().flat_map(|row| row.1.values()).sum()
+    }
+
+    fn print(&self) {
+        let mut text = String::new();
+        for ((name, part, damage), (runs, failed)) in &self.runs {
+            if !failed.is_empty() {
+                let _ = writeln!(text, "{name}: {part:?} {damage:?}: {runs} runs, failed {failed:?}");
+            }
+        }
+        for line in &self.shown {
+            let line: String = line.chars().take(700).collect();
+            let _ = writeln!(text, "  {line}");
+        }
+        let mut parts: BTreeMap<(Part, Damage), (usize, usize)> = BTreeMap::new();
+        for ((_, part, damage), (runs, failed)) in &self.runs {
+            let row = parts.entry((*part, *damage)).or_default();
+            row.0 += runs;
+            row.1 += failed.values().sum::<usize>();
+        }
+        for ((part, damage), (runs, failed)) in parts {
+            let _ = writeln!(text, "{part:?} {damage:?}: {runs} runs, {failed} failures");
+        }
+        let runs: usize = self.runs.values().map(|row| row.0).sum();
+        println!("{text}{runs} runs, {} failures", self.failures());
+    }
+}
+
+fn seed() -> u64 {
+    let seed = variable("MEDFS_SEED").unwrap_or_else(rand::random);
+    println!("MEDFS_SEED={seed}");
+    seed
+}
+
+/// Damages one block with bits that the seed and the block decide.
+fn one(volume: &Volume, target: Target, damage: Damage, seed: u64, tally: &mut Tally) {
+    let mut rng = SmallRng::seed_from_u64(seed ^ target.block);
+    let hits = [(target, damage)];
+    tally.count(volume, &hits, volume.strike(&hits, &mut rng), seed);
+}
+
+/// Some blocks of each part of some volumes.
+#[test]
+fn some_blocks() {
+    let seed = seed();
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut tally = Tally::default();
+    let mut kinds = kinds();
+    kinds.shuffle(&mut rng);
+    for volume in kinds.iter().map(|make| make()).filter(|v| !v.name.contains("crash")).take(3) {
+        let mut targets = volume.targets.clone();
+        targets.shuffle(&mut rng);
+        let mut taken: BTreeMap<Part, usize> = BTreeMap::new();
+        for target in targets {
+            let taken = taken.entry(target.part).or_default();
+            *taken += 1;
+            if *taken <= 2 {
+                let damage = *Damage::ALL.choose(&mut rng).expect("some");
+                one(&volume, target, damage, seed, &mut tally);
+            }
+        }
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
+/// Every block of every volume. `MEDFS_VOLUME` is a part of the name of those wanted, `MEDFS_BLOCK` the block, `MEDFS_DAMAGE` one of 0 to
+/// 2; `MEDFS_BLOCKS` takes that many of each part.
+#[test]
+#[ignore = "takes minutes"]
+fn every_block() {
+    let seed = seed();
+    let wanted = std::env::var("MEDFS_VOLUME").unwrap_or_default();
+    let (block, most, damage) = (variable("MEDFS_BLOCK"), variable("MEDFS_BLOCKS"), variable("MEDFS_DAMAGE"));
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut tally = Tally::default();
+    for make in kinds() {
+        let volume = make();
+        if !volume.name.contains(&wanted) {
+            continue;
+        }
+        let mut targets = volume.targets.clone();
+        if most.is_some() {
+            targets.shuffle(&mut rng);
+        }
+        let mut taken: BTreeMap<Part, u64> = BTreeMap::new();
+        let started = std::time::Instant::now();
+        let mut runs = 0;
+        for target in targets.into_iter().filter(|t| block.is_none_or(|block| t.block == block)) {
+            let taken = taken.entry(target.part).or_default();
+            *taken += 1;
+            if most.is_some_and(|most| *taken > most) {
+                continue;
+            }
+            for one_damage in Damage::ALL.into_iter().filter(|d| damage.is_none_or(|n| *d as u64 == n)) {
+                one(&volume, target, one_damage, seed, &mut tally);
+                runs += 1;
+            }
+        }
+        println!("{}: {} blocks, {runs} runs in {:?}", volume.name, volume.targets.len(), started.elapsed());
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
+/// Two to five blocks at once, `MEDFS_CASES` times on each volume.
+#[test]
+#[ignore = "takes minutes"]
+fn several_blocks() {
+    let seed = seed();
+    let cases = variable("MEDFS_CASES").unwrap_or(100);
+    let wanted = std::env::var("MEDFS_VOLUME").unwrap_or_default();
+    let mut tally = Tally::default();
+    for make in kinds() {
+        let volume = make();
+        for case in (seed..seed + cases).filter(|_| volume.name.contains(&wanted)) {
+            let mut rng = SmallRng::seed_from_u64(case);
+            let count = rng.random_range(2..=5);
+            let mut hits: Vec<(Target, Damage)> = volume
+                .targets
+                .choose_multiple(&mut rng, count)
+                .map(|target| (*target, Damage::Unreadable))
+                .collect();
+            hits.iter_mut().for_each(|hit| hit.1 = *Damage::ALL.choose(&mut rng).expect("some"));
+            tally.count(&volume, &hits, volume.strike(&hits, &mut rng), case);
+        }
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
