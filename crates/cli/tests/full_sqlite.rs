@@ -23,7 +23,9 @@ const MODES: [&str; 4] = ["DELETE", "TRUNCATE", "PERSIST", "WAL"];
 const ROWS: u64 = 2000;
 
 /// Of what is free on the new volume, in bytes: all but room for the databases at their largest, their journals, and a few files.
-const BALLAST: usize = 36 << 20;
+const BALLAST: usize = 24 << 20;
+/// What SQLite needs to roll back and to make its log, in bytes.
+const ROOM: u64 = 6 << 20;
 /// How long a round waits for a refusal.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -271,19 +273,34 @@ fn round(
             fs::remove_file(mounted.dir.join(&entry)).unwrap();
         }
     }
-    // SQLite needs room to roll back and to make its log: the files go first where there is none.
-    for pages in pages {
-        while pages.fsynced.len() > 2 {
-            let (oldest, _) = pages.fsynced.pop_first().unwrap();
-            fs::remove_file(mounted.dir.join(format!("pages{oldest}"))).unwrap();
-        }
-    }
+    make_room(&mounted.dir, pages);
     medfs().arg("sync").arg(&mounted.dir).assert().success();
     for database in databases {
         database.verify(&mounted.dir, clean);
     }
     mounted.unmount();
     medfs().arg("fsck").arg(s.image()).assert().code(0);
+}
+
+/// Removes files of pages, the oldest first, and then cuts the ballast, until SQLite has room.
+fn make_room(dir: &Path, pages: &mut [Pages]) {
+    let available = || {
+        let stat = rustix::fs::statvfs(dir).unwrap();
+        stat.f_bavail * stat.f_frsize
+    };
+    while available() < ROOM {
+        let oldest = pages.iter_mut().filter_map(|pages| pages.fsynced.pop_first()).map(|(number, _)| number);
+        let oldest: Vec<_> = oldest.collect();
+        for number in &oldest {
+            fs::remove_file(dir.join(format!("pages{number}"))).unwrap();
+        }
+        if oldest.is_empty() {
+            let ballast = File::options().write(true).open(dir.join("ballast")).unwrap();
+            let left = ballast.metadata().unwrap().len();
+            assert!(left > 0, "no room though nothing is left to remove");
+            ballast.set_len(left.saturating_sub(ROOM)).unwrap();
+        }
+    }
 }
 
 fn rounds(options: &str, count: u64, work: Duration) {

@@ -69,6 +69,8 @@ impl Fs {
         let apply = |state: &mut InodeState| self.apply_staged(&inode, state);
         match self.sync_unblocked(&inode, Purpose::Atomic, Names::AsTheyWere, apply)? {
             None => Ok(()),
+            // What was not applied is in no checkpoint.
+            Some(_) if inode.lock.read().atomic.is_some() => Err(Error::NoSpace),
             Some(_) => self.checkpoint_now(),
         }
     }

@@ -66,7 +66,9 @@ impl AtomicWrites {
         })?;
         self.watched.flush(crew, nodeid)?;
         self.watched.files.atomic_start(ino)?;
-        self.watched.state.lock().files.insert(ino, Transaction { nodeid, process, failed: false });
+        // Of a transaction that is open already nothing changes: what failed in it stays lost.
+        let begun = Transaction { nodeid, process, failed: false };
+        self.watched.state.lock().files.entry(ino).or_insert(begun);
         Ok(())
     }
 

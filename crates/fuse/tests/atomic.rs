@@ -88,6 +88,25 @@ fn committed_and_aborted() {
     });
 }
 
+#[test]
+fn what_failed_in_a_transaction_stays_lost_when_it_is_started_again() {
+    on_each_transport(|m| {
+        let file = open(&m.path("db"));
+        ioctl::<START>(&file).unwrap();
+        // More than the volume takes.
+        let room = m.volume.statfs().free * 4096;
+        let part = vec![b'5'; 1 << 20];
+        for offset in (0..2 * room).step_by(part.len()) {
+            let _ = file.write_all_at(&part, offset);
+        }
+        file.sync_data().expect_err("what was written found room");
+        ioctl::<START>(&file).unwrap();
+        ioctl::<COMMIT>(&file).expect_err("half a transaction was committed");
+        ioctl::<ABORT>(&file).unwrap();
+        assert_eq!(engine_byte(m), b'0');
+    });
+}
+
 /// The process that dies in the next test.
 #[test]
 #[ignore = "a part of a_process_that_dies_in_the_middle_leaves_nothing"]
