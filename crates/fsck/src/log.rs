@@ -5,8 +5,8 @@
 //! - Entries of shared record nodes that stand for no inode block, and names of no file, are taken out: the file then is as its fsync
 //!   before left it.
 //! - A node of no inode gets the number that makes it one; where none does, it loses its fsync mark.
-//! - A node that cannot be read, with others behind it, is overwritten: the log ends there. One at the end is nothing: it was being
-//!   written when power was lost, so that no fsync that wrote it had returned.
+//! - A node that cannot be read, with others behind it, is overwritten: the log ends there. One at the end is nothing: it is taken
+//!   for the one that was being written when power was lost.
 //!
 //! The walk is bounded: no block is visited twice.
 

@@ -69,8 +69,8 @@ fn is_torn(fs: &Fs, block: &Block) -> bool {
     })
 }
 
-/// Whether the segment of a block that cannot be read has nodes of the chain behind it. Otherwise it is the one that was being
-/// written when power was lost, or the one to be written next: no fsync that wrote it had returned.
+/// Whether the segment of a block that cannot be read has nodes of the chain behind it. Otherwise it is taken for the one that was
+/// being written when power was lost, or the one to be written next.
 fn goes_on_behind(fs: &Fs, addr: BlockAddr, version: ChainVersion) -> bool {
     let end = fs.geo.seg_start(fs.geo.segno(addr)) + BLOCKS_PER_SEG;
     (addr + 1..end)
