@@ -101,9 +101,9 @@ pub(crate) struct MkfsArgs {
     /// Time of the first inodes, in seconds since 1970 [default: now, or $SOURCE_DATE_EPOCH]
     #[arg(short = 'T', long, value_name = "SECONDS")]
     pub(crate) timestamp: Option<i64>,
-    /// Owner of the root directory
-    #[arg(short = 'R', long, value_name = "UID:GID", value_parser = crate::size::parse_owner, default_value = "0:0")]
-    pub(crate) root_owner: (u32, u32),
+    /// Owner of the root directory; GID is UID where it is left out [default: the user who makes the volume]
+    #[arg(short = 'R', long, value_name = "UID[:GID]", value_parser = crate::size::parse_owner)]
+    pub(crate) root_owner: Option<(u32, u32)>,
     /// Overwrite whatever the image or device holds
     #[arg(short, long)]
     pub(crate) force: bool,

@@ -10,6 +10,7 @@
 mod output;
 
 mod args;
+mod content;
 mod convert;
 mod demo;
 mod dump;

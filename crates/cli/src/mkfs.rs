@@ -1,12 +1,14 @@
 //! `medfs mkfs` and `mkfs.medfs`: makes a volume and fills it.
 
 use crate::args::MkfsArgs;
+use crate::content::Content;
+use crate::fill::Filled;
 use crate::flash::target::FlashTarget;
 use crate::undo::Undo;
 use crate::{exit, fill, size, tarball, target};
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
-use medfs::{ManualClock, MountOptions, SystemClock, Timestamp, Volume};
+use medfs::{ManualClock, MountOptions, SetAttr, SystemClock, Timestamp, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice};
 use medfs_mkfs::{Layout, MkfsOptions, Summary, format_volume, parse_features};
 use std::ffi::OsString;
@@ -62,7 +64,9 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
     options.segs_per_sec = args.segs_per_sec;
     options.secs_per_zone = args.secs_per_zone;
     options.overprovision = args.overprovision;
-    options.root_owner = args.root_owner;
+    options.root_owner = args
+        .root_owner
+        .unwrap_or_else(|| (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()));
     options.discard = !args.nodiscard;
     options.validate()?;
     Ok(options)
@@ -98,6 +102,7 @@ struct Claimed {
 /// Opens the device; makes the image file, or sets its size.
 fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
     let path = args.image.display();
+    refuse_to_make_a_device(&args.image)?;
     if let Some(flash) = FlashTarget::parse(&args.image)? {
         let new = prepare_flash(&flash, args)?;
         let device = flash.open()?;
@@ -129,6 +134,9 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
     let mut file = target::open_claimed(&args.image, Access::ReadWrite)?;
     if exists {
         refuse_to_overwrite(&file, args)?;
+        if !args.force && !file.is_block_device() {
+            refuse_content(&args.image)?;
+        }
         if let Some(size) = args.size {
             file.set_len(size)
                 .with_context(|| format!("cannot set the size of {path} to {}", size::show(size)))?;
@@ -136,6 +144,19 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
     }
     let file = Arc::new(file);
     Ok(Claimed { device: file.clone(), file: Some(file), new: !exists })
+}
+
+/// A path below `/dev` where nothing is: a device that is not there, most likely, and not a file that is wanted.
+fn refuse_to_make_a_device(image: &Path) -> Result<()> {
+    let flash = FlashTarget::parse(image)?;
+    let path = flash.as_ref().map_or(image, |flash| &flash.path);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let among_devices =
+        folder.canonicalize().is_ok_and(|real| real.starts_with("/dev") && !real.starts_with("/dev/shm"));
+    if among_devices && !path.exists() {
+        bail!("{}: there is no such device, and no file is made in /dev", path.display());
+    }
+    Ok(())
 }
 
 fn make_file(path: &Path, size: u64) -> Result<()> {
@@ -168,6 +189,15 @@ fn refuse_to_overwrite(dev: &dyn BlockDevice, args: &MkfsArgs) -> Result<()> {
     }
 }
 
+/// An image file is made over zeros alone: anything else may be a file that was named by mistake.
+fn refuse_content(path: &Path) -> Result<()> {
+    let content = Content::of(path).with_context(|| format!("cannot read {}", path.display()))?;
+    match content {
+        Content::Zeros => Ok(()),
+        what => bail!("{} holds {what}: use --force to overwrite it", path.display()),
+    }
+}
+
 fn make(args: &MkfsArgs, mut options: MkfsOptions, claimed: Claimed) -> Result<()> {
     let path = &args.image;
     let Claimed { device: dev, file, .. } = claimed;
@@ -188,11 +218,13 @@ fn make(args: &MkfsArgs, mut options: MkfsOptions, claimed: Claimed) -> Result<(
         }
         None => target::open_volume_at(dev, path, MountOptions::default(), Arc::new(SystemClock))?,
     };
-    fill_from(&volume, source, args)?;
-    volume.close().with_context(|| format!("cannot finish writing {}", path.display()))
+    let filled = fill_from(&volume, source, args)?;
+    volume.close().with_context(|| format!("cannot finish writing {}", path.display()))?;
+    report(&filled, args);
+    Ok(())
 }
 
-fn fill_from(volume: &Volume, source: &Path, args: &MkfsArgs) -> Result<()> {
+fn fill_from(volume: &Volume, source: &Path, args: &MkfsArgs) -> Result<Filled> {
     let name = source.display().to_string();
     let filled = if source.is_dir() {
         fill::from_directory(volume, source, timestamp(args)?.is_some())
@@ -200,6 +232,16 @@ fn fill_from(volume: &Volume, source: &Path, args: &MkfsArgs) -> Result<()> {
         tarball::read(volume, source)
     }
     .with_context(|| format!("cannot fill the volume from {name}"))?;
+    if let Some((uid, gid)) = args.root_owner {
+        // It was asked for, whatever the source says of its own directory.
+        let owner = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+        volume.setattr(volume.root(), &owner)?;
+    }
+    Ok(filled)
+}
+
+/// Says what the volume was filled with, once all of it is there.
+fn report(filled: &Filled, args: &MkfsArgs) {
     for warning in &filled.warnings {
         errln!("medfs mkfs: warning: {warning}");
     }
@@ -210,7 +252,6 @@ fn fill_from(volume: &Volume, source: &Path, args: &MkfsArgs) -> Result<()> {
             size::show(filled.bytes)
         );
     }
-    Ok(())
 }
 
 /// First sector of a partition on its disk; 0 where it is a whole disk.

@@ -7,7 +7,7 @@ const UNITS: [(&str, u64); 5] =
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(
-            "'{text}' is no size: give a number, with K, M, G or T for powers of 1024, such as 512M or 1.5G"
+            "'{text}' is not a size: expected a number, with K, M, G or T for powers of 1024, such as 512M or 1.5G"
         )
     };
     let upper = text.trim().to_ascii_uppercase();
@@ -49,10 +49,14 @@ pub(crate) fn time(seconds: f64) -> String {
     }
 }
 
-/// `1000:1000`.
+/// `1000:100`, or `1000` for `1000:1000`.
 pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
-    let parts = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-    parts.ok_or_else(|| format!("'{text}' is no owner: give two numbers, UID:GID, such as 1000:1000"))
+    let (uid, gid) = text.split_once(':').unwrap_or((text, text));
+    let id = |digits: &str| digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?;
+    let owner = id(uid).zip(id(gid));
+    owner.ok_or_else(|| {
+        format!("'{text}' is not an owner: expected UID or UID:GID in numbers, such as 1000:1000")
+    })
 }
 
 #[cfg(test)]
@@ -102,6 +106,9 @@ mod tests {
     #[test]
     fn owners() {
         assert_eq!(parse_owner("10:20"), Ok((10, 20)));
-        assert!(parse_owner("root").unwrap_err().contains("UID:GID"));
+        assert_eq!(parse_owner("10"), Ok((10, 10)));
+        for text in ["root", "", ":", "1:", ":1", "1:2:3", "-1", "+1:1", "4294967296"] {
+            assert!(parse_owner(text).unwrap_err().contains("UID:GID"), "{text}");
+        }
     }
 }

@@ -32,7 +32,7 @@ fn mkfs_refuses_what_it_cannot_do() {
         assert!(!s.image().exists(), "{args:?} left an image behind");
     }
     let text = error(2, medfs().args(["mkfs", "--size", "1Q"]).arg(s.image()));
-    assert!(text.contains("'1Q' is no size"), "{text}");
+    assert!(text.contains("'1Q' is not a size"), "{text}");
     let text = error(1, medfs().arg("mkfs").arg("/dev/null"));
     assert!(text.contains("neither an image file nor a block device"), "{text}");
     let label = "x".repeat(512);
