@@ -15,9 +15,10 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Make a volume, and fill it from a folder or a tar archive if asked
+    /// Make a volume, and fill it from a directory or a tar archive if asked
     Mkfs(MkfsArgs),
     /// Mount a volume through FUSE
+    #[command(after_long_help = crate::options::help())]
     Mount(MountArgs),
     /// Unmount a volume and wait until it is on its device
     Umount(DirArgs),
@@ -53,11 +54,11 @@ pub(crate) enum Command {
     /// Run the papers' experiments and see our figures beside theirs
     #[command(subcommand)]
     Lab(LabCommand),
-    /// Make a page, or a table, of a folder of results
+    /// Make a page, or a table, of a directory of results
     Report(ReportArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
-    /// Write the manual pages into a folder
+    /// Write the manual pages into a directory
     Man(ManArgs),
     /// Watch the daemon that has started this process
     #[command(hide = true)]
@@ -83,7 +84,7 @@ pub(crate) struct MkfsArgs {
     /// [default: extra_attr, flexible_inline_xattr, inode_checksum, sb_checksum, inode_crtime, lost_found]
     #[arg(short = 'O', long, value_name = "FEATURE,...")]
     pub(crate) features: Option<String>,
-    /// Fill the volume with a folder, or a tar archive ('-' reads one from standard input)
+    /// Fill the volume with a directory, or a tar archive ('-' reads one from standard input)
     #[arg(long, value_name = "DIR|TAR", value_hint = ValueHint::AnyPath)]
     pub(crate) from: Option<PathBuf>,
     /// Segments (2 MiB) per section: the flash device's unit of erasing
@@ -96,7 +97,7 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'o', long, value_name = "PERCENT")]
     pub(crate) overprovision: Option<f64>,
     /// UUID of the volume [default: random]
-    #[arg(short = 'U', long)]
+    #[arg(short = 'U', long, value_parser = parse_uuid)]
     pub(crate) uuid: Option<uuid::Uuid>,
     /// Time of the first inodes, in seconds since 1970 [default: now, or $SOURCE_DATE_EPOCH]
     #[arg(short = 'T', long, value_name = "SECONDS")]
@@ -115,6 +116,11 @@ pub(crate) struct MkfsArgs {
     pub(crate) quiet: bool,
 }
 
+fn parse_uuid(text: &str) -> Result<uuid::Uuid, String> {
+    let example = "such as 01234567-89ab-cdef-0123-456789abcdef";
+    text.parse().map_err(|_| format!("not a UUID: expected 32 hexadecimal digits, {example}"))
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct MountArgs {
     /// Image file or block device
@@ -123,8 +129,7 @@ pub(crate) struct MountArgs {
     /// Directory to mount on
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
-    /// Options, separated by commas: those of mount(8), of F2FS, and allow_other, threads=N, transport=auto|dev|uring,
-    /// alert (idle processors stay awake while requests keep coming), trace=TRACE (record what is asked of the volume), trace_private (without contents and names)
+    /// Mount options, separated by commas: 'medfs mount --help' and medfs(5) list them
     #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
     /// Stay in the foreground until the volume is unmounted
@@ -148,7 +153,7 @@ pub(crate) enum LabCommand {
     Work(LabWorkArgs),
 }
 
-/// Where results go, and a report comes from, unless another folder is named.
+/// Where results go, and a report comes from, unless another directory is named.
 pub(crate) const LAB_OUT: &str = "medfs-lab";
 
 #[derive(Args, Debug)]
@@ -163,7 +168,7 @@ pub(crate) struct LabRunArgs {
     /// Experiments (see `medfs lab list`), or 'all'
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
-    /// Folder for the result files; it is made [default: medfs-lab]
+    /// Directory for the result files; it is made [default: medfs-lab]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
     /// Seed of everything that is drawn
@@ -172,7 +177,7 @@ pub(crate) struct LabRunArgs {
     /// Part of the full size, above 0 and at most 1 [default: the experiment's]
     #[arg(long, value_name = "PART")]
     pub(crate) scale: Option<f64>,
-    /// Files and folders whose pages LDC's experiments look at; may be given several times [default: this system's programs,
+    /// Files and directories whose pages LDC's experiments look at; may be given several times [default: this system's programs,
     /// libraries, texts and databases]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) files: Vec<PathBuf>,
@@ -207,10 +212,10 @@ and on the page. The exit code is 0 where all results are shown, otherwise 1.";
 #[derive(Args, Debug)]
 #[command(after_long_help = REPORT_HELP)]
 pub(crate) struct ReportArgs {
-    /// Folder of result files
+    /// Directory of result files
     #[arg(value_hint = ValueHint::DirPath, default_value = LAB_OUT)]
     pub(crate) dir: PathBuf,
-    /// File to write; '-' is standard output [default: report.html in the folder; standard output for the other formats]
+    /// File to write; '-' is standard output [default: report.html in the directory; standard output for the other formats]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
     /// Format
@@ -316,14 +321,14 @@ pub(crate) struct GetArgs {
     /// Image file or block device
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) image: PathBuf,
-    /// Paths inside the volume, then where to copy them: a folder, a new name, or '-' for standard output
+    /// Paths inside the volume, then where to copy them: a directory, a new name, or '-' for standard output
     #[arg(value_name = "PATH", num_args = 2.., required = true)]
     pub(crate) paths: Vec<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct PutArgs {
-    /// Copy folders with all they contain
+    /// Copy directories with all they contain
     #[arg(short, long)]
     pub(crate) recursive: bool,
     /// Image file or block device
@@ -378,14 +383,14 @@ pub(crate) struct ProbeArgs {
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     /// Transactions of each run
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) transactions: u32,
     /// Size of the volume
     #[arg(long, value_parser = crate::size::parse, default_value = "32G")]
     pub(crate) size: u64,
-    /// Journal mode of the database: delete, truncate, persist or wal
-    #[arg(long, default_value = "delete", value_parser = ["delete", "truncate", "persist", "wal"])]
-    pub(crate) journal: String,
+    /// Journal modes of the database, separated by commas
+    #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "delete,wal", value_parser = ["delete", "truncate", "persist", "wal"])]
+    pub(crate) journal: Vec<String>,
     /// Seed of the workload
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -394,7 +399,7 @@ pub(crate) struct DemoArgs {
     /// Transactions the application makes a day
     #[arg(long, value_name = "N", default_value_t = 200_000)]
     pub(crate) per_day: u64,
-    /// Folder for the image; it is made, and left there
+    /// Directory for the image; it is made, and left there
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) keep: Option<PathBuf>,
     /// Drive the library without mounting, even where FUSE is available
@@ -403,6 +408,9 @@ pub(crate) struct DemoArgs {
     /// Print the results as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// The client's commits are durable before they return, in every journal mode
+    #[arg(long, hide = true)]
+    pub(crate) extra: bool,
     /// This process is the database client
     #[arg(long, hide = true, value_name = "DATABASE")]
     pub(crate) client: Option<PathBuf>,
@@ -416,7 +424,7 @@ pub(crate) struct CompletionsArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ManArgs {
-    /// Folder to write the pages to
+    /// Directory to write the pages to
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
 }

@@ -1,7 +1,8 @@
 //! `medfs import` and `medfs export`: from plain F2FS to a volume with deltas, and back.
 
 use crate::args::ConvertArgs;
-use crate::{exit, progress, target};
+use crate::words::count;
+use crate::{exit, json, progress, target};
 use anyhow::{Context, Result};
 use medfs::SystemClock;
 use medfs::convert::{self, Converted};
@@ -29,7 +30,7 @@ pub(crate) fn import(args: &ConvertArgs) -> Result<u8> {
     let text = if done.switched {
         "may hold deltas now; only medfs reads it ('medfs export' makes it plain F2FS again)".to_owned()
     } else {
-        "may hold deltas already".to_owned()
+        "this volume may already hold deltas".to_owned()
     };
     report(args, "delta", done, &text)
 }
@@ -48,9 +49,10 @@ pub(crate) fn export(args: &ConvertArgs) -> Result<u8> {
     bar.finish_and_clear();
     let text = if done.switched {
         let folded = done.folded;
-        format!("plain F2FS now; {} page(s) of {} file(s) were deltas", folded.pages, folded.files)
+        let (pages, files) = (count(folded.pages, "page"), count(folded.files, "file"));
+        format!("plain F2FS now; {pages} of {files} were stored as deltas")
     } else {
-        "plain F2FS already".to_owned()
+        "this volume is already plain F2FS".to_owned()
     };
     report(args, "plain", done, &text)
 }
@@ -58,7 +60,7 @@ pub(crate) fn export(args: &ConvertArgs) -> Result<u8> {
 fn report(args: &ConvertArgs, kind: &str, done: Converted, text: &str) -> Result<u8> {
     let image = Path::display(&args.image).to_string();
     if args.json {
-        outln!("{}", serde_json::to_string_pretty(&Outcome { image, kind, done })?);
+        json::print(&Outcome { image, kind, done })?;
     } else {
         outln!("{image}: {text}");
     }

@@ -1,7 +1,7 @@
 //! `medfs dump`: shows the structures of a volume.
 
 use crate::args::{DumpArgs, DumpWhat};
-use crate::{exit, output, target};
+use crate::{exit, lifetime_writes, output, target};
 use anyhow::{Context, Result};
 use medfs_fsck::dump::{Dump, DumpError, Record, Value};
 use std::io::{BufWriter, Write};
@@ -14,7 +14,15 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
     let mut out = BufWriter::new(output::stdout());
     match args.what.as_ref().unwrap_or(&DumpWhat::Super) {
         DumpWhat::Super => write!(out, "{}", dump.superblock())?,
-        DumpWhat::Checkpoint => write!(out, "{}", dump.checkpoint()?)?,
+        DumpWhat::Checkpoint => {
+            let (superblock, mut checkpoint) = (dump.superblock(), dump.checkpoint()?);
+            if let Some(kbytes) = lifetime_writes::kbytes(&*dev, &superblock, &checkpoint)? {
+                let after =
+                    checkpoint.0.iter().position(|(name, _)| *name == "ckpt_flags").map_or(0, |at| at + 1);
+                checkpoint.0.insert(after, ("kbytes_written", Value::Number(kbytes)));
+            }
+            write!(out, "{checkpoint}")?;
+        }
         DumpWhat::Nat { nid: Some(nid) } => write!(out, "{}", dump.nat(*nid)?)?,
         DumpWhat::Nat { nid: None } => {
             table(&mut out, &["nid", "version", "ino", "block_addr"], "block_addr", |i| dump.nat(i))?
@@ -25,10 +33,18 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
             table(&mut out, &fields, "valid_blocks", |i| dump.sit(i))?;
         }
         DumpWhat::Inode { number } => write!(out, "{}", dump.inode(*number)?)?,
-        DumpWhat::Path { path } => write!(out, "{}", dump.path(path)?)?,
+        DumpWhat::Path { path } => write!(out, "{}", at_path(&mut dump, path)?)?,
     }
     out.flush()?;
     Ok(exit::SUCCESS)
+}
+
+/// The inode of a path; its error names the path and not only the part that is missing.
+fn at_path(dump: &mut Dump<'_>, path: &str) -> Result<Record> {
+    dump.path(path).map_err(|error| match error {
+        DumpError::NotFound(_) => anyhow::anyhow!("{path}: no such file or directory"),
+        other => other.into(),
+    })
 }
 
 /// One line for each record whose field `used` is not zero, up to the end of the numbers.

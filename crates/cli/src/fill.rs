@@ -119,7 +119,7 @@ impl<'v> Filler<'v> {
             self.bar.inc(data.min(len) - at);
             at = data;
             while at < hole {
-                let n = file.read_at(&mut buf[..CHUNK.min((hole - at) as usize)], at)?;
+                let n = file.read_at(&mut buf[..(hole - at).min(CHUNK as u64) as usize], at)?;
                 if n == 0 {
                     bail!("the file became shorter while it was read");
                 }
@@ -200,7 +200,7 @@ impl<'v> Filler<'v> {
     }
 }
 
-/// Fills the root directory with a folder's content, and gives it the folder's own owner, mode and times.
+/// Fills the root directory with a directory's content, and gives it the directory's own owner, mode and times.
 pub(crate) fn from_directory(volume: &Volume, source: &Path, reproducible: bool) -> Result<Filled> {
     let mut filler = Filler::new(volume, progress::bytes("filling", content_bytes(source)));
     filler.reproducible = reproducible;
@@ -208,7 +208,7 @@ pub(crate) fn from_directory(volume: &Volume, source: &Path, reproducible: bool)
     filler.end()
 }
 
-/// Puts a host file, or a folder with all it contains, into a directory of the volume under `name`.
+/// Puts a host file, or a directory with all it contains, into a directory of the volume under `name`.
 pub(crate) fn put(filler: &mut Filler<'_>, source: &Path, parent: Ino, name: &[u8]) -> Result<()> {
     tree_into(filler, source, parent, Some(name))
 }
@@ -219,7 +219,7 @@ pub(crate) fn content_bytes(source: &Path) -> u64 {
     files.filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum()
 }
 
-/// `name` is what `source` itself is called in `parent`; `None`: `source` is a folder and becomes `parent`.
+/// `name` is what `source` itself is called in `parent`; `None`: `source` is a directory and becomes `parent`.
 fn tree_into<'v>(filler: &mut Filler<'v>, source: &Path, parent: Ino, name: Option<&[u8]>) -> Result<()> {
     // Directories on the way to the present one; the last is the parent of what comes next.
     let mut parents: Vec<Held<'v>> = Vec::new();

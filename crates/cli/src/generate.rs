@@ -1,7 +1,7 @@
 //! Completion scripts and manual pages, made from the command line's own definition.
 
 use crate::args::{Cli, CompletionsArgs, ManArgs};
-use crate::{exit, output};
+use crate::{exit, options, output};
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 use std::io::Write;
@@ -20,5 +20,7 @@ pub(crate) fn man(args: &ManArgs) -> Result<u8> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     clap_mangen::generate_to(Cli::command(), dir)
         .with_context(|| format!("cannot write to {}", dir.display()))?;
+    let page = dir.join("medfs.5");
+    std::fs::write(&page, options::manual()).with_context(|| format!("cannot write {}", page.display()))?;
     Ok(exit::SUCCESS)
 }

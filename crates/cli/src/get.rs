@@ -32,7 +32,7 @@ pub(crate) fn run(args: &GetArgs) -> Result<u8> {
     }
     let into_folder = destination.is_dir();
     if sources.len() > 1 && !into_folder {
-        bail!("{} is no folder: several files need one to be copied to", destination.display());
+        bail!("{} is not a directory: several files are copied into one", destination.display());
     }
     let mut getter = Getter {
         volume: &volume,
@@ -58,7 +58,10 @@ pub(crate) fn run(args: &GetArgs) -> Result<u8> {
 fn to_stdout(volume: &Volume, source: &Path) -> Result<()> {
     let held = tree::find(volume, source)?;
     if held.attr.kind != FileKind::Regular {
-        bail!("{} is no regular file: only such can be written to standard output", source.display());
+        bail!(
+            "{} is not a regular file: only regular files are written to standard output",
+            source.display()
+        );
     }
     let mut out = output::stdout();
     let mut buf = vec![0; CHUNK];
@@ -80,7 +83,7 @@ struct Getter<'v> {
     bar: ProgressBar,
     /// Host paths of files with several names.
     links: HashMap<Ino, PathBuf>,
-    /// Folders with what they get at the end.
+    /// Directories with what they get at the end.
     directories: Vec<(PathBuf, Metadata)>,
 }
 
@@ -169,7 +172,7 @@ impl Getter<'_> {
             let hole = self.volume.seek(ino, data, Seek::Hole)?;
             at = data;
             while at < hole {
-                let n = self.volume.read(ino, at, &mut buf[..CHUNK.min((hole - at) as usize)])?;
+                let n = self.volume.read(ino, at, &mut buf[..(hole - at).min(CHUNK as u64) as usize])?;
                 if n == 0 {
                     break;
                 }
@@ -183,7 +186,7 @@ impl Getter<'_> {
         Ok(())
     }
 
-    /// Gives folders what they wait for, the innermost first.
+    /// Gives directories what they wait for, the innermost first.
     fn end(self) -> Result<()> {
         for (path, meta) in self.directories.into_iter().rev() {
             meta.apply_to_host(&path)
@@ -194,7 +197,7 @@ impl Getter<'_> {
     }
 }
 
-/// Makes way for a file of the same name. A folder stays and is an error, and so is a device or pipe, which nobody wants replaced
+/// Makes way for a file of the same name. A directory stays and is an error, and so is a device or pipe, which nobody wants replaced
 /// by a regular file.
 fn remove_old(to: &Path, new: FileKind) -> Result<()> {
     let old = match to.symlink_metadata() {
@@ -203,10 +206,10 @@ fn remove_old(to: &Path, new: FileKind) -> Result<()> {
         Err(e) => return Err(e).with_context(|| format!("cannot look at {}", to.display())),
     };
     if old.is_dir() {
-        bail!("{} is a folder, and a file is to be copied there", to.display());
+        bail!("{} is a directory: a file cannot take its place", to.display());
     }
     if new == FileKind::Regular && !old.is_file() && !old.is_symlink() {
-        bail!("{} is no regular file: '-' in its place copies to standard output", to.display());
+        bail!("{} is not a regular file: '-' in its place copies to standard output", to.display());
     }
     std::fs::remove_file(to).with_context(|| format!("cannot replace {}", to.display()))
 }

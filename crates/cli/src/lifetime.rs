@@ -6,7 +6,7 @@ use serde::Serialize;
 /// What is assumed of the card.
 #[derive(Args, Debug, Clone, Serialize)]
 pub(crate) struct Card {
-    /// Program/erase cycles each block of the card stands
+    /// Program/erase cycles each block of the card endures
     #[arg(long, value_name = "CYCLES", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pe_cycles: u32,
     /// Spare space inside the card, in per cent of its size

@@ -2,7 +2,7 @@
 
 use crate::args::LsArgs;
 use crate::tree::{self, Held};
-use crate::{exit, output, target};
+use crate::{exit, json, output, quote, target};
 use anyhow::{Context, Result};
 use medfs::{Attr, FileKind, Volume};
 use serde::Serialize;
@@ -10,10 +10,14 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// One file in `--json`; bytes that are no UTF-8 are replaced.
+/// One file in `--json`.
 #[derive(Serialize)]
 struct Listed {
+    format: u32,
     path: String,
+    /// Its bytes, where they are not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
     ino: u32,
     kind: &'static str,
     mode: String,
@@ -22,9 +26,13 @@ struct Listed {
     gid: u32,
     size: u64,
     blocks: u64,
-    mtime: String,
+    /// Seconds since 1970, and nanoseconds of them.
+    mtime: i64,
+    mtime_nanos: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_hex: Option<String>,
 }
 
 /// `medfs ls`
@@ -51,7 +59,7 @@ pub(crate) fn run(args: &LsArgs) -> Result<u8> {
 struct Lister<'v, W> {
     volume: &'v Volume,
     args: &'v LsArgs,
-    /// Names go to a terminal: control characters are shown, not sent.
+    /// Names go to a terminal: they are quoted, and control characters are shown, not sent.
     escape: bool,
     out: W,
 }
@@ -144,14 +152,7 @@ impl<'v, W: Write> Lister<'v, W> {
     }
 
     fn shown_bytes(&self, name: &[u8]) -> Vec<u8> {
-        if !self.escape {
-            return name.to_vec();
-        }
-        let text = String::from_utf8_lossy(name);
-        text.chars()
-            .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
-            .collect::<String>()
-            .into()
+        if self.escape { quote::for_terminal(name).into() } else { name.to_vec() }
     }
 
     fn shown(&self, name: &[u8]) -> String {
@@ -160,8 +161,12 @@ impl<'v, W: Write> Lister<'v, W> {
 }
 
 fn listed(attr: &Attr, path: &Path, link: Option<&[u8]>) -> Listed {
+    let (path, path_hex) = json::name(path.as_os_str().as_bytes());
+    let (target, target_hex) = link.map(json::name).unzip();
     Listed {
-        path: path.to_string_lossy().into_owned(),
+        format: json::FORMAT,
+        path,
+        path_hex,
         ino: attr.ino,
         kind: kind_name(attr.kind),
         mode: format!("{:04o}", attr.perm),
@@ -170,8 +175,10 @@ fn listed(attr: &Attr, path: &Path, link: Option<&[u8]>) -> Listed {
         gid: attr.gid,
         size: attr.size,
         blocks: attr.blocks,
-        mtime: format!("{}.{:09}", attr.mtime.secs, attr.mtime.nanos),
-        target: link.map(|l| String::from_utf8_lossy(l).into_owned()),
+        mtime: attr.mtime.secs,
+        mtime_nanos: attr.mtime.nanos,
+        target,
+        target_hex: target_hex.flatten(),
     }
 }
 

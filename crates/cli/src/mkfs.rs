@@ -5,6 +5,7 @@ use crate::content::Content;
 use crate::fill::Filled;
 use crate::flash::target::FlashTarget;
 use crate::undo::Undo;
+use crate::words::count;
 use crate::{exit, fill, size, tarball, target};
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
@@ -115,7 +116,7 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
             bail!("{path} is neither an image file nor a block device")
         }
         Ok(_) if args.size.is_some() => {
-            bail!("--size is for image files, and {path} is none: the volume takes the whole device")
+            bail!("--size is for image files: on the device {path} the volume takes all of it")
         }
         Ok(_) => true,
         Err(e) if e.kind() == ErrorKind::NotFound => false,
@@ -150,9 +151,9 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
 fn refuse_to_make_a_device(image: &Path) -> Result<()> {
     let flash = FlashTarget::parse(image)?;
     let path = flash.as_ref().map_or(image, |flash| &flash.path);
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let among_devices =
-        folder.canonicalize().is_ok_and(|real| real.starts_with("/dev") && !real.starts_with("/dev/shm"));
+        parent.canonicalize().is_ok_and(|real| real.starts_with("/dev") && !real.starts_with("/dev/shm"));
     if among_devices && !path.exists() {
         bail!("{}: there is no such device, and no file is made in /dev", path.display());
     }
@@ -247,8 +248,8 @@ fn report(filled: &Filled, args: &MkfsArgs) {
     }
     if !args.quiet {
         outln!(
-            "filled with {} files and directories, {} of content",
-            filled.entries,
+            "filled with {}, {} of content",
+            count(filled.entries, "file or directory"),
             size::show(filled.bytes)
         );
     }
@@ -279,6 +280,7 @@ fn print_summary(path: &Path, s: &Summary, options: &MkfsOptions) {
         s.main_segments,
         s.reserved_segments
     );
-    outln!("  sections   {} segment(s) each, {} section(s) a zone", s.segs_per_section, s.secs_per_zone);
+    let (segments, sections) = (s.segs_per_section.into(), s.secs_per_zone.into());
+    outln!("  sections   {} each, {} a zone", count(segments, "segment"), count(sections, "section"));
     outln!("  discarded  {}", if s.discarded { "yes" } else { "no" });
 }

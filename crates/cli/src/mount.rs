@@ -7,6 +7,7 @@
 use crate::args::MountArgs;
 use crate::exit::{self, Coded};
 use crate::flash::target::FlashTarget;
+use crate::options;
 use crate::remount;
 use crate::source::{Closing, Source};
 use crate::target;
@@ -32,9 +33,6 @@ const READY: &str = "ready";
 /// Called by mount(8): `mount.medfs SOURCE DIR [-sfnv] [-N namespace] [-o options] [-t type]`.
 pub(crate) fn helper(args: &[OsString]) -> u8 {
     match helper_args(&args[1..]) {
-        Ok(Some(parsed)) if remount::is_asked(&parsed) => {
-            exit::run("mount", exit::MOUNT_FAILURE, || remount::run(&parsed))
-        }
         Ok(Some(parsed)) => exit::run("mount", exit::MOUNT_FAILURE, || run(&parsed)),
         Ok(None) => exit::SUCCESS,
         Err(e) => exit::run("mount", exit::MOUNT_USAGE, || Err(e)),
@@ -90,15 +88,15 @@ fn helper_args(args: &[OsString]) -> Result<Option<MountArgs>> {
 
 /// Of a list of options those that are known.
 fn known_options(list: &str) -> String {
-    let known = |option: &&str| {
-        let in_config = MountConfig::new("/", "").set_option(option).unwrap_or(true);
-        in_config || MountOptions::default().apply(option).unwrap_or(true)
-    };
+    let known = |option: &&str| options::is_known(option).unwrap_or(true);
     list.split(',').filter(known).collect::<Vec<_>>().join(",")
 }
 
 /// `medfs mount`
 pub(crate) fn run(args: &MountArgs) -> Result<u8> {
+    if remount::is_asked(args) {
+        return remount::run(args);
+    }
     let (config, options, tap) = parse_options(args)?;
     if medfs_fuse::control::is_abandoned(&args.dir) {
         bail!(
@@ -107,7 +105,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
         );
     }
     if !args.dir.is_dir() {
-        bail!("{} is no directory to mount on", args.dir.display());
+        bail!("{} is not a directory", args.dir.display());
     }
     if !args.foreground && !args.daemon {
         return detach(args);
@@ -150,9 +148,15 @@ fn parse_options(args: &MountArgs) -> Result<(MountConfig, MountOptions, Tap)> {
             for_engine.push(option);
         }
     }
-    let mut options = MountOptions::default();
-    options.parse(&for_engine.join(",")).map_err(|e| usage(&e))?;
-    Ok((config, options, tap))
+    let mut of_volume = MountOptions::default();
+    for option in &for_engine {
+        if !of_volume.clone().apply(option).map_err(|e| usage(&e))? {
+            return Err(usage(&options::unknown(option)).into());
+        }
+    }
+    of_volume.parse(&for_engine.join(",")).map_err(|e| usage(&e))?;
+    config.more_options = tap.in_force();
+    Ok((config, of_volume, tap))
 }
 
 fn mount(
@@ -167,7 +171,7 @@ fn mount(
     let volume = Arc::new(target::open_volume(source.device.clone(), &args.image, options)?);
     if asked_for_deltas && !volume.superblock().is_delta_volume() {
         errln!(
-            "medfs mount: {} is plain F2FS and takes no deltas, mounted with delta=off ('medfs import' changes that)",
+            "medfs mount: {} is plain F2FS and takes no deltas: mounted with delta=off ('medfs import' changes that)",
             args.image.display()
         );
     }
@@ -181,7 +185,7 @@ fn mount(
     }
     if asks_for_compression(args) && !volume.superblock().features().contains(Feature::COMPRESSION) {
         errln!(
-            "medfs mount: {} was made without compression, which no file has ('medfs mkfs -O default,compression' makes such volumes)",
+            "medfs mount: {} lacks the compression feature, so the option has no effect ('medfs mkfs -O default,compression' makes volumes with it)",
             args.image.display()
         );
     }

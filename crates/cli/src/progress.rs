@@ -23,6 +23,8 @@ fn styled(what: &str, total: Option<u64>, template: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
+    // A bar over nothing is full: one whose end is not known yet begins empty.
+    let total = total.filter(|total| *total > 0);
     let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(10));
     bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_message(what.to_owned());

@@ -14,7 +14,7 @@ pub(crate) fn run(args: &PutArgs) -> Result<u8> {
     for source in sources {
         let meta = source.symlink_metadata().with_context(|| format!("cannot read {}", source.display()))?;
         if meta.is_dir() && !args.recursive {
-            bail!("{} is a folder: use -r to copy it with all it contains", source.display());
+            bail!("{} is a directory: use -r to copy it with all it contains", source.display());
         }
     }
     let filled = target::with_volume(&args.image, |volume| put(volume, sources, destination))?;
@@ -30,7 +30,7 @@ fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<fill:
     let directory = existing_directory(volume, destination)?;
     if sources.len() > 1 && directory.is_none() {
         bail!(
-            "{} in the volume is no directory: several files need one to be copied to",
+            "{} in the volume is not a directory: several files are copied into one",
             destination.display()
         );
     }
@@ -57,12 +57,12 @@ fn parent_of(volume: &Volume, path: &Path) -> Result<Ino> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let held = tree::find(volume, parent)?;
     if !held.is_dir() {
-        bail!("{} in the volume is no directory", parent.display());
+        bail!("{} in the volume is not a directory", parent.display());
     }
     Ok(held.ino())
 }
 
-/// The last component; of `.` or `dir/..` that of the folder it is.
+/// The last component; of `.` or `dir/..` that of the directory it is.
 fn own_name(path: &Path) -> Result<std::ffi::OsString> {
     if let Some(name) = path.file_name() {
         return Ok(name.to_owned());

@@ -8,34 +8,35 @@
 
 use crate::args::MountArgs;
 use crate::exit::{self, Coded};
+use crate::options;
 use anyhow::{Result, bail};
-use medfs::MountOptions;
 use medfs_fuse::{MountConfig, control};
 
 /// Options of the kernel's FUSE driver, which `mount(8)` reads from its list of mounts and hands over.
 const OF_FUSE: [&str; 8] =
     ["remount", "user_id", "group_id", "rootmode", "fd", "blksize", "max_read", "subtype"];
 
-fn options(args: &MountArgs) -> impl Iterator<Item = &str> {
+fn given(args: &MountArgs) -> impl Iterator<Item = &str> {
     args.options.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|option| !option.is_empty())
 }
 
 /// Whether a remount is asked for.
 pub(crate) fn is_asked(args: &MountArgs) -> bool {
-    options(args).any(|option| option == "remount")
+    given(args).any(|option| option == "remount")
 }
 
 /// Remounts what is mounted on a directory.
 pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     let mut config = MountConfig::new(&args.dir, args.image.to_string_lossy());
-    for option in options(args) {
+    for option in given(args) {
         let name = option.split('=').next().unwrap_or(option);
-        let known = OF_FUSE.contains(&name)
-            || config.set_option(option).map_err(|e| Coded::new(exit::MOUNT_USAGE, &e))?
-            || MountOptions::default().apply(option).map_err(|e| Coded::new(exit::MOUNT_USAGE, &e))?;
-        if !known {
-            return Err(Coded::new(exit::MOUNT_USAGE, format!("unknown mount option '{option}'")).into());
+        if OF_FUSE.contains(&name) {
+            continue;
         }
+        if !options::is_known(option).map_err(|e| Coded::new(exit::MOUNT_USAGE, &e))? {
+            return Err(Coded::new(exit::MOUNT_USAGE, options::unknown(option)).into());
+        }
+        config.set_option(option)?;
     }
     if !config.read_only() && opened_read_only(args)? {
         bail!("{} was mounted read-only: unmount it and mount it with 'rw'", args.dir.display());

@@ -1,4 +1,4 @@
-//! `medfs report`: a folder of results as a page or a table.
+//! `medfs report`: a directory of results as a page or a table.
 
 use crate::args::{ReportArgs, ReportFormat};
 use crate::{exit, output};

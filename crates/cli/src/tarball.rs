@@ -40,13 +40,13 @@ fn fill(volume: &Volume, stream: impl Read, bar: indicatif::ProgressBar) -> Resu
     let mut filler = Filler::new(volume, bar);
     let (mut archive, mut is_empty) = (Archive::new(stream), true);
     for entry in archive.entries()? {
-        let mut entry = entry.context("this is no tar archive, or a damaged one")?;
+        let mut entry = entry.context("not a tar archive, or a damaged one")?;
         is_empty = false;
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         one(volume, &mut filler, &mut entry).with_context(|| path)?;
     }
     if is_empty && !is_zero(archive.into_inner())? {
-        bail!("this is no tar archive, though it begins as an empty one does");
+        bail!("not a tar archive");
     }
     filler.end()
 }

@@ -1,4 +1,4 @@
-//! What a command takes back before it ends: mounts, daemons, loop devices, temporary folders.
+//! What a command takes back before it ends: mounts, daemons, loop devices, temporary directories.
 //!
 //! An [`Undo`] runs when it is dropped, or when the user ends the command (SIGINT, SIGTERM, SIGHUP). Then all that are pending
 //! run, the newest first, and the process ends as the signal would have ended it.
@@ -91,20 +91,21 @@ fn end(mut signals: Signals) {
     std::process::exit(128 + signal);
 }
 
-/// A temporary folder, which goes with this.
+/// A temporary directory, which goes with this.
 pub(crate) struct TemporaryFolder {
     path: PathBuf,
     _undo: Undo,
 }
 
 impl TemporaryFolder {
-    /// Makes one within a folder; `None`: the system's for temporary files.
+    /// Makes one within a directory; `None`: the system's for temporary files.
     pub(crate) fn new(within: Option<&Path>) -> Result<TemporaryFolder> {
         let system = std::env::temp_dir();
         let within = within.unwrap_or(&system);
         let made = tempfile::Builder::new().prefix("medfs-").tempdir_in(within);
-        let path =
-            made.with_context(|| format!("cannot make a temporary folder in {}", within.display()))?.keep();
+        let path = made
+            .with_context(|| format!("cannot make a temporary directory in {}", within.display()))?
+            .keep();
         let removed = path.clone();
         let _undo = Undo::new(move || {
             if let Err(error) = std::fs::remove_dir_all(&removed) {
@@ -157,6 +158,6 @@ mod tests {
         drop(folder);
         assert!(!path.exists());
         let wrong = TemporaryFolder::new(Some(Path::new("/nonexistent"))).err().unwrap();
-        assert!(format!("{wrong:#}").contains("cannot make a temporary folder in /nonexistent"));
+        assert!(format!("{wrong:#}").contains("cannot make a temporary directory in /nonexistent"));
     }
 }

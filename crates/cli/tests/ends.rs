@@ -354,7 +354,7 @@ fn an_ordinary_user_mounts_through_fusermount3() {
         assert!(medfs(&["stat", "image"]).contains("last checkpoint written at unmount"), "{options}");
     }
     assert_clean(&home.join("image"));
-    assert!(medfs(&["demo", "--size", "512M", "--transactions", "10"]).contains("SQLite, journal_mode"));
+    assert!(medfs(&["demo", "--size", "512M", "--transactions", "10"]).contains("SQLite, synchronous=FULL"));
     // What is killed can be removed without root, too, at once.
     for _ in 0..10 {
         medfs(&["mount", "image", "mnt"]);

@@ -112,13 +112,13 @@ fn archives_that_lead_out_or_are_compressed_are_refused() {
         1,
         medfs().args(["mkfs", "-q", "--size", "64M", "--from"]).arg(s.path("no.tar")).arg(s.image()),
     );
-    assert!(text.contains("no tar archive"), "{text}");
+    assert!(text.contains("not a tar archive"), "{text}");
 
     // An image of a volume begins with zeros, as an empty archive does, which is one.
     medfs().args(["mkfs", "-q", "--size", "64M"]).arg(s.path("volume")).assert().success();
     let mut from = medfs();
     from.args(["mkfs", "--size", "64M", "--from"]).arg(s.path("volume")).arg(s.image());
-    assert!(error(1, &mut from).contains("no tar archive"));
+    assert!(error(1, &mut from).contains("not a tar archive"));
     assert!(!s.image().exists());
     fs::write(s.path("empty.tar"), [0; 10240]).unwrap();
     let mut from = medfs();
@@ -139,7 +139,7 @@ fn a_file_does_not_take_the_place_of_a_device() {
     let pipe = s.path("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let text = error(1, medfs().arg("get").arg(s.image()).arg("/file").arg(&pipe));
-    assert!(text.contains("is no regular file: '-' in its place"), "{text}");
+    assert!(text.contains("is not a regular file: '-' in its place"), "{text}");
     assert!(std::os::unix::fs::FileTypeExt::is_fifo(&fs::symlink_metadata(&pipe).unwrap().file_type()));
     // A tree with such files can be copied over itself.
     medfs().args(["put", "-r"]).arg(s.image()).arg(&pipe).arg("/").assert().success();
@@ -162,6 +162,58 @@ fn the_same_input_makes_the_same_image() {
     }
     let status = System::new("cmp").arg(s.path("one")).arg(s.path("two")).status().unwrap();
     assert!(status.success(), "the two images differ");
+}
+
+/// KiB written in a volume's life, as its checkpoint tells: behind the 512 entries of the summary of the hot node log, which is
+/// the third block before the pack's last one, and behind the count of the journal's entries.
+fn kbytes_on_device(image: &Path) -> u64 {
+    let dump = output(&["dump"], &[image, Path::new("checkpoint")]);
+    let field = |name: &str| -> u64 {
+        let line = dump.lines().find(|line| line.split_whitespace().next() == Some(name));
+        line.and_then(|line| line.split_whitespace().nth(1))
+            .unwrap_or_else(|| panic!("{dump}"))
+            .parse()
+            .unwrap()
+    };
+    let pack = 512 + (field("pack") - 1) * 512;
+    let mut bytes = [0; 8];
+    let at = (pack + field("cp_pack_total_block_count") - 4) * 4096 + 7 * 512 + 2;
+    std::os::unix::fs::FileExt::read_exact_at(&fs::File::open(image).unwrap(), &mut bytes, at).unwrap();
+    assert_eq!(u64::from_le_bytes(bytes), field("kbytes_written"));
+    field("kbytes_written")
+}
+
+#[test]
+fn what_a_volume_is_written_is_counted_over_its_life() {
+    let s = Scratch::with_volume("128M");
+    let image = s.image();
+    fs::write(s.path("a"), noise(5_000_000)).unwrap();
+    let put = |name: &str| {
+        medfs().arg("put").args([&image, &s.path("a")]).arg(format!("/{name}")).assert().success();
+        kbytes_on_device(&image)
+    };
+    let (first, second) = (put("one"), put("two"));
+    assert!((5_000_000 / 1024..10_000).contains(&first), "{first}");
+    assert!((first + 5_000_000 / 1024..2 * first + 1000).contains(&second), "{second} after {first}");
+    let json: serde_json::Value = serde_json::from_str(&output(&["stat", "--json"], &[&image])).unwrap();
+    assert_eq!(json["kbytes_written"], second);
+    // Looking changes nothing, and what no volume can have been written does not overflow.
+    output(&["ls"], &[&image]);
+    assert_eq!(kbytes_on_device(&image), second);
+    assert!(output(&["stat"], &[&image]).contains("written     "));
+    medfs().arg("export").arg(&image).assert().success();
+    assert!(kbytes_on_device(&image) > second, "an export is writing");
+}
+
+/// Bytes that do not compress.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 7u64;
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .collect()
 }
 
 #[test]
@@ -190,7 +242,9 @@ fn put_get_and_ls() {
         .lines()
         .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap())
         .find(|v| v["path"] == "/folder/inside");
-    assert_eq!(inside.unwrap()["size"], 5);
+    let inside = inside.unwrap();
+    assert_eq!((&inside["size"], &inside["format"]), (&5.into(), &1.into()));
+    assert!(inside["mtime"].is_i64() && inside["mtime_nanos"].is_u64(), "{inside}");
     assert_clean(&image);
 
     let text = error(1, medfs().arg("get").arg(&image).arg("/folder").arg(s.path("x")));
@@ -198,11 +252,11 @@ fn put_get_and_ls() {
     let text = error(1, medfs().arg("get").arg(&image).arg("/nothing").arg(s.path("x")));
     assert!(text.contains("/nothing in the volume: no such file"), "{text}");
     let text = error(1, medfs().arg("put").args([&image, &s.path("folder")]).arg("/"));
-    assert!(text.contains("is a folder: use -r"), "{text}");
+    assert!(text.contains("is a directory: use -r"), "{text}");
     let text = error(1, medfs().arg("put").args([&image, &s.path("gone")]).arg("/"));
     assert!(text.contains("cannot read") && text.contains("gone"), "{text}");
     let text = error(1, medfs().arg("put").args([&image, &s.path("a"), &s.path("b")]).arg("/elsewhere"));
-    assert!(text.contains("no directory"), "{text}");
+    assert!(text.contains("not a directory"), "{text}");
     let text = error(1, medfs().arg("put").args([&image, &s.path("a")]).arg("/folder/inside/below"));
     assert!(text.contains("no directory") || text.contains("not a directory"), "{text}");
 }
@@ -220,4 +274,22 @@ fn a_full_volume_says_so_and_stays_sound() {
         medfs().args(["mkfs", "-q", "--size", "64M", "--from"]).arg(s.path("big")).arg(s.path("new")),
     );
     assert!(!text.is_empty() && !s.path("new").exists(), "{text}");
+}
+
+#[test]
+fn names_that_are_not_utf8_are_listed_without_loss() {
+    use std::os::unix::ffi::OsStrExt;
+    let s = Scratch::with_volume("64M");
+    let name = std::ffi::OsStr::from_bytes(b"a\xFFb");
+    fs::create_dir(s.path("tree")).unwrap();
+    fs::write(s.path("tree").join(name), "").unwrap();
+    std::os::unix::fs::symlink(name, s.path("tree/link")).unwrap();
+    medfs().arg("put").arg("-r").args([&s.image(), &s.path("tree")]).arg("/").assert().success();
+    let json = output(&["ls", "--json"], &[&s.image(), Path::new("/tree")]);
+    let all: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let hex = "2f747265652f61ff62";
+    let file = all.iter().find(|file| file["path_hex"] == hex).unwrap_or_else(|| panic!("{json}"));
+    assert_eq!(file["path"], "/tree/a\u{FFFD}b");
+    let link = all.iter().find(|file| file["path"] == "/tree/link").unwrap();
+    assert!(link.get("path_hex").is_none() && link["target_hex"] == "61ff62", "{link}");
 }

@@ -57,7 +57,7 @@ fn results_have_a_folder_by_default() {
         )
     };
     let (code, text, err) = medfs(&["lab", "run", "ldc-fig3", "--scale", "0.004"]);
-    assert_eq!((code, err.as_str()), (0, "Results go to medfs-lab; --out DIR names another folder.\n"));
+    assert_eq!((code, err.as_str()), (0, "Results go to medfs-lab; --out DIR names another directory.\n"));
     assert!(
         text.contains("'medfs report medfs-lab'") && text.lines().all(|l| l.chars().count() <= 80),
         "{text}"

@@ -148,7 +148,7 @@ fn a_mounted_volume_is_recorded() {
     assert_eq!(columns[0]["verification"]["tree"], "identical", "{}", columns[0]);
     assert_eq!(columns[0]["file_bytes_written"], 50_000, "{}", columns[0]);
     let text = error(1, medfs().args(["mount", "-o", "trace="]).arg(scratch.image()).arg(&mnt));
-    assert!(text.contains("trace=FILE"), "{text}");
+    assert!(text.contains("for trace: expected FILE"), "{text}");
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn bad_input_is_named_and_the_other_columns_run() {
         assert_eq!(told.lines().count(), 1, "{told}");
         assert!(words.iter().all(|word| told.contains(word)), "{told}");
     };
-    check(&["--matrix", "delta=off,other"], 1, &["delta=other", "inline", "full"]);
+    check(&["--matrix", "delta=off,other"], 1, &["'other' for delta", "inline", "full"]);
     check(&["--matrix", "delta=off device=memory,floppy"], 1, &["floppy", "memory, file, loop or flash:"]);
     check(&["--matrix", "delta=off", "device=memory,flash:?ftl=tape"], 1, &["flash:?ftl=tape", "pm, zftl"]);
     check(&["--matrix", "delta=off", "--peers", "ntfs"], 1, &["ntfs", "btrfs", "dir:PATH"]);
@@ -260,5 +260,52 @@ fn every_column_has_a_flash_device_of_its_own() {
 #[test]
 fn a_trace_after_the_matrix_is_told_so() {
     let told = error(2, medfs().args(["replay", "--matrix", "delta=off", "t.trace"]));
-    assert!(told.contains("'t.trace' is no axis") && told.contains("before --matrix"), "{told}");
+    assert!(told.contains("'t.trace' is not an axis") && told.contains("before --matrix"), "{told}");
+}
+
+#[test]
+fn a_recording_that_is_interrupted_is_a_whole_trace() {
+    if !can_mount() {
+        return;
+    }
+    // The second command does not obey, and is ended by the second signal.
+    for (script, interrupts, code) in
+        [("echo x > $0/f; exec sleep 60", 1, 130), ("trap '' INT; echo x > $0/f; exec sleep 60", 2, 143)]
+    {
+        let scratch = Scratch::new();
+        let (dir, trace) = (prepared(&scratch), scratch.path("t"));
+        let mut record = std::process::Command::new(common::binary());
+        record
+            .args(["trace", "record", "--out"])
+            .arg(&trace)
+            .arg(&dir)
+            .args(["--", "sh", "-c", script])
+            .arg(&dir);
+        // No terminal sends it signals.
+        let mut recording =
+            std::os::unix::process::CommandExt::process_group(&mut record, 0).spawn().unwrap();
+        let wait_for = |what: &str, holds: &mut dyn FnMut() -> bool| {
+            let start = std::time::Instant::now();
+            while !holds() {
+                assert!(start.elapsed() < std::time::Duration::from_secs(30), "{what}");
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        };
+        wait_for("the command runs", &mut || dir.join("f").exists());
+        let pid = rustix::process::Pid::from_raw(recording.id() as i32).unwrap();
+        for _ in 0..interrupts {
+            // The command is a shell no longer.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        }
+        let mut status = None;
+        wait_for("it ends", &mut || {
+            status = recording.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().code(), Some(code), "{script}");
+        let info = json(&output(&["trace", "info", "--json"], &[&trace]));
+        assert!(info["complete"] == true && info["by_name"]["write"].as_u64() >= Some(1), "{info}");
+        assert_eq!(fs::read_to_string(dir.join("f")).unwrap(), "x\n");
+    }
 }

@@ -124,7 +124,8 @@ impl FileDevice {
             FileType::BlockDevice => true,
             FileType::RegularFile => false,
             FileType::Directory => {
-                let message = format!("{} is a folder, not an image file or a block device", path.display());
+                let message =
+                    format!("{} is a directory, not an image file or a block device", path.display());
                 return Err(io::Error::new(io::ErrorKind::IsADirectory, message));
             }
             _ => {

@@ -16,7 +16,7 @@ use crate::segment::CurSeg;
 use crate::stats::Counters;
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{BitmapPlaces, ChainVersion, CpFlags, RawCheckpoint, orphan_blocks, seal};
-use medfs_format::summary::{JOURNAL_SIZE, Log, RawJournal, RawSummary, RawSummaryBlock};
+use medfs_format::summary::{JOURNAL_SIZE, Log, RawExtraInfo, RawJournal, RawSummary, RawSummaryBlock};
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, Structure};
 use std::sync::atomic::Ordering;
@@ -172,7 +172,7 @@ impl Fs {
     ) -> Vec<Block> {
         let orphan_blocks = orphan_blocks(orphans);
         let (compact, data_summaries) = data_summaries(segs, &cp.nat_journal, sit_journal);
-        let node_summaries = if unmount { summaries(segs, &Log::ALL[3..]) } else { Vec::new() };
+        let node_summaries = if unmount { self.node_summaries(segs) } else { Vec::new() };
         let start_sum = 1 + self.geo.cp_payload as usize + orphan_blocks.len();
         let total = start_sum + data_summaries.len() + node_summaries.len() + 1;
 
@@ -225,6 +225,22 @@ impl Fs {
         pack.push(first);
         debug_assert_eq!(pack.len(), total);
         pack
+    }
+}
+
+impl Fs {
+    /// Summaries of the node logs, with what the volume has been written in its life.
+    fn node_summaries(&self, segs: &crate::segment::Segments) -> Vec<Block> {
+        let mut blocks = summaries(segs, &Log::ALL[3..]);
+        let info = RawExtraInfo { kbytes_written: self.kbytes_written().into() };
+        blocks[0].view_mut::<RawSummaryBlock>().journal = RawJournal::of_extra_info(info);
+        blocks
+    }
+
+    /// KiB written to the volume in its life, as far as that is known.
+    pub(crate) fn kbytes_written(&self) -> u64 {
+        let blocks: u64 = self.io.counters.written.iter().map(|cause| cause.load(Ordering::Relaxed)).sum();
+        self.kbytes_at_mount.saturating_add(blocks * (BLOCK_SIZE as u64 / 1024))
     }
 }
 

@@ -296,7 +296,7 @@ impl Fs {
         if from == to && len > 0 && overlap {
             return Err(Posix::InvalidArgument.into());
         }
-        let mut buf = vec![0; COPY_CHUNK.min(len as usize)];
+        let mut buf = vec![0; len.min(COPY_CHUNK as u64) as usize];
         let mut done = 0;
         while done < len {
             let chunk = (len - done).min(COPY_CHUNK as u64) as usize;

@@ -96,7 +96,7 @@ impl Fs {
         let range = self.slots(inode).inline_content_range();
         inode.node.read(|d| {
             let content = &d.block.0[range];
-            let start = (offset as usize).min(content.len());
+            let start = offset.min(content.len() as u64) as usize;
             let end = (start + buf.len()).min(content.len());
             buf[..end - start].copy_from_slice(&content[start..end]);
             buf[end - start..].fill(0);

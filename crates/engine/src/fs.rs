@@ -63,6 +63,10 @@ pub(crate) struct Fs {
     pub(crate) sb: RawSuperblock,
     pub(crate) geo: Geometry,
     pub(crate) features: Feature,
+    /// The options in force, as text.
+    pub(crate) in_force: Vec<String>,
+    /// KiB written to the volume in its life before it was opened; 0 where the last checkpoint was not an unmount's.
+    pub(crate) kbytes_at_mount: u64,
     pub(crate) opts: MountOptions,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) placement: Box<dyn Placement>,

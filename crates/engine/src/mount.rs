@@ -424,6 +424,10 @@ fn assemble(
     let sit_bitmap = bitmap(places.sit, header.sit_ver_bitmap_bytesize.get())?;
     let nat_bitmap = bitmap(places.nat, header.nat_ver_bitmap_bytesize.get())?;
     let (cursegs, nat_journal, sit_journal) = read_cursegs(&io, &geo, &pack)?;
+    let kbytes_at_mount = match pack.has_node_summaries() {
+        true => cursegs[Log::HotNode as usize].summary.journal.extra_info().kbytes_written.get(),
+        false => 0,
+    };
     let small = geo.segment_count_main <= SMALL_VOLUME_SEGMENTS;
     let alloc_mode = opts.alloc_mode.unwrap_or(if small { AllocMode::Reuse } else { AllocMode::Default });
     let default_in_place =
@@ -473,6 +477,15 @@ fn assemble(
         (Deltas::none(&opts), 0, DirFsync::Checkpoint)
     };
     let dir_fsync = opts.dir_fsync.unwrap_or(dir_fsync);
+    let in_force = MountOptions {
+        read_only,
+        alloc_mode: Some(alloc_mode),
+        in_place: Some(in_place),
+        dir_fsync: Some(dir_fsync),
+        delta: Some(deltas.mode),
+        repeat_deltas: Some(deltas.makes_repeats()),
+        ..opts.clone()
+    };
     Ok(Fs {
         placement: Box::new(KernelPlacement { in_place }),
         delta_volume,
@@ -510,6 +523,8 @@ fn assemble(
         sharing: Sharing::default(),
         gc: Mutex::default().ranked(ranks::GC),
         read_only,
+        kbytes_at_mount,
+        in_force: in_force.in_force(),
         mounting: AtomicBool::new(true),
         closed: AtomicBool::new(false),
         mounted_at,

@@ -2,13 +2,18 @@
 //!
 //! Purpose: [`MountOptions`] is what a caller of the library fills in; [`MountOptions::parse`] reads the
 //! `a=b,c` strings of `mount(8)` and fstab. Names and meanings are the kernel's where the kernel has the
-//! option. A wrong option is one sentence that names it and what would be accepted.
+//! option. A wrong option is one sentence that names it and what would be accepted, or the nearest one.
+//! What there is to say of an option is a row of a table ([`MountOption`]).
 
 mod ignored;
+mod list;
+pub(crate) mod table;
 
-use crate::compress::options::CompressOptions;
-use crate::delta::INLINE_MAX;
+pub use table::{Described, Form, MountOption, unknown};
+
+use crate::compress::options::{CompressOptions, OPTIONS as OF_COMPRESSION};
 use crate::error::{Error, Result};
+use list::OPTIONS;
 use std::time::Duration;
 
 /// How much `fsync` guarantees.
@@ -218,16 +223,30 @@ impl Default for MountOptions {
     }
 }
 
-/// What [`MountOptions::parse`] accepts and acts upon, for messages and help texts.
-pub const ACCEPTED: &str = "ro, rw, cache=SIZE, fsync_mode=strict|posix|nobarrier, alloc_mode=default|reuse, \
-     in_place=off|fsync[:N]|force, discard, nodiscard, background_gc=on|off|sync, victim=greedy|cost-benefit, relatime, noatime, \
-     strictatime, [no]inline_data, [no]inline_dentry, [no]inline_xattr, [no]acl, [no]user_xattr, recover, \
-     disable_roll_forward, norecovery, commit=TIME, delta=off|inline|compact|full, inline_threshold=BYTES, compact_threshold=N, compact_files=hot|all, append_deltas=on|off, repeat_deltas=on|off, compress_deltas=on|off, note_addresses=on|off, shared_records=on|off, dir_fsync=checkpoint|recover, hot_window=TIME, idle=TIME, restore=on|off, active_logs=6, sync, async, dirsync, \
-     compress=off|lzo|lzo-rle|lz4|zstd[:LEVEL]|fpc[:lzo|lz4|zstd], compress_log_size=2..8, compress_extension=EXT, nocompress_extension=EXT, \
-     [no]compress_chksum, compress_mode=fs|user";
+/// Every option that changes something in a volume, in the order of the manual.
+pub fn described() -> impl Iterator<Item = Described> {
+    tables().flatten().map(MountOption::described)
+}
 
-const CACHE_BYTES_MIN: u64 = 1 << 20;
-const TIME_MAX: Duration = Duration::from_secs(86_400);
+/// The options of the kernel's f2fs that are taken and change nothing, as they are written.
+pub fn without_effect() -> impl Iterator<Item = String> {
+    ignored::of_the_kernel()
+}
+
+/// Words of `mount(8)` and fstab that are taken.
+pub fn words_of_mount() -> &'static [&'static str] {
+    &ignored::OF_MOUNT
+}
+
+/// Every name that is taken.
+pub fn names() -> impl Iterator<Item = String> {
+    let others = ignored::OF_MOUNT.into_iter().chain(ignored::names()).map(str::to_owned);
+    described().flat_map(|option| option.names()).chain(others)
+}
+
+fn tables() -> impl Iterator<Item = &'static [MountOption<MountOptions>]> {
+    [OPTIONS, OF_COMPRESSION].into_iter()
+}
 
 impl MountOptions {
     /// Applies a comma-separated list of options, in order; an error leaves `self` as it was.
@@ -235,14 +254,12 @@ impl MountOptions {
         let mut new = self.clone();
         for option in options.split(',').map(str::trim).filter(|o| !o.is_empty()) {
             if !new.apply(option)? {
-                return Err(Error::Invalid(format!(
-                    "unknown mount option '{option}'; accepted are {ACCEPTED}"
-                )));
+                return Err(Error::Invalid(unknown(option, names())));
             }
         }
         let named = |name| options.split(',').any(|o| o.trim() == name);
         if named("norecovery") && !new.read_only {
-            return Err(invalid("norecovery", "it together with 'ro'"));
+            return Err(Error::Invalid("norecovery needs ro: expected ro,norecovery".into()));
         }
         new.check()?;
         *self = new;
@@ -268,189 +285,31 @@ impl MountOptions {
         };
         match self.compress.fpc {
             None => Ok(()),
-            Some(_) => Err(invalid(
-                name,
-                "delta=off together with compress=fpc, which compresses changed pages instead",
-            )),
+            Some(_) => Err(Error::Invalid(format!(
+                "compress=fpc, which compresses changed pages instead, excludes {name}: expected delta=off"
+            ))),
         }
     }
 
     /// Applies one option; `false` where it is not known, so that a front end may look at it.
     pub fn apply(&mut self, option: &str) -> Result<bool> {
-        match option.split_once('=') {
-            Some((name, value)) if self.apply_value(option, name, value)? => return Ok(true),
-            None if self.apply_word(option) => return Ok(true),
-            _ => {}
+        for table in tables() {
+            if MountOption::apply(table, self, option).map_err(Error::Invalid)? {
+                return Ok(true);
+            }
         }
-        Ok(ignored::is_of_mount(option) || ignored::is_of_the_kernel(option)?)
+        Ok(ignored::is_of_mount(option) || ignored::is_of_the_kernel(option).map_err(Error::Invalid)?)
+    }
+
+    /// The options in force, as they would be given to have them.
+    pub fn in_force(&self) -> Vec<String> {
+        tables().flat_map(|table| MountOption::in_force(table, self)).collect()
     }
 
     /// Whether an option is accepted because the kernel's f2fs has it, and changes nothing here.
     pub fn ignores(option: &str) -> bool {
         !ignored::is_of_mount(option) && ignored::is_of_the_kernel(option).unwrap_or(false)
     }
-
-    fn apply_word(&mut self, word: &str) -> bool {
-        match word {
-            "ro" => self.read_only = true,
-            "rw" => self.read_only = false,
-            "relatime" => self.atime = Atime::Relatime,
-            "noatime" => self.atime = Atime::Noatime,
-            "strictatime" => self.atime = Atime::Strictatime,
-            "recover" => self.recover = true,
-            "sync" => self.sync = true,
-            "async" => self.sync = false,
-            "dirsync" => self.dirsync = true,
-            "disable_roll_forward" | "norecovery" => self.recover = false,
-            _ => {
-                let (on, flag) = word.strip_prefix("no").map_or((true, word), |flag| (false, flag));
-                match flag {
-                    "discard" => self.discard = on,
-                    "inline_data" => self.inline_data = on,
-                    "inline_dentry" => self.inline_dentry = on,
-                    "inline_xattr" => self.inline_xattr = on,
-                    "acl" => self.acl = on,
-                    "user_xattr" => self.user_xattr = on,
-                    "compress_chksum" => self.compress.checksum = on,
-                    _ => return false,
-                }
-            }
-        }
-        true
-    }
-
-    fn apply_value(&mut self, option: &str, name: &str, value: &str) -> Result<bool> {
-        match name {
-            "fsync_mode" => {
-                let modes = [
-                    ("strict", FsyncMode::Strict),
-                    ("posix", FsyncMode::Posix),
-                    ("nobarrier", FsyncMode::Nobarrier),
-                ];
-                self.fsync_mode = choose(option, value, &modes)?;
-            }
-            "alloc_mode" => {
-                let modes = [("default", AllocMode::Default), ("reuse", AllocMode::Reuse)];
-                self.alloc_mode = Some(choose(option, value, &modes)?);
-            }
-            "background_gc" => {
-                self.background_gc = choose(option, value, &[("on", true), ("off", false), ("sync", true)])?
-            }
-            "victim" => {
-                let policies =
-                    [("greedy", VictimPolicy::Greedy), ("cost-benefit", VictimPolicy::CostBenefit)];
-                self.victim = choose(option, value, &policies)?;
-            }
-            "in_place" => self.in_place = Some(in_place(option, value)?),
-            "dir_fsync" => {
-                let modes = [("checkpoint", DirFsync::Checkpoint), ("recover", DirFsync::Recover)];
-                self.dir_fsync = Some(choose(option, value, &modes)?);
-            }
-            "delta" => {
-                let modes = [
-                    ("off", DeltaMode::Off),
-                    ("inline", DeltaMode::Inline),
-                    ("compact", DeltaMode::Compact),
-                    ("full", DeltaMode::Full),
-                ];
-                self.delta = Some(choose(option, value, &modes)?);
-            }
-            "compact_threshold" => self.compact_threshold = number_of(option, value, COMPACT_THRESHOLDS)?,
-            "compact_files" => {
-                let files = [("hot", CompactFiles::Hot), ("all", CompactFiles::All)];
-                self.compact_files = choose(option, value, &files)?;
-            }
-            "note_addresses" => self.note_addresses = choose(option, value, &[("on", true), ("off", false)])?,
-            "shared_records" => self.shared_records = choose(option, value, &[("on", true), ("off", false)])?,
-            "append_deltas" => self.append_deltas = choose(option, value, &[("on", true), ("off", false)])?,
-            "repeat_deltas" => {
-                self.repeat_deltas = Some(choose(option, value, &[("on", true), ("off", false)])?)
-            }
-            "compress_deltas" => {
-                self.compress_deltas = choose(option, value, &[("on", true), ("off", false)])?
-            }
-            "cache" => self.cache_bytes = cache_bytes(option, value)?,
-            "commit" => self.commit_interval = time(option, value)?,
-            "inline_threshold" => self.inline_threshold = Some(inline_threshold(option, value)?),
-            "hot_window" => self.hot_window = time(option, value)?,
-            "idle" => self.idle_after = time(option, value)?,
-            "restore" => self.restore = choose(option, value, &[("on", true), ("off", false)])?,
-            "active_logs" => self.active_logs = choose(option, value, &[("6", 6)])?,
-            _ => return self.compress.apply(option, name, value),
-        }
-        Ok(true)
-    }
-}
-
-/// Accepted for `compact_threshold`.
-const COMPACT_THRESHOLDS: std::ops::RangeInclusive<usize> = 2..=64;
-
-fn number_of(option: &str, value: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize> {
-    value.parse().ok().filter(|n| range.contains(n)).ok_or_else(|| {
-        let name = option.split('=').next().unwrap_or(option);
-        invalid(option, &format!("{name}=N with N from {} to {}", range.start(), range.end()))
-    })
-}
-
-fn invalid(option: &str, accepted: &str) -> Error {
-    Error::Invalid(format!("wrong mount option '{option}'; accepted is {accepted}"))
-}
-
-fn choose<T: Copy>(option: &str, value: &str, choices: &[(&str, T)]) -> Result<T> {
-    choices.iter().find(|(name, _)| *name == value).map(|(_, choice)| *choice).ok_or_else(|| {
-        let name = option.split('=').next().unwrap_or(option);
-        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-        invalid(option, &format!("{name}={}", names.join("|")))
-    })
-}
-
-fn in_place(option: &str, value: &str) -> Result<InPlace> {
-    match value {
-        "off" => return Ok(InPlace::Off),
-        "force" => return Ok(InPlace::Force),
-        "fsync" => return Ok(InPlace::Fsync { min_blocks: MIN_FSYNC_BLOCKS }),
-        _ => {}
-    }
-    let blocks = value.strip_prefix("fsync:").and_then(number).and_then(|n| u32::try_from(n).ok());
-    let blocks = blocks.filter(|&n| n > 0);
-    let min_blocks =
-        blocks.ok_or_else(|| invalid(option, "in_place=off|fsync|fsync:N|force with N from 1 on"))?;
-    Ok(InPlace::Fsync { min_blocks })
-}
-
-fn cache_bytes(option: &str, value: &str) -> Result<usize> {
-    let units = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("", 1)];
-    let bytes =
-        units.into_iter().find_map(|(unit, factor)| number(value.strip_suffix(unit)?)?.checked_mul(factor));
-    bytes
-        .filter(|&bytes| bytes >= CACHE_BYTES_MIN)
-        .and_then(|bytes| usize::try_from(bytes).ok())
-        .ok_or_else(|| invalid(option, "cache=SIZE, a number of bytes or one with K, M or G, from 1M on"))
-}
-
-fn inline_threshold(option: &str, value: &str) -> Result<usize> {
-    let accepted = 64..=INLINE_MAX;
-    let bytes = number(value).and_then(|bytes| usize::try_from(bytes).ok()).filter(|b| accepted.contains(b));
-    bytes.ok_or_else(|| invalid(option, &format!("inline_threshold=BYTES, a number from 64 to {INLINE_MAX}")))
-}
-
-/// A time that is not zero and at most a day.
-fn time(option: &str, value: &str) -> Result<Duration> {
-    let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("", 1000)];
-    let millis =
-        units.into_iter().find_map(|(unit, factor)| number(value.strip_suffix(unit)?)?.checked_mul(factor));
-    millis
-        .map(Duration::from_millis)
-        .filter(|interval| !interval.is_zero() && *interval <= TIME_MAX)
-        .ok_or_else(|| {
-            let name = option.split('=').next().unwrap_or(option);
-            invalid(option, &format!("{name}=TIME, a number of seconds or one with ms, s or m, up to a day"))
-        })
-}
-
-/// A decimal number: digits only.
-fn number(text: &str) -> Option<u64> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 #[cfg(test)]
@@ -554,49 +413,122 @@ mod tests {
     #[test]
     fn the_last_one_counts() {
         assert_eq!(parsed("noatime,strictatime").atime, Atime::Strictatime);
+        assert_eq!(parsed("noatime,atime").atime, Atime::Relatime);
+        assert_eq!(parsed("strictatime,nostrictatime").atime, Atime::Relatime);
         assert!(!parsed("ro,rw").read_only);
     }
 
     #[test]
     fn a_wrong_option_is_named_with_what_is_accepted() {
-        let unknown = refused("noatime,frobnicate=3");
-        assert!(
-            unknown.contains("'frobnicate=3'") && unknown.contains("fsync_mode=strict|posix|nobarrier"),
-            "{unknown}"
-        );
-        for (options, accepted) in [
-            ("fsync_mode=fast", "fsync_mode=strict|posix|nobarrier"),
-            ("alloc_mode=", "alloc_mode=default|reuse"),
-            ("background_gc=fast", "background_gc=on|off|sync"),
-            ("active_logs=4", "active_logs=6"),
-            ("in_place=fsync:0", "in_place=off|fsync|fsync:N|force"),
-            ("in_place=fsync:99999999999", "in_place=off|fsync|fsync:N|force"),
-            ("cache=lots", "cache=SIZE"),
-            ("cache=4K", "from 1M on"),
-            ("cache=99999999999999999999G", "cache=SIZE"),
-            ("cache=18014398509481985K", "cache=SIZE"),
-            ("cache=+64M", "cache=SIZE"),
-            ("commit=0", "commit=TIME"),
-            ("commit=-1", "commit=TIME"),
+        for (options, told) in [
+            ("noatime,frobnicate=3", "unknown option 'frobnicate': "),
+            ("delat=full", "unknown option 'delat', did you mean 'delta'?"),
+            ("nodelta", "unknown option 'nodelta', did you mean 'delta'?"),
+            ("fsync_mode=fast", "invalid value 'fast' for fsync_mode: expected strict|posix|nobarrier"),
+            ("alloc_mode=", "invalid value '' for alloc_mode: expected default|reuse"),
+            ("background_gc=fast", "expected on|off|sync"),
+            ("active_logs=4", "invalid value '4' for active_logs: expected 6"),
+            ("in_place=fsync:0", "expected off|fsync[:N]|force, with N from 1 on"),
+            ("in_place=fsync:99999999999", "expected off|fsync[:N]|force"),
+            ("cache=lots", "expected SIZE, a number of bytes, or one with K, M or G, at least 1M"),
+            ("cache=4K", "at least 1M"),
+            ("cache=99999999999999999999G", "expected SIZE"),
+            ("cache=18014398509481985K", "expected SIZE"),
+            ("cache=+64M", "expected SIZE"),
+            ("commit=0", "for commit: expected TIME"),
+            ("commit=-1", "expected TIME"),
             ("commit=2000000", "up to a day"),
-            ("hot_window=0", "hot_window=TIME"),
-            ("idle=soon", "idle=TIME"),
-            ("restore=yes", "restore=on|off"),
+            ("hot_window=0", "for hot_window: expected TIME"),
+            ("idle=soon", "for idle: expected TIME"),
+            ("restore=yes", "for restore: expected on|off"),
+            ("discard=1", "for discard: expected on|off"),
             ("inline_threshold=63", "from 64 to 512"),
             ("inline_threshold=513", "from 64 to 512"),
-            ("inline_threshold=1K", "inline_threshold=BYTES"),
-            ("norecovery", "together with 'ro'"),
+            ("inline_threshold=1K", "for inline_threshold: expected BYTES"),
+            ("compact_threshold=+3", "for compact_threshold: expected N"),
+            ("cache", "cache needs a value: expected cache=SIZE"),
+            ("ro=1", "ro takes no value"),
+            ("noacl=on", "noacl takes no value"),
+            ("norecovery", "norecovery needs ro"),
         ] {
             let message = refused(options);
-            assert!(
-                message.contains(&format!("'{options}'")) && message.contains(accepted),
-                "{options}: {message}"
-            );
+            assert!(message.contains(told), "{options}: {message}");
             assert_eq!(message.lines().count(), 1);
         }
-        for unknown in ["nocache", "nodefaults", "discard=1", "ro=1", "checkpoint", "fault_injection=7"] {
-            assert!(refused(unknown).contains("unknown mount option"), "{unknown}");
+        for unknown in ["nocache", "nodefaults", "fault_injection=7", "nono_heap", "nonoacl", "noro"] {
+            assert!(refused(unknown).starts_with("unknown option"), "{unknown}");
         }
+    }
+
+    /// Values of an option that its form lists.
+    fn listed(option: &Described) -> Vec<String> {
+        let Form::Value(values) = option.form else { return Vec::new() };
+        let lower = |text: &str| !text.contains(|c: char| c.is_ascii_uppercase() || "[]".contains(c));
+        values
+            .split('|')
+            .filter(|value| lower(value))
+            .map(|value| format!("{}={value}", option.name))
+            .collect()
+    }
+
+    #[test]
+    fn every_row_takes_what_its_text_says_and_shows_what_it_took() {
+        let mut seen = std::collections::BTreeSet::new();
+        for option in described() {
+            assert!(seen.insert(option.name), "{} is there twice", option.name);
+            assert!(option.help.ends_with('.') && !option.help.contains("  "), "{}", option.name);
+            let mut given = listed(&option);
+            match option.form {
+                Form::Word => given.push(option.name.into()),
+                Form::Switch => {
+                    let name = option.name;
+                    given.extend([
+                        name.to_owned(),
+                        format!("no{name}"),
+                        format!("{name}=on"),
+                        format!("{name}=off"),
+                    ]);
+                }
+                Form::Value(_) => assert!(refused(option.name).contains("needs a value")),
+            }
+            for given in given {
+                let given = if given == "norecovery" { "ro,norecovery".into() } else { given };
+                let all = parsed(&given);
+                let shown = all.in_force().join(",");
+                assert_eq!(parsed(&shown), all, "{given}: {shown}");
+            }
+        }
+        assert!(seen.len() > 40);
+    }
+
+    #[test]
+    fn the_defaults_are_those_that_are_told() {
+        let shown = MountOptions::default().in_force();
+        for option in described() {
+            let told = match (option.form, option.default) {
+                (Form::Switch, "on") => option.name.to_owned(),
+                (Form::Switch, "off") => format!("no{}", option.name),
+                (Form::Value(_), default) if !default.is_empty() && !default.contains(' ') => {
+                    format!("{}={default}", option.name)
+                }
+                _ => continue,
+            };
+            assert!(shown.contains(&told), "{told}: {shown:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_taken_is_shown_as_it_would_be_given() {
+        let given = "ro,noatime,sync,dirsync,disable_roll_forward,cache=3M,commit=250ms,fsync_mode=posix,dir_fsync=checkpoint,\
+                     alloc_mode=reuse,in_place=fsync:4,nodiscard,background_gc=off,victim=greedy,noinline_data,noacl,delta=inline,\
+                     inline_threshold=512,compact_threshold=3,compact_files=all,norepeat_deltas,hot_window=90s,compress=zstd:7,\
+                     compress_log_size=4,compress_chksum,compress_mode=user,compress_extension=txt,compress_extension=so,\
+                     nocompress_extension=zip";
+        let shown = parsed(given).in_force();
+        for option in given.split(',') {
+            assert!(shown.iter().any(|s| s == option), "{option}: {shown:?}");
+        }
+        assert_eq!(parsed(&shown.join(",")), parsed(given));
     }
 
     #[test]

@@ -212,6 +212,10 @@ pub struct Stats {
     pub open_millis: u64,
     /// Bytes of the volume.
     pub volume_bytes: u64,
+    /// KiB written to the volume in its life, as F2FS counts them: up to the last unmount, and since the volume was opened.
+    pub kbytes_written: u64,
+    /// The mount options in force, as they would be given to have them.
+    pub options: Vec<String>,
     /// Whether the volume takes no more writes.
     pub read_only: bool,
     /// The error of the device that turned the volume read-only, where one did.

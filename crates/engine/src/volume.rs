@@ -155,6 +155,8 @@ impl Volume {
             page_misses: get(&fs.pages.misses),
             open_millis: fs.clock.monotonic().saturating_sub(fs.mounted_at).as_millis() as u64,
             volume_bytes: fs.geo.block_count * BLOCK_SIZE as u64,
+            kbytes_written: fs.kbytes_written(),
+            options: fs.in_force.clone(),
             read_only: self.is_read_only(),
             failure: fs.io.failure().map(str::to_owned),
         }

@@ -4,7 +4,7 @@
 use crate::nat::RawNatEntry;
 use crate::sit::RawSitEntry;
 use crate::{BLOCK_SIZE, FormatError, Structure};
-use zerocopy::little_endian::{U16, U32};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Number of active logs.
@@ -92,7 +92,8 @@ pub struct RawSitJournalEntry {
     pub entry: RawSitEntry,
 }
 
-/// The journal area of a summary block (507 bytes): NAT in the hot data log, SIT in the cold data log.
+/// The journal area of a summary block (507 bytes): NAT in the hot data log, SIT in the cold data log, [`RawExtraInfo`] in the
+/// hot node log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawJournal {
@@ -102,7 +103,29 @@ pub struct RawJournal {
     pub bytes: [u8; JOURNAL_SIZE - 2],
 }
 
+/// What the kernel calls `f2fs_extra_info`, in the entries' place of the hot node log's journal.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct RawExtraInfo {
+    /// KiB written to the volume in its life. Known after an unmount only: other checkpoints have no summaries of node logs.
+    pub kbytes_written: U64,
+}
+
 impl RawJournal {
+    /// What the journal of the hot node log holds.
+    pub fn extra_info(&self) -> RawExtraInfo {
+        RawExtraInfo::read_from_prefix(&self.bytes).expect("the journal is larger").0
+    }
+
+    /// The journal of a hot node log.
+    pub fn of_extra_info(info: RawExtraInfo) -> RawJournal {
+        let mut journal = RawJournal::EMPTY;
+        journal.bytes[..size_of::<RawExtraInfo>()].copy_from_slice(info.as_bytes());
+        journal
+    }
+
     /// An empty journal.
     pub const EMPTY: RawJournal = RawJournal { count: U16::new(0), bytes: [0; JOURNAL_SIZE - 2] };
 
@@ -171,6 +194,7 @@ const _: () = assert!(
         && size_of::<RawSummaryFooter>() == 5
         && size_of::<RawNatJournalEntry>() == 13
         && size_of::<RawSitJournalEntry>() == 78
+        && size_of::<RawExtraInfo>() == 8
         && size_of::<RawJournal>() == JOURNAL_SIZE
         && JOURNAL_SIZE == 507
         && NAT_JOURNAL_ENTRIES == 38

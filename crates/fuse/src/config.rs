@@ -1,6 +1,7 @@
 //! How a volume is to be mounted.
 
 use crate::error::{Error, Result};
+use medfs::options::{Form, MountOption};
 use rustix::mount::MountFlags;
 use std::fmt;
 use std::path::PathBuf;
@@ -56,11 +57,95 @@ const GENERIC: &[(&str, MountFlags, bool, bool)] = &[
     ("async", MountFlags::SYNCHRONOUS, false, true),
     ("dirsync", MountFlags::DIRSYNC, true, true),
     ("noatime", MountFlags::NOATIME, true, true),
-    ("atime", MountFlags::NOATIME, false, false),
+    ("atime", MountFlags::NOATIME, false, true),
     ("nodiratime", MountFlags::NODIRATIME, true, false),
+    ("diratime", MountFlags::NODIRATIME, false, false),
     ("relatime", MountFlags::RELATIME, true, true),
     ("strictatime", MountFlags::STRICTATIME, true, true),
+    ("nostrictatime", MountFlags::STRICTATIME, false, true),
 ];
+
+/// The options of the mount that are no flags: the table of their parser, and of what is told about them.
+pub const OPTIONS: &[MountOption<MountConfig>] = &[
+    MountOption {
+        name: "allow_other",
+        form: Form::Switch,
+        accepts: "",
+        default: "off",
+        help: "Let other users in, as their permissions say. As an ordinary user this needs user_allow_other in /etc/fuse.conf.",
+        set: |c, value| put(&mut c.allow_other, value == "on"),
+        show: |c| shown(c.allow_other),
+    },
+    MountOption {
+        name: "default_permissions",
+        form: Form::Switch,
+        accepts: "",
+        default: "on",
+        help: "The kernel checks permissions by mode and access control list.",
+        set: |c, value| put(&mut c.default_permissions, value == "on"),
+        show: |c| shown(c.default_permissions),
+    },
+    MountOption {
+        name: "writeback",
+        form: Form::Switch,
+        accepts: "",
+        default: "on",
+        help: "The kernel keeps written pages until an fsync, or its own time.",
+        set: |c, value| put(&mut c.writeback, value == "on"),
+        show: |c| shown(c.writeback),
+    },
+    MountOption {
+        name: "alert",
+        form: Form::Switch,
+        accepts: "",
+        default: "off",
+        help: "Idle processors stay awake while requests keep coming: each takes less time, and more power. Needs root.",
+        set: |c, value| put(&mut c.alert, value == "on"),
+        show: |c| shown(c.alert),
+    },
+    MountOption {
+        name: "transport",
+        form: Form::Value("auto|dev|uring"),
+        accepts: "",
+        default: "auto",
+        help: "How requests travel: over io_uring where the kernel offers it, always by /dev/fuse, or always over io_uring.",
+        set: |c, value| value.parse().map(|transport| c.transport = transport).is_ok(),
+        show: |c| vec![c.transport.to_string()],
+    },
+    MountOption {
+        name: "threads",
+        form: Form::Value("N"),
+        accepts: "a number from 1 to 256",
+        default: "chosen by the number of processors",
+        help: "Threads that read /dev/fuse, or that serve the queue of each processor over io_uring.",
+        set: |c, value| {
+            number(value).filter(|n| (1..=256).contains(n)).map(|n| c.threads = n as usize).is_some()
+        },
+        show: |c| (c.threads > 0).then(|| c.threads.to_string()).into_iter().collect(),
+    },
+    MountOption {
+        name: "timeout",
+        form: Form::Value("N"),
+        accepts: "a number of seconds",
+        default: "86400",
+        help: "How long the kernel may keep names and attributes.",
+        set: |c, value| number(value).map(|n| c.timeout = Duration::from_secs(n)).is_some(),
+        show: |c| vec![c.timeout.as_secs().to_string()],
+    },
+];
+
+fn put(field: &mut bool, value: bool) -> bool {
+    *field = value;
+    true
+}
+
+fn shown(on: bool) -> Vec<String> {
+    vec![if on { "on" } else { "off" }.into()]
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
+}
 
 /// How a volume is to be mounted.
 #[derive(Debug, Clone)]
@@ -85,6 +170,8 @@ pub struct MountConfig {
     pub alert: bool,
     /// How long the kernel may keep names and attributes. The daemon is the only writer, so long is right.
     pub timeout: Duration,
+    /// Options of whoever mounts that are in force too: they are told with the others.
+    pub more_options: Vec<String>,
     /// Flags of `mount(2)`.
     pub flags: MountFlags,
 }
@@ -103,6 +190,7 @@ impl MountConfig {
             direct: false,
             alert: false,
             timeout: Duration::from_secs(24 * 3600),
+            more_options: Vec::new(),
             flags: MountFlags::empty(),
         }
     }
@@ -118,35 +206,21 @@ impl MountConfig {
             self.flags.set(flag, set);
             return Ok(!shared);
         }
-        let (name, value) = match option.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (option, None),
-        };
-        match name {
-            "allow_other" => self.allow_other = switch(option, value)?,
-            "default_permissions" => self.default_permissions = switch(option, value)?,
-            "writeback" => self.writeback = switch(option, value)?,
-            "alert" => self.alert = switch(option, value)?,
-            "nowriteback" if value.is_none() => self.writeback = false,
-            "transport" => self.transport = value.unwrap_or_default().parse()?,
-            "threads" => {
-                self.threads =
-                    value.and_then(|v| v.parse().ok()).filter(|n| (1..=256).contains(n)).ok_or_else(
-                        || Error::Option(format!("{option}: expected threads=N with N from 1 to 256")),
-                    )?;
-            }
-            "timeout" => {
-                self.timeout = value
-                    .and_then(|v| v.parse().ok())
-                    .map(Duration::from_secs)
-                    .ok_or_else(|| Error::Option(format!("{option}: expected timeout=N with N seconds")))?;
-            }
-            // What mount(8) and fstab add for themselves.
-            "defaults" | "auto" | "noauto" | "user" | "nouser" | "nofail" | "_netdev" => {}
-            _ if name.starts_with("x-") => {}
-            _ => return Ok(false),
-        }
-        Ok(true)
+        MountOption::apply(OPTIONS, self, option).map_err(Error::Option)
+    }
+
+    /// Names of the flags of `mount(2)` that can be given.
+    pub fn flags_known() -> impl Iterator<Item = &'static str> {
+        GENERIC.iter().map(|(name, ..)| *name)
+    }
+
+    /// The options of the mount in force, as they would be given to have them; those that the engine shows too are left out.
+    pub fn in_force(&self) -> Vec<String> {
+        let set = |flag: MountFlags| self.flags.contains(flag);
+        let flags = GENERIC.iter().filter(|(_, flag, sets, shared)| *sets && !shared && set(*flag));
+        let words = flags.map(|(name, ..)| (*name).to_owned());
+        let own = MountOption::in_force(OPTIONS, self);
+        words.chain(own).chain(self.more_options.iter().cloned()).collect()
     }
 
     /// The generic options in words, for fusermount3. It does not know the ones about access times, which are the engine's.
@@ -154,15 +228,6 @@ impl MountConfig {
         let flags =
             self.flags.difference(MountFlags::RELATIME | MountFlags::STRICTATIME | MountFlags::NODIRATIME);
         GENERIC.iter().filter(move |(_, flag, set, _)| *set && flags.contains(*flag)).map(|(name, ..)| *name)
-    }
-}
-
-/// An option that is on by its bare name, or `=on`, `=off`.
-fn switch(option: &str, value: Option<&str>) -> Result<bool> {
-    match value {
-        None | Some("on" | "1" | "yes") => Ok(true),
-        Some("off" | "0" | "no") => Ok(false),
-        Some(_) => Err(Error::Option(format!("{option}: expected on or off"))),
     }
 }
 
@@ -187,9 +252,30 @@ mod tests {
         assert!(c.flags.contains(MountFlags::NOSUID));
         assert!(!c.set_option("ro").unwrap(), "the engine has to know too");
         assert!(c.read_only());
+        let shown = c.in_force();
+        for option in
+            ["nosuid", "allow_other", "transport=dev", "threads=3", "nowriteback", "timeout=5", "alert"]
+        {
+            assert!(shown.iter().any(|s| s == option), "{option}: {shown:?}");
+        }
         assert!(!c.set_option("fsync_mode=posix").unwrap());
         assert!(!c.set_option("strictatime").unwrap());
         assert_eq!(c.flag_words().collect::<Vec<_>>(), ["ro", "nosuid"], "what fusermount3 knows");
+    }
+
+    #[test]
+    fn what_takes_a_flag_back_is_for_the_engine_too() {
+        let mut c = config();
+        for (sets, takes_back, flag) in [
+            ("noatime", "atime", MountFlags::NOATIME),
+            ("strictatime", "nostrictatime", MountFlags::STRICTATIME),
+            ("nodiratime", "diratime", MountFlags::NODIRATIME),
+        ] {
+            c.set_option(sets).unwrap();
+            assert!(c.flags.contains(flag), "{sets}");
+            let taken = c.set_option(takes_back).unwrap();
+            assert!(!c.flags.contains(flag) && taken == (flag == MountFlags::NODIRATIME), "{takes_back}");
+        }
     }
 
     #[test]
@@ -199,7 +285,8 @@ mod tests {
             ["transport=tcp", "threads=0", "threads=many", "allow_other=maybe", "timeout=", "transport"]
         {
             let message = c.set_option(option).unwrap_err().to_string();
-            assert!(message.contains(option) && message.contains("expected"), "{message}");
+            let name = option.split('=').next().unwrap_or(option);
+            assert!(message.contains(name) && message.contains("expected"), "{message}");
         }
     }
 }

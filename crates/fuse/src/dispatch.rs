@@ -59,6 +59,8 @@ pub(crate) struct FileSystem {
     /// Whether the mount is read-only. A leaf.
     remounts: Mutex<Remounts>,
     stats: Mutex<ioctl::StatsSnapshot>,
+    /// The options of the mount in force, which statistics tell beside the volume's.
+    options: Vec<String>,
     /// Held by background work and by what ends it.
     life: Mutex<Life>,
 }
@@ -83,6 +85,7 @@ impl FileSystem {
             atomic: AtomicWrites::new(files.clone(), notifier.clone()),
             remounts: Mutex::new(remounts),
             stats: Mutex::new(ioctl::StatsSnapshot::default()),
+            options: agreed.options.clone(),
             life: Mutex::new(Life::Serving(close)),
             files,
             notifier,

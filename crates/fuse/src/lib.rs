@@ -43,7 +43,7 @@ mod room;
 mod session;
 mod transport;
 
-pub use config::{MountConfig, Transport};
+pub use config::{MountConfig, OPTIONS, Transport};
 pub use error::{Error, Result};
 pub use mount::{BlockMount, remount};
 pub use rustix::mount::MountFlags;

@@ -114,6 +114,8 @@ pub(crate) struct Agreed {
     pub(crate) accepted: Init,
     pub(crate) timeout: Duration,
     pub(crate) direct: bool,
+    /// The options of the mount in force, as text.
+    pub(crate) options: Vec<String>,
 }
 
 /// What is to be done about every second.
@@ -167,7 +169,8 @@ impl Session {
     ) -> Result<Session> {
         let negotiated = negotiate(device, config)?;
         let accepted = negotiated.accepted;
-        let agreed = Agreed { accepted, timeout: config.timeout, direct: config.direct };
+        let options = in_force(config, &negotiated);
+        let agreed = Agreed { accepted, timeout: config.timeout, direct: config.direct, options };
         let cached = accepted.contains(Init::WRITEBACK_CACHE) && !config.direct && !config.read_only();
         let page_cache = if cached {
             let always = config.flags.contains(MountFlags::SYNCHRONOUS);
@@ -181,8 +184,7 @@ impl Session {
         let starting = Error::io("starting worker threads");
         let info = match negotiated.rings {
             None => {
-                let threads = if config.threads == 0 { default_threads() } else { config.threads };
-                dev::start(device, &handler, threads, workers).map_err(starting)?;
+                dev::start(device, &handler, threads(config), workers).map_err(starting)?;
                 SessionInfo { transport: Transport::Dev, block, protocol_minor: negotiated.minor }
             }
             Some(rings) => {
@@ -326,6 +328,21 @@ struct Negotiated {
     minor: u32,
     accepted: Init,
     rings: Option<uring::Plan>,
+}
+
+/// The options that hold once the kernel has agreed.
+fn in_force(config: &MountConfig, negotiated: &Negotiated) -> Vec<String> {
+    let (transport, threads) = match negotiated.rings {
+        None => (Transport::Dev, threads(config)),
+        Some(_) => (Transport::Uring, config.threads),
+    };
+    let writeback = negotiated.accepted.contains(Init::WRITEBACK_CACHE);
+    MountConfig { transport, threads, writeback, ..config.clone() }.in_force()
+}
+
+/// Threads that read `/dev/fuse`.
+fn threads(config: &MountConfig) -> usize {
+    if config.threads == 0 { default_threads() } else { config.threads }
 }
 
 /// Answers INIT, the first request of a connection.

@@ -9,10 +9,10 @@ use thiserror::Error;
 #[allow(missing_docs)]
 pub enum Error {
     #[error(
-        "{have_mib} MiB are too small for an F2FS volume: at least {need_mib} MiB are needed with {segs_per_sec} segment(s) per section and {secs_per_zone} section(s) per zone"
+        "{have_mib} MiB is too small: the minimum is {need_mib} MiB with {segs_per_sec} segments per section and {secs_per_zone} sections per zone"
     )]
     TooSmall { have_mib: u64, need_mib: u64, segs_per_sec: u32, secs_per_zone: u32 },
-    #[error("{have_gib} GiB are too large for F2FS, which ends at 16 TiB: give a smaller --size")]
+    #[error("{have_gib} GiB is too large: the maximum is 16 TiB")]
     TooLarge { have_gib: u64 },
     #[error("{what} must be from {min} to {max}, not {value}")]
     Range { what: &'static str, min: String, max: String, value: String },

@@ -77,6 +77,7 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
         summary::RawSummaryFooter { entry_type, check_sum }
         summary::RawNatJournalEntry { nid, entry }
         summary::RawSitJournalEntry { segno, entry }
+        summary::RawExtraInfo { kbytes_written }
         summary::RawJournal { count, bytes }
         summary::RawSummaryBlock { entries, journal, footer }
         node::RawExtent { fofs, blk, len }

@@ -3,13 +3,14 @@
 //!
 //! The kill is a volume that is dropped without being closed: nothing it had not written itself reaches the image.
 
-use super::{Configuration, Crash, Outcome, Written, fsck_is_clean};
+use super::{Configuration, Crash, Outcome, Written, fsck_is_clean, processor_seconds};
 use crate::args::DemoArgs;
 use crate::target;
 use anyhow::{Context, Result};
-use medfs::{FileKind, Ino, MountOptions, NewFile, SetAttr, Volume};
+use medfs::{FileKind, Ino, ManualClock, MountOptions, NewFile, SetAttr, Timestamp, Volume};
 use std::path::Path;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What the user is told.
 pub(super) const WHY: &str = "The library is driven directly, without a mount. SQLite needs one, so a built-in workload \
@@ -20,6 +21,8 @@ const PAGE: usize = 4096;
 const PAGES: u64 = 512;
 /// Pages a transaction changes.
 const UPDATES: usize = 3;
+/// Time that passes between transactions.
+const BETWEEN: Duration = Duration::from_millis(20);
 /// Bytes changed in each of them.
 const CHANGE: usize = 16;
 
@@ -90,7 +93,11 @@ fn write_all(volume: &Volume, ino: Ino, offset: u64, data: &[u8]) -> Result<()> 
 pub(super) fn run(configuration: &Configuration, image: &Path, args: &DemoArgs) -> Result<Outcome> {
     let mut options = MountOptions::default();
     options.parse(configuration.options)?;
-    let volume = target::open_volume(target::open_to_write(image)?, image, options.clone())?;
+    // Time is passed in: what is written does not depend on the machine.
+    let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
+    let open =
+        || target::open_volume_at(target::open_to_write(image)?, image, options.clone(), clock.clone());
+    let volume = open()?;
     let mut pages = Pages::create(&volume, args.seed)?;
     let mut newest = vec![0u64; PAGES as usize];
     let mut acknowledged = 0;
@@ -99,22 +106,24 @@ pub(super) fn run(configuration: &Configuration, image: &Path, args: &DemoArgs) 
             for page in pages.transaction(acknowledged + 1)? {
                 newest[page as usize] = acknowledged + 1;
             }
+            clock.advance(BETWEEN);
             acknowledged += 1;
         }
         Ok(())
     };
 
     let before = volume.stats();
-    let start = Instant::now();
+    let (start, processor) = (Instant::now(), processor_seconds());
     go_on(&mut pages, args.transactions)?;
     volume.sync()?;
     let seconds = start.elapsed().as_secs_f64();
+    let processor_seconds = processor_seconds() - processor;
     let after = volume.stats();
     go_on(&mut pages, args.transactions / 2)?;
     drop(volume);
 
     let start = Instant::now();
-    let volume = target::open_volume(target::open_to_write(image)?, image, options)?;
+    let volume = open()?;
     let recovery_seconds = start.elapsed().as_secs_f64();
     let wrong = compare(&volume, &newest)?;
     volume.close()?;
@@ -122,9 +131,11 @@ pub(super) fn run(configuration: &Configuration, image: &Path, args: &DemoArgs) 
     let transactions = u64::from(args.transactions);
     let written_blocks = written(&after.written).since(written(&before.written));
     Ok(Outcome {
+        journal_mode: None,
         configuration: configuration.name,
         transactions,
         seconds,
+        processor_seconds,
         payload_bytes: transactions * (UPDATES * CHANGE) as u64,
         database_bytes: Some(transactions * (2 * UPDATES * PAGE) as u64),
         written_blocks,

@@ -11,7 +11,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
 };
 use serde::Deserialize;
-use sqlite::Client;
+use sqlite::{Client, Run};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -41,6 +41,10 @@ pub(super) fn is_possible() -> bool {
     device && (rustix::process::geteuid().is_root() || helper())
 }
 
+/// Options of every mount. It will be killed: not over io_uring, where that can wedge the kernel (README of the fuse crate). And
+/// nothing is written by the clock, so that it does not matter how fast the machine is.
+const ON_ALL: &str = "transport=dev,commit=86400s,idle=86400s";
+
 /// A mounted volume whose daemon is a child of ours. It goes with this.
 struct Mount {
     daemon: Child,
@@ -53,8 +57,7 @@ impl Mount {
         let args = MountArgs {
             image: image.to_owned(),
             dir: dir.to_owned(),
-            // It will be killed: not over io_uring, where that can wedge the kernel (README of the fuse crate).
-            options: vec![configuration.options.to_owned(), "transport=dev".to_owned()],
+            options: vec![configuration.options.to_owned(), ON_ALL.to_owned()],
             foreground: false,
             log: None,
             daemon: false,
@@ -72,6 +75,15 @@ impl Mount {
     fn stats(&self) -> Result<Stats> {
         medfs_fuse::control::sync(&self.dir)?;
         Ok(serde_json::from_str(&medfs_fuse::control::stats_json(&self.dir)?)?)
+    }
+
+    /// Processor time of the daemon.
+    fn processor_seconds(&self) -> Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.daemon.id()))?;
+        // Behind the name, which may hold anything: 11 fields, then the time in user space and in the kernel.
+        let (_, rest) = stat.rsplit_once(')').context("the daemon's /proc/PID/stat")?;
+        let ticks: u64 = rest.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
+        Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
     }
 
     /// SIGKILL.
@@ -106,6 +118,7 @@ fn end(daemon: &Child, dir: &Path) -> Result<impl FnOnce() + Send + 'static> {
 /// Runs one configuration.
 pub(super) fn run(
     configuration: &Configuration,
+    journal: &str,
     image: &Path,
     folder: &Path,
     args: &DemoArgs,
@@ -116,27 +129,36 @@ pub(super) fn run(
     let mount = Mount::new(configuration, image, &dir)?;
 
     // The first client makes the tables; what that costs is not measured.
-    finished(Client::start(&database, args, 1)?, &ProgressBar::hidden())?;
+    finished(
+        Client::start(&database, journal, args, Run { transactions: 1, extra: false })?,
+        &ProgressBar::hidden(),
+    )?;
     let before = mount.stats()?;
-    let start = Instant::now();
+    let (start, processor) = (Instant::now(), mount.processor_seconds()?);
     let bar = progress::steps("transactions", u64::from(args.transactions));
-    let measured = finished(Client::start(&database, args, args.transactions)?, &bar)?;
+    let measured = finished(
+        Client::start(&database, journal, args, Run { transactions: args.transactions, extra: false })?,
+        &bar,
+    )?;
     let after = mount.stats()?;
     let seconds = start.elapsed().as_secs_f64();
+    let processor_seconds = mount.processor_seconds()? - processor + measured.processor_seconds;
 
-    let acknowledged = kill_in_the_middle(mount, &database, args)?;
+    let acknowledged = kill_in_the_middle(mount, &database, journal, args)?;
     let start = Instant::now();
     let mount = Mount::new(configuration, image, &dir)?;
     let recovery_seconds = start.elapsed().as_secs_f64();
-    let (found, integrity) = sqlite::judge(&database, &args.journal)?;
+    let (found, integrity) = sqlite::judge(&database, journal)?;
     mount.unmount()?;
 
     let written_blocks = after.written.since(before.written);
     let transactions = u64::from(args.transactions);
     Ok(Outcome {
+        journal_mode: Some(journal.to_owned()),
         configuration: configuration.name,
         transactions,
         seconds,
+        processor_seconds,
         payload_bytes: sqlite::payload_bytes(transactions),
         database_bytes: measured.written,
         written_blocks,
@@ -168,8 +190,9 @@ fn finished(client: Client, bar: &ProgressBar) -> Result<sqlite::Progress> {
 }
 
 /// Lets a client run, kills the daemon between two of its acknowledgements, and returns the last one.
-fn kill_in_the_middle(mut mount: Mount, database: &Path, args: &DemoArgs) -> Result<u64> {
-    let client = Client::start(database, args, args.transactions)?;
+fn kill_in_the_middle(mut mount: Mount, database: &Path, journal: &str, args: &DemoArgs) -> Result<u64> {
+    let client =
+        Client::start(database, journal, args, Run { transactions: args.transactions, extra: true })?;
     let mut acks = 0;
     let (progress, _) = client.follow(|_| {
         acks += 1;

@@ -1,27 +1,34 @@
-//! The demo's result as a table, and what it means for a card's lifetime.
+//! The demo's result as tables of 80 columns, and what it means for a card's lifetime.
 
-use super::Outcome;
+use super::{Outcome, Written};
 use crate::args::DemoArgs;
 use crate::lifetime::{self, Card};
 use crate::size;
+use crate::words::{count, grouped};
 use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use serde::Serialize;
+use std::fmt;
+
+/// Columns that everything fits.
+const COLUMNS: usize = 80;
 
 /// Lifetime by Eq. 1 of MedFS.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Lifetime {
     card: Card,
     transactions_per_day: u64,
-    /// Full-card writes a day of the first configuration.
-    drive_writes_per_day: f64,
-    /// Years of each configuration.
+    /// The years of each run.
     runs: Vec<LifetimeRun>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 struct LifetimeRun {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    journal_mode: Option<String>,
     configuration: &'static str,
-    /// Bytes written for one byte the first configuration writes.
+    /// Full-card writes a day of the first configuration with this journal mode.
+    drive_writes_per_day: f64,
+    /// Bytes written for one byte that the first configuration writes.
     ratio: f64,
     /// What is saved against the first configuration, in per cent.
     saving_percent: f64,
@@ -30,77 +37,155 @@ struct LifetimeRun {
 
 impl Lifetime {
     pub(super) fn of(runs: &[Outcome], args: &DemoArgs) -> Lifetime {
-        let stock = runs.first().map_or(0.0, per_transaction);
-        let dwpd = stock * args.per_day as f64 / args.size as f64;
         let of_run = |run: &Outcome| {
-            let ratio = per_transaction(run) / stock;
-            let saving_percent = (1.0 - ratio) * 100.0;
+            let first = runs.iter().find(|first| first.journal_mode == run.journal_mode).unwrap_or(run);
+            let ratio = per_transaction(run) / per_transaction(first);
+            let drive_writes_per_day = per_transaction(first) * args.per_day as f64 / args.size as f64;
             LifetimeRun {
+                journal_mode: run.journal_mode.clone(),
                 configuration: run.configuration,
+                drive_writes_per_day,
                 ratio,
-                saving_percent,
-                years: args.card.years(dwpd, ratio),
+                saving_percent: (1.0 - ratio) * 100.0,
+                years: args.card.years(drive_writes_per_day, ratio),
             }
         };
         Lifetime {
             card: args.card.clone(),
             transactions_per_day: args.per_day,
-            drive_writes_per_day: dwpd,
             runs: runs.iter().map(of_run).collect(),
         }
     }
 }
 
-/// Bytes of a block.
-const BLOCK: f64 = medfs_format::BLOCK_SIZE as f64;
-
 fn per_transaction(run: &Outcome) -> f64 {
     run.written_bytes as f64 / run.transactions as f64
 }
 
-fn each(bytes: f64) -> String {
-    if bytes < 1024.0 { format!("{bytes:.0} B") } else { format!("{:.1} KiB", bytes / 1024.0) }
+/// All that is printed at the end.
+pub(super) struct Text<'a> {
+    pub(super) runs: &'a [Outcome],
+    pub(super) lifetime: &'a Lifetime,
+    pub(super) args: &'a DemoArgs,
+    pub(super) mounted: bool,
 }
 
-/// Prints everything.
-pub(super) fn print(runs: &[Outcome], lifetime: &Lifetime, args: &DemoArgs, mounted: bool) {
-    let what = if mounted {
-        format!("SQLite, journal_mode={}, synchronous=FULL", args.journal)
-    } else {
-        "built-in page updates with a rollback journal".to_owned()
-    };
-    outln!();
-    outln!("Written to the device by {} transactions ({what}), in all and by each:", args.transactions);
-    outln!("{}", writes(runs));
-    outln!();
-    for run in lifetime.runs.iter().skip(1) {
-        outln!("Saved with {}: {:.1} % of what was written.", run.configuration, run.saving_percent);
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transactions = count(self.args.transactions.into(), "transaction");
+        let (what, end) = match self.mounted {
+            true => ("SQLite, synchronous=FULL", "The daemon was killed (SIGKILL)"),
+            false => (
+                "built-in page updates with a rollback journal",
+                "The volume was dropped without being closed",
+            ),
+        };
+        writeln!(f, "Written to the device by {transactions} ({what}):")?;
+        writeln!(f, "{}\n", self.writes())?;
+        let extra = if self.mounted {
+            " (synchronous=EXTRA: with FULL, SQLite may roll back the last commit in DELETE mode)"
+        } else {
+            ""
+        };
+        paragraph(
+            f,
+            &format!("{end} in the middle of {transactions} more{extra}, and the volume was recovered:"),
+        )?;
+        writeln!(f, "{}\n", self.crashes())?;
+        let card = &self.lifetime.card;
+        paragraph(
+            f,
+            &format!(
+                "The card is one of {}, written by {} a day. Lifetime in years = PEC x (1 + OP) / (365 x DWPD x WA x R). Assumed: PEC = {} \
+                 cycles, OP = {:.0} %, WA = {} inside the card (--pe-cycles, --card-spare, --card-wa).",
+                size::show(self.args.size),
+                count(self.lifetime.transactions_per_day, "transaction"),
+                card.pe_cycles,
+                card.spare_percent,
+                card.write_amplification
+            ),
+        )?;
+        let by_hand = "Bytes and flushes do not depend on the machine: the volumes are mounted so that nothing is written by the clock. \
+                       Times do.";
+        paragraph(f, by_hand)
     }
-    let end = if mounted {
-        "The daemon was killed (SIGKILL)"
-    } else {
-        "The volume was dropped without being closed"
-    };
-    outln!("{end} in the middle of {} more; then it was recovered:", args.transactions);
-    outln!("{}", crashes(runs));
-    outln!();
-    outln!(
-        "Lifetime of a {} card at {} transactions a day ({:.4} full-card writes a day):",
-        size::show(args.size),
-        lifetime.transactions_per_day,
-        lifetime.drive_writes_per_day
-    );
-    outln!("{}", lifetimes(lifetime));
-    outln!(
-        "years = PEC x (1 + OP) / (365 x DWPD x WA x R), with PEC = {} cycles, OP = {:.0} %, WA = {} inside the card \
-         (assumed: --pe-cycles, --card-spare, --card-wa).",
-        lifetime.card.pe_cycles,
-        lifetime.card.spare_percent,
-        lifetime.card.write_amplification
-    );
 }
 
-fn table(header: &[&str]) -> Table {
+fn paragraph(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    writeln!(f, "{}", textwrap::fill(text, COLUMNS))
+}
+
+impl Text<'_> {
+    /// A row for each figure, a column for each run.
+    fn writes(&self) -> Table {
+        let header: Vec<String> = [String::new()].into_iter().chain(self.runs.iter().map(title)).collect();
+        let mut table = table(&header);
+        let mut row = |name: &str, value: &dyn Fn(usize, &Outcome) -> String| {
+            let values = self.runs.iter().enumerate().map(|(at, run)| value(at, run));
+            table.add_row([name.to_owned()].into_iter().chain(values).collect::<Vec<_>>());
+        };
+        let blocks =
+            |of: fn(&Written) -> u64| move |_: usize, run: &Outcome| grouped(of(&run.written_blocks));
+        row("bytes", &|_, run| size::show(run.written_bytes));
+        row("saved", &|at, _| percent(self.lifetime.runs.get(at)));
+        row("blocks of 4 KiB: data", &blocks(|w| w.data));
+        row("  node", &blocks(|w| w.node));
+        row("  compact pages", &blocks(|w| w.compact));
+        row("  meta, cleaning", &blocks(|w| w.meta + w.gc));
+        row("flushes", &|_, run| grouped(run.flushes));
+        row("pages kept as deltas", &|_, run| grouped(run.delta_pages));
+        row("bytes of each delta", &|_, run| {
+            run.delta_bytes.checked_div(run.delta_pages).map_or("-".into(), |bytes| bytes.to_string())
+        });
+        row("written / by database", &|_, run| {
+            run.database_bytes
+                .map_or("-".into(), |bytes| format!("{:.2}", run.written_bytes as f64 / bytes as f64))
+        });
+        row("time a transaction", &|_, run| millis(run.seconds, run));
+        row("  of processors", &|_, run| millis(run.processor_seconds, run));
+        row("the card lasts", &|at, _| {
+            self.lifetime.runs.get(at).map_or(String::new(), |run| lifetime::show(run.years))
+        });
+        table
+    }
+
+    fn crashes(&self) -> Table {
+        let header = ["", "acknowledged", "found", "lost", "recovery", "SQLite", "fsck"].map(str::to_owned);
+        let mut table = table(&header);
+        for run in self.runs {
+            let crash = &run.crash;
+            table.add_row([
+                title(run).replace('\n', " "),
+                grouped(crash.acknowledged),
+                grouped(crash.found),
+                grouped(crash.lost),
+                format!("{:.0} ms", crash.recovery_seconds * 1e3),
+                crash.integrity.clone(),
+                if crash.fsck_clean { "clean".into() } else { "FAULTY".into() },
+            ]);
+        }
+        table
+    }
+}
+
+/// Journal mode and configuration, one above the other.
+fn title(run: &Outcome) -> String {
+    let mode = run.journal_mode.as_deref().map_or(String::new(), |mode| format!("{}\n", mode.to_uppercase()));
+    format!("{mode}{}", run.configuration)
+}
+
+fn percent(run: Option<&LifetimeRun>) -> String {
+    match run {
+        Some(run) if run.ratio != 1.0 => format!("{:.1} %", run.saving_percent),
+        _ => "-".into(),
+    }
+}
+
+fn millis(seconds: f64, run: &Outcome) -> String {
+    format!("{:.2} ms", seconds / run.transactions as f64 * 1e3)
+}
+
+fn table(header: &[String]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(header);
     for lines_between_rows in [
@@ -117,81 +202,63 @@ fn table(header: &[&str]) -> Table {
     table
 }
 
-/// Causes in rows, configurations in columns.
-fn writes(runs: &[Outcome]) -> Table {
-    let mut header = vec![""];
-    for run in runs {
-        header.extend([run.configuration, "each"]);
-    }
-    let mut t = table(&header);
-    type Row = (&'static str, fn(&Outcome) -> Option<f64>);
-    let rows: [Row; 8] = [
-        ("rows changed by the application", |r| Some(r.payload_bytes as f64)),
-        ("handed to write(2) by the database", |r| r.database_bytes.map(|b| b as f64)),
-        ("device: data", |r| Some(r.written_blocks.data as f64 * BLOCK)),
-        ("device: node", |r| Some(r.written_blocks.node as f64 * BLOCK)),
-        ("device: compact", |r| Some(r.written_blocks.compact as f64 * BLOCK)),
-        ("device: meta (checkpoint, NAT, SIT, SSA)", |r| Some(r.written_blocks.meta as f64 * BLOCK)),
-        ("device: gc", |r| Some(r.written_blocks.gc as f64 * BLOCK)),
-        ("device: all", |r| Some(r.written_bytes as f64)),
-    ];
-    for (name, value) in rows {
-        let mut row = vec![name.to_owned()];
-        for run in runs {
-            let value = value(run);
-            row.push(value.map_or("-".into(), |v| size::show(v as u64)));
-            row.push(value.map_or("-".into(), |v| each(v / run.transactions as f64)));
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::{CONFIGURATIONS, Crash};
+    use clap::Parser;
+
+    fn outcome(journal: &str, at: usize, bytes: u64) -> Outcome {
+        Outcome {
+            journal_mode: Some(journal.into()),
+            configuration: CONFIGURATIONS[at].name,
+            transactions: 1000,
+            seconds: 1234.5,
+            processor_seconds: 123.4,
+            payload_bytes: 1,
+            database_bytes: Some(bytes / 3),
+            written_blocks: Written {
+                data: 1_234_567,
+                node: 1_234_567,
+                compact: 123_456,
+                meta: 123_456,
+                gc: 0,
+            },
+            written_bytes: bytes,
+            flushes: 1_234_567,
+            delta_pages: 1_234_567,
+            delta_bytes: 1 << 40,
+            crash: Crash {
+                acknowledged: 12_345,
+                found: 12_345,
+                lost: 0,
+                recovery_seconds: 1.0,
+                integrity: "ok".into(),
+                fsck_clean: true,
+            },
         }
-        t.add_row(row);
     }
-    let mut amplification = vec!["write amplification: device / write(2)".to_owned()];
-    let mut of_rows = vec!["write amplification: device / rows changed".to_owned()];
-    let mut flushes = vec!["flushes".to_owned()];
-    let mut speed = vec!["time".to_owned()];
-    for run in runs {
-        let ratio = run.database_bytes.map(|b| run.written_bytes as f64 / b as f64);
-        amplification.extend([String::new(), ratio.map_or("-".into(), |r| format!("{r:.2}"))]);
-        of_rows
-            .extend([String::new(), format!("{:.0}", run.written_bytes as f64 / run.payload_bytes as f64)]);
-        flushes.extend([
-            run.flushes.to_string(),
-            format!("{:.2}", run.flushes as f64 / run.transactions as f64),
-        ]);
-        let millis = run.seconds / run.transactions as f64 * 1e3;
-        speed.extend([format!("{:.2} s", run.seconds), format!("{millis:.2} ms")]);
-    }
-    let mut deltas = vec!["pages kept as deltas, and bytes of each".to_owned()];
-    for run in runs {
-        let each_delta = run.delta_bytes.checked_div(run.delta_pages);
-        deltas.extend([run.delta_pages.to_string(), each_delta.map_or("-".into(), |b| format!("{b} B"))]);
-    }
-    for row in [deltas, amplification, of_rows, flushes, speed] {
-        t.add_row(row);
-    }
-    t
-}
 
-fn crashes(runs: &[Outcome]) -> Table {
-    let mut t = table(&["", "acknowledged", "found", "lost", "recovery", "integrity_check", "fsck"]);
-    for run in runs {
-        let c = &run.crash;
-        t.add_row([
-            run.configuration.to_owned(),
-            c.acknowledged.to_string(),
-            c.found.to_string(),
-            c.lost.to_string(),
-            format!("{:.0} ms", c.recovery_seconds * 1e3),
-            c.integrity.clone(),
-            if c.fsck_clean { "clean".into() } else { "FAULTY".into() },
-        ]);
+    #[test]
+    fn each_journal_mode_is_measured_against_itself_and_all_fits_a_terminal() {
+        let cli = crate::args::Cli::parse_from(["medfs", "demo"]);
+        let crate::args::Command::Demo(args) = cli.command else { unreachable!() };
+        assert_eq!(args.journal, ["delete", "wal"]);
+        let runs = [
+            outcome("delete", 0, 1 << 30),
+            outcome("delete", 1, 1 << 28),
+            outcome("wal", 0, 1 << 28),
+            outcome("wal", 1, 1 << 27),
+        ];
+        let lifetime = Lifetime::of(&runs, &args);
+        let savings: Vec<f64> = lifetime.runs.iter().map(|run| run.saving_percent).collect();
+        assert_eq!(savings, [0.0, 75.0, 0.0, 50.0]);
+        let years: Vec<f64> = lifetime.runs.iter().map(|run| run.years / lifetime.runs[0].years).collect();
+        assert!(years.iter().zip([1.0, 4.0, 4.0, 8.0]).all(|(a, b)| (a - b).abs() < 1e-9), "{years:?}");
+        let text = Text { runs: &runs, lifetime: &lifetime, args: &args, mounted: true }.to_string();
+        for line in text.lines() {
+            assert!(line.chars().count() <= COLUMNS, "{}: {line}\n{text}", line.chars().count());
+        }
+        assert!(text.contains("DELETE") && text.contains("75.0 %"), "{text}");
     }
-    t
-}
-
-fn lifetimes(lifetime: &Lifetime) -> Table {
-    let mut t = table(&["", "R (bytes written / stock)", "lifetime"]);
-    for run in &lifetime.runs {
-        t.add_row([run.configuration.to_owned(), format!("{:.2}", run.ratio), lifetime::show(run.years)]);
-    }
-    t
 }

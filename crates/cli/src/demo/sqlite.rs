@@ -1,7 +1,8 @@
 //! The database client: a process of its own, so that the daemon can be killed under it.
 //!
 //! The workload is a recorder of sensor states, as home automation and cars have it: a transaction updates the state
-//! of a few sensors and appends one line of history. Every commit is durable (`synchronous=FULL`). Each transaction
+//! of a few sensors and appends one line of history. Every commit is durable (`synchronous=FULL`); the rest is as SQLite has it by
+//! default, so that a journal is removed after each commit, and a log lies beside shared memory. Each transaction
 //! carries its number, so that what survived can be counted; the client writes `ack N` when commit N has returned.
 
 use crate::args::DemoArgs;
@@ -37,7 +38,11 @@ impl Random {
 
 /// The client process: goes on from the last transaction in the database and runs `--transactions` more.
 pub(super) fn client(database: &Path, args: &DemoArgs) -> Result<u8> {
-    let mut connection = open(database, &args.journal)?;
+    let journal = args.journal.first().context("a journal mode is needed")?;
+    let mut connection = open(database, journal)?;
+    if args.extra {
+        connection.pragma_update(None, "synchronous", "extra")?;
+    }
     create(&mut connection)?;
     let first: u64 = last_transaction(&connection)? + 1;
     let mut out = std::io::stdout();
@@ -49,14 +54,13 @@ pub(super) fn client(database: &Path, args: &DemoArgs) -> Result<u8> {
     connection.close().map_err(|(_, e)| e)?;
     let written = bytes_written().zip(written_before).map(|(after, before)| after - before);
     writeln!(out, "wrote {}", written.map_or("-".into(), |w| w.to_string()))?;
+    writeln!(out, "cpu {}", super::processor_seconds())?;
     Ok(exit::SUCCESS)
 }
 
 fn open(database: &Path, journal: &str) -> Result<Connection> {
     let connection = Connection::open(database)?;
     connection.busy_timeout(BUSY)?;
-    // Without shared memory: a mapped file of a killed daemon ends a process.
-    connection.pragma_update(None, "locking_mode", "exclusive")?;
     connection.pragma_update(None, "journal_mode", journal)?;
     connection.pragma_update(None, "synchronous", "full")?;
     Ok(connection)
@@ -119,6 +123,16 @@ pub(super) struct Client {
     output: BufReader<ChildStdout>,
 }
 
+/// What a client is to do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    /// So many transactions.
+    pub(super) transactions: u32,
+    /// With `synchronous=EXTRA`: in DELETE mode a commit with `FULL` returns before the removal of the journal is durable, and
+    /// SQLite may roll it back after power loss.
+    pub(super) extra: bool,
+}
+
 /// How a client's output ended.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Progress {
@@ -126,16 +140,20 @@ pub(super) struct Progress {
     pub(super) acknowledged: u64,
     /// Bytes handed to write(2), where it came to its end and the system counts them.
     pub(super) written: Option<u64>,
+    /// Processor time, where it came to its end.
+    pub(super) processor_seconds: f64,
     /// It came to its end.
     pub(super) finished: bool,
 }
 
 impl Client {
     /// Starts a client of `transactions` transactions.
-    pub(super) fn start(database: &Path, args: &DemoArgs, transactions: u32) -> Result<Client> {
+    pub(super) fn start(database: &Path, journal: &str, args: &DemoArgs, run: Run) -> Result<Client> {
         let mut process = Command::new(std::env::current_exe().context("cannot find this program")?)
-            .args(["demo", "--journal", &args.journal, "--seed", &args.seed.to_string()])
-            .args(["--transactions", &transactions.to_string(), "--client"])
+            .args(["demo", "--journal", journal, "--seed", &args.seed.to_string()])
+            .args(["--transactions", &run.transactions.to_string()])
+            .args(run.extra.then_some("--extra"))
+            .arg("--client")
             .arg(database)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -158,6 +176,9 @@ impl Client {
                     on_ack(progress.acknowledged)?;
                 }
                 (Some("wrote"), Some(bytes)) => progress.written = bytes.parse().ok(),
+                (Some("cpu"), Some(seconds)) => {
+                    progress.processor_seconds = seconds.parse().context("the client's processor time")?;
+                }
                 _ => {}
             }
             line.clear();

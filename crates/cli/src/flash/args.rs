@@ -171,7 +171,7 @@ pub(crate) struct ExperimentArgs {
     /// Seed of everything
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Files and folders whose pages are looked at [default: this system's programs, libraries, texts and databases]
+    /// Files and directories whose pages are looked at [default: this system's programs, libraries, texts and databases]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, num_args = 1..)]
     pub(crate) files: Vec<PathBuf>,
     /// Print JSON
@@ -181,11 +181,11 @@ pub(crate) struct ExperimentArgs {
 
 fn percent(text: &str) -> Result<f64, String> {
     let value = text.trim_end_matches('%').parse().ok().filter(|v| (0.0..=10_000.0).contains(v));
-    value.ok_or_else(|| format!("'{text}' is no part in per cent: give a number such as 80"))
+    value.ok_or_else(|| format!("'{text}' is not a percentage: expected a number such as 80"))
 }
 
 fn scale(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|v| SCALES.contains(v));
     let (least, most) = (SCALES.start(), SCALES.end());
-    value.ok_or_else(|| format!("'{text}' is no scale: give a number from {least} to {most}"))
+    value.ok_or_else(|| format!("'{text}' is not a scale: expected a number from {least} to {most}"))
 }

@@ -63,7 +63,7 @@ impl FlashTarget {
         Ok(target)
     }
 
-    /// A device whose file others choose (`flash:?ftl=ldc`, `flash:DIR?ftl=ldc`): the target with an empty path or that of the folder,
+    /// A device whose file others choose (`flash:?ftl=ldc`, `flash:DIR?ftl=ldc`): the target with an empty path or that of the directory,
     /// its profile, method and codec known to exist. `None` where `argument` names something else.
     pub(crate) fn parse_new(argument: &str) -> Result<Option<FlashTarget>> {
         let Some(rest) = argument.strip_prefix("flash:") else { return Ok(None) };

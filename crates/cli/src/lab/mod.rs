@@ -71,7 +71,10 @@ fn run_experiments(args: &LabRunArgs) -> Result<u8> {
     check_scale(args.scale)?;
     let out = out_of(args);
     let mut figures = Vec::new();
-    for name in &names {
+    for (at, name) in names.iter().enumerate() {
+        if names.len() > 1 {
+            errln!("Experiment {} of {}: {name}", at + 1, names.len());
+        }
         let bar = Bar(crate::progress::steps(name, 0));
         let settings = Settings {
             out: out.clone(),
@@ -95,10 +98,10 @@ fn run_experiments(args: &LabRunArgs) -> Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// The folder for results; where nobody named one, it is said which it is before anything runs.
+/// The directory for results; where nobody named one, it is said which it is before anything runs.
 fn out_of(args: &LabRunArgs) -> PathBuf {
     args.out.clone().unwrap_or_else(|| {
-        errln!("Results go to {LAB_OUT}; --out DIR names another folder.");
+        errln!("Results go to {LAB_OUT}; --out DIR names another directory.");
         LAB_OUT.into()
     })
 }

@@ -36,7 +36,7 @@ pub(crate) struct ReplayArgs {
     /// in a QEMU guest), or dir:PATH
     #[arg(long, value_name = "PEER,...", value_delimiter = ',')]
     pub(crate) peers: Vec<String>,
-    /// Folder for one JSON file for each column; columns that are there already are not run again
+    /// Directory for one JSON file for each column; columns that are there already are not run again
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
     /// Print the results as JSON
@@ -54,7 +54,7 @@ pub(crate) struct ReplayArgs {
     /// Size of the volumes
     #[arg(long, value_parser = crate::size::parse, default_value = "8G")]
     pub(crate) size: u64,
-    /// Folder for images while they are used [default: the system's for temporary files]
+    /// Directory for images while they are used [default: the system's for temporary files]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) scratch: Option<PathBuf>,
 }
@@ -63,7 +63,7 @@ pub(crate) struct ReplayArgs {
 fn axes(text: &str) -> Result<String, String> {
     match text.split_whitespace().find(|axis| !axis.contains('=')) {
         Some(word) => Err(format!(
-            "'{word}' is no axis, which is NAME=VALUE,... such as delta=off,full; a trace comes before --matrix"
+            "'{word}' is not an axis: expected NAME=VALUE,... such as delta=off,full; the trace comes before --matrix"
         )),
         None => Ok(text.to_owned()),
     }

@@ -92,7 +92,7 @@ fn open_flash(mut target: FlashTarget, place: &Place<'_>, clock: Arc<ManualClock
 pub(crate) struct Place<'p> {
     /// Bytes.
     pub(crate) size: u64,
-    /// Folder for what goes when the column has run; `None`: the system's.
+    /// Directory for what goes when the column has run; `None`: the system's.
     pub(crate) scratch: Option<&'p Path>,
     /// The column's name for files.
     pub(crate) column: &'p str,
@@ -126,7 +126,7 @@ pub(crate) struct Loop {
 
 impl Loop {
     pub(crate) fn attach(image: &Path) -> Result<Loop> {
-        let image = image.to_str().context("the scratch folder's name is not UTF-8")?;
+        let image = image.to_str().context("the scratch directory's name is not UTF-8")?;
         let device = run("losetup", &["--find", "--show", image]).context("cannot attach a loop device")?;
         let device = device.trim().to_owned();
         let attached = device.clone();

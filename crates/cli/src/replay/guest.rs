@@ -39,7 +39,7 @@ fn tool() -> Result<PathBuf> {
 
 pub(crate) fn column(job: &Run<'_>, name: &str) -> Result<CellResult> {
     let Some((_, features, mount)) = IN_GUEST.iter().find(|(peer, ..)| *peer == name) else {
-        bail!("{name} is no peer");
+        bail!("{name} is not a peer");
     };
     let tool = tool()?;
     for program in ["qemu-system-x86_64", "mkfs.f2fs"] {

@@ -72,16 +72,15 @@ fn option(axis: &str, value: &str) -> Result<String, Wrong> {
         _ => None,
     };
     let known = |option: &str| MountOptions::default().apply(option);
-    match known(&plain) {
-        Ok(true) => return Ok(plain),
-        Ok(false) => {}
-        Err(error) => return Err(Wrong::Value(error.to_string())),
+    if let Some(flag) = flag.filter(|flag| known(flag).unwrap_or(false)) {
+        return Ok(flag);
     }
-    match flag {
-        Some(flag) if known(&flag).unwrap_or(false) => Ok(flag),
-        _ => Err(Wrong::Axis(format!(
+    match known(&plain) {
+        Ok(true) => Ok(plain),
+        Ok(false) => Err(Wrong::Axis(format!(
             "{plain}: no such axis: expected device, or an option of 'medfs mount' such as delta, compress or fsync_mode"
         ))),
+        Err(error) => Err(Wrong::Value(error.to_string())),
     }
 }
 
@@ -111,7 +110,7 @@ impl Matrix {
             else {
                 matrix
                     .wrong
-                    .push(format!("'{text}' is no axis: expected NAME=VALUE,... such as delta=off,full"));
+                    .push(format!("'{text}' is not an axis: expected NAME=VALUE,... such as delta=off,full"));
                 continue;
             };
             let mut good: Vec<String> = Vec::new();

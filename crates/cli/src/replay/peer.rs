@@ -48,7 +48,7 @@ struct Mounted {
 
 impl Mounted {
     fn new(fs: &str, device: &str, dir: PathBuf) -> Result<Mounted> {
-        let path = dir.to_str().context("the scratch folder's name is not UTF-8")?;
+        let path = dir.to_str().context("the scratch directory's name is not UTF-8")?;
         run("mount", &["-t", fs, device, path])
             .with_context(|| format!("{fs} is not available on this machine"))?;
         let mounted = path.to_owned();

@@ -1,4 +1,4 @@
-//! Programs of the system that a replay needs, and its scratch folder.
+//! Programs of the system that a replay needs, and its scratch directory.
 
 use crate::undo::TemporaryFolder;
 use anyhow::{Context, Result, bail};
@@ -28,7 +28,7 @@ fn last_words(said: &str) -> &str {
     lines.filter(|line| !line.is_empty()).last().unwrap_or("it did not say why")
 }
 
-/// A folder for an image, which goes with this.
+/// A directory for an image, which goes with this.
 pub(crate) struct Scratch {
     folder: TemporaryFolder,
 }
@@ -51,7 +51,7 @@ impl Scratch {
         self.folder.path().join(name)
     }
 
-    /// An empty folder in it.
+    /// An empty directory in it.
     pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.path(name);
         std::fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;

@@ -4,7 +4,7 @@ mod derived;
 mod report;
 
 use crate::args::StatArgs;
-use crate::{exit, size, target};
+use crate::{exit, json, lifetime_writes, size, target};
 use anyhow::{Context, Result, bail};
 use derived::Derived;
 use medfs_fsck::dump::{Dump, Value};
@@ -31,6 +31,8 @@ struct ImageStat {
     segs_per_section: u64,
     checkpoint_version: u64,
     checkpoint_flags: String,
+    /// KiB written to the volume in its life; none where the last checkpoint was not written at unmount.
+    kbytes_written: Option<u64>,
     /// The last checkpoint was written at unmount. What was fsynced since, if anything, `medfs fsck` tells.
     last_checkpoint_at_unmount: bool,
 }
@@ -56,11 +58,11 @@ fn mounted(args: &StatArgs) -> Result<()> {
     }
     let json = medfs_fuse::control::stats_json(&args.target)?;
     let mut stats: serde_json::Value =
-        serde_json::from_str(&json).context("the daemon's answer is no JSON")?;
+        serde_json::from_str(&json).context("the daemon's answer is not JSON")?;
     let derived = Derived::of(&stats, &args.card);
     if args.json {
         stats["derived"] = serde_json::to_value(&derived)?;
-        outln!("{stats}");
+        outln!("{}", json::versioned(&stats)?);
         return Ok(());
     }
     let seconds = stats["open_millis"].as_u64().unwrap_or(0) as f64 / 1000.0;
@@ -73,7 +75,7 @@ fn mounted(args: &StatArgs) -> Result<()> {
 fn image(args: &StatArgs) -> Result<()> {
     let s = describe(&args.target)?;
     if args.json {
-        outln!("{}", serde_json::to_string_pretty(&s)?);
+        json::print(&s)?;
         return Ok(());
     }
     let kind = if s.kind == "delta" { "medfs volume, with deltas," } else { "F2FS volume" };
@@ -91,6 +93,7 @@ fn image(args: &StatArgs) -> Result<()> {
         s.reserved_segments,
         s.segs_per_section
     );
+    outln!("  written     {}", written(s.kbytes_written));
     outln!("  checkpoint  version {}, {}", s.checkpoint_version, s.checkpoint_flags);
     outln!(
         "  state       {}",
@@ -101,6 +104,16 @@ fn image(args: &StatArgs) -> Result<()> {
         }
     );
     Ok(())
+}
+
+/// What was written in the volume's life, in words.
+fn written(kbytes: Option<u64>) -> String {
+    match kbytes {
+        Some(kbytes) => {
+            format!("{} since the volume was made, or lost power", size::show(kbytes.saturating_mul(1024)))
+        }
+        None => "not known: the volume was not cleanly unmounted".into(),
+    }
 }
 
 fn describe(path: &Path) -> Result<ImageStat> {
@@ -134,6 +147,7 @@ fn describe(path: &Path) -> Result<ImageStat> {
         reserved_segments: number("rsvd_segment_count"),
         segs_per_section: number("segs_per_sec"),
         checkpoint_version: number("checkpoint_ver"),
+        kbytes_written: lifetime_writes::kbytes(&*dev, &sb, &cp)?,
         last_checkpoint_at_unmount: flags.split_whitespace().any(|f| f == "umount"),
         checkpoint_flags: flags,
     })

@@ -2,13 +2,13 @@
 //! of them means.
 
 use super::derived::Derived;
+use crate::words::grouped;
 use crate::{lifetime, size};
 use serde_json::Value;
 
 /// Widths of a row's name and value, and of all of it.
 const NAME: usize = 24;
 const VALUE: usize = 14;
-#[cfg(test)]
 const COLUMNS: usize = 80;
 
 /// Text with a section for each part of the engine.
@@ -75,7 +75,7 @@ impl<'a> Report<'a> {
         self.count("  of directories, free", "dir_fsyncs_saved", "roll-forward brings it all back");
         self.count("checkpoints", "checkpoints", "");
         self.count("sections cleaned", "gc_sections", "");
-        self.count("  for want of space", "gc_foreground", "somebody waited for it");
+        self.count("  for want of space", "gc_foreground", "a write waited for it");
     }
 
     fn deltas(&mut self, derived: &Derived) {
@@ -137,9 +137,22 @@ impl<'a> Report<'a> {
         let mode =
             if at(self.stats, "read_only").as_bool() == Some(true) { "read-only" } else { "read-write" };
         self.row("mode", mode, "");
+        let life = size::show(self.number("kbytes_written").saturating_mul(1024));
+        self.row("written in its life", &life, "since it was made, or a power cut");
+        self.options();
         if let Some(failure) = at(self.stats, "failure").as_str() {
             self.text.push_str(&format!("  failure: {failure}\n"));
         }
+    }
+
+    /// The mount options in force, as many to a line as it takes.
+    fn options(&mut self) {
+        let Some(all) = at(self.stats, "options").as_array() else { return };
+        let all: Vec<&str> = all.iter().filter_map(Value::as_str).collect();
+        let indent = textwrap::Options::new(COLUMNS).initial_indent("    ").subsequent_indent("    ");
+        let lines =
+            textwrap::fill(&all.join(", "), indent.word_splitter(textwrap::WordSplitter::NoHyphenation));
+        self.text.push_str(&format!("  mount options in force\n{lines}\n"));
     }
 
     fn lifetime(&mut self, derived: &Derived) {
@@ -174,19 +187,6 @@ fn percent(rate: Option<f64>) -> String {
     rate.map_or("-".into(), |rate| format!("{:.1} %", rate * 100.0))
 }
 
-/// `1,234,567`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,13 +213,6 @@ mod tests {
             for line in text.lines() {
                 assert!(line.chars().count() <= COLUMNS, "{} columns: {line}", line.len());
             }
-        }
-    }
-
-    #[test]
-    fn numbers_are_grouped() {
-        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(grouped(number), text);
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::args::{ExportArgs, InfoArgs, Table};
 use super::{new_file, open};
-use crate::{exit, output, progress, size};
+use crate::words::count;
+use crate::{exit, json, output, progress, size};
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, presets};
 use medfs_trace::export;
@@ -15,7 +16,7 @@ pub(crate) fn info(args: &InfoArgs) -> Result<u8> {
     let mut reader = open(&args.trace)?;
     let info = medfs_trace::info::info(&mut reader).with_context(|| args.trace.display().to_string())?;
     if args.json {
-        outln!("{}", serde_json::to_string_pretty(&info)?);
+        json::print(&info)?;
     } else {
         show(&info);
     }
@@ -24,45 +25,52 @@ pub(crate) fn info(args: &InfoArgs) -> Result<u8> {
 
 fn show(info: &Info) {
     let head = &info.head;
-    let about = if head.private { "without contents and names" } else { &*head.about };
-    outln!("{} trace {about}", head.source);
+    outln!("trace of a {}", head.source);
+    match head.private {
+        true => outln!("  command     not recorded, nor are contents and names"),
+        false => {
+            outln!("  {:<11} {}", if head.source == "volume" { "volume" } else { "command" }, head.about)
+        }
+    }
     outln!("  id          {}", head.id);
     outln!("  written by  {}", head.writer);
     if !head.cache.is_empty() {
         outln!("  page cache  {}", head.cache);
     }
     let end = match info.cut_at {
-        Some(at) => format!("cut short at byte {at}: what is before is whole"),
+        Some(at) => format!("cut short at byte {at}: everything before it is intact"),
         None => format!(
-            "complete, {} files at the end",
-            info.tree_files.map_or("unknown".into(), |n| n.to_string())
+            "complete, {} at the end",
+            info.tree_files.map_or("an unknown number of files".into(), |n| count(n, "file"))
         ),
     };
     outln!("  end         {end}");
     outln!("  duration    {:.3} s", Duration::from_nanos(info.duration_ns).as_secs_f64());
-    outln!("  asked by    {} processes, {} threads", info.processes, info.threads);
-    outln!("  files       {} in {} operations, {} of which failed", info.files, info.operations, info.failed);
+    let (processes, threads) = (count(info.processes, "process"), count(info.threads, "thread"));
+    outln!("  asked by    {processes}, {threads}");
+    let (files, operations) = (count(info.files, "file"), count(info.operations, "operation"));
+    outln!("  files       {files}, {operations}, of which {} failed", info.failed);
     outln!("  read        {}", size::show(info.bytes_read));
     outln!("  written     {}", size::show(info.bytes_written));
     if info.bytes_unknown > 0 {
-        outln!("  not told    {} of these contents", size::show(info.bytes_unknown));
+        outln!("  not stored  {} of these contents", size::show(info.bytes_unknown));
     }
     outln!(
-        "  trace       {}, {} operations make the tree from before",
+        "  trace       {}, {} operations rebuild the initial tree",
         size::show(info.trace_bytes),
         info.setup_operations
     );
     let mut table = comfy_table::Table::new();
     table.load_preset(presets::NOTHING);
-    for (name, count) in &info.by_name {
-        table.add_row([(*name).to_owned(), count.to_string()]);
+    for (name, number) in &info.by_name {
+        table.add_row([(*name).to_owned(), number.to_string()]);
     }
     if let Some(column) = table.column_mut(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     outln!("{table}");
-    for (kind, count) in &info.skipped {
-        outln!("  not taken: {count} {kind}");
+    for (kind, number) in &info.skipped {
+        outln!("  not imported: {number} {kind}");
     }
 }
 
@@ -71,7 +79,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<u8> {
     let total = std::fs::metadata(&args.trace).map_or(0, |meta| meta.len());
     let bar = progress::bytes("exporting", total);
     let failed = || args.out.display().to_string();
-    let count = match args.format {
+    let exported = match args.format {
         Table::Jsonl if args.out == Path::new("-") => {
             let out = BufWriter::new(output::stdout());
             export::json_lines(&mut reader, out).with_context(failed)?
@@ -84,7 +92,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<u8> {
     };
     bar.finish_and_clear();
     if args.out != Path::new("-") {
-        outln!("{}: {count} operations", args.out.display());
+        outln!("{}: {}", args.out.display(), count(exported, "operation"));
     }
     std::io::stdout().flush()?;
     Ok(exit::SUCCESS)

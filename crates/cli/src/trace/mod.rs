@@ -41,7 +41,7 @@ pub(crate) fn new_file(path: &Path, force: bool) -> Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path).with_context(failed)
 }
 
-/// Makes a folder for what files hold, where there is none: its owner's alone.
+/// Makes a directory for what files hold, where there is none: its owner's alone.
 pub(crate) fn private_folder(path: &Path) -> Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.with_context(|| format!("cannot make {}", path.display()))

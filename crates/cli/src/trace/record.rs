@@ -1,17 +1,21 @@
 //! `medfs trace record`: a mount over a directory while a command runs.
 //!
 //! The directory is opened before the mount covers it; the recorder works through that descriptor. The command is started
-//! below the mount also where the current directory is within it. Signals of the terminal are the command's.
+//! below the mount also where the current directory is within it. Signals of the terminal are the command's; those to this
+//! process alone are handed on to it, and a second one ends a command that does not obey. The trace is finished in any case.
 
 use super::args::{Cache, RecordArgs};
 use super::{new_file, raise_descriptor_limit};
 use crate::watchdog::Watchdog;
+use crate::words::count;
 use anyhow::{Context, Result, bail};
 use medfs::Files;
 use medfs_fuse::{MountConfig, Session};
 use medfs_trace::{Directory, End, Recorder, Recording};
+use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -24,7 +28,7 @@ const BUSY_MAX: Duration = Duration::from_secs(10);
 pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
     let dir = args.dir.canonicalize().with_context(|| format!("cannot find {}", args.dir.display()))?;
     if !dir.is_dir() {
-        bail!("{} is no directory", args.dir.display());
+        bail!("{} is not a directory", args.dir.display());
     }
     let out = new_file(&args.out, args.force)?;
     if args.out.canonicalize().is_ok_and(|out| out.starts_with(&dir)) {
@@ -94,19 +98,15 @@ fn command(args: &RecordArgs, signals: Signals) -> Result<ExitStatus> {
     wait(started?, signals)
 }
 
-/// Waits for the command; a signal to this process alone is handed on.
+/// Waits for the command, which gets the signals that come meanwhile.
 fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
     let stop = signals.handle();
     let pid = rustix::process::Pid::from_raw(child.id() as i32);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for signal in signals.forever() {
-                // The terminal sends the others to the command itself.
-                if signal == SIGTERM
-                    && let Some(pid) = pid
-                {
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-                }
+            for (before, signal) in signals.forever().enumerate() {
+                let Some((pid, sent)) = pid.zip(handed_on(signal, before)) else { continue };
+                let _ = rustix::process::kill_process(pid, sent);
             }
         });
         let status = child.wait().context("cannot wait for the command");
@@ -115,12 +115,32 @@ fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
     })
 }
 
+/// What the command gets for a signal to this process, after so many others; `None` where the terminal has sent it to both.
+fn handed_on(signal: i32, before: usize) -> Option<Signal> {
+    match (signal, before) {
+        (SIGTERM, 0 | 1) => Some(Signal::TERM),
+        (_, 0) if is_in_foreground() => None,
+        (SIGINT, 0) => Some(Signal::INT),
+        (SIGQUIT, 0) => Some(Signal::QUIT),
+        (_, 0) => Some(Signal::HUP),
+        // It was asked before, and goes on.
+        (_, 1) => Some(Signal::TERM),
+        (_, _) => Some(Signal::KILL),
+    }
+}
+
+/// Whether the signals of a terminal reach this process, and with it the command.
+fn is_in_foreground() -> bool {
+    let Ok(terminal) = File::open("/dev/tty") else { return false };
+    rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| group == rustix::process::getpgrp())
+}
+
 fn unmount(session: Session, dir: &Path) -> Result<()> {
     let start = Instant::now();
     while let Err(error) = session.unmount() {
         if start.elapsed() > BUSY_MAX {
             errln!(
-                "medfs trace record: {} is still in use; waiting for those who use it ({error})",
+                "medfs trace record: {} is still in use: it stays mounted for the processes that use it ({error})",
                 dir.display()
             );
             session.unmounter().unmount_lazy()?;
@@ -132,11 +152,11 @@ fn unmount(session: Session, dir: &Path) -> Result<()> {
 }
 
 fn report(args: &RecordArgs, end: &End) {
-    let files = end.tree.unwrap_or(0);
+    let files = count(end.tree.unwrap_or(0), "file");
     let size = std::fs::metadata(&args.out).map_or(0, |meta| meta.len());
     errln!(
-        "medfs trace record: {} operations, {files} files at the end, {} in {}",
-        end.operations,
+        "medfs trace record: {}, {files} at the end, {} in {}",
+        count(end.operations, "operation"),
         crate::size::show(size),
         args.out.display()
     );

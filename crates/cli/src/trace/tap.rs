@@ -1,8 +1,9 @@
 //! `-o trace=TRACE` of a mount: records what is asked of the volume.
 
 use super::{new_file, recorder};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use medfs::Files;
+use medfs::options::{Form, MountOption};
 use medfs_trace::{Recorder, Recording};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -15,17 +16,43 @@ pub(crate) struct Tap {
     recorder: OnceLock<Arc<Recorder>>,
 }
 
+/// The options of recording.
+pub(crate) const OPTIONS: &[MountOption<Tap>] = &[
+    MountOption {
+        name: "trace",
+        form: Form::Value("FILE"),
+        accepts: "",
+        default: "",
+        help: "Record what is asked of the volume to FILE, which must not exist; see medfs-trace(1).",
+        set: |tap, value| {
+            tap.path = (!value.is_empty()).then(|| value.into());
+            tap.path.is_some()
+        },
+        show: |tap| tap.path.iter().map(|path| path.display().to_string()).collect(),
+    },
+    MountOption {
+        name: "trace_private",
+        form: Form::Word,
+        accepts: "",
+        default: "",
+        help: "Record without contents and names.",
+        set: |tap, _| {
+            tap.private = true;
+            true
+        },
+        show: |tap| tap.private.then(String::new).into_iter().collect(),
+    },
+];
+
 impl Tap {
     /// Takes one `-o` option; `false` where it is for others.
-    pub(crate) fn set_option(&mut self, option: &str) -> Result<bool> {
-        match option.split_once('=') {
-            Some(("trace", "")) => bail!("{option}: expected trace=FILE"),
-            Some(("trace", path)) => self.path = Some(path.into()),
-            None if option == "trace_private" => self.private = true,
-            None if option == "trace" => bail!("trace: expected trace=FILE"),
-            _ => return Ok(false),
-        }
-        Ok(true)
+    pub(crate) fn set_option(&mut self, option: &str) -> Result<bool, String> {
+        MountOption::apply(OPTIONS, self, option)
+    }
+
+    /// The options in force.
+    pub(crate) fn in_force(&self) -> Vec<String> {
+        MountOption::in_force(OPTIONS, self)
     }
 
     /// A list of options in which the trace's path holds in any directory.

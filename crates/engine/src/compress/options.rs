@@ -1,7 +1,7 @@
 //! Mount options about compression: `compress=`, `compress_log_size=`, `compress_extension=`, `nocompress_extension=`,
 //! `compress_chksum`, `compress_mode=`. Names and meanings are the kernel's; `compress=` is its `compress_algorithm=`, and takes `fpc`.
 
-use crate::error::{Error, Result};
+use crate::options::{Form, MountOption, MountOptions};
 use medfs_format::compress::{Algorithm, Compression, LOG_CLUSTER_SIZES};
 use medfs_format::superblock::EXTENSION_LEN;
 
@@ -77,92 +77,151 @@ impl CompressOptions {
     pub(crate) fn level_of(&self, algorithm: Algorithm) -> u8 {
         if self.algorithm == Some(algorithm) { self.level } else { 0 }
     }
+}
 
-    /// Applies `name=value`; `false` where it is none of these.
-    pub(crate) fn apply(&mut self, option: &str, name: &str, value: &str) -> Result<bool> {
-        let lists = (&mut self.extensions, &mut self.no_extensions);
-        match name {
-            "compress" | "compress_algorithm" => match fpc(option, value)? {
-                Some(algorithm) => self.fpc = Some(algorithm),
-                None => {
-                    (self.algorithm, self.level) = algorithm(option, value)?;
-                    self.fpc = None;
-                }
-            },
-            "compress_log_size" => self.log_cluster_size = log_size(option, value)?,
-            "compress_mode" => {
-                self.mode = match value {
-                    "fs" => CompressMode::Fs,
-                    "user" => CompressMode::User,
-                    _ => return Err(wrong(option, "compress_mode=fs|user")),
-                }
+const ALGORITHMS: &str = "off|lzo|lzo-rle|lz4|zstd[:LEVEL]|fpc[:lzo|lz4|zstd]";
+const EXTENSIONS: &str = "1 to 7 letters, at most 16 times, and none in both lists";
+
+/// The mount options of compression.
+pub(crate) const OPTIONS: &[MountOption<MountOptions>] = &[
+    MountOption {
+        name: "compress",
+        form: Form::Value(ALGORITHMS),
+        accepts: "with a LEVEL from 1 to 22",
+        default: "lz4",
+        help: "How files that become compressed are, on volumes with the feature compression. off: no cluster is compressed. fpc: \
+               changed pages of files that are written often and read seldom are compressed alone, in place of deltas.",
+        set: |o, value| o.compress.set_algorithm(value).is_some(),
+        show: |o| vec![o.compress.algorithm_in_force()],
+    },
+    MountOption {
+        name: "compress_algorithm",
+        form: Form::Value(ALGORITHMS),
+        accepts: "with a LEVEL from 1 to 22",
+        default: "",
+        help: "The kernel's name of compress.",
+        set: |o, value| o.compress.set_algorithm(value).is_some(),
+        show: |_| Vec::new(),
+    },
+    MountOption {
+        name: "compress_log_size",
+        form: Form::Value("N"),
+        accepts: "a number from 2 to 8",
+        default: "2",
+        help: "Clusters are of 2^N pages.",
+        set: |o, value| log_size(value).map(|n| o.compress.log_cluster_size = n).is_some(),
+        show: |o| vec![o.compress.log_cluster_size.to_string()],
+    },
+    MountOption {
+        name: "compress_chksum",
+        form: Form::Switch,
+        accepts: "",
+        default: "off",
+        help: "Compressed bytes get a checksum.",
+        set: |o, value| {
+            o.compress.checksum = value == "on";
+            true
+        },
+        show: |o| vec![if o.compress.checksum { "on" } else { "off" }.into()],
+    },
+    MountOption {
+        name: "compress_mode",
+        form: Form::Value("fs|user"),
+        accepts: "",
+        default: "fs",
+        help: "When files are compressed: as they are written, or when a user asks for it.",
+        set: |o, value| mode(value).map(|mode| o.compress.mode = mode).is_some(),
+        show: |o| vec![if o.compress.mode == CompressMode::Fs { "fs" } else { "user" }.into()],
+    },
+    MountOption {
+        name: "compress_extension",
+        form: Form::Value("EXTENSION"),
+        accepts: EXTENSIONS,
+        default: "",
+        help: "New files with this extension are compressed; '*' is all. May be given several times.",
+        set: |o, value| add_extension(value, &mut o.compress.extensions, &o.compress.no_extensions),
+        show: |o| o.compress.extensions.clone(),
+    },
+    MountOption {
+        name: "nocompress_extension",
+        form: Form::Value("EXTENSION"),
+        accepts: "1 to 7 letters, not '*', at most 16 times, and none in both lists",
+        default: "",
+        help: "New files with this extension are not compressed. May be given several times.",
+        set: |o, value| {
+            value != "*" && add_extension(value, &mut o.compress.no_extensions, &o.compress.extensions)
+        },
+        show: |o| o.compress.no_extensions.clone(),
+    },
+];
+
+impl CompressOptions {
+    fn set_algorithm(&mut self, value: &str) -> Option<()> {
+        match value.split_once(':') {
+            None if value == "fpc" => self.fpc = Some(Algorithm::Lzo),
+            Some(("fpc", name)) => self.fpc = Some(named(name).filter(|a| *a != Algorithm::LzoRle)?),
+            _ => {
+                (self.algorithm, self.level) = algorithm(value)?;
+                self.fpc = None;
             }
-            "compress_extension" => add_extension(option, value, lists.0, lists.1)?,
-            "nocompress_extension" if value == "*" => {
-                return Err(wrong(option, "an extension other than '*', which would be all files"));
-            }
-            "nocompress_extension" => add_extension(option, value, lists.1, lists.0)?,
-            _ => return Ok(false),
         }
-        Ok(true)
+        Some(())
+    }
+
+    /// The value of `compress=` that says the same.
+    fn algorithm_in_force(&self) -> String {
+        match (self.fpc, self.algorithm, self.level) {
+            (Some(alone), ..) => format!("fpc:{}", alone.name()),
+            (None, None, _) => "off".into(),
+            (None, Some(algorithm), 0) => algorithm.name().into(),
+            (None, Some(algorithm), level) => format!("{}:{level}", algorithm.name()),
+        }
     }
 }
 
-fn wrong(option: &str, accepted: &str) -> Error {
-    Error::Invalid(format!("wrong mount option '{option}'; accepted is {accepted}"))
+fn named(name: &str) -> Option<Algorithm> {
+    Algorithm::ALL.into_iter().find(|a| a.name() == name)
 }
 
-/// The algorithm of `fpc` or `fpc:NAME`; `None` of other values.
-fn fpc(option: &str, value: &str) -> Result<Option<Algorithm>> {
-    let name = match value.split_once(':') {
-        None if value == "fpc" => return Ok(Some(Algorithm::Lzo)),
-        Some(("fpc", name)) => name,
-        _ => return Ok(None),
-    };
-    match Algorithm::ALL.into_iter().find(|a| a.name() == name) {
-        Some(Algorithm::LzoRle) | None => Err(wrong(option, "compress=fpc, fpc:lzo, fpc:lz4 or fpc:zstd")),
-        found => Ok(found),
-    }
-}
-
-fn algorithm(option: &str, value: &str) -> Result<(Option<Algorithm>, u8)> {
+fn algorithm(value: &str) -> Option<(Option<Algorithm>, u8)> {
     if value == "off" {
-        return Ok((None, 0));
+        return Some((None, 0));
     }
     let (name, level) = value.split_once(':').map_or((value, None), |(name, level)| (name, Some(level)));
-    let found = Algorithm::ALL.into_iter().find(|a| a.name() == name);
-    let level = level.map(|text| text.parse().unwrap_or(0));
-    match (found, level) {
-        (Some(algorithm), None) => Ok((Some(algorithm), 0)),
-        (Some(Algorithm::Zstd), Some(level @ 1..=ZSTD_LEVEL_MAX)) => Ok((Some(Algorithm::Zstd), level)),
-        _ => Err(wrong(
-            option,
-            "compress=off|lzo|lzo-rle|lz4|zstd|zstd:LEVEL|fpc|fpc:NAME with a level from 1 to 22",
-        )),
+    match (named(name)?, level.map(|text| text.parse().unwrap_or(0))) {
+        (algorithm, None) => Some((Some(algorithm), 0)),
+        (Algorithm::Zstd, Some(level @ 1..=ZSTD_LEVEL_MAX)) => Some((Some(Algorithm::Zstd), level)),
+        _ => None,
     }
 }
 
-fn log_size(option: &str, value: &str) -> Result<u8> {
-    value
-        .parse()
-        .ok()
-        .filter(|size| LOG_CLUSTER_SIZES.contains(size))
-        .ok_or_else(|| wrong(option, "compress_log_size=N with N from 2 to 8, for clusters of 2^N pages"))
+fn log_size(value: &str) -> Option<u8> {
+    value.parse().ok().filter(|size| LOG_CLUSTER_SIZES.contains(size))
 }
 
-fn add_extension(option: &str, value: &str, list: &mut Vec<String>, other: &[String]) -> Result<()> {
+fn mode(value: &str) -> Option<CompressMode> {
+    match value {
+        "fs" => Some(CompressMode::Fs),
+        "user" => Some(CompressMode::User),
+        _ => None,
+    }
+}
+
+/// Whether a list takes an extension, or has it.
+fn add_extension(value: &str, list: &mut Vec<String>, other: &[String]) -> bool {
     let is = |e: &String| e.eq_ignore_ascii_case(value);
-    if other.iter().any(is) {
-        return Err(wrong(option, "each extension in one of the two lists only"));
+    let fits = !value.is_empty() && value.len() < EXTENSION_LEN;
+    if !fits || other.iter().any(is) {
+        return false;
     }
     if list.iter().any(is) {
-        return Ok(());
+        return true;
     }
-    if value.is_empty() || value.len() >= EXTENSION_LEN || list.len() >= MOST_EXTENSIONS {
-        return Err(wrong(option, "an extension of 1 to 7 letters, in a list of at most 16"));
+    let has_room = list.len() < MOST_EXTENSIONS;
+    if has_room {
+        list.push(value.to_owned());
     }
-    list.push(value.to_owned());
-    Ok(())
+    has_room
 }
 
 #[cfg(test)]
@@ -217,7 +276,7 @@ mod tests {
         {
             let mut all = MountOptions::default();
             let error = all.parse(options).expect_err(options).to_string();
-            assert!(error.contains("accepted is delta=off together with compress=fpc"), "{error}");
+            assert!(error.contains("compress=fpc") && error.ends_with("expected delta=off"), "{error}");
             assert_eq!(all, MountOptions::default(), "{options}");
         }
     }
@@ -243,7 +302,7 @@ mod tests {
         ] {
             let mut all = MountOptions::default();
             let error = all.parse(options).expect_err(options).to_string();
-            assert!(error.contains("accepted is"), "{error}");
+            assert!(error.contains("expected"), "{error}");
             assert_eq!(all, MountOptions::default(), "{options}");
         }
     }

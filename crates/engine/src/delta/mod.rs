@@ -183,6 +183,11 @@ impl Deltas {
         }
     }
 
+    /// Whether pages may be deltas of blocks of other files.
+    pub(crate) fn makes_repeats(&self) -> bool {
+        self.repeats
+    }
+
     /// Whether pages become records of any kind.
     pub(crate) fn makes_records(&self) -> bool {
         self.mode != DeltaMode::Off || self.alone.is_some()

@@ -3,11 +3,12 @@
 //! Purpose: an fstab line written for the kernel's f2fs is taken as it is. Some words are the business of `mount(8)`. Others tune
 //! the kernel's own driver: they are accepted with the values that the kernel accepts, and a front end names them.
 
-use super::{invalid, number};
-use crate::error::Result;
+use super::list::number;
+use super::table::Form::{self, Switch, Value, Word};
+use super::table::{split, wrong_value};
 
 /// Words of `mount(8)` and fstab, and what the system call layer carries out.
-const OF_MOUNT: [&str; 31] = [
+pub(super) const OF_MOUNT: [&str; 29] = [
     "defaults",
     "auto",
     "noauto",
@@ -32,64 +33,50 @@ const OF_MOUNT: [&str; 31] = [
     "loop",
     "lazytime",
     "nolazytime",
-    "atime",
     "diratime",
     "nodiratime",
     "norelatime",
-    "nostrictatime",
     "nomand",
     "noiversion",
 ];
 
-/// Values of an option of the kernel's f2fs.
-enum Values {
-    /// It is a word, with `no` before it or without.
-    Switch,
-    /// It is a word.
-    Word,
-    Number,
-    Of(&'static [&'static str]),
-    Any,
-}
-use Values::{Any, Number, Of, Switch, Word};
-
 /// Options of the kernel's f2fs that have no counterpart here.
-const OF_THE_KERNEL: &[(&str, Values)] = &[
-    ("age_extent_cache", Switch),
-    ("atgc", Switch),
+const OF_THE_KERNEL: &[(&str, Form)] = &[
+    ("age_extent_cache", Word),
+    ("atgc", Word),
     ("barrier", Switch),
-    ("checkpoint", Of(&["enable"])),
+    ("checkpoint", Value("enable")),
     ("checkpoint_merge", Switch),
-    ("compress_cache", Switch),
-    ("data_flush", Switch),
+    ("compress_cache", Word),
+    ("data_flush", Word),
     ("disable_ext_identify", Word),
-    ("discard_unit", Of(&["block", "segment", "section"])),
-    ("errors", Of(&["remount-ro", "continue", "panic"])),
+    ("discard_unit", Value("block|segment|section")),
+    ("errors", Value("remount-ro|continue|panic")),
     ("extent_cache", Switch),
     ("fastboot", Word),
     ("flush_merge", Switch),
     ("gc_merge", Switch),
-    ("grpjquota", Any),
+    ("grpjquota", Value("NAME")),
     ("grpquota", Word),
     ("heap", Word),
-    ("inline_xattr_size", Number),
+    ("inline_xattr_size", Value("N")),
     ("inlinecrypt", Word),
-    ("io_bits", Number),
-    ("jqfmt", Of(&["vfsold", "vfsv0", "vfsv1"])),
-    ("lookup_mode", Of(&["perf", "compat", "auto"])),
-    ("memory", Of(&["normal", "low"])),
-    ("mode", Of(&["adaptive"])),
+    ("io_bits", Value("N")),
+    ("jqfmt", Value("vfsold|vfsv0|vfsv1")),
+    ("lookup_mode", Value("perf|compat|auto")),
+    ("memory", Value("normal|low")),
+    ("mode", Value("adaptive")),
     ("nat_bits", Word),
     ("no_heap", Word),
-    ("prjjquota", Any),
+    ("prjjquota", Value("NAME")),
     ("prjquota", Word),
     ("quota", Switch),
-    ("reserve_root", Number),
-    ("resgid", Number),
-    ("resuid", Number),
-    ("usrjquota", Any),
+    ("reserve_root", Value("N")),
+    ("resgid", Value("N")),
+    ("resuid", Value("N")),
+    ("usrjquota", Value("NAME")),
     ("usrquota", Word),
-    ("whint_mode", Of(&["off", "user-based", "fs-based"])),
+    ("whint_mode", Value("off|user-based|fs-based")),
 ];
 
 /// Options that say what happens here in any case.
@@ -101,25 +88,37 @@ pub(super) fn is_of_mount(option: &str) -> bool {
     comment || OF_MOUNT.contains(&option) || AS_IT_IS.contains(&option)
 }
 
-/// Whether an option is one of the kernel's f2fs that has no counterpart here; `Invalid` where its value is wrong.
-pub(super) fn is_of_the_kernel(option: &str) -> Result<bool> {
-    let (name, value) = match option.split_once('=') {
-        Some((name, value)) => (name, Some(value)),
-        None => (option, None),
-    };
-    let find = |name: &str| OF_THE_KERNEL.iter().find(|(known, _)| *known == name).map(|(_, values)| values);
-    let Some(values) = find(name) else {
+/// The options of the kernel's f2fs that have no counterpart here, as they are written.
+pub(super) fn of_the_kernel() -> impl Iterator<Item = String> {
+    OF_THE_KERNEL.iter().map(|(name, form)| match form {
+        Word => (*name).to_owned(),
+        Switch => format!("[no]{name}"),
+        Value(values) => format!("{name}={values}"),
+    })
+}
+
+/// Their names.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    OF_THE_KERNEL.iter().map(|(name, _)| *name)
+}
+
+/// Whether an option is one of the kernel's f2fs that has no counterpart here; a sentence where its value is wrong.
+pub(super) fn is_of_the_kernel(option: &str) -> Result<bool, String> {
+    let (name, value) = split(option);
+    let find = |name: &str| OF_THE_KERNEL.iter().find(|(known, _)| *known == name).map(|(_, form)| *form);
+    let Some(form) = find(name) else {
         let positive = name.strip_prefix("no").and_then(find);
-        return Ok(value.is_none() && matches!(positive, Some(Switch)));
+        return Ok(value.is_none() && positive == Some(Switch));
     };
-    match (values, value) {
-        (Switch | Word, None) | (Any, Some(_)) => Ok(true),
-        // Without a value it is a word of its own that does not exist.
-        (_, None) | (Switch | Word, Some(_)) => Ok(false),
-        (Number, Some(value)) if number(value).is_some() => Ok(true),
-        (Of(values), Some(value)) if values.contains(&value) => Ok(true),
-        (Number, _) => Err(invalid(option, &format!("{name}=N, a number"))),
-        (Of(values), _) => Err(invalid(option, &format!("{name}={}", values.join("|")))),
+    match (form, value) {
+        (Switch | Word, None) => Ok(true),
+        (Switch | Word, Some(_)) => Err(format!("{name} takes no value")),
+        (Value(values), None) => Err(format!("{name} needs a value: expected {name}={values}")),
+        (Value("NAME"), Some(_)) => Ok(true),
+        (Value("N"), Some(value)) if number(value).is_some() => Ok(true),
+        (Value("N"), Some(value)) => Err(wrong_value(name, value, "N", "a number")),
+        (Value(values), Some(value)) if values.split('|').any(|known| known == value) => Ok(true),
+        (Value(values), Some(value)) => Err(wrong_value(name, value, values, "")),
     }
 }
 
@@ -139,6 +138,74 @@ mod tests {
         "usrjquota=aquota.user,grpjquota=aquota.group,jqfmt=vfsv1,compress_log_size=2,compress_mode=fs,data_flush,noquota,inline_xattr_size=56",
     ];
 
+    /// What the kernel's documentation of f2fs lists (6.17), a value for each, and whether it is taken here. Options that say what is
+    /// stored, or that no volume here can have, are refused: a mount without them would not be what was asked for.
+    const OF_THE_DOCUMENTATION: &[(&str, bool)] = &[
+        ("background_gc=on background_gc=off background_gc=sync gc_merge nogc_merge", true),
+        ("disable_roll_forward discard nodiscard heap no_heap nouser_xattr noacl", true),
+        ("active_logs=6 disable_ext_identify inline_xattr noinline_xattr inline_xattr_size=56", true),
+        ("inline_data inline_dentry noinline_dentry flush_merge noflush_merge nobarrier barrier", true),
+        ("fastboot extent_cache noextent_cache noinline_data data_flush", true),
+        ("reserve_root=8 resuid=0 resgid=1065 mode=adaptive", true),
+        ("usrquota grpquota prjquota usrjquota=a grpjquota=b prjjquota=c jqfmt=vfsold", true),
+        ("jqfmt=vfsv0 jqfmt=vfsv1 quota noquota alloc_mode=reuse alloc_mode=default", true),
+        ("fsync_mode=posix fsync_mode=strict fsync_mode=nobarrier checkpoint=enable", true),
+        ("checkpoint_merge nocheckpoint_merge compress_algorithm=lzo compress_algorithm=lzo-rle", true),
+        ("compress_algorithm=lz4 compress_algorithm=zstd:3 compress_log_size=2", true),
+        ("compress_extension=txt nocompress_extension=zip compress_chksum compress_mode=fs", true),
+        ("compress_mode=user compress_cache inlinecrypt atgc discard_unit=block", true),
+        ("discard_unit=segment discard_unit=section memory=normal memory=low age_extent_cache", true),
+        ("errors=panic errors=continue errors=remount-ro nat_bits lookup_mode=perf", true),
+        ("lookup_mode=compat lookup_mode=auto whint_mode=off io_bits=2", true),
+        ("mode=lfs mode=fragment:segment mode=fragment:block checkpoint=disable", false),
+        ("checkpoint=disable:10% fault_injection=1 fault_type=1 test_dummy_encryption=v2", false),
+        (
+            "active_logs=2 active_logs=4 noatgc nodata_flush nocompress_cache noage_extent_cache nofastboot",
+            false,
+        ),
+        ("noheap nousrquota noinlinecrypt nonat_bits reserve_root reserve_root=-1 jqfmt errors", false),
+    ];
+
+    #[test]
+    fn each_option_of_the_documentation_is_taken_or_refused_as_it_means() {
+        for (options, taken) in OF_THE_DOCUMENTATION {
+            for option in options.split(' ') {
+                let result = MountOptions::default().parse(option);
+                assert_eq!(result.is_ok(), *taken, "{option}: {result:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_ignored_changes_nothing_and_is_named_and_the_rest_is_not() {
+        let sets = |option: &str| {
+            let mut all = MountOptions::default();
+            all.parse(option).is_ok() && all != MountOptions::default()
+        };
+        for row in super::of_the_kernel() {
+            let (plain, no) = match row.strip_prefix("[no]") {
+                Some(name) => (name.to_owned(), Some(format!("no{name}"))),
+                None => (row, None),
+            };
+            let value = |text: &str| match text.split_once('=') {
+                Some((name, "N" | "NAME")) => format!("{name}=7"),
+                Some((name, values)) => format!("{name}={}", values.rsplit('|').next().unwrap()),
+                None => text.to_owned(),
+            };
+            for option in [Some(value(&plain)), no].into_iter().flatten() {
+                let as_it_is = super::AS_IT_IS.contains(&option.as_str());
+                assert!(!sets(&option), "{option}");
+                assert_eq!(MountOptions::ignores(&option), !as_it_is, "{option}");
+            }
+        }
+        for option in super::OF_MOUNT {
+            assert!(!sets(option) && !MountOptions::ignores(option), "{option}");
+        }
+        for row in crate::options::described() {
+            assert!(super::names().all(|name| name != row.name), "{} is in two tables", row.name);
+        }
+    }
+
     #[test]
     fn fstabs_for_the_kernels_f2fs_are_taken() {
         for options in FSTABS {
@@ -149,9 +216,7 @@ mod tests {
     #[test]
     fn what_changes_nothing_is_told_apart() {
         let ignored = |option: &str| MountOptions::ignores(option);
-        for option in
-            ["atgc", "noatgc", "nobarrier", "errors=panic", "reserve_root=7", "usrjquota=a", "noquota"]
-        {
+        for option in ["atgc", "nobarrier", "errors=panic", "reserve_root=7", "usrjquota=a", "noquota"] {
             assert!(ignored(option), "{option}");
         }
         for option in [
@@ -169,17 +234,16 @@ mod tests {
 
     #[test]
     fn wrong_values_of_what_is_ignored_are_errors() {
-        for (option, accepted) in [
-            ("reserve_root=many", "reserve_root=N"),
-            ("errors=explode", "errors=remount-ro"),
-            ("whint_mode=on", "whint_mode=off|user-based|fs-based"),
-            ("atgc=1", "unknown"),
-            ("reserve_root", "unknown"),
-            ("nousrquota", "unknown"),
-            ("nono_heap", "unknown"),
+        for (option, told) in [
+            ("reserve_root=many", "invalid value 'many' for reserve_root: expected N, a number"),
+            ("errors=explode", "invalid value 'explode' for errors: expected remount-ro|continue|panic"),
+            ("whint_mode=on", "invalid value 'on' for whint_mode: expected off|user-based|fs-based"),
+            ("atgc=1", "atgc takes no value"),
+            ("reserve_root", "reserve_root needs a value: expected reserve_root=N"),
+            ("nousrquota", "unknown option 'nousrquota', did you mean 'usrquota'?"),
+            ("nono_heap", "unknown option 'nono_heap', did you mean 'no_heap'?"),
         ] {
-            let error = MountOptions::default().parse(option).unwrap_err().to_string();
-            assert!(error.contains(accepted) && error.contains(&format!("'{option}'")), "{error}");
+            assert_eq!(MountOptions::default().parse(option).unwrap_err().to_string(), told);
         }
     }
 }

@@ -99,7 +99,7 @@ pub(crate) fn fig2(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>
     let total = samples.len() as f64;
     let share =
         |class: usize| samples.iter().filter(|s| class_of(s.ratio) == class).count() as f64 / total * 100.0;
-    let phones = "pages of this machine's files, mostly programs and texts, not of phones full of pictures";
+    let phones = "pages of this machine's files, mostly programs and texts; phones hold mostly photos";
     let aged = (Mix::SNAPSHOT.0[2] + Mix::SNAPSHOT.0[3]) * 100.0;
     let mut rows = vec![
         Row::new(

@@ -319,7 +319,9 @@ impl FileSystem {
 
     fn stats_page(&self, mut page: StatsPage) -> Result<StatsPage, Errno> {
         if page.offset == 0 {
-            let mut stats = serde_json::to_value(self.volume()?.stats()).map_err(|_| Errno::IO)?;
+            let mut stats = self.volume()?.stats();
+            stats.options.extend_from_slice(&self.options);
+            let mut stats = serde_json::to_value(stats).map_err(|_| Errno::IO)?;
             // Who unmounts it waits for this process.
             stats["process"] = std::process::id().into();
             let json = serde_json::to_vec(&stats).map_err(|_| Errno::IO)?;

@@ -164,7 +164,7 @@ impl<'w> Model<'w> {
             // Where it was seen missing, or its directory is new, somebody has made it whom the log does not show.
             None if self.files[parent].before => (self.was_there(parent, name, directory), false),
             _ => {
-                self.skip("a file that nobody made");
+                self.skip("a file whose creation was not logged");
                 return None;
             }
         };

@@ -1,0 +1,182 @@
+//! Everything that is told about mount options: the help of `medfs mount`, medfs(5), and the nearest to one that is unknown.
+//!
+//! The options are those of the tables that parse them: the engine's, the mount's, and the recorder's.
+
+use crate::trace::tap;
+use medfs::MountOptions;
+use medfs::options::{self, Described, Form, MountOption};
+use medfs_fuse::MountConfig;
+use roff::{Roff, bold, italic, roman};
+
+/// Columns of the help.
+const COLUMNS: usize = 80;
+/// Column at which descriptions begin.
+const INDENT: usize = 6;
+
+/// The flags of `mount(2)`, which mount(8) describes.
+const FLAGS: &str = "nosuid, suid, nodev, dev, noexec, exec, nodiratime, diratime";
+
+/// All options, by what they are about.
+fn sections() -> [(&'static str, Vec<Described>); 3] {
+    [
+        ("The volume", options::described().collect()),
+        ("The mount", medfs_fuse::OPTIONS.iter().map(MountOption::described).collect()),
+        ("Recording", tap::OPTIONS.iter().map(MountOption::described).collect()),
+    ]
+}
+
+/// The sentence about an option that nobody knows.
+pub(crate) fn unknown(option: &str) -> String {
+    let beside = sections().into_iter().skip(1).flat_map(|(_, all)| all).flat_map(|option| option.names());
+    let flags = MountConfig::flags_known().chain(["remount"]).map(str::to_owned);
+    options::unknown(option, options::names().chain(beside).chain(flags))
+}
+
+/// Whether an option is taken by somebody; the error is about its value.
+pub(crate) fn is_known(option: &str) -> Result<bool, String> {
+    let mut config = MountConfig::new("/", "");
+    Ok(tap::Tap::default().set_option(option)?
+        || config.set_option(option).map_err(|error| error.to_string())?
+        || MountOptions::default().apply(option).map_err(|error| error.to_string())?)
+}
+
+/// What is said after the text of an option: accepted values, and the default.
+fn details(option: &Described) -> String {
+    let mut text = option.help.to_owned();
+    if let (Form::Value(values), false) = (option.form, option.accepts.is_empty()) {
+        let word: String = values.chars().take_while(char::is_ascii_uppercase).collect();
+        let subject = if word.is_empty() { String::new() } else { format!("{word} is ") };
+        text.push_str(&format!(" {}.", capital(&format!("{subject}{}", option.accepts))));
+    }
+    if !option.default.is_empty() {
+        text.push_str(&format!(" [default: {}]", option.default));
+    }
+    text
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+fn wrapped(text: &str, indent: usize) -> String {
+    let space = " ".repeat(indent);
+    textwrap::fill(text, textwrap::Options::new(COLUMNS).initial_indent(&space).subsequent_indent(&space))
+}
+
+/// The end of `medfs mount --help`.
+pub(crate) fn help() -> String {
+    let mut text = String::from("Mount options (-o), separated by commas:\n");
+    for (title, all) in sections() {
+        text.push_str(&format!("\n{title}\n"));
+        for option in all {
+            text.push_str(&format!("  {option}\n{}\n", wrapped(&details(&option), INDENT)));
+        }
+        if title == "The mount" {
+            let flags = format!("{FLAGS}, remount: as mount(8) describes them.");
+            text.push_str(&format!("{}\n", wrapped(&flags, 2)));
+        }
+    }
+    text.push('\n');
+    text.push_str(&wrapped(
+        "Words of mount(8) and fstab (defaults, nofail, x-...) are taken. So are the other options of the kernel's f2fs, which change \
+         nothing here: medfs(5) lists them.",
+        0,
+    ));
+    text
+}
+
+/// medfs(5).
+pub(crate) fn manual() -> String {
+    let mut page = Roff::new();
+    page.control("TH", ["medfs", "5", "", concat!("medfs ", env!("CARGO_PKG_VERSION")), "File Formats"]);
+    page.control("SH", ["NAME"]);
+    page.text([roman("medfs - mount options of F2FS volumes in user space")]);
+    page.control("SH", ["SYNOPSIS"]);
+    page.text([
+        bold("medfs mount"),
+        roman(" [-o "),
+        italic("OPTION"),
+        roman(",...] "),
+        italic("IMAGE|DEVICE DIR"),
+    ]);
+    page.control("SH", ["DESCRIPTION"]);
+    page.text([roman(
+        "A medfs volume is mounted by medfs-mount(1), or by mount(8) and a line of fstab(5) with the type medfs. Where the kernel's \
+         f2fs has an option, its name and meaning are the kernel's. Of options that exclude each other the last one counts. A switch \
+         may also be written with a value: discard=on, discard=off.",
+    )]);
+    page.control("PP", []);
+    page.text([
+        roman("The options in force in a mount are shown by "),
+        bold("medfs stat"),
+        roman(" "),
+        italic("DIR"),
+        roman("."),
+    ]);
+    for (title, all) in sections() {
+        page.control("SH", [format!("OPTIONS: {}", title.to_uppercase()).as_str()]);
+        for option in all {
+            page.control("TP", []);
+            page.text([bold(option.to_string())]);
+            page.text([roman(details(&option))]);
+        }
+    }
+    page.control("SH", ["FLAGS OF THE MOUNT"]);
+    page.text([roman(format!("{FLAGS} and remount have the meaning that mount(8) gives them."))]);
+    page.control("SH", ["WORDS THAT ARE TAKEN"]);
+    page.text([roman("Words of mount(8) and fstab(5), which change nothing in the volume, and whatever begins with x- or X-:")]);
+    page.control("PP", []);
+    page.text([roman(options::words_of_mount().join(", "))]);
+    page.control("PP", []);
+    page.text([roman("Other options of the kernel's f2fs, which change nothing here; a mount names those that it was given:")]);
+    page.control("PP", []);
+    page.text([roman(options::without_effect().collect::<Vec<_>>().join(", "))]);
+    page.control("SH", ["EXAMPLES"]);
+    page.text([roman("A line of /etc/fstab:")]);
+    page.control("nf", []);
+    page.text([roman("/dev/mmcblk0p3  /srv  medfs  defaults,noatime,nofail  0  2")]);
+    page.control("fi", []);
+    page.control("PP", []);
+    page.text([roman("A comparison without deltas:")]);
+    page.control("nf", []);
+    page.text([roman("medfs mount -o delta=off card.img /mnt")]);
+    page.control("fi", []);
+    page.control("SH", ["SEE ALSO"]);
+    page.text([roman("medfs(1), medfs-mount(1), medfs-stat(1), mount(8), fstab(5)")]);
+    page.to_roff()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_that_is_told_is_taken() {
+        for (_, all) in sections() {
+            for option in all {
+                let value = match option.form {
+                    Form::Value(values) => values.split(['|', '[']).next().unwrap(),
+                    _ => "",
+                };
+                let value = match value {
+                    "SIZE" => "1M",
+                    "TIME" => "5s",
+                    "BYTES" => "100",
+                    "N" => "4",
+                    "EXTENSION" => "txt",
+                    value => value,
+                };
+                let given = if value.is_empty() {
+                    option.name.to_owned()
+                } else {
+                    format!("{}={value}", option.name)
+                };
+                assert_eq!(is_known(&given), Ok(true), "{given}");
+            }
+        }
+        for flag in FLAGS.split(", ") {
+            assert!(MountConfig::flags_known().any(|known| known == flag), "{flag}");
+        }
+    }
+}

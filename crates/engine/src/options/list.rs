@@ -1,0 +1,430 @@
+//! The engine's mount options: the table, and how each value is read and shown.
+
+use super::table::Form::{Switch, Value, Word};
+use super::table::MountOption;
+use super::{
+    AllocMode, Atime, CompactFiles, DeltaMode, DirFsync, FsyncMode, InPlace, MIN_FSYNC_BLOCKS, MountOptions,
+    VictimPolicy,
+};
+use crate::delta::INLINE_MAX;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+const FSYNC_MODES: &[(&str, FsyncMode)] =
+    &[("strict", FsyncMode::Strict), ("posix", FsyncMode::Posix), ("nobarrier", FsyncMode::Nobarrier)];
+const ALLOC_MODES: &[(&str, AllocMode)] = &[("default", AllocMode::Default), ("reuse", AllocMode::Reuse)];
+const BACKGROUND_GC: &[(&str, bool)] = &[("on", true), ("off", false), ("sync", true)];
+const VICTIMS: &[(&str, VictimPolicy)] =
+    &[("greedy", VictimPolicy::Greedy), ("cost-benefit", VictimPolicy::CostBenefit)];
+const DELTA_MODES: &[(&str, DeltaMode)] = &[
+    ("off", DeltaMode::Off),
+    ("inline", DeltaMode::Inline),
+    ("compact", DeltaMode::Compact),
+    ("full", DeltaMode::Full),
+];
+const COMPACT_FILES: &[(&str, CompactFiles)] = &[("hot", CompactFiles::Hot), ("all", CompactFiles::All)];
+const DIR_FSYNCS: &[(&str, DirFsync)] =
+    &[("checkpoint", DirFsync::Checkpoint), ("recover", DirFsync::Recover)];
+
+const CACHE_BYTES_MIN: u64 = 1 << 20;
+const TIME_MAX: Duration = Duration::from_secs(86_400);
+/// Accepted for `compact_threshold`.
+const COMPACT_THRESHOLDS: RangeInclusive<usize> = 2..=64;
+/// Accepted for `inline_threshold`; the text of its option says the same.
+const INLINE_THRESHOLDS: RangeInclusive<usize> = 64..=INLINE_MAX;
+const _: () = assert!(INLINE_MAX == 512);
+
+const TIME: &str = "a number of seconds, or one with ms, s or m, up to a day";
+
+type Row = MountOption<MountOptions>;
+
+const fn word(
+    name: &'static str,
+    help: &'static str,
+    set: fn(&mut MountOptions, &str) -> bool,
+    show: fn(&MountOptions) -> Vec<String>,
+) -> Row {
+    MountOption { name, form: Word, accepts: "", default: "", help, set, show }
+}
+
+/// A row for a switch that is a field of its own.
+macro_rules! switch {
+    ($name:literal, $($field:ident).+, $default:literal, $help:literal) => {
+        MountOption {
+            name: $name,
+            form: Switch,
+            accepts: "",
+            default: $default,
+            help: $help,
+            set: |o: &mut MountOptions, value| {
+                o.$($field).+ = value == "on";
+                true
+            },
+            show: |o: &MountOptions| vec![if o.$($field).+ { "on" } else { "off" }.into()],
+        }
+    };
+}
+
+/// A row for a value that is one of some names.
+macro_rules! choice {
+    ($name:literal, $values:literal, $default:literal, $help:literal, $choices:ident, $field:ident, $kept:expr, $held:expr) => {
+        MountOption {
+            name: $name,
+            form: Value($values),
+            accepts: "",
+            default: $default,
+            help: $help,
+            set: |o: &mut MountOptions, value| choose($choices, value).map(|v| o.$field = $kept(v)).is_some(),
+            show: |o: &MountOptions| $held(o.$field).map(|v| name_of($choices, v)).into_iter().collect(),
+        }
+    };
+}
+
+/// A row for a time.
+macro_rules! time {
+    ($name:literal, $default:literal, $help:literal, $field:ident) => {
+        MountOption {
+            name: $name,
+            form: Value("TIME"),
+            accepts: TIME,
+            default: $default,
+            help: $help,
+            set: |o: &mut MountOptions, value| time(value).map(|t| o.$field = t).is_some(),
+            show: |o: &MountOptions| vec![show_time(o.$field)],
+        }
+    };
+}
+
+fn itself<T>(value: T) -> T {
+    value
+}
+
+/// The options, but for those of compression.
+pub(super) const OPTIONS: &[Row] = &[
+    word("rw", "Read and write (the default).", |o, _| put(&mut o.read_only, false), |o| given(!o.read_only)),
+    word(
+        "ro",
+        "Write nothing, not even to recover: the last checkpoint is shown.",
+        |o, _| put(&mut o.read_only, true),
+        |o| given(o.read_only),
+    ),
+    word(
+        "relatime",
+        "Reading changes the access time where it is older than the last change, or than a day (the default).",
+        |o, _| put(&mut o.atime, Atime::Relatime),
+        |o| given(o.atime == Atime::Relatime),
+    ),
+    word(
+        "noatime",
+        "Reading never changes the access time.",
+        |o, _| put(&mut o.atime, Atime::Noatime),
+        |o| given(o.atime == Atime::Noatime),
+    ),
+    word(
+        "strictatime",
+        "Reading always changes the access time.",
+        |o, _| put(&mut o.atime, Atime::Strictatime),
+        |o| given(o.atime == Atime::Strictatime),
+    ),
+    word("atime", "Takes noatime back.", |o, _| take_back(&mut o.atime, Atime::Noatime), |_| Vec::new()),
+    word(
+        "nostrictatime",
+        "Takes strictatime back.",
+        |o, _| take_back(&mut o.atime, Atime::Strictatime),
+        |_| Vec::new(),
+    ),
+    word("async", "Takes sync back (the default).", |o, _| put(&mut o.sync, false), |_| Vec::new()),
+    word(
+        "sync",
+        "Every write and every change of a name is durable when its call returns.",
+        |o, _| put(&mut o.sync, true),
+        |o| given(o.sync),
+    ),
+    word(
+        "dirsync",
+        "Every change of a name is durable when its call returns.",
+        |o, _| put(&mut o.dirsync, true),
+        |o| given(o.dirsync),
+    ),
+    word(
+        "recover",
+        "Roll fsynced files forward from the last checkpoint (the default).",
+        |o, _| put(&mut o.recover, true),
+        |_| Vec::new(),
+    ),
+    word(
+        "disable_roll_forward",
+        "Do not roll forward: what was fsynced since the last checkpoint is not seen, and a writable mount loses it.",
+        |o, _| put(&mut o.recover, false),
+        |o| given(!o.recover),
+    ),
+    word(
+        "norecovery",
+        "The same as disable_roll_forward, for read-only mounts.",
+        |o, _| put(&mut o.recover, false),
+        |_| Vec::new(),
+    ),
+    MountOption {
+        name: "cache",
+        form: Value("SIZE"),
+        accepts: "a number of bytes, or one with K, M or G, at least 1M",
+        default: "64M",
+        help: "Most memory for cached pages and nodes.",
+        set: |o, value| cache_bytes(value).map(|bytes| o.cache_bytes = bytes).is_some(),
+        show: |o| vec![show_bytes(o.cache_bytes)],
+    },
+    time!(
+        "commit",
+        "60s",
+        "Longest time between checkpoints while there is something to write.",
+        commit_interval
+    ),
+    choice!(
+        "fsync_mode",
+        "strict|posix|nobarrier",
+        "strict",
+        "How much fsync guarantees. strict: data is durable before the node that makes it reachable is written. posix: one flush \
+         after both, as the kernel does by default. nobarrier: no flush at all.",
+        FSYNC_MODES,
+        fsync_mode,
+        itself,
+        Some
+    ),
+    choice!(
+        "dir_fsync",
+        "checkpoint|recover",
+        "recover on volumes that may hold deltas, otherwise checkpoint",
+        "What an fsync of a directory does. checkpoint: a checkpoint wherever anything changed, as the kernel does. recover: \
+         nothing where roll-forward would bring back what changed, otherwise a checkpoint.",
+        DIR_FSYNCS,
+        dir_fsync,
+        Some,
+        itself
+    ),
+    choice!(
+        "alloc_mode",
+        "default|reuse",
+        "by the size of the volume, as the kernel does: reuse up to 16 GiB",
+        "Where new blocks are looked for: free segments first, or the start of the volume first.",
+        ALLOC_MODES,
+        alloc_mode,
+        Some,
+        itself
+    ),
+    MountOption {
+        name: "in_place",
+        form: Value("off|fsync[:N]|force"),
+        accepts: "with N from 1 on",
+        default: "by the size of the volume, as the kernel does: force up to 16 GiB, otherwise fsync",
+        help: "When a page of a file is overwritten where it lies: never; in an fdatasync and an fsync of at most N dirty pages \
+               (8 where N is left out); whenever it is legal.",
+        set: |o, value| in_place(value).map(|mode| o.in_place = Some(mode)).is_some(),
+        show: |o| o.in_place.map(show_in_place).into_iter().collect(),
+    },
+    switch!("discard", discard, "on", "Tell the device which blocks are no longer needed."),
+    MountOption {
+        name: "background_gc",
+        form: Value("on|off|sync"),
+        accepts: "",
+        default: "on",
+        help: "Clean segments while nothing else is wanted; sync is the same as on.",
+        set: |o, value| choose(BACKGROUND_GC, value).map(|on| o.background_gc = on).is_some(),
+        show: |o| vec![on_off(o.background_gc)],
+    },
+    choice!(
+        "victim",
+        "greedy|cost-benefit",
+        "cost-benefit",
+        "Which segment background cleaning takes: the one with the fewest valid blocks, or with few that are long unchanged.",
+        VICTIMS,
+        victim,
+        itself,
+        Some
+    ),
+    MountOption {
+        name: "active_logs",
+        form: Value("6"),
+        accepts: "",
+        default: "6",
+        help: "Logs written at once. Six is the only number supported.",
+        set: |o, value| (value == "6").then(|| o.active_logs = 6).is_some(),
+        show: |o| vec![o.active_logs.to_string()],
+    },
+    switch!("inline_data", inline_data, "on", "Keep small files in their inode."),
+    switch!("inline_dentry", inline_dentry, "on", "Keep small directories in their inode."),
+    switch!("inline_xattr", inline_xattr, "on", "Keep extended attributes in the inode where they fit."),
+    switch!("user_xattr", user_xattr, "on", "Extended attributes of users (user.*)."),
+    switch!("acl", acl, "on", "POSIX access control lists."),
+    choice!(
+        "delta",
+        "off|inline|compact|full",
+        "full on volumes that may hold deltas, and off with compress=fpc",
+        "What becomes of small updates. off: pages are written as a whole. inline: deltas in the inode. compact: deltas in \
+         compact pages. full: in compact pages what the inode has no room for.",
+        DELTA_MODES,
+        delta,
+        Some,
+        itself
+    ),
+    MountOption {
+        name: "inline_threshold",
+        form: Value("BYTES"),
+        accepts: "a number from 64 to 512",
+        default: "256, and with delta=full what a compact page would take",
+        help: "Largest delta that stays in the inode.",
+        set: |o, value| number_in(value, INLINE_THRESHOLDS).map(|n| o.inline_threshold = Some(n)).is_some(),
+        show: |o| o.inline_threshold.map(|bytes| bytes.to_string()).into_iter().collect(),
+    },
+    MountOption {
+        name: "compact_threshold",
+        form: Value("N"),
+        accepts: "a number from 2 to 64",
+        default: "5",
+        help: "Deltas of so many pages at least share a compact page.",
+        set: |o, value| number_in(value, COMPACT_THRESHOLDS).map(|n| o.compact_threshold = n).is_some(),
+        show: |o| vec![o.compact_threshold.to_string()],
+    },
+    choice!(
+        "compact_files",
+        "hot|all",
+        "hot",
+        "Which files get compact pages: those that are written often and read seldom, or all.",
+        COMPACT_FILES,
+        compact_files,
+        itself,
+        Some
+    ),
+    switch!("append_deltas", append_deltas, "on", "Pages that have no block yet may be deltas."),
+    MountOption {
+        name: "repeat_deltas",
+        form: Switch,
+        accepts: "",
+        default: "on with compact pages",
+        help: "Pages of SQLite's journals and logs may be deltas of the database's blocks.",
+        set: |o, value| {
+            o.repeat_deltas = Some(value == "on");
+            true
+        },
+        show: |o| o.repeat_deltas.map(on_off).into_iter().collect(),
+    },
+    switch!(
+        "compress_deltas",
+        compress_deltas,
+        "on",
+        "Small updates of compressed files may be deltas of what their clusters hold."
+    ),
+    switch!(
+        "note_addresses",
+        note_addresses,
+        "on",
+        "An fsync notes addresses that changed in direct nodes in the inode instead of writing these nodes."
+    ),
+    switch!(
+        "shared_records",
+        shared_records,
+        "on",
+        "fsyncs of several files that wait together share a node block where each changed little."
+    ),
+    time!(
+        "hot_window",
+        "60s",
+        "Length of the windows in which reads and writes of a file are counted.",
+        hot_window
+    ),
+    time!("idle", "5s", "How long nothing must be wanted before idle work is done.", idle_after),
+    switch!(
+        "restore",
+        restore,
+        "on",
+        "Write pages that are deltas as blocks again where their file is read often and not written."
+    ),
+];
+
+fn put<T>(field: &mut T, value: T) -> bool {
+    *field = value;
+    true
+}
+
+/// The default where what is taken back holds.
+fn take_back(atime: &mut Atime, what: Atime) -> bool {
+    if *atime == what {
+        *atime = Atime::default();
+    }
+    true
+}
+
+/// What a word shows that is in force, or is not.
+fn given(holds: bool) -> Vec<String> {
+    holds.then(String::new).into_iter().collect()
+}
+
+fn on_off(on: bool) -> String {
+    if on { "on" } else { "off" }.into()
+}
+
+fn choose<T: Copy>(choices: &[(&str, T)], value: &str) -> Option<T> {
+    choices.iter().find(|(name, _)| *name == value).map(|(_, choice)| *choice)
+}
+
+fn name_of<T: PartialEq + Copy>(choices: &[(&str, T)], value: T) -> String {
+    choices.iter().find(|(_, choice)| *choice == value).map_or_else(String::new, |(name, _)| (*name).into())
+}
+
+fn number_in(value: &str, range: RangeInclusive<usize>) -> Option<usize> {
+    number(value).and_then(|n| usize::try_from(n).ok()).filter(|n| range.contains(n))
+}
+
+fn cache_bytes(value: &str) -> Option<usize> {
+    let units = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("", 1)];
+    let bytes = with_unit(value, &units)?;
+    (bytes >= CACHE_BYTES_MIN).then(|| usize::try_from(bytes).ok())?
+}
+
+fn show_bytes(bytes: usize) -> String {
+    [("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)]
+        .into_iter()
+        .find(|(_, unit)| bytes.is_multiple_of(*unit))
+        .map_or_else(|| bytes.to_string(), |(name, unit)| format!("{}{name}", bytes / unit))
+}
+
+/// A time that is not zero and at most a day.
+fn time(value: &str) -> Option<Duration> {
+    let millis = with_unit(value, &[("ms", 1), ("s", 1000), ("m", 60_000), ("", 1000)])?;
+    Some(Duration::from_millis(millis)).filter(|time| !time.is_zero() && *time <= TIME_MAX)
+}
+
+fn show_time(time: Duration) -> String {
+    match time.subsec_nanos() {
+        0 => format!("{}s", time.as_secs()),
+        _ => format!("{}ms", time.as_millis()),
+    }
+}
+
+/// A number with one of some units; the one without a name comes last.
+fn with_unit(value: &str, units: &[(&str, u64)]) -> Option<u64> {
+    units.iter().find_map(|(unit, factor)| number(value.strip_suffix(unit)?)?.checked_mul(*factor))
+}
+
+fn in_place(value: &str) -> Option<InPlace> {
+    match value {
+        "off" => return Some(InPlace::Off),
+        "force" => return Some(InPlace::Force),
+        "fsync" => return Some(InPlace::Fsync { min_blocks: MIN_FSYNC_BLOCKS }),
+        _ => {}
+    }
+    let blocks = value.strip_prefix("fsync:").and_then(number).and_then(|n| u32::try_from(n).ok());
+    blocks.filter(|&n| n > 0).map(|min_blocks| InPlace::Fsync { min_blocks })
+}
+
+fn show_in_place(mode: InPlace) -> String {
+    match mode {
+        InPlace::Off => "off".into(),
+        InPlace::Force => "force".into(),
+        InPlace::Fsync { min_blocks } => format!("fsync:{min_blocks}"),
+    }
+}
+
+/// A decimal number: digits only.
+pub(super) fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
+}
