@@ -20,10 +20,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const MODES: [&str; 4] = ["DELETE", "TRUNCATE", "PERSIST", "WAL"];
-const ROWS: u64 = 2000;
+const ROWS: u64 = 1000;
 
 /// Of what is free on the new volume, in bytes: all but room for the databases at their largest, their journals, and a few files.
-const BALLAST: usize = 24 << 20;
+const BALLAST: usize = 20 << 20;
 /// What SQLite needs to roll back and to make its log, in bytes.
 const ROOM: u64 = 6 << 20;
 /// How long a round waits for a refusal.

@@ -275,13 +275,21 @@ impl Player {
         }
         let group = self.history.group();
         self.volume.atomic_start(ino)?;
-        self.patch(part, first, count, seed, group)?;
+        self.patch(part, first, count, seed, group).map_err(|fault| self.give_up(ino, fault))?;
         self.history.commits(file, group, false);
         let begin = self.history.now();
-        self.volume.atomic_commit(ino)?;
+        self.volume.atomic_commit(ino).map_err(|fault| self.give_up(ino, fault))?;
         self.history.commits(file, group, true);
         self.history.durable(Durable::Content(file), begin);
         Ok(())
+    }
+
+    /// Drops an atomic write that found no room, as a program does.
+    fn give_up(&self, ino: Ino, fault: Fault) -> Fault {
+        if !matches!(fault, Error::NoSpace) {
+            return fault;
+        }
+        self.volume.atomic_abort(ino).err().unwrap_or(fault)
     }
 
     fn frames(&self, part: Part, first: u64, count: u64, seed: u64) -> Result<(), Fault> {
