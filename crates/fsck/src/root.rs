@@ -12,6 +12,7 @@ impl Walker<'_, '_> {
     /// Walks from the root. `false` where there is none, and none could be made.
     pub(crate) fn visit_root(&mut self) -> io::Result<bool> {
         let root = self.image.g.root_ino;
+        self.image.find_strays_of_lost_journals(&mut self.findings)?;
         self.mend_root_mode()?;
         let verdict = self.visit(root, root, Via::Superblock, "root directory")?;
         if verdict == Verdict::Accepted(FileKind::Directory) {

@@ -1,7 +1,11 @@
 //! Nodes that the NAT does not lead to: where its blocks were lost, or an entry is wrong, it is made anew from the nodes themselves.
 //!
 //! A node says its number and its inode in its footer. SIT and SSA say which blocks hold nodes, so that of all others none is read.
-//! An entry is replaced only where it leads to no node of that number, or to one in a block that SIT calls free.
+//! An entry is replaced only where it leads to no node of that number, to one in a block that SIT calls free, or to an older one.
+//!
+//! Journals that are empty may be lost: what the last checkpoint changed is then in neither table, and SIT calls its nodes free. They are in the
+//! segments that the node logs write to, before the place where these go on: there the newest node of a number counts. One whose
+//! number has no entry may be a removed file's, so of these only as many count as the checkpoint has more nodes than the NAT.
 //!
 //! Memory: an entry for each node that the NAT has lost, of which one pass takes [`MAX_STRAYS`].
 
@@ -13,7 +17,7 @@ use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
 use medfs_format::node::footer;
 use medfs_format::sit::{self, RawSitEntry, test_bit};
 use medfs_format::summary::{RawSummaryBlock, SUM_TYPE_NODE};
-use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino, Nid, SegNo};
+use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino, NULL_ADDR, Nid, SegNo};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -23,10 +27,10 @@ const MAX_STRAYS: usize = 1 << 20;
 /// A block that holds a node the NAT does not lead to. Of two of one number the greater counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Stray {
-    /// SIT says that the block is in use, rather than nothing.
-    valid: bool,
     /// When it was written.
     version: u32,
+    /// SIT says that the block is in use, rather than nothing.
+    valid: bool,
     addr: BlockAddr,
     ino: Ino,
 }
@@ -53,12 +57,23 @@ impl Image<'_> {
         let mut strays: HashMap<Nid, Stray> = HashMap::new();
         for segno in 0..self.g.segment_count_main {
             let entry = self.sit(segno)?;
-            if self.sit_lost(segno) || entry.valid_map.iter().any(|&b| b != 0) {
+            let current = self.curseg_of(segno).is_some();
+            if current || self.sit_lost(segno) || entry.valid_map.iter().any(|&b| b != 0) {
                 self.strays_in(segno, &entry, &mut strays)?;
             }
         }
         let mut found: BTreeMap<u32, Vec<Nid>> = BTreeMap::new();
+        let mut strays: Vec<(Nid, Stray)> = strays.into_iter().collect();
+        strays.sort_unstable_by_key(|&(_, stray)| std::cmp::Reverse(stray));
+        let mut missing = if self.journals_are_empty() { self.missing_entries()? } else { 0 };
         for (nid, stray) in strays {
+            let unknown = !stray.valid && self.nat(nid)?.block_addr.get() == NULL_ADDR;
+            if unknown && !self.sit_lost(self.g.segno(stray.addr)) {
+                if missing == 0 {
+                    continue;
+                }
+                missing -= 1;
+            }
             if self.leads_elsewhere(nid, stray)? {
                 let version = self.stale_version(nid)?;
                 let entry = RawNatEntry { version, ino: stray.ino.into(), block_addr: stray.addr.into() };
@@ -75,6 +90,29 @@ impl Image<'_> {
             findings.add(Code::NatLost, text);
         }
         Ok(())
+    }
+
+    /// Looks for nodes before the walk where the NAT may lead to older ones.
+    pub(crate) fn find_strays_of_lost_journals(&mut self, findings: &mut Findings) -> io::Result<()> {
+        if self.journals_are_empty() { self.find_strays(findings) } else { Ok(()) }
+    }
+
+    fn journals_are_empty(&self) -> bool {
+        self.nat_journal.is_empty() && self.sit_journal.is_empty()
+    }
+
+    /// How many more nodes the checkpoint has than the NAT.
+    fn missing_entries(&mut self) -> io::Result<u32> {
+        let mut entries = 0;
+        for index in 0..self.g.nat_blocks() {
+            let (block, _) = self.nat_block(index)?;
+            let first = index * nat::ENTRIES_PER_BLOCK as u32;
+            let all = block.view::<RawNatBlock>().entries.iter().zip(first..);
+            entries += all
+                .filter(|(e, nid)| self.g.is_nid(*nid) && self.g.in_main(e.block_addr.get()))
+                .count() as u32;
+        }
+        Ok(self.checkpoint().valid_node_count.get().saturating_sub(entries))
     }
 
     /// The nodes of a segment that the NAT does not lead to.
@@ -100,9 +138,12 @@ impl Image<'_> {
         }
         let version = self.chain_version();
         let start = self.g.seg_start(segno);
+        let appended =
+            log.map(|log| &self.cursegs[log]).filter(|c| c.alloc_type == 0 && self.journals_are_empty());
+        let appended = appended.map_or(0, |c| c.blkoff);
         for offset in 0..BLOCKS_PER_SEG {
             let (addr, valid) = (start + offset, test_bit(&entry.valid_map, offset as usize));
-            if !valid && !lost {
+            if !valid && !lost && offset >= appended {
                 continue;
             }
             let nid = sum.entries[offset as usize].nid.get();
@@ -110,6 +151,9 @@ impl Image<'_> {
                 continue;
             }
             let f = *footer(self.cache.get(addr)?);
+            if !valid {
+                self.cache.medium.tell_unreadable(addr); // nobody may need it
+            }
             let (nid, ino) = (f.nid.get(), f.ino.get());
             // What fsync wrote since the checkpoint is of no account here.
             let since = !valid && version.belongs(f.cp_ver.get());
@@ -133,7 +177,7 @@ impl Image<'_> {
         }
         let f = *footer(self.cache.get(addr)?);
         let right = f.nid.get() == nid && self.g.is_nid(f.ino.get());
-        Ok(!right || (stray.valid && !self.is_valid(addr)?))
+        Ok(!right || stray.version > f.cp_ver.get() as u32 || (stray.valid && !self.is_valid(addr)?))
     }
 
     /// The version in the copy of a node's NAT entry that is not in force: most have never changed theirs.

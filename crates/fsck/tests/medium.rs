@@ -206,3 +206,19 @@ fn the_nodes_of_a_file_that_lost_its_name_stay_as_they_are() {
     assert_eq!(repaired(&dev).after.findings, []);
     assert!(content(&opened(Arc::new(dev)), ino) == pages_of(&content_of_file), "as it was");
 }
+
+/// What the last checkpoint changed is in the journals alone.
+#[test]
+fn journals_that_are_zeros_cost_nothing_of_a_volume_that_was_closed() {
+    let volume = medfs_testkit::delta_volume::delta_volume("");
+    let packs = superblock(&volume.dev, "cp_blkaddr");
+    for journals in [packs + 1, packs + 513] {
+        let zeroed = volume.dev.snapshot();
+        zeroed.write(journals, &[&Block::ZERO], META).unwrap();
+        assert_eq!(repaired(&zeroed).after.findings, []);
+        let v = opened(Arc::new(zeroed));
+        for file in &volume.files {
+            assert!(content(&v, file.ino) == pages_of(&file.now), "{} as it was", file.name);
+        }
+    }
+}
