@@ -5,6 +5,7 @@
 //! block is durable: an interrupted repair leaves no directory that names what is not written yet.
 
 use crate::dir::level_of;
+use crate::evidence::sane_slots;
 use crate::space::Owner;
 use crate::walk::Walker;
 use foldhash::HashSet;
@@ -203,6 +204,9 @@ impl Walker<'_, '_> {
     pub(crate) fn find(&mut self, dir: Ino, name: &[u8]) -> io::Result<Option<Ino>> {
         let (_, block) = self.inode_block(dir)?;
         let inode: &RawInode = block.view();
+        if sane_slots(inode, self.rules.flexible()).is_none() {
+            return Ok(None);
+        }
         if inode.inline().contains(Inline::DENTRY) {
             let bytes = &inode.as_bytes()[inode.slots(self.rules.flexible()).inline_content_range()];
             let area = Area::new(AreaLayout::inline(bytes.len()), bytes);
@@ -225,6 +229,9 @@ impl Walker<'_, '_> {
     /// Finds room for a name; an inline directory that is full becomes one with blocks.
     pub(crate) fn room_in(&mut self, dir: Ino, name: &[u8]) -> io::Result<Option<Spot>> {
         let (addr, mut block) = self.inode_block(dir)?;
+        if sane_slots(block.view(), self.rules.flexible()).is_none() {
+            return Ok(None);
+        }
         let count = slots_for(name.len());
         if block.view::<RawInode>().inline().contains(Inline::DENTRY) {
             let inode: &RawInode = block.view();

@@ -304,7 +304,7 @@ impl Walker<'_, '_> {
 }
 
 /// The division of the slots, where the sizes that decide it can be.
-fn sane_slots(inode: &RawInode, flexible: bool) -> Option<medfs_format::node::Slots> {
+pub(crate) fn sane_slots(inode: &RawInode, flexible: bool) -> Option<medfs_format::node::Slots> {
     let extra = inode.extra();
     let size = extra.map_or(4, |e| e.i_extra_isize.get());
     let xattr = extra.map_or(0, |e| usize::from(e.i_inline_xattr_size.get()));

@@ -339,6 +339,33 @@ fn one_flipped_bit_of_the_checkpoint_or_both_superblocks_costs_nothing() {
     }
 }
 
+/// The file is looked for, and room for its name, in a directory whose inode says that its areas lie outside of it.
+#[test]
+fn a_directory_whose_areas_leave_its_inode_takes_no_names_and_harms_no_file() {
+    for features in [CHECKSUMS, "extra_attr,flexible_inline_xattr"] {
+        let (dev, (dir, file)) = volume(64, features, |v| {
+            let dir = make(v, v.root(), b"dir", FileKind::Directory);
+            let file = make(v, dir, b"file", FileKind::Regular);
+            v.write(file, 0, &content(7, 9000)).expect("write");
+            (dir, file)
+        });
+        for (extra, xattr) in [(6500_u16, 50_u16), (24, 60_000), (65_532, 65_535)] {
+            let dev = dev.snapshot();
+            change(&dev, address_of(&dev, dir), |b| {
+                let inode: &mut RawInode = b.view_mut();
+                inode.i_mode = 0o040_755.into();
+                let fields = inode.extra_mut().expect("it has extra attributes");
+                (fields.i_extra_isize, fields.i_inline_xattr_size) = (extra.into(), xattr.into());
+            });
+            mended(&dev);
+            let number = file.to_string();
+            let places: [&[&str]; 3] = [&["dir", "file"], &["lost+found", "file"], &["lost+found", &number]];
+            let found = places.iter().find_map(|path| read(&dev, path).ok());
+            assert_eq!(found, Some(content(7, 9000)), "{features}, {extra}, {xattr}");
+        }
+    }
+}
+
 #[test]
 fn circles_of_directories_and_names_of_dots_end() {
     let (dev, [a, b, c]) = volume(64, CHECKSUMS, |v| {
