@@ -242,6 +242,11 @@ impl RawSuperblock {
         if self.log_blocks_per_seg.get() != crate::LOG_BLOCKS_PER_SEG {
             return Err(bad("log_blocks_per_seg", self.log_blocks_per_seg.to_string()));
         }
+        let features = self.features();
+        if features.contains(Feature::FLEXIBLE_INLINE_XATTR) && !features.contains(Feature::EXTRA_ATTR) {
+            // Each inode would have to have what no inode may have.
+            return Err(bad("feature", "flexible_inline_xattr without extra_attr".to_owned()));
+        }
         self.check_deltas()?;
         Geometry::from_superblock(self)
     }
