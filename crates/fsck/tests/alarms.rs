@@ -2,11 +2,9 @@
 
 mod common;
 
-use common::{Bed, load};
+use common::{Bed, META, load};
 use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume};
-use medfs_device::{
-    BlockDevice, Cause, FileDevice, FileOptions, MemDevice, Temperature, WriteTag, read_block,
-};
+use medfs_device::{BlockDevice, FileDevice, FileOptions, MemDevice, read_block};
 use medfs_format::node::FileKind;
 use medfs_format::sit::{ENTRIES_PER_BLOCK, RawSitBlock};
 use medfs_format::superblock::RawSuperblock;
@@ -14,8 +12,6 @@ use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Options, Report, check, repair};
 use medfs_testkit::images::{DELTAS, formatted};
 use std::sync::Arc;
-
-const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
 
 fn look(dev: &dyn BlockDevice) -> Report {
     check(dev, &Options::default(), &mut |_| {}).expect("the device does not fail")

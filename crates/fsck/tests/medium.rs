@@ -2,27 +2,18 @@
 //! at one.
 mod common;
 
-use common::{Bed, delta_volume, load, updated_clusters};
+use common::{Bed, META, delta_volume, load, number, updated_clusters};
 use medfs::{Ino, ManualClock, MountOptions, Timestamp, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
-use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::node::RawInode;
 use medfs_format::{BLOCK_SIZE, Block, COMPRESS_ADDR};
-use medfs_fsck::dump::{Dump, Value};
+use medfs_fsck::dump::Dump;
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Options, Repair, Report, check, repair};
 use std::sync::Arc;
 
 type Faulty = Arc<FaultDevice<MemDevice>>;
-
-const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
-
-fn number(value: Option<&Value>) -> u32 {
-    match value {
-        Some(Value::Number(n)) => *n as u32,
-        other => panic!("not a number: {other:?}"),
-    }
-}
 
 fn ino(dev: &MemDevice, path: &str) -> Ino {
     number(Dump::open(dev).unwrap().path(path).unwrap().get("ino"))

@@ -2,19 +2,18 @@
 
 mod common;
 
-use common::Bed;
+use common::{Bed, META, number};
 use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume};
-use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::flip::Bit;
 use medfs_format::node::{FileKind, RawInode};
 use medfs_format::{BLOCK_SIZE, Block, Ino};
-use medfs_fsck::dump::{Dump, Value};
+use medfs_fsck::dump::Dump;
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Options, Repair, check, repair};
 use medfs_testkit::images::{FEATURE_SETS, formatted};
 use std::sync::Arc;
 
-const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
 const PLAIN: &str = FEATURE_SETS[0];
 const CHECKSUMS: &str = FEATURE_SETS[1];
 
@@ -48,13 +47,6 @@ fn mended(dev: &MemDevice) -> Repair {
     let repaired = repair(dev, &Options::default(), &mut |_| {}).expect("the device does not fail");
     assert_eq!(repaired.after.findings, [], "left");
     repaired
-}
-
-fn number(value: Option<&Value>) -> u32 {
-    match value {
-        Some(Value::Number(n)) => *n as u32,
-        other => panic!("not a number: {other:?}"),
-    }
 }
 
 fn ino_of(dev: &MemDevice, path: &str) -> Option<u32> {

@@ -2,25 +2,14 @@
 //! and a repair that is interrupted.
 mod common;
 
-use common::{Bed, load};
-use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use common::{Bed, Failing, META, load, number};
+use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::Block;
 use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::node::{RawInode, footer_mut};
 use medfs_fsck::dump::{Dump, Record, Value};
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Options, Report, Severity, check, repair};
-use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
-
-fn number(value: Option<&Value>) -> u32 {
-    match value {
-        Some(Value::Number(n)) => *n as u32,
-        other => panic!("not a number: {other:?}"),
-    }
-}
 
 fn ino(dev: &MemDevice, path: &str) -> u32 {
     number(Dump::open(dev).unwrap().path(path).unwrap().get("ino"))
@@ -161,41 +150,6 @@ fn the_log_of_fsynced_files_is_counted_and_survives_a_repair() {
     assert_eq!((repaired.after.log_to_replay.inodes, repaired.after.log_to_replay.nodes), (1, 1));
 }
 
-/// Forgets every write after the first `left`.
-struct Prefix<'a> {
-    dev: &'a MemDevice,
-    left: AtomicUsize,
-}
-
-impl BlockDevice for Prefix<'_> {
-    fn block_count(&self) -> u64 {
-        self.dev.block_count()
-    }
-    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
-        self.dev.read(addr, blocks)
-    }
-    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
-        for (addr, block) in (addr..).zip(blocks) {
-            let left = self.left.load(Ordering::Relaxed);
-            if left == 0 {
-                return Err(io::Error::other("power is off"));
-            }
-            self.left.store(left - 1, Ordering::Relaxed);
-            self.dev.write(addr, &[block], tag)?;
-        }
-        Ok(())
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.dev.flush()
-    }
-    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
-        self.dev.discard(addr, count)
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-}
-
 /// Which checkpoint is in force: its pack and version.
 fn checkpoint_in_force(dev: &MemDevice) -> [Option<Value>; 2] {
     let checkpoint = Dump::open(dev).unwrap().checkpoint().unwrap();
@@ -233,7 +187,7 @@ fn a_repair_that_is_interrupted_after_any_write_can_be_repeated() {
         let (mut writes, mut under_the_old) = (0, 0);
         loop {
             let dev = broken.snapshot();
-            let prefix = Prefix { dev: &dev, left: writes.into() };
+            let prefix = Failing { dev: &dev, left: writes.into() };
             let whole = repair(&prefix, &Options::default(), &mut |_| {}).is_ok();
             assert_ne!(checked(&dev).worst(), Some(Severity::Fatal), "power off after {writes} writes");
             Dump::open(&dev).unwrap().path("indirect").expect("readable at every moment");

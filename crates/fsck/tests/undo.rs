@@ -3,9 +3,8 @@
 
 mod common;
 
-use common::{Bed, load};
-use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
-use medfs_format::Block;
+use common::{Bed, Failing, META, load};
+use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::superblock::RawSuperblock;
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::undo::{UndoDevice, UndoError, restore};
@@ -13,43 +12,6 @@ use medfs_fsck::{Options, check, repair};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
-
-/// Fails every write after the first `left` blocks, and every flush then.
-struct Failing<'a> {
-    dev: &'a MemDevice,
-    left: AtomicUsize,
-}
-
-impl BlockDevice for Failing<'_> {
-    fn block_count(&self) -> u64 {
-        self.dev.block_count()
-    }
-    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
-        self.dev.read(addr, blocks)
-    }
-    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
-        for (addr, block) in (addr..).zip(blocks) {
-            let spend = |left: usize| left.checked_sub(1);
-            if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_err() {
-                return Err(io::Error::other("power is off"));
-            }
-            self.dev.write(addr, &[block], tag)?;
-        }
-        Ok(())
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.dev.flush()
-    }
-    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
-        self.dev.discard(addr, count)
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-}
 
 /// One that does not fail.
 fn whole(dev: &MemDevice) -> Failing<'_> {
