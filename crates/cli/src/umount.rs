@@ -99,8 +99,8 @@ fn unmount(wanted: &Wanted) -> Result<u8> {
         abort(&mount)?;
     }
     let told = if wanted.force || wanted.lazy { Told::default() } else { Told::by(&mount.on) };
-    if daemon.as_ref().is_some_and(|daemon| told.process.is_some_and(|pid| pid != daemon.process.pid)) {
-        // Of several readers of a device.
+    if told.process.is_some() {
+        // A device may have several readers.
         daemon = Daemon::of(&mount, told.process);
     }
     if wanted.lazy {

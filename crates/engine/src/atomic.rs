@@ -66,11 +66,16 @@ impl Fs {
         self.check_writable()?;
         self.make_room()?;
         self.make_room_for(pages as u64)?;
-        let apply = |state: &mut InodeState| self.apply_staged(&inode, state);
+        let mut applied = false;
+        let apply = |state: &mut InodeState| {
+            self.apply_staged(&inode, state)?;
+            applied = true;
+            Ok(())
+        };
         match self.sync_unblocked(&inode, Purpose::Atomic, Names::AsTheyWere, apply)? {
             None => Ok(()),
             // What was not applied is in no checkpoint.
-            Some(_) if inode.lock.read().atomic.is_some() => Err(Error::NoSpace),
+            Some(_) if !applied => Err(Error::NoSpace),
             Some(_) => self.checkpoint_now(),
         }
     }

@@ -310,6 +310,14 @@ impl Slots {
     }
 }
 
+impl RawExtraAttr {
+    /// Whether `i_extra_isize` can be: whole slots, from the field itself to all attributes that are known.
+    pub fn has_possible_size(&self) -> bool {
+        let size = self.i_extra_isize.get();
+        size.is_multiple_of(4) && (4..=EXTRA_ISIZE).contains(&size)
+    }
+}
+
 impl RawInode {
     /// The inline flags.
     pub fn inline(&self) -> Inline {
@@ -433,9 +441,8 @@ impl RawInode {
             }
             None => {}
             Some(extra) => {
-                let size = extra.i_extra_isize.get();
-                if size % 4 != 0 || !(4..=EXTRA_ISIZE).contains(&size) {
-                    return bad("i_extra_isize", size.to_string());
+                if !extra.has_possible_size() {
+                    return bad("i_extra_isize", extra.i_extra_isize.to_string());
                 }
                 let xattr = usize::from(extra.i_inline_xattr_size.get());
                 let least =

@@ -200,13 +200,17 @@ impl Walker<'_, '_> {
         Ok((addr, self.image.cache.read(addr)?))
     }
 
+    /// A directory's inode; `None` where its areas leave it, so that it can have no entries.
+    fn directory_block(&mut self, dir: Ino) -> io::Result<Option<(BlockAddr, Box<Block>)>> {
+        let (addr, block) = self.inode_block(dir)?;
+        let sane = sane_slots(block.view(), self.rules.flexible()).is_some();
+        Ok(sane.then_some((addr, block)))
+    }
+
     /// The inode that a name in a directory stands for.
     pub(crate) fn find(&mut self, dir: Ino, name: &[u8]) -> io::Result<Option<Ino>> {
-        let (_, block) = self.inode_block(dir)?;
+        let Some((_, block)) = self.directory_block(dir)? else { return Ok(None) };
         let inode: &RawInode = block.view();
-        if sane_slots(inode, self.rules.flexible()).is_none() {
-            return Ok(None);
-        }
         if inode.inline().contains(Inline::DENTRY) {
             let bytes = &inode.as_bytes()[inode.slots(self.rules.flexible()).inline_content_range()];
             let area = Area::new(AreaLayout::inline(bytes.len()), bytes);
@@ -228,10 +232,7 @@ impl Walker<'_, '_> {
 
     /// Finds room for a name; an inline directory that is full becomes one with blocks.
     pub(crate) fn room_in(&mut self, dir: Ino, name: &[u8]) -> io::Result<Option<Spot>> {
-        let (addr, mut block) = self.inode_block(dir)?;
-        if sane_slots(block.view(), self.rules.flexible()).is_none() {
-            return Ok(None);
-        }
+        let Some((addr, mut block)) = self.directory_block(dir)? else { return Ok(None) };
         let count = slots_for(name.len());
         if block.view::<RawInode>().inline().contains(Inline::DENTRY) {
             let inode: &RawInode = block.view();

@@ -203,8 +203,7 @@ impl Walker<'_, '_> {
         );
         inode.i_inline |= Inline::EXTRA_ATTR.bits();
         let extra = inode.extra_mut().expect("just set");
-        let size = extra.i_extra_isize.get();
-        if !size.is_multiple_of(4) || !(4..=EXTRA_ISIZE).contains(&size) {
+        if !extra.has_possible_size() {
             extra.i_extra_isize = EXTRA_ISIZE.into();
         }
     }
@@ -305,11 +304,11 @@ impl Walker<'_, '_> {
 
 /// The division of the slots, where the sizes that decide it can be.
 pub(crate) fn sane_slots(inode: &RawInode, flexible: bool) -> Option<medfs_format::node::Slots> {
-    let extra = inode.extra();
-    let size = extra.map_or(4, |e| e.i_extra_isize.get());
-    let xattr = extra.map_or(0, |e| usize::from(e.i_inline_xattr_size.get()));
-    let sane = size.is_multiple_of(4) && (4..=EXTRA_ISIZE).contains(&size);
-    (sane && (!flexible || xattr <= node::MAX_INLINE_XATTR_ADDRS)).then(|| inode.slots(flexible))
+    let sane = inode.extra().is_none_or(|extra| {
+        let xattr = usize::from(extra.i_inline_xattr_size.get());
+        extra.has_possible_size() && (!flexible || xattr <= node::MAX_INLINE_XATTR_ADDRS)
+    });
+    sane.then(|| inode.slots(flexible))
 }
 
 fn inside(right: Inline) -> &'static str {

@@ -58,9 +58,8 @@ impl Rules {
         }
         let with_xattrs = inode.inline().contains(Inline::XATTR);
         if let Some(extra) = inode.extra_mut() {
-            let size = extra.i_extra_isize.get();
-            if size % 4 != 0 || !(4..=EXTRA_ISIZE).contains(&size) {
-                field(format!("i_extra_isize {size} is out of range"));
+            if !extra.has_possible_size() {
+                field(format!("i_extra_isize {} is out of range", extra.i_extra_isize));
                 extra.i_extra_isize = EXTRA_ISIZE.into();
             }
             let least = if with_xattrs { xattr::HEADER_SIZE / 4 } else { 0 };
