@@ -23,6 +23,7 @@ pub mod bad_sectors;
 pub mod combine;
 pub mod crash_states;
 pub mod delta_volume;
+pub mod footprint;
 pub mod fuzz;
 pub mod harness;
 pub mod images;
