@@ -216,7 +216,8 @@ fn pass(
         w.findings.add(Code::CheckpointFlagged, "checkpoint: a mount saw an error and asked for a check");
     }
     w.supply.taken.extend(log.segments.iter());
-    w.supply.nids.extend(log.nids.iter());
+    w.supply.nids.extend(log.nids.iter().chain(log.homes.keys()));
+    w.anew.homes = log.homes;
     if !w.visit_root()? {
         w.tell_medium();
         return Ok((report_of(w.findings), 0));
@@ -230,12 +231,17 @@ fn pass(
         let free: Vec<_> = orphans.iter().filter(|ino| !needed(ino)).copied().collect();
         w.orphans.extend(free);
         w.image.find_strays(&mut w.findings)?;
+        orphans.iter().try_for_each(|&ino| w.image.take_up(ino))?;
+        w.image.take_up_the_rest(&mut w.findings)?;
+        w.settle_homes()?;
         w.rescue()?;
     } else {
         for &ino in &orphans {
             w.visit(ino, 0, Via::Orphan, "orphan list")?;
         }
         w.drain()?;
+        w.image.take_up_the_rest(&mut w.findings)?;
+        w.settle_homes()?;
     }
     w.settle_slices()?;
     w.check_links()?;

@@ -340,7 +340,11 @@ impl Walker<'_, '_> {
             self.findings.add(Code::DentryTwice, format!("{place}: a second entry of this name"));
             return Ok(None);
         }
-        match self.visit(target, ino, Via::Dentry(kind), place)? {
+        let mut verdict = self.visit(target, ino, Via::Dentry(kind), place)?;
+        if verdict == Verdict::Rejected && kind == Some(FileKind::Directory) {
+            verdict = self.renew_directory(target, ino, name, place)?;
+        }
+        match verdict {
             Verdict::Rejected => Ok(None),
             Verdict::Accepted(is) => {
                 if kind != Some(is) {

@@ -1,44 +1,27 @@
-//! New entries in directories, and the blocks and nodes that these need.
+//! New entries in directories, and new directories.
 //!
-//! New blocks come only from segments that are free in the last checkpoint, were not reached by the walk and hold
-//! nothing of the fsync log, so that a crash before the new checkpoint loses nothing. What names a new block is written when the
-//! block is durable: an interrupted repair leaves no directory that names what is not written yet.
+//! What names a new block is written when the block is durable: an interrupted repair leaves no directory that names what is not
+//! written yet.
 
 use crate::dir::level_of;
 use crate::evidence::sane_slots;
 use crate::space::Owner;
 use crate::walk::Walker;
-use foldhash::HashSet;
 use medfs_device::Cause;
 use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH, bucket_blocks, bucket_start, buckets, slots_for};
 use medfs_format::hash::dentry_hash;
-use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
 use medfs_format::node::{
     self, Advise, EXTRA_ISIZE, FileFlags, FileKind, Inline, RawDirectNode, RawIndirectNode, RawInode,
     footer_mut,
 };
 use medfs_format::path::NodePath;
 use medfs_format::superblock::Feature;
-use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NULL_ADDR, Nid};
 use std::io;
 use zerocopy::IntoBytes;
 
 /// Hash levels above the deepest one in which room is looked for: those further up are full in a directory that has grown.
 const LEVELS_BACK: u32 = 2;
-
-/// Where new blocks come from: a free segment for data and one for nodes.
-#[derive(Default)]
-pub(crate) struct Supply {
-    data: Option<(SegNo, u32)>,
-    node: Option<(SegNo, u32)>,
-    /// Segments handed out or reserved.
-    pub(crate) taken: HashSet<SegNo>,
-    /// Node ids that must not be handed out.
-    pub(crate) nids: HashSet<Nid>,
-    /// No segment and no node id below these is free.
-    next_segment: SegNo,
-    next_nid: Nid,
-}
 
 /// Room for an entry in a directory.
 pub(crate) enum Spot {
@@ -53,103 +36,20 @@ pub(crate) fn is_opaque(inode: &RawInode) -> bool {
 }
 
 impl Walker<'_, '_> {
-    /// A segment that was free at the last checkpoint and still is, taken.
-    pub(crate) fn free_segment(&mut self) -> io::Result<Option<SegNo>> {
-        let (per_section, main) = (self.image.g.segs_per_sec, self.image.g.segment_count_main);
-        for segno in self.supply.next_segment..main {
-            // With sections of several segments, start only at a section that is free as a whole.
-            let first = segno - segno % per_section;
-            let section = first..(first + per_section).min(main);
-            let mut free = segno == first;
-            for s in section {
-                free = free
-                    && !self.supply.taken.contains(&s)
-                    && self.image.curseg_of(s).is_none()
-                    && self.space.segment(s).iter().all(|&b| b == 0)
-                    && self.image.sit(s)?.valid_map.iter().all(|&b| b == 0);
-            }
-            if free {
-                self.supply.taken.insert(segno);
-                self.supply.next_segment = segno + 1;
-                return Ok(Some(segno));
-            }
-        }
-        Ok(None)
-    }
-
-    /// A new block; `None` where the volume is full.
-    pub(crate) fn new_block(&mut self, node: bool, owner: Owner) -> io::Result<Option<BlockAddr>> {
-        let cp = self.image.checkpoint();
-        if self.space.blocks >= cp.user_block_count.get() {
-            return Ok(None);
-        }
-        let current = if node { self.supply.node } else { self.supply.data };
-        let (segno, offset) = match current {
-            Some((segno, offset)) if offset < BLOCKS_PER_SEG => (segno, offset),
-            _ => match self.free_segment()? {
-                Some(segno) => {
-                    let empty = crate::pack::empty_summary(node);
-                    self.space.set_ssa(&mut self.image, segno, &empty)?;
-                    (segno, 0)
-                }
-                None => return Ok(None),
-            },
-        };
-        let next = Some((segno, offset + 1));
-        if node {
-            self.supply.node = next
-        } else {
-            self.supply.data = next
-        }
-        let addr = self.image.g.seg_start(segno) + offset;
-        self.space.take_new(&mut self.image, addr, owner)?;
-        self.space.blocks += 1;
-        Ok(Some(addr))
-    }
-
-    /// A node id that is free on disk, in the walk and in the log.
-    fn new_nid(&mut self) -> io::Result<Option<Nid>> {
-        let per_block = nat::ENTRIES_PER_BLOCK as u32;
-        for index in self.supply.next_nid / per_block..self.image.g.nat_blocks() {
-            let (block, _) = self.image.nat_block(index)?;
-            for (i, entry) in block.view::<RawNatBlock>().entries.iter().enumerate() {
-                let nid = index * per_block + i as u32;
-                if nid > self.image.g.root_ino
-                    && self.image.g.is_nid(nid)
-                    && entry.block_addr.get() == NULL_ADDR
-                    && !self.space.nid_reached(nid)
-                    && self.supply.nids.insert(nid)
-                {
-                    self.supply.next_nid = nid;
-                    return Ok(Some(nid));
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    /// A new node of a file, taken with its id, or a new inode; `None` where the volume is full.
-    fn new_node(&mut self, ino: Option<Ino>) -> io::Result<Option<(Nid, BlockAddr)>> {
-        let Some(nid) = self.new_nid()? else { return Ok(None) };
-        let version = self.image.nat(nid)?.version;
-        let Some(addr) = self.new_block(true, Owner::node(nid, version))? else { return Ok(None) };
-        let ino = ino.unwrap_or(nid);
-        let entry = RawNatEntry { version, ino: ino.into(), block_addr: addr.into() };
-        self.image.nat_changes.insert(nid, entry);
-        self.space.reach_nid(nid);
-        self.space.nodes += 1;
-        Ok(Some((nid, addr)))
-    }
-
-    /// An empty directory in another one, modelled on the root; `None` where there is no room.
-    pub(crate) fn make_directory(&mut self, parent: Ino, name: &[u8]) -> io::Result<Option<Ino>> {
+    /// An empty directory in another one, modelled on the root, with a number of its own or the one given; `None` where there is no
+    /// room.
+    pub(crate) fn make_directory(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        number: Option<Ino>,
+    ) -> io::Result<Option<Ino>> {
         let Some(spot) = self.room_in(parent, name)? else { return Ok(None) };
-        let Some((ino, addr)) = self.new_node(None)? else { return Ok(None) };
-        let mut block = self.new_directory(ino, parent, name)?;
-        self.write_inode(addr, &mut block)?;
-        self.image.cache.medium.flush()?;
-        self.space.inodes += 1;
-        Ok(self.put(parent, spot, name, ino, FileKind::Directory)?.then_some(ino))
+        let number = if number.is_some() { number } else { self.new_nid()? };
+        let Some(ino) = number else { return Ok(None) };
+        let block = self.new_directory(ino, parent, name)?;
+        let made = self.make_inode(ino, block)?;
+        Ok((made && self.put(parent, spot, name, ino, FileKind::Directory)?).then_some(ino))
     }
 
     /// An empty directory's inode, with the root's time.
@@ -369,7 +269,7 @@ impl Walker<'_, '_> {
             let next = if named != NULL_ADDR {
                 (named, self.image.nat(named)?.block_addr.get())
             } else {
-                let Some((nid, at)) = self.new_node(Some(dir))? else { return Ok(false) };
+                let Some((nid, at)) = self.new_node(dir)? else { return Ok(false) };
                 let mut block = Block::boxed();
                 self.sign(&mut block, nid, dir, path.node_offset(level));
                 self.write(at, &block, Cause::Node)?;

@@ -172,6 +172,8 @@ codes! {
     NoRoot = 810, Error;
     /// A name with a byte that no name may hold.
     DentryName = 811, Error;
+    /// A directory whose inode is lost, and to which files belong: it is made anew, empty, and they go back to it.
+    DirLost = 812, Error;
     /// A delta zone's structure is damaged.
     DeltaZone = 901, Error;
     /// A delta zone that is not the first attribute of a file's inode, and wholly in it.

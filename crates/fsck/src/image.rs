@@ -8,6 +8,7 @@ use crate::cache::Cache;
 use crate::finding::{Code, Findings};
 use crate::medium::Medium;
 use crate::pack;
+use crate::strays::Strays;
 use foldhash::{HashMap, HashMapExt};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint, RawOrphanBlock};
@@ -15,7 +16,7 @@ use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
 use medfs_format::node::{RawDirectNode, RawIndirectNode, RawInode};
 use medfs_format::path::NodePath;
 use medfs_format::sit::{self, RawSitBlock, RawSitEntry};
-use medfs_format::summary::{LOG_COUNT, Log, RawSummaryBlock};
+use medfs_format::summary::{LOG_COUNT, Log, RawExtraInfo, RawSummaryBlock};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc};
 use std::io;
@@ -54,10 +55,12 @@ pub(crate) struct Image<'d> {
     pub(crate) sit_journal: HashMap<SegNo, RawSitEntry>,
     pub(crate) cursegs: Vec<Curseg>,
     pub(crate) orphans: Vec<Ino>,
+    /// What the volume has been written in its life.
+    pub(crate) written: RawExtraInfo,
     /// NAT entries that differ from the volume's, to be written by a repair.
     pub(crate) nat_changes: HashMap<Nid, RawNatEntry>,
-    /// Whether nodes that the NAT does not lead to were looked for.
-    pub(crate) strays_found: bool,
+    /// Nodes that the NAT does not lead to.
+    pub(crate) strays: Strays,
 }
 
 /// Why a volume could not be loaded: the reason is among the findings, or the device failed.
@@ -91,8 +94,9 @@ impl<'d> Image<'d> {
             sit_journal: HashMap::new(),
             cursegs: Vec::new(),
             orphans: Vec::new(),
+            written: RawExtraInfo::default(),
             nat_changes: HashMap::new(),
-            strays_found: false,
+            strays: Strays::default(),
         };
         image.load_cursegs(findings)?;
         image.load_orphans(findings)?;
@@ -250,6 +254,9 @@ impl<'d> Image<'d> {
             self.cursegs.push(Curseg { segno, blkoff: u32::from(blkoff), alloc_type, sum, known });
         }
         debug_assert_eq!(self.cursegs.len(), LOG_COUNT);
+        if pack::has_node_summaries(&cp) {
+            self.written = self.cursegs[Log::HotNode as usize].sum.journal.extra_info();
+        }
         match sums.nat_journal.nat_entries() {
             Ok(entries) => {
                 for e in entries {

@@ -9,6 +9,7 @@
 //! id, a byte for each segment, and small change).
 #![forbid(unsafe_code)]
 
+mod anew;
 mod cache;
 mod check;
 mod cluster;
@@ -31,6 +32,7 @@ mod root;
 mod slices;
 mod space;
 mod strays;
+mod supply;
 mod tables;
 pub mod undo;
 mod walk;

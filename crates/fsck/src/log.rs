@@ -22,6 +22,7 @@ use medfs_format::shared::{self, SharedEntry, entries, is_shared};
 use medfs_format::summary::Log;
 use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Ino, Nid, SegNo};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io;
 
 /// What an engine would replay when it opens the volume.
@@ -49,6 +50,8 @@ pub(crate) struct LogWalk {
     pub(crate) shared: Vec<BlockAddr>,
     /// Blocks of its nodes of removed names.
     pub(crate) removed: Vec<BlockAddr>,
+    /// The directories in which it has names, each with the inode blocks that say so.
+    pub(crate) homes: BTreeMap<Ino, Vec<BlockAddr>>,
 }
 
 /// Follows the chain from the warm node log's next block.
@@ -117,6 +120,10 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
         log.nids.insert(f.nid.get());
         if f.is_fsync() {
             inodes.insert(f.ino.get());
+        }
+        if f.is_fsync() && f.is_dentry() && f.nid == f.ino {
+            let home = block.view::<RawInode>().i_pino.get();
+            log.homes.entry(home).or_default().push(addr);
         }
         keep_data(image, &block, &mut log);
         addr = f.next_blkaddr.get();
@@ -254,6 +261,9 @@ fn judge_names<'b>(
     let meant =
         |n: &RemovedName<'_>| image.g.is_nid(n.dir) && image.g.is_nid(n.ino) && n.ino != image.g.root_ino;
     let (kept, wrong): (Vec<_>, Vec<_>) = names.into_iter().partition(meant);
+    for name in &kept {
+        log.homes.entry(name.dir).or_default();
+    }
     for name in &wrong {
         let what = format!("a name of inode {} in directory {}", name.ino, name.dir);
         findings.add(

@@ -32,6 +32,8 @@ struct Claim {
 enum Way {
     /// Into its own directory, under its own name.
     Back,
+    /// The same, when that directory was made anew.
+    Anew,
     /// To lost+found.
     Lost,
 }
@@ -59,6 +61,10 @@ impl Walker<'_, '_> {
             }
             match self.way(nid, &claim)? {
                 Way::Back => self.losses.renamed += 1,
+                Way::Anew => {
+                    self.losses.renamed += 1;
+                    self.renew_in_lost_and_found(claim.parent)?;
+                }
                 Way::Lost => self.losses.nameless += 1,
             }
         }
@@ -72,7 +78,10 @@ impl Walker<'_, '_> {
             if w.orphans.contains(&nid) {
                 return Ok(());
             }
-            match w.claim_of(nid)?.map(|claim| claim.kind) {
+            let claim = w.claim_of(nid)?;
+            // A directory of that number may be made anew.
+            w.supply.nids.extend(claim.as_ref().map(|claim| claim.parent));
+            match claim.map(|claim| claim.kind) {
                 Some(FileKind::Directory) => dirs.insert(nid),
                 Some(_) => files.insert(nid),
                 None => {}
@@ -99,8 +108,14 @@ impl Walker<'_, '_> {
     /// Where a file without a name goes.
     fn way(&mut self, nid: Nid, claim: &Claim) -> io::Result<Way> {
         let parent = claim.parent;
-        if !claim.sure || parent == nid || !self.image.g.is_nid(parent) || !self.space.nid_reached(parent) {
+        if !claim.sure || parent == nid || !self.image.g.is_nid(parent) {
             return Ok(Way::Lost);
+        }
+        if self.is_planned(parent) {
+            return Ok(Way::Back);
+        }
+        if !self.space.nid_reached(parent) {
+            return Ok(if self.is_lost(parent)? { Way::Anew } else { Way::Lost });
         }
         let Some((_, block)) = self.readable_inode(parent)? else { return Ok(Way::Lost) };
         let inode: &RawInode = block.view();
@@ -134,7 +149,12 @@ impl Walker<'_, '_> {
 
     fn give_name(&mut self, nid: Nid) -> io::Result<()> {
         let Some(claim) = self.claim_of(nid)? else { return Ok(()) };
-        if self.way(nid, &claim)? == Way::Back
+        let mut way = self.way(nid, &claim)?;
+        if way == Way::Anew {
+            self.renew_in_lost_and_found(claim.parent)?;
+            way = self.way(nid, &claim)?;
+        }
+        if way == Way::Back
             && let Some(named) = self.adopt(claim.parent, &claim.name, nid, claim.kind)?
         {
             return if named { Ok(()) } else { self.keep_nameless() };
@@ -184,7 +204,7 @@ impl Walker<'_, '_> {
     }
 
     /// A name that nothing in a directory has, made of another one.
-    fn free_name(&mut self, dir: Ino, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    pub(crate) fn free_name(&mut self, dir: Ino, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
         for i in 0..NAMES_TRIED {
             let mut tried = name.to_vec();
             if i > 0 {
@@ -198,7 +218,7 @@ impl Walker<'_, '_> {
     }
 
     /// lost+found, made where it is missing; `None` where that is impossible.
-    fn lost_and_found(&mut self) -> io::Result<Option<Ino>> {
+    pub(crate) fn lost_and_found(&mut self) -> io::Result<Option<Ino>> {
         if let Some(home) = self.home {
             return Ok(Some(home));
         }
@@ -213,7 +233,7 @@ impl Walker<'_, '_> {
             }
             let home = match self.find(root, &name)? {
                 Some(ino) => self.is_home(ino)?.then_some(ino),
-                None => return self.make_directory(root, &name).inspect(|home| self.home = *home),
+                None => return self.make_directory(root, &name, None).inspect(|home| self.home = *home),
             };
             if home.is_some() {
                 self.home = home;
@@ -233,7 +253,10 @@ impl Walker<'_, '_> {
     }
 
     /// An inode's block, as it counts, if it can be read and accepted.
-    fn readable_inode(&mut self, nid: Nid) -> io::Result<Option<(BlockAddr, Box<medfs_format::Block>)>> {
+    pub(crate) fn readable_inode(
+        &mut self,
+        nid: Nid,
+    ) -> io::Result<Option<(BlockAddr, Box<medfs_format::Block>)>> {
         if !self.image.g.is_nid(nid) {
             return Ok(None);
         }

@@ -13,8 +13,8 @@ use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint};
 use medfs_format::flip::Bit;
 use medfs_format::summary::{
-    ENTRIES_PER_BLOCK, JOURNAL_SIZE, LOG_COUNT, RawJournal, RawSummary, RawSummaryBlock, RawSummaryFooter,
-    SUM_TYPE_DATA, SUM_TYPE_NODE,
+    ENTRIES_PER_BLOCK, JOURNAL_SIZE, LOG_COUNT, Log, RawJournal, RawSummary, RawSummaryBlock,
+    RawSummaryFooter, SUM_TYPE_DATA, SUM_TYPE_NODE,
 };
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Structure};
@@ -134,7 +134,7 @@ fn data_summary(cp: &RawCheckpoint, start: BlockAddr, log: u32) -> BlockAddr {
     end.saturating_sub(back).max(start) + log
 }
 
-fn has_node_summaries(cp: &RawCheckpoint) -> bool {
+pub(crate) fn has_node_summaries(cp: &RawCheckpoint) -> bool {
     cp.flags().intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT)
 }
 
@@ -256,7 +256,6 @@ pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, keep_log: bool) -> i
             | CpFlags::FSCK
             | CpFlags::FASTBOOT
             | CpFlags::NAT_BITS
-            | CpFlags::UMOUNT
             | CpFlags::TRIMMED,
     );
     let freed = cp.valid_block_count.get() != counts.blocks || cp.valid_inode_count.get() != counts.inodes;
@@ -264,12 +263,14 @@ pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, keep_log: bool) -> i
         // What the quota files say of the usage is not recomputed here.
         flags.insert(CpFlags::QUOTA_NEED_FSCK);
     }
-    let sums = if keep_log { 3 } else { 6 };
+    // What the volume has been written in its life is in the summary of a node log.
+    let with_nodes = !keep_log || has_node_summaries(&cp);
+    let sums = if with_nodes { 6 } else { 3 };
+    flags.set(CpFlags::UMOUNT, with_nodes);
     if keep_log {
         flags.insert(CpFlags::NOCRC_RECOVERY);
     } else {
         flags.remove(CpFlags::NOCRC_RECOVERY);
-        flags.insert(CpFlags::UMOUNT);
         cp.checkpoint_ver = (cp.checkpoint_ver.get().wrapping_add(1)).into();
     }
     let payload = image.g.cp_payload;
@@ -304,6 +305,10 @@ pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, keep_log: bool) -> i
         blocks.push(block);
     }
     blocks.extend(image.cursegs[..sums].iter().map(summary_block));
+    if with_nodes {
+        let hot_node = 1 + payload as usize + Log::HotNode as usize;
+        blocks[hot_node].view_mut::<RawSummaryBlock>().journal = RawJournal::of_extra_info(image.written);
+    }
     debug_assert!(blocks.len() < BLOCKS_PER_SEG as usize);
 
     let other = 1 - image.pack;

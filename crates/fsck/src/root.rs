@@ -2,9 +2,7 @@
 //! was in it goes back to it ([`crate::lost`]).
 
 use crate::finding::Code;
-use crate::space::Owner;
 use crate::walk::{Verdict, Via, Walker};
-use medfs_format::nat::RawNatEntry;
 use medfs_format::node::{FileKind, RawInode, footer};
 use std::io;
 
@@ -51,18 +49,10 @@ impl Walker<'_, '_> {
     /// Makes an empty root directory. `false` where the volume is full.
     fn make_root(&mut self) -> io::Result<bool> {
         let root = self.image.g.root_ino;
-        let version = self.image.nat(root)?.version;
-        let Some(addr) = self.new_block(true, Owner::node(root, version))? else { return Ok(false) };
         let mut block = self.new_directory(root, root, b"")?;
         block.view_mut::<RawInode>().i_mode = 0o040755.into();
-        self.write_inode(addr, &mut block)?;
-        self.image.cache.medium.flush()?;
-        let entry = RawNatEntry { version, ino: root.into(), block_addr: addr.into() };
-        self.image.nat_changes.insert(root, entry);
-        self.space.reach_nid(root);
-        self.space.nodes += 1;
-        self.space.inodes += 1;
-        self.directories += 1;
-        Ok(true)
+        let made = self.make_inode(root, block)?;
+        self.directories += u64::from(made);
+        Ok(made)
     }
 }

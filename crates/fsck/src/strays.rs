@@ -5,13 +5,14 @@
 //!
 //! Journals that are empty may be lost: what the last checkpoint changed is then in neither table, and SIT calls its nodes free. They are in the
 //! segments that the node logs write to, before the place where these go on: there the newest node of a number counts. One whose
-//! number has no entry may be a removed file's, so of these only as many count as the checkpoint has more nodes than the NAT.
+//! number has no entry may be a removed file's. It counts where something names it; of those that nothing names as many count as the
+//! checkpoint has more nodes than the NAT, the newest first.
 //!
 //! Memory: an entry for each node that the NAT has lost, of which one pass takes [`MAX_STRAYS`].
 
 use crate::finding::{Code, Findings};
 use crate::image::Image;
-use foldhash::{HashMap, HashMapExt};
+use foldhash::{HashMap, HashMapExt, HashSet};
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
 use medfs_format::node::footer;
@@ -24,9 +25,23 @@ use std::io;
 /// Nodes taken up in one pass.
 const MAX_STRAYS: usize = 1 << 20;
 
+/// What is known of nodes that the NAT does not lead to.
+#[derive(Default)]
+pub(crate) struct Strays {
+    /// Whether they were looked for.
+    found: bool,
+    /// The numbers of all: not free, even where nobody takes them up.
+    pub(crate) seen: HashSet<Nid>,
+    /// Those that may be a removed file's.
+    doubtful: HashMap<Nid, Stray>,
+    /// How many of these there are in the last checkpoint, and how many were taken up.
+    missing: u32,
+    taken_up: u32,
+}
+
 /// A block that holds a node the NAT does not lead to. Of two of one number the greater counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Stray {
+pub(crate) struct Stray {
     /// When it was written.
     version: u32,
     /// SIT says that the block is in use, rather than nothing.
@@ -51,7 +66,7 @@ impl Image<'_> {
 
     /// Lets the NAT lead to every node that SIT and SSA speak of, in memory; once in a pass.
     pub(crate) fn find_strays(&mut self, findings: &mut Findings) -> io::Result<()> {
-        if std::mem::replace(&mut self.strays_found, true) {
+        if std::mem::replace(&mut self.strays.found, true) {
             return Ok(());
         }
         let mut strays: HashMap<Nid, Stray> = HashMap::new();
@@ -65,19 +80,15 @@ impl Image<'_> {
         let mut found: BTreeMap<u32, Vec<Nid>> = BTreeMap::new();
         let mut strays: Vec<(Nid, Stray)> = strays.into_iter().collect();
         strays.sort_unstable_by_key(|&(_, stray)| std::cmp::Reverse(stray));
-        let mut missing = if self.journals_are_empty() { self.missing_entries()? } else { 0 };
+        self.strays.seen.extend(strays.iter().map(|(nid, _)| nid));
         for (nid, stray) in strays {
             let unknown = !stray.valid && self.nat(nid)?.block_addr.get() == NULL_ADDR;
             if unknown && !self.sit_lost(self.g.segno(stray.addr)) {
-                if missing == 0 {
-                    continue;
-                }
-                missing -= 1;
+                self.strays.doubtful.insert(nid, stray);
+                continue;
             }
             if self.leads_elsewhere(nid, stray)? {
-                let version = self.stale_version(nid)?;
-                let entry = RawNatEntry { version, ino: stray.ino.into(), block_addr: stray.addr.into() };
-                self.nat_changes.insert(nid, entry);
+                self.lead_to(nid, stray)?;
                 found.entry(nid / nat::ENTRIES_PER_BLOCK as u32).or_default().push(nid);
             }
         }
@@ -86,6 +97,48 @@ impl Image<'_> {
             let text = format!(
                 "NAT block {index}: {} entries do not lead to their nodes and are made anew from these, the first is {first}",
                 nids.len()
+            );
+            findings.add(Code::NatLost, text);
+        }
+        if !self.journals_are_empty() {
+            self.strays.doubtful.clear();
+        }
+        self.strays.missing = if self.strays.doubtful.is_empty() { 0 } else { self.missing_entries()? };
+        Ok(())
+    }
+
+    fn lead_to(&mut self, nid: Nid, stray: Stray) -> io::Result<()> {
+        let version = self.stale_version(nid)?;
+        let entry = RawNatEntry { version, ino: stray.ino.into(), block_addr: stray.addr.into() };
+        self.nat_changes.insert(nid, entry);
+        Ok(())
+    }
+
+    /// Where the nodes are that may be a removed file's.
+    pub(crate) fn doubtful(&self) -> Vec<(Nid, BlockAddr)> {
+        self.strays.doubtful.iter().map(|(&nid, stray)| (nid, stray.addr)).collect()
+    }
+
+    /// Lets the NAT lead to a node that something names, where only the journals did.
+    pub(crate) fn take_up(&mut self, nid: Nid) -> io::Result<()> {
+        let Some(stray) = self.strays.doubtful.remove(&nid) else { return Ok(()) };
+        self.strays.taken_up += 1;
+        self.lead_to(nid, stray)
+    }
+
+    /// Lets the NAT lead to what is left of the nodes that only the journals led to and that nothing names, the newest first.
+    pub(crate) fn take_up_the_rest(&mut self, findings: &mut Findings) -> io::Result<()> {
+        let mut rest: Vec<(Nid, Stray)> = self.strays.doubtful.drain().collect();
+        rest.sort_unstable_by_key(|&(_, stray)| std::cmp::Reverse(stray));
+        let missing = self.strays.missing.saturating_sub(self.strays.taken_up);
+        for (nid, stray) in rest.into_iter().take(missing as usize) {
+            self.strays.taken_up += 1;
+            self.lead_to(nid, stray)?;
+        }
+        let count = self.strays.taken_up;
+        if count > 0 {
+            let text = format!(
+                "{count} nodes have no NAT entry: those that were in the journals are lost, and made anew from the nodes"
             );
             findings.add(Code::NatLost, text);
         }

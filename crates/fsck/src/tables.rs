@@ -34,9 +34,16 @@ impl Walker<'_, '_> {
         Ok(())
     }
 
-    /// Nodes that have a NAT entry and were not reached. Calls `each` with the node id and whether it is an inode
-    /// that can be read (and if so whether it is a directory).
+    /// Nodes that have a NAT entry and were not reached.
     pub(crate) fn unreached(
+        &mut self,
+        mut each: impl FnMut(&mut Self, Nid) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.each_node(|w, nid| if w.space.nid_reached(nid) { Ok(()) } else { each(w, nid) })
+    }
+
+    /// Nodes that have a NAT entry.
+    pub(crate) fn each_node(
         &mut self,
         mut each: impl FnMut(&mut Self, Nid) -> io::Result<()>,
     ) -> io::Result<()> {
@@ -45,10 +52,7 @@ impl Walker<'_, '_> {
             let first = index * nat::ENTRIES_PER_BLOCK as u32;
             for (i, entry) in block.view::<RawNatBlock>().entries.iter().enumerate() {
                 let nid = first + i as u32;
-                if entry.block_addr.get() != NULL_ADDR
-                    && self.image.g.is_nid(nid)
-                    && !self.space.nid_reached(nid)
-                {
+                if entry.block_addr.get() != NULL_ADDR && self.image.g.is_nid(nid) {
                     each(self, nid)?;
                 }
             }

@@ -7,15 +7,16 @@
 //! Memory, beside [`Space`] and [`Slices`]: one entry for each directory not yet walked, for each inode whose link count is not 1,
 //! and for each name of the directory in hand.
 
+use crate::anew::Anew;
 use crate::compact::Region;
 use crate::dir::DirWalk;
-use crate::entries::Supply;
 use crate::evidence::Sense;
 use crate::finding::{Code, Findings, Losses};
 use crate::image::{CANNOT_BE_READ, Image};
 use crate::inode::Rules;
 use crate::slices::Slices;
 use crate::space::{Owner, Space, has_no_addresses};
+use crate::supply::Supply;
 use crate::zone::Zone;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use medfs_codec::Codecs;
@@ -105,6 +106,8 @@ pub(crate) struct Walker<'d, 'p> {
     pub(crate) compressors: Compressors,
     pub(crate) slices: Slices,
     pub(crate) losses: Losses,
+    /// Directories that are made anew.
+    pub(crate) anew: Anew,
     /// lost+found, once it was needed.
     pub(crate) home: Option<Ino>,
     /// Inodes that a repair kept without a name.
@@ -135,6 +138,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             codecs: Codecs::default(),
             compressors: Compressors::default(),
             losses: Losses::default(),
+            anew: Anew::default(),
             home: None,
             held: 0,
             pending: Vec::new(),
@@ -237,6 +241,7 @@ impl<'d, 'p> Walker<'d, 'p> {
     ) -> io::Result<Option<(BlockAddr, Box<Block>)>> {
         if !self.leads_to(nid)? {
             self.image.find_strays(&mut self.findings)?;
+            self.image.take_up(nid)?;
         }
         let mut entry = self.image.nat(nid)?;
         let addr = entry.block_addr.get();

@@ -299,6 +299,11 @@ const FAULTS: &[Fault] = &[
         v.set(Target::Inode(3), "footer.nid", 9);
         v.set(Target::Inode(3), "footer.ino", 9);
     }),
+    ("directory's numbers", Code::DirLost, |v| {
+        let deep = v.ino("deep");
+        v.set(Target::Inode(deep), "footer.nid", 9);
+        v.set(Target::Inode(deep), "footer.ino", 9);
+    }),
     ("root directory's mode", Code::Inode, |v| v.set(Target::Inode(3), "i_mode", 0o100_755)),
     ("slash in a name", Code::DentryName, |v| v.set(Target::Dentry(3, b"page"), "name[1]", b'/'.into())),
     ("dot", Code::Dots, |v| v.set(Target::Dentry(v.ino("deep"), b"."), "ino", 3)),

@@ -6,12 +6,12 @@ use common::{Bed, META, number};
 use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::flip::Bit;
-use medfs_format::node::{FileKind, RawInode};
+use medfs_format::node::{Advise, FileKind, RawInode};
 use medfs_format::{BLOCK_SIZE, Block, Ino};
 use medfs_fsck::dump::Dump;
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Options, Repair, check, repair};
-use medfs_testkit::images::{FEATURE_SETS, formatted};
+use medfs_testkit::images::{DELTAS, FEATURE_SETS, formatted};
 use std::sync::Arc;
 
 const PLAIN: &str = FEATURE_SETS[0];
@@ -143,6 +143,105 @@ fn files_go_back_to_their_directory_under_their_name() {
     assert_eq!(ino_of(&dev, "lost+found"), None, "nothing had to go there");
 }
 
+fn mode_and_owner(dev: &MemDevice, ino: Ino) -> (u16, u32) {
+    let block = read_block(dev, address_of(dev, ino)).unwrap();
+    let inode: &RawInode = block.view();
+    (inode.i_mode.get(), inode.i_uid.get())
+}
+
+#[test]
+fn a_directory_whose_inode_is_lost_keeps_its_place_and_its_files_their_names() {
+    for features in [PLAIN, CHECKSUMS] {
+        let (whole, [upper, lower]) = volume(64, features, |v| {
+            let upper = make(v, v.root(), b"upper", FileKind::Directory);
+            let lower = make(v, upper, b"lower", FileKind::Directory);
+            for (i, dir) in [upper, lower].into_iter().enumerate() {
+                let file = make(v, dir, b"file", FileKind::Regular);
+                v.write(file, 0, &content(i as u32, 9000)).expect("write");
+            }
+            [upper, lower]
+        });
+        let dev = whole.snapshot();
+        lose(&dev, upper);
+        let repaired = mended(&dev);
+        assert!(repaired.before.has(Code::DirLost), "{:?}", repaired.before.findings);
+        assert_eq!((repaired.before.losses.nameless, repaired.before.losses.renamed), (0, 2));
+        assert_eq!(read(&dev, &["upper", "file"]).unwrap(), content(0, 9000));
+        assert_eq!(read(&dev, &["upper", "lower", "file"]).unwrap(), content(1, 9000));
+        assert_eq!((ino_of(&dev, "upper"), ino_of(&dev, "lost+found")), (Some(upper), None));
+        assert_eq!(mode_and_owner(&dev, upper).0, 0o040700, "whom it let in is not known");
+        Bed::new().judge(&dev).unwrap();
+        // The entry of the lower one is lost with the upper one.
+        let dev = whole.snapshot();
+        lose(&dev, upper);
+        lose(&dev, lower);
+        mended(&dev);
+        assert_eq!(read(&dev, &["upper", "file"]).unwrap(), content(0, 9000));
+        assert_eq!(read(&dev, &["lost+found", &lower.to_string(), "file"]).unwrap(), content(1, 9000));
+        Bed::new().judge(&dev).unwrap();
+    }
+}
+
+/// Once the whole fsync log was given up.
+#[test]
+fn files_fsynced_in_a_directory_that_is_lost_are_there() {
+    for features in [PLAIN, CHECKSUMS, DELTAS] {
+        let dev = Arc::new(formatted(64, features).snapshot());
+        let v = open(&dev);
+        let dir = make(&v, v.root(), b"dir", FileKind::Directory);
+        let old = make(&v, dir, b"old", FileKind::Regular);
+        let gone = make(&v, dir, b"gone", FileKind::Regular);
+        v.sync().expect("sync");
+        let new = make(&v, dir, b"new", FileKind::Regular);
+        for (i, ino) in [old, new].into_iter().enumerate() {
+            v.write(ino, 0, &content(i as u32, 9000)).expect("write");
+            v.fsync(ino, false).expect("fsync");
+        }
+        if features == DELTAS {
+            // Elsewhere this takes a checkpoint.
+            v.rename(dir, b"gone", v.root(), b"moved", medfs::RenameFlags::default()).expect("rename");
+            v.fsync(gone, false).expect("fsync");
+        }
+        let dev = dev.snapshot(); // the power goes
+        drop(v);
+        lose(&dev, dir);
+        let before = mended(&dev).before;
+        assert!(before.has(Code::DirLost) && before.log_to_replay.inodes >= 2, "{features}: {before:?}");
+        assert_eq!(read(&dev, &["dir", "old"]).unwrap(), content(0, 9000), "{features}");
+        assert_eq!(read(&dev, &["dir", "new"]).unwrap(), content(1, 9000), "{features}");
+    }
+}
+
+/// Without checksums nothing tells that a node of the log has a flipped bit.
+#[test]
+fn a_file_fsynced_in_what_is_no_directory_goes_to_lost_and_found() {
+    for home in [1 << 30, 5] {
+        let dev = Arc::new(formatted(64, PLAIN).snapshot());
+        let v = open(&dev);
+        make(&v, v.root(), b"four", FileKind::Directory);
+        assert_eq!(make(&v, v.root(), b"five", FileKind::Regular), 5);
+        v.sync().expect("sync");
+        let [first, second] = [b"one", b"two"].map(|name| {
+            let ino = make(&v, v.root(), name, FileKind::Regular);
+            v.write(ino, 0, name).expect("write");
+            v.fsync(ino, false).expect("fsync");
+            ino
+        });
+        let dev = dev.snapshot(); // the power goes
+        drop(v);
+        let mut of_first = (0..dev.block_count()).filter(|&addr| {
+            let block = read_block(&dev, addr).unwrap();
+            let footer = medfs_format::node::footer(&block);
+            (footer.nid.get(), footer.ino.get()) == (first, first) && footer.is_fsync()
+        });
+        let addr = of_first.next().expect("it was fsynced");
+        change(&dev, addr, |block| block.view_mut::<RawInode>().i_pino = home.into());
+        assert!(mended(&dev).before.has(Code::LogNode));
+        assert_eq!(read(&dev, &["lost+found", &first.to_string()]).unwrap(), b"one");
+        assert_eq!(read(&dev, &["two"]).unwrap(), b"two", "inode {second} is as it was");
+    }
+}
+
 #[test]
 fn a_name_that_is_taken_is_not_taken_away() {
     let (dev, (lost, taken)) = volume(64, CHECKSUMS, |v| {
@@ -170,6 +269,11 @@ fn lost_and_found_takes_more_than_its_inode_has_room_for() {
         fill(v, dir, FILES);
         dir
     });
+    // Files that do not say where they were.
+    for i in 0..FILES {
+        let file = Target::Inode(ino_of(&dev, &format!("dir/{}", name(i))).expect("it is there"));
+        inject::change(&dev, &file, "i_advise", |a| a | u64::from(Advise::LOST_PINO.bits())).unwrap();
+    }
     // An inode with little room of its own stands for one that is full.
     let found = ino_of(&dev, "lost+found").unwrap();
     inject::set(&dev, &Target::Inode(found), "i_inline_xattr_size", 803).unwrap();
@@ -418,4 +522,30 @@ fn a_compact_page_with_one_flipped_bit_keeps_its_records() {
         found += 1;
     }
     assert!(found > 0);
+}
+
+#[test]
+fn what_a_volume_was_written_in_its_life_stays_known() {
+    let written = |dev: &MemDevice| open(&Arc::new(dev.snapshot())).stats().kbytes_written;
+    let (closed, _) = volume(64, PLAIN, |v| {
+        let ino = make(v, v.root(), b"file", FileKind::Regular);
+        v.write(ino, 0, &content(1, 100_000)).expect("write");
+    });
+    let before = written(&closed);
+    assert!(before > 100, "{before}");
+    let dev = closed.snapshot();
+    inject::change(&dev, &Target::Checkpoint, "valid_block_count", |count| count + 1).unwrap();
+    mended(&dev);
+    assert_eq!(written(&dev), before);
+    // With a log behind the checkpoint of an unmount.
+    let dev = Arc::new(closed);
+    let v = open(&dev);
+    let ino = make(&v, v.root(), b"fsynced", FileKind::Regular);
+    v.fsync(ino, false).expect("fsync");
+    let dev = dev.snapshot();
+    drop(v);
+    dev.write(1, &[&Block::ZERO], META).unwrap();
+    assert_eq!(mended(&dev).before.log_to_replay.inodes, 1);
+    assert!(written(&dev) >= before, "{} after {before}", written(&dev));
+    assert_eq!(read(&dev, &["fsynced"]).unwrap(), b"");
 }

@@ -79,7 +79,7 @@ impl Fs {
         self.replay().map_err(|e| match e {
             Error::Corrupt(FormatError::Corrupt { structure, id, field, value }) => {
                 let value = format!(
-                    "{value}; found while replaying what was fsynced, which `medfs fsck --repair` gives up"
+                    "{value}; found while replaying what was fsynced: `medfs fsck --repair` keeps what can be read of it"
                 );
                 Error::Corrupt(FormatError::Corrupt { structure, id, field, value })
             }
