@@ -25,7 +25,8 @@ pub(crate) enum Command {
     /// Check a volume, and repair it if asked
     Fsck(FsckArgs),
     /// Turn plain F2FS into a volume that may hold deltas, in place
-    Import(ConvertArgs),
+    #[command(after_long_help = IMPORT_HELP)]
+    Import(ImportArgs),
     /// Turn a volume with deltas into plain F2FS, which the kernel mounts, in place
     Export(ConvertArgs),
     /// Show the structures of a volume
@@ -262,6 +263,29 @@ pub(crate) struct FsckArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print the findings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What `medfs import` does to volumes of `mkfs.f2fs`'s defaults.
+const IMPORT_HELP: &str = "\
+A volume that lacks extra_attr, flexible_inline_xattr or inode_checksum gets them:
+every inode is written anew, once. medfs looks at all inodes first and says how many
+free blocks are needed; where there are fewer, the volume stays as it is. An import
+that was interrupted goes on when it is run again; until then medfs mounts the
+volume, and files not reached yet take no deltas. 'medfs export' ends it and leaves
+plain F2FS. Files are copied inside the volume only where they have more than 3.4 MiB
+and no inline attribute area, as files made with noinline_xattr do.";
+
+#[derive(Args, Debug)]
+pub(crate) struct ImportArgs {
+    /// Image file or block device, not mounted
+    #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) image: PathBuf,
+    /// Only say what would be done, and whether there is room for it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

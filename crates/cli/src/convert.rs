@@ -1,11 +1,12 @@
 //! `medfs import` and `medfs export`: from plain F2FS to a volume with deltas, and back.
 
-use crate::args::ConvertArgs;
-use crate::words::count;
+use crate::args::{ConvertArgs, ImportArgs};
+use crate::words::{count, grouped};
 use crate::{exit, json, progress, target};
 use anyhow::{Context, Result};
+use indicatif::ProgressBar;
 use medfs::SystemClock;
-use medfs::convert::{self, Converted};
+use medfs::convert::{self, Converted, Import, Phase, Plan};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,23 +17,90 @@ struct Outcome<'a> {
     image: String,
     /// What the volume is now: `delta` or `plain`.
     kind: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<&'a Plan>,
     #[serde(flatten)]
-    done: Converted,
+    done: Option<Converted>,
+}
+
+/// A bar for each phase of a conversion.
+#[derive(Default)]
+struct Bars(Option<(Phase, ProgressBar)>);
+
+impl Bars {
+    fn show(&mut self, phase: Phase, done: u64, total: u64) {
+        if self.0.as_ref().is_none_or(|(shown, _)| *shown != phase) {
+            self.clear();
+            let what = match phase {
+                Phase::Survey => "looking at inodes",
+                Phase::Complete => "completing inodes",
+                Phase::LayOut => "laying out inodes",
+                Phase::Fold => "folding deltas",
+            };
+            self.0 = Some((phase, progress::steps(what, 1)));
+        }
+        if let Some((_, bar)) = &self.0 {
+            bar.set_length(total.max(done));
+            bar.set_position(done);
+        }
+    }
+
+    fn clear(&mut self) {
+        if let Some((_, bar)) = self.0.take() {
+            bar.finish_and_clear();
+        }
+    }
 }
 
 /// `medfs import`
-pub(crate) fn import(args: &ConvertArgs) -> Result<u8> {
+pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     let path = &args.image;
-    let dev = target::open_to_write(path)?;
+    let dev = if args.dry_run { target::open_to_read(path)? } else { target::open_to_write(path)? };
     target::explain_no_volume(&*dev, path)?;
-    let done = convert::import(dev, Arc::new(SystemClock))
-        .with_context(|| format!("cannot import {}", path.display()))?;
-    let text = if done.switched {
-        "may hold deltas now; only medfs reads it ('medfs export' makes it plain F2FS again)".to_owned()
-    } else {
-        "this volume may already hold deltas".to_owned()
+    let cannot = || format!("cannot import {}", path.display());
+    let mut bars = Bars::default();
+    let import =
+        Import::plan(dev, Arc::new(SystemClock), &mut |phase, done, total| bars.show(phase, done, total));
+    bars.clear();
+    let import = import.with_context(cannot)?;
+    let plan = *import.of();
+    if plan.layouts.inodes > 0 && !args.json {
+        outln!("{}: {}", path.display(), describe(&plan));
+    }
+    let kind = |delta| if delta { "delta" } else { "plain" };
+    if args.dry_run {
+        let text = if plan.switches || plan.layouts.inodes > 0 {
+            "can be imported"
+        } else {
+            "this volume may already hold deltas"
+        };
+        return report(path, args.json, kind(!plan.switches), Some(&plan), None, text);
+    }
+    let done = import.run(&mut |phase, done, total| bars.show(phase, done, total));
+    bars.clear();
+    let done = done.with_context(cannot)?;
+    let text = match (done.switched, done.layouts.inodes) {
+        (true, _) => "may hold deltas now; only medfs reads it ('medfs export' makes it plain F2FS again)",
+        (false, 0) => "this volume may already hold deltas",
+        (false, _) => "the import that was interrupted has ended",
     };
-    report(args, "delta", done, &text)
+    report(path, args.json, kind(true), Some(&plan), Some(done), text)
+}
+
+/// What an import is going to do, and the room for it.
+fn describe(plan: &Plan) -> String {
+    let layouts = &plan.layouts;
+    let mut text = format!("{} of {} to lay out anew", grouped(layouts.inodes), count(plan.inodes, "inode"));
+    if layouts.moved_files > 0 {
+        let (files, blocks) = (count(layouts.moved_files, "file"), count(layouts.moved_blocks, "block"));
+        text += &format!(", {files} of up to {blocks} to copy");
+    }
+    let needed = match plan.needed_blocks {
+        0 => "no free block is".to_owned(),
+        1 => "1 free block is".to_owned(),
+        n => format!("up to {} free blocks are", grouped(n)),
+    };
+    text + &format!("; {needed} needed, the volume has {}", grouped(plan.free_blocks))
 }
 
 /// `medfs export`
@@ -40,13 +108,11 @@ pub(crate) fn export(args: &ConvertArgs) -> Result<u8> {
     let path = &args.image;
     let dev = target::open_to_write(path)?;
     target::explain_no_volume(&*dev, path)?;
-    let bar = progress::steps("folding deltas", 1);
-    let done = convert::export(dev, Arc::new(SystemClock), &mut |done, total| {
-        bar.set_length(total.max(done));
-        bar.set_position(done);
-    })
-    .with_context(|| format!("cannot export {}", path.display()))?;
-    bar.finish_and_clear();
+    let mut bars = Bars::default();
+    let done =
+        convert::export(dev, Arc::new(SystemClock), &mut |phase, done, total| bars.show(phase, done, total));
+    bars.clear();
+    let done = done.with_context(|| format!("cannot export {}", path.display()))?;
     let text = if done.switched {
         let folded = done.folded;
         let (pages, files) = (count(folded.pages, "page"), count(folded.files, "file"));
@@ -54,13 +120,20 @@ pub(crate) fn export(args: &ConvertArgs) -> Result<u8> {
     } else {
         "this volume is already plain F2FS".to_owned()
     };
-    report(args, "plain", done, &text)
+    report(path, args.json, "plain", None, Some(done), &text)
 }
 
-fn report(args: &ConvertArgs, kind: &str, done: Converted, text: &str) -> Result<u8> {
-    let image = Path::display(&args.image).to_string();
-    if args.json {
-        json::print(&Outcome { image, kind, done })?;
+fn report(
+    path: &Path,
+    json: bool,
+    kind: &str,
+    plan: Option<&Plan>,
+    done: Option<Converted>,
+    text: &str,
+) -> Result<u8> {
+    let image = path.display().to_string();
+    if json {
+        json::print(&Outcome { image, kind, plan, done })?;
     } else {
         outln!("{image}: {text}");
     }

@@ -169,6 +169,12 @@ fn mount(
     tell_ignored(args);
     let (read_only, asked_for_deltas) = (options.read_only, asks_for_deltas(args));
     let volume = Arc::new(target::open_volume(source.device.clone(), &args.image, options)?);
+    if volume.superblock().has_old_layouts() {
+        errln!(
+            "medfs mount: the import of {} was interrupted; the files that it had not reached take no deltas until 'medfs import' ends it",
+            args.image.display()
+        );
+    }
     if asked_for_deltas && !volume.superblock().is_delta_volume() {
         errln!(
             "medfs mount: {} is plain F2FS and takes no deltas: mounted with delta=off ('medfs import' changes that)",

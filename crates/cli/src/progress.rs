@@ -16,7 +16,7 @@ pub(crate) fn unknown(what: &str) -> ProgressBar {
 
 /// A bar over a known number of anything.
 pub(crate) fn steps(what: &str, total: u64) -> ProgressBar {
-    styled(what, Some(total), "{msg} {wide_bar} {pos}/{len} {eta}")
+    styled(what, Some(total), "{msg} {wide_bar} {pos}/{len} {per_sec} {eta}")
 }
 
 fn styled(what: &str, total: Option<u64>, template: &str) -> ProgressBar {

@@ -280,9 +280,18 @@ fn a_volume_is_of_the_kind_asked_for_and_becomes_the_other() {
     kind("delta");
     medfs().args(["mkfs", "-q", "-f", "--plain", "-O", "none"]).arg(s.image()).assert().success();
     kind("plain");
-    let text = error(1, medfs().arg("import").arg(s.image()));
-    assert!(text.contains("lacks extra_attr, inode_checksum, flexible_inline_xattr, which"), "{text}");
+    let dry = output(&["import", "--dry-run"], &[&s.image()]);
+    assert!(dry.contains("1 of 1 inode to lay out anew; no free block is needed, the volume has"), "{dry}");
+    assert!(dry.contains("can be imported"), "{dry}");
+    let dry: serde_json::Value =
+        serde_json::from_str(&output(&["import", "--dry-run", "--json"], &[&s.image()])).unwrap();
+    assert_eq!((&dry["kind"], &dry["plan"]["layouts"]["inodes"]), (&"plain".into(), &1.into()));
+    assert!(dry["plan"]["free_blocks"].as_u64() > dry["plan"]["needed_blocks"].as_u64(), "{dry}");
     kind("plain");
+    let done: serde_json::Value =
+        serde_json::from_str(&output(&["import", "--json"], &[&s.image()])).unwrap();
+    assert_eq!((&done["switched"], &done["layouts"]["inodes"]), (&true.into(), &1.into()));
+    kind("delta");
     for command in ["import", "export"] {
         let text = error(1, medfs().arg(command).arg(s.path("gone")));
         assert!(text.contains("gone"), "{text}");

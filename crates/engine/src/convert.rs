@@ -4,13 +4,28 @@
 //! durable before the next. Copies that disagree mean a volume without deltas: an import has made none yet, an export has
 //! folded all. Whoever opens such a volume to write makes both plain again. So a crash at any moment leaves the old or the
 //! new kind, with everything in it.
+//!
+//! A volume that lacks features that deltas need gets them with the magic. `flexible_inline_xattr` demands extra attributes of every
+//! inode, which then have none, and no F2FS driver would take a volume on the way. So the import of such a volume has these steps:
+//!
+//! 1. *Survey*, on a read-only mount: what every inode needs, and whether there is room. Nothing is written.
+//! 2. Where some inodes have extra attributes already, these are *completed*, on plain F2FS, for which nothing changes by that.
+//! 3. The superblocks become those of a volume with deltas, with all features, and say that inodes may have the *old layout*
+//!    ([`DELTA_OLD_LAYOUTS`](medfs_format::superblock::DELTA_OLD_LAYOUTS)). An inode without extra attributes is read as before.
+//! 4. Each inode gets extra attributes ([`crate::layout`]), in ordinary operations between ordinary checkpoints.
+//! 5. The superblocks no longer allow the old layout.
+//!
+//! Up to step 3 the volume is the plain F2FS that it was; from there on medfs mounts, writes and checks it at any moment. Files of
+//! the old layout take no deltas. An import that was interrupted goes on when it is run again; an export ends it first.
+//! That all inodes are laid out at once, not when they are next written, keeps an export certain: it never needs room for inodes.
 
 use crate::clock::Clock;
 use crate::delta::Folded;
 use crate::delta::registry::{HIDDEN_DIR, HIDDEN_NAME};
 use crate::error::{Error, Result};
 use crate::io::Io;
-use crate::mount::{read_superblock, write_superblocks};
+use crate::layout::LayoutWork;
+use crate::mount::{names, read_superblock, unwritable, write_superblocks};
 use crate::options::{DeltaMode, MountOptions};
 use crate::volume::Volume;
 use medfs_device::BlockDevice;
@@ -25,39 +40,134 @@ pub struct Converted {
     pub switched: bool,
     /// What was folded by an export.
     pub folded: Folded,
+    /// What was laid out anew.
+    pub layouts: LayoutWork,
     /// Inodes that were restored from the log of fsynced files first.
     pub recovered_inodes: u64,
 }
 
-/// Makes a plain F2FS volume, which nobody has mounted, one that may hold deltas, after recovering it.
-/// `Incompatible` where it lacks the features that deltas need; it is unchanged then.
-pub fn import(dev: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Converted> {
-    let (sb, ..) = read_superblock(&Io::new(dev.clone()))?;
-    check_importable(sb.features())?;
-    let volume = open(&dev, clock)?;
-    if !sb.is_delta_volume()
-        && let Some(name) =
-            [HIDDEN_NAME, HIDDEN_DIR].iter().find(|name| volume.lookup(volume.root(), name).is_ok())
-    {
-        let name = String::from_utf8_lossy(name);
-        return Err(Error::Invalid(format!(
-            "the root directory has an entry '{name}', a name that volumes with deltas need: rename it first"
-        )));
+/// What is being done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Looking at every inode.
+    Survey,
+    /// Completing the extra attributes that are there.
+    Complete,
+    /// Giving extra attributes to inodes.
+    LayOut,
+    /// Writing deltas as whole pages.
+    Fold,
+}
+
+/// Is told how many inodes of how many are done.
+pub type Progress<'a> = &'a mut dyn FnMut(Phase, u64, u64);
+
+/// What an import is going to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// Whether the volume is plain F2FS now.
+    pub switches: bool,
+    /// Inodes of the volume.
+    pub inodes: u64,
+    /// What is to be laid out anew.
+    pub layouts: LayoutWork,
+    /// Free blocks that this needs.
+    pub needed_blocks: u64,
+    /// Free blocks of the volume.
+    pub free_blocks: u64,
+}
+
+/// An import that was found possible. Nothing is written before [`Import::run`].
+pub struct Import {
+    dev: Arc<dyn BlockDevice>,
+    clock: Arc<dyn Clock>,
+    sb: RawSuperblock,
+    plan: Plan,
+}
+
+impl Import {
+    /// Looks at a volume, which nobody has mounted, and at all its inodes where it lacks features that deltas need. An error says why it
+    /// cannot be imported.
+    pub fn plan(dev: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>, progress: Progress<'_>) -> Result<Import> {
+        let (sb, ..) = read_superblock(&Io::new(dev.clone()))?;
+        check_importable(sb.features())?;
+        let options = MountOptions { read_only: true, ..MountOptions::default() };
+        let volume = Volume::open(dev.clone(), options, clock.clone())?;
+        if !sb.is_delta_volume() {
+            check_names(&volume)?;
+        }
+        let layouts = if has_work(&sb) { survey(&volume, progress)? } else { LayoutWork::default() };
+        let plan = Plan {
+            switches: !sb.is_delta_volume(),
+            inodes: volume.stats().valid_inodes.into(),
+            layouts,
+            needed_blocks: layouts.needed_blocks(),
+            free_blocks: volume.statfs().free,
+        };
+        Ok(Import { dev, clock, sb, plan })
     }
-    convert(&dev, &volume, Folded::default(), !sb.is_delta_volume(), RawSuperblock::become_delta_volume)
+
+    /// What is going to be done.
+    pub fn of(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Does it, after recovering the volume. It can be interrupted at any moment, and is then to be run again.
+    pub fn run(self, progress: Progress<'_>) -> Result<Converted> {
+        let Import { dev, clock, sb, .. } = &self;
+        let volume = open(dev, clock.clone())?;
+        if !sb.is_delta_volume() && !has_all(sb) && sb.features().contains(Feature::EXTRA_ATTR) {
+            volume.fs().complete_extra(&mut |done, total| progress(Phase::Complete, done, total))?;
+        }
+        let mut done = Converted {
+            switched: !sb.is_delta_volume(),
+            folded: Folded::default(),
+            layouts: LayoutWork::default(),
+            recovered_inodes: volume.stats().recovered_inodes,
+        };
+        volume.close()?;
+        if done.switched {
+            switch(dev, &volume, RawSuperblock::become_delta_volume)?;
+        }
+        drop(volume);
+        if has_work(sb) {
+            let volume = open(dev, clock.clone())?;
+            done.layouts = lay_out(&volume, progress)?;
+            volume.close()?;
+            switch(dev, &volume, RawSuperblock::leave_old_layouts)?;
+        }
+        Ok(done)
+    }
+}
+
+/// Makes a plain F2FS volume, which nobody has mounted, one that may hold deltas, after recovering it: [`Import`] without a look at the
+/// plan.
+pub fn import(dev: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Converted> {
+    Import::plan(dev, clock, &mut |_, _, _| ())?.run(&mut |_, _, _| ())
 }
 
 /// Makes a volume with deltas, which nobody has mounted, a plain F2FS one: recovers it, writes every page that is a delta
-/// as a whole, and takes the zones away. `progress` is told how many inodes of how many are done.
-pub fn export(
-    dev: Arc<dyn BlockDevice>,
-    clock: Arc<dyn Clock>,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Converted> {
+/// as a whole, and takes the zones away. An import that was interrupted is ended first.
+pub fn export(dev: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>, progress: Progress<'_>) -> Result<Converted> {
     let (sb, ..) = read_superblock(&Io::new(dev.clone()))?;
+    if sb.has_old_layouts() {
+        Import::plan(dev.clone(), clock.clone(), progress)?.run(progress)?;
+    }
     let volume = open(&dev, clock)?;
-    let folded = if sb.is_delta_volume() { volume.fold_deltas(progress)? } else { Folded::default() };
-    convert(&dev, &volume, folded, sb.is_delta_volume(), RawSuperblock::become_plain)
+    let mut folded = Folded::default();
+    if sb.is_delta_volume() {
+        folded = volume.fold_deltas(&mut |done, total| progress(Phase::Fold, done, total))?;
+    }
+    volume.close()?;
+    if sb.is_delta_volume() {
+        switch(&dev, &volume, RawSuperblock::become_plain)?;
+    }
+    Ok(Converted {
+        switched: sb.is_delta_volume(),
+        folded,
+        layouts: LayoutWork::default(),
+        recovered_inodes: volume.stats().recovered_inodes,
+    })
 }
 
 fn open(dev: &Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Volume> {
@@ -66,32 +176,66 @@ fn open(dev: &Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Volume> {
     if volume.is_read_only() { Err(Error::ReadOnly) } else { Ok(volume) }
 }
 
-/// Ends the work on a volume and, where it is of the other kind, switches its superblocks.
-fn convert(
-    dev: &Arc<dyn BlockDevice>,
-    volume: &Volume,
-    folded: Folded,
-    switched: bool,
-    change: fn(&mut RawSuperblock),
-) -> Result<Converted> {
-    volume.close()?;
-    if switched {
-        let mut sb = volume.superblock().clone();
-        change(&mut sb);
-        write_superblocks(&Io::new(dev.clone()), &sb, &[0, 1])?;
+/// Changes both superblocks of a volume that was closed.
+fn switch(dev: &Arc<dyn BlockDevice>, volume: &Volume, change: fn(&mut RawSuperblock)) -> Result<()> {
+    let mut sb = volume.superblock().clone();
+    change(&mut sb);
+    write_superblocks(&Io::new(dev.clone()), &sb, &[0, 1])
+}
+
+fn has_all(sb: &RawSuperblock) -> bool {
+    sb.features().contains(DELTA_FEATURES)
+}
+
+/// Whether inodes may have to be laid out.
+fn has_work(sb: &RawSuperblock) -> bool {
+    !has_all(sb) || sb.has_old_layouts()
+}
+
+fn survey(volume: &Volume, progress: Progress<'_>) -> Result<LayoutWork> {
+    let work = volume.fs().survey_layouts(&mut |done, total| progress(Phase::Survey, done, total))?;
+    let (needed, free) = (work.needed_blocks(), volume.statfs().free);
+    if needed > free {
+        return Err(Error::Invalid(format!(
+            "the import needs up to {needed} free blocks of 4 KiB, and the volume has {free}: remove some files first"
+        )));
     }
-    Ok(Converted { switched, folded, recovered_inodes: volume.stats().recovered_inodes })
+    Ok(work)
+}
+
+fn lay_out(volume: &Volume, progress: Progress<'_>) -> Result<LayoutWork> {
+    let laid = volume.fs().lay_out_all(&mut |done, total| progress(Phase::LayOut, done, total));
+    laid.map_err(|error| match error {
+        Error::NoSpace => Error::Invalid(
+            "the volume has no room left to lay out an inode: remove some files, which a mount can do, and run the import again".into(),
+        ),
+        error => error,
+    })
 }
 
 fn check_importable(features: Feature) -> Result<()> {
-    let missing = DELTA_FEATURES - features;
-    if missing.is_empty() {
+    let unwritable = unwritable(features);
+    if unwritable.is_empty() {
         return Ok(());
     }
-    let names: Vec<String> = missing.iter_names().map(|(name, _)| name.to_lowercase()).collect();
-    Err(Error::Incompatible(format!(
-        "the volume lacks {}, which deltas need and an existing volume cannot be given: copy its files to one made by \
-         'medfs mkfs', or by 'mkfs.f2fs -O extra_attr,flexible_inline_xattr,inode_checksum'",
-        names.join(", ")
+    let text =
+        format!("the volume uses {}, which medfs can only read: it cannot be imported", names(unwritable));
+    Err(Error::Incompatible(text))
+}
+
+/// Refuses a volume whose root directory has a name that medfs needs.
+fn check_names(volume: &Volume) -> Result<()> {
+    let taken = |name: &&[u8]| match volume.lookup(volume.root(), name) {
+        Ok(found) => {
+            volume.release(found.ino, 1);
+            true
+        }
+        Err(_) => false,
+    };
+    let names: [&[u8]; 2] = [HIDDEN_NAME, HIDDEN_DIR];
+    let Some(name) = names.into_iter().find(taken) else { return Ok(()) };
+    let name = String::from_utf8_lossy(name);
+    Err(Error::Invalid(format!(
+        "the root directory has an entry '{name}', a name that volumes with deltas need: rename it first"
     )))
 }

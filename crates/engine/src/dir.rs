@@ -194,7 +194,7 @@ impl Fs {
     }
 
     /// Makes an inline directory one of dentry blocks; leaves it as it was where that fails.
-    fn inline_to_blocks(&self, dir: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+    pub(crate) fn inline_to_blocks(&self, dir: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
         let (layout, range) = self.inline_area(dir);
         let old: Arc<Block> = dir.node.read(|d| d.block.clone());
         let area = Area::new(layout, &old.0[range.clone()]);

@@ -180,7 +180,7 @@ impl Fs {
     }
 
     pub(crate) fn flexible_inline_xattr(&self) -> bool {
-        self.features.contains(Feature::FLEXIBLE_INLINE_XATTR)
+        self.nodes.rules.layouts.is_flexible()
     }
 
     pub(crate) fn has_crtime(&self) -> bool {
@@ -273,8 +273,8 @@ impl Fs {
         self.fill_footer(block, next, marks);
         let f = footer_mut(block);
         let is_inode = f.nid.get() == f.ino.get();
-        if is_inode && let Some(seed) = self.nodes.rules.checksum_seed {
-            block.view_mut::<RawInode>().seal(seed);
+        if is_inode {
+            block.view_mut::<RawInode>().seal(self.nodes.rules.seed);
         }
     }
 

@@ -51,6 +51,7 @@ mod idle;
 mod index;
 mod inode;
 mod io;
+mod layout;
 mod mount;
 mod namei;
 mod nat;
@@ -89,6 +90,7 @@ pub use error::{Error, Posix, Result};
 pub use files::{Caller, Files};
 pub use hotness::{Hotness, HotnessStats};
 pub use idle::Did;
+pub use layout::LayoutWork;
 pub use medfs_format::compress::Algorithm;
 pub use options::{
     AllocMode, Atime, CompactFiles, DeltaMode, FsyncMode, InPlace, MountOptions, VictimPolicy,

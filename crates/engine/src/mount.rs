@@ -115,12 +115,14 @@ impl Fs {
                 copy = addr,
                 "a superblock copy was damaged or stale and is written again from the other one"
             );
-            let block = superblock_copy(&self.io, &self.sb, addr);
-            if let Err(error) = self.io.write_if_possible(addr, &block) {
-                tracing::warn!(copy = addr, %error, "the superblock copy cannot be written");
+            for block in superblock_copy(&self.io, &self.sb, addr) {
+                if let Err(error) = self.io.write_if_possible(addr, &block) {
+                    tracing::warn!(copy = addr, %error, "the superblock copy cannot be written");
+                }
+                self.io.flush()?;
             }
         }
-        if copies.is_empty() { Ok(()) } else { self.io.flush() }
+        Ok(())
     }
 
     fn load_orphans(&self) -> Result<()> {
@@ -249,18 +251,24 @@ pub(crate) fn read_superblock(io: &Io) -> Result<(RawSuperblock, Geometry, Vec<u
 /// Writes the copies of the superblock at these addresses, one after the other: each is durable before the next begins.
 pub(crate) fn write_superblocks(io: &Io, sb: &RawSuperblock, copies: &[u32]) -> Result<()> {
     for &addr in copies {
-        let block = superblock_copy(io, sb, addr);
-        io.write(addr, &[&*block], WriteTag::new(Cause::Meta, Temperature::Cold))?;
-        io.flush()?;
+        for block in superblock_copy(io, sb, addr) {
+            io.write(addr, &[&block], WriteTag::new(Cause::Meta, Temperature::Cold))?;
+            io.flush()?;
+        }
     }
     Ok(())
 }
 
-/// The block of a copy of the superblock, with what is before it, where that can be read.
-fn superblock_copy(io: &Io, sb: &RawSuperblock, addr: u32) -> Box<Block> {
-    let mut block = io.read(addr).unwrap_or_else(|_| Block::boxed());
-    *RawSuperblock::in_block_mut(&mut block) = sb.clone();
-    block
+/// The blocks to write one after the other for a copy of the superblock, with what is before it, where that can be read.
+fn superblock_copy(io: &Io, sb: &RawSuperblock, addr: u32) -> Vec<Block> {
+    let now = io.read(addr).unwrap_or_else(|_| Block::boxed());
+    let steps = sb.steps_from(RawSuperblock::in_block(&now)).into_iter();
+    let with = |step| {
+        let mut block = (*now).clone();
+        *RawSuperblock::in_block_mut(&mut block) = step;
+        block
+    };
+    steps.map(with).collect()
 }
 
 /// Features that mount read-write.
@@ -283,16 +291,22 @@ const READABLE: Feature = WRITABLE
     .union(Feature::BLKZONED)
     .union(Feature::RO);
 
+/// Those of a volume's features that keep it from being written.
+pub(crate) fn unwritable(features: Feature) -> Feature {
+    features.difference(WRITABLE)
+}
+
+/// Features by name, for messages.
+pub(crate) fn names(features: Feature) -> String {
+    let mut names: Vec<String> = features.iter_names().map(|(name, _)| name.to_lowercase()).collect();
+    let unknown = features.bits() & !Feature::all().iter_names().fold(0, |acc, (_, b)| acc | b.bits());
+    if unknown != 0 {
+        names.push(format!("unknown feature bits {unknown:#x}"));
+    }
+    names.join(", ")
+}
+
 fn check_features(features: Feature, read_only: bool) -> Result<()> {
-    let names = |f: Feature| {
-        let known: Vec<String> = f.iter_names().map(|(n, _)| n.to_lowercase()).collect();
-        let unknown = f.bits() & !Feature::all().iter_names().fold(0, |acc, (_, b)| acc | b.bits());
-        let mut names = known;
-        if unknown != 0 {
-            names.push(format!("unknown feature bits {unknown:#x}"));
-        }
-        names.join(", ")
-    };
     let unreadable = features.difference(READABLE);
     if !unreadable.is_empty() {
         return Err(Error::Incompatible(format!(
@@ -300,7 +314,7 @@ fn check_features(features: Feature, read_only: bool) -> Result<()> {
             names(unreadable)
         )));
     }
-    let unwritable = features.difference(WRITABLE);
+    let unwritable = unwritable(features);
     if !unwritable.is_empty() && !read_only {
         return Err(Error::Incompatible(format!(
             "the volume uses {}, which this version can only read; mount it with -o ro",
@@ -444,13 +458,13 @@ fn assemble(
     let segs = Segments::new(&io, &geo, at_mount, alloc_mode)?;
     let nat = Nat::new(&geo, nat_bitmap, &nat_journal, header.next_free_nid.get())?;
     let features = sb.features();
-    let checksum_seed = features.contains(Feature::INODE_CHECKSUM).then(|| crc::chain(!0, &sb.uuid));
     let cache_blocks = opts.cache_bytes / BLOCK_SIZE;
     let rules = NodeRules {
         geo: geo.clone(),
-        flexible_inline_xattr: features.contains(Feature::FLEXIBLE_INLINE_XATTR),
+        layouts: sb.layouts(),
         compression: features.contains(Feature::COMPRESSION),
-        checksum_seed,
+        seed: crc::chain(!0, &sb.uuid),
+        has_checksums: features.contains(Feature::INODE_CHECKSUM),
     };
     let nodes = Nodes::new(rules, cache_blocks / 4);
     let counts = Counts {

@@ -14,7 +14,7 @@ use crate::nat::Nat;
 use crate::ranks;
 use crate::readahead::Readahead;
 use crate::types::Timestamp;
-use medfs_format::node::{DEF_ADDRS_PER_INODE, RawInode, footer, footer_mut, validate_footer};
+use medfs_format::node::{DEF_ADDRS_PER_INODE, Layouts, RawInode, footer, footer_mut, validate_footer};
 use medfs_format::path::{Fanout, NodeKind, max_pages, node_kind};
 use medfs_format::{
     BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Ino, NEW_ADDR, Nid, Structure,
@@ -194,18 +194,26 @@ const MIN_LIMIT: usize = 256;
 #[derive(Debug, Clone)]
 pub(crate) struct NodeRules {
     pub(crate) geo: Geometry,
-    pub(crate) flexible_inline_xattr: bool,
+    pub(crate) layouts: Layouts,
     pub(crate) compression: bool,
-    pub(crate) checksum_seed: Option<u32>,
+    /// Seed of the inodes' checksums. Every inode that has room for one gets it.
+    pub(crate) seed: u32,
+    /// Whether checksums must be right.
+    pub(crate) has_checksums: bool,
 }
 
 /// Bytes of the largest file there can be: those that calculate with sizes need not fear overflow.
 const MAX_SIZE: u64 = max_pages(Fanout::plain(DEF_ADDRS_PER_INODE)) * BLOCK_SIZE as u64;
 
 impl NodeRules {
+    /// Seed of the inodes' checksums, where these must be right.
+    pub(crate) fn checksum_seed(&self) -> Option<u32> {
+        self.has_checksums.then_some(self.seed)
+    }
+
     /// Checks an inode as it came from disk.
     pub(crate) fn validate(&self, ino: Ino, raw: &RawInode) -> Result<(), FormatError> {
-        raw.validate(ino, &self.geo, self.flexible_inline_xattr, self.checksum_seed)?;
+        raw.validate(ino, &self.geo, self.layouts, self.checksum_seed())?;
         if self.compression {
             raw.validate_compression(ino)?;
         }

@@ -192,7 +192,7 @@ impl Fs {
     fn entry_of(&self, node: &LastNode) -> Result<Option<Entry>> {
         let ino = node.page.ino;
         let addr = self.nat.peek(&self.io, ino)?.addr;
-        let Some(seed) = self.nodes.rules.checksum_seed.filter(|_| is_block(addr)) else { return Ok(None) };
+        let Some(seed) = self.nodes.rules.checksum_seed().filter(|_| is_block(addr)) else { return Ok(None) };
         let base = self.io.read(addr)?;
         if (footer(&base).nid.get(), footer(&base).ino.get()) != (ino, ino) {
             return Ok(None);

@@ -214,7 +214,7 @@ impl Fs {
     ) -> Result<()> {
         let about = inode.raw(|r| Page {
             purpose: Purpose::Background,
-            is_dir: false,
+            is_dir: inode.is_dir(),
             advise: r.advise(),
             pinned: r.inline().contains(Inline::PIN_FILE),
             dirty_pages: WINDOW as usize,

@@ -64,6 +64,10 @@ impl Volume {
         written.and(committed)
     }
 
+    pub(crate) fn fs(&self) -> &Fs {
+        &self.fs
+    }
+
     /// The options the volume was opened with.
     pub fn options(&self) -> &MountOptions {
         &self.fs.opts

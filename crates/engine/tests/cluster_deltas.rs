@@ -200,7 +200,7 @@ fn an_export_folds_them() {
     v.close().expect("close");
     drop(v);
     let converted =
-        export(device.clone(), Arc::new(ManualClock::new(START)), &mut |_, _| {}).expect("export");
+        export(device.clone(), Arc::new(ManualClock::new(START)), &mut |_, _, _| {}).expect("export");
     assert_eq!(converted.folded.pages, 8, "{converted:?}");
     judge(&device);
     let v = open_device(&device, "");

@@ -7,7 +7,7 @@ use medfs::convert::{export, import};
 use medfs::{Error, ManualClock, MountOptions, Volume, XattrMode};
 use medfs_device::crash::{CrashPlan, Event, RecordingDevice};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
-use medfs_format::superblock::{Feature, RawSuperblock};
+use medfs_format::superblock::RawSuperblock;
 use medfs_format::xattr::NameIndex;
 use medfs_fsck::dump::{Dump, Value};
 use std::sync::Arc;
@@ -120,7 +120,7 @@ fn crash_states(
 fn every_crash_of_an_export_leaves_the_old_or_the_new_kind() {
     let (base, tree) = crashed(blank_delta(64));
     let (plain, delta) = crash_states(&base, &[tree], |device| {
-        let done = export(device, clock(), &mut |_, _| ()).expect("export");
+        let done = export(device, clock(), &mut |_, _, _| ()).expect("export");
         assert!(done.switched && done.recovered_inodes > 0);
         assert_eq!((done.folded.files, done.folded.pages), (3, 9));
     });
@@ -158,9 +158,10 @@ fn there_and_back() {
     v.close().expect("close");
     drop(v);
     let mut steps = Vec::new();
-    let done = export(device.clone(), clock(), &mut |done, total| steps.push((done, total))).expect("export");
+    let done =
+        export(device.clone(), clock(), &mut |_, done, total| steps.push((done, total))).expect("export");
     assert_eq!((done.folded.pages, steps.last()), (9, Some(&(done.folded.inodes, done.folded.inodes))));
-    assert!(!export(device.clone(), clock(), &mut |_, _| ()).expect("again").switched);
+    assert!(!export(device.clone(), clock(), &mut |_, _, _| ()).expect("again").switched);
     assert_eq!(kinds(&*device), [false; 2]);
     assert_clean(&*device);
     let v = open(device.clone());
@@ -201,7 +202,7 @@ fn a_full_volume_is_exported() {
     assert!(rest > 1000 && v.statfs().available < 4, "{rest} pages, {:?}", v.statfs());
     v.close().expect("close");
     drop(v);
-    let done = export(device.clone(), clock(), &mut |_, _| ()).expect("export");
+    let done = export(device.clone(), clock(), &mut |_, _, _| ()).expect("export");
     assert_eq!(done.folded.pages, 309);
     assert_clean(&*device);
     assert!(has_all(&open(device), &tree));
@@ -220,7 +221,7 @@ fn copies_that_disagree_mean_no_deltas() {
     for plain in [0, 1] {
         let device = Arc::new(blank_delta(64));
         let tree = fill(&open(device.clone()));
-        export(device.clone(), clock(), &mut |_, _| ()).expect("export");
+        export(device.clone(), clock(), &mut |_, _, _| ()).expect("export");
         change_superblock(&*device, 1 - plain, RawSuperblock::become_delta_volume);
         let before = device.snapshot();
         let read_only = MountOptions { read_only: true, ..MountOptions::default() };
@@ -232,26 +233,12 @@ fn copies_that_disagree_mean_no_deltas() {
         let mended = Arc::new(device.snapshot());
         medfs_fsck::repair(&*mended, &Default::default(), &mut |_| ()).expect("repair");
         let exported = Arc::new(device.snapshot());
-        assert!(!export(exported.clone(), clock(), &mut |_, _| ()).expect("export").switched);
+        assert!(!export(exported.clone(), clock(), &mut |_, _, _| ()).expect("export").switched);
         drop(open(device.clone()));
         for finished in [&mended, &exported, &device] {
             assert_eq!(kinds(&**finished), [false; 2]);
             assert!(has_all(&open((*finished).clone()), &tree));
         }
-    }
-}
-
-#[test]
-fn a_volume_without_what_deltas_need_is_refused_and_left_alone() {
-    let device = Arc::new(blank(64, Feature::EXTRA_ATTR | Feature::INODE_CHECKSUM));
-    fill(&open(device.clone()));
-    let before = device.snapshot();
-    let error = import(device.clone(), clock()).expect_err("refused").to_string();
-    assert!(error.contains("lacks flexible_inline_xattr,") && error.contains("mkfs.f2fs -O"), "{error}");
-    for addr in 0..device.block_count() {
-        assert!(
-            read_block(&*device, addr).expect("memory").0 == read_block(&before, addr).expect("memory").0
-        );
     }
 }
 
@@ -265,7 +252,7 @@ fn additions_that_are_not_known_are_read_only_or_refused() {
     (0..2).for_each(|copy| change_superblock(&*device, copy, |sb| sb.delta.ro_compat = 4.into()));
     let v = open(device.clone());
     assert!(v.is_read_only() && has_all(&v, &tree));
-    assert!(matches!(export(device.clone(), clock(), &mut |_, _| ()), Err(Error::ReadOnly)));
+    assert!(matches!(export(device.clone(), clock(), &mut |_, _, _| ()), Err(Error::ReadOnly)));
     (0..2).for_each(|copy| change_superblock(&*device, copy, |sb| sb.delta.incompat = 4.into()));
     let error = Volume::open(device, MountOptions::default(), clock()).expect_err("refused").to_string();
     assert!(error.contains("0x4"), "{error}");
@@ -316,12 +303,13 @@ fn a_wrong_delta_is_an_error_of_its_page_alone_and_never_the_base() {
     }
     v.close().expect("close");
     drop(v);
-    let error = export(device.clone(), clock(), &mut |_, _| ()).expect_err("it cannot be folded").to_string();
+    let error =
+        export(device.clone(), clock(), &mut |_, _, _| ()).expect_err("it cannot be folded").to_string();
     assert!(error.contains("for page 5"), "{error}");
     assert_eq!(kinds(&*device), [true; 2], "the volume stays as it is");
     // A whole new content needs no base.
     let v = open(device.clone());
     v.write(f, 5 * PAGE as u64, &noise(50)).expect("write");
     v.close().expect("close");
-    export(device, clock(), &mut |_, _| ()).expect("export");
+    export(device, clock(), &mut |_, _, _| ()).expect("export");
 }

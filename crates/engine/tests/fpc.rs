@@ -213,7 +213,7 @@ fn an_export_writes_the_pages_and_plain_volumes_compress_none() {
     update(&v, f, &mut expected, 0..10, 500);
     v.close().expect("close");
     drop(v);
-    export(device.clone(), Arc::new(ManualClock::new(START)), &mut |_, _| {}).expect("export");
+    export(device.clone(), Arc::new(ManualClock::new(START)), &mut |_, _, _| {}).expect("export");
     judge(&device);
     let v = open_device(&device, ALL);
     assert!(content(&v, f) == expected);

@@ -212,7 +212,7 @@ fn an_export_leaves_the_roots_times() {
     v.close().expect("close");
     drop(v);
     clock.advance(std::time::Duration::from_secs(100));
-    medfs::convert::export(device.clone(), clock, &mut |_, _| {}).expect("export");
+    medfs::convert::export(device.clone(), clock, &mut |_, _, _| {}).expect("export");
     let v = open(device);
     assert_eq!(times(&v), before);
     database.check(&v);
@@ -289,7 +289,7 @@ fn the_list_is_hidden_and_goes_with_an_export() {
     v.close().expect("close");
     drop(v);
     let clock = Arc::new(ManualClock::new(START));
-    medfs::convert::export(device.clone(), clock.clone(), &mut |_, _| {}).expect("exported");
+    medfs::convert::export(device.clone(), clock.clone(), &mut |_, _, _| {}).expect("exported");
     let v = open(device.clone());
     database.check(&v);
     assert_eq!(names(&v, v.root()), ["lost+found", "x.db", "x.db-wal"]);

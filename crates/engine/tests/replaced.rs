@@ -184,7 +184,7 @@ fn an_export_makes_everything_whole() {
     v.close().expect("close");
     drop(v);
     let clock = Arc::new(ManualClock::new(START));
-    medfs::convert::export(device.clone(), clock, &mut |_, _| {}).expect("exported");
+    medfs::convert::export(device.clone(), clock, &mut |_, _, _| {}).expect("exported");
     let v = open(device.clone());
     assert!(shown(&v) == text);
     assert_eq!(names(&v, v.root()), ["d", "lost+found"]);

@@ -270,6 +270,29 @@ pub fn footer_mut(block: &mut Block) -> &mut RawNodeFooter {
         .expect("size asserted")
 }
 
+/// How the inodes of a volume divide their slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layouts {
+    /// Every inline xattr area has the default size. Inodes may have extra attributes.
+    Fixed,
+    /// Each inode says how large its area is, in its extra attributes, which all have.
+    Flexible,
+    /// As `Flexible`, but inodes without extra attributes are of the old layout, that of [`Layouts::Fixed`]: an import has not ended.
+    Mixed,
+}
+
+impl Layouts {
+    /// Whether extra attributes say how large the inline xattr area is.
+    pub fn is_flexible(self) -> bool {
+        self != Layouts::Fixed
+    }
+
+    /// Whether an inode without extra attributes may be.
+    pub fn has_old(self) -> bool {
+        self != Layouts::Flexible
+    }
+}
+
 /// How the 923 slots of an inode are divided: `[extra attributes | addresses or inline content | inline xattrs]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
@@ -389,6 +412,14 @@ impl RawInode {
         }
     }
 
+    /// Whether the checksum is right, on a volume where all inodes have one but those of the old layout.
+    pub fn is_sealed(&self, layouts: Layouts, seed: u32) -> bool {
+        match self.extra() {
+            Some(extra) => self.extra_fits(12) && extra.i_inode_checksum.get() == self.checksum(seed),
+            None => layouts == Layouts::Mixed,
+        }
+    }
+
     /// The bit of the inode's block that makes its checksum right, where one does. An inode that says it has no checksum has
     /// one all the same where that bit says so.
     pub fn flipped_bit(&self, seed: u32) -> Option<Bit> {
@@ -431,12 +462,13 @@ impl RawInode {
         &self,
         ino: Ino,
         g: &Geometry,
-        flexible: bool,
+        layouts: Layouts,
         checksum_seed: Option<u32>,
     ) -> Result<(), FormatError> {
+        let flexible = layouts.is_flexible();
         let bad = |field, value: String| Err(FormatError::corrupt(Structure::Inode, ino, field, value));
         match self.extra() {
-            None if flexible => {
+            None if !layouts.has_old() => {
                 return bad("i_inline", "no extra attributes, which flexible_inline_xattr needs".into());
             }
             None => {}

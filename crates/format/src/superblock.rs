@@ -1,6 +1,7 @@
 //! The superblock: two copies, in blocks 0 and 1, each 1024 bytes into its block.
 
 use crate::flip::{Bit, Covered, Syndromes};
+use crate::node::Layouts;
 use crate::{BLOCK_SIZE, Block, FormatError, Geometry, Structure, crc};
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -16,6 +17,8 @@ pub const DELTA_VERSION: u32 = 1;
 /// Features that a volume must have to hold deltas.
 pub const DELTA_FEATURES: Feature =
     Feature::EXTRA_ATTR.union(Feature::FLEXIBLE_INLINE_XATTR).union(Feature::INODE_CHECKSUM);
+/// Bit of [`RawDeltaInfo::incompat`]: inodes may lack extra attributes, as an import that gives them to all has not ended.
+pub const DELTA_OLD_LAYOUTS: u32 = 1;
 /// Offset of the superblock inside its block.
 pub const OFFSET_IN_BLOCK: usize = 1024;
 /// Offset of the checksum inside the superblock, which is also the number of bytes it covers.
@@ -262,11 +265,52 @@ impl RawSuperblock {
         self.magic.get() == DELTA_MAGIC
     }
 
-    /// Makes a superblock that of a delta volume. The caller has seen to what deltas need.
+    /// Makes a superblock that of a delta volume. Where it lacks features that deltas need, it gets them, and says that inodes may
+    /// have the old layout: then all that have extra attributes must already be as these features have them.
     pub fn become_delta_volume(&mut self) {
+        let missing = !self.features().contains(DELTA_FEATURES);
         self.magic = DELTA_MAGIC.into();
+        self.feature = (self.features() | DELTA_FEATURES).bits().into();
         self.delta = RawDeltaInfo { version: DELTA_VERSION.into(), ..RawDeltaInfo::default() };
+        if missing {
+            self.delta.incompat = DELTA_OLD_LAYOUTS.into();
+        }
         self.seal();
+    }
+
+    /// Whether inodes of the volume may lack extra attributes although its features demand them.
+    pub fn has_old_layouts(&self) -> bool {
+        self.is_delta_volume() && self.delta.incompat.get() & DELTA_OLD_LAYOUTS != 0
+    }
+
+    /// Says that all inodes have extra attributes. The caller has seen to it.
+    pub fn leave_old_layouts(&mut self) {
+        self.delta.incompat = (self.delta.incompat.get() & !DELTA_OLD_LAYOUTS).into();
+        self.seal();
+    }
+
+    /// What is written, each durable before the next, to turn a copy that reads `now` into this one. Where the features change, the sectors
+    /// of a copy without checksum must not mix: the copy is useless in between, and says so in one sector.
+    pub fn steps_from(&self, now: &RawSuperblock) -> Vec<RawSuperblock> {
+        if now.feature == self.feature {
+            return vec![self.clone()];
+        }
+        let useless = |copy: &RawSuperblock| {
+            let mut copy = copy.clone();
+            copy.magic = DELTA_MAGIC.into();
+            copy.delta.version = 0.into();
+            copy
+        };
+        vec![useless(now), useless(self), self.clone()]
+    }
+
+    /// How the volume's inodes divide their slots.
+    pub fn layouts(&self) -> Layouts {
+        match self.features().contains(Feature::FLEXIBLE_INLINE_XATTR) {
+            true if self.has_old_layouts() => Layouts::Mixed,
+            true => Layouts::Flexible,
+            false => Layouts::Fixed,
+        }
     }
 
     /// Makes a superblock one of plain F2FS. The caller has seen to it that no delta is left.
@@ -287,7 +331,7 @@ impl RawSuperblock {
             return Ok(());
         }
         let info = &self.delta;
-        if info.version.get() != DELTA_VERSION || info.incompat.get() != 0 {
+        if info.version.get() != DELTA_VERSION || info.incompat.get() & !DELTA_OLD_LAYOUTS != 0 {
             return Err(FormatError::Incompatible(format!(
                 "deltas of version {} with additions {:#x}: this medfs knows version {DELTA_VERSION} alone; use a newer one",
                 info.version, info.incompat

@@ -5,7 +5,7 @@ use medfs_device::{FileDevice, FileOptions, MemDevice, read_block};
 use medfs_format::checkpoint::{self, BitmapPlaces, RawCheckpoint, RawOrphanBlock};
 use medfs_format::delta;
 use medfs_format::dentry::{Area, AreaLayout, slots_for};
-use medfs_format::node::{RawInode, footer, validate_footer};
+use medfs_format::node::{Layouts, RawInode, footer, validate_footer};
 use medfs_format::path::{Fanout, NodePath, first_page, max_pages, node_kind};
 use medfs_format::sit::RawSitBlock;
 use medfs_format::summary::{JOURNAL_SIZE, RawJournal, RawSummaryBlock};
@@ -108,14 +108,14 @@ fn as_node(rng: &mut SmallRng, block: &Block, g: &Geometry) -> u32 {
     let _ = (node_kind(f.node_offset()), first_page(f.node_offset(), Fanout::plain(923)));
     let raw: &RawInode = block.view();
     let mut accepted = 0;
-    for flexible in [false, true] {
+    for layouts in [Layouts::Fixed, Layouts::Flexible, Layouts::Mixed] {
         let uuid = [0; 16];
         for seed in [None, Some(crc::chain(!0, &uuid))] {
-            if raw.validate(f.nid.get(), g, flexible, seed).is_err() {
+            if raw.validate(f.nid.get(), g, layouts, seed).is_err() {
                 continue;
             }
             accepted = 1;
-            let slots = raw.slots(flexible);
+            let slots = raw.slots(layouts.is_flexible());
             let (content, xattrs) = (slots.inline_content_range(), slots.inline_xattr_range());
             assert!(slots.extra + slots.addrs() <= raw.i_addr.len() && max_pages(slots.fanout()) > 0);
             let _ = xattr::parse(&block.0[xattrs], f.nid.get().into());

@@ -4,7 +4,7 @@ use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint};
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::hash::dentry_hash;
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
-use medfs_format::node::{FileKind, Inline, RawInode, footer, validate_footer};
+use medfs_format::node::{FileKind, Inline, Layouts, RawInode, footer, validate_footer};
 use medfs_format::sit::{self, RawSitBlock, RawSitEntry, test_bit};
 use medfs_format::summary::{
     ENTRIES_PER_BLOCK, JOURNAL_SIZE, RawJournal, RawSummary, RawSummaryBlock, SUM_TYPE_DATA, SUM_TYPE_NODE,
@@ -151,7 +151,7 @@ impl Volume {
         let block = self.block(entry.block_addr.get());
         validate_footer(&block, ino, ino).unwrap();
         let inode: &RawInode = block.view();
-        inode.validate(ino, &self.g, self.flexible(), self.seed()).unwrap();
+        inode.validate(ino, &self.g, self.sb.layouts(), self.seed()).unwrap();
         inode.clone()
     }
 
@@ -297,12 +297,12 @@ fn hashes_and_checksums_are_those_that_f2fs_tools_write() {
         }
         let mut inode = v.inode(3);
         inode.i_uid = 1.into();
-        match inode.validate(3, &v.g, false, v.seed()) {
+        match inode.validate(3, &v.g, Layouts::Fixed, v.seed()) {
             Err(FormatError::Corrupt { field: "i_inode_checksum", id: 3, .. }) => {}
             other => panic!("{other:?}"),
         }
         inode.seal(v.seed().unwrap());
-        inode.validate(3, &v.g, false, v.seed()).unwrap();
+        inode.validate(3, &v.g, Layouts::Fixed, v.seed()).unwrap();
     }
 }
 
@@ -349,7 +349,7 @@ fn a_wrong_inode_field_is_named() {
     let wrong = |change: fn(&mut RawInode), expected: &str| {
         let mut inode = v.inode(3);
         change(&mut inode);
-        match inode.validate(3, &v.g, true, None) {
+        match inode.validate(3, &v.g, Layouts::Flexible, None) {
             Err(FormatError::Corrupt { field, .. }) => assert_eq!(field, expected),
             other => panic!("{expected}: {other:?}"),
         }
@@ -375,6 +375,6 @@ fn a_wrong_inode_field_is_named() {
     let mut largest = v.inode(3);
     let extra = largest.extra_mut().unwrap();
     (extra.i_extra_isize, extra.i_inline_xattr_size) = (36.into(), 903.into());
-    largest.validate(3, &v.g, true, None).unwrap();
+    largest.validate(3, &v.g, Layouts::Flexible, None).unwrap();
     assert_eq!(largest.slots(true).addrs(), 11);
 }

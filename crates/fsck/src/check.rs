@@ -302,10 +302,15 @@ fn mend_superblocks(image: &Image<'_>) -> io::Result<()> {
     let medium = &image.cache.medium;
     let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
     for &copy in &image.bad_copies {
+        let now = medium.read(copy)?;
         let mut block = image.sb.clone();
-        RawSuperblock::in_block_mut(&mut block).seal();
-        medium.write(copy, &[&block], tag)?;
-        medium.flush()?;
+        let mut sb = RawSuperblock::in_block(&block).clone();
+        sb.seal();
+        for step in sb.steps_from(RawSuperblock::in_block(&now)) {
+            *RawSuperblock::in_block_mut(&mut block) = step;
+            medium.write(copy, &[&block], tag)?;
+            medium.flush()?;
+        }
     }
     Ok(())
 }

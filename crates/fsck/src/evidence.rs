@@ -192,9 +192,9 @@ impl Walker<'_, '_> {
         self.write_inode(addr, block)
     }
 
-    /// All inodes of a volume with flexible inline xattrs have extra attributes.
+    /// All inodes of a volume with flexible inline xattrs have extra attributes, unless an import has not ended.
     fn restore_extra(&mut self, ino: Ino, inode: &mut RawInode, place: &str) {
-        if !self.rules.flexible() || inode.extra().is_some() {
+        if self.rules.layouts.has_old() || inode.extra().is_some() {
             return;
         }
         self.findings.add(

@@ -13,7 +13,7 @@ use foldhash::{HashMap, HashMapExt};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint, RawOrphanBlock};
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
-use medfs_format::node::{RawDirectNode, RawIndirectNode, RawInode};
+use medfs_format::node::{Layouts, RawDirectNode, RawIndirectNode, RawInode};
 use medfs_format::path::NodePath;
 use medfs_format::sit::{self, RawSitBlock, RawSitEntry};
 use medfs_format::summary::{LOG_COUNT, Log, RawExtraInfo, RawSummaryBlock};
@@ -111,9 +111,14 @@ impl<'d> Image<'d> {
         zerocopy::FromBytes::read_from_bytes(&self.cp[..checkpoint::HEADER_SIZE]).expect("sized")
     }
 
+    /// How inodes divide their slots.
+    pub(crate) fn layouts(&self) -> Layouts {
+        self.raw_sb().layouts()
+    }
+
     /// Whether inodes carry the size of their inline xattr area.
     pub(crate) fn flexible(&self) -> bool {
-        self.features.contains(Feature::FLEXIBLE_INLINE_XATTR)
+        self.layouts().is_flexible()
     }
 
     /// Seed of the inode checksums, where the volume has them.

@@ -4,8 +4,8 @@ use crate::finding::Code;
 use crate::image::Image;
 use medfs_format::dentry::MAX_DEPTH;
 use medfs_format::node::{
-    DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline, MAX_INLINE_XATTR_ADDRS, NAME_LEN,
-    RawInode,
+    DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline, Layouts, MAX_INLINE_XATTR_ADDRS,
+    NAME_LEN, RawInode,
 };
 use medfs_format::superblock::Feature;
 use medfs_format::{Geometry, Ino, xattr};
@@ -15,16 +15,22 @@ use medfs_format::{Geometry, Ino, xattr};
 pub(crate) struct Rules {
     pub(crate) g: Geometry,
     pub(crate) features: Feature,
+    pub(crate) layouts: Layouts,
     pub(crate) seed: Option<u32>,
 }
 
 impl Rules {
     pub(crate) fn of(image: &Image<'_>) -> Rules {
-        Rules { g: image.g.clone(), features: image.features, seed: image.inode_seed() }
+        Rules {
+            g: image.g.clone(),
+            features: image.features,
+            layouts: image.layouts(),
+            seed: image.inode_seed(),
+        }
     }
 
     pub(crate) fn flexible(&self) -> bool {
-        self.features.contains(Feature::FLEXIBLE_INLINE_XATTR)
+        self.layouts.is_flexible()
     }
 
     pub(crate) fn has_compression(&self) -> bool {
@@ -147,7 +153,7 @@ impl Rules {
         if let (Some(extra), Some(saved)) = (inode.extra_mut(), saved) {
             extra.i_compr_blocks = saved;
         }
-        inode.validate(ino, &self.g, self.flexible(), None).map_err(|e| e.to_string())?;
+        inode.validate(ino, &self.g, self.layouts, None).map_err(|e| e.to_string())?;
         Ok(found)
     }
 }

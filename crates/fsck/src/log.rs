@@ -150,11 +150,7 @@ fn is_torn(image: &Image<'_>, block: &Block) -> bool {
     let f = footer(block);
     let inode: &RawInode = block.view();
     let is_inode = f.nid.get() == f.ino.get() && f.node_offset() == 0 && f.nid.get() != image.g.node_ino;
-    is_inode && image.inode_seed().is_some_and(|seed| !has_checksum(inode, seed))
-}
-
-fn has_checksum(inode: &RawInode, seed: u32) -> bool {
-    inode.extra_fits(12) && inode.extra().is_some_and(|e| e.i_inode_checksum.get() == inode.checksum(seed))
+    is_inode && image.inode_seed().is_some_and(|seed| !inode.is_sealed(image.layouts(), seed))
 }
 
 /// A node with the fsync mark whose numbers no file can have, mended: as an inode, where it is one by its content, or without the
@@ -178,11 +174,11 @@ fn judge_number(
         (numbers.nid, numbers.ino) = (number.into(), number.into());
         let f = *footer(&mended);
         let inode: &RawInode = mended.view();
-        let checksum_tells = image.inode_seed().is_none_or(|seed| has_checksum(inode, seed));
+        let checksum_tells = image.inode_seed().is_none_or(|seed| inode.is_sealed(image.layouts(), seed));
         let sound = is_file(number)
             && f.node_offset() == 0
             && checksum_tells
-            && inode.validate(number, &image.g, image.flexible(), None).is_ok();
+            && inode.validate(number, &image.g, image.layouts(), None).is_ok();
         sound.then_some(mended)
     };
     let mended = as_inode(nid).or_else(|| as_inode(ino));

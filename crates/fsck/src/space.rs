@@ -314,7 +314,8 @@ fn holds(image: &mut Image<'_>, sum: &RawSummary, addr: BlockAddr, is_node: bool
     if !image.g.in_main(node_addr) {
         return Ok(false);
     }
-    let flexible = image.flexible();
+    let layouts = image.layouts();
+    let flexible = layouts.is_flexible();
     let g = image.g.clone();
     let block = image.cache.get(node_addr)?;
     let footer = node::footer(block);
@@ -328,7 +329,7 @@ fn holds(image: &mut Image<'_>, sum: &RawSummary, addr: BlockAddr, is_node: bool
     let held = match node_kind(footer.node_offset()) {
         NodeKind::Inode => {
             let inode: &RawInode = block.view();
-            if inode.validate(nid, &g, flexible, None).is_err() || has_no_addresses(inode) {
+            if inode.validate(nid, &g, layouts, None).is_err() || has_no_addresses(inode) {
                 None
             } else {
                 let slots = inode.slots(flexible);

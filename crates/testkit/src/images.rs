@@ -174,7 +174,7 @@ impl Check for Exported {
             observe(&volume.map_err(|e| format!("{when}: {e}"))?).map_err(|e| format!("{when}: {e}"))
         };
         let before = shown("before")?;
-        export(copy.clone(), test_clock(), &mut |_, _| {}).map_err(|e| e.to_string())?;
+        export(copy.clone(), test_clock(), &mut |_, _, _| {}).map_err(|e| e.to_string())?;
         FsckF2fs.check(copy.clone())?;
         compare(&before, &shown("afterwards")?).map_err(|e| format!("it shows something else: {e}"))
     }

@@ -243,29 +243,32 @@ fn update(v: &Volume, tree: &Manifest) {
 
 #[test]
 fn volumes_of_the_kernel_go_there_and_back() {
-    let mut deltas = Vec::new();
+    let (mut deltas, mut laid_out) = (Vec::new(), 0);
     for name in volumes("") {
         let (device, kernel) = load(&name);
         let device = Arc::new(device);
-        match import(device.clone(), clock()) {
-            Ok(done) => assert!(done.switched, "{name}"),
-            Err(medfs::Error::Incompatible(why)) if why.contains("lacks") => continue,
-            Err(e) => panic!("{name}: {e}"),
-        }
+        let done = import(device.clone(), clock()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(done.switched, "{name}");
+        laid_out += done.layouts.inodes;
         let volume = open(device.clone(), "noatime");
         let imported = manifest_of(&volume);
-        assert!(differences(&kernel, &imported).is_empty(), "{name}: {:?}", differences(&kernel, &imported));
+        let mut differ = differences(&kernel, &imported);
+        if done.layouts.inodes > 0 {
+            // Nodes with attributes, and those of pages that moved, come and go.
+            differ.retain(|difference| !difference.contains(": blocks is "));
+        }
+        assert!(differ.is_empty(), "{name}: {differ:?}");
         update(&volume, &imported);
         volume.sync().expect("sync");
         let changed = manifest_of(&volume);
         deltas.push(volume.stats().deltas.made);
         // Compressed files have none.
-        let least = if name.contains("compressed") { 1 } else { 5 };
+        let least = if name.contains("compressed") { 1 } else { 3 };
         assert!(deltas.last() >= Some(&least), "{name}: {deltas:?}");
         volume.close().expect("close");
         FsckMedfs.check(device.clone()).unwrap_or_else(|e| panic!("{name}, with deltas: {e}"));
 
-        let done = export(device.clone(), clock(), &mut |_, _| ()).expect("export");
+        let done = export(device.clone(), clock(), &mut |_, _, _| ()).expect("export");
         assert_eq!(done.folded.pages > 0, deltas.last() > Some(&0), "{name}");
         FsckMedfs.check(device.clone()).unwrap_or_else(|e| panic!("{name}, exported: {e}"));
         FsckF2fs.check(device.clone()).unwrap_or_else(|e| panic!("{name}, exported: {e}"));
@@ -276,7 +279,7 @@ fn volumes_of_the_kernel_go_there_and_back() {
             differences(&changed, &exported)
         );
     }
-    assert!(deltas.len() >= 4, "{deltas:?}");
+    assert!(deltas.len() >= 4 && laid_out > 100, "{deltas:?}, {laid_out} inodes laid out");
 }
 
 #[test]

@@ -115,6 +115,7 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         superblock::MAGIC,
         superblock::DELTA_MAGIC,
         superblock::DELTA_VERSION,
+        superblock::DELTA_OLD_LAYOUTS,
         delta::ZONE_VERSION,
         compress::COMPRESS_CHECKSUM,
         compress::Algorithm::Lzo,

@@ -8,8 +8,8 @@
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
+use medfs_format::Ino;
 use medfs_format::node::FileKind;
-use medfs_format::{Ino, NULL_ADDR};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -46,11 +46,6 @@ impl Fs {
         }
         self.remove_hidden_files()?;
         Ok(folded)
-    }
-
-    fn is_inode(&self, nid: Ino) -> Result<bool> {
-        let entry = self.nat.peek(&self.io, nid)?;
-        Ok(entry.addr != NULL_ADDR && entry.ino == nid)
     }
 
     /// Folds the deltas of one file; returns how many.

@@ -42,7 +42,7 @@ const GROWTH_SLOTS: usize = 8;
 pub(super) fn may_have_one(inode: &Inode) -> bool {
     inode.raw(|r| {
         FileKind::from_mode(r.i_mode.get()) == Some(FileKind::Regular)
-            && r.inline().contains(Inline::XATTR)
+            && r.inline().contains(Inline::XATTR | Inline::EXTRA_ATTR)
             && !r.inline().intersects(Inline::DATA | Inline::PIN_FILE)
     })
 }

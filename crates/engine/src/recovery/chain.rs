@@ -61,12 +61,9 @@ pub(super) struct Chain {
 
 /// Whether an inode block was stored in part, as far as the volume's features can tell.
 fn is_torn(fs: &Fs, block: &Block) -> bool {
-    let inode: &RawInode = block.view();
+    let (inode, rules): (&RawInode, _) = (block.view(), &fs.nodes.rules);
     // Every inode of a volume with checksums has room for one: where it seems not to, the first sector is an old one.
-    fs.nodes.rules.checksum_seed.is_some_and(|seed| {
-        !inode.extra_fits(12)
-            || inode.extra().is_none_or(|e| e.i_inode_checksum.get() != inode.checksum(seed))
-    })
+    rules.checksum_seed().is_some_and(|seed| !inode.is_sealed(rules.layouts, seed))
 }
 
 /// Whether the segment of a block that cannot be read has nodes of the chain behind it. Otherwise it is taken for the one that was
