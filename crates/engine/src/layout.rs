@@ -28,8 +28,8 @@ use crate::inode::{Inode, InodeState};
 use crate::node::Dirty;
 use crate::shift::Shift;
 use medfs_format::node::{
-    ADDR_OFFSET, Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline, RawExtraAttr,
-    RawInode, Slots,
+    ADDR_OFFSET, Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline,
+    MAX_INLINE_XATTR_ADDRS, RawExtraAttr, RawInode, Slots,
 };
 use medfs_format::path::max_pages;
 use medfs_format::xattr::{self, NODE_BYTES, XattrEntry};
@@ -210,7 +210,7 @@ impl Fs {
         let fits = |bytes: usize| entries.is_empty() || xattr::write(&mut vec![0; bytes], &entries);
         let mut inline_xattr = (DEF_ADDRS_PER_INODE - EXTRA).saturating_sub(old.area()).max(AREA);
         if !fits(inline_xattr * 4 + NODE_BYTES) {
-            inline_xattr += EXTRA;
+            inline_xattr = (inline_xattr + EXTRA).min(MAX_INLINE_XATTR_ADDRS);
         }
         let new_node = !fits(inline_xattr * 4) && inode.raw(|r| r.i_xattr_nid.get() == NULL_ADDR);
         let mut target = Target { old, inline_xattr, entries, new_node, leaves: false, moves: false };

@@ -9,9 +9,10 @@ use medfs::{
 };
 use medfs_device::crash::{CrashPlan, Event, RecordingDevice};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::node::{Advise, Inline, RawInode, footer};
 use medfs_format::superblock::{DELTA_FEATURES, Feature, RawSuperblock};
 use medfs_fsck::dump::{Dump, Record, Value};
-use medfs_testkit::images::FsckMedfs;
+use medfs_testkit::images::{FsckMedfs, formatted};
 use medfs_testkit::subject::Check;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -444,18 +445,40 @@ fn a_volume_with_just_the_room_that_is_said_to_be_needed_is_imported() {
     }
 }
 
+/// Changes every block of a device that is an inode block of this file.
+fn change_inode(device: &MemDevice, ino: Ino, change: impl Fn(&mut RawInode)) {
+    for addr in 2..device.block_count() {
+        let mut block = read_block(device, addr).expect("memory");
+        let f = *footer(&block);
+        if (f.nid.get(), f.ino.get(), f.node_offset()) == (ino, ino, 0) {
+            change(block.view_mut());
+            device.write(addr, &[&block], WriteTag::new(Cause::Node, Temperature::Warm)).expect("memory");
+        }
+    }
+}
+
+/// What the import of a volume with one large file says, after its inode was changed; nothing is written.
+fn refused_for(maker: &str, change: impl Fn(&mut RawInode)) -> String {
+    let device = Arc::new(blank(64, Feature::empty()));
+    let v = open_device(&device, maker);
+    let f = sparse(&v, "large", &[0, ALL_ADDRS + 9]);
+    v.close().expect("close");
+    change_inode(&device, f, change);
+    refused(device)
+}
+
+fn refused(device: Arc<MemDevice>) -> String {
+    let before = device.snapshot();
+    let error = import(device.clone(), clock()).expect_err("refused").to_string();
+    for addr in 0..device.block_count() {
+        let read = |device: &MemDevice| read_block(device, addr).expect("memory").0;
+        assert!(read(&device) == read(&before), "block {addr}");
+    }
+    error
+}
+
 #[test]
 fn what_cannot_be_imported_is_named_and_left_alone() {
-    let refused = |device: Arc<MemDevice>| {
-        let before = device.snapshot();
-        let error = import(device.clone(), clock()).expect_err("refused").to_string();
-        for addr in 0..device.block_count() {
-            assert!(
-                read_block(&*device, addr).expect("memory").0 == read_block(&before, addr).expect("memory").0
-            );
-        }
-        error
-    };
     let with = |feature: Feature| {
         let device = Arc::new(blank(64, Feature::empty()));
         for copy in 0..2 {
@@ -475,4 +498,54 @@ fn what_cannot_be_imported_is_named_and_left_alone() {
     v.close().expect("close");
     let error = refused(device);
     assert!(error.contains("'.medfs'") && error.contains("rename it first"), "{error}");
+    let pin = |inode: &mut RawInode| inode.i_inline |= Inline::PIN_FILE.bits();
+    let error = refused_for("noinline_xattr", pin);
+    assert!(error.contains("inode 4 is pinned"), "{error}");
+    let encrypt = |inode: &mut RawInode| inode.i_advise |= Advise::ENCRYPT.bits();
+    let error = refused_for("", encrypt);
+    assert!(error.contains("inode 4 is encrypted"), "{error}");
+}
+
+#[test]
+fn a_pinned_file_whose_blocks_stay_is_imported() {
+    let device = Arc::new(blank(64, Feature::empty()));
+    let v = open_device(&device, "");
+    let f = sparse(&v, "large", &[0, ALL_ADDRS + 9]);
+    v.close().expect("close");
+    change_inode(&device, f, |inode| inode.i_inline |= Inline::PIN_FILE.bits());
+    assert_eq!(import(device.clone(), clock()).expect("import").layouts.moved_files, 0);
+    judge(&device);
+}
+
+#[test]
+fn volumes_of_mkfs_f2fs_are_imported() {
+    for features in ["", "quota", "extra_attr,project_quota,quota", "lost_found,sb_checksum"] {
+        let device = Arc::new(formatted(100, features).snapshot());
+        let v = open_device(&device, "");
+        fill(&v);
+        let tree = tree_of(&v);
+        v.close().expect("close");
+        let done = import(device.clone(), clock()).unwrap_or_else(|e| panic!("{features}: {e}"));
+        assert!(done.switched && done.layouts.inodes > 0, "{features}: {done:?}");
+        judge(&device);
+        assert_same(&tree, &tree_of(&open_device(&device, "")), features);
+        export(device.clone(), clock(), &mut |_, _, _| ()).expect("export");
+        judge(&device);
+    }
+}
+
+#[test]
+fn a_flipped_bit_does_not_make_an_inode_one_of_the_old_layout() {
+    let (device, tree) = half_imported("");
+    let changed = |device: &MemDevice, ino: Ino| {
+        change_inode(device, ino, |inode| inode.i_inline &= !Inline::EXTRA_ATTR.bits());
+    };
+    // The root directory was reached first.
+    changed(&device, 3);
+    let report = medfs_fsck::check(&*device, &Default::default(), &mut |_| ()).expect("memory");
+    assert!(report.has(medfs_fsck::Code::InodeChecksum), "{:?}", report.findings);
+    medfs_fsck::repair(&*device, &Default::default(), &mut |_| ()).expect("repair");
+    FsckMedfs.check(device.clone()).expect("medfs fsck");
+    import(device.clone(), clock()).expect("import");
+    assert_same(&tree, &tree_of(&open_device(&device, "")), "after the repair and the import");
 }
