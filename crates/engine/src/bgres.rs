@@ -272,6 +272,6 @@ impl Fs {
             return Ok(Vec::new());
         }
         let about = Page { purpose: Purpose::Restore, ..Page::moved(inode.raw(|r| r.advise())) };
-        self.segs.lock().ahead(&self.io, self.placement.log(&about), most)
+        Ok(self.segs.lock().ahead(&self.io, self.placement.log(&about), most)?)
     }
 }

@@ -19,17 +19,17 @@
 //! the old layout take no deltas. An import that was interrupted goes on when it is run again; an export ends it first.
 //! That all inodes are laid out at once, not when they are next written, keeps an export certain: it never needs room for inodes.
 
-use crate::clock::Clock;
 use crate::delta::Folded;
 use crate::delta::registry::{HIDDEN_DIR, HIDDEN_NAME};
 use crate::error::{Error, Result};
-use crate::io::Io;
 use crate::layout::LayoutWork;
-use crate::mount::{names, read_superblock, unwritable, write_superblocks};
+use crate::mount::{names, unwritable};
 use crate::options::{DeltaMode, MountOptions};
 use crate::volume::Volume;
 use medfs_device::BlockDevice;
 use medfs_format::superblock::{DELTA_FEATURES, Feature, RawSuperblock};
+use medfs_store::Clock;
+use medfs_store::{Io, read_superblock, write_superblocks};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -180,7 +180,7 @@ fn open(dev: &Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Volume> {
 fn switch(dev: &Arc<dyn BlockDevice>, volume: &Volume, change: fn(&mut RawSuperblock)) -> Result<()> {
     let mut sb = volume.superblock().clone();
     change(&mut sb);
-    write_superblocks(&Io::new(dev.clone()), &sb, &[0, 1])
+    Ok(write_superblocks(&Io::new(dev.clone()), &sb, &[0, 1])?)
 }
 
 fn has_all(sb: &RawSuperblock) -> bool {

@@ -10,7 +10,6 @@ use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState, encode_dev, set_atime, set_ctime, set_mtime};
 use crate::namei::{LINK_MAX, add_links, check_new_name, set_name};
-use crate::node::Dirty;
 use crate::types::{Attr, NewFile, Timestamp};
 use medfs_format::node::{
     Advise, DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline, RawInode,
@@ -18,6 +17,7 @@ use medfs_format::node::{
 use medfs_format::superblock::{EXTENSION_LEN, Feature, MAX_EXTENSIONS, RawSuperblock};
 use medfs_format::xattr::{NameIndex, XattrEntry};
 use medfs_format::{BLOCK_SIZE, Block, Ino, NULL_ADDR};
+use medfs_store::Dirty;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -124,7 +124,7 @@ impl Fs {
             Ok(Some(ino)) => ino,
             other => {
                 self.space.release_node(true);
-                return Err(other.err().unwrap_or(Error::NoSpace));
+                return Err(other.err().map_or(Error::NoSpace, Error::from));
             }
         };
         if name.is_none()
@@ -135,7 +135,7 @@ impl Fs {
             return Err(e);
         }
         if name.is_none() {
-            self.renamed_files.lock().insert(ino);
+            self.since.renamed_files.lock().insert(ino);
         }
         let mut block = Block::ZERO;
         self.fill_inode(block.view_mut(), ino, dir, name, new, &inherited);

@@ -29,8 +29,13 @@ impl Fs {
     }
 
     /// Passes by damage that concerns `ino` (0: no inode): `None`, logged and counted. Other errors stay.
-    pub(crate) fn pass_by<T>(&self, what: &'static str, ino: Ino, result: Result<T>) -> Result<Option<T>> {
-        match result {
+    pub(crate) fn pass_by<T>(
+        &self,
+        what: &'static str,
+        ino: Ino,
+        result: Result<T, impl Into<Error>>,
+    ) -> Result<Option<T>> {
+        match result.map_err(Into::into) {
             Ok(value) => Ok(Some(value)),
             Err(error) if self.is_damage(&error) => {
                 self.note_damage(what, ino, &error);
@@ -73,9 +78,9 @@ impl Fs {
 pub(crate) struct First(Option<Error>);
 
 impl First {
-    pub(crate) fn note(&mut self, result: Result<()>) {
+    pub(crate) fn note(&mut self, result: Result<(), impl Into<Error>>) {
         if let Err(error) = result {
-            self.0.get_or_insert(error);
+            self.0.get_or_insert_with(|| error.into());
         }
     }
 

@@ -15,7 +15,6 @@ use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
-use crate::node::Dirty;
 use crate::types::DirEntry;
 use medfs_format::dentry::{
     Area, AreaLayout, DENTRIES_PER_BLOCK, Entry, MAX_DEPTH, bucket_blocks, bucket_start, buckets, slots_for,
@@ -23,6 +22,7 @@ use medfs_format::dentry::{
 use medfs_format::hash::dentry_hash;
 use medfs_format::node::{FileKind, Inline, RawInode};
 use medfs_format::{BLOCK_SIZE, Block, FormatError, Ino, NULL_ADDR, Structure};
+use medfs_store::Dirty;
 use std::ops::Range;
 use std::sync::Arc;
 

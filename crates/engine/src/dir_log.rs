@@ -19,10 +19,10 @@
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::node::Dirty;
 use medfs_format::node::{Advise, FileKind, Inline, RawInode};
 use medfs_format::removed::{self, RemovedName};
 use medfs_format::{Block, Ino, is_block};
+use medfs_store::Dirty;
 use medfs_sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -91,6 +91,18 @@ impl From<FormatError> for Error {
     }
 }
 
+impl From<medfs_store::Error> for Error {
+    fn from(e: medfs_store::Error) -> Error {
+        match e {
+            medfs_store::Error::Io(e) => Error::Io(e),
+            medfs_store::Error::Incompatible(message) => Error::Incompatible(message),
+            medfs_store::Error::Corrupt(e) => Error::Corrupt(e),
+            medfs_store::Error::NoSpace => Error::NoSpace,
+            medfs_store::Error::ReadOnly => Error::ReadOnly,
+        }
+    }
+}
+
 impl From<Posix> for Error {
     fn from(e: Posix) -> Error {
         Error::Posix(e)

@@ -11,11 +11,11 @@
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
-use crate::node::Dirty;
 use crate::stats::Counters;
 use medfs_format::checkpoint::max_orphans;
 use medfs_format::node::{FileKind, Inline};
 use medfs_format::{Geometry, Ino};
+use medfs_store::Dirty;
 use medfs_sync::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -151,7 +151,7 @@ impl Fs {
         self.free_xattr_node(inode)?;
         self.free_node(inode.ino, inode.ino)?;
         state.dead = true;
-        self.renamed_files.lock().remove(&inode.ino);
+        self.since.renamed_files.lock().remove(&inode.ino);
         self.inodes.forget(inode.ino);
         self.hotness.forget(inode.ino);
         Ok(())

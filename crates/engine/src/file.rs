@@ -7,13 +7,13 @@ use crate::data::copy_out;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState, set_atime, set_ctime, set_mtime};
-use crate::node::Dirty;
 use crate::options::Atime;
 use crate::stats::Counters;
 use crate::types::{Attr, FileFlags, SetAttr, Timestamp};
 use medfs_format::node::{Advise, FileKind, Inline, RawInode};
 use medfs_format::path::max_pages;
 use medfs_format::{BLOCK_SIZE, Block, Ino, NEW_ADDR, NULL_ADDR};
+use medfs_store::Dirty;
 use std::sync::Arc;
 
 const PAGE: u64 = BLOCK_SIZE as u64;

@@ -11,9 +11,8 @@ use crate::damage::First;
 use crate::delta::dependents::Gone;
 use crate::delta::notes::Notes;
 use crate::error::{Error, Result};
-use crate::fs::{Fs, NodeMarks};
+use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
-use crate::node::{Dirty, NodePage, node_offset};
 use crate::options::FsyncMode;
 use crate::placement::Purpose;
 use crate::shared::LastNode;
@@ -22,6 +21,8 @@ use medfs_device::Cause;
 use medfs_format::node::{Advise, FileKind, RawDirectNode};
 use medfs_format::path::first_page;
 use medfs_format::{Block, Ino, NULL_ADDR};
+use medfs_store::NodeMarks;
+use medfs_store::{Dirty, NodePage, node_offset};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -259,7 +260,7 @@ impl Fs {
             // Unless it was renamed again meanwhile.
             if !inode.raw(|r| r.advise().contains(Advise::LOST_PINO)) {
                 self.dir_log.settled(inode.ino);
-                self.renamed_files.lock().remove(&inode.ino);
+                self.since.renamed_files.lock().remove(&inode.ino);
             }
         }
         outcome
@@ -403,7 +404,7 @@ impl Fs {
         if names == Names::Unsettled {
             return Some(NeedsCheckpoint::DirectoryChanged);
         }
-        if names == Names::AsTheyWere && self.renamed_files.lock().contains(&inode.ino) {
+        if names == Names::AsTheyWere && self.since.renamed_files.lock().contains(&inode.ino) {
             return Some(NeedsCheckpoint::NamesChanged);
         }
         let named = names == Names::Record || self.needs_dentry_mark(inode).unwrap_or(true);
@@ -416,7 +417,7 @@ impl Fs {
                 return reason;
             }
         }
-        if self.cut_trees.lock().contains(&inode.ino) {
+        if self.since.cut_trees.lock().contains(&inode.ino) {
             return Some(NeedsCheckpoint::TreeCut);
         }
         // The kernel does not roll clusters forward; a volume with deltas it never mounts.
@@ -433,8 +434,8 @@ impl Fs {
             return Some(NeedsCheckpoint::ParentNotCheckpointed);
         }
         let strict = self.opts.fsync_mode == FsyncMode::Strict;
-        let changed = self.left_by_dirs.lock().contains(&(parent, name.clone()))
-            || (strict && self.trans_dirs.lock().contains(&parent))
+        let changed = self.since.left_by_dirs.lock().contains(&(parent, name.clone()))
+            || (strict && self.since.trans_dirs.lock().contains(&parent))
             || (strict && self.other_of_name(inode.ino, parent, name).is_some());
         changed.then_some(NeedsCheckpoint::DirectoryChanged)
     }
@@ -443,7 +444,7 @@ impl Fs {
     /// would take that name from them, and with it their last link. `false` where only a checkpoint can do that.
     /// No lock is held.
     fn settle_names(&self, inode: &Arc<Inode>, most: usize) -> Result<bool> {
-        if self.moved_names.lock().is_empty() {
+        if self.since.moved_names.lock().is_empty() {
             return Ok(true);
         }
         let (parent, name) = recorded_name(inode);
@@ -462,7 +463,7 @@ impl Fs {
                 return Ok(false);
             }
         }
-        self.moved_names.lock().remove(&(parent, name));
+        self.since.moved_names.lock().remove(&(parent, name));
         Ok(true)
     }
 
@@ -488,7 +489,7 @@ impl Fs {
 
     /// The inode other than `ino` that had this name at the last checkpoint or since, and lives on.
     fn other_of_name(&self, ino: Ino, parent: Ino, name: Vec<u8>) -> Option<Ino> {
-        self.moved_names.lock().get(&(parent, name)).copied().filter(|&other| other != ino)
+        self.since.moved_names.lock().get(&(parent, name)).copied().filter(|&other| other != ino)
     }
 
     /// Whether the inode's one name is the one that its block records.

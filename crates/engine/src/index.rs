@@ -10,12 +10,12 @@ use crate::damage::First;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::node::{Dirty, NodePage, node_offset};
 use medfs_format::node::{NIDS_PER_BLOCK, RawDirectNode, RawExtent, RawIndirectNode, RawInode};
 use medfs_format::path::{Fanout, NodePath};
 use medfs_format::{
     Block, BlockAddr, COMPRESS_ADDR, FormatError, NEW_ADDR, NULL_ADDR, Nid, Structure, is_block,
 };
+use medfs_store::{Dirty, NodePage, node_offset};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -219,7 +219,7 @@ impl Fs {
             Ok(Some(nid)) => nid,
             other => {
                 self.space.release_node(false);
-                return Err(other.err().unwrap_or(Error::NoSpace));
+                return Err(other.err().map_or(Error::NoSpace, Error::from));
             }
         };
         let page = self.nodes.create(nid, inode.ino, offset, !inode.is_dir(), content);
@@ -461,7 +461,7 @@ impl Fs {
     /// Notes that a subtree which the last checkpoint knows goes: see [`Fs::cut_trees`].
     fn note_cut(&self, inode: &Inode, nid: Nid) -> Result<()> {
         if self.nat.get(&self.io, nid)?.checkpointed {
-            self.cut_trees.lock().insert(inode.ino);
+            self.since.cut_trees.lock().insert(inode.ino);
         }
         Ok(())
     }

@@ -5,15 +5,15 @@
 //! Locks: the table's mutex is a leaf. An inode's `wb` (one writeback at a time) is taken before its `lock`.
 
 use crate::atomic::Staged;
-use crate::cache::HashMap;
 use crate::delta::{CompactMap, Repeats};
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
-use crate::node::{Dirty, NodePage};
 use crate::ranks;
 use crate::types::{Attr, FileFlags, Timestamp};
 use medfs_format::node::{FileKind, Inline, RawExtraAttr, RawInode, Slots};
 use medfs_format::{Block, FormatError, Ino, Structure};
+use medfs_store::HashMap;
+use medfs_store::{Dirty, NodePage};
 use medfs_sync::{Mutex, Ranked, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;

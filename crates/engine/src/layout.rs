@@ -25,7 +25,6 @@
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
-use crate::node::Dirty;
 use crate::shift::Shift;
 use medfs_format::node::{
     ADDR_OFFSET, Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline,
@@ -34,6 +33,7 @@ use medfs_format::node::{
 use medfs_format::path::max_pages;
 use medfs_format::xattr::{self, NODE_BYTES, XattrEntry};
 use medfs_format::{BLOCK_SIZE, Block, Ino, NULL_ADDR};
+use medfs_store::Dirty;
 use serde::Serialize;
 use std::mem::offset_of;
 use std::ops::AddAssign;

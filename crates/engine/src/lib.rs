@@ -31,7 +31,6 @@
 
 mod atomic;
 mod bgres;
-mod cache;
 mod checkpoint;
 mod compress;
 mod create;
@@ -50,22 +49,16 @@ mod gc;
 mod idle;
 mod index;
 mod inode;
-mod io;
 mod layout;
 mod mount;
 mod namei;
-mod nat;
-mod node;
 mod pages;
 mod placement;
 mod ranks;
-mod readahead;
 mod recovery;
 mod rename;
-mod segment;
 mod shared;
 mod shift;
-mod space;
 mod trim;
 mod volume;
 mod windows;
@@ -73,7 +66,6 @@ mod writeback;
 mod xattr;
 
 pub mod acl;
-pub mod clock;
 pub mod convert;
 pub mod error;
 pub mod files;
@@ -83,7 +75,6 @@ pub mod stats;
 pub mod types;
 pub mod xattr_names;
 
-pub use clock::{Clock, ManualClock, SystemClock};
 pub use compress::options::{CompressMode, CompressOptions};
 pub use delta::Folded;
 pub use error::{Error, Posix, Result};
@@ -92,9 +83,8 @@ pub use hotness::{Hotness, HotnessStats};
 pub use idle::Did;
 pub use layout::LayoutWork;
 pub use medfs_format::compress::Algorithm;
-pub use options::{
-    AllocMode, Atime, CompactFiles, DeltaMode, FsyncMode, InPlace, MountOptions, VictimPolicy,
-};
+pub use medfs_store::{AllocMode, Clock, ManualClock, SystemClock};
+pub use options::{Atime, CompactFiles, DeltaMode, FsyncMode, InPlace, MountOptions, VictimPolicy};
 pub use stats::{CompressStats, DeltaStats, FpcStats, RestoreStats, Stats, Written, ZoneStats};
 pub use types::*;
 pub use volume::Volume;

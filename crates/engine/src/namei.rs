@@ -10,11 +10,11 @@ use crate::dir::Found;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState, set_ctime};
-use crate::node::Dirty;
 use crate::options::FsyncMode;
 use crate::types::Attr;
 use medfs_format::node::{Advise, FileFlags, FileKind, Inline, NAME_LEN, RawInode};
 use medfs_format::{BLOCK_SIZE, FormatError, Ino, Structure};
+use medfs_store::Dirty;
 use medfs_sync::RwLockWriteGuard;
 use std::sync::Arc;
 
@@ -111,7 +111,7 @@ impl Fs {
     /// Notes that what is fsynced in or below a directory needs a checkpoint first (strict fsync mode).
     pub(crate) fn note_changed_dir(&self, ino: Ino) {
         if self.opts.fsync_mode == FsyncMode::Strict {
-            self.trans_dirs.lock().insert(ino);
+            self.since.trans_dirs.lock().insert(ino);
         }
     }
 
@@ -119,12 +119,12 @@ impl Fs {
     pub(crate) fn note_moved_name(&self, dir: Ino, name: &[u8], inode: &Inode) {
         let directory = inode.is_dir();
         if directory {
-            self.left_by_dirs.lock().insert((dir, name.to_vec()));
+            self.since.left_by_dirs.lock().insert((dir, name.to_vec()));
         } else {
-            self.renamed_files.lock().insert(inode.ino);
+            self.since.renamed_files.lock().insert(inode.ino);
         }
         if self.opts.fsync_mode == FsyncMode::Strict && (directory || inode.nlink() > 0) {
-            self.moved_names.lock().insert((dir, name.to_vec()), inode.ino);
+            self.since.moved_names.lock().insert((dir, name.to_vec()), inode.ino);
         }
     }
 
@@ -192,7 +192,7 @@ impl Fs {
             r.i_advise |= Advise::LOST_PINO.bits();
             set_ctime(r, now);
         });
-        self.renamed_files.lock().insert(ino);
+        self.since.renamed_files.lock().insert(ino);
         if links == 0 {
             self.orphans.remove(ino);
         }

@@ -14,6 +14,7 @@ pub use table::{Described, Form, MountOption, unknown};
 use crate::compress::options::{CompressOptions, OPTIONS as OF_COMPRESSION};
 use crate::error::{Error, Result};
 use list::OPTIONS;
+use medfs_store::AllocMode;
 use std::time::Duration;
 
 /// How much `fsync` guarantees.
@@ -26,15 +27,6 @@ pub enum FsyncMode {
     Posix,
     /// No flush at all: for comparison, or for media that cannot lose what they took.
     Nobarrier,
-}
-
-/// Where new blocks are looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AllocMode {
-    /// Free segments first.
-    Default,
-    /// The start of the volume first.
-    Reuse,
 }
 
 /// When a page of a file is overwritten where it lies.

@@ -3,8 +3,8 @@
 //! Invariant: a cached page equals what the file's address (or hole) holds; whoever changes an address or content
 //! holds the inode's lock and removes or replaces the page here.
 
-use crate::cache::{Cache, cache};
 use medfs_format::{Block, Ino};
+use medfs_store::{Cache, cache};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

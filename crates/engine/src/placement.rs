@@ -2,11 +2,11 @@
 //!
 //! The default policy is the kernel's (`segment.c`: in-place update policies and `__get_segment_type_6`).
 
-use crate::node::Dirty;
 use crate::options::InPlace;
-use crate::segment::Spare;
 use medfs_format::node::Advise;
 use medfs_format::summary::Log;
+use medfs_store::Dirty;
+use medfs_store::Spare;
 
 /// Why pages are being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

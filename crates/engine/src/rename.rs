@@ -13,11 +13,11 @@ use crate::error::{Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState, set_ctime};
 use crate::namei::{LINK_MAX, StateGuard, add_links, check_new_name, set_name};
-use crate::node::Dirty;
 use crate::options::FsyncMode;
 use crate::types::{NewFile, RenameFlags};
 use medfs_format::node::{Advise, FileKind, RawInode};
 use medfs_format::{FormatError, Ino, Structure};
+use medfs_store::Dirty;
 use std::sync::Arc;
 
 /// A directory with the name in it, on one side of a rename.

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - An entry's base is the block that the NAT names for the inode. It belongs to the last checkpoint or to the chain, before the entry, so it
 //!   stays as long as the chain counts. It cannot change meanwhile, as only fsyncs of the file (`wb`) and checkpoints (`ops`) write its nodes.
-//! - An inode in an entry stays dirty, as [`Dirty::Noted`](crate::node::Dirty): the next checkpoint writes it, no fsync needs to.
+//! - An inode in an entry stays dirty, as [`Dirty::Noted`](medfs_store::Dirty): the next checkpoint writes it, no fsync needs to.
 //! - A shared node is valid nowhere: its block is given up as it is taken, and not used again before the next checkpoint.
 //!
 //! Locks: whoever waits holds the `wb` of its files and the operation lock, both shared with none who writes for it. The queue is a leaf, and
@@ -15,10 +15,8 @@
 
 use crate::delta::notes::Notes;
 use crate::error::Result;
-use crate::fs::{Fs, NodeMarks};
-use crate::node::NodePage;
+use crate::fs::Fs;
 use crate::options::FsyncMode;
-use crate::segment::Spare;
 use crate::stats::Counters;
 use medfs_codec::page_checksum;
 use medfs_format::node::{RawInode, footer, footer_mut};
@@ -26,6 +24,9 @@ use medfs_format::removed::{RemovedName, removed_names_node};
 use medfs_format::shared::{self, ENTRY_SIZE, SHARED_ROOM, SharedEntry};
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{Block, BlockAddr, Ino, is_block};
+use medfs_store::NodeMarks;
+use medfs_store::NodePage;
+use medfs_store::Spare;
 use medfs_sync::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -171,7 +172,7 @@ impl Fs {
             }
             for node in alone {
                 let nodes = [(node.page.clone(), node.block.clone())];
-                outcome = outcome.and_then(|()| self.place_nodes(&nodes, node.marks(), &mut placed));
+                outcome = outcome.and_then(|()| Ok(self.place_nodes(&nodes, node.marks(), &mut placed)?));
             }
             // After an error too: the chain names what was placed.
             self.write_nodes(&placed)?;
@@ -181,7 +182,7 @@ impl Fs {
         for (at, _) in groups.iter().flatten() {
             self.nodes.mark_shared(&nodes[*at].page);
         }
-        if self.opts.fsync_mode == FsyncMode::Nobarrier { Ok(()) } else { self.io.flush() }
+        if self.opts.fsync_mode == FsyncMode::Nobarrier { Ok(()) } else { Ok(self.io.flush()?) }
     }
 
     fn shares_records(&self) -> bool {
@@ -199,7 +200,7 @@ impl Fs {
         }
         let mut image = Block::boxed();
         image.0.copy_from_slice(&node.block.0);
-        self.write_notes(&mut image, &node.notes.notes);
+        self.nodes.rules.write_notes(&mut image, &node.notes.notes);
         *footer_mut(&mut image) = *footer(&base);
         image.view_mut::<RawInode>().seal(seed);
         let most = MOST_BYTES - ENTRY_SIZE;
@@ -222,7 +223,7 @@ impl Fs {
             self.write_nodes(&[placed])?;
             self.space.wrote_in_chain(1, 0);
         }
-        if self.opts.fsync_mode == FsyncMode::Nobarrier { Ok(()) } else { self.io.flush() }
+        if self.opts.fsync_mode == FsyncMode::Nobarrier { Ok(()) } else { Ok(self.io.flush()?) }
     }
 
     /// Gives a shared node a block of the chain, whose lock is held.

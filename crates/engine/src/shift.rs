@@ -13,13 +13,13 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
-use crate::node::NodePage;
 use crate::placement::{Page, Purpose};
-use crate::segment::Spare;
 use crate::writeback::temperature;
 use medfs_device::{Cause, WriteTag};
 use medfs_format::node::Inline;
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_block};
+use medfs_store::NodePage;
+use medfs_store::Spare;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -254,7 +254,7 @@ impl Fs {
                 }
             }
             let refs: Vec<(BlockAddr, &Block)> = blocks.iter().map(|(addr, block)| (*addr, block)).collect();
-            self.io.write_scattered(&refs, tag)
+            Ok(self.io.write_scattered(&refs, tag)?)
         })
     }
 

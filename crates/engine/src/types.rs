@@ -1,17 +1,8 @@
 //! Plain types of the engine's public face.
 
 use bitflags::bitflags;
-pub use medfs_format::Ino;
 pub use medfs_format::node::{FileFlags, FileKind};
-
-/// A point in time, as F2FS stores it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
-pub struct Timestamp {
-    /// Seconds since 1970 (may be negative before it).
-    pub secs: i64,
-    /// Nanoseconds, below 1,000,000,000.
-    pub nanos: u32,
-}
+pub use medfs_format::{Ino, Timestamp};
 
 /// Attributes of an inode.
 #[derive(Debug, Clone, PartialEq, Eq)]

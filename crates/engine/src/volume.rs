@@ -1,6 +1,5 @@
 //! The public face: a mounted volume.
 
-use crate::clock::Clock;
 use crate::delta::Folded;
 use crate::error::{Error, Posix, Result};
 use crate::file::WriteTimes;
@@ -8,7 +7,6 @@ use crate::fs::Fs;
 use crate::hotness::Hotness;
 use crate::idle::{Did, STEP_PAGES};
 use crate::options::{DeltaMode, MountOptions};
-use crate::segment::Refusal;
 use crate::stats::{Stats, Written};
 use crate::types::*;
 use medfs_device::{BlockDevice, Cause};
@@ -17,6 +15,8 @@ use medfs_format::compress::Algorithm;
 use medfs_format::summary::LOG_COUNT;
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Geometry};
+use medfs_store::Clock;
+use medfs_store::Refusal;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -11,13 +11,13 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
-use crate::io::runs;
 use crate::placement::{Page, Purpose};
 use crate::stats::Counters;
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::node::Inline;
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
+use medfs_store::runs;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 

@@ -13,13 +13,13 @@ use crate::acl::Acl;
 use crate::error::{Posix, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::node::{Dirty, NodePage, node_offset};
 use crate::types::XattrMode;
 use crate::xattr_names;
 use medfs_format::node::{Advise, FileFlags, FileKind, Inline, RawInode};
 use medfs_format::path::XATTR_NODE_OFFSET;
 use medfs_format::xattr::{self, HEADER_SIZE, NODE_BYTES, NameIndex, XattrEntry};
 use medfs_format::{Block, FormatError, Ino, Nid, Structure};
+use medfs_store::{Dirty, NodePage, node_offset};
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -29,12 +29,14 @@ pub mod shared;
 pub mod sit;
 pub mod summary;
 pub mod superblock;
+pub mod time;
 pub mod undo;
 pub mod xattr;
 
 pub use block::{BLOCK_ALIGN, BLOCK_SIZE, Block};
 pub use error::{FormatError, Structure};
 pub use geometry::Geometry;
+pub use time::Timestamp;
 
 /// Block address on the volume, in units of 4 KiB.
 pub type BlockAddr = u32;

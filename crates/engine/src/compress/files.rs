@@ -9,12 +9,12 @@ use crate::create::has_last_extension;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
-use crate::node::Dirty;
 use crate::types::FileFlags;
 use medfs_format::compress::{Algorithm, LOG_CLUSTER_SIZES};
 use medfs_format::node::{FileKind, Inline, RawInode};
 use medfs_format::superblock::MAX_EXTENSIONS;
 use medfs_format::{COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR};
+use medfs_store::Dirty;
 use std::sync::Arc;
 
 /// Clusters made dirty between two writebacks.
@@ -93,7 +93,7 @@ impl Fs {
                 }
                 self.convert_inline(inode, state)?;
                 // Roll-forward of older nodes would divide them otherwise.
-                self.cut_trees.lock().insert(inode.ino);
+                self.since.cut_trees.lock().insert(inode.ino);
             }
             _ => return Err(Posix::InvalidArgument.into()),
         }
@@ -135,7 +135,7 @@ impl Fs {
             r.i_inline = (flags | flag).bits();
         });
         // What counts as a block changes, which roll-forward could not tell.
-        self.cut_trees.lock().insert(inode.ino);
+        self.since.cut_trees.lock().insert(inode.ino);
     }
 
     /// The compressed file `ino`; an error says what it is not.
@@ -270,7 +270,7 @@ impl Fs {
             self.edit(&inode, Dirty::Full, |r| {
                 Compression { algorithm, log_cluster_size, level, ..old }.store(r);
             });
-            self.cut_trees.lock().insert(ino);
+            self.since.cut_trees.lock().insert(ino);
             Ok(())
         })
     }

@@ -28,7 +28,6 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::Inode;
-use crate::node::Dirty;
 use crate::stats::CompressStats;
 use medfs_codec::CodecError;
 use medfs_codec::compress::{Compressor, Compressors};
@@ -36,6 +35,7 @@ use medfs_format::compress::{Algorithm, Cluster, Compression};
 use medfs_format::node::{FileFlags, RawInode};
 use medfs_format::superblock::Feature;
 use medfs_format::{BlockAddr, COMPRESS_ADDR, FormatError, Structure};
+use medfs_store::Dirty;
 use medfs_sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -9,7 +9,6 @@ use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
 use crate::placement::{Page, Purpose};
-use crate::segment::Spare;
 use crate::stats::Counters;
 use crate::writeback::{Placed, Placing, temperature};
 use medfs_device::Cause;
@@ -19,6 +18,7 @@ use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{
     BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, FormatError, NEW_ADDR, NULL_ADDR, Structure, crc, is_block,
 };
+use medfs_store::Spare;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -323,7 +323,7 @@ impl Fs {
                 Ok(addr) => new.push(addr),
                 Err(e) => {
                     new.iter().try_for_each(|&addr| segs.mark_invalid(&self.io, addr, now))?;
-                    return Err(e);
+                    return Err(e.into());
                 }
             }
         }
@@ -379,7 +379,7 @@ impl Fs {
         }
         let now = self.elapsed();
         let mut segs = self.segs.lock();
-        cluster.blocks().iter().try_for_each(|&addr| segs.mark_invalid(&self.io, addr, now))
+        Ok(cluster.blocks().iter().try_for_each(|&addr| segs.mark_invalid(&self.io, addr, now))?)
     }
 
     /// Opens the cluster in which the file ends, before it grows: what is behind the end must read as zeros.
@@ -431,7 +431,7 @@ impl Fs {
             if !is_block(slot.addr()) {
                 continue;
             }
-            outcome = self.io.read(slot.addr()).and_then(|block| {
+            outcome = self.io.read(slot.addr()).map_err(Error::from).and_then(|block| {
                 let block = Placed::new(index, Arc::new(*block));
                 moved.push((slot.clone(), slot.addr()));
                 self.place_page(inode, &slot, &about, true, block, &mut placed)

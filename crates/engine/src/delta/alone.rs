@@ -119,7 +119,7 @@ impl Fs {
         }
         self.set_addr(inode, slot, NEW_ADDR);
         Counters::add(&counters.freed, 1);
-        self.segs.lock().mark_invalid(&self.io, old, self.elapsed())
+        Ok(self.segs.lock().mark_invalid(&self.io, old, self.elapsed())?)
     }
 
     /// What compressed pages came to, those of the files in memory among it.

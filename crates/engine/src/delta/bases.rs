@@ -13,10 +13,10 @@ use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, set_ctime};
 use crate::namei::set_name;
-use crate::node::Dirty;
 use crate::types::NewFile;
 use medfs_format::node::{Advise, FileKind};
 use medfs_format::{FormatError, Ino, Structure};
+use medfs_store::Dirty;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ impl Fs {
             r.i_advise |= Advise::LOST_PINO.bits();
             set_ctime(r, now);
         });
-        self.renamed_files.lock().insert(inode.ino);
+        self.since.renamed_files.lock().insert(inode.ino);
         self.orphans.remove(inode.ino);
         self.bases.lock().files.insert(inode.ino);
         Ok(true)

@@ -315,7 +315,7 @@ mod tests {
         assert!(d.is_source(DB, 8));
         d.committed();
         assert!(!d.is_source(DB, 8) && !d.others_need(DB, 0..100) && !d.is_dependent(WAL));
-        assert_eq!(d.all(), []);
+        assert!(d.all().is_empty());
     }
 
     #[test]

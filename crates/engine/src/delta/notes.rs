@@ -4,8 +4,8 @@
 //! takes it from there. The next checkpoint writes the nodes.
 //!
 //! Invariants:
-//! - Notes exist in blocks on the device alone: a block gets those of the fsync that writes it, or none ([`Fs::write_notes`]).
-//! - A node whose changes are noted differs from its block by these alone. It stays dirty, as [`Dirty::Noted`](crate::node::Dirty),
+//! - Notes exist in blocks on the device alone: a block gets those of the fsync that writes it, or none ([`medfs_store::NodeRules::write_notes`]).
+//! - A node whose changes are noted differs from its block by these alone. It stays dirty, as [`Dirty::Noted`](medfs_store::Dirty),
 //!   so the next checkpoint writes it; an fsync that writes it for other reasons comes later in the chain.
 //! - Each note is in one block of the chain: roll-forward reads all of them, in order.
 //!
@@ -13,11 +13,11 @@
 
 use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::node::{NodePage, node_offset};
-use medfs_format::delta::{self, RawNote, ZONE_HEADER_SIZE, notes_size};
+use medfs_format::delta::{RawNote, ZONE_HEADER_SIZE, notes_size};
 use medfs_format::node::RawDirectNode;
 use medfs_format::path::first_page;
-use medfs_format::{Block, BlockAddr, is_block};
+use medfs_format::{BlockAddr, is_block};
+use medfs_store::{NodePage, node_offset};
 use std::sync::Arc;
 
 /// Bytes that records leave free for notes in the zone of a file with direct nodes.
@@ -55,14 +55,6 @@ impl Fs {
         }
         taken.nodes.iter().for_each(|page| self.nodes.mark_noted(page));
         taken
-    }
-
-    /// Gives an inode block that is about to be written the notes it is to have, and takes those away that it had.
-    pub(crate) fn write_notes(&self, block: &mut Block, notes: &[RawNote]) {
-        if let Some(zone) = self.zone_range(block) {
-            let fits = delta::set_notes(&mut block.0[zone], notes);
-            debug_assert!(fits || notes.is_empty(), "the room was there when they were taken");
-        }
     }
 
     /// Bytes that a new record must leave free in a file's zone.
@@ -103,7 +95,7 @@ const _: () = assert!(ZONE_HEADER_SIZE + NOTES_ROOM < 128, "the smallest zone ha
 #[cfg(test)]
 mod tests {
     use super::*;
-    use medfs_format::{NEW_ADDR, NULL_ADDR};
+    use medfs_format::{Block, NEW_ADDR, NULL_ADDR};
 
     #[test]
     fn neighbours_share_a_note() {

@@ -11,10 +11,10 @@
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, set_ctime, set_mtime};
-use crate::node::Dirty;
 use crate::types::{Attr, NewFile};
 use medfs_format::Ino;
 use medfs_format::node::{FileKind, Inline, RawInode};
+use medfs_store::Dirty;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@
 //! Invariant: what is remembered of an address is what its block holds.
 //! Locks: `on_the_way` is a leaf, and not held during I/O.
 
-use crate::cache::{Cache, cache};
 use medfs_format::{Block, BlockAddr};
+use medfs_store::{Cache, cache};
 use medfs_sync::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

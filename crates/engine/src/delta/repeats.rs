@@ -15,10 +15,10 @@ use super::replaced::Replaces;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
-use crate::node::Dirty;
 use medfs_format::delta::{COMPACT_ROOM, MAX_SLICES, RawSlice};
 use medfs_format::node::{FileKind, Inline};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NULL_ADDR, is_block};
+use medfs_store::Dirty;
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -11,7 +11,6 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::index::Slot;
 use crate::inode::{Inode, InodeState};
-use crate::node::Dirty;
 use crate::stats::Counters;
 use medfs_format::delta::{self, RawZoneHeader, Record, ZONE_HEADER_SIZE, ZONE_OFFSET};
 use medfs_format::node::{
@@ -19,6 +18,7 @@ use medfs_format::node::{
 };
 use medfs_format::xattr::{self, HEADER_SIZE, NODE_BYTES, NameIndex, XattrEntry};
 use medfs_format::{Block, NEW_ADDR, NULL_ADDR};
+use medfs_store::Dirty;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -50,13 +50,7 @@ pub(super) fn may_have_one(inode: &Inode) -> bool {
 impl Fs {
     /// Bytes of the inode block that are the zone; `None` where there is none.
     pub(crate) fn zone_range(&self, block: &Block) -> Option<Range<usize>> {
-        let raw: &RawInode = block.view();
-        if !self.delta_volume || !raw.inline().contains(Inline::XATTR) {
-            return None;
-        }
-        let area = raw.slots(self.flexible_inline_xattr()).inline_xattr_range();
-        let zone = delta::zone_range(&block.0[area.clone()])?;
-        Some(area.start + zone.start..area.start + zone.end)
+        self.nodes.rules.zone_range(block)
     }
 
     /// The header of a file's zone; `None` where it has none.

@@ -4,12 +4,12 @@ use super::Emptied;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::node::node_offset;
 use medfs_format::node::{FileKind, Inline};
 use medfs_format::path::first_page;
 use medfs_format::sit::test_bit;
 use medfs_format::summary::{Log, RawSummary, SUM_TYPE_NODE};
 use medfs_format::{BLOCKS_PER_SEG, BlockAddr, FormatError, Ino, Nid, SegNo, Structure, is_block};
+use medfs_store::node_offset;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -67,8 +67,8 @@ impl Fs {
             let nid = summary.nid.get();
             match self.nat.peek(&self.io, nid) {
                 Ok(entry) if entry.addr == addr => by_owner.entry(entry.ino).or_default().push((addr, nid)),
-                Ok(_) | Err(Error::Corrupt(_)) => all = all.max(self.is_gone(addr, nid)?),
-                Err(e) => return Err(e),
+                Ok(_) | Err(medfs_store::Error::Corrupt(_)) => all = all.max(self.is_gone(addr, nid)?),
+                Err(e) => return Err(e.into()),
             }
         }
         for (ino, nodes) in by_owner {

@@ -90,11 +90,11 @@ impl Fs {
 
     /// What is noted, of names most of all, until the next checkpoint.
     fn noted_since_checkpoint(&self) -> usize {
-        self.moved_names.lock().len()
-            + self.left_by_dirs.lock().len()
-            + self.trans_dirs.lock().len()
-            + self.renamed_files.lock().len()
-            + self.cut_trees.lock().len()
+        self.since.moved_names.lock().len()
+            + self.since.left_by_dirs.lock().len()
+            + self.since.trans_dirs.lock().len()
+            + self.since.renamed_files.lock().len()
+            + self.since.cut_trees.lock().len()
             + self.dir_log.entries()
     }
 

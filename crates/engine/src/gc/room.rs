@@ -3,7 +3,7 @@
 //! What was overwritten since the last checkpoint cannot be used again before the next one, so logs run out of room long
 //! before the volume is full; then a checkpoint makes room, and cleaning where that does not suffice.
 //!
-//! Invariant: ordinary writing leaves as many free segments as the next checkpoint may need ([`Spare`](crate::segment::Spare)): what it
+//! Invariant: ordinary writing leaves as many free segments as the next checkpoint may need ([`Spare`](medfs_store::Spare)): what it
 //! will write is counted at the start of every operation, and written before it becomes more than there is room for.
 //! Locks: none are held by callers; see [`crate::gc`].
 

@@ -4,8 +4,8 @@ use super::Cleaner;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::options::VictimPolicy;
-use crate::segment::Segments;
 use medfs_format::BLOCKS_PER_SEG;
+use medfs_store::Segments;
 
 /// Sections that one search looks at closely.
 const SEARCH: u32 = 4096;

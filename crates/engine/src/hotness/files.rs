@@ -8,8 +8,8 @@
 
 use super::kmeans::{Centroids, Point};
 use super::{FEW_WRITES, Hotness};
-use crate::cache::HashMap;
 use medfs_format::Ino;
+use medfs_store::HashMap;
 
 /// Windows after which a file that was not touched leaves; by then its averages have halved as often.
 const FORGET_AFTER: u32 = 10;

@@ -24,10 +24,10 @@
 mod files;
 mod kmeans;
 
-use crate::clock::Clock;
 use files::Shard;
 use kmeans::{Centroids, Point};
 use medfs_format::Ino;
+use medfs_store::Clock;
 use medfs_sync::Mutex;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

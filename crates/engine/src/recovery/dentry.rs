@@ -4,10 +4,10 @@ use super::Replay;
 use crate::error::{Error, Posix, Result};
 use crate::inode::Inode;
 use crate::namei::set_name;
-use crate::node::Dirty;
 use medfs_format::node::{NAME_LEN, RawInode};
 use medfs_format::removed::{RemovedName, removed_names};
 use medfs_format::{Block, BlockAddr, FormatError, Ino, NEW_ADDR, Structure};
+use medfs_store::Dirty;
 use std::sync::Arc;
 
 impl Replay<'_> {

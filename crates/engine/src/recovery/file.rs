@@ -6,7 +6,6 @@ use crate::delta::notes::noted_addr;
 use crate::error::{Error, Result};
 use crate::index::{Slot, subtree};
 use crate::inode::Inode;
-use crate::node::Dirty;
 use medfs_format::node::{
     Advise, FileFlags, FileKind, Inline, RawDirectNode, RawExtent, RawExtraAttr, RawInode,
 };
@@ -16,6 +15,7 @@ use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{
     BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, FormatError, Ino, NULL_ADDR, Structure, is_block,
 };
+use medfs_store::Dirty;
 use std::mem::offset_of;
 use std::sync::Arc;
 

@@ -119,7 +119,7 @@ impl Fs {
     /// Keeps the chain from being overwritten, and so makes a checkpoint necessary even where nothing is recovered.
     fn pin_chain(&self, chain: &Chain) -> Result<()> {
         let mut segs = self.segs.lock();
-        chain.blocks().try_for_each(|addr| segs.pin(&self.io, addr))
+        Ok(chain.blocks().try_for_each(|addr| segs.pin(&self.io, addr))?)
     }
 }
 

@@ -3,11 +3,11 @@
 use super::Replay;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::node::Dirty;
 use medfs_format::Block;
 use medfs_format::node::{Inline, RawInode, footer};
 use medfs_format::path::XATTR_NODE_OFFSET;
 use medfs_format::xattr::NODE_BYTES;
+use medfs_store::Dirty;
 
 impl Replay<'_> {
     /// Takes over the inline attributes of an inode block, and frees the xattr node where that block names none.

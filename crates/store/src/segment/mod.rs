@@ -19,13 +19,13 @@ mod earlier;
 mod recover;
 mod sit;
 
-pub(crate) use alloc::{CurSeg, Fill, Refusal, Spare, sum_type};
-pub(crate) use sit::SegEntry;
+pub(crate) use alloc::sum_type;
+pub use alloc::{CurSeg, Fill, Refusal, Spare};
+pub use sit::{Freed, SegEntry};
 
 use crate::cache::HashMap;
 use crate::error::Result;
 use crate::io::Io;
-use crate::options::AllocMode;
 use earlier::Earlier;
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::sit::RawSitEntry;
@@ -38,7 +38,17 @@ const UNKNOWN: u16 = 0;
 /// What it holds where the SIT cannot be read: nothing is free there.
 const LOST: u16 = 0x8000 | BLOCKS_PER_SEG as u16;
 
-pub(crate) struct Segments {
+/// Where new blocks are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AllocMode {
+    /// Free segments first.
+    Default,
+    /// The start of the volume first.
+    Reuse,
+}
+
+/// The segments of the main area; see the head of this file.
+pub struct Segments {
     geo: Geometry,
     /// SIT blocks in memory, by index.
     sit: HashMap<u32, Box<[SegEntry]>>,
@@ -61,15 +71,16 @@ pub(crate) struct Segments {
     /// Segments without a summary that can be read: no log goes through their holes.
     without_summary: BTreeSet<SegNo>,
     /// Segments that cleaning empties and that no log may enter.
-    pub(crate) evacuating: BTreeSet<SegNo>,
+    pub evacuating: BTreeSet<SegNo>,
     reserved_segments: u32,
     /// Free segments that the next checkpoint may need: see [`Spare`].
-    pub(crate) kept_for_checkpoint: u32,
-    /// What tests have refused, and the blocks handed out from each log.
-    pub(crate) refusal: Option<Refusal>,
-    pub(crate) taken: [u64; LOG_COUNT],
+    pub kept_for_checkpoint: u32,
+    /// What tests have refused.
+    pub refusal: Option<Refusal>,
+    /// Blocks handed out from each log since the volume was opened.
+    pub taken: [u64; LOG_COUNT],
     /// Dirty nodes and pages when those segments were counted.
-    pub(crate) dirty_when_counted: u64,
+    pub dirty_when_counted: u64,
     /// Until the first checkpoint: nodes that the chain must not lead to.
     earlier: Option<Earlier>,
 }
@@ -143,20 +154,23 @@ impl Segments {
         &self.cursegs[log as usize]
     }
 
-    pub(crate) fn is_curseg(&self, segno: SegNo) -> bool {
+    /// Whether a log writes to the segment.
+    pub fn is_curseg(&self, segno: SegNo) -> bool {
         self.cursegs.iter().any(|c| c.segno == segno)
     }
 
-    pub(crate) fn free_segments(&self) -> u32 {
+    /// Free segments, prefree ones not counted.
+    pub fn free_segments(&self) -> u32 {
         self.free
     }
 
-    pub(crate) fn prefree_segments(&self) -> u32 {
+    /// Segments that were emptied since the last checkpoint.
+    pub fn prefree_segments(&self) -> u32 {
         self.prefree.len() as u32
     }
 
     /// Sections in which every segment is free.
-    pub(crate) fn free_sections(&self) -> u32 {
+    pub fn free_sections(&self) -> u32 {
         match &self.section_used {
             None => self.free,
             Some(used) => used.iter().filter(|&&u| u == 0).count() as u32,
@@ -164,7 +178,7 @@ impl Segments {
     }
 
     /// Sections kept for cleaning.
-    pub(crate) fn reserved_sections(&self) -> u32 {
+    pub fn reserved_sections(&self) -> u32 {
         self.reserved_segments / self.geo.segs_per_sec
     }
 
@@ -194,7 +208,7 @@ impl Segments {
     }
 
     /// The summary of a segment: of a log, not yet written, or from the SSA.
-    pub(crate) fn summary(&self, io: &Io, segno: SegNo) -> Result<Box<RawSummaryBlock>> {
+    pub fn summary(&self, io: &Io, segno: SegNo) -> Result<Box<RawSummaryBlock>> {
         if let Some(c) = self.cursegs.iter().find(|c| c.segno == segno) {
             return Ok(c.summary.clone());
         }
@@ -206,7 +220,7 @@ impl Segments {
     }
 
     /// For recovery: records the owner of a block that was written after the checkpoint, wherever its segment is.
-    pub(crate) fn set_owner(
+    pub fn set_owner(
         &mut self,
         io: &Io,
         addr: BlockAddr,

@@ -17,12 +17,14 @@ const READ_AHEAD: u32 = 64;
 
 /// State of one segment.
 #[derive(Debug, Clone)]
-pub(crate) struct SegEntry {
-    pub(crate) seg_type: u8,
+pub struct SegEntry {
+    /// The log that the segment belongs to.
+    pub seg_type: u8,
     pub(crate) valid: u16,
-    pub(crate) mtime: u64,
+    /// When it was last changed, in seconds of [`crate::Store::elapsed`].
+    pub mtime: u64,
     /// Blocks valid now.
-    pub(crate) cur: [u8; VALID_MAP_SIZE],
+    pub cur: [u8; VALID_MAP_SIZE],
     /// Blocks that must not be reused before the next checkpoint.
     pub(crate) pinned: [u8; VALID_MAP_SIZE],
 }
@@ -66,13 +68,13 @@ impl SegEntry {
 pub(crate) type PlacedBlocks = Vec<(BlockAddr, Box<Block>)>;
 
 /// Runs of blocks that a checkpoint made reusable.
-pub(crate) struct Freed {
+pub struct Freed {
     pub(crate) runs: Vec<(BlockAddr, u32)>,
 }
 
 impl Segments {
     /// The entry of a segment, read where it is not in memory.
-    pub(crate) fn entry(&mut self, io: &Io, segno: SegNo) -> Result<&mut SegEntry> {
+    pub fn entry(&mut self, io: &Io, segno: SegNo) -> Result<&mut SegEntry> {
         let index = segno / ENTRIES_PER_BLOCK as u32;
         if !self.sit.contains_key(&index) {
             self.load(io, index, 1)?;
@@ -116,7 +118,7 @@ impl Segments {
     }
 
     /// Learns type and valid blocks of every segment, keeping memory bounded.
-    pub(crate) fn learn_all(&mut self, io: &Io) {
+    pub fn learn_all(&mut self, io: &Io) {
         if self.all_known {
             return;
         }
@@ -155,7 +157,7 @@ impl Segments {
     }
 
     /// Valid blocks of a segment, from memory where possible.
-    pub(crate) fn valid_blocks(&mut self, io: &Io, segno: SegNo) -> u16 {
+    pub fn valid_blocks(&mut self, io: &Io, segno: SegNo) -> u16 {
         if self.known[segno as usize] == super::UNKNOWN {
             self.learn_from(io, segno / ENTRIES_PER_BLOCK as u32);
         }
@@ -163,7 +165,7 @@ impl Segments {
     }
 
     /// Type of a known segment.
-    pub(crate) fn known_type(&self, segno: SegNo) -> u8 {
+    pub fn known_type(&self, segno: SegNo) -> u8 {
         (self.known[segno as usize] >> 11) as u8 & 0xf
     }
 
@@ -187,7 +189,7 @@ impl Segments {
     }
 
     /// Marks a block valid. `Corrupt` where it already is.
-    pub(crate) fn mark_valid(&mut self, io: &Io, addr: BlockAddr, now: u64) -> Result<()> {
+    pub fn mark_valid(&mut self, io: &Io, addr: BlockAddr, now: u64) -> Result<()> {
         let (segno, offset) = (self.geo.segno(addr), self.geo.offset_in_seg(addr) as usize);
         let was_free = self.is_free(io, segno);
         let e = self.entry(io, segno)?;
@@ -228,7 +230,7 @@ impl Segments {
     }
 
     /// Marks a block no longer valid. `Corrupt` where it was not. Where the SIT cannot be read it stays as it is there.
-    pub(crate) fn mark_invalid(&mut self, io: &Io, addr: BlockAddr, now: u64) -> Result<()> {
+    pub fn mark_invalid(&mut self, io: &Io, addr: BlockAddr, now: u64) -> Result<()> {
         let (segno, offset) = (self.geo.segno(addr), self.geo.offset_in_seg(addr) as usize);
         let Some(e) = self.entry_of_valid(io, addr)? else { return Ok(()) };
         flip_bit(&mut e.cur, offset);
@@ -243,7 +245,7 @@ impl Segments {
     }
 
     /// Whether a block is valid now.
-    pub(crate) fn is_valid(&mut self, io: &Io, addr: BlockAddr) -> Result<bool> {
+    pub fn is_valid(&mut self, io: &Io, addr: BlockAddr) -> Result<bool> {
         let (segno, offset) = (self.geo.segno(addr), self.geo.offset_in_seg(addr) as usize);
         Ok(test_bit(&self.entry(io, segno)?.cur, offset))
     }
@@ -255,7 +257,8 @@ impl Segments {
         self.known[segno as usize] = word;
     }
 
-    pub(crate) fn dirty_sit_count(&self) -> usize {
+    /// Segments whose SIT entry differs from the volume.
+    pub fn dirty_sit_count(&self) -> usize {
         self.dirty.len()
     }
 
@@ -365,7 +368,7 @@ fn wrong(segno: SegNo, value: String) -> crate::error::Error {
 
 impl Segments {
     /// Runs of at least `min` blocks that nothing needs, between two main-area blocks, at most one segment at a time.
-    pub(crate) fn free_runs(&mut self, io: &Io, segno: SegNo, min: u32) -> Result<Vec<(BlockAddr, u32)>> {
+    pub fn free_runs(&mut self, io: &Io, segno: SegNo, min: u32) -> Result<Vec<(BlockAddr, u32)>> {
         let start = self.geo.seg_start(segno);
         if self.is_curseg(segno) {
             return Ok(Vec::new()); // its log is about to write there

@@ -1,16 +1,15 @@
 //! The six logs: handing out blocks, moving on to the next segment, SSR.
 
-use super::Segments;
+use super::{AllocMode, Segments};
 use crate::error::{Error, Result};
 use crate::io::Io;
-use crate::options::AllocMode;
 use medfs_format::summary::{Log, RawSummary, RawSummaryBlock, SUM_TYPE_DATA, SUM_TYPE_NODE};
 use medfs_format::{BLOCKS_PER_SEG, BlockAddr, SegNo, is_block};
 
 /// How a log fills its segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Fill {
+pub enum Fill {
     /// From start to end.
     Lfs = 0,
     /// Through the holes of a partly valid segment (slack space recycling).
@@ -19,7 +18,7 @@ pub(crate) enum Fill {
 
 /// The segment a log writes to.
 #[derive(Debug, Clone)]
-pub(crate) struct CurSeg {
+pub struct CurSeg {
     pub(crate) segno: SegNo,
     /// Offset of the next block to hand out: a log is never full, as no mount takes a checkpoint that says so.
     pub(crate) next: u16,
@@ -48,7 +47,7 @@ const END: usize = BLOCKS_PER_SEG as usize;
 
 /// Free segments that are kept for others: a checkpoint must always find room, and cleaning makes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spare {
+pub enum Spare {
     /// Ordinary writing leaves those of cleaning and of the next checkpoint.
     Keep,
     /// Cleaning leaves those of the checkpoint after it.
@@ -63,7 +62,7 @@ const KEPT_FOR_CLEANING: u32 = 2;
 /// Want of room that a test makes: a log comes to the end of its segment with its next block but `after`, and finds no other, for
 /// so many attempts.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Refusal {
+pub struct Refusal {
     pub(crate) log: usize,
     pub(crate) after: u64,
     pub(crate) times: u64,
@@ -72,7 +71,8 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn new(log: usize, after: u64, times: u64) -> Refusal {
+    /// Refuses blocks of a log for a test: `times` of them, once `after` were handed out.
+    pub fn new(log: usize, after: u64, times: u64) -> Refusal {
         Refusal { log, after, times, met: false }
     }
 
@@ -102,7 +102,7 @@ enum Entered {
 impl Segments {
     /// Hands out the next block of a log to `owner` and marks it valid. With the last block of a segment the log goes on to
     /// another one, which is found first: `NoSpace`, with nothing changed, where there is none that `spare` allows.
-    pub(crate) fn allocate(
+    pub fn allocate(
         &mut self,
         io: &Io,
         log: Log,
@@ -127,7 +127,7 @@ impl Segments {
     }
 
     /// Hands out the next block of a log in place of the one at `old`, if there is one: both change, or neither.
-    pub(crate) fn replace(
+    pub fn replace(
         &mut self,
         io: &Io,
         log: Log,
@@ -146,7 +146,7 @@ impl Segments {
     }
 
     /// Address that the next allocation from a log will give.
-    pub(crate) fn next_addr(&self, log: Log) -> BlockAddr {
+    pub fn next_addr(&self, log: Log) -> BlockAddr {
         let c = &self.cursegs[log as usize];
         self.geo.seg_start(c.segno) + u32::from(c.next)
     }
@@ -256,7 +256,7 @@ impl Segments {
 
     /// Addresses that the next allocations from a log will give, `most` at most and as far as they can be told: to the end of
     /// its segment, and of the one that it would open next.
-    pub(crate) fn ahead(&mut self, io: &Io, log: Log, most: usize) -> Result<Vec<BlockAddr>> {
+    pub fn ahead(&mut self, io: &Io, log: Log, most: usize) -> Result<Vec<BlockAddr>> {
         let CurSeg { segno, next, fill, .. } = self.cursegs[log as usize];
         let mut ahead = Vec::with_capacity(most);
         self.add_ahead(io, log, (segno, next.into(), fill), most, &mut ahead)?;
@@ -420,7 +420,7 @@ impl Segments {
     }
 
     /// Blocks that the data logs can take in all, as ordinary writing may: counted up to `enough`.
-    pub(crate) fn room_for_data(&mut self, io: &Io, enough: u64) -> u64 {
+    pub fn room_for_data(&mut self, io: &Io, enough: u64) -> u64 {
         let free = self.free.saturating_sub(self.kept(Spare::Keep));
         let mut room = u64::from(free) * u64::from(BLOCKS_PER_SEG);
         if room >= enough {

@@ -4,25 +4,33 @@
 //! meets a full volume. Lock: one leaf mutex.
 
 use crate::error::{Error, Result};
+use medfs_format::Geometry;
+use medfs_format::checkpoint::RawCheckpoint;
 use medfs_sync::Mutex;
 
+/// What is promised, and its limits.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Counts {
-    pub(crate) user_blocks: u64,
-    pub(crate) valid_blocks: u64,
-    pub(crate) valid_nodes: u32,
-    pub(crate) valid_inodes: u32,
-    pub(crate) max_nodes: u32,
+pub struct Counts {
+    /// Blocks that users can have.
+    pub user_blocks: u64,
+    /// Blocks in use or reserved, nodes included.
+    pub valid_blocks: u64,
+    /// Nodes in use.
+    pub valid_nodes: u32,
+    /// Inodes in use.
+    pub valid_inodes: u32,
+    /// Nodes that the NAT has numbers for.
+    pub max_nodes: u32,
     /// Blocks reserved for pages of open atomic writes, beside those of the pages that they will replace.
     pub(crate) staged: u64,
     /// Blocks written since the last checkpoint.
-    pub(crate) since_checkpoint: u64,
+    pub since_checkpoint: u64,
     /// What was valid at the last checkpoint, and what was reserved since: roll-forward finds no more valid than both
     /// together, whatever was freed meanwhile.
     pub(crate) at_checkpoint: u64,
     pub(crate) reserved_since: u64,
     /// Nodes written since that roll-forward reads, and the checkpoint after it writes again.
-    pub(crate) chain_nodes: u64,
+    pub chain_nodes: u64,
     /// Those of them that may make roll-forward enter a name.
     pub(crate) chain_names: u64,
     /// Until roll-forward has ended nothing is refused: what an fsync acknowledged fits.
@@ -33,8 +41,26 @@ pub(crate) struct Counts {
 const BLOCKS_OF_A_NAME: u64 = 4;
 
 impl Counts {
+    /// What the pack of a checkpoint counts; until roll-forward has ended nothing is refused.
+    pub(crate) fn at_checkpoint(header: &RawCheckpoint, geo: &Geometry) -> Counts {
+        Counts {
+            user_blocks: header.user_block_count.get(),
+            valid_blocks: header.valid_block_count.get(),
+            valid_nodes: header.valid_node_count.get(),
+            valid_inodes: header.valid_inode_count.get(),
+            max_nodes: geo.max_nid().saturating_sub(geo.root_ino),
+            staged: 0,
+            since_checkpoint: 0,
+            at_checkpoint: header.valid_block_count.get(),
+            reserved_since: 0,
+            chain_nodes: 0,
+            chain_names: 0,
+            recovering: true,
+        }
+    }
+
     /// Blocks that can be reserved.
-    pub(crate) fn free(&self) -> u64 {
+    pub fn free(&self) -> u64 {
         self.user_blocks.saturating_sub(self.valid_blocks + self.staged)
     }
 
@@ -58,29 +84,31 @@ impl Counts {
     }
 }
 
-pub(crate) struct Space(Mutex<Counts>);
+/// The counts, under their lock.
+pub struct Space(Mutex<Counts>);
 
 impl Space {
     pub(crate) fn new(counts: Counts) -> Space {
         Space(Mutex::new(counts))
     }
 
-    pub(crate) fn counts(&self) -> Counts {
+    /// The counts now.
+    pub fn counts(&self) -> Counts {
         *self.0.lock()
     }
 
     /// Reserves data blocks.
-    pub(crate) fn reserve(&self, blocks: u64) -> Result<()> {
+    pub fn reserve(&self, blocks: u64) -> Result<()> {
         self.0.lock().take(blocks)
     }
 
     /// Reserves a node block.
-    pub(crate) fn reserve_node(&self, is_inode: bool) -> Result<()> {
+    pub fn reserve_node(&self, is_inode: bool) -> Result<()> {
         self.0.lock().take_node(is_inode)
     }
 
     /// Reserves a block for a page of an open atomic write, which is none of the volume's valid blocks yet.
-    pub(crate) fn stage(&self) -> Result<()> {
+    pub fn stage(&self) -> Result<()> {
         let mut c = self.0.lock();
         if c.free() == 0 {
             return Err(Error::NoSpace);
@@ -90,25 +118,25 @@ impl Space {
     }
 
     /// Gives such blocks back.
-    pub(crate) fn unstage(&self, blocks: u64) {
+    pub fn unstage(&self, blocks: u64) {
         let mut c = self.0.lock();
         c.staged = c.staged.saturating_sub(blocks);
     }
 
     /// Whether so many blocks could be reserved now.
-    pub(crate) fn has(&self, blocks: u64) -> bool {
+    pub fn has(&self, blocks: u64) -> bool {
         let c = self.0.lock();
         c.recovering || blocks <= c.free()
     }
 
     /// Gives data blocks back.
-    pub(crate) fn release(&self, blocks: u64) {
+    pub fn release(&self, blocks: u64) {
         let mut c = self.0.lock();
         c.valid_blocks = c.valid_blocks.saturating_sub(blocks);
     }
 
     /// Gives a node block back.
-    pub(crate) fn release_node(&self, is_inode: bool) {
+    pub fn release_node(&self, is_inode: bool) {
         let mut c = self.0.lock();
         c.valid_blocks = c.valid_blocks.saturating_sub(1);
         c.valid_nodes = c.valid_nodes.saturating_sub(1);
@@ -116,33 +144,33 @@ impl Space {
     }
 
     /// Notes blocks written to the logs since the last checkpoint.
-    pub(crate) fn wrote(&self, blocks: u64) {
+    pub fn wrote(&self, blocks: u64) {
         self.0.lock().since_checkpoint += blocks;
     }
 
     /// Notes nodes of the chain that roll-forward follows, and how many of them may enter a name.
-    pub(crate) fn wrote_in_chain(&self, nodes: usize, names: usize) {
+    pub fn wrote_in_chain(&self, nodes: usize, names: usize) {
         let mut c = self.0.lock();
         c.chain_nodes += nodes as u64;
         c.chain_names += names as u64;
     }
 
     /// Whether roll-forward would find room for whatever was reserved since the last checkpoint, and so many further names.
-    pub(crate) fn room_for_roll_forward(&self, names: u64) -> bool {
+    pub fn room_for_roll_forward(&self, names: u64) -> bool {
         let c = self.0.lock();
         let names = BLOCKS_OF_A_NAME * (c.chain_names + names);
         c.at_checkpoint + c.reserved_since + names <= c.user_blocks
     }
 
     /// Roll-forward has ended. Tells whether what is valid now is within the bounds of the volume.
-    pub(crate) fn recovered(&self) -> bool {
+    pub fn recovered(&self) -> bool {
         let mut c = self.0.lock();
         c.recovering = false;
         c.valid_blocks <= c.user_blocks
     }
 
     /// Whether so many blocks can be written again elsewhere beside what was written since the last checkpoint.
-    pub(crate) fn room_for_rewriting(&self, blocks: u64) -> bool {
+    pub fn room_for_rewriting(&self, blocks: u64) -> bool {
         let c = self.0.lock();
         c.valid_blocks + c.since_checkpoint + blocks < c.user_blocks
     }

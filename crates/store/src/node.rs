@@ -13,22 +13,25 @@ use crate::io::Io;
 use crate::nat::Nat;
 use crate::ranks;
 use crate::readahead::Readahead;
-use crate::types::Timestamp;
-use medfs_format::node::{DEF_ADDRS_PER_INODE, Layouts, RawInode, footer, footer_mut, validate_footer};
+use medfs_format::delta::{self, RawNote};
+use medfs_format::node::{
+    DEF_ADDRS_PER_INODE, Inline, Layouts, RawInode, footer, footer_mut, validate_footer,
+};
 use medfs_format::path::{Fanout, NodeKind, max_pages, node_kind};
 use medfs_format::{
     BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Ino, NEW_ADDR, Nid, Structure,
-    is_block,
+    Timestamp, is_block,
 };
 use medfs_sync::{Mutex, Ranked, RwLock};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How urgently a node must be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Dirty {
+pub enum Dirty {
     /// Equal to the block on disk.
     Clean,
     /// Roll-forward has what differs from elsewhere in the chain, so no fsync needs it: addresses from what fsynced blocks of
@@ -48,7 +51,7 @@ pub(crate) enum Dirty {
 
 /// What changed of a node since it was last written, or its addresses noted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Changed {
+pub enum Changed {
     /// These addresses, by their index in a direct node.
     Addresses(Vec<u16>),
     /// More than that.
@@ -104,9 +107,11 @@ impl Stamps {
     }
 }
 
+/// Content of a node in memory.
 #[derive(Debug)]
-pub(crate) struct NodeData {
-    pub(crate) block: Arc<Block>,
+pub struct NodeData {
+    /// The block as it would be written.
+    pub block: Arc<Block>,
     /// The highest mark that a change left; [`NodeData::due`] tells what an fsync makes of it.
     pub(crate) dirty: Dirty,
     changed: Changed,
@@ -119,7 +124,8 @@ impl NodeData {
     pub(crate) fn block_mut(&mut self) -> &mut Block {
         Arc::make_mut(&mut self.block)
     }
-    pub(crate) fn inode(&self) -> &RawInode {
+    /// The block as an inode.
+    pub fn inode(&self) -> &RawInode {
         self.block.view()
     }
 
@@ -168,17 +174,20 @@ impl NodeData {
     }
 }
 
+/// A node in memory, filled or about to be.
 #[derive(Debug)]
-pub(crate) struct NodePage {
-    pub(crate) nid: Nid,
-    pub(crate) ino: Ino,
+pub struct NodePage {
+    /// Its number.
+    pub nid: Nid,
+    /// The inode that it belongs to; its own number where it is the inode.
+    pub ino: Ino,
     /// `None` while the block is being read for the first time, or where that failed.
     data: RwLock<Option<NodeData>>,
 }
 
 impl NodePage {
     /// Reads the node. The page must come from [`Nodes::get`] or [`Nodes::create`], which fill it.
-    pub(crate) fn read<R>(&self, f: impl FnOnce(&NodeData) -> R) -> R {
+    pub fn read<R>(&self, f: impl FnOnce(&NodeData) -> R) -> R {
         f(self.data.read().as_ref().expect("pages handed out are filled"))
     }
     fn write<R>(&self, f: impl FnOnce(&mut NodeData) -> R) -> R {
@@ -192,12 +201,15 @@ const MIN_LIMIT: usize = 256;
 
 /// Validation of nodes as they come from disk, fixed for a volume.
 #[derive(Debug, Clone)]
-pub(crate) struct NodeRules {
+pub struct NodeRules {
     pub(crate) geo: Geometry,
-    pub(crate) layouts: Layouts,
+    /// Whether the volume's magic is medfs's own: only such a volume may hold deltas.
+    pub delta_volume: bool,
+    /// How the slots of its inodes are divided.
+    pub layouts: Layouts,
     pub(crate) compression: bool,
     /// Seed of the inodes' checksums. Every inode that has room for one gets it.
-    pub(crate) seed: u32,
+    pub seed: u32,
     /// Whether checksums must be right.
     pub(crate) has_checksums: bool,
 }
@@ -207,12 +219,31 @@ const MAX_SIZE: u64 = max_pages(Fanout::plain(DEF_ADDRS_PER_INODE)) * BLOCK_SIZE
 
 impl NodeRules {
     /// Seed of the inodes' checksums, where these must be right.
-    pub(crate) fn checksum_seed(&self) -> Option<u32> {
+    pub fn checksum_seed(&self) -> Option<u32> {
         self.has_checksums.then_some(self.seed)
     }
 
+    /// Bytes of an inode block that are its delta zone; `None` where there is none.
+    pub fn zone_range(&self, block: &Block) -> Option<Range<usize>> {
+        let raw: &RawInode = block.view();
+        if !self.delta_volume || !raw.inline().contains(Inline::XATTR) {
+            return None;
+        }
+        let area = raw.slots(self.layouts.is_flexible()).inline_xattr_range();
+        let zone = delta::zone_range(&block.0[area.clone()])?;
+        Some(area.start + zone.start..area.start + zone.end)
+    }
+
+    /// Gives an inode block that is about to be written the notes it is to have, and takes those away that it had.
+    pub fn write_notes(&self, block: &mut Block, notes: &[RawNote]) {
+        if let Some(zone) = self.zone_range(block) {
+            let fits = delta::set_notes(&mut block.0[zone], notes);
+            debug_assert!(fits || notes.is_empty(), "the room was there when they were taken");
+        }
+    }
+
     /// Checks an inode as it came from disk.
-    pub(crate) fn validate(&self, ino: Ino, raw: &RawInode) -> Result<(), FormatError> {
+    pub fn validate(&self, ino: Ino, raw: &RawInode) -> Result<(), FormatError> {
         raw.validate(ino, &self.geo, self.layouts, self.checksum_seed())?;
         if self.compression {
             raw.validate_compression(ino)?;
@@ -232,7 +263,8 @@ struct Shard {
     evict_at: usize,
 }
 
-pub(crate) struct Nodes {
+/// Node blocks in memory; see the head of this file.
+pub struct Nodes {
     shards: Vec<Mutex<Shard>>,
     /// Dirty pages by owner, so that an fsync finds its own.
     dirty: Mutex<BTreeMap<(Ino, Nid), Arc<NodePage>>>,
@@ -241,7 +273,8 @@ pub(crate) struct Nodes {
     ahead: Readahead,
     /// Counts how often nodes got new places.
     placed: AtomicU64,
-    pub(crate) rules: NodeRules,
+    /// How nodes are validated as they are read.
+    pub rules: NodeRules,
 }
 
 impl Nodes {
@@ -267,7 +300,7 @@ impl Nodes {
 
     /// The node, read from disk where it is not cached. Checks its footer and, for inodes, every trusted field.
     /// `Corrupt` where the nid is free.
-    pub(crate) fn get(&self, io: &Io, nat: &Nat, nid: Nid) -> Result<Arc<NodePage>> {
+    pub fn get(&self, io: &Io, nat: &Nat, nid: Nid) -> Result<Arc<NodePage>> {
         let cached = self.shard(nid).lock().pages.get(&nid).cloned();
         if let Some(page) = cached
             && page.data.read().is_some()
@@ -342,7 +375,7 @@ impl Nodes {
     }
 
     /// A new node with the given content, dirty.
-    pub(crate) fn create(
+    pub fn create(
         &self,
         nid: Nid,
         ino: Ino,
@@ -396,12 +429,12 @@ impl Nodes {
     }
 
     /// Changes a node and marks it.
-    pub(crate) fn update<R>(&self, page: &Arc<NodePage>, dirty: Dirty, f: impl FnOnce(&mut Block) -> R) -> R {
+    pub fn update<R>(&self, page: &Arc<NodePage>, dirty: Dirty, f: impl FnOnce(&mut Block) -> R) -> R {
         self.change(page, dirty, |changed| *changed = Changed::More, f)
     }
 
     /// As [`Nodes::update`], where `f` changes nothing but addresses, of a direct node.
-    pub(crate) fn update_addrs(&self, page: &Arc<NodePage>, addresses: &[u16], f: impl FnOnce(&mut Block)) {
+    pub fn update_addrs(&self, page: &Arc<NodePage>, addresses: &[u16], f: impl FnOnce(&mut Block)) {
         self.change(page, Dirty::Full, |changed| addresses.iter().for_each(|&a| changed.add(a)), f);
     }
 
@@ -426,7 +459,7 @@ impl Nodes {
     }
 
     /// Direct nodes of an inode that an fsync would have to write for changed addresses alone, with these.
-    pub(crate) fn changed_addresses(&self, ino: Ino) -> Vec<(Arc<NodePage>, Vec<u16>)> {
+    pub fn changed_addresses(&self, ino: Ino) -> Vec<(Arc<NodePage>, Vec<u16>)> {
         let dirty = self.dirty.lock();
         let direct = dirty
             .range((ino, 0)..=(ino, Nid::MAX))
@@ -441,7 +474,7 @@ impl Nodes {
     }
 
     /// Notes that what changed of a node's addresses is in the inode's block that is about to be written.
-    pub(crate) fn mark_noted(&self, page: &NodePage) {
+    pub fn mark_noted(&self, page: &NodePage) {
         page.write(|data| {
             data.dirty = Dirty::Noted;
             data.changed = Changed::NOTHING;
@@ -449,12 +482,12 @@ impl Nodes {
     }
 
     /// Notes that what changed of an inode is in a shared record node, unless it changed again since.
-    pub(crate) fn mark_shared(&self, page: &Arc<NodePage>) {
+    pub fn mark_shared(&self, page: &Arc<NodePage>) {
         self.change(page, Dirty::Noted, |_| {}, |_| {});
     }
 
     /// Marks a node for rewriting without changing it.
-    pub(crate) fn mark(&self, page: &Arc<NodePage>) {
+    pub fn mark(&self, page: &Arc<NodePage>) {
         let newly = page.write(|data| {
             let newly = data.dirty == Dirty::Clean;
             data.dirty = Dirty::Full;
@@ -467,14 +500,14 @@ impl Nodes {
     }
 
     /// Makes a node one that is taken by `take_dirty_of` with this mark; its content stays.
-    pub(crate) fn make_due(&self, page: &Arc<NodePage>, least: Dirty) {
+    pub fn make_due(&self, page: &Arc<NodePage>, least: Dirty) {
         if !self.is_dirty(page.ino, page.nid, least) {
             self.mark(page);
         }
     }
 
     /// Direct nodes of an inode that are due with at least this mark.
-    pub(crate) fn due_direct(&self, ino: Ino, least: Dirty) -> Vec<Arc<NodePage>> {
+    pub fn due_direct(&self, ino: Ino, least: Dirty) -> Vec<Arc<NodePage>> {
         let dirty = self.dirty.lock();
         let due = dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, page)| page).filter(|page| {
             node_kind(node_offset(page)) == NodeKind::Direct && page.read(|d| d.due() >= least)
@@ -483,7 +516,7 @@ impl Nodes {
     }
 
     /// Forgets a node that was freed.
-    pub(crate) fn forget(&self, nid: Nid) {
+    pub fn forget(&self, nid: Nid) {
         let removed = self.shard(nid).lock().pages.remove(&nid);
         if let Some(page) = removed {
             self.cached.fetch_sub(1, Ordering::Relaxed);
@@ -493,7 +526,7 @@ impl Nodes {
 
     /// Takes the dirty pages of one inode (indirect nodes aside, which recovery makes anew) that are due with at least `least`, with the content to write; they
     /// count as clean from now on. The pages returned must be kept until the NAT knows their new place.
-    pub(crate) fn take_dirty_of(&self, ino: Ino, least: Dirty) -> Vec<(Arc<NodePage>, Arc<Block>)> {
+    pub fn take_dirty_of(&self, ino: Ino, least: Dirty) -> Vec<(Arc<NodePage>, Arc<Block>)> {
         let mut dirty = self.dirty.lock();
         let pages: Vec<Arc<NodePage>> =
             dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, p)| p.clone()).collect();
@@ -509,7 +542,7 @@ impl Nodes {
     }
 
     /// Takes every dirty page, in the order of inodes.
-    pub(crate) fn take_all_dirty(&self) -> Vec<(Arc<NodePage>, Arc<Block>)> {
+    pub fn take_all_dirty(&self) -> Vec<(Arc<NodePage>, Arc<Block>)> {
         let dirty = std::mem::take(&mut *self.dirty.lock());
         dirty
             .into_values()
@@ -521,22 +554,22 @@ impl Nodes {
     }
 
     /// Whether any node has at least this mark.
-    pub(crate) fn any_dirty(&self) -> bool {
+    pub fn any_dirty(&self) -> bool {
         self.dirty.lock().values().any(|p| p.read(|d| d.dirty >= Dirty::Tick))
     }
 
     /// Whether the commit interval has a node to make durable.
-    pub(crate) fn any_to_commit(&self) -> bool {
+    pub fn any_to_commit(&self) -> bool {
         self.dirty.lock().values().any(|p| p.read(NodeData::is_to_commit))
     }
 
     /// Whether one node of an inode is due with at least this mark.
-    pub(crate) fn is_dirty(&self, ino: Ino, nid: Nid, least: Dirty) -> bool {
+    pub fn is_dirty(&self, ino: Ino, nid: Nid, least: Dirty) -> bool {
         self.dirty.lock().get(&(ino, nid)).is_some_and(|p| p.read(|d| d.due() >= least))
     }
 
     /// Highest mark with which one of an inode's nodes that an fsync writes is due.
-    pub(crate) fn dirtiness_of(&self, ino: Ino) -> Dirty {
+    pub fn dirtiness_of(&self, ino: Ino) -> Dirty {
         let dirty = self.dirty.lock();
         let marks = dirty
             .range((ino, 0)..=(ino, Nid::MAX))
@@ -545,15 +578,18 @@ impl Nodes {
         marks.max().unwrap_or(Dirty::Clean)
     }
 
-    pub(crate) fn dirty_count(&self) -> usize {
+    /// Nodes that differ from their blocks.
+    pub fn dirty_count(&self) -> usize {
         self.dirty.lock().len()
     }
 
-    pub(crate) fn cached(&self) -> usize {
+    /// Nodes in memory.
+    pub fn cached(&self) -> usize {
         self.cached.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn limit(&self) -> usize {
+    /// Nodes that are kept in memory when there is nothing to write.
+    pub fn limit(&self) -> usize {
         self.limit
     }
 }
@@ -564,6 +600,6 @@ fn recoverable(page: &NodePage) -> bool {
 }
 
 /// Node offset of a page's node inside its file.
-pub(crate) fn node_offset(page: &NodePage) -> u32 {
+pub fn node_offset(page: &NodePage) -> u32 {
     page.read(|d| footer(&d.block).node_offset())
 }

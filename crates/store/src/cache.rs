@@ -14,12 +14,12 @@ use std::hash::Hash;
 const PARTS: usize = 16;
 
 /// A table; see the head of this file.
-pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, FixedState>;
+pub type HashMap<K, V> = std::collections::HashMap<K, V, FixedState>;
 /// A cache; see the head of this file.
-pub(crate) type Cache<K, V> = quick_cache::sync::Cache<K, V, UnitWeighter, FixedState>;
+pub type Cache<K, V> = quick_cache::sync::Cache<K, V, UnitWeighter, FixedState>;
 
 /// A cache of so many entries.
-pub(crate) fn cache<K: Eq + Hash, V: Clone>(capacity: usize) -> Cache<K, V> {
+pub fn cache<K: Eq + Hash, V: Clone>(capacity: usize) -> Cache<K, V> {
     let options = OptionsBuilder::new()
         .estimated_items_capacity(capacity)
         .weight_capacity(capacity as u64)

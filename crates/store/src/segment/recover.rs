@@ -10,7 +10,7 @@ use medfs_format::{BLOCKS_PER_SEG, BlockAddr};
 
 impl Segments {
     /// Keeps a block that is not valid from being written or discarded before the next checkpoint is durable.
-    pub(crate) fn pin(&mut self, io: &Io, addr: BlockAddr) -> Result<()> {
+    pub fn pin(&mut self, io: &Io, addr: BlockAddr) -> Result<()> {
         let (segno, offset) = (self.geo.segno(addr), self.geo.offset_in_seg(addr) as usize);
         if self.is_free(io, segno) {
             // Not free before the checkpoint.
@@ -27,7 +27,7 @@ impl Segments {
 
     /// Makes every log go around blocks that must not be written: a log that was to fill its segment from end to end
     /// fills the holes that are left instead.
-    pub(crate) fn step_over_pinned(&mut self, io: &Io) -> Result<()> {
+    pub fn step_over_pinned(&mut self, io: &Io) -> Result<()> {
         const END: usize = BLOCKS_PER_SEG as usize;
         for log in Log::ALL {
             let c = self.curseg(log);

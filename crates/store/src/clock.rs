@@ -5,13 +5,11 @@
 //!
 //! Locks: a [`ManualClock`] has one of its own, held for a copy; nothing is called under it.
 
-use crate::types::Timestamp;
+use medfs_format::Timestamp;
 use medfs_sync::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-const NANOS_PER_SEC: u32 = 1_000_000_000;
+use std::time::{Duration, Instant};
 
 /// Where the engine takes the time from.
 pub trait Clock: Send + Sync {
@@ -77,45 +75,9 @@ impl Clock for ManualClock {
     }
 }
 
-impl std::ops::Add<Duration> for Timestamp {
-    type Output = Timestamp;
-
-    /// The later time; stops at the last one that can be told.
-    fn add(self, by: Duration) -> Timestamp {
-        let nanos = self.nanos + by.subsec_nanos();
-        let carry = i64::from(nanos / NANOS_PER_SEC);
-        let secs = i64::try_from(by.as_secs()).unwrap_or(i64::MAX);
-        Timestamp { secs: self.secs.saturating_add(secs).saturating_add(carry), nanos: nanos % NANOS_PER_SEC }
-    }
-}
-
-impl From<SystemTime> for Timestamp {
-    fn from(time: SystemTime) -> Timestamp {
-        match time.duration_since(UNIX_EPOCH) {
-            Ok(after) => Timestamp::default() + after,
-            Err(before) => {
-                let before = before.duration();
-                let secs = -i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-                match before.subsec_nanos() {
-                    0 => Timestamp { secs, nanos: 0 },
-                    nanos => Timestamp { secs: secs - 1, nanos: NANOS_PER_SEC - nanos },
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_before_1970_count_their_nanoseconds_forward() {
-        let quarter_before = UNIX_EPOCH - Duration::from_millis(1250);
-        assert_eq!(Timestamp::from(quarter_before), Timestamp { secs: -2, nanos: 750_000_000 });
-        assert_eq!(Timestamp::from(UNIX_EPOCH - Duration::from_secs(3)), Timestamp { secs: -3, nanos: 0 });
-        assert_eq!(Timestamp::from(UNIX_EPOCH + Duration::from_nanos(7)), Timestamp { secs: 0, nanos: 7 });
-    }
 
     #[test]
     fn manual_clock_moves_only_when_told() {

@@ -25,14 +25,19 @@ struct FlushState {
 
 /// Blocks and operations that went to the device since the volume was opened.
 #[derive(Debug, Default)]
-pub(crate) struct IoCounters {
-    pub(crate) written: [AtomicU64; medfs_device::CAUSES],
-    pub(crate) read: AtomicU64,
-    pub(crate) flushes: AtomicU64,
-    pub(crate) discarded: AtomicU64,
+pub struct IoCounters {
+    /// Blocks written, by cause.
+    pub written: [AtomicU64; medfs_device::CAUSES],
+    /// Blocks read.
+    pub read: AtomicU64,
+    /// Flushes.
+    pub flushes: AtomicU64,
+    /// Blocks discarded.
+    pub discarded: AtomicU64,
 }
 
-pub(crate) struct Io {
+/// The way to the device; see the head of this file.
+pub struct Io {
     dev: Arc<dyn BlockDevice>,
     failed: AtomicBool,
     /// What the device said when it failed.
@@ -43,16 +48,18 @@ pub(crate) struct Io {
     writes: AtomicU64,
     /// Value of `writes` before the newest completed flush was started.
     durable_writes: AtomicU64,
-    pub(crate) counters: IoCounters,
+    /// What went to the device.
+    pub counters: IoCounters,
 }
 
 /// Splits what goes to blocks into what one call each writes: neighbours, not too many.
-pub(crate) fn runs<T>(blocks: &[T], addr: impl Fn(&T) -> BlockAddr) -> impl Iterator<Item = &[T]> {
+pub fn runs<T>(blocks: &[T], addr: impl Fn(&T) -> BlockAddr) -> impl Iterator<Item = &[T]> {
     blocks.chunk_by(move |a, b| addr(a) + 1 == addr(b)).flat_map(|run| run.chunks(MAX_RUN))
 }
 
 impl Io {
-    pub(crate) fn new(dev: Arc<dyn BlockDevice>) -> Io {
+    /// Over a device that nothing has failed on yet.
+    pub fn new(dev: Arc<dyn BlockDevice>) -> Io {
         Io {
             dev,
             failed: AtomicBool::new(false),
@@ -69,17 +76,18 @@ impl Io {
         self.dev.block_count()
     }
 
-    pub(crate) fn device_read_only(&self) -> bool {
+    /// Whether the device refuses writes.
+    pub fn device_read_only(&self) -> bool {
         self.dev.read_only()
     }
 
     /// Why the first write or flush that failed did, once one has.
-    pub(crate) fn failure(&self) -> Option<&str> {
+    pub fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
 
     /// Whether a write or flush has failed.
-    pub(crate) fn failed(&self) -> bool {
+    pub fn failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
@@ -88,7 +96,8 @@ impl Io {
         self.failed.store(true, Ordering::Release);
     }
 
-    pub(crate) fn read(&self, addr: BlockAddr) -> Result<Box<Block>> {
+    /// Reads a block. `Io` where the device cannot.
+    pub fn read(&self, addr: BlockAddr) -> Result<Box<Block>> {
         let mut block = Block::boxed();
         self.read_into(addr, &mut [&mut *block])?;
         Ok(block)
@@ -96,7 +105,7 @@ impl Io {
 
     /// Reads neighbouring blocks. A device may fail for a moment, so a read of one block that fails is tried once more: what is in
     /// larger requests is wanted again block by block, or can do without.
-    pub(crate) fn read_into(&self, addr: BlockAddr, blocks: &mut [&mut Block]) -> Result<()> {
+    pub fn read_into(&self, addr: BlockAddr, blocks: &mut [&mut Block]) -> Result<()> {
         self.counters.read.fetch_add(blocks.len() as u64, Ordering::Relaxed);
         let mut read = self.dev.read(u64::from(addr), blocks);
         if read.is_err() && blocks.len() == 1 {
@@ -106,7 +115,7 @@ impl Io {
     }
 
     /// Writes neighbouring blocks. A failure makes the volume read-only.
-    pub(crate) fn write(&self, addr: BlockAddr, blocks: &[&Block], tag: WriteTag) -> Result<()> {
+    pub fn write(&self, addr: BlockAddr, blocks: &[&Block], tag: WriteTag) -> Result<()> {
         if self.failed() {
             return Err(Error::ReadOnly);
         }
@@ -132,7 +141,7 @@ impl Io {
     }
 
     /// Writes blocks at any addresses, neighbours together.
-    pub(crate) fn write_scattered(&self, blocks: &[(BlockAddr, &Block)], tag: WriteTag) -> Result<()> {
+    pub fn write_scattered(&self, blocks: &[(BlockAddr, &Block)], tag: WriteTag) -> Result<()> {
         for run in runs(blocks, |&(addr, _)| addr) {
             let refs: Vec<&Block> = run.iter().map(|&(_, block)| block).collect();
             self.write(run[0].0, &refs, tag)?;
@@ -141,17 +150,17 @@ impl Io {
     }
 
     /// Mark to compare with [`Io::is_durable`]: writes acknowledged so far.
-    pub(crate) fn write_mark(&self) -> u64 {
+    pub fn write_mark(&self) -> u64 {
         self.writes.load(Ordering::Acquire)
     }
 
     /// Whether a flush completed that started after `mark` was taken.
-    pub(crate) fn is_durable(&self, mark: u64) -> bool {
+    pub fn is_durable(&self, mark: u64) -> bool {
         self.durable_writes.load(Ordering::Acquire) >= mark
     }
 
     /// Makes every acknowledged write durable. Calls that wait at the same time share one flush.
-    pub(crate) fn flush(&self) -> Result<()> {
+    pub fn flush(&self) -> Result<()> {
         let mut state = self.flush.lock();
         let needed = state.started + 1;
         loop {
@@ -184,7 +193,8 @@ impl Io {
         }
     }
 
-    pub(crate) fn discard(&self, addr: BlockAddr, count: u32) -> Result<()> {
+    /// Tells the device that blocks are no longer needed. A device that cannot discard loses nothing by it.
+    pub fn discard(&self, addr: BlockAddr, count: u32) -> Result<()> {
         if self.failed() {
             return Ok(());
         }
@@ -202,7 +212,7 @@ impl Io {
     }
 
     /// Refuses all further writes, for a reason that is not the device's.
-    pub(crate) fn stop_writing(&self, why: &str) {
+    pub fn stop_writing(&self, why: &str) {
         self.set_failed();
         if self.failure.set(why.to_owned()).is_ok() {
             tracing::error!(why, "the volume is read-only from now on");

@@ -30,14 +30,16 @@ const FREE_TARGET: usize = 2048;
 
 /// One entry of the NAT, with what fsync must know of it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct NatEntry {
-    pub(crate) ino: Ino,
-    pub(crate) addr: BlockAddr,
+pub struct NatEntry {
+    /// The inode that the node belongs to.
+    pub ino: Ino,
+    /// Where the node lies; `NULL_ADDR` where the number is free, `NEW_ADDR` where it has no block yet.
+    pub addr: BlockAddr,
     pub(crate) version: u8,
     /// The node exists in the last checkpoint.
-    pub(crate) checkpointed: bool,
+    pub checkpointed: bool,
     /// The inode block was written with an fsync mark since the last checkpoint (inodes only).
-    pub(crate) fsynced_inode: bool,
+    pub fsynced_inode: bool,
 }
 
 struct State {
@@ -56,7 +58,8 @@ struct State {
     pending: HashMap<u32, Arc<Block>>,
 }
 
-pub(crate) struct Nat {
+/// The node address table; see the head of this file.
+pub struct Nat {
     state: Mutex<State>,
     /// Blocks of the table by their index. Changed under the state's lock alone.
     blocks: Cache<u32, Arc<Block>>,
@@ -86,13 +89,13 @@ impl Nat {
     }
 
     /// The entry of a nid, for those who may change it; an entry with `NULL_ADDR` where the nid is free.
-    pub(crate) fn get(&self, io: &Io, nid: Nid) -> Result<NatEntry> {
+    pub fn get(&self, io: &Io, nid: Nid) -> Result<NatEntry> {
         let entry = self.peek(io, nid)?;
         Ok(*self.state.lock().cache.entry(nid).or_insert(entry))
     }
 
     /// The entry of a nid, for those who only look: unlike [`Nat::get`] it leaves nothing in memory but the block.
-    pub(crate) fn peek(&self, io: &Io, nid: Nid) -> Result<NatEntry> {
+    pub fn peek(&self, io: &Io, nid: Nid) -> Result<NatEntry> {
         if !self.geo.is_nid(nid) {
             return Err(FormatError::corrupt(Structure::NatEntry, nid, "nid", "out of range").into());
         }
@@ -128,7 +131,7 @@ impl Nat {
     }
 
     /// Records where a node now is. `fsync_mark` says that the block written is an inode with the mark.
-    pub(crate) fn set(&self, nid: Nid, ino: Ino, addr: BlockAddr, fsync_mark: bool) {
+    pub fn set(&self, nid: Nid, ino: Ino, addr: BlockAddr, fsync_mark: bool) {
         let mut state = self.state.lock();
         let e = state.cache.entry(nid).or_insert(NatEntry {
             ino,
@@ -153,7 +156,7 @@ impl Nat {
 
     /// Takes a free nid and records it as the node of `ino` (or as its own inode where `ino` is `None`).
     /// `None` where every nid is in use.
-    pub(crate) fn alloc(&self, io: &Io, ino: Option<Ino>) -> Result<Option<Nid>> {
+    pub fn alloc(&self, io: &Io, ino: Option<Ino>) -> Result<Option<Nid>> {
         loop {
             {
                 let mut state = self.state.lock();
@@ -180,7 +183,7 @@ impl Nat {
     }
 
     /// Takes a particular nid out of the supply (recovery names the inode it restores).
-    pub(crate) fn claim(&self, nid: Nid) {
+    pub fn claim(&self, nid: Nid) {
         self.state.lock().free.remove(&nid);
     }
 
@@ -242,7 +245,7 @@ impl Nat {
     }
 
     /// Number of entries that the next checkpoint must write.
-    pub(crate) fn dirty_count(&self) -> usize {
+    pub fn dirty_count(&self) -> usize {
         self.state.lock().dirty.len()
     }
 

@@ -1,0 +1,223 @@
+//! The store: blocks, nodes and checkpoints of an F2FS volume.
+//!
+//! Purpose: everything below files. [`Store`] hands out blocks ([`Segments`]), counts what is promised ([`Space`]), knows where
+//! nodes lie ([`Nat`]), keeps them in memory ([`Nodes`]) and makes them durable, by the chain of fsynced nodes or by a
+//! checkpoint pack. It knows no files, names or pages: these are the business of the crate `medfs`, which owns a store.
+//!
+//! The structures and their rules are those of the kernel's `Documentation/filesystems/f2fs.rst`.
+#![forbid(unsafe_code)]
+
+mod cache;
+mod checkpoint;
+mod clock;
+mod error;
+mod io;
+mod nat;
+mod node;
+mod node_write;
+mod pack;
+mod ranks;
+mod readahead;
+mod segment;
+mod space;
+mod superblock;
+
+pub use cache::{Cache, HashMap, cache};
+pub use checkpoint::Checkpoint;
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use error::{Error, Result};
+pub use io::{Io, IoCounters, runs};
+pub use nat::{Nat, NatEntry};
+pub use node::{Changed, Dirty, NodeData, NodePage, NodeRules, Nodes, node_offset};
+pub use node_write::NodeMarks;
+pub use segment::{AllocMode, CurSeg, Fill, Freed, Refusal, SegEntry, Segments, Spare};
+pub use space::{Counts, Space};
+pub use superblock::{read_superblock, write_superblocks};
+
+use medfs_format::checkpoint::{BitmapPlaces, ChainVersion};
+use medfs_format::summary::Log;
+use medfs_format::superblock::{Feature, RawSuperblock};
+use medfs_format::{FormatError, Geometry, Structure, crc};
+use medfs_sync::{Mutex, Ranked};
+use pack::Pack;
+use segment::SegmentsAtMount;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Volumes of up to this many main segments (16 GiB) get the kernel's policies for small volumes.
+const SMALL_VOLUME_SEGMENTS: u32 = 16 * 512;
+
+/// How a store is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct StoreOptions {
+    /// Nothing is written.
+    pub read_only: bool,
+    /// Where new blocks are looked for; `None` decides by the size of the volume, as the kernel does.
+    pub alloc_mode: Option<AllocMode>,
+    /// Node blocks kept in memory.
+    pub node_limit: usize,
+}
+
+/// The blocks, nodes and checkpoints of an open volume.
+///
+/// Invariants:
+/// 1. A block is handed out only if nothing counts it, neither now nor in the checkpoint in force.
+/// 2. A node in memory that is not dirty equals its block on the device, whose address the NAT holds.
+/// 3. After a write or flush has failed no further one is attempted ([`Io`]).
+///
+/// Locks, in their order: `cp`, `chain`, those of [`Nodes`], `segs`, those of [`Nat`], then the leaves of [`Space`] and [`Io`].
+pub struct Store {
+    /// The way to the device.
+    pub io: Io,
+    /// The superblock in force.
+    pub sb: RawSuperblock,
+    /// Where the areas of the volume lie.
+    pub geo: Geometry,
+    /// The volume's features.
+    pub features: Feature,
+    /// Time, for the ages of segments and the intervals of the layers above.
+    pub clock: Arc<dyn Clock>,
+    /// Node addresses.
+    pub nat: Nat,
+    /// Node blocks in memory.
+    pub nodes: Nodes,
+    /// SIT, SSA and the six logs.
+    pub segs: Mutex<Segments>,
+    /// What is promised against what there is.
+    pub space: Space,
+    /// The checkpoint in force; whoever holds it makes the next one.
+    pub cp: Mutex<Checkpoint>,
+    /// Order of fsynced nodes in their log.
+    pub chain: Mutex<()>,
+    /// Version and checksum of the checkpoint in force, as node footers carry them.
+    pub cp_ver: AtomicU64,
+    /// KiB written to the volume in its life before it was opened; 0 where the last checkpoint was not an unmount's.
+    kbytes_at_mount: u64,
+    /// `elapsed_time` of the checkpoint at mount, and the clock then.
+    elapsed_base: u64,
+    mounted_at: Duration,
+}
+
+impl Store {
+    /// Opens a volume as its last checkpoint describes it; [`read_superblock`] gave `sb` and `geo`.
+    /// `Incompatible` where the device is too small, `Corrupt` where neither pack is whole.
+    pub fn open(
+        io: Io,
+        sb: RawSuperblock,
+        geo: Geometry,
+        options: StoreOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Store> {
+        if geo.end() > io.block_count() {
+            return Err(Error::Incompatible(format!(
+                "the image is truncated: the volume needs {} blocks, the device has {}",
+                geo.end(),
+                io.block_count()
+            )));
+        }
+        let pack = pack::read_pack(&io, &geo)?;
+        pack::check_pack_flags(&pack.header, options.read_only)?;
+        let (nat, segs, kbytes_at_mount, nat_journal) = tables(&io, &geo, options.alloc_mode, &pack)?;
+        let header = pack.header;
+        let chain = ChainVersion::of(&header, pack.crc);
+        let features = sb.features();
+        let rules = NodeRules {
+            geo: geo.clone(),
+            delta_volume: sb.is_delta_volume(),
+            layouts: sb.layouts(),
+            compression: features.contains(Feature::COMPRESSION),
+            seed: crc::chain(!0, &sb.uuid),
+            has_checksums: features.contains(Feature::INODE_CHECKSUM),
+        };
+        Ok(Store {
+            nat,
+            nodes: Nodes::new(rules, options.node_limit),
+            segs: Mutex::new(segs).ranked(ranks::SEGS),
+            space: Space::new(Counts::at_checkpoint(&header, &geo)),
+            chain: Mutex::new(()).ranked(ranks::CHAIN),
+            cp_ver: AtomicU64::new(chain.in_footers()),
+            kbytes_at_mount,
+            elapsed_base: header.elapsed_time.get(),
+            mounted_at: clock.monotonic(),
+            cp: Mutex::new(Checkpoint {
+                header,
+                crc: pack.crc,
+                next_version: pack.next_version,
+                pack: pack.pack,
+                nat_journal,
+            })
+            .ranked(ranks::CP),
+            io,
+            sb,
+            geo,
+            features,
+            clock,
+        })
+    }
+
+    /// Whether the volume gets the kernel's policies for small volumes.
+    pub fn is_small(geo: &Geometry) -> bool {
+        geo.segment_count_main <= SMALL_VOLUME_SEGMENTS
+    }
+
+    /// Where new blocks are looked for, unless the user says otherwise.
+    pub fn default_alloc_mode(geo: &Geometry) -> AllocMode {
+        if Store::is_small(geo) { AllocMode::Reuse } else { AllocMode::Default }
+    }
+
+    /// Whether inline xattrs of inodes have the size that the inode says.
+    pub fn flexible_inline_xattr(&self) -> bool {
+        self.nodes.rules.layouts.is_flexible()
+    }
+
+    /// Whether inodes keep the time of their creation.
+    pub fn has_crtime(&self) -> bool {
+        self.features.contains(Feature::INODE_CRTIME)
+    }
+
+    /// Version and checksum of the checkpoint in force, as node footers carry them.
+    pub fn version_in_footers(&self) -> u64 {
+        self.cp_ver.load(Ordering::Acquire)
+    }
+
+    /// Seconds the volume has been mounted in all its life: the time base of segment ages.
+    pub fn elapsed(&self) -> u64 {
+        self.elapsed_base + self.clock.monotonic().saturating_sub(self.mounted_at).as_secs()
+    }
+}
+
+/// NAT and segments as a pack describes them, the KiB written before its unmount, and the journal of the NAT.
+fn tables(
+    io: &Io,
+    geo: &Geometry,
+    alloc_mode: Option<AllocMode>,
+    pack: &Pack,
+) -> Result<(Nat, Segments, u64, medfs_format::summary::RawJournal)> {
+    let header = &pack.header;
+    let places = BitmapPlaces::of(header, geo);
+    let bitmap = |at: usize, len: u32| {
+        pack.head.get(at..at + len as usize).map(<[u8]>::to_vec).ok_or_else(|| {
+            let start = geo.cp_pack(pack.pack);
+            FormatError::corrupt(Structure::Checkpoint, start, "version bitmaps", "do not fit the pack")
+        })
+    };
+    let sit_bitmap = bitmap(places.sit, header.sit_ver_bitmap_bytesize.get())?;
+    let nat_bitmap = bitmap(places.nat, header.nat_ver_bitmap_bytesize.get())?;
+    let (cursegs, nat_journal, sit_journal) = pack::read_cursegs(io, geo, pack)?;
+    let kbytes_at_mount = match pack.has_node_summaries() {
+        true => cursegs[Log::HotNode as usize].summary.journal.extra_info().kbytes_written.get(),
+        false => 0,
+    };
+    let at_mount = SegmentsAtMount {
+        sit_bitmap,
+        sit_journal,
+        cursegs,
+        free_segments: header.free_segment_count.get(),
+        reserved_segments: header.rsvd_segment_count.get(),
+        chain: ChainVersion::of(header, pack.crc),
+    };
+    let segs = Segments::new(io, geo, at_mount, alloc_mode.unwrap_or(Store::default_alloc_mode(geo)))?;
+    let nat = Nat::new(geo, nat_bitmap, &nat_journal, header.next_free_nid.get())?;
+    Ok((nat, segs, kbytes_at_mount, nat_journal))
+}

@@ -1,0 +1,238 @@
+//! Reading checkpoint packs: which of the two counts, and the summaries and journals it holds.
+//!
+//! Pack: `[header | payload.. | orphans.. | data summaries | node summaries at unmount | header again]`.
+//! Invariant: a pack counts only where its first and last block are whole and of one version; of two that count, the newer does.
+//! Kernel counterpart: `checkpoint.c`, summaries in `segment.c`.
+
+use crate::error::{Error, Result};
+use crate::io::Io;
+use crate::nat;
+use crate::segment::{self, CurSeg, Fill, sum_type};
+use medfs_format::checkpoint::{CpFlags, RawCheckpoint, verify_checksum};
+use medfs_format::node::footer;
+use medfs_format::summary::{JOURNAL_SIZE, Log, RawJournal, RawSummary, RawSummaryBlock};
+use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, FormatError, Geometry, Structure};
+use zerocopy::FromZeros;
+
+pub(crate) const SUMMARY_SIZE: usize = size_of::<RawSummary>();
+/// Bytes of a compact summary block that entries may use.
+pub(crate) const COMPACT_BYTES: usize = BLOCK_SIZE - 5;
+
+/// A checkpoint pack that was found whole.
+pub(crate) struct Pack {
+    pub(crate) header: RawCheckpoint,
+    /// The blocks before the orphans: header and payload.
+    pub(crate) head: Vec<u8>,
+    pub(crate) crc: u32,
+    pub(crate) pack: usize,
+    /// Version of the next checkpoint.
+    pub(crate) next_version: u64,
+}
+
+impl Pack {
+    pub(crate) fn has_node_summaries(&self) -> bool {
+        self.header.flags().intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT)
+    }
+}
+
+pub(crate) fn check_pack_flags(header: &RawCheckpoint, read_only: bool) -> Result<()> {
+    let flags = header.flags();
+    if flags.intersects(CpFlags::RESIZEFS) && !read_only {
+        return Err(Error::Incompatible(
+            "a resize of the volume was interrupted; run fsck.f2fs on it, or mount it with -o ro".into(),
+        ));
+    }
+    if flags.intersects(CpFlags::ERROR | CpFlags::FSCK) {
+        tracing::warn!("the volume is marked as damaged; run `medfs fsck` on it");
+    }
+    Ok(())
+}
+
+/// How blocks of a pack are read: from the device, or from one that is about to be written.
+type ReadBlock<'a> = &'a dyn Fn(u32) -> Result<Box<Block>>;
+
+/// Reads a pack as a mount does, with everything in it that a mount may refuse.
+pub(crate) fn check_pack(geo: &Geometry, pack: usize, read: ReadBlock<'_>) -> Result<()> {
+    let pack = try_pack(read, geo, pack)?;
+    let (_, nat, sit) = read_summaries(read, geo, &pack)?;
+    nat::journal_entries(geo, &nat)?;
+    segment::journal_entries(geo, &sit)?;
+    Ok(())
+}
+
+pub(crate) fn read_pack(io: &Io, geo: &Geometry) -> Result<Pack> {
+    let read = |addr| io.read(addr);
+    let (first, second) = (try_pack(&read, geo, 0), try_pack(&read, geo, 1));
+    match (first, second) {
+        (Ok(a), Ok(b)) => {
+            let newer = b.header.checkpoint_ver.get().wrapping_sub(a.header.checkpoint_ver.get()) as i64 > 0;
+            Ok(if newer { b } else { a })
+        }
+        (Ok(whole), Err(_)) | (Err(_), Ok(whole)) => beside_a_broken_one(io, geo, whole),
+        (Err(a), Err(_)) => Err(a),
+    }
+}
+
+/// A pack that is the only whole one. The other may have been in force before it was damaged, with nodes of its version behind it: that
+/// version is not used again. Versions stay odd in one pack and even in the other.
+fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
+    let version = pack.header.checkpoint_ver.get();
+    let other = io
+        .read(geo.cp_pack(1 - pack.pack))
+        .map_or(0, |block| RawCheckpoint::in_block(&block).checkpoint_ver.get());
+    let ahead = other.wrapping_sub(version);
+    let ahead = if ahead < MOST_VERSIONS_AHEAD { ahead } else { 0 };
+    Ok(Pack { next_version: version.wrapping_add(ahead.div_ceil(2) * 2 + 3), ..pack })
+}
+
+/// How far a broken pack's version may be ahead of the whole one's; beyond it is no version.
+const MOST_VERSIONS_AHEAD: u64 = 1 << 10;
+
+fn try_pack(read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {
+    let start = geo.cp_pack(pack);
+    let first = read(start)?;
+    let crc = verify_checksum(&first, start)?;
+    let header = RawCheckpoint::in_block(&first).clone();
+    header.validate(start, geo)?;
+    let end = start + header.cp_pack_total_block_count.get() - 1;
+    let last = read(end)?;
+    verify_checksum(&last, end)?;
+    if RawCheckpoint::in_block(&last).checkpoint_ver != header.checkpoint_ver {
+        return Err(FormatError::corrupt(
+            Structure::Checkpoint,
+            end,
+            "checkpoint_ver",
+            "differs from the first block's",
+        )
+        .into());
+    }
+    let mut head = first.0.to_vec();
+    for i in 1..=geo.cp_payload {
+        head.extend_from_slice(&read(start + i)?.0);
+    }
+    debug_assert_eq!(crc, stored_checksum(&first));
+    let next_version = header.checkpoint_ver.get().wrapping_add(1);
+    Ok(Pack { header, head, crc, pack, next_version })
+}
+
+/// Reads the summaries of the six logs, and the journals.
+pub(crate) fn read_cursegs(
+    io: &Io,
+    geo: &Geometry,
+    pack: &Pack,
+) -> Result<([CurSeg; 6], RawJournal, RawJournal)> {
+    let (mut cursegs, nat, sit) = read_summaries(&|addr| io.read(addr), geo, pack)?;
+    if !pack.has_node_summaries() {
+        for c in &mut cursegs[3..] {
+            restore_node_summary(io, geo, c);
+        }
+    }
+    Ok((cursegs, nat, sit))
+}
+
+/// Reads the summaries and journals that a pack has: those of the node logs only after an unmount.
+fn read_summaries(
+    read: ReadBlock<'_>,
+    geo: &Geometry,
+    pack: &Pack,
+) -> Result<([CurSeg; 6], RawJournal, RawJournal)> {
+    let header = &pack.header;
+    let mut cursegs = Log::ALL.map(|log| {
+        let (segno, next) = header.curseg(log as usize);
+        let fill = if header.alloc_type[log as usize] == Fill::Ssr as u8 { Fill::Ssr } else { Fill::Lfs };
+        let mut summary: Box<RawSummaryBlock> = RawSummaryBlock::new_box_zeroed().expect("4 KiB");
+        summary.footer.entry_type = sum_type(log);
+        CurSeg { segno, next, fill, summary }
+    });
+    let start = geo.cp_pack(pack.pack) + header.cp_pack_start_sum.get();
+    let end = geo.cp_pack(pack.pack) + header.cp_pack_total_block_count.get() - 1;
+    let read = |addr: u32| {
+        if addr >= end {
+            let e = FormatError::corrupt(
+                Structure::Checkpoint,
+                addr,
+                "cp_pack_start_sum",
+                "summaries end too early",
+            );
+            return Err(Error::from(e));
+        }
+        read(addr)
+    };
+    let compact = header.flags().contains(CpFlags::COMPACT_SUM);
+    let (nat, sit) = if compact {
+        let count = compact_blocks(cursegs[..3].iter().map(CurSeg::summary_len).sum());
+        let blocks: Vec<Block> =
+            (start..end).take(count).map(|addr| Ok(*read(addr)?)).collect::<Result<_>>()?;
+        read_compact(&blocks, &mut cursegs[..3])?
+    } else {
+        for (i, c) in cursegs[..3].iter_mut().enumerate() {
+            *c.summary = read(start + i as u32)?.view::<RawSummaryBlock>().clone();
+        }
+        let journal = |log: Log| cursegs[log as usize].summary.journal;
+        (journal(Log::HotData), journal(Log::ColdData))
+    };
+    if pack.has_node_summaries() {
+        let first = end - 3;
+        for (i, c) in cursegs[3..].iter_mut().enumerate() {
+            *c.summary = read(first + i as u32)?.view::<RawSummaryBlock>().clone();
+        }
+    }
+    Ok((cursegs, nat, sit))
+}
+
+/// Rebuilds the summary of a node log from the footers of the blocks in its segment. A block that cannot be read has no owner there:
+/// cleaning leaves it where it is.
+fn restore_node_summary(io: &Io, geo: &Geometry, c: &mut CurSeg) {
+    let start = geo.seg_start(c.segno);
+    let mut blocks = vec![Block::ZERO; BLOCKS_PER_SEG as usize];
+    if io.read_into(start, &mut blocks.iter_mut().collect::<Vec<_>>()).is_err() {
+        for (addr, block) in (start..).zip(&mut blocks) {
+            if let Err(error) = io.read_into(addr, &mut [&mut *block]) {
+                tracing::warn!(addr, %error, "a block in the segment of a node log cannot be read");
+                *block = Block::ZERO;
+            }
+        }
+    }
+    for (entry, block) in c.summary.entries.iter_mut().zip(&blocks) {
+        *entry = RawSummary { nid: footer(block).nid, ..RawSummary::default() };
+    }
+}
+
+/// The checksum that a sealed checkpoint block carries.
+pub(crate) fn stored_checksum(block: &Block) -> u32 {
+    let at = (RawCheckpoint::in_block(block).checksum_offset.get() as usize).min(BLOCK_SIZE - 4);
+    u32::from_le_bytes(block.0[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// Blocks that compact summaries of so many entries take.
+pub(crate) fn compact_blocks(entries: usize) -> usize {
+    let in_first = (COMPACT_BYTES - 2 * JOURNAL_SIZE) / SUMMARY_SIZE;
+    1 + entries.saturating_sub(in_first).div_ceil(COMPACT_BYTES / SUMMARY_SIZE)
+}
+
+/// What compact summary blocks hold: both journals, and the entries of the data logs, filled into `cursegs`.
+pub(crate) fn read_compact(blocks: &[Block], cursegs: &mut [CurSeg]) -> Result<(RawJournal, RawJournal)> {
+    use zerocopy::FromBytes;
+    let short = |segno: u32, what| {
+        let structure = medfs_format::Structure::Summary;
+        medfs_format::FormatError::corrupt(structure, segno, "compact summaries", what)
+    };
+    let first = blocks.first().ok_or_else(|| short(0, "there are none"))?;
+    let journal = |at: usize| {
+        RawJournal::read_from_bytes(&first.0[at..at + JOURNAL_SIZE]).expect("the size is the journal's")
+    };
+    let (nat, sit) = (journal(0), journal(JOURNAL_SIZE));
+    let (mut block, mut at) = (0, 2 * JOURNAL_SIZE);
+    for c in cursegs {
+        for i in 0..c.summary_len() {
+            if at + SUMMARY_SIZE > COMPACT_BYTES {
+                block += 1;
+                at = 0;
+            }
+            let b = blocks.get(block).ok_or_else(|| short(c.segno, "end before the last entry"))?;
+            c.summary.entries[i] = RawSummary::read_from_bytes(&b.0[at..at + SUMMARY_SIZE]).expect("sized");
+            at += SUMMARY_SIZE;
+        }
+    }
+    Ok((nat, sit))
+}

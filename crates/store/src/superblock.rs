@@ -1,0 +1,95 @@
+//! Both copies of the superblock: which one counts, and how they become equal again.
+//!
+//! Invariant: at least one copy is whole at any moment. A copy is written only once the other is durable.
+
+use crate::Store;
+use crate::error::{Error, Result};
+use crate::io::Io;
+use medfs_device::{Cause, Temperature, WriteTag};
+use medfs_format::superblock::RawSuperblock;
+use medfs_format::{Block, FormatError, Geometry};
+use zerocopy::IntoBytes;
+
+/// Reads both superblock copies; returns the one that counts and the addresses of those that differ from it.
+pub fn read_superblock(io: &Io) -> Result<(RawSuperblock, Geometry, Vec<u32>)> {
+    if io.block_count() < 2 {
+        return Err(Error::Incompatible("the image is too small to hold a superblock".into()));
+    }
+    let (mut first_error, mut unreadable) = (None, None);
+    let mut copies = Vec::new();
+    for addr in 0..2u32 {
+        let block = io.read(addr).unwrap_or_else(|error| {
+            tracing::warn!(copy = addr, %error, "superblock copy cannot be read");
+            unreadable.get_or_insert(error);
+            Block::boxed()
+        });
+        let raw = RawSuperblock::in_block(&block).clone();
+        let geometry = raw.validate();
+        if let Err(e) = &geometry {
+            tracing::warn!(copy = addr, error = %e, "superblock copy is not usable");
+            first_error.get_or_insert(e.clone());
+        }
+        copies.push((addr, raw, geometry.ok()));
+    }
+    let valid: Vec<&RawSuperblock> =
+        copies.iter().filter(|(_, _, geo)| geo.is_some()).map(|(_, raw, _)| raw).collect();
+    let Some(sb) = RawSuperblock::in_force(&valid).cloned() else {
+        if let Some(error) = unreadable {
+            return Err(error);
+        }
+        return Err(match first_error {
+            Some(FormatError::Corrupt { field: "magic", .. }) => Error::Incompatible(
+                "no F2FS volume found: both superblock copies lack F2FS's magic number and medfs's".into(),
+            ),
+            Some(e) => e.into(),
+            None => Error::Incompatible("no superblock".into()),
+        });
+    };
+    let geo = sb.validate()?;
+    let differs = |raw: &RawSuperblock| raw.as_bytes() != sb.as_bytes();
+    let stale = copies.iter().filter(|(_, raw, _)| differs(raw)).map(|(addr, ..)| *addr).collect();
+    Ok((sb, geo, stale))
+}
+
+/// Writes the copies of the superblock at these addresses, one after the other: each is durable before the next begins.
+pub fn write_superblocks(io: &Io, sb: &RawSuperblock, copies: &[u32]) -> Result<()> {
+    for &addr in copies {
+        for block in superblock_copy(io, sb, addr) {
+            io.write(addr, &[&block], WriteTag::new(Cause::Meta, Temperature::Cold))?;
+            io.flush()?;
+        }
+    }
+    Ok(())
+}
+
+/// The blocks to write one after the other for a copy of the superblock, with what is before it, where that can be read.
+fn superblock_copy(io: &Io, sb: &RawSuperblock, addr: u32) -> Vec<Block> {
+    let now = io.read(addr).unwrap_or_else(|_| Block::boxed());
+    let steps = sb.steps_from(RawSuperblock::in_block(&now)).into_iter();
+    let with = |step| {
+        let mut block = (*now).clone();
+        *RawSuperblock::in_block_mut(&mut block) = step;
+        block
+    };
+    steps.map(with).collect()
+}
+
+impl Store {
+    /// Makes both superblock copies equal, which also ends a switch between the kinds of volumes that was interrupted.
+    /// A copy that cannot be written is left to `fsck`: the other one will do.
+    pub fn restore_superblocks(&self, copies: &[u32]) -> Result<()> {
+        for &addr in copies {
+            tracing::warn!(
+                copy = addr,
+                "a superblock copy was damaged or stale and is written again from the other one"
+            );
+            for block in superblock_copy(&self.io, &self.sb, addr) {
+                if let Err(error) = self.io.write_if_possible(addr, &block) {
+                    tracing::warn!(copy = addr, %error, "the superblock copy cannot be written");
+                }
+                self.io.flush()?;
+            }
+        }
+        Ok(())
+    }
+}
