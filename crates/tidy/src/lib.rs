@@ -5,6 +5,8 @@
 //! also show that the rule finds what it is for.
 #![forbid(unsafe_code)]
 
+pub mod code;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -48,11 +50,14 @@ pub fn sources() -> Vec<Source> {
 }
 
 fn visit(root: &Path, dir: &Path, found: &mut Vec<Source>) {
-    const LEFT_OUT: [&str; 4] = [".git", "target", "out", "proptest-regressions"];
+    /// At the root alone: a module may have such a name.
+    const OUTPUT: [&str; 2] = ["target", "out"];
+    const LEFT_OUT: [&str; 2] = [".git", "proptest-regressions"];
     for entry in fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())).flatten() {
         let path = entry.path();
         let name = entry.file_name();
-        if LEFT_OUT.iter().any(|&left_out| name == left_out) {
+        let is = |names: &[&str]| names.iter().any(|&left_out| name == left_out);
+        if is(&LEFT_OUT) || dir == root && is(&OUTPUT) {
             continue;
         }
         if entry.file_type().is_ok_and(|t| t.is_dir()) {

@@ -1,0 +1,116 @@
+//! Rules for the shape of the code: lengths of functions and files, methods of a type, circles of files.
+//!
+//! What breaks a rule already is in `debts.toml` with its size, which may shrink and may not grow. An entry that is no longer needed
+//! has to go.
+
+use medfs_tidy::code::{Parsed, by_crate, call_circle, import_circle};
+use medfs_tidy::{expect_none, read, sources};
+use std::collections::BTreeMap;
+
+/// Most lines of a function.
+const FUNCTION: usize = 70;
+/// Most lines of a file, its tests left out.
+const FILE: usize = 500;
+/// Most methods that a type has of its own.
+const METHODS: usize = 60;
+/// Most files in a circle: a folder's own files may know each other.
+const CIRCLE: usize = 3;
+
+/// What the code has of something, by its name.
+type Sizes = BTreeMap<String, usize>;
+
+/// Findings of sizes above a limit that no debt covers, and debts that nothing needs.
+fn judged(sizes: &Sizes, limit: usize, debts: &Sizes) -> Vec<String> {
+    let grown = sizes.iter().filter_map(|(name, &size)| {
+        let allowed = debts.get(name).copied().unwrap_or(limit);
+        (size > allowed).then(|| format!("{name}: {size}, at most {allowed}"))
+    });
+    let paid = debts.keys().filter(|name| sizes.get(*name).is_none_or(|size| *size <= limit));
+    grown
+        .chain(paid.map(|name| format!("{name}: within the limit of {limit}; take it off the debts")))
+        .collect()
+}
+
+fn debts(of: &str) -> Sizes {
+    let table: toml::Table = read("crates/tidy/debts.toml").parse().expect("debts.toml parses");
+    let entries = table.get(of).and_then(toml::Value::as_table).cloned().unwrap_or_default();
+    let size =
+        |value: toml::Value| value.as_integer().and_then(|n| usize::try_from(n).ok()).expect("a number");
+    entries.into_iter().map(|(name, value)| (name, size(value))).collect()
+}
+
+fn parsed() -> Vec<Parsed> {
+    sources().iter().filter(|s| s.is_rust()).filter_map(Parsed::new).collect()
+}
+
+/// The largest size of each name.
+fn largest(sizes: impl Iterator<Item = (String, usize)>) -> Sizes {
+    let mut largest = Sizes::new();
+    for (name, size) in sizes {
+        let known = largest.entry(name).or_default();
+        *known = (*known).max(size);
+    }
+    largest
+}
+
+#[test]
+fn functions_fit_a_screen() {
+    let files = parsed();
+    let functions = files.iter().flat_map(|file| {
+        file.functions().into_iter().map(|f| (format!("{} {}", file.path, f.name), f.lines))
+    });
+    expect_none(
+        "a function has at most 70 lines",
+        judged(&largest(functions), FUNCTION, &debts("functions")),
+    );
+}
+
+#[test]
+fn files_have_one_subject() {
+    let sizes = parsed().iter().map(|file| (file.path.clone(), file.lines)).collect();
+    expect_none("a file has at most 500 lines beside its tests", judged(&sizes, FILE, &debts("files")));
+}
+
+#[test]
+fn no_type_does_everything() {
+    let files = parsed();
+    let mut sizes = Sizes::new();
+    for file in &files {
+        for (of, methods) in file.methods() {
+            *sizes.entry(format!("{} {of}", file.folder)).or_default() += methods.len();
+        }
+    }
+    expect_none("a type has at most 60 methods of its own", judged(&sizes, METHODS, &debts("methods")));
+}
+
+#[test]
+fn files_do_not_name_each_other_in_circles() {
+    let files = parsed();
+    let crates = by_crate(&files).into_iter();
+    let sizes = crates.map(|(folder, files)| (folder.to_owned(), import_circle(&files).len())).collect();
+    expect_none("a circle of imports has at most 3 files", judged(&sizes, CIRCLE, &debts("imports")));
+}
+
+#[test]
+fn methods_of_a_type_do_not_call_each_other_in_circles() {
+    let files = parsed();
+    let mut sizes = Sizes::new();
+    for (folder, files) in by_crate(&files) {
+        let types: std::collections::BTreeSet<String> =
+            files.iter().flat_map(|file| file.methods().into_keys()).collect();
+        for of in types {
+            sizes.insert(format!("{folder} {of}"), call_circle(&files, &of).len());
+        }
+    }
+    expect_none("a circle of calls has at most 3 files", judged(&sizes, CIRCLE, &debts("calls")));
+}
+
+#[test]
+fn what_grows_is_found_and_what_shrank_is_told() {
+    let sizes =
+        |list: &[(&str, usize)]| -> Sizes { list.iter().map(|(n, s)| ((*n).to_owned(), *s)).collect() };
+    let now = sizes(&[("a", 9), ("b", 12), ("c", 30), ("d", 21)]);
+    assert_eq!(judged(&now, 10, &sizes(&[("b", 12), ("c", 30), ("d", 25)])), Vec::<String>::new());
+    assert_eq!(judged(&now, 10, &sizes(&[("b", 11), ("c", 30), ("d", 25)])), ["b: 12, at most 11"]);
+    assert_eq!(judged(&now, 10, &sizes(&[("a", 11), ("b", 12), ("c", 30), ("d", 21), ("e", 99)])).len(), 2);
+}
