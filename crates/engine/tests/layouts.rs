@@ -265,6 +265,11 @@ fn half_imported(maker: &str) -> (Arc<MemDevice>, Tree) {
     let v = open_device(&base, maker);
     fill(&v);
     fill_dir(&v, "many", 2600);
+    // Files with pages that the import has not reached.
+    for name in ["late.db", "late"] {
+        noisy_file(&v, name, 30);
+    }
+    sparse(&v, "late-large", &[0, 5, ADDRS, ALL_ADDRS + 3]);
     let tree = tree_of(&v);
     v.close().expect("close");
     let recorder = Arc::new(RecordingDevice::new(&base));
@@ -295,7 +300,8 @@ fn half_an_import_is_a_volume_that_everything_understands() {
         assert_same(&tree, &tree_of(&v), maker);
         // Files of either layout are changed, fsynced and found after a crash.
         let mut expected = Tree::new();
-        for (n, path) in tree.keys().enumerate().filter(|(n, path)| n % 3 == 0 && *path != "/") {
+        let chosen = |n: usize, path: &str| n.is_multiple_of(3) || path.starts_with("/late");
+        for (n, path) in tree.keys().enumerate().filter(|(n, path)| chosen(*n, path)) {
             let a = at(&v, path).expect("a path");
             if a.kind == FileKind::Regular && a.flags.is_empty() {
                 write(&v, a.ino, a.size / 2, format!("change {n}").as_bytes());
@@ -304,7 +310,9 @@ fn half_an_import_is_a_volume_that_everything_understands() {
                 expected.insert(path.clone(), show(&v, &v.getattr(a.ino).expect("attributes")));
             }
         }
-        assert!(expected.len() > 100, "{}", expected.len());
+        assert!(expected.len() > 100 && expected.contains_key("/late.db"), "{}", expected.len());
+        let late = Dump::open(&*device).expect("open").path("late.db").expect("the inode");
+        assert_eq!(late.get("i_extra_isize"), None, "{late}");
         let crashed = Arc::new(device.snapshot());
         drop(v);
         let v = open_device(&crashed, "");
