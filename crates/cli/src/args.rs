@@ -275,13 +275,20 @@ free blocks are needed; where there are fewer, the volume stays as it is. An imp
 that was interrupted goes on when it is run again; until then medfs mounts the
 volume, and files not reached yet take no deltas. 'medfs export' ends it and leaves
 plain F2FS. Files are copied inside the volume only where they have more than 3.4 MiB
-and no inline attribute area, as files made with noinline_xattr do.";
+and no inline attribute area, as files made with noinline_xattr do.
+
+A file of more than 3.4 MiB that was there before takes no deltas until it is written
+anew. With --databases the import does that for databases; on a volume that may hold
+deltas already it does that alone.";
 
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
     /// Image file or block device, not mounted
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) image: PathBuf,
+    /// Copy databases of more than 3.4 MiB inside the volume, so that they take deltas: *.db, *.sqlite, *.sqlite3, *.db3
+    #[arg(long)]
+    pub(crate) databases: bool,
     /// Only say what would be done, and whether there is room for it
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -6,7 +6,7 @@ use crate::{exit, json, progress, target};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use medfs::SystemClock;
-use medfs::convert::{self, Converted, Import, Phase, Plan};
+use medfs::convert::{self, Converted, Import, ImportOptions, Phase, Plan};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,8 +59,10 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     target::explain_no_volume(&*dev, path)?;
     let cannot = || format!("cannot import {}", path.display());
     let mut bars = Bars::default();
-    let import =
-        Import::plan(dev, Arc::new(SystemClock), &mut |phase, done, total| bars.show(phase, done, total));
+    let options = ImportOptions { databases: args.databases };
+    let import = Import::plan(dev, Arc::new(SystemClock), options, &mut |phase, done, total| {
+        bars.show(phase, done, total)
+    });
     bars.clear();
     let import = import.with_context(cannot)?;
     let plan = *import.of();
@@ -69,10 +71,9 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     }
     let kind = |delta| if delta { "delta" } else { "plain" };
     if args.dry_run {
-        let text = if plan.switches || plan.layouts.inodes > 0 {
-            "can be imported"
-        } else {
-            "this volume may already hold deltas"
+        let text = match plan.switches || plan.resumes {
+            true => "can be imported",
+            false => "this volume may already hold deltas",
         };
         return report(path, args.json, kind(!plan.switches), Some(&plan), None, text);
     }
@@ -81,8 +82,9 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     let done = done.with_context(cannot)?;
     let text = match (done.switched, done.layouts.inodes) {
         (true, _) => "may hold deltas now; only medfs reads it ('medfs export' makes it plain F2FS again)",
+        _ if plan.resumes => "the import that was interrupted has ended",
         (false, 0) => "this volume may already hold deltas",
-        (false, _) => "the import that was interrupted has ended",
+        (false, _) => "databases take deltas now",
     };
     report(path, args.json, kind(true), Some(&plan), Some(done), text)
 }

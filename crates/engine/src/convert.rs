@@ -62,11 +62,20 @@ pub enum Phase {
 /// Is told how many inodes of how many are done.
 pub type Progress<'a> = &'a mut dyn FnMut(Phase, u64, u64);
 
+/// What an import does beyond what it must.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ImportOptions {
+    /// Writes databases of several MiB anew, so that they take deltas: by name, as SQLite's users name them.
+    pub databases: bool,
+}
+
 /// What an import is going to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// Whether the volume is plain F2FS now.
     pub switches: bool,
+    /// Whether an import of the volume was interrupted.
+    pub resumes: bool,
     /// Inodes of the volume.
     pub inodes: u64,
     /// What is to be laid out anew.
@@ -82,29 +91,39 @@ pub struct Import {
     dev: Arc<dyn BlockDevice>,
     clock: Arc<dyn Clock>,
     sb: RawSuperblock,
+    options: ImportOptions,
     plan: Plan,
 }
 
 impl Import {
     /// Looks at a volume, which nobody has mounted, and at all its inodes where it lacks features that deltas need. An error says why it
     /// cannot be imported.
-    pub fn plan(dev: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>, progress: Progress<'_>) -> Result<Import> {
+    pub fn plan(
+        dev: Arc<dyn BlockDevice>,
+        clock: Arc<dyn Clock>,
+        options: ImportOptions,
+        progress: Progress<'_>,
+    ) -> Result<Import> {
         let (sb, ..) = read_superblock(&Io::new(dev.clone()))?;
         check_importable(sb.features())?;
-        let options = MountOptions { read_only: true, ..MountOptions::default() };
-        let volume = Volume::open(dev.clone(), options, clock.clone())?;
+        let read_only = MountOptions { read_only: true, ..MountOptions::default() };
+        let volume = Volume::open(dev.clone(), read_only, clock.clone())?;
         if !sb.is_delta_volume() {
             check_names(&volume)?;
         }
-        let layouts = if has_work(&sb) { survey(&volume, progress)? } else { LayoutWork::default() };
+        let layouts = match has_work(&sb, options) {
+            true => survey(&volume, options, progress)?,
+            false => LayoutWork::default(),
+        };
         let plan = Plan {
             switches: !sb.is_delta_volume(),
+            resumes: sb.has_old_layouts(),
             inodes: volume.stats().valid_inodes.into(),
             layouts,
             needed_blocks: layouts.needed_blocks(),
             free_blocks: volume.statfs().free,
         };
-        Ok(Import { dev, clock, sb, plan })
+        Ok(Import { dev, clock, sb, options, plan })
     }
 
     /// What is going to be done.
@@ -114,7 +133,7 @@ impl Import {
 
     /// Does it, after recovering the volume. It can be interrupted at any moment, and is then to be run again.
     pub fn run(self, progress: Progress<'_>) -> Result<Converted> {
-        let Import { dev, clock, sb, .. } = &self;
+        let Import { dev, clock, sb, options, .. } = &self;
         let volume = open(dev, clock.clone())?;
         if !sb.is_delta_volume() && !has_all(sb) && sb.features().contains(Feature::EXTRA_ATTR) {
             volume.fs().complete_extra(&mut |done, total| progress(Phase::Complete, done, total))?;
@@ -130,11 +149,13 @@ impl Import {
             switch(dev, &volume, RawSuperblock::become_delta_volume)?;
         }
         drop(volume);
-        if has_work(sb) {
+        if has_work(sb, *options) {
             let volume = open(dev, clock.clone())?;
-            done.layouts = lay_out(&volume, progress)?;
+            done.layouts = lay_out(&volume, *options, progress)?;
             volume.close()?;
-            switch(dev, &volume, RawSuperblock::leave_old_layouts)?;
+            if volume.superblock().has_old_layouts() {
+                switch(dev, &volume, RawSuperblock::leave_old_layouts)?;
+            }
         }
         Ok(done)
     }
@@ -143,7 +164,7 @@ impl Import {
 /// Makes a plain F2FS volume, which nobody has mounted, one that may hold deltas, after recovering it: [`Import`] without a look at the
 /// plan.
 pub fn import(dev: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Converted> {
-    Import::plan(dev, clock, &mut |_, _, _| ())?.run(&mut |_, _, _| ())
+    Import::plan(dev, clock, ImportOptions::default(), &mut |_, _, _| ())?.run(&mut |_, _, _| ())
 }
 
 /// Makes a volume with deltas, which nobody has mounted, a plain F2FS one: recovers it, writes every page that is a delta
@@ -151,7 +172,7 @@ pub fn import(dev: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Conver
 pub fn export(dev: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>, progress: Progress<'_>) -> Result<Converted> {
     let (sb, ..) = read_superblock(&Io::new(dev.clone()))?;
     if sb.has_old_layouts() {
-        Import::plan(dev.clone(), clock.clone(), progress)?.run(progress)?;
+        Import::plan(dev.clone(), clock.clone(), ImportOptions::default(), progress)?.run(progress)?;
     }
     let volume = open(&dev, clock)?;
     let mut folded = Folded::default();
@@ -188,12 +209,14 @@ fn has_all(sb: &RawSuperblock) -> bool {
 }
 
 /// Whether inodes may have to be laid out.
-fn has_work(sb: &RawSuperblock) -> bool {
-    !has_all(sb) || sb.has_old_layouts()
+fn has_work(sb: &RawSuperblock, options: ImportOptions) -> bool {
+    !has_all(sb) || sb.has_old_layouts() || options.databases
 }
 
-fn survey(volume: &Volume, progress: Progress<'_>) -> Result<LayoutWork> {
-    let work = volume.fs().survey_layouts(&mut |done, total| progress(Phase::Survey, done, total))?;
+fn survey(volume: &Volume, options: ImportOptions, progress: Progress<'_>) -> Result<LayoutWork> {
+    let work = volume
+        .fs()
+        .survey_layouts(options.databases, &mut |done, total| progress(Phase::Survey, done, total))?;
     let (needed, free) = (work.needed_blocks(), volume.statfs().free);
     if needed > free {
         return Err(Error::Invalid(format!(
@@ -203,8 +226,9 @@ fn survey(volume: &Volume, progress: Progress<'_>) -> Result<LayoutWork> {
     Ok(work)
 }
 
-fn lay_out(volume: &Volume, progress: Progress<'_>) -> Result<LayoutWork> {
-    let laid = volume.fs().lay_out_all(&mut |done, total| progress(Phase::LayOut, done, total));
+fn lay_out(volume: &Volume, options: ImportOptions, progress: Progress<'_>) -> Result<LayoutWork> {
+    let laid =
+        volume.fs().lay_out_all(options.databases, &mut |done, total| progress(Phase::LayOut, done, total));
     laid.map_err(|error| match error {
         Error::NoSpace => Error::Invalid(
             "the volume has no room left to lay out an inode: remove some files, which a mount can do, and run the import again".into(),

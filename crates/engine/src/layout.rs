@@ -18,10 +18,15 @@
 //!   there ([`crate::shift`]). They are written anew, as each gets another slot, and the SSA must name it;
 //! - where attributes fill the xattr node too, the area keeps its 50 slots and the addresses give way.
 //!
+//! A file with direct nodes gets no zone for deltas, as its pages' places depend on the size of the area. Where the caller asks for it,
+//! databases of that size get one: an area of 400 slots, for which pages move as above.
+//!
 //! Invariants: which layout an inode has it says itself, so a volume whose superblock allows both is whole after each inode; whoever
 //! is interrupted goes on with those that are left. An inode changes in one operation, between two checkpoints.
 //! Locks: those of [`Fs::change_settled`], inode by inode.
 
+use crate::delta::names::Name;
+use crate::delta::zone::KEPT_SLOTS;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeState};
@@ -79,6 +84,8 @@ impl AddAssign for LayoutWork {
 /// How an inode is to be laid out.
 struct Target {
     old: Slots,
+    /// Slots of the extra attributes.
+    extra: usize,
     /// Slots of the inline xattr area.
     inline_xattr: usize,
     entries: Vec<XattrEntry>,
@@ -93,7 +100,7 @@ struct Target {
 impl Target {
     /// Slots of addresses or inline content.
     fn area(&self) -> usize {
-        DEF_ADDRS_PER_INODE - EXTRA - self.inline_xattr
+        DEF_ADDRS_PER_INODE - self.extra - self.inline_xattr
     }
     /// Bytes of inline content.
     fn room(&self) -> usize {
@@ -109,8 +116,12 @@ impl Target {
 }
 
 impl Fs {
-    /// What giving all inodes extra attributes takes. Nothing is changed. `progress` is told how many inodes of how many are done.
-    pub(crate) fn survey_layouts(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<LayoutWork> {
+    /// What giving all inodes extra attributes, and databases a zone if so, takes. Nothing is changed. `progress` is told how many inodes of how many are done.
+    pub(crate) fn survey_layouts(
+        &self,
+        databases: bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<LayoutWork> {
         let mut sum = LayoutWork::default();
         self.for_each_inode(progress, |inode| {
             let protected = inode.raw(|r| r.advise().intersects(Advise::ENCRYPT | Advise::VERITY));
@@ -120,17 +131,21 @@ impl Fs {
                     inode.ino
                 )));
             }
-            sum += self.layout_work(inode)?;
+            sum += self.layout_work(inode, databases)?;
             Ok(())
         })?;
         Ok(sum)
     }
 
-    /// Gives all inodes extra attributes.
-    pub(crate) fn lay_out_all(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<LayoutWork> {
+    /// Gives all inodes extra attributes, and databases a zone if so.
+    pub(crate) fn lay_out_all(
+        &self,
+        databases: bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<LayoutWork> {
         let mut sum = LayoutWork::default();
         self.for_each_inode(progress, |inode| {
-            sum += self.lay_out(inode)?;
+            sum += self.lay_out(inode, databases)?;
             Ok(())
         })?;
         Ok(sum)
@@ -185,8 +200,8 @@ impl Fs {
         Ok(entry.addr != NULL_ADDR && entry.ino == nid)
     }
 
-    fn layout_work(&self, inode: &Inode) -> Result<LayoutWork> {
-        let Some(target) = self.target(inode)? else { return Ok(LayoutWork::default()) };
+    fn layout_work(&self, inode: &Inode, databases: bool) -> Result<LayoutWork> {
+        let Some(target) = self.target(inode, databases)? else { return Ok(LayoutWork::default()) };
         let moved = if target.moves { inode.raw(|r| r.i_blocks.get()) } else { 0 };
         // The pages that move may need one direct node more, and indirect nodes that lead to it.
         let new_blocks =
@@ -201,19 +216,23 @@ impl Fs {
     }
 
     /// How an inode is to be laid out; `None` where it has what it needs.
-    fn target(&self, inode: &Inode) -> Result<Option<Target>> {
-        if inode.raw(|r| r.extra_fits(EXTRA * 4)) {
+    fn target(&self, inode: &Inode, databases: bool) -> Result<Option<Target>> {
+        let old = self.slots(inode);
+        let (has_extra, lacks_zone) = inode.raw(|r| (r.extra_fits(EXTRA * 4), lacks_zone(r, old)));
+        let zone = databases && lacks_zone && inode.node.read(|d| self.zone_range(&d.block)).is_none();
+        if has_extra && !zone {
             return Ok(None);
         }
-        let old = self.slots(inode);
+        let extra = if has_extra { old.extra } else { EXTRA };
+        let least = if zone { KEPT_SLOTS } else { AREA };
         let entries = self.read_xattrs(inode)?;
         let fits = |bytes: usize| entries.is_empty() || xattr::write(&mut vec![0; bytes], &entries);
-        let mut inline_xattr = (DEF_ADDRS_PER_INODE - EXTRA).saturating_sub(old.area()).max(AREA);
+        let mut inline_xattr = (DEF_ADDRS_PER_INODE - extra).saturating_sub(old.area()).max(least);
         if !fits(inline_xattr * 4 + NODE_BYTES) {
             inline_xattr = (inline_xattr + EXTRA).min(MAX_INLINE_XATTR_ADDRS);
         }
         let new_node = !fits(inline_xattr * 4) && inode.raw(|r| r.i_xattr_nid.get() == NULL_ADDR);
-        let mut target = Target { old, inline_xattr, entries, new_node, leaves: false, moves: false };
+        let mut target = Target { old, extra, inline_xattr, entries, new_node, leaves: false, moves: false };
         (target.leaves, target.moves) = inode.raw(|r| target.content_of(r));
         if target.moves && inode.raw(|r| r.inline().contains(Inline::PIN_FILE)) {
             return Err(Error::Incompatible(format!(
@@ -224,8 +243,8 @@ impl Fs {
         Ok(Some(target))
     }
 
-    fn lay_out(&self, inode: &Arc<Inode>) -> Result<LayoutWork> {
-        let work = self.layout_work(inode)?;
+    fn lay_out(&self, inode: &Arc<Inode>, databases: bool) -> Result<LayoutWork> {
+        let work = self.layout_work(inode, databases)?;
         if work == LayoutWork::default() {
             return Ok(work);
         }
@@ -236,7 +255,7 @@ impl Fs {
         }
         let mut may_free = true;
         loop {
-            match self.change_settled(inode, |state| self.lay_out_settled(inode, state)) {
+            match self.change_settled(inode, |state| self.lay_out_settled(inode, state, databases)) {
                 Err(Error::NoSpace) if may_free => {
                     may_free = false;
                     self.checkpoint_now()?;
@@ -249,15 +268,15 @@ impl Fs {
         }
     }
 
-    fn lay_out_settled(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
-        let Some(mut target) = self.target(inode)? else { return Ok(()) };
+    fn lay_out_settled(&self, inode: &Arc<Inode>, state: &mut InodeState, databases: bool) -> Result<()> {
+        let Some(mut target) = self.target(inode, databases)? else { return Ok(()) };
         if target.leaves {
             if inode.is_dir() {
                 self.inline_to_blocks(inode, state)?;
             } else {
                 self.convert_inline(inode, state)?;
             }
-            let Some(now) = self.target(inode)? else { return Ok(()) };
+            let Some(now) = self.target(inode, databases)? else { return Ok(()) };
             target = now;
         }
         if !target.moves {
@@ -318,15 +337,25 @@ impl Target {
         let content = block.0[slots(self.old.extra..self.old.extra + kept)].to_vec();
         block.0[slots(self.old.extra..DEF_ADDRS_PER_INODE)].fill(0);
         if self.old.extra == 0 {
-            block.0[slots(0..EXTRA)].fill(0);
+            block.0[slots(0..self.extra)].fill(0);
         }
-        block.0[slots(EXTRA..EXTRA + kept)].copy_from_slice(&content);
+        block.0[slots(self.extra..self.extra + kept)].copy_from_slice(&content);
         let inode: &mut RawInode = block.view_mut();
         inode.i_inline |= (Inline::EXTRA_ATTR | Inline::XATTR).bits();
         let extra = inode.extra_mut().expect("just set");
-        extra.i_extra_isize = (EXTRA as u16 * 4).into();
+        extra.i_extra_isize = (self.extra as u16 * 4).into();
         extra.i_inline_xattr_size = (self.inline_xattr as u16).into();
     }
+}
+
+/// Whether an inode is that of a database with direct nodes and no room for a zone.
+fn lacks_zone(inode: &RawInode, slots: Slots) -> bool {
+    FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Regular)
+        && !inode.inline().intersects(Inline::DATA | Inline::PIN_FILE)
+        && Name::of(inode) == Name::Database
+        && slots.cluster == 1
+        && slots.inline_xattr < KEPT_SLOTS
+        && inode.i_nid.iter().any(|nid| nid.get() != NULL_ADDR)
 }
 
 const _: () = assert!(EXTRA == 3 && AREA * 4 >= xattr::HEADER_SIZE);

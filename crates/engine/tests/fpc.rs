@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use medfs::{FallocateMode, FileKind, Hotness, ManualClock, SetAttr, Volume, convert::export};
+use medfs::convert::{Import, ImportOptions, export};
+use medfs::{FallocateMode, FileKind, Hotness, ManualClock, SetAttr, Volume};
 use medfs_device::MemDevice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,6 +166,23 @@ fn a_file_with_direct_nodes_and_one_that_is_appended_to() {
     judge(&crashed);
     let v = reopened(v, &device, ALL);
     assert!(content(&v, f) == expected && content(&v, g) == appended);
+}
+
+#[test]
+fn a_database_with_compressed_pages_keeps_its_area_when_databases_are_imported() {
+    let device = Arc::new(blank_delta(64));
+    let v = open_device(&device, ALL);
+    let (f, mut expected) = noisy_file(&v, "large.db", 1500);
+    assert_eq!(update(&v, f, &mut expected, 1200..1215, 500), (0, 3));
+    v.close().expect("close");
+    drop(v);
+    let clock = Arc::new(ManualClock::new(START));
+    let plan = Import::plan(device.clone(), clock, ImportOptions { databases: true }, &mut |_, _, _| ());
+    let plan = plan.expect("a plan");
+    assert_eq!(plan.of().layouts.inodes, 0);
+    plan.run(&mut |_, _, _| ()).expect("import");
+    judge(&device);
+    assert!(content(&open_device(&device, ALL), f) == expected);
 }
 
 /// Pages as they are after a round: after odd ones they compress, after even ones they do not.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use medfs::convert::{Import, Phase, export, import};
+use medfs::convert::{Import, ImportOptions, Phase, export, import};
 use medfs::{
     Attr, FallocateMode, FileFlags, FileKind, Ino, ManualClock, NewFile, SetAttr, Volume, XattrMode,
 };
@@ -192,8 +192,10 @@ fn every_shape_of_file_is_imported_and_exported() {
             let (device, tree) = filled(features, maker);
             judge(&device);
             let mut phases = Vec::new();
-            let plan =
-                Import::plan(device.clone(), clock(), &mut |phase, _, _| phases.push(phase)).expect("a plan");
+            let plan = Import::plan(device.clone(), clock(), ImportOptions::default(), &mut |phase, _, _| {
+                phases.push(phase)
+            })
+            .expect("a plan");
             let (planned, before) = (*plan.of(), device.snapshot());
             assert!(
                 phases.iter().all(|&phase| phase == Phase::Survey) && phases.len() as u64 == planned.inodes
@@ -280,7 +282,8 @@ fn half_imported(maker: &str) -> (Arc<MemDevice>, Tree) {
             let block = medfs_format::Block(**content);
             device.write(*addr, &[&block], WriteTag::new(*cause, Temperature::Cold)).expect("memory");
         } else if matches!(event, Event::Flush { .. }) && superblock(&*device).has_old_layouts() {
-            let plan = Import::plan(device.clone(), clock(), &mut |_, _, _| ()).expect("a plan");
+            let plan = Import::plan(device.clone(), clock(), ImportOptions::default(), &mut |_, _, _| ())
+                .expect("a plan");
             if (100..all - 100).contains(&plan.of().layouts.inodes) {
                 return (device, tree);
             }
@@ -406,11 +409,15 @@ fn a_full_volume_is_imported_or_refused_before_anything_is_written() {
     for maker in MAKERS {
         let (device, tree) = full(Feature::empty(), maker, 0);
         let before = device.snapshot();
-        let needed =
-            Import::plan(Arc::new(filled(Feature::empty(), maker).0.snapshot()), clock(), &mut |_, _, _| ())
-                .expect("a plan")
-                .of()
-                .needed_blocks;
+        let needed = Import::plan(
+            Arc::new(filled(Feature::empty(), maker).0.snapshot()),
+            clock(),
+            ImportOptions::default(),
+            &mut |_, _, _| (),
+        )
+        .expect("a plan")
+        .of()
+        .needed_blocks;
         let error = import(device.clone(), clock()).expect_err("refused").to_string();
         assert!(error.contains("free blocks") && error.contains("the volume has 0"), "{error}");
         for addr in 0..device.block_count() {
@@ -442,7 +449,7 @@ fn a_volume_with_just_the_room_that_is_said_to_be_needed_is_imported() {
         let mut left = 0;
         let (device, tree) = loop {
             let (device, tree) = full(Feature::empty(), maker, left);
-            match Import::plan(device.clone(), clock(), &mut |_, _, _| ()) {
+            match Import::plan(device.clone(), clock(), ImportOptions::default(), &mut |_, _, _| ()) {
                 Ok(_) => break (device, tree),
                 Err(_) => left = left * 3 / 2 + 2,
             }
@@ -556,4 +563,53 @@ fn a_flipped_bit_does_not_make_an_inode_one_of_the_old_layout() {
     FsckMedfs.check(device.clone()).expect("medfs fsck");
     import(device.clone(), clock()).expect("import");
     assert_same(&tree, &tree_of(&open_device(&device, "")), "after the repair and the import");
+}
+
+#[test]
+fn large_databases_take_deltas_where_that_is_asked_for() {
+    let all = DELTA_FEATURES | Feature::SB_CHECKSUM;
+    for (features, maker) in [(Feature::empty(), ""), (Feature::empty(), "noinline_xattr"), (all, "")] {
+        let when = format!("{features:?}, {maker}");
+        let device = Arc::new(blank(128, features));
+        let v = open_device(&device, maker);
+        let (f, mut expected) = noisy_file(&v, "large.db", 1900);
+        v.setxattr(f, b"user.name", b"value", XattrMode::Set).expect("set");
+        noisy_file(&v, "other", 1000);
+        let (_, small) = noisy_file(&v, "small.db", 20);
+        v.sync().expect("sync");
+        let tree = tree_of(&v);
+        v.close().expect("close");
+        let options = ImportOptions { databases: true };
+        let plan = Import::plan(device.clone(), clock(), options, &mut |_, _, _| ()).expect("a plan");
+        assert_eq!(plan.of().layouts.moved_files, if maker.is_empty() { 1 } else { 2 }, "{when}");
+        let recorder = Arc::new(RecordingDevice::new(&device));
+        let recorded = Import::plan(recorder.clone(), clock(), options, &mut |_, _, _| ()).expect("a plan");
+        recorded.run(&mut |_, _, _| ()).expect("import");
+        plan.run(&mut |_, _, _| ()).expect("import");
+        judge(&device);
+        let v = open_device(&device, "");
+        assert_same(&tree, &tree_of(&v), &when);
+        let before = v.stats().deltas.made;
+        for page in [0, 3, 600, 1200, 1899] {
+            patch(&v, f, &mut expected, page * PAGE + 17, b"small");
+            v.fsync(f, false).expect("fsync");
+        }
+        assert!(v.stats().deltas.made >= before + 4, "{when}: {:?}", v.stats().deltas);
+        drop(v);
+        let v = open_device(&device, "");
+        assert!(content(&v, f) == expected && content(&v, at(&v, "small.db").expect("a file").ino) == small);
+        v.close().expect("close");
+        judge(&device);
+        let again = Import::plan(device.clone(), clock(), options, &mut |_, _, _| ()).expect("a plan");
+        assert_eq!(again.of().layouts.inodes, 0, "{when}");
+        export(device.clone(), clock(), &mut |_, _, _| ()).expect("export");
+        judge(&device);
+        assert!(content(&open_device(&device, ""), f) == expected, "{when}");
+        let plan = CrashPlan { exhaustive: 4, samples: 2, seed: 5, ..CrashPlan::default() };
+        for state in recorder.recording().states(&plan).step_by(97) {
+            let device = Arc::new(state.device());
+            assert_same(&tree, &tree_of(&open_device(&device, "")), &format!("{when}: {state:?}"));
+            FsckMedfs.check(device).unwrap_or_else(|e| panic!("{when}: {state:?}: {e}"));
+        }
+    }
 }

@@ -39,7 +39,7 @@ mod release;
 mod remembered;
 mod repeats;
 mod replaced;
-mod zone;
+pub(crate) mod zone;
 
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;

@@ -30,7 +30,7 @@ const AROUND: usize = (ZONE_OFFSET + USER_BYTES) / 4;
 const ZONE_MIN: usize = 128;
 /// Slots of the inline area that a file keeps when it gets its first direct node, or compact page: 2 MiB of pages are left
 /// to the inode.
-const KEPT_SLOTS: usize = 400;
+pub(crate) const KEPT_SLOTS: usize = 400;
 /// The same for a log that repeats another file, hardly any page of which ever needs an address.
 const LOG_SLOTS: usize = 800;
 /// Pages that a log gets ahead of need.
