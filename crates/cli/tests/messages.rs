@@ -304,6 +304,22 @@ fn a_volume_is_of_the_kind_asked_for_and_becomes_the_other() {
 }
 
 #[test]
+fn an_import_that_was_interrupted_is_named_and_ended() {
+    let s = Scratch::with_volume("64M");
+    interrupted_import(&s.image());
+    medfs().arg("fsck").arg(s.image()).assert().code(0);
+    assert!(output(&["dump"], &[&s.image()]).contains("incompat 0x1"));
+    let dry: serde_json::Value =
+        serde_json::from_str(&output(&["import", "--dry-run", "--json"], &[&s.image()])).unwrap();
+    assert_eq!((&dry["plan"]["resumes"], &dry["plan"]["switches"]), (&true.into(), &false.into()));
+    assert!(output(&["import"], &[&s.image()]).contains("the import that was interrupted has ended"));
+    assert!(output(&["dump"], &[&s.image()]).contains("incompat 0x0"));
+    interrupted_import(&s.image());
+    assert!(output(&["export"], &[&s.image()]).contains("plain F2FS now"));
+    assert_f2fs_clean(&s.image());
+}
+
+#[test]
 fn a_probe_tells_udev_what_is_there() {
     let s = Scratch::new();
     let make = |more: &[&str]| {

@@ -148,6 +148,13 @@ fn a_mount_says_what_becomes_of_deltas() {
     let unmount = || {
         medfs().arg("umount").arg(&dir).assert().success();
     };
+    interrupted_import(&s.image());
+    says(
+        "rw",
+        "was interrupted; the files that it had not reached take no deltas until 'medfs import' ends it",
+    );
+    unmount();
+    medfs().arg("import").arg(s.image()).assert().success();
     says("delta=inline", "");
     let path = dir.join("file");
     fsync_file(&path, &"a page that stays as it is, but for some bytes. ".repeat(200));

@@ -2,6 +2,8 @@
 #![allow(dead_code)]
 
 use assert_cmd::Command;
+use medfs_device::{BlockDevice, Cause, FileDevice, FileOptions, Temperature, WriteTag};
+use medfs_format::superblock::RawSuperblock;
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -178,4 +180,19 @@ pub(crate) fn assert_f2fs_clean(image: &Path) {
             && !text.contains("[ASSERT]"),
         "{text}"
     );
+}
+
+/// Makes the superblocks say that inodes may have the old layout, as an import that was interrupted leaves them.
+pub(crate) fn interrupted_import(image: &Path) {
+    // Not locked: a process that another test starts at this moment would keep the lock for a while.
+    let options = FileOptions { exclusive: false, ..FileOptions::default() };
+    let dev = FileDevice::open(image, options).unwrap();
+    for copy in 0..2 {
+        let mut block = medfs_device::read_block(&dev, copy).unwrap();
+        let sb = RawSuperblock::in_block_mut(&mut block);
+        sb.delta.incompat = medfs_format::superblock::DELTA_OLD_LAYOUTS.into();
+        sb.seal();
+        dev.write(copy, &[&block], WriteTag::new(Cause::Meta, Temperature::Cold)).unwrap();
+    }
+    dev.flush().unwrap();
 }
