@@ -412,11 +412,11 @@ impl RawInode {
         }
     }
 
-    /// Whether the checksum is right, on a volume where all inodes have one but those of the old layout.
+    /// Whether the checksum is right, on a volume where all inodes have one but those that an import has not reached.
     pub fn is_sealed(&self, layouts: Layouts, seed: u32) -> bool {
         match self.extra() {
-            Some(extra) => self.extra_fits(12) && extra.i_inode_checksum.get() == self.checksum(seed),
-            None => layouts == Layouts::Mixed,
+            Some(extra) if self.extra_fits(12) => extra.i_inode_checksum.get() == self.checksum(seed),
+            _ => layouts == Layouts::Mixed,
         }
     }
 

@@ -343,6 +343,20 @@ fn a_wrong_superblock_field_is_named() {
 }
 
 #[test]
+fn an_inode_without_room_for_a_checksum_is_whole_while_an_import_has_not_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    for features in ["extra_attr,inode_checksum", "extra_attr", "lost_found"] {
+        let v = Volume::make(&dir, &["-O", features], None);
+        let (mut inode, seed) = (v.inode(3), crc::chain(!0, &v.sb.uuid));
+        let has = features.contains("inode_checksum");
+        assert_eq!(inode.is_sealed(Layouts::Flexible, seed), has, "{features}");
+        assert!(inode.is_sealed(Layouts::Mixed, seed), "{features}");
+        inode.i_uid = 7.into();
+        assert_eq!(inode.is_sealed(Layouts::Mixed, seed), !has, "{features}");
+    }
+}
+
+#[test]
 fn a_wrong_inode_field_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let v = Volume::make(&dir, &["-O", "extra_attr,flexible_inline_xattr"], None);
