@@ -1,6 +1,7 @@
 //! The command line: every command, argument and option with its help.
 
 use crate::flash::args::FlashArgs;
+use crate::get::args::GetArgs;
 use crate::lifetime::Card;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
@@ -342,19 +343,6 @@ pub(crate) enum DumpWhat {
         /// Path inside the volume
         path: String,
     },
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct GetArgs {
-    /// Copy directories with all they contain
-    #[arg(short, long)]
-    pub(crate) recursive: bool,
-    /// Image file or block device
-    #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
-    pub(crate) image: PathBuf,
-    /// Paths inside the volume, then where to copy them: a directory, a new name, or '-' for standard output
-    #[arg(value_name = "PATH", num_args = 2.., required = true)]
-    pub(crate) paths: Vec<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -6,7 +6,7 @@
 
 use crate::args::FsckArgs;
 use crate::exit::{self, Coded};
-use crate::{progress, target};
+use crate::{json, progress, target};
 use anyhow::{Context, Result};
 use medfs::MountOptions;
 use medfs_device::BlockDevice;
@@ -287,7 +287,9 @@ fn take_back(args: &FsckArgs, dev: &dyn BlockDevice, file: &Path) -> Result<u8> 
     })?;
     let image = args.image.display();
     if args.json {
-        outln!("{}", serde_json::json!({ "image": image.to_string(), "restored_blocks": blocks, "exit": 0 }));
+        json::print(
+            &serde_json::json!({ "image": image.to_string(), "restored_blocks": blocks, "exit": 0 }),
+        )?;
     } else {
         outln!("{image}: {} as before the repair", counted(blocks, "block", "blocks"));
     }
@@ -385,6 +387,5 @@ fn print_json(image: &Path, found: &Report, mended: Option<&Mended>, exit: u8) -
         undo_blocks: mended.and_then(|m| m.undo_blocks),
         exit,
     };
-    outln!("{}", serde_json::to_string_pretty(&outcome)?);
-    Ok(())
+    json::print(&outcome)
 }

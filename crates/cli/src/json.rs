@@ -7,14 +7,22 @@ use serde_json::{Map, Value};
 /// The form of the outputs. It grows when a field changes its meaning or goes; new fields leave it as it is.
 pub(crate) const FORMAT: u32 = 1;
 
-/// An object with the form's version before its own fields.
+/// An object with the form's version before its own fields, or a list of such.
 pub(crate) fn versioned(value: &impl Serialize) -> Result<Value> {
-    let value = serde_json::to_value(value)?;
-    let Value::Object(fields) = value else { return Ok(value) };
-    let mut all = Map::new();
-    all.insert("format".into(), FORMAT.into());
-    all.extend(fields);
-    Ok(Value::Object(all))
+    Ok(with_version(serde_json::to_value(value)?))
+}
+
+fn with_version(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let mut all = Map::new();
+            all.insert("format".into(), FORMAT.into());
+            all.extend(fields);
+            Value::Object(all)
+        }
+        Value::Array(list) => list.into_iter().map(with_version).collect(),
+        other => other,
+    }
 }
 
 /// Prints an object with the form's version.
@@ -48,5 +56,7 @@ mod tests {
     fn the_version_comes_first() {
         let text = versioned(&serde_json::json!({"b": 1, "a": 2})).unwrap().to_string();
         assert_eq!(text, r#"{"format":1,"b":1,"a":2}"#);
+        let list = versioned(&serde_json::json!([{"b": 1}, {"format": 7}])).unwrap().to_string();
+        assert_eq!(list, r#"[{"format":1,"b":1},{"format":7}]"#, "what has a version of its own keeps it");
     }
 }

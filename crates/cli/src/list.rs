@@ -1,11 +1,13 @@
-//! `medfs ls`: lists files of a volume that is not mounted.
+//! `medfs ls`: lists files of a volume that is not mounted. What cannot be read is listed by its name alone, and told at the end.
 
 use crate::args::LsArgs;
 use crate::tree::{self, Held};
-use crate::{exit, json, output, quote, target};
-use anyhow::{Context, Result};
-use medfs::{Attr, FileKind, Volume};
+use crate::{exit, json, output, quote, target, words};
+use anyhow::Result;
+use medfs::{Attr, FileKind, Ino, PastDamage, Volume};
+use medfs_rescue::{Failure, Lost, Outcome};
 use serde::Serialize;
+use std::collections::HashSet;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -35,6 +37,17 @@ struct Listed {
     target_hex: Option<String>,
 }
 
+/// A file in `--json` whose inode cannot be read.
+#[derive(Serialize)]
+struct Unread {
+    format: u32,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    ino: u32,
+    kind: Option<&'static str>,
+}
+
 /// `medfs ls`
 pub(crate) fn run(args: &LsArgs) -> Result<u8> {
     let volume = target::open_volume_to_read(&args.image)?;
@@ -43,7 +56,14 @@ pub(crate) fn run(args: &LsArgs) -> Result<u8> {
         args,
         escape: std::io::stdout().is_terminal(),
         out: BufWriter::new(output::stdout()),
+        failed: Outcome::default(),
+        listed: HashSet::new(),
     };
+    for (ino, why) in PastDamage::of(&volume).unrecovered() {
+        let reason = format!("what was fsynced since the last checkpoint cannot be shown: {why}");
+        let path = ino.map_or_else(|| "/".to_owned(), |ino| format!("inode {ino}")).into_bytes();
+        lister.failed.fail(Failure { path, ino, reason, lost: Lost::default() });
+    }
     let start = tree::find(&volume, &args.path)?;
     if !start.is_dir() {
         lister.print(&start, &args.path, args.path.as_os_str().as_bytes())?;
@@ -53,7 +73,26 @@ pub(crate) fn run(args: &LsArgs) -> Result<u8> {
         lister.directories(start, args.path.clone())?;
     }
     lister.out.flush()?;
-    Ok(exit::SUCCESS)
+    let Lister { failed, .. } = lister;
+    for failure in &failed.failures {
+        errln!("medfs ls: {}", failure_line(failure));
+    }
+    if failed.more_failures > 0 {
+        errln!("medfs ls: and {} more", words::count(failed.more_failures, "file or directory"));
+    }
+    Ok(if failed.failed() > 0 { exit::FAILURE } else { exit::SUCCESS })
+}
+
+/// A path that failed, and why.
+pub(crate) fn failure_line(failure: &Failure) -> String {
+    format!("{}: {}", quote::for_terminal(&failure.path), exit::without_numbers(&failure.reason))
+}
+
+/// An entry of a directory: its inode, where that can be read.
+struct Child<'v> {
+    name: Vec<u8>,
+    ino: Ino,
+    held: Option<Held<'v>>,
 }
 
 struct Lister<'v, W> {
@@ -62,6 +101,9 @@ struct Lister<'v, W> {
     /// Names go to a terminal: they are quoted, and control characters are shown, not sent.
     escape: bool,
     out: W,
+    failed: Outcome,
+    /// Directories that were listed: one that has a second name, or is in itself, is not listed again.
+    listed: HashSet<Ino>,
 }
 
 impl<'v, W: Write> Lister<'v, W> {
@@ -79,10 +121,15 @@ impl<'v, W: Write> Lister<'v, W> {
             }
             first = false;
             let mut below = Vec::new();
-            for (child, name) in self.children(&dir, &path)? {
-                self.print(&child, &tree::join(&path, &name), &name)?;
-                if self.args.recursive && child.is_dir() {
-                    below.push((child, tree::join(&path, &name)));
+            for child in self.children(&dir, &path) {
+                let at = tree::join(&path, &child.name);
+                let Some(held) = child.held else {
+                    self.print_unread(child.ino, &at, &child.name)?;
+                    continue;
+                };
+                self.print(&held, &at, &child.name)?;
+                if self.args.recursive && held.is_dir() {
+                    below.push((held, at));
                 }
             }
             pending.extend(below.into_iter().rev());
@@ -92,36 +139,84 @@ impl<'v, W: Write> Lister<'v, W> {
 
     /// One object for each file below.
     fn each(&mut self, start: &Held<'v>, path: &Path) -> Result<()> {
-        let mut pending: Vec<(Held<'v>, PathBuf)> = Vec::new();
-        for (child, name) in self.children(start, path)?.into_iter().rev() {
-            pending.push((child, tree::join(path, &name)));
+        let mut pending: Vec<(Child<'v>, PathBuf)> = Vec::new();
+        for child in self.children(start, path).into_iter().rev() {
+            let at = tree::join(path, &child.name);
+            pending.push((child, at));
         }
-        while let Some((held, path)) = pending.pop() {
+        while let Some((child, path)) = pending.pop() {
+            let Some(held) = child.held else {
+                self.print_unread(child.ino, &path, &child.name)?;
+                continue;
+            };
             self.print(&held, &path, path.as_os_str().as_bytes())?;
             if self.args.recursive && held.is_dir() {
-                for (child, name) in self.children(&held, &path)?.into_iter().rev() {
-                    pending.push((child, tree::join(&path, &name)));
+                for child in self.children(&held, &path).into_iter().rev() {
+                    let at = tree::join(&path, &child.name);
+                    pending.push((child, at));
                 }
             }
         }
         Ok(())
     }
 
-    fn children(&self, dir: &Held<'v>, path: &Path) -> Result<Vec<(Held<'v>, Vec<u8>)>> {
-        let entries = tree::list(self.volume, dir.ino()).with_context(|| path.display().to_string())?;
+    /// The entries of a directory, as far as they can be read, sorted by name.
+    fn children(&mut self, dir: &Held<'v>, path: &Path) -> Vec<Child<'v>> {
         let mut children = Vec::new();
-        for entry in entries {
-            let attr = self.volume.lookup(dir.ino(), &entry.name);
-            let attr = attr.with_context(|| tree::join(path, &entry.name).display().to_string())?;
-            children.push((Held::new(self.volume, attr), entry.name));
+        if !self.listed.insert(dir.ino()) {
+            let reason = format!("directory {} has another name, or contains itself", dir.ino());
+            self.fail(path, dir.ino(), reason);
+            return children;
         }
-        Ok(children)
+        let (entries, gap) = tree::list(self.volume, dir.ino());
+        if let Some(reason) = gap {
+            let reason = format!("the directory is not whole, and names may be missing: {reason}");
+            self.fail(path, dir.ino(), reason);
+        }
+        for entry in entries {
+            let held = Held::of(self.volume, entry.ino);
+            if let Err(error) = &held {
+                let reason = format!("its inode cannot be read: {error}");
+                self.fail(&tree::join(path, &entry.name), entry.ino, reason);
+            }
+            children.push(Child { name: entry.name, ino: entry.ino, held: held.ok() });
+        }
+        children
+    }
+
+    fn fail(&mut self, path: &Path, ino: Ino, reason: String) {
+        let path = path.as_os_str().as_bytes().to_vec();
+        self.failed.fail(Failure { path, ino: Some(ino), reason, lost: Lost::default() });
+    }
+
+    /// What is known of a file whose inode cannot be read.
+    fn print_unread(&mut self, ino: Ino, path: &Path, name: &[u8]) -> Result<()> {
+        if self.args.json {
+            let (path, path_hex) = json::name(path.as_os_str().as_bytes());
+            let unread = Unread { format: json::FORMAT, path, path_hex, ino, kind: None };
+            serde_json::to_writer(&mut self.out, &unread)?;
+            writeln!(self.out)?;
+            return Ok(());
+        }
+        if self.args.long {
+            write!(self.out, "?????????? {:>3} {:>6} {:>6} {:>12} {:>19} ", '?', '?', '?', '?', '?')?;
+        }
+        let name = self.shown_bytes(name);
+        self.out.write_all(&name)?;
+        writeln!(self.out)?;
+        Ok(())
     }
 
     fn print(&mut self, held: &Held<'_>, path: &Path, name: &[u8]) -> Result<()> {
         let attr = &held.attr;
         let link = match attr.kind {
-            FileKind::Symlink if self.args.long || self.args.json => Some(self.volume.readlink(attr.ino)?),
+            FileKind::Symlink if self.args.long || self.args.json => match self.volume.readlink(attr.ino) {
+                Ok(link) => Some(link),
+                Err(error) => {
+                    self.fail(path, attr.ino, format!("the link's target cannot be read: {error}"));
+                    None
+                }
+            },
             _ => None,
         };
         if self.args.json {

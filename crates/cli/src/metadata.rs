@@ -1,12 +1,14 @@
 //! What is kept of a file besides its content, taken from the host's files and given to the volume's, and back.
 
 use anyhow::{Context, Result};
-use medfs::{Attr, FileKind, Ino, NewFile, SetAttr, Timestamp, Volume, XattrMode};
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
+use medfs::{FileKind, Ino, NewFile, SetAttr, Timestamp, Volume, XattrMode};
+use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fs::{self, AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::process::geteuid;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Permission bits kept: rwx for all, set-id and sticky.
@@ -40,25 +42,6 @@ impl Metadata {
             mtime: Timestamp { secs: meta.mtime(), nanos: meta.mtime_nsec() as u32 },
             xattrs: host_xattrs(path)
                 .with_context(|| format!("cannot read the attributes of {}", path.display()))?,
-        })
-    }
-
-    /// Of a file in a volume.
-    pub(crate) fn of_volume(volume: &Volume, attr: &Attr) -> Result<Metadata> {
-        let mut xattrs = Vec::new();
-        for name in volume.listxattr(attr.ino)? {
-            let value = volume.getxattr(attr.ino, &name)?;
-            xattrs.push((name, value));
-        }
-        Ok(Metadata {
-            kind: attr.kind,
-            perm: attr.perm,
-            uid: attr.uid,
-            gid: attr.gid,
-            rdev: attr.rdev,
-            atime: attr.atime,
-            mtime: attr.mtime,
-            xattrs,
         })
     }
 
@@ -101,28 +84,72 @@ impl Metadata {
         Ok(refused)
     }
 
-    /// Gives everything to a file on the host. What only root may do is left out for others.
-    pub(crate) fn apply_to_host(&self, path: &Path) -> Result<()> {
-        let may_chown = rustix::process::geteuid().is_root();
+    /// Gives everything to a regular file or directory of the host. What only root may do is left out for others.
+    pub(crate) fn apply_to_open(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        let may_chown = geteuid().is_root();
         if may_chown {
-            std::os::unix::fs::lchown(path, Some(self.uid), Some(self.gid))?;
+            fs::fchown(file, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))?;
         }
+        self.set_xattrs(may_chown, |name, value| fs::fsetxattr(file, name, value, XattrFlags::empty()))?;
+        fs::fchmod(file, self.mode(may_chown))?;
+        Ok(fs::futimens(file, &self.times())?)
+    }
+
+    /// Gives everything to a file of the host that is neither, in a directory. A symbolic link itself is meant.
+    pub(crate) fn apply_at(&self, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+        let may_chown = geteuid().is_root();
+        if may_chown {
+            let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+            fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        // There is no call that takes a directory and a name.
+        let path = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
+        self.set_xattrs(may_chown, |name, value| fs::lsetxattr(&path, name, value, XattrFlags::empty()))?;
+        if self.kind != FileKind::Symlink {
+            fs::chmodat(dir, name, self.mode(may_chown), AtFlags::empty())?;
+        }
+        Ok(fs::utimensat(dir, name, &self.times(), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    fn set_xattrs(
+        &self,
+        must: bool,
+        set: impl Fn(&OsStr, &[u8]) -> Result<(), rustix::io::Errno>,
+    ) -> io::Result<()> {
         for (name, value) in &self.xattrs {
-            let set = rustix::fs::lsetxattr(path, OsStr::from_bytes(name), value, XattrFlags::empty());
-            if let Err(e) = set
-                && may_chown
+            if let Err(e) = set(OsStr::from_bytes(name), value)
+                && must
                 && e != rustix::io::Errno::NOTSUP
             {
-                return Err(e).with_context(|| format!("attribute {}", String::from_utf8_lossy(name)));
+                let text = format!("attribute {}: {e}", String::from_utf8_lossy(name));
+                return Err(io::Error::new(io::Error::from(e).kind(), text));
             }
         }
-        if self.kind != FileKind::Symlink {
-            let kept = if may_chown { self.perm } else { self.perm & 0o777 };
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(u32::from(kept)))?;
-        }
-        let times = Timestamps { last_access: timespec(self.atime), last_modification: timespec(self.mtime) };
-        rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(())
+    }
+
+    fn mode(&self, may_chown: bool) -> Mode {
+        Mode::from_raw_mode(u32::from(if may_chown { self.perm } else { self.perm & 0o777 }))
+    }
+
+    fn times(&self) -> Timestamps {
+        Timestamps { last_access: timespec(self.atime), last_modification: timespec(self.mtime) }
+    }
+}
+
+impl From<&medfs_rescue::Meta> for Metadata {
+    fn from(meta: &medfs_rescue::Meta) -> Metadata {
+        let attr = &meta.attr;
+        Metadata {
+            kind: attr.kind,
+            perm: attr.perm,
+            uid: attr.uid,
+            gid: attr.gid,
+            rdev: attr.rdev,
+            atime: attr.atime,
+            mtime: attr.mtime,
+            xattrs: meta.xattrs.clone(),
+        }
     }
 }
 

@@ -38,16 +38,13 @@ pub(crate) fn helper(args: &[OsString]) -> u8 {
 /// `medfs mkfs`
 pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
     let mut options = options(args)?;
-    if let Some(source) = args.from.as_ref().filter(|source| source.as_os_str() != "-") {
-        std::fs::metadata(source)
-            .with_context(|| format!("cannot fill the volume from {}", source.display()))?;
-    }
+    let content = args.from.as_deref().map(Source::open).transpose()?;
     let claimed = prepare(args, &options)?;
     options.zeroed = claimed.new;
     let file = FlashTarget::parse(&args.image)?.map_or_else(|| args.image.clone(), |flash| flash.path);
     // A file that was made and not finished is of no use.
     let unfinished = options.zeroed.then(|| Undo::new(move || drop(std::fs::remove_file(file))));
-    make(args, options, claimed)?;
+    make(args, options, claimed, content)?;
     if let Some(unfinished) = unfinished {
         unfinished.disarm();
     }
@@ -199,7 +196,12 @@ fn refuse_content(path: &Path) -> Result<()> {
     }
 }
 
-fn make(args: &MkfsArgs, mut options: MkfsOptions, claimed: Claimed) -> Result<()> {
+fn make(
+    args: &MkfsArgs,
+    mut options: MkfsOptions,
+    claimed: Claimed,
+    content: Option<Source<'_>>,
+) -> Result<()> {
     let path = &args.image;
     let Claimed { device: dev, file, .. } = claimed;
     if file.as_ref().is_some_and(|file| file.is_block_device()) {
@@ -211,7 +213,7 @@ fn make(args: &MkfsArgs, mut options: MkfsOptions, claimed: Claimed) -> Result<(
     if !args.quiet {
         print_summary(path, &summary, &options);
     }
-    let Some(source) = &args.from else { return Ok(()) };
+    let Some(content) = content else { return Ok(()) };
     let volume = match timestamp(args)? {
         Some(secs) => {
             let clock = Arc::new(ManualClock::new(Timestamp { secs, nanos: 0 }));
@@ -219,20 +221,41 @@ fn make(args: &MkfsArgs, mut options: MkfsOptions, claimed: Claimed) -> Result<(
         }
         None => target::open_volume_at(dev, path, MountOptions::default(), Arc::new(SystemClock))?,
     };
-    let filled = fill_from(&volume, source, args)?;
+    let filled = fill_from(&volume, content, args)?;
     volume.close().with_context(|| format!("cannot finish writing {}", path.display()))?;
     report(&filled, args);
     Ok(())
 }
 
-fn fill_from(volume: &Volume, source: &Path, args: &MkfsArgs) -> Result<Filled> {
-    let name = source.display().to_string();
-    let filled = if source.is_dir() {
-        fill::from_directory(volume, source, timestamp(args)?.is_some())
-    } else {
-        tarball::read(volume, source)
+/// What a volume is filled with.
+enum Source<'a> {
+    Directory(&'a Path),
+    Archive(&'a Path, tarball::Opened),
+}
+
+impl<'a> Source<'a> {
+    /// Looks at it before anything is made or overwritten.
+    fn open(source: &'a Path) -> Result<Source<'a>> {
+        if source.is_dir() {
+            return Ok(Source::Directory(source));
+        }
+        let opened = tarball::open(source).with_context(|| Source::cannot(source))?;
+        Ok(Source::Archive(source, opened))
     }
-    .with_context(|| format!("cannot fill the volume from {name}"))?;
+
+    fn cannot(source: &Path) -> String {
+        format!("cannot fill the volume from {}", source.display())
+    }
+}
+
+fn fill_from(volume: &Volume, content: Source<'_>, args: &MkfsArgs) -> Result<Filled> {
+    let filled = match content {
+        Source::Directory(source) => fill::from_directory(volume, source, timestamp(args)?.is_some())
+            .with_context(|| Source::cannot(source)),
+        Source::Archive(source, opened) => {
+            tarball::read(volume, opened).with_context(|| Source::cannot(source))
+        }
+    }?;
     if let Some((uid, gid)) = args.root_owner {
         // It was asked for, whatever the source says of its own directory.
         let owner = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };

@@ -2,8 +2,8 @@
 
 use crate::fill::{Filled, Filler};
 use crate::metadata::Metadata;
-use crate::progress;
 use crate::tree::{Held, is_safe_name};
+use crate::{progress, quote};
 use anyhow::{Context, Result, bail};
 use medfs::{FileKind, Ino, Posix, Timestamp, Volume};
 use std::fs::File;
@@ -21,31 +21,77 @@ const COMPRESSED: [(&[u8], &str); 5] = [
     (b"BZh", "bzip2"),
     (b"\x04\x22\x4D\x18", "lz4"),
 ];
+/// Bytes of a header.
+const HEADER: usize = 512;
+/// Zeros that are looked through before an archive is begun with: an empty one is nothing else.
+const ZEROS_MOST: usize = 1 << 20;
 /// Mode of directories an archive implies and does not list.
 const IMPLIED_PERM: u16 = 0o755;
 
-/// Fills a volume from an archive; `-` is standard input.
-pub(crate) fn read(volume: &Volume, source: &Path) -> Result<Filled> {
+/// An archive that is to be read: its beginning is that of one.
+pub(crate) struct Opened {
+    stream: Box<dyn Read>,
+    bar: indicatif::ProgressBar,
+}
+
+/// Opens an archive, before anything is made of it; `-` is standard input.
+pub(crate) fn open(source: &Path) -> Result<Opened> {
     if source.as_os_str() == "-" {
-        return fill(volume, io::stdin().lock(), progress::unknown("filling"));
+        return checked(io::stdin().lock(), progress::unknown("filling"));
     }
     let file = File::open(source)?;
     let bar = progress::bytes("filling", file.metadata()?.len());
-    fill(volume, file, bar)
+    checked(file, bar)
 }
 
-fn fill(volume: &Volume, stream: impl Read, bar: indicatif::ProgressBar) -> Result<Filled> {
-    let mut stream = BufReader::with_capacity(1 << 20, stream);
-    refuse_compressed(stream.fill_buf()?)?;
-    let mut filler = Filler::new(volume, bar);
-    let (mut archive, mut is_empty) = (Archive::new(stream), true);
-    for entry in archive.entries()? {
-        let mut entry = entry.context("not a tar archive, or a damaged one")?;
-        is_empty = false;
-        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        one(volume, &mut filler, &mut entry).with_context(|| path)?;
+/// Looks at as much of a stream as tells whether it is an archive.
+fn checked(mut stream: impl Read + 'static, bar: indicatif::ProgressBar) -> Result<Opened> {
+    let mut head = Vec::new();
+    while head.len() < ZEROS_MOST && is_zeros(&head) {
+        let before = head.len();
+        stream.by_ref().take(HEADER as u64).read_to_end(&mut head)?;
+        if head.len() == before {
+            break;
+        }
     }
-    if is_empty && !is_zero(archive.into_inner())? {
+    refuse_compressed(&head)?;
+    if !is_zeros(&head) && !begins_as_one(&head) {
+        bar.finish_and_clear();
+        bail!("not a tar archive");
+    }
+    Ok(Opened { stream: Box::new(io::Cursor::new(head).chain(stream)), bar })
+}
+
+fn is_zeros(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
+/// Whether bytes begin with a header whose checksum is right.
+fn begins_as_one(head: &[u8]) -> bool {
+    let Some(bytes) = head.get(..HEADER) else { return false };
+    // The checksum counts itself as spaces.
+    let sum = |of: &[u8]| of.iter().map(|&byte| u32::from(byte)).sum::<u32>();
+    let right = sum(&bytes[..148]) + 8 * u32::from(b' ') + sum(&bytes[156..]);
+    tar::Header::from_byte_slice(bytes).cksum().is_ok_and(|stored| stored == right)
+}
+
+/// Fills a volume from an archive.
+pub(crate) fn read(volume: &Volume, opened: Opened) -> Result<Filled> {
+    let stream = BufReader::with_capacity(1 << 20, opened.stream);
+    let mut filler = Filler::new(volume, opened.bar);
+    let (mut archive, mut last) = (Archive::new(stream), None);
+    for entry in archive.entries()? {
+        let mut entry = match (entry, &last) {
+            (Ok(entry), _) => entry,
+            (Err(_), None) => bail!("not a tar archive"),
+            // The cause would tell what it took for a header.
+            (Err(_), Some(last)) => bail!("the tar archive is damaged or cut short behind {last}"),
+        };
+        let path = quote::for_terminal(&entry.path_bytes());
+        one(volume, &mut filler, &mut entry).with_context(|| path.clone())?;
+        last = Some(path);
+    }
+    if last.is_none() && !is_zero(archive.into_inner())? {
         bail!("not a tar archive");
     }
     filler.end()

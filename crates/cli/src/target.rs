@@ -78,8 +78,19 @@ pub(crate) fn open_volume_at(
 
 /// Opens the volume in an image to read only, without changing a bit of it.
 pub(crate) fn open_volume_to_read(path: &Path) -> Result<Volume> {
+    open_volume_read_only(open_to_read(path)?, path)
+}
+
+/// Opens the volume on a device to read only. Where it is too damaged, the error says what may help.
+pub(crate) fn open_volume_read_only(dev: Target, path: &Path) -> Result<Volume> {
     let options = MountOptions { read_only: true, ..MountOptions::default() };
-    open_volume(open_to_read(path)?, path, options)
+    open_volume(dev, path, options).map_err(|error| match error.downcast_ref::<medfs::Error>() {
+        Some(medfs::Error::Io(_) | medfs::Error::Corrupt(_)) => {
+            let help = format!("'medfs get --salvage {} DIRECTORY' brings what can be read", path.display());
+            anyhow::anyhow!("{}; {help}", crate::exit::sentence(&error))
+        }
+        _ => error,
+    })
 }
 
 /// Runs `work` on the volume in an image and closes it, whatever became of the work.
@@ -99,11 +110,14 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
         bail!("{path} is too short for an F2FS volume: it has less than 8 KiB");
     }
     let mut blocks = [Block::boxed(), Block::boxed()];
-    let [first, second] = &mut blocks;
-    dev.read(0, &mut [&mut **first, &mut **second]).with_context(|| format!("cannot read {path}"))?;
+    let read: Vec<io::Result<()>> =
+        (0..).zip(&mut blocks).map(|(at, block)| dev.read(at, &mut [block])).collect();
     let known = [superblock::MAGIC, superblock::DELTA_MAGIC];
     if blocks.iter().any(|b| known.contains(&RawSuperblock::in_block(b).magic.get())) {
         return Ok(());
+    }
+    for unreadable in read {
+        unreadable.with_context(|| format!("cannot read {path}"))?;
     }
     if blocks[0].0.starts_with(&medfs_flash::format::MAGIC) {
         bail!("{path} is the file of a simulated flash device: its volume is 'flash:{path}'");

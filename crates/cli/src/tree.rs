@@ -1,15 +1,12 @@
 //! Paths inside a volume: finding, holding and listing what they name.
 
 use anyhow::{Context, Result, bail};
-use medfs::{Attr, DirEntry, FileKind, Ino, Volume};
+use medfs::{Attr, DirEntry, FileKind, Ino, PastDamage, Volume};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Most symbolic links followed for one path, as Linux has it.
 const MAX_LINKS: u32 = 40;
-/// Entries taken from the volume in one call.
-const LIST_CHUNK: usize = 1024;
-
 /// A file of the volume that stays alive while this exists.
 pub(crate) struct Held<'v> {
     volume: &'v Volume,
@@ -22,10 +19,21 @@ impl<'v> Held<'v> {
         Held { volume, attr }
     }
 
+    /// An inode by its number.
+    pub(crate) fn of(volume: &'v Volume, ino: Ino) -> medfs::Result<Held<'v>> {
+        volume.hold(ino, 1)?;
+        match volume.getattr(ino) {
+            Ok(attr) => Ok(Held { volume, attr }),
+            Err(error) => {
+                volume.release(ino, 1);
+                Err(error)
+            }
+        }
+    }
+
     /// The root directory.
     pub(crate) fn root(volume: &'v Volume) -> Result<Held<'v>> {
-        volume.hold(volume.root(), 1)?;
-        Ok(Held { volume, attr: volume.getattr(volume.root())? })
+        Ok(Held::of(volume, volume.root())?)
     }
 
     pub(crate) fn ino(&self) -> Ino {
@@ -56,9 +64,8 @@ pub(crate) fn find<'v>(volume: &'v Volume, path: &Path) -> Result<Held<'v>> {
             continue;
         }
         let parent = chain.last().context("the root is never left")?.ino();
-        let found =
-            volume.lookup(parent, &name).with_context(|| format!("{} in the volume", path.display()))?;
-        let held = Held::new(volume, found);
+        let held =
+            lookup(volume, parent, &name).with_context(|| format!("{} in the volume", path.display()))?;
         if held.attr.kind != FileKind::Symlink || pending.is_empty() {
             chain.push(held);
             continue;
@@ -81,25 +88,37 @@ fn components(path: &[u8]) -> Vec<Vec<u8>> {
     path.split(|&b| b == b'/').filter(|c| !c.is_empty() && *c != b".").rev().map(<[u8]>::to_vec).collect()
 }
 
-/// Entries of a directory sorted by name, without `.` and `..`.
-pub(crate) fn list(volume: &Volume, dir: Ino) -> Result<Vec<DirEntry>> {
-    let mut all = Vec::new();
-    let mut position = 0;
-    loop {
-        let mut chunk: Vec<DirEntry> = Vec::new();
-        volume.readdir(dir, position, &mut |entry| {
-            if chunk.len() == LIST_CHUNK {
-                return false;
-            }
-            chunk.push(entry);
-            true
-        })?;
-        let Some(last) = chunk.last() else { break };
-        position = last.next;
-        all.extend(chunk.into_iter().filter(|e| e.name != b"." && e.name != b".."));
+/// A name in a directory. Where blocks of the directory are damaged, it is looked for in the others.
+fn lookup<'v>(volume: &'v Volume, parent: Ino, name: &[u8]) -> medfs::Result<Held<'v>> {
+    let error = match volume.lookup(parent, name) {
+        Ok(attr) => return Ok(Held::new(volume, attr)),
+        Err(error @ (medfs::Error::Io(_) | medfs::Error::Corrupt(_))) => error,
+        Err(error) => return Err(error),
+    };
+    let mut found = None;
+    PastDamage::of(volume).readdir(parent, &mut |entry| {
+        found = entry.ok().filter(|entry| entry.name == name);
+        found.is_none()
+    })?;
+    found.map_or(Err(error), |entry| Held::of(volume, entry.ino))
+}
+
+/// Entries of a directory sorted by name, without `.` and `..`, and why there may be more.
+pub(crate) fn list(volume: &Volume, dir: Ino) -> (Vec<DirEntry>, Option<String>) {
+    let (mut all, mut gap) = (Vec::new(), None);
+    let listed = PastDamage::of(volume).readdir(dir, &mut |entry| {
+        match entry {
+            Ok(entry) if entry.name == b"." || entry.name == b".." => {}
+            Ok(entry) => all.push(entry),
+            Err(unreadable) => drop(gap.get_or_insert(unreadable.error.to_string())),
+        }
+        true
+    });
+    if let Err(error) = listed {
+        gap.get_or_insert(error.to_string());
     }
     all.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(all)
+    (all, gap)
 }
 
 /// Whether a name from a volume may be used on the host as it is.

@@ -114,6 +114,41 @@ fn archives_that_lead_out_or_are_compressed_are_refused() {
     );
     assert!(text.contains("not a tar archive"), "{text}");
 
+    // What an image holds stays where it is to be overwritten, and nothing of the file is printed.
+    fs::write(s.path("old"), vec![9; 64 << 20]).unwrap();
+    for (name, bytes) in [("text", b"hello\x1b[31m there\n".repeat(100)), ("short", b"x".to_vec())] {
+        fs::write(s.path(name), bytes).unwrap();
+        let mut from = medfs();
+        from.args(["mkfs", "--force", "--from"]).arg(s.path(name)).arg(s.path("old"));
+        let assert = from.assert().code(1);
+        let text = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+        let expected = format!("cannot fill the volume from {}: not a tar archive\n", s.path(name).display());
+        assert_eq!(text, format!("medfs mkfs: {expected}"));
+        assert!(assert.get_output().stdout.is_empty());
+        assert!(fs::read(s.path("old")).unwrap().iter().all(|&b| b == 9), "the image is as it was");
+    }
+    // Damage further on is told by the last name before it.
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(3);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    builder.append_data(&mut header, "first", &b"abc"[..]).unwrap();
+    let mut bytes = builder.into_inner().unwrap();
+    bytes.truncate(1024);
+    bytes.extend(b"\x1b[31mgarbage".repeat(400));
+    fs::write(s.path("damaged.tar"), &bytes).unwrap();
+    let mut from = medfs();
+    from.args(["mkfs", "-q", "--size", "64M", "--from"]).arg(s.path("damaged.tar")).arg(s.image());
+    let text = error(1, &mut from);
+    assert!(
+        text.ends_with("the tar archive is damaged or cut short behind first\n") && !text.contains('\x1b'),
+        "{text}"
+    );
+    assert!(!s.image().exists());
+
     // An image of a volume begins with zeros, as an empty archive does, which is one.
     medfs().args(["mkfs", "-q", "--size", "64M"]).arg(s.path("volume")).assert().success();
     let mut from = medfs();

@@ -95,3 +95,42 @@ fn traces_are_replayed_or_refused() {
     let message = error(1, medfs().args(["flash", "replay", "--size", "32M"]).arg(&trace));
     assert!(message.contains("no known form"), "{message}");
 }
+
+#[test]
+fn a_daemon_that_was_killed_is_told_of() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::new();
+    let (card, dir) = (s.path("card"), s.path("mnt"));
+    fs::create_dir(&dir).unwrap();
+    let target = format!("flash:{}", card.display());
+    medfs().args(["mkfs", "-q", "--size", "64M", &target]).assert().success();
+    let stat = || output(&["flash", "stat"], &[&card]);
+    assert!(!stat().contains("killed"));
+    let mut daemon = std::process::Command::new(binary())
+        .args(["mount", "--foreground", &target])
+        .arg(&dir)
+        .spawn()
+        .unwrap();
+    let there = |path: &std::path::Path| {
+        (0..200).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            path.exists()
+        })
+    };
+    assert!(there(&dir.join("lost+found")));
+    fs::write(dir.join("file"), vec![7; 100_000]).unwrap();
+    fs::File::open(dir.join("file")).unwrap().sync_all().unwrap();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    let _ = std::process::Command::new("umount").arg("-l").arg(&dir).status();
+    assert!(stat().contains("1 program killed: what was done after"), "{}", stat());
+    // Whoever uses it next goes on counting, and it is not forgotten.
+    assert_eq!(output(&["ls", &target], &[]), "file\nlost+found\n");
+    medfs().args(["fsck", "--repair", &target]).assert().code(1);
+    assert!(stat().contains("1 program killed"), "{}", stat());
+    let json: serde_json::Value =
+        serde_json::from_str(&output(&["flash", "stat", "--json"], &[&card])).unwrap();
+    assert_eq!((&json["counters"]["killed"], &json["counters"]["open"]), (&1.into(), &false.into()));
+}

@@ -139,3 +139,57 @@ fn a_read_only_mount_is_not_remounted_to_write() {
     assert!(error(1, &mut call).contains("'frobnicate'"));
     medfs().arg("umount").arg(&m.0).assert().success();
 }
+
+#[test]
+fn a_remount_names_what_only_a_new_mount_can_change() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("128M");
+    let m = mountpoint(&s);
+    mount(&s.image(), &m.0, "noatime,cache=32M,threads=3");
+    let remount = |options: &str| {
+        let mut call = medfs();
+        call.arg(s.image()).arg(&m.0).args(["-o", &format!("{options},remount,user_id=0")]);
+        call
+    };
+    let text = error(32, &mut remount("ro,noatime,delta=off,cache=32M,commit=5s,threads=4,nofail,atgc"));
+    assert!(text.contains("only a new mount can change delta=off, commit=5s, threads=4: unmount"), "{text}");
+    assert_eq!(text.lines().count(), 1);
+    fs::write(m.0.join("still writable"), "").unwrap();
+    // What is in force, what the kernel carries out, and what changes nothing may be given.
+    remount("ro,noatime,cache=32M,threads=3,nosuid,nofail,atgc").assert().success();
+    let text = output(&["stat"], &[&m.0]);
+    assert!(text.lines().any(|line| line.contains("mode") && line.contains("read-only")), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&output(&["stat", "--json"], &[&m.0])).unwrap();
+    assert_eq!(json["read_only"], true);
+    remount("rw,noatime").assert().success();
+    let text = output(&["stat"], &[&m.0]);
+    assert!(text.lines().any(|line| line.contains("mode") && line.contains("read-write")), "{text}");
+    let text = error(32, &mut remount("rw,strictatime"));
+    assert!(text.contains("strictatime"), "{text}");
+    medfs().arg("umount").arg(&m.0).assert().success();
+}
+
+#[test]
+fn an_image_on_a_full_disk_is_told_from_a_dying_card() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::new();
+    let small = s.path("small");
+    fs::create_dir(&small).unwrap();
+    let tmpfs =
+        System::new("mount").args(["-t", "tmpfs", "-o", "size=24M", "tmpfs"]).arg(&small).status().unwrap();
+    if !tmpfs.success() {
+        return eprintln!("SKIPPED: tmpfs cannot be mounted");
+    }
+    let _small = Mounted(small.clone());
+    let image = small.join("image");
+    medfs().args(["mkfs", "-q", "--size", "128M"]).arg(&image).assert().success();
+    let noise: Vec<u8> = (0..40_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    fs::write(s.path("file"), noise).unwrap();
+    let text = error(1, medfs().arg("put").args([&image, &s.path("file")]).arg("/"));
+    assert!(text.contains("image cannot grow: the disk that holds it is full"), "{text}");
+    assert!(!text.contains("on the device"), "{text}");
+}

@@ -440,3 +440,29 @@ fn dump_shows_the_structures() {
     assert!(text.contains("gone"), "{text}");
     error(1, medfs().arg("dump").arg(&image).args(["sit", "4000000000"]));
 }
+
+/// docs/JSON.md: every object that is printed has the version of its form.
+#[test]
+fn json_has_the_version_of_its_form() {
+    let s = Scratch::with_volume("64M");
+    let card = s.path("card");
+    medfs().args(["flash", "create", "--size", "32M"]).arg(&card).assert().success();
+    fs::write(s.path("log"), "").unwrap();
+    let (undo, trace, log, image) = (s.path("undo"), s.path("trace"), s.path("log"), s.image());
+    let commands: [(&[&str], &[&Path]); 9] = [
+        (&["fsck", "--json"], &[&image]),
+        (&["fsck", "--json", "--repair", "--undo"], &[&undo, &image]),
+        (&["flash", "stat", "--json"], &[&card]),
+        (&["flash", "check", "--json"], &[&card]),
+        (&["flash", "profiles", "--json"], &[]),
+        (&["flash", "profiles", "--json", "emmc"], &[]),
+        (&["lab", "list", "--json"], &[]),
+        (&["trace", "import", "--json", "strace", "--out"], &[&trace, &log]),
+        (&["stat", "--json"], &[&image]),
+    ];
+    for (args, paths) in commands {
+        let json: serde_json::Value = serde_json::from_str(&output(args, paths)).unwrap();
+        let all = json.as_array().cloned().unwrap_or(vec![json]);
+        assert!(!all.is_empty() && all.iter().all(|object| object["format"].is_u64()), "{args:?}: {all:?}");
+    }
+}

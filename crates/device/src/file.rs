@@ -251,6 +251,20 @@ impl FileDevice {
         Ok(())
     }
 
+    /// Says of an image file that the file system below has no room, which is no fault of a device.
+    fn explain_full(&self, error: Errno) -> io::Error {
+        let lacks = match error {
+            Errno::NOSPC => "the disk that holds it is full",
+            Errno::DQUOT => "its owner's quota is used up",
+            _ => return error.into(),
+        };
+        if self.block_device {
+            return error.into();
+        }
+        let text = format!("the image {} cannot grow: {lacks}", self.path.display());
+        io::Error::new(io::Error::from(error).kind(), text)
+    }
+
     fn write_durable(&self, addr: u64, blocks: &[&Block]) -> Result<(), Errno> {
         if !self.no_dsync.load(Ordering::Relaxed) {
             match self.write_all(addr, blocks, ReadWriteFlags::DSYNC) {
@@ -312,14 +326,14 @@ impl BlockDevice for FileDevice {
         } else {
             self.write_all(addr, blocks, ReadWriteFlags::empty())
         };
-        Ok(result?)
+        result.map_err(|e| self.explain_full(e))
     }
 
     fn flush(&self) -> io::Result<()> {
         if self.read_only {
             return Ok(());
         }
-        Ok(retry(|| rustix::fs::fdatasync(&self.fd))?)
+        retry(|| rustix::fs::fdatasync(&self.fd)).map_err(|e| self.explain_full(e))
     }
 
     fn discard(&self, addr: u64, count: u64) -> io::Result<()> {

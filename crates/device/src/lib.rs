@@ -16,8 +16,11 @@ mod discard;
 pub mod fault;
 pub mod file;
 pub mod holder;
+pub mod mapfile;
+pub mod mapped;
 pub mod mem;
 pub mod mounts;
+pub mod overlay;
 pub mod trace;
 
 pub use claim::{Claim, Share};
@@ -26,7 +29,10 @@ pub use count::{CauseCounts, CountingDevice, IoCounts};
 pub use fault::FaultDevice;
 pub use file::{Access, FileDevice, FileOptions};
 pub use holder::Holder;
+pub use mapfile::Mapfile;
+pub use mapped::MappedDevice;
 pub use mem::MemDevice;
+pub use overlay::Overlay;
 pub use trace::TracingDevice;
 
 use medfs_format::Block;

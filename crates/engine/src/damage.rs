@@ -4,7 +4,7 @@
 //! by: writing other files back, cleaning, restoring, looking for a better base. Such an error is logged once for each inode and counted.
 //!
 //! Invariant: an error of *writing* never counts as damage. After one the volume is read-only, and every caller hears of it.
-//! Locks: `told` is a leaf.
+//! Locks: `told` and `unrecovered` are leaves.
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -20,6 +20,24 @@ const MOST_TOLD: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
     told: Mutex<BTreeSet<(&'static str, Ino)>>,
+    /// What of the fsync log a read-only mount does not show; no number: all of it.
+    unrecovered: Mutex<Vec<(Option<Ino>, String)>>,
+}
+
+impl Damage {
+    /// Notes what was fsynced and is not shown.
+    pub(crate) fn note_unrecovered(&self, ino: Option<Ino>, error: &Error) {
+        tracing::warn!(ino, %error, "what was fsynced last cannot be shown");
+        let mut all = self.unrecovered.lock();
+        if all.len() < MOST_TOLD && all.last().is_none_or(|(last, _)| *last != ino) {
+            all.push((ino, error.to_string()));
+        }
+    }
+
+    /// What was noted.
+    pub(crate) fn unrecovered(&self) -> Vec<(Option<Ino>, String)> {
+        self.unrecovered.lock().clone()
+    }
 }
 
 impl Fs {

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum Error {
     /// The device failed.
-    #[error("I/O error on the device: {0}")]
+    #[error("{}", medfs_store::of_device(.0))]
     Io(#[from] io::Error),
     /// The volume uses something that is not supported; the message names it and the way out.
     #[error("{0}")]

@@ -80,7 +80,7 @@ fn write_addr(block: &mut Block, inode: bool, index: usize, addr: BlockAddr) {
 const COMPACT_SUBTREE: usize = 4;
 
 /// Pages below one nid of a node `level` (0: direct node).
-fn span(fanout: Fanout, level: u32) -> u64 {
+pub(crate) fn span(fanout: Fanout, level: u32) -> u64 {
     fanout.block * (NIDS_PER_BLOCK as u64).pow(level)
 }
 
@@ -178,7 +178,7 @@ impl Fs {
     }
 
     /// A node below an inode, checked to be the one its parent means.
-    fn child(&self, inode: &Inode, nid: Nid, offset: u32) -> Result<Arc<NodePage>> {
+    pub(crate) fn child(&self, inode: &Inode, nid: Nid, offset: u32) -> Result<Arc<NodePage>> {
         let page = self.nodes.get(&self.io, &self.nat, nid)?;
         if page.ino != inode.ino || node_offset(&page) != offset {
             let found = format!(
@@ -496,7 +496,7 @@ impl Fs {
     }
 }
 
-fn read_nid(page: &NodePage, index: usize) -> Nid {
+pub(crate) fn read_nid(page: &NodePage, index: usize) -> Nid {
     page.read(|d| {
         if page.nid == page.ino {
             d.inode().i_nid[index].get()

@@ -37,8 +37,8 @@ impl Fs {
         let fs = Fs::at_checkpoint(dev.clone(), opts.clone(), clock.clone())?;
         match fs.bring_up_to_date() {
             Err(error) if fs.read_only => {
-                tracing::warn!(%error, "what was fsynced cannot be shown; the volume is shown as of its last checkpoint");
                 let fs = Fs::at_checkpoint(dev, opts, clock)?;
+                fs.damage.note_unrecovered(None, &error);
                 fs.load_bases_to_hide();
                 Ok(fs)
             }

@@ -285,6 +285,9 @@ impl MountOptions {
 
     /// Applies one option; `false` where it is not known, so that a front end may look at it.
     pub fn apply(&mut self, option: &str) -> Result<bool> {
+        if let Some(why) = ignored::why_refused(option) {
+            return Err(Error::Invalid(why));
+        }
         for table in tables() {
             if MountOption::apply(table, self, option).map_err(Error::Invalid)? {
                 return Ok(true);

@@ -29,7 +29,7 @@ use std::time::Duration;
 ///
 /// Dropping a volume without [`Volume::close`] equals a crash: the next open recovers what was made durable.
 pub struct Volume {
-    fs: Fs,
+    pub(crate) fs: Fs,
 }
 
 impl std::fmt::Debug for Volume {

@@ -259,7 +259,8 @@ impl<C: DeviceCodec> Device<C> {
         }
         let codec = C::of(&header)?;
         let states = store::states(path, &file, &header)?;
-        let before = store::read_stats(path, &file, &header)?;
+        let mut before = store::read_stats(path, &file, &header)?;
+        before.killed += u64::from(std::mem::take(&mut before.open));
         let image = store::read_image(path, &file, &header)?;
         let mut nand =
             NandModel::on(Box::new(filed(&file, path, &header)?), &header.profile, states, header.seed);
@@ -425,7 +426,8 @@ impl<C: Codec> Device<C> {
         self.stats.latency.flush.record(end - arrival.min(end));
         self.sync()?;
         self.saves += 1;
-        if self.saves.is_multiple_of(SAVE_EVERY) {
+        // At once the first time: whoever looks after a kill is to know of it.
+        if self.saves == 1 || self.saves.is_multiple_of(SAVE_EVERY) {
             self.save()?;
         }
         Ok(end)
@@ -445,8 +447,14 @@ impl<C: Codec> Device<C> {
     /// # Errors
     /// The file's.
     pub fn save(&self) -> Result<()> {
+        self.save_as(true)
+    }
+
+    fn save_as(&self, open: bool) -> Result<()> {
         match &self.file {
-            Some((path, file)) => store::write_stats(path, file, &self.header, &self.stats()),
+            Some((path, file)) => {
+                store::write_stats(path, file, &self.header, &Stats { open, ..self.stats() })
+            }
             None => Ok(()),
         }
     }
@@ -469,7 +477,7 @@ impl<C: Codec> Device<C> {
             written.map_err(|e| self.error(e))?;
         }
         self.sync()?;
-        self.save()?;
+        self.save_as(false)?;
         if let Some((path, file)) = self.file.as_ref().filter(|_| self.durability == Durability::Machine) {
             file.sync_data().map_err(store::io(path))?;
         }

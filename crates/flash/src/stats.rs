@@ -144,6 +144,12 @@ pub struct Stats {
     pub time_ns: u64,
     /// Times it was opened.
     pub opened: u64,
+    /// Times its program was killed, so that what it did after these numbers were last written down is not in them.
+    #[serde(default)]
+    pub killed: u64,
+    /// It is in use, or its last program was killed.
+    #[serde(default)]
+    pub open: bool,
 }
 
 impl Stats {

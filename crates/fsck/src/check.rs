@@ -4,10 +4,11 @@
 //! in the copies not in force; flush; the checkpoint, last. Until then the old checkpoint is in force with its own
 //! NAT and SIT, so that a crash at any moment leaves a volume on which the same repair starts over.
 
-use crate::finding::{Code, Finding, Findings, Losses, Severity};
+use crate::finding::{Code, Cut, Finding, Findings, Losses, Severity};
 use crate::image::{CANNOT_BE_READ, Image, Stop};
 use crate::log::{self, FsyncLog};
 use crate::medium::Medium;
+use crate::mend::Mend;
 use crate::pack;
 use crate::walk::{Verdict, Via, Walker};
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
@@ -99,6 +100,17 @@ impl Repair {
     }
 }
 
+/// What a repair that gives no names came to.
+#[derive(Debug, Clone)]
+pub struct Bared {
+    /// What was wrong before.
+    pub before: Report,
+    /// What was cut off, in the order of the walk.
+    pub cuts: Vec<Cut>,
+    /// Whether anything was changed.
+    pub changed: bool,
+}
+
 /// Why a repair was not begun.
 #[derive(Debug, Error)]
 pub enum RepairError {
@@ -112,9 +124,36 @@ pub enum RepairError {
 
 /// Checks a volume. `progress` is called with the fraction done, 0 to 1.
 pub fn check(dev: &dyn BlockDevice, options: &Options, progress: &mut dyn FnMut(f64)) -> io::Result<Report> {
-    let (report, _) = pass(dev, options, false, progress)?;
+    let (report, _) = pass(dev, options, Mend::Nothing, progress)?;
     progress(1.0);
     Ok(report)
+}
+
+/// Makes whole what leads to the inodes of a volume, and gives none of them a name: for a copy of a volume that files are read from, whether they
+/// have a name or not. What is left to be found there keeps no file from being read.
+pub fn repair_without_names(
+    dev: &dyn BlockDevice,
+    options: &Options,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Bared, RepairError> {
+    let before = check(dev, options, progress)?;
+    let mut bared = Bared { before: before.clone(), cuts: Vec::new(), changed: false };
+    if before.is_final() {
+        return Ok(bared);
+    }
+    supported(dev)?;
+    let mut found = before;
+    for _ in 1..=MAX_ROUNDS {
+        bared.cuts.extend(pass(dev, options, Mend::AllButNames, progress)?.1.cuts);
+        bared.changed = true;
+        let left = check(dev, options, progress)?;
+        let same = (&left.findings, left.suppressed) == (&found.findings, found.suppressed);
+        if same || left.is_final() {
+            break;
+        }
+        found = left;
+    }
+    Ok(bared)
 }
 
 /// Checks a volume and mends what is wrong. A volume without findings is not touched.
@@ -142,7 +181,7 @@ pub fn repair_found(
     supported(dev)?;
     let (mut after, mut unfinished) = (before.clone(), None);
     for round in 1..=MAX_ROUNDS {
-        let (mended, held) = pass(dev, options, true, progress)?;
+        let (mended, Ends { held, .. }) = pass(dev, options, Mend::All, progress)?;
         let mut found = check(dev, options, progress)?;
         found.findings.extend(mended.findings.into_iter().filter(|f| f.code == Code::Unwritable));
         let same = (&found.findings, found.suppressed) == (&after.findings, after.suppressed);
@@ -191,25 +230,33 @@ fn supported(dev: &dyn BlockDevice) -> Result<(), RepairError> {
     Ok(())
 }
 
-/// One pass; what it found, and how many files it kept without a name as there was no room for one.
+/// What a pass tells beside its report.
+#[derive(Default)]
+struct Ends {
+    /// Files that it kept without a name, as there was no room for one.
+    held: u64,
+    cuts: Vec<Cut>,
+}
+
+/// One pass, and what it found.
 fn pass(
     dev: &dyn BlockDevice,
     options: &Options,
-    fix: bool,
+    mend: Mend,
     progress: &mut dyn FnMut(f64),
-) -> io::Result<(Report, u64)> {
+) -> io::Result<(Report, Ends)> {
     let mut findings = Findings::new(options.max_findings);
     let image = match Image::load(Medium::lenient(dev), &mut findings) {
         Ok(image) => image,
         Err(Stop::Io(e)) => return Err(e),
-        Err(Stop::Fatal) => return Ok((report_of(findings), 0)),
+        Err(Stop::Fatal) => return Ok((report_of(findings), Ends::default())),
     };
-    if fix {
+    if mend != Mend::Nothing {
         mend_superblocks(&image)?;
         image.mend_pack()?;
     }
-    let mut w = Walker::new(image, findings, fix, progress);
-    let log = log::walk(&mut w.image, &mut w.findings, fix)?;
+    let mut w = Walker::new(image, findings, mend, progress);
+    let log = log::walk(&mut w.image, &mut w.findings, w.fix)?;
     w.slices.expect_replay(&log.nids);
     let orphans = std::mem::take(&mut w.image.orphans);
     if w.image.checkpoint().flags().intersects(CpFlags::ERROR | CpFlags::FSCK) {
@@ -220,15 +267,15 @@ fn pass(
     w.anew.homes = log.homes;
     if !w.visit_root()? {
         w.tell_medium();
-        return Ok((report_of(w.findings), 0));
+        return Ok((report_of(w.findings), Ends::default()));
     }
     w.drain()?;
     check_quota_files(&mut w)?;
-    if fix {
+    if w.fix {
         // Orphans are not walked: what they hold becomes free.
         // But for those whose blocks other files need: these get a name.
         let needed = |ino: &&u32| w.slices.is_source(**ino);
-        let free: Vec<_> = orphans.iter().filter(|ino| !needed(ino)).copied().collect();
+        let free: Vec<_> = orphans.iter().filter(|ino| mend == Mend::All && !needed(ino)).copied().collect();
         w.orphans.extend(free);
         w.image.find_strays(&mut w.findings)?;
         orphans.iter().try_for_each(|&ino| w.image.take_up(ino))?;
@@ -247,12 +294,12 @@ fn pass(
     w.check_links()?;
     w.check_cursegs()?;
     let free_nid = w.check_nat()?;
-    if !fix && w.findings.unreachable {
+    if !w.fix && w.findings.unreachable {
         w.foresee_rescue()?;
     }
     let free_segments = w.check_sit()?;
     let counts = w.check_counts(free_segments, free_nid);
-    if fix {
+    if w.fix {
         let (space, image) = (&mut w.space, &mut w.image);
         space.flush_ssa(&mut image.cache, &image.g)?;
         image.cache.medium.flush()?;
@@ -270,7 +317,7 @@ fn pass(
         losses,
         ..report_of(w.findings)
     };
-    Ok((report, w.held))
+    Ok((report, Ends { held: w.held, cuts: w.cuts.list }))
 }
 
 /// Walks the quota files, with or without the feature, as fsck.f2fs does. One that cannot be used is taken out of the superblock: whoever needs it makes a new one.

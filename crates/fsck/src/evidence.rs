@@ -9,11 +9,11 @@
 use crate::finding::{Code, Findings};
 use crate::inode::Rules;
 use crate::space::has_no_addresses;
-use crate::walk::Walker;
+use crate::walk::{FileWalk, Walker};
 use medfs_device::Cause;
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::flip::Bit;
-use medfs_format::node::{self, DEF_ADDRS_PER_INODE, EXTRA_ISIZE, FileKind, Inline, RawInode};
+use medfs_format::node::{self, Advise, DEF_ADDRS_PER_INODE, EXTRA_ISIZE, FileKind, Inline, RawInode};
 use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid};
 use std::io;
 use zerocopy::IntoBytes;
@@ -69,6 +69,26 @@ impl Rules {
 }
 
 impl Walker<'_, '_> {
+    /// Of a file whose inode cannot be trusted: one that ends before its last block ended behind it.
+    pub(crate) fn settle_size(&mut self, f: &FileWalk, inode: &mut RawInode) {
+        let Some(last) = f.last_page.filter(|&page| f.region.as_ref().is_none_or(|r| page < r.start)) else {
+            return;
+        };
+        let end = (last + 1) * medfs_format::BLOCK_SIZE as u64;
+        let size = inode.i_size.get();
+        if inode.advise().contains(Advise::KEEP_SIZE) || size > last * medfs_format::BLOCK_SIZE as u64 {
+            return;
+        }
+        self.findings.add(
+            Code::InodeField,
+            format!(
+                "inode {}: i_size is {size}, but it has blocks up to {end}, and its checksum is wrong",
+                f.ino
+            ),
+        );
+        inode.i_size = end.into();
+    }
+
     /// Turns back a flipped bit of an inode that was read, with a finding.
     pub(crate) fn turn_back(
         &mut self,

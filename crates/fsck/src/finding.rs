@@ -4,7 +4,9 @@
 //! 01 superblock, 02 checkpoint, 03 SIT, 04 NAT, 05 SSA, 06 inode, 07 nodes and addresses, 08 directories, 09 deltas, 10 compressed clusters,
 //! 11 the medium.
 
+use medfs_format::Ino;
 use serde::Serialize;
+use std::ops::Range;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -257,6 +259,43 @@ pub struct Losses {
     pub cut: u64,
     /// Files and directories that lose extended attributes.
     pub attributes: u64,
+}
+
+/// What a repair cut off a file or directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// Whose it was.
+    pub ino: Ino,
+    /// The pages, or `None`: extended attributes.
+    pub pages: Option<Range<u64>>,
+}
+
+/// What was cut off, as much of it as there may be findings.
+#[derive(Debug)]
+pub(crate) struct Cuts {
+    pub(crate) list: Vec<Cut>,
+    limit: usize,
+}
+
+impl Cuts {
+    pub(crate) fn new(findings: &Findings) -> Cuts {
+        Cuts { list: Vec::new(), limit: findings.limit }
+    }
+
+    /// A node or block, with the pages that it leads to.
+    pub(crate) fn add(&mut self, ino: Ino, page: u64, pages: u64) {
+        self.push(Cut { ino, pages: Some(page..page + pages) });
+    }
+
+    pub(crate) fn add_attributes(&mut self, ino: Ino) {
+        self.push(Cut { ino, pages: None });
+    }
+
+    fn push(&mut self, cut: Cut) {
+        if self.list.len() < self.limit {
+            self.list.push(cut);
+        }
+    }
 }
 
 /// Collects findings up to a limit and counts the rest.

@@ -27,6 +27,7 @@ mod inode;
 mod log;
 mod lost;
 mod medium;
+mod mend;
 mod pack;
 mod root;
 mod slices;
@@ -38,6 +39,8 @@ pub mod undo;
 mod walk;
 mod zone;
 
-pub use check::{Options, Repair, RepairError, Report, check, repair, repair_found};
-pub use finding::{Code, Finding, Losses, Severity};
+pub use check::{
+    Bared, Options, Repair, RepairError, Report, check, repair, repair_found, repair_without_names,
+};
+pub use finding::{Code, Cut, Finding, Losses, Severity};
 pub use log::FsyncLog;

@@ -148,6 +148,9 @@ impl Walker<'_, '_> {
     }
 
     fn give_name(&mut self, nid: Nid) -> io::Result<()> {
+        if !self.names {
+            return self.hold(nid);
+        }
         let Some(claim) = self.claim_of(nid)? else { return Ok(()) };
         let mut way = self.way(nid, &claim)?;
         if way == Way::Anew {

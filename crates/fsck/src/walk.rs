@@ -11,9 +11,10 @@ use crate::anew::Anew;
 use crate::compact::Region;
 use crate::dir::DirWalk;
 use crate::evidence::Sense;
-use crate::finding::{Code, Findings, Losses};
+use crate::finding::{Code, Cuts, Findings, Losses};
 use crate::image::{CANNOT_BE_READ, Image};
 use crate::inode::Rules;
+use crate::mend::Mend;
 use crate::slices::Slices;
 use crate::space::{Owner, Space, has_no_addresses};
 use crate::supply::Supply;
@@ -24,8 +25,8 @@ use medfs_codec::compress::Compressors;
 use medfs_device::Cause;
 use medfs_format::compress::Compression;
 use medfs_format::node::{
-    self, ADDRS_PER_BLOCK, Advise, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawExtent,
-    RawIndirectNode, RawInode,
+    self, ADDRS_PER_BLOCK, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawExtent, RawIndirectNode,
+    RawInode,
 };
 use medfs_format::path::XATTR_NODE_OFFSET;
 use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, xattr};
@@ -81,7 +82,7 @@ pub(crate) struct FileWalk {
     blocks: u64,
     extent: RawExtent,
     extent_hits: u32,
-    last_page: Option<u64>,
+    pub(crate) last_page: Option<u64>,
     pub(crate) cut: bool,
     /// Blocks and nodes that were cut off.
     lost: u64,
@@ -108,6 +109,10 @@ pub(crate) struct Walker<'d, 'p> {
     pub(crate) losses: Losses,
     /// Directories that are made anew.
     pub(crate) anew: Anew,
+    /// What was cut off.
+    pub(crate) cuts: Cuts,
+    /// Whether what has no name gets one.
+    pub(crate) names: bool,
     /// lost+found, once it was needed.
     pub(crate) home: Option<Ino>,
     /// Inodes that a repair kept without a name.
@@ -120,14 +125,16 @@ impl<'d, 'p> Walker<'d, 'p> {
     pub(crate) fn new(
         image: Image<'d>,
         findings: Findings,
-        fix: bool,
+        mend: Mend,
         progress: &'p mut dyn FnMut(f64),
     ) -> Walker<'d, 'p> {
+        let fix = mend != Mend::Nothing;
         Walker {
             rules: Rules::of(&image),
             space: Space::new(&image.g, fix),
             slices: Slices::new(image.g.max_nid()),
             image,
+            cuts: Cuts::new(&findings),
             findings,
             links: HashMap::new(),
             fix,
@@ -139,6 +146,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             compressors: Compressors::default(),
             losses: Losses::default(),
             anew: Anew::default(),
+            names: mend != Mend::AllButNames,
             home: None,
             held: 0,
             pending: Vec::new(),
@@ -424,6 +432,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             if node.is_none() {
                 inode.i_xattr_nid = 0.into();
                 self.losses.attributes += 1;
+                self.cuts.add_attributes(f.ino);
             }
         }
         let inline = if inode.inline().contains(Inline::XATTR) {
@@ -440,6 +449,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         if let Some(error) = &error {
             self.findings.add(Code::Xattr, format!("inode {}: {error}", f.ino));
             self.losses.attributes += 1;
+            self.cuts.add_attributes(f.ino);
         }
         if !self.place_zone(f, inode, &mut good, inline_len) && error.is_none() {
             return Ok(());
@@ -505,11 +515,13 @@ impl<'d, 'p> Walker<'d, 'p> {
             {
                 inode.i_addr[slots.extra + i] = NULL_ADDR.into();
                 f.lost += 1;
+                self.cuts.add(f.ino, page + i as u64, 1);
             }
         }
         page += in_inode as u64;
         let n = NIDS_PER_BLOCK as u32;
-        let pages = [f.addrs_per_block as u64, (f.addrs_per_block * NIDS_PER_BLOCK) as u64];
+        let (each, n_pages) = (f.addrs_per_block as u64, NIDS_PER_BLOCK as u64);
+        let pages = [each, each * n_pages, each * n_pages * n_pages];
         for (i, (offset, level)) in
             [(1, 0), (2, 0), (3, 1), (4 + n, 1), (5 + 2 * n, 2)].into_iter().enumerate()
         {
@@ -522,9 +534,11 @@ impl<'d, 'p> Walker<'d, 'p> {
                 };
             if !keep {
                 inode.i_nid[i] = 0.into();
-                (f.cut, f.lost) = (true, f.lost + 1);
+                f.cut = true;
+                f.lost += 1;
+                self.cuts.add(f.ino, page, pages[level]);
             }
-            page += *pages.get(level).unwrap_or(&0);
+            page += pages[level];
         }
         Ok(())
     }
@@ -542,6 +556,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             {
                 block.view_mut::<RawDirectNode>().addr[slot] = NULL_ADDR.into();
                 f.lost += 1;
+                self.cuts.add(f.ino, page + slot as u64, 1);
                 changed = true;
             }
         }
@@ -553,7 +568,7 @@ impl<'d, 'p> Walker<'d, 'p> {
 
     fn indirect(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
         let each = f.addrs_per_block as u64;
-        self.children(f, nid, offset, |w, f, i, child| {
+        self.children(f, nid, offset, page, each, |w, f, i, child| {
             w.direct(f, child, offset + 1 + i, page + u64::from(i) * each)
         })
     }
@@ -561,7 +576,7 @@ impl<'d, 'p> Walker<'d, 'p> {
     fn double_indirect(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
         let n = NIDS_PER_BLOCK as u32;
         let each = (f.addrs_per_block * NIDS_PER_BLOCK) as u64;
-        self.children(f, nid, offset, |w, f, i, child| {
+        self.children(f, nid, offset, page, each, |w, f, i, child| {
             w.indirect(f, child, offset + 1 + i * (n + 1), page + u64::from(i) * each)
         })
     }
@@ -571,6 +586,8 @@ impl<'d, 'p> Walker<'d, 'p> {
         f: &mut FileWalk,
         nid: Nid,
         offset: u32,
+        page: u64,
+        each: u64,
         mut visit: impl FnMut(&mut Self, &mut FileWalk, u32, Nid) -> io::Result<bool>,
     ) -> io::Result<bool> {
         let place = format!("inode {}, indirect node {nid}", f.ino);
@@ -581,6 +598,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             if child != 0 && !visit(self, f, i as u32, child)? {
                 block.view_mut::<RawIndirectNode>().nid[i] = 0.into();
                 f.lost += 1;
+                self.cuts.add(f.ino, page + i as u64 * each, each);
                 changed = true;
             }
         }
@@ -642,26 +660,6 @@ impl<'d, 'p> Walker<'d, 'p> {
             }
         }
         Ok(true)
-    }
-
-    /// Of a file whose inode cannot be trusted: one that ends before its last block ended behind it.
-    fn settle_size(&mut self, f: &FileWalk, inode: &mut RawInode) {
-        let Some(last) = f.last_page.filter(|&page| f.region.as_ref().is_none_or(|r| page < r.start)) else {
-            return;
-        };
-        let end = (last + 1) * medfs_format::BLOCK_SIZE as u64;
-        let size = inode.i_size.get();
-        if inode.advise().contains(Advise::KEEP_SIZE) || size > last * medfs_format::BLOCK_SIZE as u64 {
-            return;
-        }
-        self.findings.add(
-            Code::InodeField,
-            format!(
-                "inode {}: i_size is {size}, but it has blocks up to {end}, and its checksum is wrong",
-                f.ino
-            ),
-        );
-        inode.i_size = end.into();
     }
 
     /// Whether a block can be read, where it is a directory's. One that cannot is freed by a repair, and a check counts it as the

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum Error {
     /// The device failed.
-    #[error("I/O error on the device: {0}")]
+    #[error("{}", of_device(.0))]
     Io(#[from] io::Error),
     /// The volume uses something that is not supported; the message names it and the way out.
     #[error("{0}")]
@@ -22,6 +22,16 @@ pub enum Error {
     /// The volume is read-only, from the start or since an error.
     #[error("the volume is read-only")]
     ReadOnly,
+}
+
+/// Whether the device is well, but the file system that it is a file of has no room.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// An error of a device, in words.
+pub fn of_device(error: &io::Error) -> String {
+    if is_full(error) { error.to_string() } else { format!("I/O error on the device: {error}") }
 }
 
 /// Result of what the store does.

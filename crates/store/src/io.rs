@@ -4,7 +4,7 @@
 //! is attempted, so that nothing reaches the device in an order that was not meant.
 //! Locks: the flush state's mutex is a leaf and is not held during I/O.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, is_full};
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::{Block, BlockAddr};
 use medfs_sync::{Condvar, Mutex};
@@ -223,7 +223,9 @@ impl Io {
         result.map_err(|e| {
             if !self.failed.swap(true, Ordering::AcqRel) {
                 let _ = self.failure.set(e.to_string());
-                tracing::error!(error = %e, "the device failed: the volume is read-only from now on");
+                let what =
+                    if is_full(&e) { "there is no room below the volume" } else { "the device failed" };
+                tracing::error!(error = %e, "{what}: the volume is read-only from now on");
             }
             Error::Io(e)
         })

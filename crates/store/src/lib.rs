@@ -24,7 +24,7 @@ mod superblock;
 pub use cache::{Cache, HashMap, cache};
 pub use checkpoint::Checkpoint;
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use error::{Error, Result};
+pub use error::{Error, Result, is_full, of_device};
 pub use io::{Io, IoCounters, runs};
 pub use nat::{Nat, NatEntry};
 pub use node::{Changed, Dirty, NodeData, NodeMarks, NodePage, NodeRules, Nodes, node_offset};
@@ -116,7 +116,7 @@ impl Store {
         }
         let pack = pack::read_pack(&io, &geo)?;
         pack::check_pack_flags(&pack.header, options.read_only)?;
-        let (nat, segs, kbytes_at_mount, nat_journal) = tables(&io, &geo, options.alloc_mode, &pack)?;
+        let (nat, segs, kbytes_at_mount, nat_journal) = tables(&io, &geo, &options, &pack)?;
         let header = pack.header;
         let chain = ChainVersion::of(&header, pack.crc);
         let features = sb.features();
@@ -189,7 +189,7 @@ impl Store {
 fn tables(
     io: &Io,
     geo: &Geometry,
-    alloc_mode: Option<AllocMode>,
+    options: &StoreOptions,
     pack: &Pack,
 ) -> Result<(Nat, Segments, u64, medfs_format::summary::RawJournal)> {
     let header = &pack.header;
@@ -214,8 +214,10 @@ fn tables(
         free_segments: header.free_segment_count.get(),
         reserved_segments: header.rsvd_segment_count.get(),
         chain: ChainVersion::of(header, pack.crc),
+        read_only: options.read_only,
     };
-    let segs = Segments::new(io, geo, at_mount, alloc_mode.unwrap_or(Store::default_alloc_mode(geo)))?;
+    let segs =
+        Segments::new(io, geo, at_mount, options.alloc_mode.unwrap_or(Store::default_alloc_mode(geo)))?;
     let nat = Nat::new(geo, nat_bitmap, &nat_journal, header.next_free_nid.get())?;
     Ok((nat, segs, kbytes_at_mount, nat_journal))
 }

@@ -12,8 +12,10 @@
 //!   file that was fsynced will do as at any of its fsyncs, or at the checkpoint. That a flipped bit in an address, a name or a count goes unnoticed is
 //!   allowed where it concerns nothing but the file or directory whose block it is in.
 
+mod rescue;
+
 use crate::harness::guarded;
-use crate::model::{Id, Inode, Model, ROOT};
+use crate::model::{Id, Inode, Model, PAGE, ROOT};
 use crate::observe::{compare_attributes, compare_inode, observe};
 use crate::volume::test_clock;
 use medfs::{Error, FileKind, Ino, MountOptions, Volume as Engine};
@@ -275,7 +277,23 @@ impl Volume {
 
     /// Damages these blocks of a copy, repairs it, and judges what is left. Bits to flip come from `rng`.
     pub fn strike(&self, hits: &[(Target, Damage)], rng: &mut SmallRng) -> Result<(), Failure> {
-        let dev = Arc::new(FaultDevice::new(self.dev.snapshot(), 0));
+        let dev = Arc::new(self.damaged(hits, rng));
+        let done = guarded(|| Self::repaired(&dev).map_err(|f| f.to_string()));
+        let found = match done {
+            Ok(found) => found,
+            Err(e) if e.starts_with("panicked") => return fail("panic", e),
+            Err(e) => {
+                let class = ["repair", "unclean", "mount", "observe", "again"];
+                let class = class.into_iter().find(|c| e.starts_with(c)).unwrap_or("panic");
+                return fail(class, e);
+            }
+        };
+        self.judge(hits, &found)
+    }
+
+    /// A copy with these blocks damaged.
+    fn damaged(&self, hits: &[(Target, Damage)], rng: &mut SmallRng) -> FaultDevice<MemDevice> {
+        let dev = FaultDevice::new(self.dev.snapshot(), 0);
         for (target, damage) in hits {
             let mut block = self.block(target.block);
             match damage {
@@ -294,17 +312,7 @@ impl Volume {
             }
             dev.inner().write(target.block, &[&block], META).expect("memory");
         }
-        let done = guarded(|| Self::repaired(&dev).map_err(|f| f.to_string()));
-        let found = match done {
-            Ok(found) => found,
-            Err(e) if e.starts_with("panicked") => return fail("panic", e),
-            Err(e) => {
-                let class = ["repair", "unclean", "mount", "observe", "again"];
-                let class = class.into_iter().find(|c| e.starts_with(c)).unwrap_or("panic");
-                return fail(class, e);
-            }
-        };
-        self.judge(hits, &found)
+        dev
     }
 
     /// Repairs a device as the command does, and reads what is then on it.

@@ -1,5 +1,6 @@
 //! Every metadata block of volumes of several kinds damaged in turn, and several at once; see [`medfs_testkit::bad_blocks`].
 //!
+//! Each case is repaired, and files are brought off it without a repair.
 //! The sample takes some blocks of each kind, of volumes that were closed: what a crash left in the journals of a checkpoint pack is lost
 //! with them. `every_block` takes all of them, `several_blocks` some hundreds of groups.
 //! `MEDFS_SEED` decides the sample, the flipped bits and the groups.
@@ -209,6 +210,13 @@ fn one(volume: &Volume, target: Target, damage: Damage, seed: u64, tally: &mut T
     tally.count(volume, &hits, volume.strike(&hits, &mut rng), seed);
 }
 
+/// The same, but files are brought off the volume instead of repairing it.
+fn bring(volume: &Volume, target: Target, damage: Damage, seed: u64, tally: &mut Tally) {
+    let mut rng = SmallRng::seed_from_u64(seed ^ target.block);
+    let hits = [(target, damage)];
+    tally.count(volume, &hits, volume.rescue(&hits, &mut rng), seed);
+}
+
 /// Some blocks of each part of some volumes.
 #[test]
 fn some_blocks() {
@@ -256,13 +264,40 @@ fn blocks_that_once_cost_files() {
     assert_eq!(tally.failures(), 0);
 }
 
+/// Some blocks of each part of some volumes: files are brought off them.
+#[test]
+fn files_are_brought_past_some_blocks() {
+    let seed = seed();
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut tally = Tally::default();
+    let mut kinds = kinds();
+    kinds.shuffle(&mut rng);
+    for volume in kinds.iter().take(4).map(|make| make()) {
+        let mut targets = volume.targets.clone();
+        targets.shuffle(&mut rng);
+        let mut taken: BTreeMap<Part, usize> = BTreeMap::new();
+        for target in targets {
+            let taken = taken.entry(target.part).or_default();
+            *taken += 1;
+            if *taken <= 2 {
+                let damage = *Damage::ALL.choose(&mut rng).expect("some");
+                bring(&volume, target, Damage::Unreadable, seed, &mut tally);
+                bring(&volume, target, damage, seed, &mut tally);
+            }
+        }
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
 /// Every block of every volume. `MEDFS_VOLUME` is a part of the name of those wanted, `MEDFS_BLOCK` the block, `MEDFS_DAMAGE` one of 0 to
-/// 2; `MEDFS_BLOCKS` takes that many of each part.
+/// 2; `MEDFS_RESCUE` brings files off them instead of repairing them; `MEDFS_BLOCKS` takes that many of each part.
 #[test]
 #[ignore = "takes minutes"]
 fn every_block() {
     let seed = seed();
     let wanted = std::env::var("MEDFS_VOLUME").unwrap_or_default();
+    let rescue = variable("MEDFS_RESCUE").is_some();
     let (block, most, damage) = (variable("MEDFS_BLOCK"), variable("MEDFS_BLOCKS"), variable("MEDFS_DAMAGE"));
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut tally = Tally::default();
@@ -285,7 +320,8 @@ fn every_block() {
                 continue;
             }
             for one_damage in Damage::ALL.into_iter().filter(|d| damage.is_none_or(|n| *d as u64 == n)) {
-                one(&volume, target, one_damage, seed, &mut tally);
+                let how = if rescue { bring } else { one };
+                how(&volume, target, one_damage, seed, &mut tally);
                 runs += 1;
             }
         }

@@ -31,7 +31,7 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<()> {
         figures.push(figure);
     }
     if args.json {
-        outln!("{}", serde_json::to_string_pretty(&figures)?);
+        crate::json::print(&figures)?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ mod replay;
 mod report;
 pub(crate) mod target;
 
-use crate::{exit, progress, size};
+use crate::{exit, json, progress, size, words};
 use anyhow::{Context, Result, bail};
 use args::{AgeArgs, CreateArgs, DeviceArgs, FlashArgs, FlashCommand, Making, MapArgs, ProfilesArgs};
 use medfs_flash::synth::Mix;
@@ -65,18 +65,16 @@ fn create(args: &CreateArgs) -> Result<()> {
 fn profiles(args: &ProfilesArgs) -> Result<()> {
     if let Some(name) = &args.name {
         let profile = Profile::find(name)?;
-        let text = if args.json {
-            serde_json::to_string_pretty(&profile)?
-        } else {
-            toml::to_string(&profile).context("cannot write the profile")?
-        };
+        if args.json {
+            return json::print(&profile);
+        }
+        let text = toml::to_string(&profile).context("cannot write the profile")?;
         outln!("{}", text.trim_end());
         return Ok(());
     }
     let all = Profile::built_in();
     if args.json {
-        outln!("{}", serde_json::to_string_pretty(&all)?);
-        return Ok(());
+        return json::print(&all);
     }
     for profile in all {
         outln!("{:8} {}", profile.name, profile.description);
@@ -88,11 +86,21 @@ fn stat(args: &DeviceArgs) -> Result<()> {
     let (header, stats, wear) = stats_of(&args.device)?;
     let report = report::Report::of(&header, &stats, &wear);
     if args.json {
-        outln!("{}", serde_json::to_string_pretty(&report)?);
+        json::print(&report)?;
     } else {
         outln!("{}", report.text(&args.device).trim_end());
-        if is_in_use(&args.device) {
-            outln!("\n  in use: the numbers are those that were last written down, some moments ago");
+        let killed = match (stats.open, is_in_use(&args.device)) {
+            (_, true) => {
+                outln!("\n  in use: the numbers are those that were last written down, some moments ago");
+                stats.killed
+            }
+            (open, false) => stats.killed + u64::from(open),
+        };
+        if killed > 0 {
+            let programs = words::count(killed, "program");
+            outln!(
+                "\n  {programs} killed: what was done after the numbers were last written down is not in them"
+            );
         }
     }
     Ok(())
@@ -190,7 +198,7 @@ fn check(args: &DeviceArgs) -> Result<()> {
             "mapped": checked.mapped, "compressed": checked.compressed, "across": checked.across,
             "damaged": checked.damaged
         });
-        outln!("{value:#}");
+        json::print(&value)?;
     } else {
         outln!(
             "{name}: map and pages agree; {} pages in use, {} of them compressed, {} across two flash pages",

@@ -50,7 +50,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<()> {
         }
     }
     if args.json {
-        outln!("{}", serde_json::to_string_pretty(&outcomes)?);
+        crate::json::print(&outcomes)?;
     } else {
         print(&outcomes);
     }

@@ -2,16 +2,16 @@
 
 use super::{table, trimmed};
 use crate::args::LabListArgs;
-use crate::exit;
+use crate::{exit, json};
 use anyhow::Result;
 use medfs_lab::experiment::{self, Spec};
 use medfs_lab::workload::{self, real::PROGRAMS};
-use serde_json::json;
+use serde_json::json as object;
 
 pub(super) fn run(args: &LabListArgs) -> Result<u8> {
     let specs = experiment::all().map(|e| e.spec()).collect::<medfs_lab::Result<Vec<_>>>()?;
     if args.json {
-        outln!("{}", serde_json::to_string_pretty(&document(&specs))?);
+        json::print(&document(&specs))?;
         return Ok(exit::SUCCESS);
     }
     let mut experiments = table(&["experiment", "what", "where"]);
@@ -35,16 +35,17 @@ pub(super) fn run(args: &LabListArgs) -> Result<u8> {
 /// Everything that is known of each.
 fn document(specs: &[Spec]) -> serde_json::Value {
     let of_experiment = |s: &Spec| {
-        json!({"name": s.name, "title": s.title, "paper": s.paper, "about": s.about, "scale": s.scale,
+        object!({"name": s.name, "title": s.title, "paper": s.paper, "about": s.about, "scale": s.scale,
             "workloads": s.workloads, "schemes": s.schemes})
     };
     let experiments: Vec<_> = specs.iter().map(of_experiment).collect();
-    let workloads: Vec<_> = workload::ALL.iter().map(|w| json!({"name": w.name, "about": w.about})).collect();
+    let workloads: Vec<_> =
+        workload::ALL.iter().map(|w| object!({"name": w.name, "about": w.about})).collect();
     let programs: Vec<_> = PROGRAMS
         .iter()
-        .map(|p| json!({"name": p.name, "about": p.about, "available": p.command().is_ok()}))
+        .map(|p| object!({"name": p.name, "about": p.about, "available": p.command().is_ok()}))
         .collect();
-    json!({"experiments": experiments, "workloads": workloads, "programs": programs})
+    object!({"experiments": experiments, "workloads": workloads, "programs": programs})
 }
 
 /// Where in a paper, in few words: `MedFS, Fig. 7`, `LDC, Fig. 8`; sections only where there is no figure or table.

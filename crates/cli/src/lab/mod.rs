@@ -91,7 +91,7 @@ fn run_experiments(args: &LabRunArgs) -> Result<u8> {
         figures.push(figure);
     }
     if args.json {
-        outln!("{}", serde_json::to_string_pretty(&figures)?);
+        crate::json::print(&figures)?;
     } else {
         outln!("Results are in {}; 'medfs report {}' makes a page of them.", out.display(), out.display());
     }
@@ -158,7 +158,7 @@ fn in_directory(workload: &Workload, args: &LabWorkArgs) -> Result<u8> {
     let own = stage.meter.own_difference();
     if args.json {
         let all = json!({"workload": args.name, "seed": args.seed, "scale": args.scale, "measured": totals, "own_difference": own, "values": values});
-        outln!("{}", serde_json::to_string_pretty(&all)?);
+        crate::json::print(&all)?;
         return Ok(exit::SUCCESS);
     }
     let mut rows = table(&["what the workload passed to the file system", ""]);

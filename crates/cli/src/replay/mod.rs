@@ -139,7 +139,7 @@ fn tell_mismatches(result: &CellResult) {
 fn print(results: &[CellResult], json: bool) -> Result<()> {
     if json {
         // One line, so that it can be told from what other programs print around it.
-        outln!("{}", serde_json::to_string(&serde_json::json!({ "columns": results }))?);
+        outln!("{}", crate::json::versioned(&serde_json::json!({ "columns": results }))?);
         return Ok(());
     }
     if results.is_empty() {

@@ -59,6 +59,11 @@ fn mounted(args: &StatArgs) -> Result<()> {
     let json = medfs_fuse::control::stats_json(&args.target)?;
     let mut stats: serde_json::Value =
         serde_json::from_str(&json).context("the daemon's answer is not JSON")?;
+    // A remount is between mount(8) and the kernel; the daemon goes on as it was opened.
+    let mounted = rustix::fs::statvfs(&args.target).context("cannot look at the mount")?;
+    if mounted.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
+        stats["read_only"] = true.into();
+    }
     let derived = Derived::of(&stats, &args.card);
     if args.json {
         stats["derived"] = serde_json::to_value(&derived)?;

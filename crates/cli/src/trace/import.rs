@@ -69,7 +69,7 @@ fn spooled(path: &Path) -> Result<File> {
 
 fn tell(args: &ImportArgs, end: &End) -> Result<()> {
     if args.json {
-        outln!("{}", serde_json::to_string_pretty(end)?);
+        crate::json::print(end)?;
         return Ok(());
     }
     outln!("{}: {} operations", args.out.display(), end.operations);

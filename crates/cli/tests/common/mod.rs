@@ -2,11 +2,17 @@
 #![allow(dead_code)]
 
 use assert_cmd::Command;
-use medfs_device::{BlockDevice, Cause, FileDevice, FileOptions, Temperature, WriteTag};
+use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs_device::{
+    BlockDevice, Cause, FileDevice, FileOptions, MemDevice, Temperature, WriteTag, read_block,
+};
+use medfs_format::Block;
+use medfs_format::node::FileKind;
 use medfs_format::superblock::RawSuperblock;
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The command under test.
 pub(crate) fn medfs() -> Command {
@@ -195,4 +201,59 @@ pub(crate) fn interrupted_import(image: &Path) {
         dev.write(copy, &[&block], WriteTag::new(Cause::Meta, Temperature::Cold)).unwrap();
     }
     dev.flush().unwrap();
+}
+
+const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
+
+/// Opens an image; a process that another test is starting may hold it for a moment.
+pub(crate) fn open(image: &Path) -> FileDevice {
+    let patience = std::time::Duration::from_secs(10);
+    FileDevice::open(image, FileOptions { patience, ..FileOptions::default() }).unwrap()
+}
+
+/// Works on a volume through the engine; without a close it is a crash.
+pub(crate) fn with_engine(image: &Path, close: bool, work: impl FnOnce(&Volume)) {
+    let file = open(image);
+    let dev = Arc::new(MemDevice::copy_of(&file).unwrap());
+    let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_800_000_000, nanos: 0 }));
+    let v = Volume::open(dev.clone(), MountOptions::default(), clock).unwrap();
+    work(&v);
+    if close {
+        v.close().unwrap();
+    }
+    let dev = dev.snapshot();
+    for addr in dev.written() {
+        file.write(addr, &[&read_block(&dev, addr).unwrap()], META).unwrap();
+    }
+}
+
+pub(crate) fn make(v: &Volume, parent: u32, name: &str, kind: FileKind) -> u32 {
+    let new = NewFile { kind, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+    let ino = v.create(parent, name.as_bytes(), &new).unwrap().ino;
+    v.release(ino, 1);
+    ino
+}
+
+/// Changes the blocks of the main area that `which` picks; tells how many.
+pub(crate) fn damage(image: &Path, which: impl Fn(&Block) -> bool, change: impl Fn(&mut Block)) -> usize {
+    let dev = open(image);
+    let main = RawSuperblock::in_block(&read_block(&dev, 0).unwrap()).main_blkaddr.get();
+    let mut count = 0;
+    for addr in u64::from(main)..dev.block_count() {
+        let mut block = read_block(&dev, addr).unwrap();
+        if which(&block) {
+            change(&mut block);
+            dev.write(addr, &[&block], META).unwrap();
+            count += 1;
+        }
+    }
+    count
+}
+
+/// A volume of plain F2FS without checksums.
+pub(crate) fn plain() -> Scratch {
+    let s = Scratch::new();
+    let options = ["mkfs", "-q", "--plain", "-O", "none", "--size", "64M"];
+    medfs().args(options).arg(s.image()).assert().success();
+    s
 }

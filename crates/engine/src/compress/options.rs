@@ -10,6 +10,9 @@ const MOST_EXTENSIONS: usize = 16;
 /// Highest level of zstd.
 const ZSTD_LEVEL_MAX: u8 = 22;
 
+/// Highest level of LZ4 that the kernel takes.
+const LZ4_LEVEL_MAX: u8 = 12;
+
 /// When files that are to be compressed are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum CompressMode {
@@ -90,7 +93,7 @@ pub(crate) const OPTIONS: &[MountOption<MountOptions>] = &[
         accepts: "with a LEVEL from 1 to 22",
         default: "lz4",
         help: "How files that become compressed are, on volumes with the feature compression. off: no cluster is compressed. fpc: \
-               changed pages of files that are written often and read seldom are compressed alone, in place of deltas.",
+               changed pages of files that are written often and read seldom are compressed alone, in place of deltas. lz4:3 to lz4:12 are lz4.",
         set: |o, value| o.compress.set_algorithm(value).is_some(),
         show: |o| vec![o.compress.algorithm_in_force()],
     },
@@ -191,6 +194,8 @@ fn algorithm(value: &str) -> Option<(Option<Algorithm>, u8)> {
     match (named(name)?, level.map(|text| text.parse().unwrap_or(0))) {
         (algorithm, None) => Some((Some(algorithm), 0)),
         (Algorithm::Zstd, Some(level @ 1..=ZSTD_LEVEL_MAX)) => Some((Some(Algorithm::Zstd), level)),
+        // The kernel's are those of LZ4HC, which makes the same format.
+        (Algorithm::Lz4, Some(3..=LZ4_LEVEL_MAX)) => Some((Some(Algorithm::Lz4), 0)),
         _ => None,
     }
 }

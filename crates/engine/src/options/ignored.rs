@@ -43,7 +43,7 @@ pub(super) const OF_MOUNT: [&str; 29] = [
 /// Options of the kernel's f2fs that have no counterpart here.
 const OF_THE_KERNEL: &[(&str, Form)] = &[
     ("age_extent_cache", Word),
-    ("atgc", Word),
+    ("atgc", Switch),
     ("barrier", Switch),
     ("checkpoint", Value("enable")),
     ("checkpoint_merge", Switch),
@@ -82,9 +82,30 @@ const OF_THE_KERNEL: &[(&str, Form)] = &[
 /// Options that say what happens here in any case.
 const AS_IT_IS: [&str; 3] = ["errors=remount-ro", "checkpoint=enable", "mode=adaptive"];
 
+/// Options of the kernel's f2fs that mean something here that is not done, and why.
+const REFUSED: [(&str, &str); 4] = [
+    (
+        "mode=lfs",
+        "the holes of used segments are written to as well; in_place=off keeps pages from being overwritten",
+    ),
+    ("mode=fragment:", "it fragments a volume to test the kernel's f2fs"),
+    (
+        "checkpoint=disable",
+        "nothing would be durable; mount a copy of the volume, or with ro, to keep it as it is",
+    ),
+    ("test_dummy_encryption", "encryption is not implemented"),
+];
+
+/// A sentence about an option that the kernel's f2fs takes and that is refused here.
+pub(super) fn why_refused(option: &str) -> Option<String> {
+    let (_, why) = REFUSED.iter().find(|(start, _)| option.starts_with(start))?;
+    Some(format!("{option} is not supported: {why}"))
+}
+
 /// Whether an option is a word of `mount(8)` or fstab, or says what happens in any case.
 pub(super) fn is_of_mount(option: &str) -> bool {
     let comment = ["x-", "X-", "comment="].iter().any(|prefix| option.starts_with(prefix));
+    let comment = comment || ["user=", "uhelper=", "helper="].iter().any(|prefix| option.starts_with(prefix));
     comment || OF_MOUNT.contains(&option) || AS_IT_IS.contains(&option)
 }
 
@@ -133,7 +154,7 @@ mod tests {
          inline_dentry,flush_merge,barrier,extent_cache,mode=adaptive,active_logs=6,alloc_mode=default,checkpoint_merge,\
          fsync_mode=posix,memory=normal,errors=continue",
         "noatime,nosuid,nodev,discard,reserve_root=32768,resgid=1065,resuid=0,fsync_mode=nobarrier,inlinecrypt,checkpoint_merge",
-        "defaults,user,nofail,_netdev,x-systemd.device-timeout=5,compress_algorithm=zstd:6,compress_chksum,compress_cache,compress_extension=txt",
+        "defaults,user=joe,uhelper=udisks2,nofail,_netdev,x-systemd.device-timeout=5,noatgc,compress_algorithm=lz4:3,compress_chksum,compress_cache,compress_extension=txt",
         "usrquota,grpquota,prjquota,errors=remount-ro,nobarrier,no_heap,age_extent_cache,whint_mode=fs-based,background_gc=sync",
         "usrjquota=aquota.user,grpjquota=aquota.group,jqfmt=vfsv1,compress_log_size=2,compress_mode=fs,data_flush,noquota,inline_xattr_size=56",
     ];
@@ -153,16 +174,14 @@ mod tests {
         ("checkpoint_merge nocheckpoint_merge compress_algorithm=lzo compress_algorithm=lzo-rle", true),
         ("compress_algorithm=lz4 compress_algorithm=zstd:3 compress_log_size=2", true),
         ("compress_extension=txt nocompress_extension=zip compress_chksum compress_mode=fs", true),
-        ("compress_mode=user compress_cache inlinecrypt atgc discard_unit=block", true),
+        ("compress_mode=user compress_cache inlinecrypt atgc noatgc discard_unit=block", true),
+        ("compress_algorithm=lz4:3 compress_algorithm=lz4:12 compress_algorithm=zstd:22", true),
         ("discard_unit=segment discard_unit=section memory=normal memory=low age_extent_cache", true),
         ("errors=panic errors=continue errors=remount-ro nat_bits lookup_mode=perf", true),
         ("lookup_mode=compat lookup_mode=auto whint_mode=off io_bits=2", true),
         ("mode=lfs mode=fragment:segment mode=fragment:block checkpoint=disable", false),
         ("checkpoint=disable:10% fault_injection=1 fault_type=1 test_dummy_encryption=v2", false),
-        (
-            "active_logs=2 active_logs=4 noatgc nodata_flush nocompress_cache noage_extent_cache nofastboot",
-            false,
-        ),
+        ("active_logs=2 active_logs=4 nodata_flush nocompress_cache noage_extent_cache nofastboot", false),
         ("noheap nousrquota noinlinecrypt nonat_bits reserve_root reserve_root=-1 jqfmt errors", false),
     ];
 
@@ -229,6 +248,22 @@ mod tests {
             "nousrquota",
         ] {
             assert!(!ignored(option), "{option}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_says_why() {
+        for (option, why) in [
+            ("mode=lfs", "mode=lfs is not supported: the holes of used segments are written to as well"),
+            ("mode=fragment:block", "mode=fragment:block is not supported: it fragments"),
+            ("checkpoint=disable:10%", "checkpoint=disable:10% is not supported: nothing would be durable"),
+            (
+                "test_dummy_encryption=v2",
+                "test_dummy_encryption=v2 is not supported: encryption is not implemented",
+            ),
+        ] {
+            let told = MountOptions::default().parse(option).unwrap_err().to_string();
+            assert!(told.starts_with(why) && told.lines().count() == 1, "{told}");
         }
     }
 

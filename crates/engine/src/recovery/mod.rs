@@ -89,7 +89,9 @@ impl Fs {
 
     fn replay(&self) -> Result<Recovered> {
         let chain = Chain::read(self)?;
-        self.pin_chain(&chain)?;
+        if !self.read_only {
+            self.pin_chain(&chain)?;
+        }
         let mut replay = Replay {
             fs: self,
             chain: &chain,
@@ -128,29 +130,47 @@ impl Replay<'_> {
     fn load_inodes(&mut self) -> Result<()> {
         let fs = self.fs;
         for (&ino, file) in &self.chain.files {
-            let entry = fs.nat.get(&fs.io, ino)?;
-            let inode = if entry.addr != NULL_ADDR {
-                if entry.ino != ino {
-                    let what = format!("{}, but the chain has an inode of this number", entry.ino);
-                    return Err(FormatError::corrupt(Structure::NatEntry, ino, "ino", what).into());
-                }
-                let inode = fs.inode(ino)?;
-                if file.first_dentry.is_some() && fs.delta_volume {
-                    self.old_names.insert(ino, recorded_name(&inode));
-                }
-                inode
-            } else if let Some(at) = file.first_dentry {
-                self.make_inode(ino, &*self.read_link(at)?)?
-            } else {
-                // Its inode never reached the chain, so no fsync of it had completed.
-                tracing::debug!(ino, "nodes of an unknown file are dropped");
-                continue;
-            };
+            let loaded = self.load_inode(ino, file);
+            let Some(inode) = self.pass_by(ino, loaded)?.flatten() else { continue };
             // Held, so that a name that is replaced meanwhile does not free the inode under our hands.
             fs.inodes.hold(ino, 1);
             self.inodes.insert(ino, inode);
         }
         Ok(())
+    }
+
+    /// The inode of a file of the chain; `None` where no fsync of it had completed.
+    fn load_inode(&mut self, ino: Ino, file: &ChainFile) -> Result<Option<Arc<Inode>>> {
+        let fs = self.fs;
+        let entry = fs.nat.get(&fs.io, ino)?;
+        if entry.addr != NULL_ADDR {
+            if entry.ino != ino {
+                let what = format!("{}, but the chain has an inode of this number", entry.ino);
+                return Err(FormatError::corrupt(Structure::NatEntry, ino, "ino", what).into());
+            }
+            let inode = fs.inode(ino)?;
+            if file.first_dentry.is_some() && fs.delta_volume {
+                self.old_names.insert(ino, recorded_name(&inode));
+            }
+            return Ok(Some(inode));
+        }
+        let Some(at) = file.first_dentry else {
+            tracing::debug!(ino, "nodes of an unknown file are dropped");
+            return Ok(None);
+        };
+        Ok(Some(self.make_inode(ino, &*self.read_link(at)?)?))
+    }
+
+    /// On a read-only mount damage costs the file that it is of, which is noted: `None`. Otherwise it is an error.
+    fn pass_by<T>(&self, ino: Ino, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if self.fs.read_only && self.fs.is_damage(&error) => {
+                self.fs.damage.note_unrecovered(Some(ino), &error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn read_link(&self, at: usize) -> Result<Box<Block>> {
@@ -187,14 +207,20 @@ impl Replay<'_> {
             if at > file.last_fsync {
                 continue;
             }
-            if let Some(of_inode) = link.layout {
-                self.adopt_layout(&inode, &*self.read_link(of_inode)?)?;
-            }
-            let block = self.read_link(at)?;
-            self.node(&inode, file, at, &block)?;
-            self.recovered.nodes += 1;
+            let replayed = self.link(&inode, file, at, link.layout);
+            self.pass_by(link.ino, replayed)?;
         }
         removals.try_for_each(|removal| self.remove_names(removal.addr))
+    }
+
+    fn link(&mut self, inode: &Arc<Inode>, file: &ChainFile, at: usize, layout: Option<usize>) -> Result<()> {
+        if let Some(of_inode) = layout {
+            self.adopt_layout(inode, &*self.read_link(of_inode)?)?;
+        }
+        let block = self.read_link(at)?;
+        self.node(inode, file, at, &block)?;
+        self.recovered.nodes += 1;
+        Ok(())
     }
 
     fn node(&mut self, inode: &Arc<Inode>, file: &ChainFile, at: usize, block: &Block) -> Result<()> {
@@ -203,12 +229,14 @@ impl Replay<'_> {
             NodeKind::Inode => {
                 self.adopt_layout(inode, block)?;
                 self.attributes(inode, block);
+                let mut named = Ok(());
                 if file.first_dentry == Some(at) {
-                    self.leave_old_name(inode)?;
+                    named = self.leave_old_name(inode);
                 }
                 if file.last_dentry == Some(at) {
-                    self.dentry(inode, block)?;
+                    named = named.and_then(|()| self.dentry(inode, block));
                 }
+                self.pass_by(inode.ino, named)?;
                 self.inline_xattr(inode, block)?;
                 if self.inline_data(inode, block)? {
                     return Ok(());
@@ -231,8 +259,8 @@ impl Replay<'_> {
     /// successors are made from are kept.
     fn finish(&mut self) -> Result<()> {
         for (&ino, inode) in &self.inodes {
-            self.trim(inode)?;
-            self.fs.recount_saved(inode)?;
+            let trimmed = self.trim(inode).and_then(|()| self.fs.recount_saved(inode));
+            self.pass_by(ino, trimmed)?;
             *inode.compact.lock() = None;
             self.fs.dependents.drop_pages(ino, 0..u64::MAX);
             self.fs.load_dependents(inode);

@@ -93,6 +93,8 @@ pub(crate) struct SegmentsAtMount {
     pub(crate) free_segments: u32,
     pub(crate) reserved_segments: u32,
     pub(crate) chain: ChainVersion,
+    /// Nothing will be written: what cannot be read of the SIT is an error of whoever needs it.
+    pub(crate) read_only: bool,
 }
 
 /// The entries of a journal.
@@ -141,7 +143,10 @@ impl Segments {
             earlier: Some(Earlier::new(at.chain)),
         };
         for log in Log::ALL {
-            segments.entry(io, segments.cursegs[log as usize].segno)?;
+            let loaded = segments.entry(io, segments.cursegs[log as usize].segno).map(drop);
+            if !at.read_only {
+                loaded?;
+            }
         }
         if geo.segs_per_sec > 1 {
             segments.learn_all(io);

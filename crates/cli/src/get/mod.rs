@@ -1,0 +1,211 @@
+//! `medfs get`: copies files out of a volume, with modes, times, attributes, holes and hard links.
+//!
+//! What cannot be read is passed by and told at the end ([`result`]); the walk is medfs-rescue's.
+
+pub(crate) mod args;
+mod host;
+mod map;
+mod result;
+
+use crate::exit::Coded;
+use crate::tree::{self, Held};
+use crate::{exit, output, progress, target, words};
+use anyhow::{Context, Result, bail};
+use args::GetArgs;
+use host::Host;
+use indicatif::ProgressBar;
+use map::{Keeper, Spared};
+use medfs::{FileKind, PastDamage, Piece, SystemClock, Volume};
+use medfs_format::BLOCK_SIZE;
+use medfs_rescue::{Failure, Lost, Outcome, Place, Walk, salvage};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const PROGRESS_STEPS: u64 = 1000;
+
+/// What was copied, and the error that ended the copying before all was.
+type Ended = (Outcome, io::Result<()>);
+
+/// `medfs get`
+pub(crate) fn run(args: &GetArgs) -> Result<u8> {
+    let (destination, sources) = args.paths.split_last().context("no path given")?;
+    if args.salvage && !sources.is_empty() {
+        let text = "--salvage takes one directory to copy everything to, and no paths of the volume";
+        return Err(Coded::new(exit::USAGE, text).into());
+    }
+    if !args.salvage && sources.is_empty() {
+        let text = "expected a path in the volume, and where to copy it";
+        return Err(Coded::new(exit::USAGE, text).into());
+    }
+    let (device, mut keeper) = map::open(&args.image, args.map.as_deref(), args.retry)?;
+    let outcome = match args.salvage {
+        true => everything(args, device, destination, &mut keeper),
+        false => named(args, device, destination, sources, &mut keeper),
+    };
+    // What was learned of the device is kept, whatever else failed.
+    let kept = keeper.finish();
+    let (outcome, ended) = outcome?;
+    let code = result::tell(args, &outcome, &keeper)?;
+    ended?;
+    kept?;
+    Ok(code)
+}
+
+/// Copies what the user has named.
+fn named(
+    args: &GetArgs,
+    device: Spared,
+    destination: &Path,
+    sources: &[PathBuf],
+    keeper: &mut Keeper,
+) -> Result<Ended> {
+    let volume = target::open_volume_read_only(device, &args.image)?;
+    if destination.as_os_str() == "-" {
+        return Ok((to_stdout(&volume, sources)?, Ok(())));
+    }
+    let into_folder = destination.is_dir();
+    if sources.len() > 1 && !into_folder {
+        bail!("{} is not a directory: several files are copied into one", destination.display());
+    }
+    let mut found = Vec::new();
+    for source in sources {
+        let held = tree::find(&volume, source)?;
+        if held.is_dir() && !args.recursive {
+            bail!("{} is a directory: use -r to copy it with all it contains", source.display());
+        }
+        found.push((source, held));
+    }
+    let makes = found.iter().any(|(_, held)| held.is_dir()) && !into_folder;
+    if makes {
+        std::fs::create_dir(destination).with_context(|| format!("cannot make {}", destination.display()))?;
+    }
+    let root = if into_folder || makes { destination } else { parent(destination) };
+    let bar = bar(&volume, &found);
+    let host =
+        Host::new(root, bar.clone(), keeper).with_context(|| format!("cannot copy to {}", root.display()))?;
+    let mut walk = Walk::new(&volume, host);
+    let mut ended = Ok(());
+    for (source, held) in &found {
+        let name = match (into_folder, makes) {
+            (true, _) => source.file_name(),
+            (false, true) => None,
+            (false, false) => destination.file_name(),
+        };
+        let at = Place::top(name.map(OsStrExt::as_bytes), source.as_os_str().as_bytes());
+        ended = ended.and_then(|()| walk.tree(held.ino(), at));
+    }
+    bar.finish_and_clear();
+    Ok((walk.finish().0, ended))
+}
+
+/// Copies all that can be read, whether it has a name or not.
+fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut Keeper) -> Result<Ended> {
+    let image = args.image.display();
+    let changes = tempfile::tempfile().context("cannot make a temporary file")?;
+    let bar = progress::steps("looking through the volume", PROGRESS_STEPS);
+    let salvaged = salvage::open(device, changes, Arc::new(SystemClock), &mut |done| {
+        bar.set_position((done * PROGRESS_STEPS as f64) as u64);
+        if let Err(error) = keeper.keep() {
+            tracing::warn!(%error, "the map is not kept");
+        }
+    });
+    bar.finish_and_clear();
+    let salvaged = salvaged.with_context(|| format!("nothing can be salvaged from {image}"))?;
+    let faults = salvaged.found.findings.len() as u64 + salvaged.found.suppressed;
+    if faults > 0 {
+        errln!("medfs get: {image} has {}: 'medfs fsck {image}' lists them", words::count(faults, "fault"));
+    }
+    match std::fs::create_dir(destination) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && destination.is_dir() => {}
+        made => made.with_context(|| format!("cannot make {}", destination.display()))?,
+    }
+    let volume = salvaged.volume;
+    let bar = progress::bytes("copying", bytes_in_use(&volume));
+    let host = Host::new(destination, bar.clone(), keeper)
+        .with_context(|| format!("cannot copy to {}", destination.display()))?;
+    let mut walk = Walk::new(&volume, host).with_cuts(salvaged.cuts);
+    let top = Place::top(None, b"/");
+    let ended = walk.tree(volume.root(), top.clone()).and_then(|()| walk.unnamed(&top));
+    bar.finish_and_clear();
+    Ok((walk.finish().0, ended))
+}
+
+/// The directory that a new name is in.
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A bar with an end, where the end is known.
+fn bar(volume: &Volume, found: &[(&PathBuf, Held<'_>)]) -> ProgressBar {
+    let root = found.iter().any(|(_, held)| held.ino() == volume.root());
+    match found.iter().any(|(_, held)| held.is_dir()) {
+        _ if root => progress::bytes("copying", bytes_in_use(volume)),
+        true => progress::unknown("copying"),
+        false => progress::bytes("copying", found.iter().map(|(_, held)| held.attr.size).sum()),
+    }
+}
+
+/// About as much as the content of all files is.
+fn bytes_in_use(volume: &Volume) -> u64 {
+    let stats = volume.stats();
+    stats.valid_blocks.saturating_sub(stats.valid_nodes.into()) * BLOCK_SIZE as u64
+}
+
+/// Copies regular files to standard output; zeros stand for what cannot be read, so that all else is at its place.
+fn to_stdout(volume: &Volume, sources: &[PathBuf]) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    for source in sources {
+        let held = tree::find(volume, source)?;
+        if held.attr.kind != FileKind::Regular {
+            bail!(
+                "{} is not a regular file: only regular files are written to standard output",
+                source.display()
+            );
+        }
+        let mut out = Stream { out: output::stdout(), at: 0 };
+        let (mut written, mut lost, mut reason) = (Ok(()), Lost::default(), None);
+        PastDamage::of(volume).read(held.ino(), &mut |piece| {
+            match piece {
+                Piece::Data(offset, bytes) => written = out.write(offset, bytes),
+                Piece::Lost(range, error) => {
+                    reason.get_or_insert(error.to_string());
+                    lost.add(range);
+                }
+            }
+            written.is_ok()
+        })?;
+        written?;
+        out.write(held.attr.size, &[])?;
+        out.out.flush()?;
+        outcome.files += 1;
+        outcome.bytes += held.attr.size - lost.bytes;
+        if let Some(reason) = reason {
+            let reason = format!("{lost} cannot be read and are zeros: {reason}");
+            let path = source.as_os_str().as_bytes().to_vec();
+            outcome.fail(Failure { path, ino: Some(held.ino()), reason, lost });
+        }
+    }
+    Ok(outcome)
+}
+
+/// Standard output as a file without holes.
+struct Stream {
+    out: output::Output,
+    at: u64,
+}
+
+impl Stream {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        while self.at < offset {
+            let len = (offset - self.at).min(ZEROS.len() as u64);
+            self.out.write_all(&ZEROS[..len as usize])?;
+            self.at += len;
+        }
+        self.out.write_all(bytes)?;
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+}

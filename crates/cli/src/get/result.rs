@@ -1,0 +1,108 @@
+//! What `medfs get` says at its end: every path that failed, with its reason.
+
+use super::args::GetArgs;
+use super::map::Keeper;
+use crate::list::failure_line;
+use crate::{exit, json, size, words};
+use anyhow::Result;
+use medfs_rescue::{Failure, Outcome};
+use serde::Serialize;
+use std::os::unix::ffi::OsStrExt;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Printed {
+    image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_hex: Option<String>,
+    files: u64,
+    directories: u64,
+    bytes: u64,
+    /// Of those, what nothing names, under numbers.
+    unnamed: u64,
+    /// Bytes of the device that cannot be read.
+    bad_bytes: u64,
+    /// What was not copied, or not whole.
+    failed: Vec<Failed>,
+    /// Failures beyond those listed.
+    failed_more: u64,
+    exit: u8,
+}
+
+#[derive(Serialize)]
+struct Failed {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    ino: Option<u32>,
+    reason: String,
+    lost_bytes: u64,
+    lost: Vec<LostRange>,
+}
+
+#[derive(Serialize)]
+struct LostRange {
+    offset: u64,
+    length: u64,
+}
+
+impl From<&Failure> for Failed {
+    fn from(failure: &Failure) -> Failed {
+        let (path, path_hex) = json::name(&failure.path);
+        let range =
+            |range: &std::ops::Range<u64>| LostRange { offset: range.start, length: range.end - range.start };
+        Failed {
+            path,
+            path_hex,
+            ino: failure.ino,
+            reason: exit::without_numbers(&failure.reason),
+            lost_bytes: failure.lost.bytes,
+            lost: failure.lost.ranges.iter().map(range).collect(),
+        }
+    }
+}
+
+/// Tells what came of it; the exit code.
+pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result<u8> {
+    let code = if outcome.failed() > 0 { exit::FAILURE } else { exit::SUCCESS };
+    for failure in &outcome.failures {
+        errln!("medfs get: {}", failure_line(failure));
+    }
+    if outcome.more_failures > 0 {
+        errln!("medfs get: and {} more", words::count(outcome.more_failures, "file or directory"));
+    }
+    let all = outcome.files + outcome.directories;
+    if outcome.failed() > 0 && (args.recursive || args.salvage) {
+        let failed = words::count(outcome.failed(), "file or directory");
+        errln!(
+            "medfs get: {failed} not copied, or not whole; {} copied",
+            words::count(all, "file or directory")
+        );
+    }
+    if keeper.bad_bytes() > 0 {
+        errln!("medfs get: {} of the device cannot be read", size::show(keeper.bad_bytes()));
+    }
+    if args.json {
+        let (image, image_hex) = json::name(args.image.as_os_str().as_bytes());
+        json::print(&Printed {
+            image,
+            image_hex,
+            files: outcome.files,
+            directories: outcome.directories,
+            bytes: outcome.bytes,
+            unnamed: outcome.unnamed,
+            bad_bytes: keeper.bad_bytes(),
+            failed: outcome.failures.iter().map(Failed::from).collect(),
+            failed_more: outcome.more_failures,
+            exit: code,
+        })?;
+    } else if args.salvage {
+        outln!(
+            "{} copied, {} of content; {} without a name, in by-inode",
+            words::count(all, "file or directory"),
+            size::show(outcome.bytes),
+            words::count(outcome.unnamed, "file or directory")
+        );
+    }
+    Ok(code)
+}

@@ -1,0 +1,338 @@
+//! Files are got off damaged volumes. A map that calls blocks bad stands for a card that does not give them.
+
+mod common;
+
+use common::*;
+use medfs_device::{BlockDevice, read_block};
+use medfs_format::node::{FileKind, RawInode, footer};
+use medfs_format::superblock::RawSuperblock;
+use medfs_format::{BLOCK_SIZE, Block};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+
+const PAGE: usize = BLOCK_SIZE;
+
+/// A page of a file that no other file has.
+fn page(file: u8, index: usize) -> Vec<u8> {
+    (0..PAGE).map(|i| (i / 7) as u8 ^ file.wrapping_mul(31) ^ (index as u8).wrapping_mul(5) | 1).collect()
+}
+
+fn pages(file: u8, count: usize) -> Vec<u8> {
+    (0..count).flat_map(|index| page(file, index)).collect()
+}
+
+/// `/dir/a` of 40 pages, `/dir/b` of one, `/c` of two.
+fn volume() -> Scratch {
+    let s = plain();
+    with_engine(&s.image(), true, |v| {
+        let dir = make(v, v.root(), "dir", FileKind::Directory);
+        for (parent, name, file, count) in [(dir, "a", 1, 40), (dir, "b", 2, 1), (v.root(), "c", 3, 2)] {
+            let ino = make(v, parent, name, FileKind::Regular);
+            v.write(ino, 0, &pages(file, count)).unwrap();
+        }
+    });
+    s
+}
+
+/// The addresses of the main area's blocks that `which` picks.
+fn blocks(image: &Path, which: impl Fn(&Block) -> bool) -> Vec<u64> {
+    let dev = open(image);
+    let main = RawSuperblock::in_block(&read_block(&dev, 0).unwrap()).main_blkaddr.get();
+    (main.into()..dev.block_count()).filter(|&addr| which(&read_block(&dev, addr).unwrap())).collect()
+}
+
+fn block_of(image: &Path, content: &[u8]) -> u64 {
+    let found = blocks(image, |block| block.0[..] == *content);
+    assert_eq!(found.len(), 1);
+    found[0]
+}
+
+fn is_inode(block: &Block, name: &str) -> bool {
+    let f = footer(block);
+    let inode: &RawInode = block.view();
+    let len = inode.i_namelen.get() as usize;
+    f.nid == f.ino && f.nid.get() > 2 && inode.i_name.get(..len) == Some(name.as_bytes())
+}
+
+/// A map of medfs's that calls these blocks bad.
+fn bad(s: &Scratch, blocks: &[u64]) -> PathBuf {
+    let len = fs::metadata(s.image()).unwrap().len();
+    let mut map = medfs_device::Mapfile::new(len);
+    blocks.iter().for_each(|b| map.set_bad(b * PAGE as u64..(b + 1) * PAGE as u64));
+    map.write(&s.path("map")).unwrap();
+    s.path("map")
+}
+
+fn get(s: &Scratch, args: &[&str], map: &Path, from: &[&str], to: &str) -> assert_cmd::assert::Assert {
+    let mut command = medfs();
+    command.arg("get").args(args).arg("--map").arg(map).arg(s.image()).args(from).arg(s.path(to));
+    command.assert()
+}
+
+fn stderr(assert: &assert_cmd::assert::Assert) -> String {
+    let text = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+    assert!(!text.contains("panicked"), "{text}");
+    text
+}
+
+#[test]
+fn readable_pages_are_brought_and_what_is_missing_is_said() {
+    let s = volume();
+    let lost = [
+        block_of(&s.image(), &page(1, 3)),
+        block_of(&s.image(), &page(1, 4)),
+        block_of(&s.image(), &page(1, 30)),
+    ];
+    let map = bad(&s, &lost);
+    let text = stderr(&get(&s, &["-r"], &map, &["/"], "out").code(1));
+    let place = "/dir/a: bytes 12288-20479, 122880-126975 of 163840 cannot be read and are holes";
+    assert!(text.contains(place) && text.contains("1 file or directory not copied, or not whole"), "{text}");
+    let mut expected = pages(1, 40);
+    expected[3 * PAGE..5 * PAGE].fill(0);
+    expected[30 * PAGE..31 * PAGE].fill(0);
+    assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), expected);
+    assert!(fs::metadata(s.path("out/dir/a")).unwrap().blocks() <= 37 * 8, "holes where nothing was read");
+    assert_eq!(fs::read(s.path("out/dir/b")).unwrap(), page(2, 0));
+    assert_eq!(fs::read(s.path("out/c")).unwrap(), pages(3, 2));
+
+    // On standard output zeros keep everything at its place.
+    let mut command = medfs();
+    command.arg("get").arg("--map").arg(&map).arg(s.image()).args(["/dir/a", "-"]);
+    let assert = command.assert().code(1);
+    assert_eq!(assert.get_output().stdout, expected);
+
+    let assert = get(&s, &["-r", "--json"], &map, &["/"], "json").code(1);
+    let json: serde_json::Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
+    assert_eq!(
+        (&json["format"], &json["exit"], &json["bad_bytes"]),
+        (&1.into(), &1.into(), &(3 * PAGE).into())
+    );
+    let failed = &json["failed"][0];
+    assert_eq!((&failed["path"], &failed["lost_bytes"]), (&"/dir/a".into(), &(3 * PAGE).into()));
+    assert_eq!(failed["lost"][1], serde_json::json!({"offset": 30 * PAGE, "length": PAGE}));
+    assert_eq!((&json["files"], json["failed"].as_array().unwrap().len()), (&3.into(), 1));
+}
+
+#[test]
+fn a_file_whose_inode_is_lost_keeps_no_other_from_being_brought_or_listed() {
+    let s = volume();
+    let map = bad(&s, &blocks(&s.image(), |b| is_inode(b, "a")));
+    let text = stderr(&get(&s, &["-r"], &map, &["/"], "out").code(1));
+    assert!(text.contains("medfs get: /dir/a: its inode cannot be read: "), "{text}");
+    assert_eq!(fs::read(s.path("out/dir/b")).unwrap(), page(2, 0));
+    assert!(!s.path("out/dir/a").exists());
+
+    assert!(damage(&s.image(), |b| is_inode(b, "a"), |b| b.0.fill(0)) > 0);
+    let assert = medfs().args(["ls", "-R"]).arg(s.image()).assert().code(1);
+    let listed = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    assert!(listed.contains("/dir:\na\nb\n"), "{listed}");
+    let text = stderr(&assert);
+    assert!(
+        text.starts_with("medfs ls: /dir/a: its inode cannot be read") && text.lines().count() == 1,
+        "{text}"
+    );
+    let assert = medfs().args(["ls", "-R", "--json"]).arg(s.image()).assert().code(1);
+    let listed = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    let unread = listed.lines().find(|line| line.contains("/dir/a")).unwrap();
+    assert!(serde_json::from_str::<serde_json::Value>(unread).unwrap()["kind"].is_null(), "{unread}");
+    assert!(listed.contains("/dir/b"));
+}
+
+#[test]
+fn what_no_directory_names_is_salvaged_under_its_number() {
+    let s = volume();
+    let dir = blocks(&s.image(), |b| is_inode(b, "dir"));
+    assert_eq!(dir.len(), 1);
+    let map = bad(&s, &dir);
+    // Not without it, and the volume stays as it is.
+    let before = fs::read(s.image()).unwrap();
+    stderr(&get(&s, &["-r"], &map, &["/"], "plain").code(1));
+    assert!(!s.path("plain/dir").exists());
+    let assert = get(&s, &["--salvage"], &map, &[], "out");
+    let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    assert!(text.contains("2 files and directories without a name"), "{text}");
+    let names: Vec<String> = fs::read_dir(s.path("out/by-inode"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let found = |name: &str| names.iter().find(|n| n.ends_with(name)).unwrap_or_else(|| panic!("{names:?}"));
+    assert_eq!(fs::read(s.path("out/by-inode").join(found(".a"))).unwrap(), pages(1, 40));
+    assert_eq!(fs::read(s.path("out/by-inode").join(found(".b"))).unwrap(), page(2, 0));
+    assert_eq!(fs::read(s.path("out/c")).unwrap(), pages(3, 2));
+    assert!(fs::read(s.image()).unwrap() == before, "nothing is written to the volume");
+}
+
+#[test]
+fn root_pack_and_nat_may_be_lost_and_the_image_cut_short() {
+    let s = volume();
+    let dev = open(&s.image());
+    let sb = RawSuperblock::in_block(&read_block(&dev, 0).unwrap()).clone();
+    drop(dev);
+    let root = blocks(&s.image(), |b| footer(b).nid == sb.root_ino && footer(b).ino == sb.root_ino);
+    let (cp, nat) = (u64::from(sb.cp_blkaddr.get()), u64::from(sb.nat_blkaddr.get()));
+    let mut lost = root;
+    lost.extend([1, cp, nat, nat + 512]);
+    let map = bad(&s, &lost);
+    let text = stderr(&get(&s, &["-r"], &map, &["/"], "plain").code(1));
+    assert!(text.contains("'medfs get --salvage"), "{text}");
+    let file = fs::File::options().write(true).open(s.image()).unwrap();
+    file.set_len(file.metadata().unwrap().len() - (4 << 20)).unwrap();
+    get(&s, &["--salvage"], &map, &[], "out").code(0);
+    let all = describe(&s.path("out/by-inode"));
+    let has = |end: &str, content: &[u8]| {
+        let crc = format!("{:08x}", crc32fast::hash(content));
+        assert!(all.iter().any(|line| line.contains(end) && line.contains(&crc)), "{end}: {all:#?}");
+    };
+    // The directory's own entries are read, and the file that was in the root has a number.
+    has(".dir/a ", &pages(1, 40));
+    has(".dir/b ", &page(2, 0));
+    has(".c ", &pages(3, 2));
+}
+
+#[test]
+fn a_map_is_kept_and_tried_again_only_when_asked() {
+    let s = volume();
+    let map = s.path("new.map");
+    get(&s, &["-r"], &map, &["/"], "first").code(0);
+    assert!(fs::read_to_string(&map).unwrap().starts_with("# Mapfile. Created by medfs"));
+    // A block that was bad and is not any more.
+    let map = bad(&s, &[block_of(&s.image(), &page(2, 0))]);
+    get(&s, &["-r"], &map, &["/"], "spared").code(1);
+    assert_eq!(fs::read(s.path("spared/dir/b")).unwrap(), [0; PAGE]);
+    get(&s, &["-r", "--retry"], &map, &["/"], "retried").code(0);
+    assert_eq!(fs::read(s.path("retried/dir/b")).unwrap(), page(2, 0));
+    assert!(!fs::read_to_string(&map).unwrap().contains("  -\n"));
+    get(&s, &["-r"], &map, &["/"], "after").code(0);
+
+    fs::write(s.path("no.map"), "hello\nworld").unwrap();
+    let text = stderr(&get(&s, &["-r"], &s.path("no.map"), &["/"], "x").code(1));
+    assert!(text.contains("not a mapfile of ddrescue's") && text.lines().count() == 1, "{text}");
+    let text = error(2, medfs().args(["get", "--salvage"]).arg(s.image()).arg("/").arg(s.path("x")));
+    assert!(text.contains("--salvage takes one directory"), "{text}");
+    error(2, medfs().arg("get").arg(s.image()).arg("/"));
+}
+
+/// Replaces bytes wherever they are in directories: in the inline entries of these inodes.
+fn rename(image: &Path, dir: &str, from: &[u8], to: &[u8]) {
+    assert_eq!(from.len(), to.len());
+    let change = |b: &mut Block| {
+        let at = b.0.windows(from.len()).rposition(|bytes| bytes == from).expect("the name");
+        b.0[at..at + to.len()].copy_from_slice(to);
+    };
+    assert!(damage(image, |b| is_inode(b, dir), change) > 0);
+}
+
+#[test]
+fn nothing_is_written_outside_the_destination() {
+    let s = plain();
+    let mut root = 0;
+    with_engine(&s.image(), true, |v| {
+        root = v.root();
+        let dir = make(v, v.root(), "dir", FileKind::Directory);
+        for name in ["climbs01", "escapes1", "nul byte"] {
+            let ino = make(v, dir, name, FileKind::Regular);
+            v.write(ino, 0, b"evil").unwrap();
+        }
+        make(v, dir, "well", FileKind::Regular);
+        // A link, and a directory that gets the link's name.
+        let outside = s.path("outside");
+        let link = v.symlink(dir, b"aa-door", outside.to_str().unwrap().as_bytes(), 0, 0).unwrap().ino;
+        v.release(link, 1);
+        let door = make(v, dir, "zz-door", FileKind::Directory);
+        let inner = make(v, door, "inside", FileKind::Regular);
+        v.write(inner, 0, b"evil").unwrap();
+    });
+    fs::create_dir(s.path("outside")).unwrap();
+    for (from, to) in [
+        ("climbs01", "../climb"),
+        ("escapes1", "/escaped"),
+        ("nul byte", "nul\0byte"),
+        ("zz-door", "aa-door"),
+    ] {
+        rename(&s.image(), "dir", from.as_bytes(), to.as_bytes());
+    }
+    for args in [&["get", "-r"][..], &["get", "--salvage"]] {
+        let out = s.path(args[1]);
+        let mut command = medfs();
+        command.args(args).arg(s.image());
+        if args[1] == "-r" {
+            command.arg("/");
+        }
+        let text = stderr(&command.arg(&out).assert().code(if args[1] == "-r" { 1 } else { 0 }));
+        if args[1] == "-r" {
+            assert_eq!(text.matches("its name would lead out of the directory").count(), 3, "{text}");
+            assert!(text.contains("aa-door"), "{text}");
+        }
+        assert!(out.join("dir/well").exists());
+        assert_eq!(fs::read_dir(s.path("outside")).unwrap().count(), 0);
+        assert!(!out.join("climb").exists() && !s.path("climb").exists() && !Path::new("/escaped").exists());
+    }
+    // Nor through links that were there before, in the destination.
+    fs::create_dir(s.path("prepared")).unwrap();
+    symlink(s.path("outside"), s.path("prepared/dir")).unwrap();
+    let text =
+        stderr(&medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("prepared")).assert().code(1));
+    assert!(text.contains("/dir: ") && text.contains("is there, and is not a directory"), "{text}");
+    assert_eq!(fs::read_dir(s.path("outside")).unwrap().count(), 0);
+}
+
+#[test]
+fn circles_and_depth_end() {
+    let s = plain();
+    let mut inner = 0;
+    with_engine(&s.image(), true, |v| {
+        let dir = make(v, v.root(), "dir", FileKind::Directory);
+        inner = make(v, dir, "inner", FileKind::Directory);
+        make(v, inner, "file", FileKind::Regular);
+        make(v, inner, "again", FileKind::Directory);
+        let mut deep = make(v, v.root(), "deep", FileKind::Directory);
+        for _ in 0..2100 {
+            deep = make(v, deep, "d", FileKind::Directory);
+        }
+    });
+    // "again" leads to the directory that it is in.
+    let (mut from, mut target) = (None, None);
+    let found = blocks(&s.image(), |b| is_inode(b, "again"));
+    let dev = open(&s.image());
+    for addr in found {
+        from = Some(footer(&read_block(&dev, addr).unwrap()).nid.get());
+    }
+    target.replace(inner);
+    drop(dev);
+    let entry = |ino: u32| [&ino.to_le_bytes()[..], &5u16.to_le_bytes(), &[2]].concat();
+    rename(&s.image(), "inner", &entry(from.unwrap()), &entry(target.unwrap()));
+    let text =
+        stderr(&medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("out")).assert().code(1));
+    assert!(text.contains("/dir/inner/again: directory") && text.contains("contains itself"), "{text}");
+    assert!(text.contains("more than 2048 directories deep"), "{text}");
+    assert!(s.path("out/dir/inner/file").exists());
+    let assert = medfs().args(["ls", "-R"]).arg(s.image()).assert().code(1);
+    assert!(stderr(&assert).contains("contains itself"));
+    // Deeper than paths may be.
+    assert!(std::process::Command::new("rm").arg("-rf").arg(s.path("out")).status().unwrap().success());
+}
+
+#[test]
+fn a_full_destination_ends_it_with_the_reason() {
+    if !can_mount() {
+        return;
+    }
+    let s = volume();
+    let dir = s.path("small");
+    fs::create_dir(&dir).unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+        .arg(&dir)
+        .status()
+        .unwrap();
+    if !mounted.success() {
+        eprintln!("SKIPPED: tmpfs cannot be mounted");
+        return;
+    }
+    let done = medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(&dir).output().unwrap();
+    assert!(std::process::Command::new("umount").arg(&dir).status().unwrap().success());
+    let text = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    assert!(text.contains("cannot write") && text.contains("dir/a: No space left on device"), "{text}");
+}

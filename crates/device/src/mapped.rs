@@ -1,0 +1,176 @@
+//! A device that is spared: a block that could not be read is not read again.
+//!
+//! Every touch of a bad sector costs a dying card time, and perhaps its life. What is known to be bad, from a map or from this run, fails at once.
+//!
+//! Invariants: a block is called bad after it failed twice on its own; nothing of a device that is gone altogether is. Nothing is written.
+//! Lock: one around the map, a leaf; the I/O runs outside it.
+
+use crate::mapfile::Mapfile;
+use crate::{BlockDevice, WriteTag, read_block};
+use medfs_format::{BLOCK_SIZE, Block};
+use parking_lot::Mutex;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A device with a map of its bad blocks.
+pub struct MappedDevice<D> {
+    below: D,
+    map: Mutex<Mapfile>,
+    /// Whether blocks that are known to be bad are tried again, once.
+    retry: bool,
+    tried: Mutex<std::collections::HashSet<u64>>,
+    news: AtomicBool,
+    read: AtomicU64,
+}
+
+fn bytes(addr: u64, count: u64) -> Range<u64> {
+    let at = |addr: u64| addr.saturating_mul(BLOCK_SIZE as u64);
+    at(addr)..at(addr.saturating_add(count))
+}
+
+impl<D: BlockDevice> MappedDevice<D> {
+    /// Over a device; `retry`: what the map calls bad is tried once more.
+    pub fn new(below: D, map: Mapfile, retry: bool) -> MappedDevice<D> {
+        let (news, read) = (AtomicBool::new(false), AtomicU64::new(0));
+        MappedDevice { below, map: Mutex::new(map), retry, tried: Mutex::default(), news, read }
+    }
+
+    /// The map as it is now.
+    pub fn map(&self) -> Mapfile {
+        self.map.lock().clone()
+    }
+
+    /// The map, where it has changed since it was asked for last.
+    pub fn new_map(&self) -> Option<Mapfile> {
+        self.news.swap(false, Ordering::AcqRel).then(|| self.map())
+    }
+
+    /// Bytes read from the device so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the device that could not be read.
+    pub fn bad_bytes(&self) -> u64 {
+        self.map.lock().bad_bytes()
+    }
+
+    /// Whether a block is to be left alone.
+    fn is_spared(&self, addr: u64) -> bool {
+        let bad = self.map.lock().is_bad(bytes(addr, 1));
+        bad && !(self.retry && self.tried.lock().insert(addr))
+    }
+
+    fn read_one(&self, addr: u64, block: &mut Block) -> io::Result<()> {
+        if self.is_spared(addr) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        let tried = self.below.read(addr, &mut [block]).or_else(|_| self.below.read(addr, &mut [block]));
+        let mut map = self.map.lock();
+        let known = map.is_bad(bytes(addr, 1));
+        match &tried {
+            Ok(()) if known && self.retry => map.set_good(bytes(addr, 1)),
+            Err(error) if !known && error.raw_os_error() == Some(libc::EIO) => {
+                drop(map);
+                if !self.is_there(addr) {
+                    return tried;
+                }
+                self.map.lock().set_bad(bytes(addr, 1));
+            }
+            _ => return tried,
+        }
+        self.news.store(true, Ordering::Release);
+        tried
+    }
+
+    /// Whether another block can be read, so that the device is not gone.
+    fn is_there(&self, addr: u64) -> bool {
+        let end = self.below.block_count();
+        let others = [0, 1, addr.wrapping_sub(1), addr + 1, addr ^ 512, end / 2, end.wrapping_sub(1)];
+        others.into_iter().any(|other| other != addr && other < end && read_block(&self.below, other).is_ok())
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for MappedDevice<D> {
+    fn block_count(&self) -> u64 {
+        self.below.block_count()
+    }
+
+    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
+        self.read.fetch_add((blocks.len() * BLOCK_SIZE) as u64, Ordering::Relaxed);
+        if let [block] = blocks {
+            return self.read_one(addr, block);
+        }
+        // Whoever asked for many asks for each by itself when this fails.
+        if self.map.lock().is_bad(bytes(addr, blocks.len() as u64)) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        self.below.read(addr, blocks)
+    }
+
+    fn write(&self, _addr: u64, _blocks: &[&Block], _tag: WriteTag) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(libc::EROFS))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _addr: u64, _count: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read_only(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::{Effect, Fault, FaultDevice, Kind};
+    use crate::{CountingDevice, MemDevice};
+
+    fn failing(range: Range<u64>) -> FaultDevice<MemDevice> {
+        let dev = FaultDevice::new(MemDevice::new(100), 1);
+        dev.arm(Fault::on(Kind::Read, Effect::IO).within(range));
+        dev
+    }
+
+    fn reads(dev: &MappedDevice<CountingDevice<FaultDevice<MemDevice>>>) -> u64 {
+        dev.below.counts().reads
+    }
+
+    #[test]
+    fn a_bad_block_is_touched_in_one_run_and_never_again() {
+        let map = Mapfile::new(100 * 4096);
+        let dev = MappedDevice::new(CountingDevice::new(failing(7..9)), map, false);
+        let mut many = vec![Block::ZERO; 4];
+        assert!(dev.read(6, &mut many.iter_mut().collect::<Vec<_>>()).is_err());
+        assert!(read_block(&dev, 7).is_err() && read_block(&dev, 8).is_err() && read_block(&dev, 9).is_ok());
+        let map = dev.new_map().unwrap();
+        assert_eq!((map.bad_bytes(), dev.new_map()), (2 * 4096, None));
+        let before = reads(&dev);
+        assert!(
+            read_block(&dev, 7).is_err() && dev.read(6, &mut many.iter_mut().collect::<Vec<_>>()).is_err()
+        );
+        assert_eq!(reads(&dev), before);
+
+        let again = MappedDevice::new(CountingDevice::new(failing(7..8)), map.clone(), false);
+        assert!(read_block(&again, 7).is_err() && read_block(&again, 8).is_err());
+        assert_eq!(reads(&again), 0);
+        let retried = MappedDevice::new(CountingDevice::new(failing(7..8)), map, true);
+        assert!(read_block(&retried, 7).is_err() && read_block(&retried, 8).is_ok());
+        assert_eq!(retried.map().bad_bytes(), 4096);
+        let before = reads(&retried);
+        assert!(read_block(&retried, 7).is_err() && reads(&retried) == before, "once is enough");
+    }
+
+    #[test]
+    fn a_device_that_is_gone_has_no_bad_blocks() {
+        let dev = MappedDevice::new(failing(0..100), Mapfile::new(100 * 4096), false);
+        assert!(read_block(&dev, 50).is_err());
+        assert_eq!(dev.bad_bytes(), 0);
+    }
+}

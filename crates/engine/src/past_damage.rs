@@ -1,0 +1,313 @@
+//! Reading past damage: what of files and directories can be read, with the places that cannot.
+//!
+//! For those who copy files off a dying card. An ordinary read ends at the first bad block; these go on behind it and say what they passed. A node
+//! that cannot be read hides all pages below it, and these are passed in one step.
+//!
+//! Invariant: every walk is bounded by the nodes and blocks that exist, not by a size that an inode claims.
+//! Locks: a file's lock is held shared for one step, and not while a caller's function runs.
+
+use crate::error::{Error, Posix, Result};
+use crate::fs::Fs;
+use crate::index::{Slot, read_nid, span, subtree};
+use crate::inode::{Inode, InodeState};
+use crate::types::{DirEntry, FileKind};
+use crate::volume::Volume;
+use medfs_format::dentry::{Area, AreaLayout, DENTRIES_PER_BLOCK, slots_for};
+use medfs_format::path::NodePath;
+use medfs_format::{BLOCK_SIZE, Ino, NEW_ADDR, NULL_ADDR, is_block};
+use std::ops::Range;
+
+const PAGE: u64 = BLOCK_SIZE as u64;
+/// Bytes of a file that are read at a time.
+const CHUNK: u64 = 1 << 20;
+
+/// A part of a file, in the order of the file. Holes are left out.
+#[derive(Debug)]
+pub enum Piece<'a> {
+    /// Bytes, and where they begin.
+    Data(u64, &'a [u8]),
+    /// A range of bytes that cannot be read, and why.
+    Lost(Range<u64>, &'a Error),
+}
+
+/// A range of a directory that cannot be read.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// Its bytes.
+    pub bytes: Range<u64>,
+    /// Why.
+    pub error: Error,
+}
+
+/// An entry, or a gap.
+pub type Listed = Result<DirEntry, Unreadable>;
+
+/// What comes next in a file.
+enum Step {
+    Data(Range<u64>),
+    Hole(u64),
+    Lost(Range<u64>, Error),
+}
+
+/// A volume, read past damage.
+#[derive(Clone, Copy)]
+pub struct PastDamage<'v> {
+    fs: &'v Fs,
+}
+
+impl<'v> PastDamage<'v> {
+    /// The same volume.
+    pub fn of(volume: &'v Volume) -> PastDamage<'v> {
+        PastDamage { fs: &volume.fs }
+    }
+
+    /// What was fsynced since the last checkpoint and a read-only mount does not show, or not whole, because of damage: of which inode (`None`: all
+    /// of it), and why.
+    pub fn unrecovered(&self) -> Vec<(Option<Ino>, String)> {
+        self.fs.damage.unrecovered()
+    }
+
+    /// Reads a whole file, or the target of a symbolic link, as far as it can be read: its data in the order of the file, and the ranges that
+    /// cannot be read, without its holes. Ends early where `emit` returns `false`.
+    pub fn read(&self, ino: Ino, emit: &mut dyn FnMut(Piece<'_>) -> bool) -> Result<()> {
+        let size = self.fs.getattr(ino)?.size;
+        let mut index = 0;
+        while index < size.div_ceil(PAGE) {
+            let (end, goes_on) = match self.next_step(ino, index)? {
+                Step::Hole(end) => (end, true),
+                Step::Lost(pages, error) => {
+                    let bytes = pages.start * PAGE..pages.end.saturating_mul(PAGE).min(size);
+                    (pages.end, emit(Piece::Lost(bytes, &error)))
+                }
+                Step::Data(pages) => {
+                    let bytes = pages.start * PAGE..pages.end.saturating_mul(PAGE).min(size);
+                    (pages.end, self.read_run_past_damage(ino, bytes, emit)?)
+                }
+            };
+            if !goes_on {
+                return Ok(());
+            }
+            index = end;
+        }
+        Ok(())
+    }
+
+    /// Reads a range that has data: in large steps, or page by page where such a step fails. `false` where the caller has enough.
+    fn read_run_past_damage(
+        &self,
+        ino: Ino,
+        bytes: Range<u64>,
+        emit: &mut dyn FnMut(Piece<'_>) -> bool,
+    ) -> Result<bool> {
+        let mut buf = vec![0; (bytes.end - bytes.start).min(CHUNK) as usize];
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let len = (bytes.end - at).min(CHUNK) as usize;
+            match self.fs.read(ino, at, &mut buf[..len]) {
+                Ok(0) => return Ok(true),
+                Ok(n) => {
+                    if !emit(Piece::Data(at, &buf[..n])) {
+                        return Ok(false);
+                    }
+                    at += n as u64;
+                }
+                Err(error) if len as u64 > PAGE && self.fs.is_damage(&error) => {
+                    for page in (at..at + len as u64).step_by(BLOCK_SIZE) {
+                        let end = (page + PAGE).min(bytes.end);
+                        if !self.read_run_past_damage(ino, page..end, emit)? {
+                            return Ok(false);
+                        }
+                    }
+                    at += len as u64;
+                }
+                Err(error) if self.fs.is_damage(&error) => {
+                    if !emit(Piece::Lost(at..at + len as u64, &error)) {
+                        return Ok(false);
+                    }
+                    at += len as u64;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// What page `index` is, with those behind it that are the same, as far as one node tells.
+    fn next_step(&self, ino: Ino, index: u64) -> Result<Step> {
+        let inode = self.fs.inode(ino)?;
+        let state = inode.lock.read();
+        inode.check_alive(&state)?;
+        if self.fs.is_inline(&inode) || inode.kind() != FileKind::Regular {
+            return Ok(Step::Data(index..inode.pages()));
+        }
+        let slot = match self.fs.find_slot(&inode, index) {
+            Ok(Some(slot)) => slot,
+            Ok(None) => return Ok(Step::Hole(self.fs.next_existing(&inode, index)?.max(index + 1))),
+            Err(error) => return self.lost_below(&inode, index, error),
+        };
+        let addrs = slot.addrs(usize::MAX);
+        let mut end = index;
+        let first = match self.has_content(&inode, &state, &slot, index) {
+            Ok(first) => first,
+            Err(error) if self.fs.is_damage(&error) => return Ok(Step::Lost(index..index + 1, error)),
+            Err(error) => return Err(error),
+        };
+        while end < index + addrs.len() as u64 {
+            match slot.step_to(end).map(|slot| self.has_content(&inode, &state, &slot, end)) {
+                Some(Ok(next)) if next.is_some() == first.is_some() => end = next.unwrap_or(end + 1),
+                _ => break,
+            }
+        }
+        Ok(if first.is_some() { Step::Data(index..end) } else { Step::Hole(end) })
+    }
+
+    /// The page behind the content that begins with a page, or `None` for a hole.
+    fn has_content(&self, inode: &Inode, state: &InodeState, slot: &Slot, index: u64) -> Result<Option<u64>> {
+        if let Some(behind) = self.fs.end_of_cluster(inode, slot, index) {
+            return Ok(Some(behind));
+        }
+        let addr = slot.addr();
+        let written = is_block(addr)
+            || state.dirty.contains_key(&index)
+            || (addr == NEW_ADDR && self.fs.has_delta(inode, index)?);
+        Ok(written.then_some(index + 1))
+    }
+
+    /// The pages from `index` on that are below the node which cannot be read.
+    fn lost_below(&self, inode: &Inode, index: u64, error: Error) -> Result<Step> {
+        if !self.fs.is_damage(&error) {
+            return Err(error);
+        }
+        Ok(Step::Lost(index..end_of_unreadable(self.fs, inode, index).max(index + 1), error))
+    }
+
+    /// Lists a directory as far as it can be read, `.` and `..` too: its entries, and the ranges of it that cannot be read, until `emit` returns
+    /// `false`. Whether an entry names a file is not looked at.
+    pub fn readdir(&self, ino: Ino, emit: &mut dyn FnMut(Listed) -> bool) -> Result<()> {
+        let dir = self.fs.inode(ino)?;
+        if !dir.is_dir() {
+            return Err(Posix::NotDirectory.into());
+        }
+        let mut page = 0;
+        while let Some((found, next)) = self.list_page(&dir, page)? {
+            for entry in found {
+                let hidden = entry.as_ref().is_ok_and(|entry| self.fs.is_hidden(ino, &entry.name));
+                if !hidden && !emit(entry) {
+                    return Ok(());
+                }
+            }
+            page = next;
+        }
+        Ok(())
+    }
+
+    /// What a page of a directory, or of its inode, holds, and the next page to look at; `None` at the end.
+    fn list_page(&self, dir: &Inode, page: u64) -> Result<Option<(Vec<Listed>, u64)>> {
+        let state = dir.lock.read();
+        dir.check_alive(&state)?;
+        if page >= dir.pages().max(1) {
+            return Ok(None);
+        }
+        if dir.raw(|r| r.inline().contains(medfs_format::node::Inline::DENTRY)) {
+            let range = self.fs.slots(dir).inline_content_range();
+            let layout = AreaLayout::inline(range.len());
+            let found = dir.node.read(|d| entries(&Area::new(layout, &d.block.0[range]), 0, dir.ino));
+            return Ok(Some((found, u64::MAX)));
+        }
+        let lost = |pages: Range<u64>, error: Error| {
+            let bytes = pages.start * PAGE..pages.end.saturating_mul(PAGE).min(dir.size());
+            Ok(Some((vec![Err(Unreadable { bytes, error })], pages.end)))
+        };
+        let slot = match self.fs.find_slot(dir, page) {
+            Ok(Some(slot)) => slot,
+            Ok(None) => return Ok(Some((Vec::new(), self.fs.next_existing(dir, page)?.max(page + 1)))),
+            Err(error) if self.fs.is_damage(&error) => {
+                return lost(page..end_of_unreadable(self.fs, dir, page).max(page + 1), error);
+            }
+            Err(error) => return Err(error),
+        };
+        if slot.addr() == NULL_ADDR && !state.dirty.contains_key(&page) {
+            return Ok(Some((Vec::new(), page + 1)));
+        }
+        match self.fs.read_page(dir, &state, page) {
+            Ok(block) => {
+                let area = Area::new(AreaLayout::BLOCK, &block.0[..]);
+                Ok(Some((entries(&area, page, dir.ino), page + 1)))
+            }
+            Err(error) if self.fs.is_damage(&error) => lost(page..page + 1, error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The first inode from a number on that the volume has, whether it has a name or not.
+    pub fn next_inode(&self, from: Ino) -> Result<Option<Ino>> {
+        for ino in from..self.fs.geo.max_nid() {
+            if !self.fs.geo.is_nid(ino) || self.fs.is_hidden_file(ino) || self.fs.is_kept(ino) {
+                continue;
+            }
+            let entry = self.fs.nat.peek(&self.fs.io, ino)?;
+            if entry.ino == ino && entry.addr != NULL_ADDR {
+                return Ok(Some(ino));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The last name that an inode was given, as it says itself: a hint. Empty where it says none.
+    pub fn own_name(&self, ino: Ino) -> Result<Vec<u8>> {
+        Ok(self.fs.inode(ino)?.raw(|r| {
+            let name = r.i_name.get(..r.i_namelen.get() as usize).unwrap_or_default();
+            let fits = name != b"." && name != b".." && !name.iter().any(|&b| b == 0 || b == b'/');
+            if fits { name.to_vec() } else { Vec::new() }
+        }))
+    }
+}
+
+/// The entries of an area; one of impossible length is passed by its first slot.
+fn entries(area: &Area<&[u8]>, page: u64, dir: Ino) -> Vec<Listed> {
+    let mut found = Vec::new();
+    let mut slot = 0;
+    while slot < area.slots() {
+        // The slots behind the first of a name carry no length.
+        if !area.in_use(slot) || area.raw(slot).name_len.get() == 0 {
+            slot += 1;
+            continue;
+        }
+        match area.entry(slot, u64::from(dir)) {
+            Ok(entry) => {
+                slot += slots_for(entry.name.len());
+                found.push(Ok(DirEntry {
+                    ino: entry.ino,
+                    kind: entry.kind,
+                    name: entry.name.to_vec(),
+                    next: page * DENTRIES_PER_BLOCK as u64 + slot as u64,
+                }));
+            }
+            Err(error) => {
+                slot += 1;
+                let bytes = page * PAGE..(page + 1) * PAGE;
+                found.push(Err(Unreadable { bytes, error: error.into() }));
+            }
+        }
+    }
+    found
+}
+
+/// The page behind those below the node on the way to page `index` that cannot be read; `index` where all can be.
+fn end_of_unreadable(fs: &Fs, inode: &Inode, index: u64) -> u64 {
+    let fanout = fs.slots(inode).fanout();
+    let Some(path) = NodePath::of(index, fanout) else { return u64::MAX };
+    let mut parent = inode.node.clone();
+    for level in 1..=path.depth {
+        let child_index = if level == 1 { path.inode_nid() } else { path.child_index(level - 1) };
+        match fs.child(inode, read_nid(&parent, child_index), path.node_offset(level)) {
+            Ok(child) => parent = child,
+            Err(_) => {
+                let below = span(fanout, (path.depth - level) as u32);
+                let base = fanout.inode + subtree(fanout, path.inode_nid()).2;
+                return base + (index - base) / below * below + below;
+            }
+        }
+    }
+    index
+}

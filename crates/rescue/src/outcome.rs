@@ -1,0 +1,112 @@
+//! What was brought, and what was not.
+
+use medfs_format::Ino;
+use std::fmt;
+use std::ops::Range;
+
+/// Failures that are kept; the rest is counted.
+pub const MOST_FAILURES: usize = 100_000;
+/// Ranges of a file that are kept; of the rest only the bytes are.
+pub const MOST_RANGES: usize = 1000;
+
+/// What came of a walk.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Files brought that are no directories, with each of their names, damaged ones too.
+    pub files: u64,
+    /// Directories brought.
+    pub directories: u64,
+    /// Bytes of content brought.
+    pub bytes: u64,
+    /// Files and directories brought under their numbers.
+    pub unnamed: u64,
+    /// What was not brought, or not whole.
+    pub failures: Vec<Failure>,
+    /// Failures beyond [`MOST_FAILURES`].
+    pub more_failures: u64,
+}
+
+/// A file or directory that could not be brought, or not whole.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// Its path in the volume.
+    pub path: Vec<u8>,
+    /// Its number, where it is known.
+    pub ino: Option<Ino>,
+    /// Why.
+    pub reason: String,
+    /// Bytes of it that are missing: holes in the file that was brought.
+    pub lost: Lost,
+}
+
+/// Ranges of a file that are missing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// The first [`MOST_RANGES`] of them, those that touch as one.
+    pub ranges: Vec<Range<u64>>,
+    /// Bytes in all of them.
+    pub bytes: u64,
+}
+
+impl Lost {
+    /// Adds a range behind those that are there.
+    pub fn add(&mut self, range: Range<u64>) {
+        self.bytes += range.end - range.start;
+        let has_room = self.ranges.len() < MOST_RANGES;
+        match self.ranges.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ if has_room => self.ranges.push(range),
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Display for Lost {
+    /// `bytes 0-4095, 8192-12287`, the first few.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        f.write_str("bytes ")?;
+        for (i, range) in self.ranges.iter().take(SHOWN).enumerate() {
+            let comma = if i > 0 { ", " } else { "" };
+            write!(f, "{comma}{}-{}", range.start, range.end - 1)?;
+        }
+        match self.ranges.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            1 => f.write_str(" and 1 more range"),
+            more => write!(f, " and {more} more ranges"),
+        }
+    }
+}
+
+impl Outcome {
+    /// Notes a failure.
+    pub fn fail(&mut self, failure: Failure) {
+        if self.failures.len() < MOST_FAILURES {
+            self.failures.push(failure);
+        } else {
+            self.more_failures += 1;
+        }
+    }
+
+    /// How many files and directories were not brought, or not whole.
+    pub fn failed(&self) -> u64 {
+        self.failures.len() as u64 + self.more_failures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_are_one_and_few_are_shown() {
+        let mut lost = Lost::default();
+        for start in [0, 4096, 12288] {
+            lost.add(start..start + 4096);
+        }
+        assert_eq!(lost.to_string(), "bytes 0-8191, 12288-16383");
+        (10..20).for_each(|i| lost.add(i * 10_000..i * 10_000 + 1));
+        assert!(lost.to_string().ends_with("150000-150000 and 4 more ranges"), "{lost}");
+        assert_eq!(lost.bytes, 3 * 4096 + 10);
+    }
+}

@@ -1,0 +1,70 @@
+//! Makes a damaged volume readable, without writing to it.
+//!
+//! The repair of medfs-fsck runs on an overlay ([`medfs_device::Overlay`]): it takes the other superblock, the other checkpoint pack, finds nodes by their
+//! footers where the NAT has lost them, makes a lost root anew, and turns flipped bits back. It gives no names: what nothing names is found
+//! by its number ([`crate::Walk::unnamed`]). Then the engine opens the overlay to read.
+
+use medfs::{Clock, MountOptions, Volume};
+use medfs_device::{BlockDevice, Overlay, read_block};
+use medfs_format::superblock::RawSuperblock;
+use medfs_fsck::{Cut, Options, RepairError, Report, Severity, repair_without_names};
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Why nothing can be salvaged.
+#[derive(Debug, Error)]
+pub enum SalvageError {
+    /// What leads to everything else is lost.
+    #[error("{0}")]
+    Hopeless(String),
+    /// The device, or the file of changes, failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The volume that was made readable does not open.
+    #[error("the volume cannot be made readable: {0}")]
+    Unreadable(medfs::Error),
+}
+
+/// A volume that was made readable.
+pub struct Salvage {
+    /// To read from.
+    pub volume: Volume,
+    /// What was wrong.
+    pub found: Report,
+    /// What no longer leads anywhere.
+    pub cuts: Vec<Cut>,
+}
+
+/// Makes the volume on a device readable. `changes` is an empty file for what differs from the device; `progress` is told the fraction done.
+pub fn open(
+    dev: Arc<dyn BlockDevice>,
+    changes: File,
+    clock: Arc<dyn Clock>,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Salvage, SalvageError> {
+    let blocks = blocks_of_volume(&*dev);
+    let over = Arc::new(Overlay::new(dev, blocks, changes));
+    let (found, cuts) = match repair_without_names(&*over, &Options::default(), progress) {
+        Ok(bared) => (bared.before, bared.cuts),
+        Err(RepairError::Io(error)) => return Err(error.into()),
+        // What cannot be repaired can be read all the same.
+        Err(RepairError::Unsupported(_)) => (Report::default(), Vec::new()),
+    };
+    if let Some(fatal) = found.findings.iter().find(|f| f.severity == Severity::Fatal) {
+        return Err(SalvageError::Hopeless(fatal.message.clone()));
+    }
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let volume = Volume::open(over, options, clock).map_err(SalvageError::Unreadable)?;
+    Ok(Salvage { volume, found, cuts })
+}
+
+/// How many blocks the volume has, as the first superblock says that can be read: an image may have been cut short.
+fn blocks_of_volume(dev: &dyn BlockDevice) -> u64 {
+    let sizes = (0..dev.block_count().min(2)).filter_map(|addr| {
+        let block = read_block(dev, addr).ok()?;
+        Some(RawSuperblock::in_block(&block).validate().ok()?.end())
+    });
+    sizes.max().unwrap_or(0)
+}

@@ -1,0 +1,36 @@
+//! Where files are brought to.
+
+use crate::place::Place;
+use medfs::Attr;
+use std::io;
+
+/// What a file has besides name and content.
+#[derive(Debug, Clone)]
+pub struct Meta {
+    /// Attributes of its inode.
+    pub attr: Attr,
+    /// Extended attributes that could be read.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Takes what a walk finds. A directory comes before what is in it, and is left after it.
+///
+/// An error is of the file that it is told of, and the walk goes on, unless it is one of room or of a file system that takes no writes.
+pub trait Sink {
+    /// Makes a directory; one that is there is taken.
+    fn enter(&mut self, at: &Place) -> io::Result<()>;
+    /// All that a directory holds has been brought.
+    fn leave(&mut self, at: &Place, meta: &Meta) -> io::Result<()>;
+    /// A regular file begins.
+    fn begin(&mut self, at: &Place) -> io::Result<()>;
+    /// Content of the file that has begun.
+    fn data(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// All that could be read of the file was brought.
+    fn end(&mut self, at: &Place, meta: &Meta) -> io::Result<()>;
+    /// Nothing of the file that has begun could be brought.
+    fn give_up(&mut self, at: &Place);
+    /// A symbolic link, with its target, a device, FIFO or socket.
+    fn special(&mut self, at: &Place, meta: &Meta, target: &[u8]) -> io::Result<()>;
+    /// Another name for a file that was brought.
+    fn link(&mut self, first: &Place, at: &Place) -> io::Result<()>;
+}

@@ -1,0 +1,409 @@
+//! Through directories, past damage.
+//!
+//! Directories wait in a list, and what is found in one goes to the sink as it is found, so that neither depth nor size of a directory
+//! becomes memory. A directory that was met before is not entered again: neither circles nor second names make a walk without end.
+
+use crate::outcome::{Failure, Lost, Outcome};
+use crate::place::{MOST_LEVELS, Place};
+use crate::seen::Seen;
+use crate::sink::{Meta, Sink};
+use medfs::{Attr, DirEntry, FileKind, Ino, PastDamage, Piece, Volume};
+use medfs_fsck::Cut;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, ErrorKind};
+
+/// Longest name.
+const NAME_MAX: usize = 255;
+/// Where what nothing names goes, below the top.
+const BY_INODE: &str = "by-inode";
+
+/// A walk, and what came of it so far.
+pub struct Walk<'v, S> {
+    volume: &'v Volume,
+    past: PastDamage<'v>,
+    /// Where files go.
+    pub sink: S,
+    outcome: Outcome,
+    seen: Seen,
+    /// The first places of files that have several names.
+    links: HashMap<Ino, Place>,
+    /// What a repair has cut off files.
+    cuts: HashMap<Ino, Vec<Cut>>,
+    /// Files of which newer content was fsynced than is shown.
+    older: BTreeMap<Ino, String>,
+}
+
+/// What is to be done, the last first.
+enum Task {
+    Enter(Ino, Place),
+    Leave(Place, Box<Meta>),
+}
+
+impl<'v, S: Sink> Walk<'v, S> {
+    /// A walk that has brought nothing yet.
+    pub fn new(volume: &'v Volume, sink: S) -> Walk<'v, S> {
+        let (seen, links, cuts) = (Seen::default(), HashMap::new(), HashMap::new());
+        let past = PastDamage::of(volume);
+        let mut outcome = Outcome::default();
+        let mut older = BTreeMap::new();
+        for (ino, why) in past.unrecovered() {
+            let reason = format!("what was fsynced since the last checkpoint cannot be shown: {why}");
+            match ino {
+                Some(ino) => drop(older.insert(ino, reason)),
+                None => outcome.fail(Failure { path: b"/".to_vec(), ino, reason, lost: Lost::default() }),
+            }
+        }
+        Walk { volume, past, sink, outcome, seen, links, cuts, older }
+    }
+
+    /// Tells what a repair has cut off the files of the volume.
+    pub fn with_cuts(mut self, cuts: Vec<Cut>) -> Walk<'v, S> {
+        for cut in cuts {
+            self.cuts.entry(cut.ino).or_default().push(cut);
+        }
+        self
+    }
+
+    /// What came of it, and the sink.
+    pub fn finish(mut self) -> (Outcome, S) {
+        // Files that nothing has led to: they may be new since the last checkpoint.
+        for (ino, reason) in std::mem::take(&mut self.older) {
+            let path = format!("inode {ino}").into_bytes();
+            self.outcome.fail(Failure { path, ino: Some(ino), reason, lost: Lost::default() });
+        }
+        (self.outcome, self.sink)
+    }
+
+    /// Brings a file, or a directory with all below it. An error ends the walk: nothing more can be written to the sink.
+    pub fn tree(&mut self, ino: Ino, at: Place) -> io::Result<()> {
+        let mut tasks = Vec::new();
+        self.one(ino, at, &mut tasks)?;
+        while let Some(task) = tasks.pop() {
+            match task {
+                Task::Enter(ino, at) => self.enter(ino, at, &mut tasks)?,
+                Task::Leave(at, meta) => {
+                    let left = self.sink.leave(&at, &meta);
+                    self.pass(&at, Some(meta.attr.ino), left)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings what no directory names, under numbers in a directory below the top.
+    pub fn unnamed(&mut self, top: &Place) -> io::Result<()> {
+        let home = self.home(top);
+        let mut is_made = false;
+        // First the directories that no other one names, then those in circles, then files.
+        let named = self.named_by_others();
+        for round in 0..3 {
+            let mut next = 0;
+            while let Some(ino) = self.next_unseen(next, &home) {
+                next = ino + 1;
+                let is_dir = self.volume.getattr(ino).is_ok_and(|attr| attr.kind == FileKind::Directory);
+                if round < 2 && (!is_dir || (round == 0 && named.contains(ino))) {
+                    continue;
+                }
+                if !std::mem::replace(&mut is_made, true) {
+                    self.sink.enter(&home)?;
+                }
+                let before = self.outcome.files + self.outcome.directories;
+                self.tree(ino, home.below(&self.number_and_name(ino)))?;
+                self.outcome.unnamed += u64::from(self.outcome.files + self.outcome.directories > before);
+            }
+        }
+        Ok(())
+    }
+
+    /// A name below the top that nothing in the root directory has.
+    fn home(&self, top: &Place) -> Place {
+        let mut taken = Vec::new();
+        // What of it cannot be read cannot be brought either.
+        let _ = self.past.readdir(self.volume.root(), &mut |entry| {
+            let name = entry.ok().map(|entry| entry.name);
+            taken.extend(name.filter(|name| name.starts_with(BY_INODE.as_bytes())));
+            true
+        });
+        let mut name = BY_INODE.to_owned();
+        let mut tried = 0;
+        while taken.iter().any(|taken| taken == name.as_bytes()) {
+            tried += 1;
+            name = format!("{BY_INODE}.{tried}");
+        }
+        top.below(name.as_bytes())
+    }
+
+    /// The directories that were not brought and that an entry of another one of them names.
+    fn named_by_others(&mut self) -> Seen {
+        let mut named = Seen::default();
+        let mut next = 0;
+        while let Ok(Some(ino)) = self.past.next_inode(next) {
+            next = ino + 1;
+            let is_dir = self.volume.getattr(ino).is_ok_and(|attr| attr.kind == FileKind::Directory);
+            if self.seen.contains(ino) || !is_dir {
+                continue;
+            }
+            let _ = self.past.readdir(ino, &mut |entry| {
+                if let Ok(entry) = entry
+                    && entry.ino != ino
+                    && entry.name != b"."
+                    && entry.name != b".."
+                    && self.volume.geometry().is_nid(entry.ino)
+                {
+                    named.insert(entry.ino);
+                }
+                true
+            });
+        }
+        named
+    }
+
+    /// The first inode from a number on that was not brought.
+    fn next_unseen(&mut self, from: Ino, home: &Place) -> Option<Ino> {
+        let mut from = from;
+        loop {
+            match self.past.next_inode(from) {
+                Ok(Some(ino)) if self.seen.contains(ino) || self.is_quota_file(ino) => from = ino + 1,
+                Ok(found) => return found,
+                Err(error) => {
+                    self.fail(home, None, format!("inodes cannot be looked for any further: {error}"));
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn is_quota_file(&self, ino: Ino) -> bool {
+        self.volume.superblock().qf_ino.iter().any(|quota| quota.get() == ino)
+    }
+
+    /// `INO.NAME`, with the last name that the inode was given; `INO` where it says none.
+    fn number_and_name(&self, ino: Ino) -> Vec<u8> {
+        let mut text = ino.to_string().into_bytes();
+        let name = self.past.own_name(ino).unwrap_or_default();
+        if !name.is_empty() {
+            text.push(b'.');
+            text.extend_from_slice(&name);
+            text.truncate(NAME_MAX);
+        }
+        text
+    }
+
+    fn enter(&mut self, ino: Ino, at: Place, tasks: &mut Vec<Task>) -> io::Result<()> {
+        let (past, mut ended) = (self.past, Ok(()));
+        let mut lost = Lost::default();
+        let mut reason = None;
+        let listed = past.readdir(ino, &mut |entry| {
+            match entry {
+                Ok(entry) => ended = self.entry(&at, entry, tasks),
+                Err(gap) => {
+                    reason.get_or_insert(gap.error.to_string());
+                    lost.add(gap.bytes);
+                }
+            }
+            ended.is_ok()
+        });
+        ended?;
+        self.add_cuts(ino, &mut lost, &mut reason);
+        if let Err(error) = listed {
+            reason.get_or_insert(error.to_string());
+        }
+        if let Some(reason) = reason {
+            let reason = format!("the directory is not whole, and names may be missing: {reason}");
+            self.outcome.fail(Failure { path: at.path(), ino: Some(ino), reason, lost });
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, dir: &Place, entry: DirEntry, tasks: &mut Vec<Task>) -> io::Result<()> {
+        if entry.name == b"." || entry.name == b".." {
+            return Ok(());
+        }
+        let at = dir.below(&entry.name);
+        if entry.name.is_empty() || entry.name.iter().any(|&b| b == b'/' || b == 0) {
+            self.fail(&at, Some(entry.ino), "its name would lead out of the directory".into());
+            return Ok(());
+        }
+        self.one(entry.ino, at, tasks)
+    }
+
+    /// Brings a file, or makes a directory that is to be entered.
+    fn one(&mut self, ino: Ino, at: Place, tasks: &mut Vec<Task>) -> io::Result<()> {
+        if let Err(error) = self.volume.hold(ino, 1) {
+            if self.volume.geometry().is_nid(ino) {
+                self.seen.insert(ino);
+            }
+            self.fail(&at, Some(ino), format!("its inode cannot be read: {error}"));
+            return Ok(());
+        }
+        let attr = self.volume.getattr(ino);
+        let brought = match attr {
+            Ok(attr) => self.held(attr, at, tasks),
+            Err(error) => self.pass(&at, Some(ino), Err(io::Error::other(error))).map(drop),
+        };
+        self.volume.release(ino, 1);
+        brought
+    }
+
+    fn held(&mut self, attr: Attr, at: Place, tasks: &mut Vec<Task>) -> io::Result<()> {
+        let ino = attr.ino;
+        let is_new = self.seen.insert(ino);
+        if let Some(reason) = self.older.remove(&ino) {
+            self.fail(&at, Some(ino), reason);
+        }
+        if attr.kind == FileKind::Directory {
+            if !is_new {
+                self.fail(&at, Some(ino), format!("directory {ino} has another name, or contains itself"));
+                return Ok(());
+            }
+            if at.level() >= MOST_LEVELS {
+                self.fail(&at, Some(ino), format!("it is more than {MOST_LEVELS} directories deep"));
+                return Ok(());
+            }
+            let made = self.sink.enter(&at);
+            if self.pass(&at, Some(ino), made)? {
+                let meta = Box::new(self.meta(attr, &at));
+                self.outcome.directories += 1;
+                tasks.push(Task::Leave(at.clone(), meta));
+                tasks.push(Task::Enter(ino, at));
+            }
+            return Ok(());
+        }
+        if let Some(first) = self.links.get(&ino) {
+            let linked = self.sink.link(first, &at);
+            self.outcome.files += u64::from(self.pass(&at, Some(ino), linked)?);
+            return Ok(());
+        }
+        if attr.nlink > 1 {
+            self.links.insert(ino, at.clone());
+        }
+        let meta = self.meta(attr, &at);
+        let brought = if meta.attr.kind == FileKind::Regular {
+            self.content(&at, &meta)?
+        } else {
+            self.special(&at, &meta)?
+        };
+        if !brought {
+            self.links.remove(&ino);
+        }
+        self.outcome.files += u64::from(brought);
+        Ok(())
+    }
+
+    /// Attributes and extended attributes, as far as they can be read.
+    fn meta(&mut self, attr: Attr, at: &Place) -> Meta {
+        let ino = attr.ino;
+        let mut xattrs = Vec::new();
+        let mut first = None;
+        match self.volume.listxattr(ino) {
+            Ok(names) => {
+                for name in names {
+                    match self.volume.getxattr(ino, &name) {
+                        Ok(value) => xattrs.push((name, value)),
+                        Err(error) => drop(first.get_or_insert(error.to_string())),
+                    }
+                }
+            }
+            Err(error) => first = Some(error.to_string()),
+        }
+        if self.cuts.get(&ino).is_some_and(|cuts| cuts.iter().any(|cut| cut.pages.is_none())) {
+            first.get_or_insert("they are damaged".into());
+        }
+        if let Some(reason) = first {
+            self.fail(at, Some(ino), format!("some of its extended attributes cannot be read: {reason}"));
+        }
+        Meta { attr, xattrs }
+    }
+
+    /// Brings a regular file; `false` where nothing of it was.
+    fn content(&mut self, at: &Place, meta: &Meta) -> io::Result<bool> {
+        let ino = meta.attr.ino;
+        let begun = self.sink.begin(at);
+        if !self.pass(at, Some(ino), begun)? {
+            return Ok(false);
+        }
+        let (mut lost, mut reason, mut written) = (Lost::default(), None, Ok(()));
+        let (sink, outcome) = (&mut self.sink, &mut self.outcome);
+        let read = self.past.read(ino, &mut |piece| {
+            match piece {
+                Piece::Data(offset, bytes) => {
+                    written = sink.data(offset, bytes);
+                    outcome.bytes += bytes.len() as u64;
+                }
+                Piece::Lost(range, error) => {
+                    reason.get_or_insert(error.to_string());
+                    lost.add(range);
+                }
+            }
+            written.is_ok()
+        });
+        if !self.pass(at, Some(ino), written)? {
+            self.sink.give_up(at);
+            return Ok(false);
+        }
+        if let Err(error) = read {
+            self.fail(at, Some(ino), error.to_string());
+            self.sink.give_up(at);
+            return Ok(false);
+        }
+        let ended = self.sink.end(at, meta);
+        let ended = self.pass(at, Some(ino), ended)?;
+        self.add_cuts(ino, &mut lost, &mut reason);
+        if let Some(reason) = reason {
+            let reason = format!("{lost} of {} cannot be read and are holes: {reason}", meta.attr.size);
+            self.outcome.fail(Failure { path: at.path(), ino: Some(ino), reason, lost });
+        }
+        Ok(ended)
+    }
+
+    /// Adds what a repair has cut off a file, within its size.
+    fn add_cuts(&mut self, ino: Ino, lost: &mut Lost, reason: &mut Option<String>) {
+        const PAGE: u64 = medfs_format::BLOCK_SIZE as u64;
+        let Some(cuts) = self.cuts.get(&ino) else { return };
+        let size = self.volume.getattr(ino).map_or(0, |attr| attr.size);
+        for pages in cuts.iter().filter_map(|cut| cut.pages.as_ref()) {
+            let bytes = pages.start.saturating_mul(PAGE)..pages.end.saturating_mul(PAGE).min(size);
+            if bytes.start < bytes.end {
+                reason.get_or_insert("the nodes that lead there are damaged".into());
+                lost.add(bytes);
+            }
+        }
+    }
+
+    fn special(&mut self, at: &Place, meta: &Meta) -> io::Result<bool> {
+        let ino = meta.attr.ino;
+        let target = match meta.attr.kind {
+            FileKind::Symlink => match self.volume.readlink(ino) {
+                Ok(target) => target,
+                Err(error) => {
+                    self.fail(at, Some(ino), format!("the link's target cannot be read: {error}"));
+                    return Ok(false);
+                }
+            },
+            _ => Vec::new(),
+        };
+        let made = self.sink.special(at, meta, &target);
+        self.pass(at, Some(ino), made)
+    }
+
+    /// Notes an error of one file and goes on: `false`. One that every file would meet ends the walk.
+    fn pass(&mut self, at: &Place, ino: Option<Ino>, result: io::Result<()>) -> io::Result<bool> {
+        match result {
+            Ok(()) => Ok(true),
+            Err(error) if is_final(&error) => Err(error),
+            Err(error) => {
+                self.fail(at, ino, error.to_string());
+                Ok(false)
+            }
+        }
+    }
+
+    fn fail(&mut self, at: &Place, ino: Option<Ino>, reason: String) {
+        self.outcome.fail(Failure { path: at.path(), ino, reason, lost: Lost::default() });
+    }
+}
+
+/// Whether the next file would meet the same error.
+fn is_final(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem)
+}
