@@ -26,13 +26,9 @@ macro_rules! wide {
 pub(crate) use wide;
 
 /// Whether the processor has them.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn is_wide() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::is_x86_feature_detected as has;
-        has!("avx2") && has!("bmi1") && has!("bmi2") && has!("lzcnt") && has!("popcnt")
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    false
+    use std::arch::is_x86_feature_detected as has;
+    has!("avx2") && has!("bmi1") && has!("bmi2") && has!("lzcnt") && has!("popcnt")
 }

@@ -156,7 +156,7 @@ impl<D: BlockDevice> FaultDevice<D> {
 
     fn flip(&self, addr: u64, block: &mut Block, bits: u32) {
         for i in 0..bits {
-            let bit = mix(self.seed ^ mix(addr) ^ u64::from(i)) as usize % (BLOCK_SIZE * 8);
+            let bit = (mix(self.seed ^ mix(addr) ^ u64::from(i)) % (BLOCK_SIZE as u64 * 8)) as usize;
             block.0[bit / 8] ^= 1 << (bit % 8);
         }
     }
@@ -198,7 +198,7 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
             }
             Some((Effect::Fail(number), _)) => Err(errno(number)),
             Some((Effect::Partial(number), _)) => {
-                let stored = mix(self.seed ^ mix(addr)) as usize % blocks.len().max(1);
+                let stored = (mix(self.seed ^ mix(addr)) % blocks.len().max(1) as u64) as usize;
                 self.inner.write(addr, &blocks[..stored], tag)?;
                 Err(errno(number))
             }

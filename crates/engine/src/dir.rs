@@ -400,7 +400,7 @@ impl Fs {
         }
         let from = position / DENTRIES_PER_BLOCK as u64;
         let Some(page) = self.next_dentry_page(dir, &state, from)? else { return Ok(None) };
-        let slot = if page == from { position as usize % DENTRIES_PER_BLOCK } else { 0 };
+        let slot = if page == from { (position % DENTRIES_PER_BLOCK as u64) as usize } else { 0 };
         let block = self.read_page(dir, &state, page)?;
         let start = page * DENTRIES_PER_BLOCK as u64;
         let entries = list(&Area::new(AreaLayout::BLOCK, &block.0[..]), slot, start, dir.ino)?;

@@ -227,8 +227,8 @@ impl Fs {
             return Ok(());
         }
         let range = self.slots(inode).inline_content_range();
-        let size = inode.size() as usize;
-        let content = inode.node.read(|d| d.block.0[range.clone()][..size.min(range.len())].to_vec());
+        let size = inode.size().min(range.len() as u64) as usize;
+        let content = inode.node.read(|d| d.block.0[range.clone()][..size].to_vec());
         if size > 0 {
             self.space.reserve(1)?;
         }

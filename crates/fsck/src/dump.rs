@@ -507,7 +507,7 @@ impl<'d> Dump<'d> {
         } else if inode.inline().contains(Inline::DATA) {
             if kind == Some(FileKind::Symlink) {
                 let range = slots.inline_content_range();
-                let len = (inode.i_size.get() as usize).min(range.len());
+                let len = inode.i_size.get().min(range.len() as u64) as usize;
                 r.put("target", text(String::from_utf8_lossy(&inode.as_bytes()[range][..len])));
             }
         } else if !has_no_addresses(inode) {

@@ -1,6 +1,10 @@
 //! What serves requests, and the two ways they travel.
 
 pub(crate) mod dev;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+pub(crate) mod uring;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+#[path = "transport/no_uring.rs"]
 pub(crate) mod uring;
 
 use crate::abi::op;

@@ -124,7 +124,7 @@ fn clear(dev: &dyn BlockDevice, start: BlockAddr, count: u32) -> Result<()> {
     let mut buffers = vec![Block::ZERO; CLEAR_CHUNK.min(count as usize)];
     let (mut at, end) = (u64::from(start), u64::from(start) + u64::from(count));
     while at < end {
-        let n = CLEAR_CHUNK.min((end - at) as usize);
+        let n = (end - at).min(CLEAR_CHUNK as u64) as usize;
         let mut refs: Vec<&mut Block> = buffers[..n].iter_mut().collect();
         dev.read(at, &mut refs)?;
         for run in buffers[..n].chunk_by_mut(|a, b| is_zero(a) == is_zero(b)) {

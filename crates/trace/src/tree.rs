@@ -129,7 +129,7 @@ fn short(hash: &blake3::Hash) -> [u8; 16] {
 
 fn content(files: &dyn Files, attr: &Attr) -> medfs::Result<[u8; 16]> {
     let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; READ_SIZE.min(attr.size.max(1) as usize)];
+    let mut buffer = vec![0; attr.size.clamp(1, READ_SIZE as u64) as usize];
     let mut offset = 0;
     while offset < attr.size {
         let len = files.read(attr.ino, offset, &mut buffer)?;

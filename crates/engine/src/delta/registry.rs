@@ -167,7 +167,7 @@ impl Fs {
             ));
         }
         let range = self.slots(&inode).inline_content_range();
-        let len = (inode.size() as usize).min(range.len()).min(MOST_FILES * 4);
+        let len = inode.size().min(range.len().min(MOST_FILES * 4) as u64) as usize;
         let bytes = inode.node.read(|d| d.block.0[range.start..range.start + len].to_vec());
         let listed: BTreeSet<Ino> = bytes
             .chunks_exact(4)

@@ -357,11 +357,11 @@ impl<'w> Model<'w> {
 
     /// Bytes were read: `len` were asked for, `came` came, of which `bytes` are the first ones known.
     pub(super) fn read(&mut self, node: Node, offset: u64, len: u64, came: u64, bytes: &[u8]) {
-        let bytes = &bytes[..bytes.len().min(came as usize)];
+        let bytes = first(bytes, came);
         self.show(node, offset, came, bytes);
         for (at, part) in requests(came.max(len.min(REQUEST))) {
             let (offset, came) = (offset + at, came.saturating_sub(at).min(part));
-            let content = self.content(offset, came, bytes.get(at as usize..).unwrap_or_default());
+            let content = self.content(offset, came, behind(bytes, at));
             // At the end of the file more was asked for than came.
             let file = self.files[node].id;
             self.done(Op::Read { file, offset, len: part as u32, content });
@@ -388,8 +388,7 @@ impl<'w> Model<'w> {
         }
         cover(&mut file.known, offset, end);
         for (from, to) in gaps {
-            let known = bytes.get((from - offset) as usize..).unwrap_or_default();
-            let known = known[..known.len().min((to - from) as usize)].to_vec();
+            let known = first(behind(bytes, from - offset), to - from).to_vec();
             for (at, part) in requests(known.len() as u64) {
                 let bytes = &known[at as usize..(at + part) as usize];
                 self.write_content(Phase::Setup, node, from + at, bytes, part);
@@ -399,10 +398,9 @@ impl<'w> Model<'w> {
 
     /// Bytes were written: `len`, of which `bytes` are the first ones known.
     pub(super) fn write_at(&mut self, node: Node, offset: u64, len: u64, bytes: &[u8]) {
-        let bytes = &bytes[..bytes.len().min(len as usize)];
+        let bytes = first(bytes, len);
         for (at, part) in requests(len) {
-            let known = bytes.get(at as usize..).unwrap_or_default();
-            let known = known[..known.len().min(part as usize)].to_vec();
+            let known = first(behind(bytes, at), part).to_vec();
             self.write_content(Phase::Recorded, node, offset + at, &known, part);
         }
         let file = &mut self.files[node];
@@ -421,7 +419,7 @@ impl<'w> Model<'w> {
     }
 
     fn content(&mut self, offset: u64, len: u64, bytes: &[u8]) -> Content {
-        let bytes = &bytes[..bytes.len().min(len as usize)];
+        let bytes = first(bytes, len);
         let mut content = match self.writer.content(&pieces(offset, bytes, None)) {
             Ok(content) => content,
             Err(error) => {
@@ -520,6 +518,16 @@ fn cover(ranges: &mut BTreeMap<u64, u64>, mut begin: u64, mut end: u64) {
         (begin, end) = (begin.min(from), end.max(to));
     }
     ranges.insert(begin, end);
+}
+
+/// The first `most` bytes, or as many as there are.
+fn first(bytes: &[u8], most: u64) -> &[u8] {
+    &bytes[..most.min(bytes.len() as u64) as usize]
+}
+
+/// The bytes from a place on; none where there are fewer.
+fn behind(bytes: &[u8], at: u64) -> &[u8] {
+    usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default()
 }
 
 /// The parts of a range that no other covers.
