@@ -11,7 +11,7 @@ use medfs_format::Geometry;
 use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::node::{footer, footer_mut};
 use medfs_format::superblock::RawSuperblock;
-use medfs_fsck::{Options, Repair, Report};
+use medfs_fsck::{Code, Options, Repair, Report};
 use std::sync::Arc;
 
 type Faulty = Arc<FaultDevice<MemDevice>>;
@@ -125,18 +125,24 @@ fn with_chain(base: &MemDevice) -> (MemDevice, Vec<u64>) {
         v.fsync(f, false).expect("fsync");
     }
     drop(v);
-    let g = geometry(&device);
+    let chain = chain_of(&device);
+    (device.snapshot(), chain)
+}
+
+/// The blocks of the chain, and the one behind it.
+fn chain_of(device: &MemDevice) -> Vec<u64> {
+    let g = geometry(device);
     let heads = [0, 1].map(|pack| {
-        let block = read_block(&*device, g.cp_pack(pack).into()).expect("memory");
+        let block = read_block(device, g.cp_pack(pack).into()).expect("memory");
         RawCheckpoint::in_block(&block).clone()
     });
     let head = heads.into_iter().max_by_key(|head| head.checkpoint_ver.get()).expect("two");
     let (segno, offset) = head.curseg(4);
     let mut chain = vec![u64::from(g.seg_start(segno) + u32::from(offset))];
     loop {
-        let block = read_block(&*device, *chain.last().expect("one")).expect("memory");
+        let block = read_block(device, *chain.last().expect("one")).expect("memory");
         if footer(&block).cp_ver.get() as u32 != head.checkpoint_ver.get() as u32 {
-            return (device.snapshot(), chain);
+            return chain;
         }
         chain.push(footer(&block).next_blkaddr.get().into());
     }
@@ -156,12 +162,16 @@ fn the_chain_ends_at_the_block_that_was_being_written_when_it_cannot_be_read() {
         let (device, chain) = with_chain(&base);
         let faulty = without(&device, *chain.last().expect("the block behind it"));
         let found = checked(&*faulty);
-        assert_eq!((found.findings.len(), found.log_to_replay.inodes), (0, 5), "{found:?}");
-        assert!(!repaired(&*faulty).changed);
+        assert_eq!((found.findings.len(), found.log_to_replay.inodes), (1, 5), "{found:?}");
+        assert!(found.has(Code::LogEnd) && found.is_clean(), "{found:?}");
         assert_eq!(shown(&try_open(faulty.clone(), "ro").expect("ro")), 5);
-        let v = try_open(faulty, "").expect("nothing is lost");
-        assert_eq!(shown(&v), 5);
-        v.close().expect("close");
+        let mended = without(&device, *chain.last().expect("the block behind it"));
+        assert_eq!(repaired(&*mended).after.findings, []);
+        for device in [faulty, mended] {
+            let v = try_open(device, "").expect("nothing is lost");
+            assert_eq!(shown(&v), 5);
+            v.close().expect("close");
+        }
     }
 }
 
@@ -180,6 +190,31 @@ fn a_node_of_the_chain_that_cannot_be_read_is_found_and_ends_it() {
             drop(v);
             assert_eq!(checked(&*faulty).findings, [], "node {nth}");
         }
+    }
+}
+
+/// The log goes on in another segment.
+#[test]
+fn the_last_node_of_a_segment_is_not_taken_for_the_end_of_the_chain() {
+    for base in kinds() {
+        let device = Arc::new(base.snapshot());
+        let v = open_device(&device, "");
+        let f = file(&v, v.root(), "file");
+        v.sync().expect("sync");
+        for i in 0..600 {
+            write(&v, f, i * 3000, &[i as u8; 3000]);
+            v.fsync(f, false).expect("fsync");
+        }
+        drop(v);
+        let chain = chain_of(&device);
+        assert!(chain.len() > 520, "it goes on in a second segment");
+        let g = geometry(&device);
+        let last = chain.iter().copied().find(|&addr| g.offset_in_seg(addr as u32) == 511).expect("one");
+        let faulty = without(&device, last);
+        try_open(faulty.clone(), "").expect_err("what was fsynced would be lost without a word");
+        assert!(checked(&*faulty).has(Code::LogNode));
+        assert_eq!(repaired(&*faulty).after.findings, []);
+        try_open(faulty, "").expect("it is repaired").close().expect("close");
     }
 }
 

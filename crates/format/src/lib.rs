@@ -23,6 +23,7 @@ pub mod geometry;
 pub mod hash;
 pub mod nat;
 pub mod node;
+pub mod overprovision;
 pub mod path;
 pub mod removed;
 pub mod shared;

@@ -4,14 +4,20 @@
 //! One that still has its entry stays where it is; of the others the place is lost, and they go to lost+found. Owner and group are those of
 //! the directory above, and nobody else may enter: what the lost inode allowed is not known.
 //!
+//! An inode of the last checkpoint that is lost, while the fsync log has a newer version of it, gets that one in its place: the log can be
+//! replayed on it, and nodes that it did not write stay the file's. It names the blocks that are the file's in the checkpoint; what was written
+//! since is the log's to bring.
+//!
 //! Memory: an entry for each directory, once one is lost.
 
 use crate::finding::Code;
+use crate::space::Owner;
 use crate::walk::{Verdict, Walker};
 use foldhash::{HashSet, HashSetExt};
 use medfs_device::{Cause, Temperature, WriteTag};
-use medfs_format::node::{FileKind, NAME_LEN, RawInode, footer};
-use medfs_format::{BlockAddr, Ino};
+use medfs_format::nat::RawNatEntry;
+use medfs_format::node::{FileKind, NAME_LEN, RawInode, footer, footer_mut};
+use medfs_format::{Block, BlockAddr, Ino};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -160,5 +166,40 @@ impl Walker<'_, '_> {
             inode.seal(seed);
         }
         self.image.cache.medium.write(addr, &[&block], WriteTag::new(Cause::Node, Temperature::Warm))
+    }
+
+    /// Puts the log's inode in place of one that is lost, with a finding; `None` where the log has none, or in a check.
+    pub(crate) fn inode_of_log(
+        &mut self,
+        ino: Ino,
+        place: &str,
+    ) -> io::Result<Option<(BlockAddr, Box<Block>)>> {
+        let Some(&at) = self.logged.get(&ino) else { return Ok(None) };
+        let mut block = self.image.cache.read(at)?;
+        let numbers = (footer(&block).nid.get(), footer(&block).ino.get());
+        let kind = FileKind::from_mode(block.view::<RawInode>().i_mode.get());
+        let sound = self.rules.vet(&mut block.view::<RawInode>().clone(), ino).is_ok();
+        if numbers != (ino, ino) || kind != Some(FileKind::Regular) || !sound {
+            return Ok(None);
+        }
+        self.findings.add(
+            Code::LogInode,
+            format!("{place}: inode {ino} is lost; a repair takes that of the fsync log, in block {at}"),
+        );
+        if !self.fix {
+            return Ok(None);
+        }
+        self.image.keep_own_blocks(ino, block.view_mut())?;
+        self.sign(&mut block, ino, ino, 0);
+        footer_mut(&mut block).set_fsync(false);
+        footer_mut(&mut block).set_dentry(false);
+        let owner = Owner::node(ino, self.image.nat(ino)?.version);
+        let Some(addr) = self.new_block(true, owner)? else { return Ok(None) };
+        self.space.give_back(&self.image.g, addr); // whoever visits it takes it
+        self.write_inode(addr, &mut block)?;
+        self.image.cache.medium.flush()?;
+        let entry = RawNatEntry { version: owner.version, ino: ino.into(), block_addr: addr.into() };
+        self.image.nat_changes.insert(ino, entry);
+        Ok(Some((addr, block)))
     }
 }

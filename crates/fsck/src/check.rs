@@ -264,7 +264,7 @@ fn pass(
     }
     w.supply.taken.extend(log.segments.iter());
     w.supply.nids.extend(log.nids.iter().chain(log.homes.keys()));
-    w.anew.homes = log.homes;
+    (w.anew.homes, w.logged) = (log.homes, log.latest);
     if !w.visit_root()? {
         w.tell_medium();
         return Ok((report_of(w.findings), Ends::default()));

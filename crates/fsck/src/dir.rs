@@ -2,13 +2,14 @@
 
 use crate::entries::is_opaque;
 use crate::finding::Code;
+use crate::image::CANNOT_BE_READ;
 use crate::walk::{FileWalk, Verdict, Via, Walker};
 use foldhash::{HashSet, HashSetExt};
 use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH, bucket_blocks, bucket_start, buckets, slots_for};
 use medfs_format::hash::dentry_hash;
 use medfs_format::node::{FileFlags, FileKind, Inline, RawInode};
 use medfs_format::superblock::Feature;
-use medfs_format::{BLOCK_SIZE, Ino};
+use medfs_format::{BLOCK_SIZE, BlockAddr, Ino};
 use std::hash::BuildHasher;
 use std::io;
 
@@ -358,6 +359,33 @@ impl Walker<'_, '_> {
                 Ok(Some((target, is)))
             }
         }
+    }
+
+    /// Whether a block can be read, where it is a directory's. One that cannot is freed by a repair, and a check counts it as the
+    /// block in use that it is.
+    pub(crate) fn dentry_block(&mut self, f: &FileWalk, page: u64, addr: BlockAddr) -> io::Result<bool> {
+        if f.dir.is_none() {
+            return Ok(true);
+        }
+        self.image.cache.get(addr)?;
+        let lost = self.image.cache.medium.tell_unreadable(addr);
+        if lost && page == 0 {
+            // It gets its first two entries anew, where it is.
+            let text = format!(
+                "directory {}: block {addr} of its first entries {CANNOT_BE_READ}; files that have no other name lose theirs",
+                f.ino
+            );
+            self.findings.add(Code::Unreadable, text);
+            return Ok(true);
+        }
+        if lost {
+            let text = format!(
+                "directory {}, page {page}: block {addr} {CANNOT_BE_READ}; files that have no other name lose theirs",
+                f.ino
+            );
+            self.findings.add(Code::Unreadable, text);
+        }
+        Ok(!lost)
     }
 
     /// Puts `.` and `..` back where the first area has room for them.

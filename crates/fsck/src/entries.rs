@@ -87,7 +87,7 @@ impl Walker<'_, '_> {
     }
 
     /// Fills the footer of a new node.
-    fn sign(&self, block: &mut Block, nid: Nid, ino: Ino, offset: u32) {
+    pub(crate) fn sign(&self, block: &mut Block, nid: Nid, ino: Ino, offset: u32) {
         let footer = footer_mut(block);
         footer.nid = nid.into();
         footer.ino = ino.into();

@@ -116,7 +116,10 @@ impl Walker<'_, '_> {
     ) -> io::Result<()> {
         let footer = *node::footer(block);
         let (nid_fits, ino_fits) = (footer.nid.get() == nid, footer.ino.get() == ino);
-        if nid_fits == ino_fits || self.image.nat(nid)?.ino.get() != ino || self.owner_of(addr)?.0 != nid {
+        if nid_fits == ino_fits
+            || self.image.nat(nid)?.ino.get() != ino
+            || self.image.owner_of(addr)?.0 != nid
+        {
             return Ok(());
         }
         self.findings.add(
@@ -260,19 +263,6 @@ impl Walker<'_, '_> {
         inode.i_inline = ((inode.inline() - Inline::DATA - Inline::DENTRY) | right).bits();
     }
 
-    /// Who the summaries say owns a block: a node, and the slot in it.
-    fn owner_of(&mut self, addr: BlockAddr) -> io::Result<(Nid, usize)> {
-        let (segno, at) = (self.image.g.segno(addr), self.image.g.offset_in_seg(addr) as usize);
-        let sum = match self.image.curseg_of(segno).filter(|&log| self.image.cursegs[log].known) {
-            Some(log) => self.image.cursegs[log].sum.entries[at],
-            None => {
-                let ssa = self.image.g.ssa_block(segno);
-                self.image.cache.get(ssa)?.view::<medfs_format::summary::RawSummaryBlock>().entries[at]
-            }
-        };
-        Ok((sum.nid.get(), sum.ofs_in_node.get().into()))
-    }
-
     /// What the slots of an inode would be as addresses.
     fn owned(&mut self, ino: Ino, inode: &RawInode) -> io::Result<Owned> {
         let mut plain = inode.clone();
@@ -284,7 +274,7 @@ impl Walker<'_, '_> {
             if [NULL_ADDR, NEW_ADDR, COMPRESS_ADDR].contains(&addr) {
                 continue;
             }
-            if self.image.g.in_main(addr) && self.owner_of(addr)? == (ino, slot) {
+            if self.image.g.in_main(addr) && self.image.owner_of(addr)? == (ino, slot) {
                 owned.own += 1;
             } else {
                 owned.foreign += 1;

@@ -54,7 +54,7 @@ codes! {
     SuperblockKinds = 105, Error;
     /// One of the two checkpoint packs is damaged (a crash during a checkpoint leaves it so).
     CheckpointPack = 201, Warning;
-    /// No checkpoint pack can be used.
+    /// No checkpoint pack can be used, and none can be made.
     NoCheckpoint = 202, Fatal;
     /// `valid_block_count` is not the number of blocks in use.
     ValidBlockCount = 203, Error;
@@ -80,6 +80,8 @@ codes! {
     NextFreeNid = 213, Error;
     /// One bit of a checkpoint block is flipped.
     CheckpointBit = 214, Error;
+    /// Neither checkpoint pack is whole: one is made of what is left.
+    CheckpointLost = 215, Error;
     /// A SIT entry contradicts itself.
     SitEntry = 301, Error;
     /// Blocks in use are marked free.
@@ -152,6 +154,12 @@ codes! {
     BlockKind = 706, Error;
     /// A node of the fsync log that cannot be replayed.
     LogNode = 707, Error;
+    /// A node that cannot be read, of which others know what it held: it is made anew.
+    NodeRebuilt = 708, Error;
+    /// The block at the end of the fsync log cannot be read: an fsync may have written it.
+    LogEnd = 709, Warning;
+    /// An inode that is lost, of which the fsync log has a newer version.
+    LogInode = 710, Error;
     /// A directory entry of impossible length.
     DentryLength = 801, Error;
     /// A directory entry's hash is not that of its name.

@@ -7,6 +7,7 @@
 use crate::cache::Cache;
 use crate::finding::{Code, Findings};
 use crate::medium::Medium;
+use crate::no_pack::{self, Pack};
 use crate::pack;
 use crate::strays::Strays;
 use foldhash::{HashMap, HashMapExt};
@@ -59,6 +60,10 @@ pub(crate) struct Image<'d> {
     pub(crate) written: RawExtraInfo,
     /// NAT entries that differ from the volume's, to be written by a repair.
     pub(crate) nat_changes: HashMap<Nid, RawNatEntry>,
+    /// Whether there was no checkpoint, so that the header is reckoned.
+    pub(crate) reckoned: bool,
+    /// The blocks of direct nodes that are lost, each with its slot, once they were wanted.
+    pub(crate) lost_blocks: Option<HashMap<Nid, Vec<(u16, BlockAddr)>>>,
     /// Nodes that the NAT does not lead to.
     pub(crate) strays: Strays,
 }
@@ -80,7 +85,7 @@ impl<'d> Image<'d> {
         let (sb, g, bad_copies) = superblock(&medium, findings)?;
         let features = RawSuperblock::in_block(&sb).features();
         let mut cache = Cache::new(medium);
-        let (pack, cp, unflipped) = checkpoint_pack(&mut cache, &g, findings)?;
+        let ((pack, cp, unflipped), reckoned) = checkpoint_pack(&mut cache, &g, findings)?;
         let mut image = Image {
             cache,
             sb,
@@ -96,8 +101,14 @@ impl<'d> Image<'d> {
             orphans: Vec::new(),
             written: RawExtraInfo::default(),
             nat_changes: HashMap::new(),
+            lost_blocks: None,
             strays: Strays::default(),
+            reckoned,
         };
+        if reckoned {
+            image.begin_logs(findings)?;
+            return Ok(image);
+        }
         image.load_cursegs(findings)?;
         image.load_orphans(findings)?;
         Ok(image)
@@ -408,12 +419,14 @@ fn same(a: &Block, b: &Block) -> bool {
     strip(a).as_bytes() == strip(b).as_bytes()
 }
 
-/// A pack: its number, its first block with the payload, and what of it must be written anew.
-type Pack = (usize, Vec<u8>, Vec<(BlockAddr, Box<Block>)>);
-
 /// Chooses the newest pack that is whole, but for one bit in its first or last block maybe, or else the newest of which only the
 /// journals are lost.
-fn checkpoint_pack(cache: &mut Cache<'_>, g: &Geometry, findings: &mut Findings) -> Result<Pack, Stop> {
+/// Without any, one made of what is left; `true` where it is reckoned.
+fn checkpoint_pack(
+    cache: &mut Cache<'_>,
+    g: &Geometry,
+    findings: &mut Findings,
+) -> Result<(Pack, bool), Stop> {
     let mut best: Option<(Pack, u64, bool)> = None;
     let mut flipped = Vec::new();
     for index in 0..2 {
@@ -442,8 +455,14 @@ fn checkpoint_pack(cache: &mut Cache<'_>, g: &Geometry, findings: &mut Findings)
         }
     }
     let Some((pack, ..)) = best else {
-        findings.add(Code::NoCheckpoint, "neither checkpoint pack is usable");
-        return Err(Stop::Fatal);
+        if let Some(pack) = no_pack::pack_of_one_header(cache, g)? {
+            let text = "neither checkpoint pack is whole; the newest one with one of its two headers counts";
+            findings.add(Code::CheckpointLost, text);
+            return Ok((pack, false));
+        }
+        let text = "neither checkpoint pack is usable; a repair makes one anew from the tables and the nodes";
+        findings.add(Code::CheckpointLost, text);
+        return Ok((no_pack::reckoned(cache, g)?, true));
     };
     debug_assert!(pack.1.len() >= BLOCK_SIZE);
     for (index, bits) in flipped {
@@ -454,5 +473,5 @@ fn checkpoint_pack(cache: &mut Cache<'_>, g: &Geometry, findings: &mut Findings)
             format!("checkpoint pack {}: the checksum is right with {bits} the other way round", index + 1),
         );
     }
-    Ok(pack)
+    Ok((pack, false))
 }

@@ -5,14 +5,14 @@
 //! - Entries of shared record nodes that stand for no inode block, and names of no file, are taken out: the file then is as its fsync
 //!   before left it.
 //! - A node of no inode gets the number that makes it one; where none does, it loses its fsync mark.
-//! - A node that cannot be read, with others behind it, is overwritten: the log ends there. One at the end is nothing: it is taken
-//!   for the one that was being written when power was lost.
+//! - A node that cannot be read is overwritten: the log ends there. One at the end is taken for the one that was being written when power
+//!   was lost, and a warning; with others behind it, it is an error.
 //!
 //! The walk is bounded: no block is visited twice.
 
 use crate::finding::{Code, Findings};
 use crate::image::{CANNOT_BE_READ, Image};
-use foldhash::{HashSet, HashSetExt};
+use foldhash::{HashMap, HashSet, HashSetExt};
 use medfs_codec::Codecs;
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::node::{RawDirectNode, RawInode, footer, footer_mut};
@@ -50,8 +50,24 @@ pub(crate) struct LogWalk {
     pub(crate) shared: Vec<BlockAddr>,
     /// Blocks of its nodes of removed names.
     pub(crate) removed: Vec<BlockAddr>,
+    /// The last inode block of each file in it.
+    pub(crate) latest: HashMap<Ino, BlockAddr>,
     /// The directories in which it has names, each with the inode blocks that say so.
     pub(crate) homes: BTreeMap<Ino, Vec<BlockAddr>>,
+}
+
+impl LogWalk {
+    /// Takes up what an inode block that was fsynced says of its place.
+    fn take_inode(&mut self, addr: BlockAddr, block: &Block) {
+        let f = footer(block);
+        if !f.is_fsync() || f.nid != f.ino {
+            return;
+        }
+        self.latest.insert(f.ino.get(), addr);
+        if f.is_dentry() {
+            self.homes.entry(block.view::<RawInode>().i_pino.get()).or_default().push(addr);
+        }
+    }
 }
 
 /// Follows the chain from the warm node log's next block.
@@ -66,16 +82,17 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
     while image.g.in_main(addr) && seen.insert(addr) {
         let mut block = image.cache.medium.read(addr)?;
         if image.cache.medium.tell_unreadable(addr) {
-            if goes_on_behind(image, addr)? {
+            let (code, text) = if goes_on_behind(image, addr)? {
                 let lost = "what was fsynced by it and behind it is lost, and a repair ends the log there";
-                findings.add(
-                    Code::LogNode,
-                    format!("node of the fsync log in block {addr} {CANNOT_BE_READ}: {lost}"),
-                );
-                if fix {
-                    let tag = WriteTag::new(Cause::Node, Temperature::Warm);
-                    image.cache.medium.write(addr, &[&Block::ZERO], tag)?;
-                }
+                (Code::LogNode, format!("node of the fsync log in block {addr} {CANNOT_BE_READ}: {lost}"))
+            } else {
+                let lost = "an fsync that was the last to write before power was lost may be lost";
+                (Code::LogEnd, format!("block {addr}, where the fsync log ends, {CANNOT_BE_READ}: {lost}"))
+            };
+            findings.add(code, text);
+            if fix {
+                let tag = WriteTag::new(Cause::Node, Temperature::Warm);
+                image.cache.medium.write(addr, &[&Block::ZERO], tag)?;
             }
             break;
         }
@@ -121,10 +138,7 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
         if f.is_fsync() {
             inodes.insert(f.ino.get());
         }
-        if f.is_fsync() && f.is_dentry() && f.nid == f.ino {
-            let home = block.view::<RawInode>().i_pino.get();
-            log.homes.entry(home).or_default().push(addr);
-        }
+        log.take_inode(addr, &block);
         keep_data(image, &block, &mut log);
         addr = f.next_blkaddr.get();
     }
@@ -132,17 +146,35 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
     Ok(log)
 }
 
-/// Whether the segment of a block has nodes of the log behind it.
-fn goes_on_behind(image: &Image<'_>, addr: BlockAddr) -> io::Result<bool> {
-    let version = image.chain_version();
-    for behind in addr + 1..image.g.seg_start(image.g.segno(addr)) + BLOCKS_PER_SEG {
-        let block = image.cache.medium.read(behind)?;
-        image.cache.medium.tell_unreadable(behind);
-        if version.belongs(footer(&block).cp_ver.get()) {
+/// Whether the log has nodes behind a block: in its segment or, where it is the last of it, in another one.
+fn goes_on_behind(image: &mut Image<'_>, addr: BlockAddr) -> io::Result<bool> {
+    let end = image.g.seg_start(image.g.segno(addr)) + BLOCKS_PER_SEG;
+    for behind in addr + 1..end {
+        if node_since(image, behind)?.is_some() {
             return Ok(true);
         }
     }
+    for segno in 0..image.g.segment_count_main {
+        let start = image.g.seg_start(segno);
+        let free = image.curseg_of(segno).is_none() && image.sit(segno)?.valid_map.iter().all(|&b| b == 0);
+        if addr + 1 < end || !free || node_since(image, start)?.is_none() {
+            continue;
+        }
+        // Other logs go on in free segments too.
+        for addr in start..start + BLOCKS_PER_SEG {
+            if node_since(image, addr)?.is_some_and(|block| footer(&block).is_fsync()) {
+                return Ok(true);
+            }
+        }
+    }
     Ok(false)
+}
+
+/// A block, where it is a node that was written since the checkpoint.
+fn node_since(image: &Image<'_>, addr: BlockAddr) -> io::Result<Option<Box<Block>>> {
+    let block = image.cache.medium.read(addr)?;
+    image.cache.medium.tell_unreadable(addr);
+    Ok(image.chain_version().belongs(footer(&block).cp_ver.get()).then_some(block))
 }
 
 /// Whether an inode block was stored in part, as far as the volume's features can tell.

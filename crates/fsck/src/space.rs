@@ -10,7 +10,7 @@ use foldhash::{HashMap, HashMapExt};
 use medfs_device::Cause;
 use medfs_format::node::{self, RawDirectNode, RawInode};
 use medfs_format::path::{NodeKind, node_kind};
-use medfs_format::sit::{VALID_MAP_SIZE, set_bit, test_bit};
+use medfs_format::sit::{VALID_MAP_SIZE, flip_bit, set_bit, test_bit};
 use medfs_format::summary::{RawSummary, RawSummaryBlock, SUM_TYPE_DATA, SUM_TYPE_NODE};
 use medfs_format::{Block, BlockAddr, Geometry, Nid, SegNo};
 use std::io;
@@ -157,9 +157,12 @@ impl Space {
             }
             return Ok(kind);
         }
-        let sit = Kind::of(image.sit(segno)?.seg_type() >= 3);
+        let entry = image.sit(segno)?;
+        let sit = Kind::of(entry.seg_type() >= 3);
         let entry_type = self.ssa(image, segno)?.footer.entry_type;
-        if self.ssa_lost(image, segno) {
+        // A log's segment may be new to SIT and SSA, and without a checkpoint nobody says that it is one.
+        let unknown = image.reckoned && entry.valid_map.iter().all(|&b| b == 0);
+        if unknown || self.ssa_lost(image, segno) {
             let right = if found == Kind::Node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
             self.change_ssa(image, segno, |sum| sum.footer.entry_type = right)?;
             return Ok(found);
@@ -280,6 +283,12 @@ impl Space {
             None => self.change_ssa(image, segno, |s| set_owner(&mut s.entries[index], owner))?,
         }
         Ok(true)
+    }
+
+    /// Takes nothing for a new block yet: the walk will come to it.
+    pub(crate) fn give_back(&mut self, g: &Geometry, addr: BlockAddr) {
+        flip_bit(&mut self.main, Self::bit(g, addr));
+        self.blocks -= 1;
     }
 
     /// Records a new block's owner without asking what the summary said before.

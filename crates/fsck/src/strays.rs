@@ -5,8 +5,8 @@
 //!
 //! Journals that are empty may be lost: what the last checkpoint changed is then in neither table, and SIT calls its nodes free. They are in the
 //! segments that the node logs write to, before the place where these go on: there the newest node of a number counts. One whose
-//! number has no entry may be a removed file's. It counts where something names it; of those that nothing names as many count as the
-//! checkpoint has more nodes than the NAT, the newest first.
+//! number has no entry may be a removed file's. It counts where something names it. Those that nothing names count where the checkpoint has
+//! more nodes than were found so: a file that comes back is better than one that is lost.
 //!
 //! Memory: an entry for each node that the NAT has lost, of which one pass takes [`MAX_STRAYS`].
 
@@ -73,7 +73,7 @@ impl Image<'_> {
         for segno in 0..self.g.segment_count_main {
             let entry = self.sit(segno)?;
             let current = self.curseg_of(segno).is_some();
-            if current || self.sit_lost(segno) || entry.valid_map.iter().any(|&b| b != 0) {
+            if current || self.reckoned || self.sit_lost(segno) || entry.valid_map.iter().any(|&b| b != 0) {
                 self.strays_in(segno, &entry, &mut strays)?;
             }
         }
@@ -126,14 +126,14 @@ impl Image<'_> {
         self.lead_to(nid, stray)
     }
 
-    /// Lets the NAT lead to what is left of the nodes that only the journals led to and that nothing names, the newest first.
+    /// Lets the NAT lead to the nodes that nothing names, where there are some that only the journals led to among them.
     pub(crate) fn take_up_the_rest(&mut self, findings: &mut Findings) -> io::Result<()> {
-        let mut rest: Vec<(Nid, Stray)> = self.strays.doubtful.drain().collect();
-        rest.sort_unstable_by_key(|&(_, stray)| std::cmp::Reverse(stray));
-        let missing = self.strays.missing.saturating_sub(self.strays.taken_up);
-        for (nid, stray) in rest.into_iter().take(missing as usize) {
-            self.strays.taken_up += 1;
-            self.lead_to(nid, stray)?;
+        let rest = std::mem::take(&mut self.strays.doubtful);
+        if self.strays.taken_up < self.strays.missing {
+            for (nid, stray) in rest {
+                self.strays.taken_up += 1;
+                self.lead_to(nid, stray)?;
+            }
         }
         let count = self.strays.taken_up;
         if count > 0 {
@@ -186,14 +186,16 @@ impl Image<'_> {
             }
         };
         let says_node = (!lost && entry.seg_type() >= 3) || sum.footer.entry_type == SUM_TYPE_NODE;
-        if log.map_or(!says_node && (known || !lost), |log| log < 3) {
+        // Where the logs were is not known without a checkpoint.
+        let anywhere = self.reckoned && entry.valid_map.iter().all(|&b| b == 0);
+        if log.map_or(!says_node && (known || !lost), |log| log < 3) && !anywhere {
             return Ok(());
         }
         let version = self.chain_version();
         let start = self.g.seg_start(segno);
         let appended =
             log.map(|log| &self.cursegs[log]).filter(|c| c.alloc_type == 0 && self.journals_are_empty());
-        let appended = appended.map_or(0, |c| c.blkoff);
+        let appended = if self.reckoned { BLOCKS_PER_SEG } else { appended.map_or(0, |c| c.blkoff) };
         for offset in 0..BLOCKS_PER_SEG {
             let (addr, valid) = (start + offset, test_bit(&entry.valid_map, offset as usize));
             if !valid && !lost && offset >= appended {

@@ -4,13 +4,16 @@
 //! and nothing of nodes that the walk may still reach, whatever SIT says of them: a crash before the new checkpoint loses nothing.
 //! Memory: an entry for each segment with nodes that were not reached.
 
-use crate::image::Image;
+use crate::finding::{Code, Findings};
+use crate::image::{Curseg, Image, Stop};
+use crate::pack::empty_summary;
 use crate::space::{Owner, has_no_addresses};
 use crate::walk::Walker;
 use foldhash::{HashSet, HashSetExt};
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
 use medfs_format::node::{RawDirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};
+use medfs_format::summary::LOG_COUNT;
 use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo};
 use std::io;
 
@@ -32,7 +35,12 @@ pub(crate) struct Supply {
 
 impl Image<'_> {
     /// Adds the segments of a node and of the blocks that it names.
-    fn segments_of(&mut self, nid: Nid, addr: BlockAddr, held: &mut HashSet<SegNo>) -> io::Result<()> {
+    pub(crate) fn segments_of(
+        &mut self,
+        nid: Nid,
+        addr: BlockAddr,
+        held: &mut HashSet<SegNo>,
+    ) -> io::Result<()> {
         if !self.g.in_main(addr) {
             return Ok(());
         }
@@ -48,6 +56,56 @@ impl Image<'_> {
         let named = addrs.iter().map(|a| a.get()).filter(|&a| self.g.in_main(a));
         held.extend(named.map(|a| self.g.segno(a)));
         Ok(())
+    }
+}
+
+impl Image<'_> {
+    /// Finds what only the journals led to, and lets the logs begin in segments that hold nothing.
+    pub(crate) fn begin_logs(&mut self, findings: &mut Findings) -> Result<(), Stop> {
+        self.find_strays(findings)?;
+        let mut used = HashSet::new();
+        let mut nodes = self.doubtful();
+        for index in 0..self.g.nat_blocks() {
+            let (block, _) = self.nat_block(index)?;
+            let first = index * nat::ENTRIES_PER_BLOCK as u32;
+            let entries = (first..).zip(&block.view::<RawNatBlock>().entries);
+            let live = entries.filter(|(_, entry)| entry.block_addr.get() != NULL_ADDR);
+            nodes.extend(live.map(|(nid, entry)| (nid, entry.block_addr.get())));
+        }
+        for (nid, addr) in nodes {
+            self.segments_of(nid, addr, &mut used)?;
+        }
+        for section in (0..self.g.segment_count_main).step_by(self.g.segs_per_sec as usize) {
+            let end = (section + self.g.segs_per_sec).min(self.g.segment_count_main);
+            let mut free = self.cursegs.len() < LOG_COUNT;
+            for segno in section..end {
+                free = free && !used.contains(&segno) && self.sit(segno)?.valid_map.iter().all(|&b| b == 0);
+            }
+            if free {
+                self.begin_log(section, true);
+            }
+        }
+        // On a full volume: in the holes of others of their kind.
+        for segno in 0..self.g.segment_count_main {
+            let entry = self.sit(segno)?;
+            let log = self.cursegs.len();
+            let fits =
+                (log >= 3) == (entry.seg_type() >= 3) && u32::from(entry.valid_blocks()) < BLOCKS_PER_SEG;
+            if log < LOG_COUNT && fits && self.curseg_of(segno).is_none() {
+                self.begin_log(segno, false);
+            }
+        }
+        if self.cursegs.len() < LOG_COUNT {
+            let text = "neither checkpoint pack is usable, and there is no room for the logs of a new one";
+            findings.add(Code::NoCheckpoint, text);
+            return Err(Stop::Fatal);
+        }
+        Ok(())
+    }
+
+    fn begin_log(&mut self, segno: SegNo, empty: bool) {
+        let sum = empty_summary(self.cursegs.len() >= LOG_COUNT / 2);
+        self.cursegs.push(Curseg { segno, blkoff: 0, alloc_type: 0, sum, known: empty });
     }
 }
 
@@ -106,7 +164,7 @@ impl Walker<'_, '_> {
             Some((segno, offset)) if offset < BLOCKS_PER_SEG => (segno, offset),
             _ => match self.free_segment()? {
                 Some(segno) => {
-                    let empty = crate::pack::empty_summary(node);
+                    let empty = empty_summary(node);
                     self.space.set_ssa(&mut self.image, segno, &empty)?;
                     (segno, 0)
                 }

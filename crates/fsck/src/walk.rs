@@ -107,6 +107,8 @@ pub(crate) struct Walker<'d, 'p> {
     pub(crate) compressors: Compressors,
     pub(crate) slices: Slices,
     pub(crate) losses: Losses,
+    /// The last inode block of each file in the fsync log.
+    pub(crate) logged: HashMap<Ino, BlockAddr>,
     /// Directories that are made anew.
     pub(crate) anew: Anew,
     /// What was cut off.
@@ -145,6 +147,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             codecs: Codecs::default(),
             compressors: Compressors::default(),
             losses: Losses::default(),
+            logged: HashMap::new(),
             anew: Anew::default(),
             names: mend != Mend::AllButNames,
             home: None,
@@ -167,9 +170,11 @@ impl<'d, 'p> Walker<'d, 'p> {
         if self.space.nid_reached(ino) {
             return self.visit_again(ino, via, place);
         }
-        let Some((addr, mut block)) = self.node(ino, ino, unusable, place)? else {
-            return Ok(Verdict::Rejected);
-        };
+        let mut node = self.node(ino, ino, unusable, place)?;
+        if node.is_none() && matches!(via, Via::Dentry(_)) {
+            node = self.inode_of_log(ino, place)?;
+        }
+        let Some((addr, mut block)) = node else { return Ok(Verdict::Rejected) };
         let named = if let Via::Dentry(kind) = via { kind } else { None };
         if let Sense::Contradicts(why) = self.make_sense(ino, addr, &mut block, named, place)? {
             return reject(self, Code::InodeDoubt, format!("inode {ino}: {why}"));
@@ -481,7 +486,19 @@ impl<'d, 'p> Walker<'d, 'p> {
             self.findings.add(Code::NodeTwice, format!("{place}: node {nid} is in use elsewhere"));
             return Ok(None);
         }
-        let Some((addr, mut block)) = self.node(nid, f.ino, Code::NodeId, place)? else { return Ok(None) };
+        let mut node = self.node(nid, f.ino, Code::NodeId, place)?;
+        if node.is_none()
+            && let Some((addr, mut block, known)) =
+                self.image.rebuilt(f.ino, nid, offset, f.compression.is_some())?
+        {
+            let text =
+                format!("{place}: node {nid} is made anew of {known} blocks or nodes known to be its own");
+            self.findings.add(Code::NodeRebuilt, text);
+            self.sign(&mut block, nid, f.ino, offset);
+            self.write(addr, &block, Cause::Node)?;
+            node = Some((addr, block));
+        }
+        let Some((addr, mut block)) = node else { return Ok(None) };
         if !self.claim_node(nid, addr, place)? {
             return Ok(None);
         }
@@ -660,33 +677,6 @@ impl<'d, 'p> Walker<'d, 'p> {
             }
         }
         Ok(true)
-    }
-
-    /// Whether a block can be read, where it is a directory's. One that cannot is freed by a repair, and a check counts it as the
-    /// block in use that it is.
-    fn dentry_block(&mut self, f: &FileWalk, page: u64, addr: BlockAddr) -> io::Result<bool> {
-        if f.dir.is_none() {
-            return Ok(true);
-        }
-        self.image.cache.get(addr)?;
-        let lost = self.image.cache.medium.tell_unreadable(addr);
-        if lost && page == 0 {
-            // It gets its first two entries anew, where it is.
-            let text = format!(
-                "directory {}: block {addr} of its first entries {CANNOT_BE_READ}; files that have no other name lose theirs",
-                f.ino
-            );
-            self.findings.add(Code::Unreadable, text);
-            return Ok(true);
-        }
-        if lost {
-            let text = format!(
-                "directory {}, page {page}: block {addr} {CANNOT_BE_READ}; files that have no other name lose theirs",
-                f.ino
-            );
-            self.findings.add(Code::Unreadable, text);
-        }
-        Ok(!lost)
     }
 
     /// What only the whole walk of an inode shows: counts, extent, links, sizes.

@@ -226,6 +226,11 @@ const FAULTS: &[Fault] = &[
     ("node id of an inode", Code::NodeId, |v| {
         v.set(Target::Inode(v.ino("direct")), "i_nid[0]", u32::MAX.into())
     }),
+    ("node that is none", Code::NodeRebuilt, |v| {
+        let nid = v.nth_nid(v.ino("indirect"), 0);
+        v.set(Target::Node(nid), "footer.nid", 0);
+        v.set(Target::Node(nid), "footer.ino", 0);
+    }),
     ("another file's node", Code::NodeFooter, |v| {
         v.set(Target::Inode(v.ino("direct")), "i_nid[1]", v.nth_nid(v.ino("indirect"), 0).into());
     }),
@@ -313,6 +318,12 @@ const FAULTS: &[Fault] = &[
         v.set(Target::Dentry(v.ino("many"), b".."), "used", 0)
     }),
     ("NAT journal", Code::Journal, |v| v.set(Target::Journal(0), "count", 39)),
+    ("both checkpoint packs", Code::CheckpointLost, |v| {
+        let packs = u64::from(v.superblock("cp_blkaddr"));
+        for addr in [packs, packs + 512] {
+            v.dev.write(addr, &[&medfs_format::Block::ZERO], common::META).unwrap();
+        }
+    }),
     ("SIT journal", Code::Journal, |v| v.set(Target::Journal(2), "count", 7)),
     ("orphan block", Code::OrphanBlock, |v| {
         inject::set_orphans(&v.dev, &[v.ino("small")]).unwrap();

@@ -3,10 +3,10 @@
 mod common;
 
 use common::{Bed, META, delta_volume, load, number, updated_clusters};
-use medfs::{Ino, ManualClock, MountOptions, Timestamp, Volume};
+use medfs::{FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice, read_block};
-use medfs_format::node::RawInode;
+use medfs_format::node::{RawInode, footer};
 use medfs_format::{BLOCK_SIZE, Block, COMPRESS_ADDR};
 use medfs_fsck::dump::Dump;
 use medfs_fsck::inject::{self, Target};
@@ -139,6 +139,61 @@ fn an_unreadable_node_or_dentry_block_costs_what_is_in_it_alone() {
         assert_eq!((after.findings.len(), after.files), (0, all.files - lost), "{what}");
         bed.judge(&faulty.inner().snapshot()).unwrap_or_else(|e| panic!("{what}: {e}"));
     }
+}
+
+/// The summaries know the blocks of a direct node, the footers of its nodes those of an indirect one.
+#[test]
+fn a_node_below_an_inode_that_cannot_be_read_costs_nothing() {
+    let (dev, [file, sparse]) = {
+        let dev = Arc::new(medfs_testkit::images::formatted(64, "").snapshot());
+        let v = opened(dev.clone());
+        let files = ["file", "sparse"].map(|name| {
+            let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+            v.create(v.root(), name.as_bytes(), &new).expect("create").ino
+        });
+        v.write(files[0], 0, &noise(1, 1500 * BLOCK_SIZE)).expect("write");
+        for page in [930, 1950, 2990, 1_100_000, 2_200_000] {
+            v.write(files[1], page * BLOCK_SIZE as u64, &noise(page, 2 * BLOCK_SIZE)).expect("write");
+        }
+        v.close().expect("close");
+        drop(v);
+        (dev.snapshot(), files)
+    };
+    let shown = |dev: &MemDevice| {
+        let v = opened(Arc::new(dev.snapshot()));
+        let read = |ino, page: u64| {
+            let mut bytes = vec![0; 2 * BLOCK_SIZE];
+            v.read(ino, page * BLOCK_SIZE as u64, &mut bytes).expect("readable");
+            bytes
+        };
+        let pages = [930, 1950, 2990, 1_100_000, 2_200_000].map(|page| read(sparse, page));
+        (content(&v, file), pages)
+    };
+    let whole = shown(&dev);
+    let max = superblock(&dev, "main_blkaddr");
+    let nodes = (max..dev.block_count()).filter(|&addr| {
+        let block = read_block(&dev, addr).unwrap();
+        let f = footer(&block);
+        [file, sparse].contains(&f.ino.get()) && f.ino != f.nid && node_addr(&dev, f.nid.get()) == addr
+    });
+    let nodes: Vec<u64> = nodes.collect();
+    assert!(nodes.len() > 9, "of each kind: {nodes:?}");
+    for node in nodes {
+        for zeroed in [false, true] {
+            let faulty = without(&dev, node);
+            if zeroed {
+                faulty.inner().write(node, &[&Block::ZERO], META).unwrap();
+                faulty.heal();
+            }
+            assert!(checked(&*faulty).has(Code::NodeRebuilt), "block {node}");
+            assert_eq!(repaired(&*faulty).after.findings, [], "block {node}");
+            assert!(shown(faulty.inner()) == whole, "block {node}");
+        }
+    }
+}
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i / 3 + i / BLOCK_SIZE * 7 + seed as usize * 31) as u8 | 1).collect()
 }
 
 /// Content that cannot be read is the owner's business: the sector may be readable again.

@@ -212,6 +212,32 @@ fn files_fsynced_in_a_directory_that_is_lost_are_there() {
     }
 }
 
+/// The log has a newer version of the inode, and the checkpoint the nodes that the fsync did not write.
+#[test]
+fn a_lost_inode_of_a_file_that_was_fsynced_costs_nothing() {
+    for features in [PLAIN, CHECKSUMS, DELTAS] {
+        let dev = Arc::new(formatted(64, features).snapshot());
+        let v = open(&dev);
+        let ino = make(&v, v.root(), b"file", FileKind::Regular);
+        let mut whole = content(3, 2000 * BLOCK_SIZE);
+        v.write(ino, 0, &whole).expect("write");
+        v.sync().expect("sync");
+        let end = content(5, 9000);
+        v.write(ino, whole.len() as u64, &end).expect("write");
+        whole.extend(end);
+        v.write(ino, 5000, &[7; 5000]).expect("write");
+        whole[5000..10000].fill(7);
+        v.fsync(ino, false).expect("fsync");
+        let dev = dev.snapshot(); // the power goes
+        drop(v);
+        let addr = address_of(&dev, ino);
+        change(&dev, addr, |block| block.0.fill(0));
+        let before = mended(&dev).before;
+        assert!(before.has(Code::LogInode), "{features}: {:?}", before.findings);
+        assert!(read(&dev, &["file"]).unwrap() == whole, "{features}");
+    }
+}
+
 /// Without checksums nothing tells that a node of the log has a flipped bit.
 #[test]
 fn a_file_fsynced_in_what_is_no_directory_goes_to_lost_and_found() {
@@ -548,4 +574,63 @@ fn what_a_volume_was_written_in_its_life_stays_known() {
     assert_eq!(mended(&dev).before.log_to_replay.inodes, 1);
     assert!(written(&dev) >= before, "{} after {before}", written(&dev));
     assert_eq!(read(&dev, &["fsynced"]).unwrap(), b"");
+}
+
+/// A volume whose newest entries are in the journals of its last checkpoint, closed or not.
+fn with_journals(features: &str, closed: bool) -> MemDevice {
+    let dev = Arc::new(formatted(64, features).snapshot());
+    let v = open(&dev);
+    let dir = make(&v, v.root(), b"dir", FileKind::Directory);
+    fill(&v, dir, 200);
+    for i in 0..20 {
+        let ino = make(&v, dir, format!("data {i}").as_bytes(), FileKind::Regular);
+        v.write(ino, 0, &content(i, 9000 * (i as usize + 1))).expect("write");
+        if i % 4 == 0 {
+            v.sync().expect("sync");
+        }
+    }
+    for i in (0..200).step_by(3) {
+        v.unlink(dir, name(i).as_bytes()).expect("unlink");
+    }
+    v.sync().expect("sync");
+    let ino = make(&v, v.root(), b"last", FileKind::Regular);
+    v.write(ino, 0, &content(99, 50_000)).expect("write");
+    v.sync().expect("sync");
+    if closed {
+        v.close().expect("close");
+    }
+    dev.snapshot()
+}
+
+#[test]
+fn a_volume_without_a_checkpoint_gets_one_made_of_what_is_left() {
+    for (features, closed) in [(PLAIN, true), (PLAIN, false), (CHECKSUMS, true), (DELTAS, true)] {
+        let whole = with_journals(features, closed);
+        let files = check(&whole, &Options::default(), &mut |_| {}).unwrap().files;
+        let packs = {
+            let superblock = Dump::open(&whole).unwrap().superblock();
+            u64::from(number(superblock.get("cp_blkaddr")))
+        };
+        for (what, blocks) in [("first blocks", 1), ("whole packs", 512)] {
+            let dev = whole.snapshot();
+            for addr in (packs..packs + blocks).chain(packs + 512..packs + 512 + blocks) {
+                dev.write(addr, &[&Block::ZERO], META).unwrap();
+            }
+            let repaired = mended(&dev);
+            assert!(repaired.before.has(Code::CheckpointLost), "{what}: {:?}", repaired.before.findings);
+            assert_eq!(
+                repaired.after.files, files,
+                "{features}, {closed}, {what}: {:#?}",
+                repaired.before.findings
+            );
+            for i in 0..20 {
+                let found = read(&dev, &["dir", &format!("data {i}")]).expect(what);
+                assert!(found == content(i, 9000 * (i as usize + 1)), "{features}, {closed}, {what}: {i}");
+            }
+            assert!(read(&dev, &["last"]).expect(what) == content(99, 50_000), "{features}, {what}");
+            if features != DELTAS {
+                Bed::new().judge(&dev).unwrap();
+            }
+        }
+    }
 }

@@ -8,7 +8,7 @@
 use crate::error::{Error, Result};
 use crate::options::MkfsOptions;
 use medfs_format::summary::LOG_COUNT;
-use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, BlockAddr, checkpoint, nat, sit};
+use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, BlockAddr, checkpoint, nat, overprovision, sit};
 
 /// Segments of the checkpoint area: one a pack.
 pub const CP_SEGMENTS: u32 = 2;
@@ -120,12 +120,12 @@ fn try_layout(blocks: u64, options: &MkfsOptions) -> Option<Layout> {
         return None;
     }
 
-    let overprovision =
-        options.overprovision.unwrap_or_else(|| best_overprovision(segment_count_main, segs_per_sec));
-    let reserved_segments = reserved(overprovision, segs_per_sec) as u32;
+    let ratio =
+        options.overprovision.unwrap_or_else(|| overprovision::best_ratio(segment_count_main, segs_per_sec));
+    let reserved_segments = overprovision::reserved(ratio, segs_per_sec) as u32;
     let spare =
         segment_count_main.checked_sub(reserved_segments).filter(|&spare| spare >= LOG_COUNT as u32)?;
-    let overprov_segments = (spare as f64 * overprovision / 100.0) as u32 + reserved_segments;
+    let overprov_segments = (spare as f64 * ratio / 100.0) as u32 + reserved_segments;
     if overprov_segments >= segment_count_main {
         return None;
     }
@@ -148,7 +148,7 @@ fn try_layout(blocks: u64, options: &MkfsOptions) -> Option<Layout> {
         ssa_blkaddr,
         main_blkaddr: ssa_blkaddr + segment_count_ssa * BLOCKS_PER_SEG,
         cp_payload,
-        overprovision,
+        overprovision: ratio,
         reserved_segments,
         overprov_segments,
         cursegs: cursegs(main_zones, segs_per_zone),
@@ -157,29 +157,6 @@ fn try_layout(blocks: u64, options: &MkfsOptions) -> Option<Layout> {
 
 fn blocks_to_segs(blocks: u32) -> u32 {
     blocks.div_ceil(BLOCKS_PER_SEG)
-}
-
-/// Segments cleaning needs in reserve at an over-provisioning ratio.
-fn reserved(overprovision: f64, segs_per_sec: u32) -> f64 {
-    (2.0 * (100.0 / overprovision + 1.0) + LOG_COUNT as f64) * segs_per_sec as f64
-}
-
-/// The ratio that leaves users most space.
-fn best_overprovision(main_segments: u32, segs_per_sec: u32) -> f64 {
-    let (mut candidate, end, step) = if main_segments < 256 { (10.0, 95.0, 5.0) } else { (0.01, 10.0, 0.01) };
-    let (mut best, mut best_space) = (candidate, 0.0f64);
-    while candidate <= end {
-        let reserved = reserved(candidate, segs_per_sec);
-        let over = (main_segments as f64 - reserved) * candidate / 100.0;
-        if over >= 0.0 {
-            let space = main_segments as f64 - reserved - over;
-            if best_space < space {
-                (best, best_space) = (candidate, space);
-            }
-        }
-        candidate += step;
-    }
-    best
 }
 
 /// Nodes and hot data first; cold and warm data further out, where there is room.

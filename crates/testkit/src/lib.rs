@@ -10,6 +10,7 @@
 //! - [`combine`]: every combination of options that change what is written.
 //! - [`bad_sectors`]: every block that a workload reads or writes fails; [`watched`]: which calls hear of it.
 //! - [`bad_blocks`]: each metadata block of a volume damaged in turn, and what a repair leaves of the files.
+//! - [`kept`]: the files that any checker leaves, counted by what became of them.
 //! - [`images`]: formatted volumes and the independent judge, by the real `mkfs.f2fs` and `fsck.f2fs`.
 //! - [`delta_volume`]: a volume with deltas in every place that they can have.
 //! - [`mutate`]: volumes damaged at random; [`fuzz`]: runs cases of such in a process of their own.
@@ -27,6 +28,7 @@ pub mod footprint;
 pub mod fuzz;
 pub mod harness;
 pub mod images;
+pub mod kept;
 pub mod model;
 pub mod mutate;
 pub mod observe;

@@ -14,6 +14,7 @@ use medfs_testkit::bad_blocks::{Damage, Failure, Part, Target, Volume};
 use medfs_testkit::delta_volume::{COMPACT, DATABASE, JOURNAL, LOG, delta_volume, shared_volume};
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{COMPRESSED, FEATURE_SETS, formatted, options_for};
+use medfs_testkit::kept::{Kept, fsck_f2fs};
 use medfs_testkit::volume::test_clock;
 use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -350,9 +351,83 @@ fn several_blocks() {
                 .map(|target| (*target, Damage::Unreadable))
                 .collect();
             hits.iter_mut().for_each(|hit| hit.1 = *Damage::ALL.choose(&mut rng).expect("some"));
+            // Only a superblock says where anything is.
+            let gone = |(t, d): &(Target, Damage)| t.part == Part::Superblock && *d != Damage::Flipped;
+            if hits.iter().filter(|hit| gone(hit)).count() == 2 {
+                continue;
+            }
             tally.count(&volume, &hits, volume.strike(&hits, &mut rng), case);
         }
     }
     tally.print();
     assert_eq!(tally.failures(), 0);
+}
+
+/// Each kind of damage to some blocks of each kind of plain F2FS volumes, repaired by medfs and by `fsck.f2fs`: what both keep of the files, as
+/// a table. `MEDFS_BLOCKS` is how many of each kind, of each volume.
+#[test]
+#[ignore = "takes minutes"]
+fn table_beside_fsck_f2fs() {
+    let seed = seed();
+    let most = variable("MEDFS_BLOCKS").unwrap_or(3) as usize;
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut rows: BTreeMap<Part, (u64, Kept, Kept)> = BTreeMap::new();
+    let is_plain = |v: &Volume| ["delta", "compact", "shared"].iter().all(|word| !v.name.contains(word));
+    for volume in kinds().iter().map(|make| make()).filter(is_plain) {
+        let mut targets = volume.targets.clone();
+        targets.shuffle(&mut rng);
+        let mut taken: BTreeMap<Part, usize> = BTreeMap::new();
+        for target in targets {
+            let taken = taken.entry(target.part).or_default();
+            *taken += 1;
+            if *taken > most {
+                continue;
+            }
+            for damage in [Damage::Zeroed, Damage::Flipped] {
+                let damaged = Arc::new(volume.damaged(&[(target, damage)], &mut rng));
+                let theirs = fsck_f2fs(damaged.inner()).expect("package f2fs-tools");
+                // What a repair could not finish is counted as it is.
+                let _ = Volume::repaired(&damaged);
+                let ours = Arc::new(damaged.inner().snapshot());
+                let row = rows.entry(target.part).or_default();
+                row.0 += 1;
+                row.1 += Kept::count(volume.shown(), &ours);
+                row.2 += Kept::count(volume.shown(), &Arc::new(theirs));
+            }
+        }
+    }
+    println!("{}", table(&rows));
+    let all = rows.values().fold((Kept::default(), Kept::default()), |mut all, row| {
+        all.0 += row.1;
+        all.1 += row.2;
+        all
+    });
+    assert!(all.0.in_place >= all.1.in_place && all.0.lost <= all.1.lost, "{all:?}");
+}
+
+fn table(rows: &BTreeMap<Part, (u64, Kept, Kept)>) -> String {
+    let mut text = String::from(
+        "| struck block | volumes | medfs: in place | renamed | changed | lost | fsck.f2fs: in place | renamed | changed | lost | do not open |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    let mut line = |name: String, (runs, ours, theirs): &(u64, Kept, Kept)| {
+        let cells = |k: &Kept| format!("{} | {} | {} | {}", k.in_place, k.elsewhere, k.changed, k.lost);
+        let _ =
+            writeln!(text, "| {name} | {runs} | {} | {} | {} |", cells(ours), cells(theirs), theirs.closed);
+    };
+    let mut all = (0, Kept::default(), Kept::default());
+    for (part, row) in rows {
+        let name = match part {
+            Part::Pack(in_force) => {
+                format!("checkpoint pack {}", if *in_force { "in force" } else { "before" })
+            }
+            Part::Inode(is_dir) => format!("inode of a {}", if *is_dir { "directory" } else { "file" }),
+            part => format!("{part:?}"),
+        };
+        line(name, row);
+        all.0 += row.0;
+        all.1 += row.1;
+        all.2 += row.2;
+    }
+    line("**all**".into(), &all);
+    text
 }

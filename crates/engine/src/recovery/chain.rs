@@ -14,7 +14,7 @@ use crate::fs::Fs;
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::node::{RawInode, footer};
 use medfs_format::summary::Log;
-use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Ino, Structure, removed, shared};
+use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Ino, SegNo, Structure, removed, shared};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// One node of the chain.
@@ -66,12 +66,26 @@ fn is_torn(fs: &Fs, block: &Block) -> bool {
     rules.checksum_seed().is_some_and(|seed| !inode.is_sealed(rules.layouts, seed))
 }
 
-/// Whether the segment of a block that cannot be read has nodes of the chain behind it. Otherwise it is taken for the one that was
-/// being written when power was lost, or the one to be written next.
+/// Whether there are nodes of the chain behind a block that cannot be read: in its segment or, where it is the last of it, in another
+/// one. Otherwise it is taken for the one that was being written when power was lost, or the one to be written next.
 fn goes_on_behind(fs: &Fs, addr: BlockAddr, version: ChainVersion) -> bool {
     let end = fs.geo.seg_start(fs.geo.segno(addr)) + BLOCKS_PER_SEG;
-    (addr + 1..end)
-        .any(|behind| fs.io.read(behind).is_ok_and(|block| version.belongs(footer(&block).cp_ver.get())))
+    let belongs = |addr: BlockAddr| {
+        let block = fs.io.read(addr).ok()?;
+        version.belongs(footer(&block).cp_ver.get()).then_some(block)
+    };
+    let is_free = |segno: SegNo| {
+        let mut segs = fs.segs.lock();
+        segs.valid_blocks(&fs.io, segno) == 0 && !segs.is_curseg(segno)
+    };
+    if addr + 1 < end {
+        return (addr + 1..end).any(|behind| belongs(behind).is_some());
+    }
+    (0..fs.geo.segment_count_main).filter(|&segno| is_free(segno)).any(|segno| {
+        let blocks = fs.geo.seg_start(segno)..fs.geo.seg_start(segno) + BLOCKS_PER_SEG;
+        // Other logs go on in free segments too.
+        belongs(blocks.start).is_some() && blocks.filter_map(belongs).any(|block| footer(&block).is_fsync())
+    })
 }
 
 impl Chain {

@@ -1,0 +1,185 @@
+//! Nodes that cannot be read, made anew where they were from those who know what they held: the summaries say which blocks a direct node
+//! named, the footers of the nodes below say where they were in an indirect one.
+//!
+//! Such a node is taken for lost only where the NAT leads to it, in a segment of nodes, and the block is no other node. Of a compressed
+//! file nothing is made anew: no summary knows which clusters are compressed.
+//!
+//! Memory: an entry for each block of a direct node that is lost, of which one pass takes [`MAX_BLOCKS`].
+
+use crate::image::Image;
+use crate::space::has_no_addresses;
+use foldhash::{HashMap, HashMapExt};
+use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock};
+use medfs_format::node::{ADDRS_PER_BLOCK, NIDS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode, footer};
+use medfs_format::path::{NodeKind, node_kind};
+use medfs_format::sit::test_bit;
+use medfs_format::summary::{RawSummaryBlock, SUM_TYPE_DATA};
+use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo};
+use std::io;
+
+/// Blocks of lost nodes taken up in one pass.
+const MAX_BLOCKS: usize = 1 << 22;
+/// Place of the double indirect node in a file's tree.
+const DOUBLE_INDIRECT: u32 = 5 + 2 * NIDS_PER_BLOCK as u32;
+
+impl Image<'_> {
+    /// A node of a file that could not be read, made anew, with how many blocks or nodes it names; `None` where nothing is known of it.
+    pub(crate) fn rebuilt(
+        &mut self,
+        ino: Ino,
+        nid: Nid,
+        offset: u32,
+        compressed: bool,
+    ) -> io::Result<Option<(BlockAddr, Box<Block>, usize)>> {
+        let entry = self.nat(nid)?;
+        let addr = entry.block_addr.get();
+        if entry.ino.get() != ino || !self.is_lost_node(nid, addr)? {
+            return Ok(None);
+        }
+        let mut block = Block::boxed();
+        let found = match node_kind(offset) {
+            NodeKind::Direct if !compressed => self.direct_of_summaries(nid, block.view_mut())?,
+            NodeKind::Indirect => self.indirect_of_footers(ino, nid, offset, block.view_mut())?,
+            _ => 0,
+        };
+        Ok((found > 0).then_some((addr, block, found)))
+    }
+
+    /// Fills a direct node with the blocks that the summaries say are its own; how many.
+    fn direct_of_summaries(&mut self, nid: Nid, node: &mut RawDirectNode) -> io::Result<usize> {
+        if self.lost_blocks.is_none() {
+            self.lost_blocks = Some(self.find_lost_blocks()?);
+        }
+        let blocks = self.lost_blocks.as_mut().and_then(|lost| lost.remove(&nid)).unwrap_or_default();
+        let mut found = 0;
+        for &(slot, addr) in blocks.iter().filter(|(slot, _)| usize::from(*slot) < ADDRS_PER_BLOCK) {
+            let named = blocks.iter().filter(|(other, _)| *other == slot).count();
+            if named == 1 {
+                node.addr[usize::from(slot)] = addr.into();
+                found += 1;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Fills an indirect node with the nodes of the file that say that they were below it; how many.
+    fn indirect_of_footers(
+        &mut self,
+        ino: Ino,
+        nid: Nid,
+        offset: u32,
+        node: &mut RawIndirectNode,
+    ) -> io::Result<usize> {
+        let apart = if offset == DOUBLE_INDIRECT { NIDS_PER_BLOCK as u32 + 1 } else { 1 };
+        let mut found = 0;
+        for index in 0..self.g.nat_blocks() {
+            let (block, _) = self.nat_block(index)?;
+            let first = index * ENTRIES_PER_BLOCK as u32;
+            for (child, entry) in (first..).zip(&block.view::<RawNatBlock>().entries) {
+                let addr = entry.block_addr.get();
+                if entry.ino.get() != ino || [ino, nid].contains(&child) || !self.g.in_main(addr) {
+                    continue;
+                }
+                let at = *footer(self.cache.get(addr)?);
+                let below = at.node_offset().checked_sub(offset + 1).filter(|b| b.is_multiple_of(apart));
+                let slot = below.map(|below| (below / apart) as usize).filter(|&slot| slot < NIDS_PER_BLOCK);
+                if let Some(slot) = slot.filter(|_| (at.nid.get(), at.ino.get()) == (child, ino)) {
+                    node.nid[slot] = child.into();
+                    found += 1;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Who the summaries say owns a block: a node, and the slot in it.
+    pub(crate) fn owner_of(&mut self, addr: BlockAddr) -> io::Result<(Nid, usize)> {
+        let (segno, at) = (self.g.segno(addr), self.g.offset_in_seg(addr) as usize);
+        let sum = match self.curseg_of(segno).filter(|&log| self.cursegs[log].known) {
+            Some(log) => self.cursegs[log].sum.entries[at],
+            None => {
+                let ssa = self.g.ssa_block(segno);
+                self.cache.get(ssa)?.view::<RawSummaryBlock>().entries[at]
+            }
+        };
+        Ok((sum.nid.get(), sum.ofs_in_node.get().into()))
+    }
+
+    /// Makes holes of the blocks that an inode of the fsync log did not have at the checkpoint.
+    pub(crate) fn keep_own_blocks(&mut self, ino: Ino, inode: &mut RawInode) -> io::Result<()> {
+        if has_no_addresses(inode) {
+            return Ok(());
+        }
+        let slots = inode.slots(self.flexible());
+        for slot in 0..slots.addrs() {
+            let addr = inode.i_addr[slots.extra + slot].get();
+            let own = self.g.in_main(addr) && self.is_valid(addr)? && self.owner_of(addr)? == (ino, slot);
+            if !own {
+                inode.i_addr[slots.extra + slot] = NULL_ADDR.into();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the block of a node is one of a node segment, and holds neither it nor another node.
+    fn is_lost_node(&mut self, nid: Nid, addr: BlockAddr) -> io::Result<bool> {
+        if !self.g.in_main(addr) {
+            return Ok(false);
+        }
+        let segno = self.g.segno(addr);
+        let of_nodes = self.curseg_of(segno).map_or(self.sit(segno)?.seg_type() >= 3, |log| log >= 3);
+        if !of_nodes || !self.is_valid(addr)? {
+            return Ok(false);
+        }
+        let holds = footer(self.cache.get(addr)?).nid.get();
+        Ok(holds != nid && (!self.g.is_nid(holds) || self.nat(holds)?.block_addr.get() != addr))
+    }
+
+    /// The blocks in use whose owners, by the summaries, are nodes that are lost.
+    fn find_lost_blocks(&mut self) -> io::Result<HashMap<Nid, Vec<(u16, BlockAddr)>>> {
+        let mut lost: HashMap<Nid, Vec<(u16, BlockAddr)>> = HashMap::new();
+        let mut asked: HashMap<Nid, bool> = HashMap::new();
+        let mut count = 0;
+        for segno in 0..self.g.segment_count_main {
+            let entry = self.sit(segno)?;
+            let Some(sum) = self.data_summary(segno, entry.seg_type())? else { continue };
+            asked.clear(); // its memory is that of one segment
+            for at in 0..BLOCKS_PER_SEG as usize {
+                let owner = sum.entries[at];
+                let nid = owner.nid.get();
+                if !test_bit(&entry.valid_map, at) || !self.g.is_nid(nid) || count == MAX_BLOCKS {
+                    continue;
+                }
+                let is_lost = match asked.get(&nid) {
+                    Some(is_lost) => *is_lost,
+                    None => {
+                        let addr = self.nat(nid)?.block_addr.get();
+                        let is_lost = addr != NULL_ADDR && self.is_lost_node(nid, addr)?;
+                        asked.insert(nid, is_lost);
+                        is_lost
+                    }
+                };
+                if is_lost && self.nat(nid)?.version == owner.version {
+                    let block = self.g.seg_start(segno) + at as u32;
+                    lost.entry(nid).or_default().push((owner.ofs_in_node.get(), block));
+                    count += 1;
+                }
+            }
+        }
+        Ok(lost)
+    }
+
+    /// The summary of a segment of data, where it can be read.
+    fn data_summary(&mut self, segno: SegNo, seg_type: u8) -> io::Result<Option<Box<RawSummaryBlock>>> {
+        if let Some(log) = self.curseg_of(segno) {
+            let curseg = &self.cursegs[log];
+            return Ok((log < 3 && curseg.known).then(|| curseg.sum.clone()));
+        }
+        if seg_type >= 3 || self.sit_lost(segno) {
+            return Ok(None);
+        }
+        let addr = self.g.ssa_block(segno);
+        let sum: &RawSummaryBlock = self.cache.get(addr)?.view();
+        Ok((sum.footer.entry_type == SUM_TYPE_DATA).then(|| Box::new(sum.clone())))
+    }
+}
