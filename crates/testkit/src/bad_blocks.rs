@@ -6,9 +6,8 @@
 //! - The repair ends with 0 or 1 by e2fsck's convention, and the next check finds nothing.
 //! - Every file none of whose own blocks was struck is there with its content and attributes, found by its inode number: at its place, unless a
 //!   directory on the way was struck, and then in lost+found at the latest.
-//! - A file with a struck direct or indirect node is there with its size and its pages: others know what the node held. Where the node has a
-//!   flipped bit, other blocks were struck too, the file is compressed or a log goes on, each page is as it was or a hole, unless it has
-//!   compact pages. One with a struck node of attributes has its content. Of a file whose inode was struck nothing is asked.
+//! - A file with a struck direct or indirect node is there with its size and pages. Where more was struck, the file is compressed or a log goes on,
+//!   a page may be a hole. One with a struck node of attributes has its content. Of a file whose inode was struck nothing is asked.
 //! - Where a block of the checkpoint pack in force was struck, what the other pack shows will do; where a node of the fsync log was, each
 //!   file that was fsynced will do as at any of its fsyncs, or at the checkpoint. That a flipped bit in an address, a name or a count goes unnoticed is
 //!   allowed where it concerns nothing but the file or directory whose block it is in.
