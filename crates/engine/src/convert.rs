@@ -20,12 +20,12 @@
 //! That all inodes are laid out at once, not when they are next written, keeps an export certain: it never needs room for inodes.
 
 use crate::delta::Folded;
-use crate::delta::registry::{HIDDEN_DIR, HIDDEN_NAME};
 use crate::error::{Error, Result};
 use crate::layout::LayoutWork;
 use crate::mount::{names, unwritable};
 use crate::options::{DeltaMode, MountOptions};
 use crate::volume::Volume;
+use crate::xref::ref_index::{HIDDEN_DIR, HIDDEN_NAME};
 use medfs_device::BlockDevice;
 use medfs_format::superblock::{DELTA_FEATURES, Feature, RawSuperblock};
 use medfs_store::Clock;

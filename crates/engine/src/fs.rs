@@ -19,24 +19,24 @@
 //!
 //! A checkpoint that an fsync needs is made after the fsync has given back its locks.
 
-use crate::bgres::Restorer;
-use crate::compress::Compress;
+use crate::cluster::Compress;
+use crate::commit::group_commit::Sharing;
+use crate::commit::name_journal::DirLog;
+use crate::content::page_cache::Pages;
+use crate::content::placement::Placement;
 use crate::damage::Damage;
 use crate::delta::Deltas;
-use crate::delta::bases::Bases;
-use crate::delta::dependents::Dependents;
-use crate::delta::registry::Registry;
-use crate::dir_log::DirLog;
 use crate::error::{Error, Result};
-use crate::evict::Orphans;
-use crate::hotness::Hcluster;
-use crate::idle::Activity;
-use crate::inode::Inodes;
+use crate::map::inode::Inodes;
 use crate::options::MountOptions;
-use crate::pages::Pages;
-use crate::placement::Placement;
-use crate::shared::Sharing;
 use crate::stats::Counters;
+use crate::tree::inode_free::Orphans;
+use crate::upkeep::hotness::Hcluster;
+use crate::upkeep::idle::Activity;
+use crate::upkeep::restore::Restorer;
+use crate::xref::ref_index::Registry;
+use crate::xref::refs::Dependents;
+use crate::xref::retained::Bases;
 use medfs_format::Ino;
 use medfs_store::{Io, Store};
 use medfs_sync::{Mutex, RwLock, RwLockReadGuard};
@@ -68,7 +68,7 @@ pub(crate) struct Fs {
     pub(crate) renames: Mutex<()>,
     /// fsyncs whose last nodes wait to be written together.
     pub(crate) sharing: Sharing,
-    pub(crate) gc: Mutex<crate::gc::Cleaner>,
+    pub(crate) gc: Mutex<crate::upkeep::gc::Cleaner>,
     pub(crate) read_only: bool,
     /// Until orphans are freed and fsynced files rolled forward, nothing may make a checkpoint of its own accord.
     pub(crate) mounting: AtomicBool,

@@ -15,7 +15,7 @@
 //! - attributes that do not fit 188 bytes get an xattr node;
 //! - an inode without an xattr area (made with `noinline_xattr`, or by an old kernel) has 923 addresses. It gets an area, and inline
 //!   data that does not fit any more gets a block. Where pages lie behind the 873rd, they move: as when a range of 50 pages is inserted
-//!   there ([`crate::shift`]). They are written anew, as each gets another slot, and the SSA must name it;
+//!   there ([`crate::content::shift`]). They are written anew, as each gets another slot, and the SSA must name it;
 //! - where attributes fill the xattr node too, the area keeps its 50 slots and the addresses give way.
 //!
 //! A file with direct nodes gets no zone for deltas, as its pages' places depend on the size of the area. Where the caller asks for it,
@@ -25,12 +25,12 @@
 //! is interrupted goes on with those that are left. An inode changes in one operation, between two checkpoints.
 //! Locks: those of [`Fs::change_settled`], inode by inode.
 
-use crate::delta::names::Name;
+use crate::content::shift::Shift;
 use crate::delta::zone::KEPT_SLOTS;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::inode::{Inode, InodeState};
-use crate::shift::Shift;
+use crate::map::inode::{Inode, InodeState};
+use crate::xref::file_class::Name;
 use medfs_format::node::{
     ADDR_OFFSET, Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline,
     MAX_INLINE_XATTR_ADDRS, RawExtraAttr, RawInode, Slots,

@@ -29,59 +29,35 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod atomic;
-mod bgres;
-mod checkpoint;
-mod compress;
-mod create;
+mod cluster;
+mod commit;
+mod content;
 mod damage;
-mod data;
 mod delta;
-mod dir;
-mod dir_log;
-mod durable;
-mod evict;
-mod fallocate;
-mod file;
 mod fs;
-mod fsync;
-mod gc;
-mod idle;
-mod index;
-mod inode;
 mod layout;
+mod map;
 mod mount;
-mod namei;
-mod pages;
 mod past_damage;
-mod placement;
 mod ranks;
-mod recovery;
-mod rename;
-mod shared;
-mod shift;
-mod trim;
+mod tree;
+mod upkeep;
 mod volume;
-mod windows;
-mod writeback;
-mod xattr;
+mod xref;
 
 pub mod acl;
 pub mod convert;
 pub mod error;
 pub mod files;
-pub mod hotness;
 pub mod options;
 pub mod stats;
 pub mod types;
 pub mod xattr_names;
 
-pub use compress::options::{CompressMode, CompressOptions};
+pub use cluster::options::{CompressMode, CompressOptions};
 pub use delta::Folded;
 pub use error::{Error, Posix, Result};
 pub use files::{Caller, Files};
-pub use hotness::{Hotness, HotnessStats};
-pub use idle::Did;
 pub use layout::LayoutWork;
 pub use medfs_format::compress::Algorithm;
 pub use medfs_store::{AllocMode, Clock, ManualClock, SystemClock};
@@ -89,4 +65,6 @@ pub use options::{Atime, CompactFiles, DeltaMode, FsyncMode, InPlace, MountOptio
 pub use past_damage::{Listed, PastDamage, Piece, Unreadable};
 pub use stats::{CompressStats, DeltaStats, FpcStats, RestoreStats, Stats, Written, ZoneStats};
 pub use types::*;
+pub use upkeep::hotness::{self, Hotness, HotnessStats};
+pub use upkeep::idle::Did;
 pub use volume::Volume;

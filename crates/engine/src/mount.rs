@@ -4,24 +4,24 @@
 //! a checkpoint where anything changed. A read-only mount rolls forward in memory.
 //! Invariant: on a read-only mount nothing is written.
 
-use crate::bgres::Restorer;
-use crate::compress::Compress;
+use crate::cluster::Compress;
+use crate::commit::group_commit::Sharing;
+use crate::commit::name_journal::DirLog;
+use crate::content::page_cache::Pages;
+use crate::content::placement::KernelPlacement;
 use crate::damage::Damage;
-use crate::delta::dependents::Dependents;
 use crate::delta::{BASES_PART, Deltas};
-use crate::dir_log::DirLog;
 use crate::error::{Error, Result};
-use crate::evict::Orphans;
 use crate::fs::{Fs, SinceCheckpoint};
-use crate::hotness::{Hcluster, MOST_FILES};
-use crate::idle::Activity;
-use crate::inode::Inodes;
+use crate::map::inode::Inodes;
 use crate::options::{DirFsync, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
-use crate::pages::Pages;
-use crate::placement::KernelPlacement;
 use crate::ranks;
-use crate::shared::Sharing;
 use crate::stats::Counters;
+use crate::tree::inode_free::Orphans;
+use crate::upkeep::hotness::{Hcluster, MOST_FILES};
+use crate::upkeep::idle::Activity;
+use crate::upkeep::restore::Restorer;
+use crate::xref::refs::Dependents;
 use medfs_device::BlockDevice;
 use medfs_format::node::RawInode;
 use medfs_format::superblock::{Feature, RawSuperblock};

@@ -11,7 +11,7 @@ pub(crate) mod table;
 
 pub use table::{Described, Form, MountOption, unknown};
 
-use crate::compress::options::{CompressOptions, OPTIONS as OF_COMPRESSION};
+use crate::cluster::options::{CompressOptions, OPTIONS as OF_COMPRESSION};
 use crate::error::{Error, Result};
 use list::OPTIONS;
 use medfs_store::AllocMode;

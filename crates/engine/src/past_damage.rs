@@ -8,8 +8,8 @@
 
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
-use crate::index::{Slot, read_nid, span, subtree};
-use crate::inode::{Inode, InodeState};
+use crate::map::inode::{Inode, InodeState};
+use crate::map::node_tree::{Slot, read_nid, span, subtree};
 use crate::types::{DirEntry, FileKind};
 use crate::volume::Volume;
 use medfs_format::dentry::{Area, AreaLayout, DENTRIES_PER_BLOCK, slots_for};

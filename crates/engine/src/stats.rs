@@ -1,6 +1,6 @@
 //! Statistics of a mounted volume.
 
-use crate::hotness::HotnessStats;
+use crate::upkeep::hotness::HotnessStats;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 

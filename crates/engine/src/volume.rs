@@ -1,14 +1,14 @@
 //! The public face: a mounted volume.
 
+use crate::content::file::WriteTimes;
 use crate::delta::Folded;
 use crate::error::{Error, Posix, Result};
-use crate::file::WriteTimes;
 use crate::fs::Fs;
-use crate::hotness::Hotness;
-use crate::idle::{Did, STEP_PAGES};
 use crate::options::{DeltaMode, MountOptions};
 use crate::stats::{Stats, Written};
 use crate::types::*;
+use crate::upkeep::hotness::Hotness;
+use crate::upkeep::idle::{Did, STEP_PAGES};
 use medfs_device::{BlockDevice, Cause};
 #[cfg(doc)]
 use medfs_format::compress::Algorithm;

@@ -246,12 +246,12 @@ struct Files<'a>(DiGraph<&'a str, ()>);
 
 impl<'a> Files<'a> {
     /// Of files and the files that each needs, by their positions.
-    fn new(files: &[&'a Parsed], needs: impl Fn(&Parsed) -> BTreeSet<usize>) -> Files<'a> {
+    fn new(files: &[&'a Parsed], needs: &[BTreeSet<usize>]) -> Files<'a> {
         let mut graph = DiGraph::new();
         let nodes: Vec<_> = files.iter().map(|file| graph.add_node(file.path.as_str())).collect();
-        for (from, file) in files.iter().enumerate() {
-            for to in needs(file).into_iter().filter(|to| *to != from) {
-                graph.add_edge(nodes[from], nodes[to], ());
+        for (from, needed) in needs.iter().enumerate() {
+            for to in needed.iter().filter(|to| **to != from) {
+                graph.add_edge(nodes[from], nodes[*to], ());
             }
         }
         Files(graph)
@@ -280,12 +280,24 @@ pub fn by_crate(files: &[Parsed]) -> BTreeMap<&str, Vec<&Parsed>> {
     crates
 }
 
-/// The largest circle of files of one crate that name each other.
-pub fn import_circle(files: &[&Parsed]) -> Vec<String> {
+/// The files of one crate that each of its files names, by their positions.
+fn imports_of(files: &[&Parsed]) -> Vec<BTreeSet<usize>> {
     let modules: BTreeSet<Vec<String>> = files.iter().map(|file| file.module.clone()).collect();
     let at: BTreeMap<&Vec<String>, usize> = files.iter().enumerate().map(|(i, f)| (&f.module, i)).collect();
-    let needs = |file: &Parsed| file.names(&modules).iter().filter_map(|m| at.get(m).copied()).collect();
-    Files::new(files, needs).largest_circle()
+    let named = |file: &&Parsed| file.names(&modules).iter().filter_map(|m| at.get(m).copied()).collect();
+    files.iter().map(named).collect()
+}
+
+/// Who names whom among the files of one crate, by their paths.
+pub fn imports<'a>(files: &[&'a Parsed]) -> Vec<(&'a str, &'a str)> {
+    let path = |at: usize| files[at].path.as_str();
+    let named = imports_of(files).into_iter().enumerate();
+    named.flat_map(|(from, to)| to.into_iter().map(move |to| (path(from), path(to)))).collect()
+}
+
+/// The largest circle of files of one crate that name each other.
+pub fn import_circle(files: &[&Parsed]) -> Vec<String> {
+    Files::new(files, &imports_of(files)).largest_circle()
 }
 
 /// The largest circle of files of one crate whose methods of a type call each other.
@@ -295,8 +307,8 @@ pub fn call_circle(files: &[&Parsed], of: &str) -> Vec<String> {
         let methods = file.methods().remove(of).unwrap_or_default();
         defined.extend(methods.into_iter().map(|method| (method, at)));
     }
-    let needs = |file: &Parsed| file.calls(of).iter().filter_map(|m| defined.get(m).copied()).collect();
-    Files::new(files, needs).largest_circle()
+    let called = |file: &&Parsed| file.calls(of).iter().filter_map(|m| defined.get(m).copied()).collect();
+    Files::new(files, &files.iter().map(called).collect::<Vec<_>>()).largest_circle()
 }
 
 #[cfg(test)]

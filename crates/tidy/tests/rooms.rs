@@ -1,10 +1,10 @@
-//! Rules for the shape of the code: lengths of functions and files, methods of a type, circles of files.
+//! Rules for the shape of the code: lengths of functions and files, methods of a type, circles of files, rooms that look up.
 //!
 //! What breaks a rule already is in `debts.toml` with its size, which may shrink and may not grow. An entry that is no longer needed
 //! has to go.
 
-use medfs_tidy::code::{Parsed, by_crate, call_circle, import_circle};
-use medfs_tidy::{expect_none, read, sources};
+use medfs_tidy::code::{Parsed, by_crate, call_circle, import_circle, imports};
+use medfs_tidy::{Source, expect_none, read, sources};
 use std::collections::BTreeMap;
 
 /// Most lines of a function.
@@ -103,6 +103,61 @@ fn methods_of_a_type_do_not_call_each_other_in_circles() {
         }
     }
     expect_none("a circle of calls has at most 3 files", judged(&sizes, CIRCLE, &debts("calls")));
+}
+
+/// The engine's rooms from the lowest up: a room knows those before it. Rooms of one floor do not know each other. What is in no
+/// room composes them, and is above all.
+const ROOMS: [&[&str]; 9] = [
+    &["error"],
+    &["acl", "options", "ranks", "stats", "types", "xattr_names"],
+    &["map"],
+    &["content"],
+    &["delta", "cluster"],
+    &["xref"],
+    &["tree"],
+    &["commit"],
+    &["upkeep"],
+];
+
+/// The room of a file of the engine, and its floor.
+fn room(path: &str) -> (&str, usize) {
+    let inside = path.strip_prefix("crates/engine/src/").unwrap_or(path);
+    let name = inside.split_once('/').map_or(inside.trim_end_matches(".rs"), |(folder, _)| folder);
+    match ROOMS.iter().position(|floor| floor.contains(&name)) {
+        Some(floor) => (name, floor),
+        None => ("the engine", ROOMS.len()),
+    }
+}
+
+/// How many imports lead from a room to another one that is not below it.
+fn upward_imports(files: &[Parsed]) -> Sizes {
+    let mut upward = Sizes::new();
+    for (from, to) in by_crate(files).get("crates/engine").map(|files| imports(files)).unwrap_or_default() {
+        let ((from, floor), (to, above)) = (room(from), room(to));
+        if from != to && above >= floor {
+            *upward.entry(format!("{from} > {to}")).or_default() += 1;
+        }
+    }
+    upward
+}
+
+#[test]
+fn no_room_looks_up() {
+    expect_none("a room names no higher one", judged(&upward_imports(&parsed()), 0, &debts("upward")));
+    let planted = |path: &str, text: &str| Parsed::new(&Source::new(path, text)).expect("parses");
+    let files = [
+        planted("crates/engine/src/map/inode.rs", "use crate::error::Error;"),
+        planted(
+            "crates/engine/src/content/page.rs",
+            "use crate::map::inode::Inode; fn f() { crate::tree::dir::g() }",
+        ),
+        planted("crates/engine/src/tree/dir.rs", "use crate::content::page::Page;"),
+        planted("crates/engine/src/error.rs", "use crate::volume::Volume;"),
+        planted("crates/engine/src/tree/mod.rs", "pub(crate) mod dir;"),
+        planted("crates/engine/src/volume.rs", "use crate::tree::dir::Dir;"),
+    ];
+    let found: Vec<_> = upward_imports(&files).into_iter().collect();
+    assert_eq!(found, [("content > tree".to_owned(), 1), ("error > the engine".to_owned(), 1)]);
 }
 
 #[test]

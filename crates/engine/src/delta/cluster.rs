@@ -14,10 +14,10 @@
 //! Locks: as in [`super`].
 
 use super::Encoding;
-use super::keep::Kept;
+use super::decide::Kept;
 use crate::error::Result;
 use crate::fs::Fs;
-use crate::inode::{Inode, InodeState};
+use crate::map::inode::{Inode, InodeState};
 use crate::options::DeltaMode;
 use crate::stats::Counters;
 use medfs_format::Block;

@@ -13,11 +13,11 @@
 //!
 //! Locks: as for pages; the map's mutex is taken with the inode's lock held, before the leaves.
 
-use super::alone::may_be_alone;
+use super::fpc::may_be_alone;
 use super::record::{OwnedRecord, total_size};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::inode::{Inode, InodeState};
+use crate::map::inode::{Inode, InodeState};
 use crate::stats::Counters;
 use medfs_format::delta::{self, COMPACT_ROOM, RECORD_HEADER_SIZE};
 use medfs_format::node::ADDRS_PER_BLOCK;
@@ -406,7 +406,7 @@ impl Fs {
     }
 
     /// All records of a file that count: in the zone and in compact pages.
-    pub(super) fn all_records(&self, inode: &Inode) -> Result<Vec<OwnedRecord>> {
+    pub(crate) fn all_records(&self, inode: &Inode) -> Result<Vec<OwnedRecord>> {
         let mut records = self.records(inode)?;
         if self.has_compact(inode) {
             records.extend(self.counting_records(inode, None)?);

@@ -7,7 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::map::inode::Inode;
 use medfs_format::Ino;
 use medfs_format::node::FileKind;
 use serde::Serialize;

@@ -8,7 +8,7 @@
 use super::record::OwnedRecord;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::map::inode::Inode;
 use std::ops::Range;
 
 /// Most pages that are masked in one go: the zone has no room for many more.

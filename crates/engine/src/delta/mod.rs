@@ -1,13 +1,13 @@
 //! Deltas instead of pages: what changed of a page is kept in the file's inode (MedFS, section 4.1).
 //!
 //! A page's *base* is the block that its address names; with a delta in the inode's zone the page is what delta and base
-//! make together. [`zone`] keeps the zone and its size, [`costs`] measures what replacing a delta is worth; [`gather`] reads bases, many at once,
+//! make together. [`zone`] keeps the zone and its size, [`cost_model`] measures what replacing a delta is worth; [`base_prefetch`] reads bases, many at once,
 //! and [`fold`] writes all that is a delta as pages again.
 //!
 //! Where a page has no block yet, zeros stand for it, and where another file holds nearly the same, slices of that file's
-//! blocks ([`repeats`], [`replaced`]); those count as bases too ([`dependents`], kept across mounts by [`registry`] and [`bases`], let go by [`release`]). [`keep`] decides about pages that are to be written,
-//! [`compact`] has the records for which the zone is too small ([`lost`]: where they cannot be read), and [`alone`] the pages that are compressed instead; [`cluster`] is about
-//! pages of compressed clusters. [`notes`] keeps changed addresses where deltas are.
+//! blocks ([`crate::xref::sqlite_wal`], [`crate::xref::predecessor`]); those count as bases too ([`crate::xref::refs`], kept across mounts by [`crate::xref::ref_index`] and [`crate::xref::retained`], let go by [`crate::xref::unshare`]). [`decide`] decides about pages that are to be written,
+//! [`compact`] has the records for which the zone is too small ([`lost`]: where they cannot be read), and [`fpc`] the pages that are compressed instead; [`cluster`] is about
+//! pages of compressed clusters. [`addr_redo`] keeps changed addresses where deltas are.
 //!
 //! Invariants:
 //! - A base is neither overwritten in place nor its block freed before the inode without the delta is on its way: a page
@@ -20,47 +20,40 @@
 //! Locks: functions are called with the inode's lock held, exclusive (and the operation lock) to change; `codecs` and
 //! `costs` are leaves. The blocks of another file are looked up without its lock: that it is a source keeps them.
 
-mod alone;
-pub(crate) mod bases;
+pub(crate) mod addr_redo;
+mod base_prefetch;
 mod cluster;
 mod compact;
-pub(crate) mod costs;
-pub(crate) mod dependents;
+pub(crate) mod cost_model;
+mod decide;
 mod fold;
-mod gather;
-mod keep;
+mod fpc;
 mod lost;
-pub(crate) mod names;
-pub(crate) mod notes;
 mod occupancy;
-mod record;
-pub(crate) mod registry;
-mod release;
+pub(crate) mod record;
 mod remembered;
-mod repeats;
-mod replaced;
 pub(crate) mod zone;
 
+use crate::content::placement::Page;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
-use crate::inode::{Inode, InodeState};
+use crate::map::inode::{Inode, InodeState};
 use crate::options::{DeltaMode, MountOptions};
-use crate::placement::Page;
 use crate::stats::{Counters, DeltaStats};
-use alone::AloneCounters;
+use crate::xref::file_class::Name;
+pub(crate) use crate::xref::sqlite_wal::Repeats;
+pub(crate) use base_prefetch::GATHERED;
 pub(crate) use compact::CompactMap;
-use costs::Costs;
+use cost_model::Costs;
+pub(crate) use decide::{Changed, Kept, Pending};
 pub use fold::Folded;
-pub(crate) use gather::GATHERED;
-pub(crate) use keep::{Changed, Kept, Pending};
+use fpc::AloneCounters;
 use medfs_codec::{CodecTag, Codecs, RebuildError, page_checksum};
 use medfs_format::delta::{COMPACT_ROOM, NO_DELTA, RECORD_HEADER_SIZE, RawSlice, Record};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
 use medfs_sync::Mutex;
-use names::Name;
 pub(crate) use record::OwnedRecord;
 use remembered::Remembered;
-pub(crate) use repeats::Repeats;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -90,7 +83,7 @@ pub(crate) struct Deltas {
     alone: Option<CodecTag>,
     /// Whether a page without a block has zeros for a base, and whether blocks of other files are bases.
     appends: bool,
-    repeats: bool,
+    pub(crate) repeats: bool,
     /// Whether changed addresses are noted in the inode instead of being written with their nodes.
     notes: bool,
     /// Largest delta in bytes that goes into the zone for good, and largest record that goes into a compact page.
@@ -152,7 +145,7 @@ impl Deltas {
     /// For a volume that may hold deltas.
     pub(crate) fn new(opts: &MountOptions, bases: usize) -> Deltas {
         let mode = opts.delta_mode();
-        let alone = opts.compress.fpc.map(alone::codec_of);
+        let alone = opts.compress.fpc.map(fpc::codec_of);
         Deltas { alone, ..Deltas::of(mode, opts, bases) }
     }
 
@@ -199,13 +192,13 @@ impl Deltas {
     }
 
     /// Whether they go into compact pages.
-    fn has_compact(&self) -> bool {
+    pub(crate) fn has_compact(&self) -> bool {
         matches!(self.mode, DeltaMode::Compact | DeltaMode::Full) || self.alone.is_some()
     }
 
     /// Most records that share a compact page.
     fn most_sharing(&self) -> usize {
-        if self.alone.is_some() { alone::MOST_SHARING } else { COMPACT_ROOM }
+        if self.alone.is_some() { fpc::MOST_SHARING } else { COMPACT_ROOM }
     }
 
     pub(crate) fn with_codecs<R>(&self, f: impl FnOnce(&mut Codecs) -> R) -> R {
@@ -531,7 +524,7 @@ impl Fs {
     }
 
     /// Bytes that a record may have to be kept.
-    fn record_max(&self) -> usize {
+    pub(crate) fn record_max(&self) -> usize {
         match self.deltas.mode {
             DeltaMode::Inline => self.deltas.inline_max + RECORD_HEADER_SIZE,
             _ => self.deltas.compact_max,
@@ -539,7 +532,7 @@ impl Fs {
     }
 
     /// The record of a page against a base, where it is at most so large.
-    fn encode(
+    pub(crate) fn encode(
         &self,
         index: u32,
         base: &Block,
@@ -561,7 +554,7 @@ impl Fs {
     }
 
     /// What requests that read take.
-    pub(crate) fn read_times(&self) -> costs::ReadTimes {
+    pub(crate) fn read_times(&self) -> cost_model::ReadTimes {
         self.deltas.costs.lock().reading()
     }
 

@@ -4,14 +4,14 @@
 //! it. Its size changes freely while the file has no direct node; with the first one it is frozen, as the pages that
 //! direct nodes address depend on it.
 
-use super::alone::MARKS_SLOTS;
-use super::names::Name;
+use super::fpc::MARKS_SLOTS;
 use super::record::{OwnedRecord, total_size};
 use crate::error::Result;
 use crate::fs::Fs;
-use crate::index::Slot;
-use crate::inode::{Inode, InodeState};
+use crate::map::inode::{Inode, InodeState};
+use crate::map::node_tree::Slot;
 use crate::stats::Counters;
+use crate::xref::file_class::Name;
 use medfs_format::delta::{self, RawZoneHeader, Record, ZONE_HEADER_SIZE, ZONE_OFFSET};
 use medfs_format::node::{
     DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline, MAX_INLINE_XATTR_ADDRS, RawInode,

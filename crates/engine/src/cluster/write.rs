@@ -1,0 +1,459 @@
+//! Writing clusters: compressing those that are dirty as a whole, opening those that change by more than deltas, moving their
+//! blocks.
+
+use super::bad_cluster;
+use crate::content::placement::{Page, Purpose};
+use crate::content::writeback::{Placed, Placing, temperature};
+use crate::damage::First;
+use crate::delta::{Kept, Pending};
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::map::inode::{Inode, InodeState};
+use crate::map::node_tree::Slot;
+use crate::stats::Counters;
+use medfs_device::Cause;
+use medfs_format::compress::{CLUSTER_HEADER_SIZE, Compression, RawClusterHeader, blocks_of, most_content};
+use medfs_format::node::{Inline, RawInode};
+use medfs_format::summary::{Log, RawSummary};
+use medfs_format::{
+    BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, FormatError, NEW_ADDR, NULL_ADDR, Structure, crc, is_block,
+};
+use medfs_store::Spare;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Log of compressed blocks, as in the kernel.
+const LOG: Log = Log::ColdData;
+
+/// Pages that may have to be written because pages of closed clusters are dirty.
+const MOST_OPENED: usize = 1024;
+
+type DirtyPage = (u64, Arc<Block>);
+
+/// The dirty pages of a cluster.
+fn dirty_pages(state: &InodeState, compression: Compression, first: u64) -> Vec<DirtyPage> {
+    let pages = first..first + compression.cluster_pages() as u64;
+    state.dirty.range(pages).map(|(&index, page)| (index, page.clone())).collect()
+}
+
+impl Fs {
+    /// Gives the dirty pages of a compressed file their blocks, as [`Fs::place_pages`] does for others, or keeps them as deltas.
+    /// Where one page of a cluster is among `indices`, all of its dirty pages go; so do those whose deltas gave way to others.
+    pub(crate) fn place_clusters(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        compression: Compression,
+        indices: &[u64],
+        purpose: Purpose,
+    ) -> Placing {
+        let pages = compression.cluster_pages() as u64;
+        let mut clusters: Vec<u64> = indices.iter().map(|index| index / pages * pages).collect();
+        clusters.sort_unstable();
+        clusters.dedup();
+        let about = inode.raw(|r| Page {
+            purpose,
+            is_dir: false,
+            advise: r.advise(),
+            pinned: r.inline().contains(Inline::PIN_FILE),
+            dirty_pages: state.dirty.len(),
+            deltas: !matches!(purpose, Purpose::Move | Purpose::Restore),
+            inode_due: true,
+        });
+        let mut placing = Placing::of(Vec::with_capacity(indices.len()), Ok(()));
+        placing.outcome =
+            self.place_all_clusters(inode, state, compression, &clusters, &about, &mut placing.pages);
+        self.space.wrote(placing.pages.iter().filter(|p| is_block(p.addr)).count() as u64);
+        placing
+    }
+
+    fn place_all_clusters(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        compression: Compression,
+        clusters: &[u64],
+        about: &Page,
+        placed: &mut Vec<Placed>,
+    ) -> Result<()> {
+        let mut pending = Vec::new();
+        let mut damage = First::default();
+        for &first in clusters {
+            let kept = match self.keep_closed(inode, state, compression, first, about, &mut pending) {
+                // What is dirty of it may be all of it.
+                Err(e) if self.is_damage(&e) => false,
+                kept => kept?,
+            };
+            if !kept {
+                let done = self.place_cluster(inode, state, compression, first, about, placed);
+                self.put_off(&mut damage, done)?;
+            }
+        }
+        self.settle_updates(inode, state, pending)?;
+        let pages = compression.cluster_pages() as u64;
+        let mut tried = BTreeSet::new();
+        let untried = |state: &InodeState, tried: &BTreeSet<u64>| {
+            let mut whole = state.whole.iter().map(|index| index / pages * pages);
+            whole.find(|first| !tried.contains(first))
+        };
+        while let Some(first) = untried(state, &tried) {
+            let done = self.place_cluster(inode, state, compression, first, about, placed);
+            self.put_off(&mut damage, done)?;
+            if state.whole.range(first..first + pages).next().is_some() {
+                tried.insert(first);
+            }
+        }
+        if !self.delta_volume || !self.has_compact(inode) {
+            return damage.result();
+        }
+        let compact = state.dirty.range(self.compact_start(inode)..);
+        let new = compact.filter(|(index, _)| placed.iter().all(|p| p.index != **index));
+        let new: Vec<DirtyPage> = new.map(|(&index, page)| (index, page.clone())).collect();
+        let done = self.place_plain(inode, about, new, placed);
+        self.put_off(&mut damage, done)?;
+        damage.result()
+    }
+
+    /// Finds places for deltas that the zone had no room for; pages whose deltas find none are to be written.
+    fn settle_updates(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        pending: Vec<Pending>,
+    ) -> Result<()> {
+        let updated: Vec<u64> = pending.iter().map(Pending::index).collect();
+        let whole = self.settle_pending(inode, state, pending)?;
+        state.whole.extend(whole);
+        for index in updated {
+            if !state.whole.contains(&index)
+                && let Some(page) = state.dirty.get(&index).cloned()
+            {
+                self.page_is_clean(inode, state, index, page);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what changed of a compressed cluster as deltas, some of which are `pending`; `false` where it has to be written.
+    fn keep_closed(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        compression: Compression,
+        first: u64,
+        about: &Page,
+        pending: &mut Vec<Pending>,
+    ) -> Result<bool> {
+        if !about.deltas || !self.updates_in_clusters(inode) {
+            return Ok(false);
+        }
+        let Some(cluster) = self.compressed_cluster(inode, compression, first, None)?.1 else {
+            return Ok(false);
+        };
+        let dirty = dirty_pages(state, compression, first);
+        let content = self.expand_cluster(inode, compression, &cluster)?;
+        let (mut kept, mut without_place) = (Vec::new(), Vec::new());
+        for (index, page) in dirty {
+            match self.keep_over(inode, state, index, &page, &content[(index - first) as usize])? {
+                Kept::Delta => kept.push((index, page)),
+                Kept::Pending(delta) => without_place.push(delta),
+                _ => return Ok(false),
+            }
+        }
+        // One of them may have taken the room of another.
+        let pages = first..first + content.len() as u64;
+        if state.whole.range(pages).next().is_some() {
+            return Ok(false);
+        }
+        for (index, page) in kept {
+            self.page_is_clean(inode, state, index, page);
+        }
+        pending.append(&mut without_place);
+        Ok(true)
+    }
+
+    /// Gives the dirty pages of a cluster their blocks; where it is compressed all of its pages get new ones.
+    fn place_cluster(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        compression: Compression,
+        first: u64,
+        about: &Page,
+        placed: &mut Vec<Placed>,
+    ) -> Result<()> {
+        let pages = compression.cluster_pages() as u64;
+        self.open_cluster(inode, state, first)?;
+        let dirty = dirty_pages(state, compression, first);
+        state.whole.retain(|index| !(first..first + pages).contains(index));
+        let whole = dirty.len() as u64 == pages && first + pages <= inode.pages();
+        if whole && about.purpose != Purpose::Move && self.compresses(state) {
+            if let Some(content) = self.compress_pages(compression, &dirty) {
+                return self.place_compressed(inode, &dirty, content, about.purpose.spare(), placed);
+            }
+            Counters::add(&self.compress.counters.kept_plain, 1);
+        }
+        self.place_plain(inode, about, dirty, placed)
+    }
+
+    /// Called before a page is changed: opens its cluster, unless what changes may become a delta. Tells whether the page is
+    /// in a compressed cluster still.
+    pub(crate) fn open_for_change(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        index: u64,
+    ) -> Result<bool> {
+        let Some(compression) = self.compression(inode) else { return Ok(false) };
+        let pages = compression.cluster_pages();
+        // All that is dirty may have to be opened in one go.
+        if self.updates_in_clusters(inode) && state.dirty.len() * pages < MOST_OPENED {
+            let first = index / pages as u64 * pages as u64;
+            return Ok(self.compressed_cluster(inode, compression, first, None)?.1.is_some());
+        }
+        self.open_cluster(inode, state, index)?;
+        Ok(false)
+    }
+
+    /// Whether whole clusters of the file are compressed as they are written.
+    fn compresses(&self, state: &InodeState) -> bool {
+        state.compress.unwrap_or_else(|| self.opts.compress.writes_compressed())
+    }
+
+    fn place_plain(
+        &self,
+        inode: &Inode,
+        about: &Page,
+        dirty: Vec<DirtyPage>,
+        placed: &mut Vec<Placed>,
+    ) -> Result<()> {
+        let mut near: Option<Slot> = None;
+        for (index, page) in dirty {
+            let slot = self.make_slot_near(inode, near.as_ref(), index)?;
+            if matches!(slot.addr(), COMPRESS_ADDR | NULL_ADDR) {
+                return Err(bad_cluster(inode, index, "i_addr", "dirty page without space"));
+            }
+            let compact = self.is_compact_page(inode, index);
+            self.place_page(inode, &slot, about, compact, Placed::new(index, page), placed)?;
+            near = Some(slot);
+        }
+        Ok(())
+    }
+
+    /// The blocks of a compressed cluster; `None` where it saves none.
+    fn compress_pages(&self, compression: Compression, dirty: &[DirtyPage]) -> Option<Vec<Arc<Block>>> {
+        let pages: Vec<u8> = dirty.iter().flat_map(|(_, page)| page.0).collect();
+        let mut out = vec![0; dirty.len() * BLOCK_SIZE];
+        let room = most_content(dirty.len());
+        let content = &mut out[CLUSTER_HEADER_SIZE..CLUSTER_HEADER_SIZE + room];
+        let clen = self.compress.compress(compression, &pages, content)?;
+        // Compressors may leave anything behind what they made.
+        content[clen..].fill(0);
+        let chksum = if compression.checksum { crc::f2fs(&content[..clen]) } else { 0 };
+        let header = RawClusterHeader {
+            clen: (clen as u32).into(),
+            chksum: chksum.into(),
+            ..RawClusterHeader::default()
+        };
+        out[..CLUSTER_HEADER_SIZE].copy_from_slice(header.as_bytes());
+        let blocks = out.as_chunks::<BLOCK_SIZE>().0[..blocks_of(clen)].iter();
+        Some(blocks.map(|bytes| Arc::new(Block(*bytes))).collect())
+    }
+
+    /// Gives a compressed cluster its blocks. All pages of it are dirty, so every slot holds a block or a reservation.
+    fn place_compressed(
+        &self,
+        inode: &Inode,
+        dirty: &[DirtyPage],
+        content: Vec<Arc<Block>>,
+        spare: Spare,
+        placed: &mut Vec<Placed>,
+    ) -> Result<()> {
+        let first = self.make_slot(inode, dirty[0].0)?;
+        let old = first.addrs(dirty.len());
+        if old.len() != dirty.len() || old.iter().any(|&a| a == NULL_ADDR || a == COMPRESS_ADDR) {
+            return Err(bad_cluster(inode, dirty[0].0, "i_addr", "dirty page without space"));
+        }
+        let slots: Vec<Slot> = dirty.iter().filter_map(|(index, _)| first.step_to(*index)).collect();
+        let new = self.allocate_for(LOG, &slots[1..=content.len()], spare)?;
+        let now = self.elapsed();
+        {
+            let mut segs = self.segs.lock();
+            for &addr in old.iter().filter(|&&a| is_block(a)) {
+                segs.mark_invalid(&self.io, addr, now)?;
+            }
+        }
+        let counters = &self.compress.counters;
+        Counters::add(&counters.made, 1);
+        Counters::add(&counters.saved, (dirty.len() - content.len()) as u64);
+        self.add_saved(inode, (dirty.len() - content.len()) as i64);
+        let mut written = new.into_iter().zip(content);
+        for (i, (slot, (index, page))) in slots.iter().zip(dirty).enumerate() {
+            let block = if i == 0 { None } else { written.next() };
+            let addr = match &block {
+                Some((addr, _)) => *addr,
+                None if i == 0 => COMPRESS_ADDR,
+                None => NEW_ADDR,
+            };
+            self.set_addr(inode, slot, addr);
+            placed.push(Placed {
+                addr: block.as_ref().map_or(NULL_ADDR, |(addr, _)| *addr),
+                content: block.map(|(_, content)| content),
+                temperature: temperature(LOG),
+                ..Placed::new(*index, page.clone())
+            });
+        }
+        Ok(())
+    }
+
+    /// New blocks for these slots: all of them, or none.
+    pub(crate) fn allocate_for(&self, log: Log, slots: &[Slot], spare: Spare) -> Result<Vec<BlockAddr>> {
+        let now = self.elapsed();
+        let mut new = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let owner = RawSummary {
+                nid: slot.node.nid.into(),
+                version: self.node_version(slot.node.nid)?,
+                ofs_in_node: slot.offset.into(),
+            };
+            let mut segs = self.segs.lock();
+            match segs.allocate(&self.io, log, owner, now, spare) {
+                Ok(addr) => new.push(addr),
+                Err(e) => {
+                    new.iter().try_for_each(|&addr| segs.mark_invalid(&self.io, addr, now))?;
+                    return Err(e.into());
+                }
+            }
+        }
+        Ok(new)
+    }
+
+    /// Opens the cluster of page `index` where it is compressed: afterwards its pages are dirty as they are now, without deltas,
+    /// and have addresses of their own when they are written.
+    pub(crate) fn open_cluster(&self, inode: &Arc<Inode>, state: &mut InodeState, index: u64) -> Result<()> {
+        let Some(compression) = self.compression(inode) else { return Ok(()) };
+        let pages = compression.cluster_pages() as u64;
+        let (_, cluster) = self.compressed_cluster(inode, compression, index / pages * pages, None)?;
+        let Some(cluster) = cluster else { return Ok(()) };
+        let on_their_way = state.dirty.range(cluster.first..cluster.first + pages).count() as u64 == pages;
+        let content: Vec<Arc<Block>> = if on_their_way {
+            // Copies, so that what is being written is not taken for what is dirty now.
+            let now = state.dirty.range(cluster.first..cluster.first + pages);
+            now.map(|(_, page)| Arc::new((**page).clone())).collect()
+        } else {
+            let mut content = self.pages_of_cluster(inode, compression, &cluster)?;
+            for (index, page) in dirty_pages(state, compression, cluster.first) {
+                content[(index - cluster.first) as usize] = page;
+            }
+            content
+        };
+        let released = inode.raw(RawInode::saved_blocks_released);
+        let missing = cluster.addrs.iter().filter(|&&a| a == NULL_ADDR).count() + usize::from(released);
+        self.space.reserve(missing as u64)?;
+        self.add_blocks(inode, missing as i64);
+        if !released {
+            self.add_saved(inode, -(cluster.saved() as i64));
+        }
+        self.drop_deltas(inode, state, cluster.first..cluster.first + pages)?;
+        state.with_checkpoint = true;
+        let size = inode.size();
+        for (index, mut page) in (cluster.first..).zip(content) {
+            let slot = cluster.slot.step_to(index).ok_or_else(|| straddles(inode, index))?;
+            self.pages.remove(inode.ino, index);
+            let within = size.saturating_sub(index * BLOCK_SIZE as u64);
+            if within == 0 {
+                // What lies behind the end reads as zeros when the file grows.
+                self.set_addr(inode, &slot, NULL_ADDR);
+                self.space.release(1);
+                self.add_blocks(inode, -1);
+                self.forget_pages(inode, state, index, index + 1);
+                continue;
+            }
+            if within < BLOCK_SIZE as u64 {
+                Arc::make_mut(&mut page).0[within as usize..].fill(0);
+            }
+            self.set_addr(inode, &slot, NEW_ADDR);
+            self.add_dirty_page(inode, state, index, page);
+        }
+        let now = self.elapsed();
+        let mut segs = self.segs.lock();
+        Ok(cluster.blocks().iter().try_for_each(|&addr| segs.mark_invalid(&self.io, addr, now))?)
+    }
+
+    /// Opens the cluster in which the file ends, before it grows: what is behind the end must read as zeros.
+    pub(crate) fn open_last_cluster(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+        let Some(compression) = self.compression(inode) else { return Ok(()) };
+        let size = inode.size();
+        let cluster_bytes = (compression.cluster_pages() * BLOCK_SIZE) as u64;
+        if size.is_multiple_of(cluster_bytes) {
+            return Ok(());
+        }
+        self.open_cluster(inode, state, size / BLOCK_SIZE as u64)
+    }
+
+    /// Opens the clusters of which only a part lies in the range, before its pages go.
+    pub(crate) fn open_clusters_around(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        range: Range<u64>,
+    ) -> Result<()> {
+        let Some(compression) = self.compression(inode) else { return Ok(()) };
+        let pages = compression.cluster_pages() as u64;
+        for edge in [range.start, range.end] {
+            if !range.is_empty() && edge != u64::MAX && !edge.is_multiple_of(pages) {
+                self.open_cluster(inode, state, edge)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// For cleaning: moves blocks of compressed clusters as they are, and returns the other pages of `indices`. Readers
+    /// wait, as nothing but the addresses tells them where the blocks are.
+    pub(crate) fn move_clusters(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        indices: &[u64],
+    ) -> Result<Vec<u64>> {
+        let mut others = Vec::with_capacity(indices.len());
+        let (mut placed, mut moved) = (Vec::new(), Vec::new());
+        let about = Page::moved(inode.raw(|r| r.advise()));
+        let mut outcome = Ok(());
+        for &index in indices {
+            let Some(slot) = self.find_slot(inode, index)? else { continue };
+            if self.end_of_cluster(inode, &slot, index).is_none() {
+                others.push(index);
+                continue;
+            }
+            if !is_block(slot.addr()) {
+                continue;
+            }
+            outcome = self.io.read(slot.addr()).map_err(Error::from).and_then(|block| {
+                let block = Placed::new(index, Arc::new(*block));
+                moved.push((slot.clone(), slot.addr()));
+                self.place_page(inode, &slot, &about, true, block, &mut placed)
+            });
+            if outcome.is_err() {
+                break;
+            }
+        }
+        if let Err(e) = self.write_pages(&placed, Cause::Gc) {
+            // Nothing is written any more; who reads finds them where they are.
+            moved.iter().for_each(|(slot, old)| self.set_addr(inode, slot, *old));
+            return Err(e);
+        }
+        if !placed.is_empty() {
+            state.data_mark = self.io.write_mark();
+            self.space.wrote(placed.len() as u64);
+        }
+        outcome.map(|()| others)
+    }
+}
+
+fn straddles(inode: &Inode, index: u64) -> Error {
+    FormatError::corrupt(Structure::Cluster, inode.ino, "i_addr", format!("page {index} in another node"))
+        .into()
+}

@@ -1,0 +1,303 @@
+//! Shared record nodes: files that become durable together share a node block.
+//!
+//! An fsync comes down to one last node, most often the file's inode. Where those of several files wait at the same moment, what changed of each inode
+//! since its block was written goes into one block of the chain ([`medfs_format::shared`]), as far as it is little; roll-forward
+//! makes the inode blocks of it. A file that waits alone writes its inode: that costs the same.
+//!
+//! Invariants:
+//! - An entry's base is the block that the NAT names for the inode. It belongs to the last checkpoint or to the chain, before the entry, so it
+//!   stays as long as the chain counts. It cannot change meanwhile, as only fsyncs of the file (`wb`) and checkpoints (`ops`) write its nodes.
+//! - An inode in an entry stays dirty, as [`Dirty::Noted`](medfs_store::Dirty): the next checkpoint writes it, no fsync needs to.
+//! - A shared node is valid nowhere: its block is given up as it is taken, and not used again before the next checkpoint.
+//!
+//! Locks: whoever waits holds the `wb` of its files and the operation lock, both shared with none who writes for it. The queue is a leaf, and
+//! not held during I/O.
+
+use crate::delta::addr_redo::Notes;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::options::FsyncMode;
+use crate::stats::Counters;
+use medfs_codec::page_checksum;
+use medfs_format::node::{RawInode, footer, footer_mut};
+use medfs_format::removed::{RemovedName, removed_names_node};
+use medfs_format::shared::{self, ENTRY_SIZE, SHARED_ROOM, SharedEntry};
+use medfs_format::summary::{Log, RawSummary};
+use medfs_format::{Block, BlockAddr, Ino, is_block};
+use medfs_store::NodeMarks;
+use medfs_store::NodePage;
+use medfs_store::Spare;
+use medfs_sync::{Condvar, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Largest entry: two share a block at least.
+const MOST_BYTES: usize = SHARED_ROOM / 2;
+
+/// The last node of an fsync, which makes its file durable.
+pub(crate) struct LastNode {
+    pub(crate) page: Arc<NodePage>,
+    pub(crate) block: Arc<Block>,
+    /// What the inode says of nodes that are not written.
+    pub(crate) notes: Arc<Notes>,
+    pub(crate) dentry: bool,
+    /// What was written before must be durable first.
+    pub(crate) flush_first: bool,
+}
+
+impl LastNode {
+    fn marks(&self) -> NodeMarks<'_> {
+        NodeMarks { fsync: true, dentry: self.dentry, notes: &self.notes.notes }
+    }
+
+    fn may_share(&self) -> bool {
+        self.page.nid == self.page.ino && !self.dentry
+    }
+}
+
+/// An inode block as an entry says it.
+struct Entry {
+    ino: Ino,
+    base: BlockAddr,
+    checksum: u32,
+    codec: u8,
+    delta: Vec<u8>,
+}
+
+impl Entry {
+    fn size(&self) -> usize {
+        ENTRY_SIZE + self.delta.len()
+    }
+
+    fn raw(&self) -> SharedEntry<'_> {
+        let Entry { ino, base, checksum, codec, ref delta } = *self;
+        SharedEntry { ino, base, checksum, codec, delta }
+    }
+}
+
+struct Waiting {
+    node: LastNode,
+    /// Whether whoever wrote it succeeded.
+    written: OnceLock<bool>,
+}
+
+#[derive(Default)]
+struct Queue {
+    writing: bool,
+    waiting: Vec<Arc<Waiting>>,
+}
+
+/// Those who wait, and what came of it.
+#[derive(Default)]
+pub(crate) struct Sharing {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    pub(crate) nodes: AtomicU64,
+    pub(crate) inodes: AtomicU64,
+}
+
+/// The files that one thread writes for; all of them learn how it went, even where it panics.
+struct Round<'a> {
+    sharing: &'a Sharing,
+    files: Vec<Arc<Waiting>>,
+    written: bool,
+}
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        self.sharing.queue.lock().writing = false;
+        for file in &self.files {
+            file.written.get_or_init(|| self.written);
+        }
+        self.sharing.changed.notify_all();
+    }
+}
+
+impl Fs {
+    /// Makes the last node of an fsync durable, together with those of other threads that come while one is being written.
+    pub(crate) fn write_last(&self, node: LastNode) -> Result<()> {
+        if !self.shares_records() || !node.may_share() {
+            return self.write_together(&[&node]);
+        }
+        let sharing = &self.sharing;
+        let mine = Arc::new(Waiting { node, written: OnceLock::new() });
+        let mut queue = sharing.queue.lock();
+        queue.waiting.push(mine.clone());
+        while mine.written.get().is_none() && queue.writing {
+            sharing.changed.wait(&mut queue);
+        }
+        match mine.written.get() {
+            Some(true) => return Ok(()),
+            Some(false) => {
+                // It may have failed for another's sake.
+                drop(queue);
+                return self.write_together(&[&mine.node]);
+            }
+            None => queue.writing = true,
+        }
+        let files = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        let mut round = Round { sharing, files, written: false };
+        let nodes: Vec<&LastNode> = round.files.iter().map(|w| &w.node).collect();
+        let result = self.write_together(&nodes);
+        round.written = result.is_ok();
+        result
+    }
+
+    /// Makes last nodes of different files durable, in as few blocks as they take.
+    pub(crate) fn write_together(&self, nodes: &[&LastNode]) -> Result<()> {
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        if nodes.iter().any(|n| n.flush_first) {
+            self.io.flush()?;
+        }
+        let mut groups = Vec::new();
+        if nodes.len() > 1 && self.shares_records() {
+            let mut entries = Vec::new();
+            for (at, node) in nodes.iter().enumerate().filter(|(_, n)| n.may_share()) {
+                entries.extend(self.entry_of(node)?.map(|entry| (at, entry)));
+            }
+            groups = grouped(entries);
+        }
+        let shared = |at: usize| groups.iter().flatten().any(|&(n, _)| n == at);
+        let alone = nodes.iter().enumerate().filter(|&(at, _)| !shared(at)).map(|(_, node)| node);
+        {
+            let _chain = self.chain.lock();
+            let mut placed = Vec::new();
+            let mut outcome = Ok(());
+            for group in &groups {
+                let shared = || self.place_shared(group.iter().map(|(_, entry)| entry));
+                outcome = outcome.and_then(|()| shared()).map(|block| placed.push(block));
+            }
+            for node in alone {
+                let nodes = [(node.page.clone(), node.block.clone())];
+                outcome = outcome.and_then(|()| Ok(self.place_nodes(&nodes, node.marks(), &mut placed)?));
+            }
+            // After an error too: the chain names what was placed.
+            self.write_nodes(&placed)?;
+            self.space.wrote_in_chain(placed.len(), nodes.iter().filter(|n| n.dentry).count());
+            outcome?;
+        }
+        for (at, _) in groups.iter().flatten() {
+            self.nodes.mark_shared(&nodes[*at].page);
+        }
+        if self.opts.fsync_mode == FsyncMode::Nobarrier { Ok(()) } else { Ok(self.io.flush()?) }
+    }
+
+    fn shares_records(&self) -> bool {
+        self.delta_volume && self.opts.shared_records
+    }
+
+    /// What an inode's block differs by from the one on the volume; `None` where there is none, or where it is not little.
+    fn entry_of(&self, node: &LastNode) -> Result<Option<Entry>> {
+        let ino = node.page.ino;
+        let addr = self.nat.peek(&self.io, ino)?.addr;
+        let Some(seed) = self.nodes.rules.checksum_seed().filter(|_| is_block(addr)) else { return Ok(None) };
+        let base = self.io.read(addr)?;
+        if (footer(&base).nid.get(), footer(&base).ino.get()) != (ino, ino) {
+            return Ok(None);
+        }
+        let mut image = Block::boxed();
+        image.0.copy_from_slice(&node.block.0);
+        self.nodes.rules.write_notes(&mut image, &node.notes.notes);
+        *footer_mut(&mut image) = *footer(&base);
+        image.view_mut::<RawInode>().seal(seed);
+        let most = MOST_BYTES - ENTRY_SIZE;
+        Ok(self.deltas.with_codecs(|codecs| {
+            codecs.delta(&base.0, &image.0, most).map(|delta| Entry {
+                ino,
+                base: addr,
+                checksum: page_checksum(&image.0),
+                codec: delta.tag as u8,
+                delta: delta.bytes.to_vec(),
+            })
+        }))
+    }
+
+    /// Makes durable that files lost names.
+    pub(crate) fn write_removed(&self, names: &[RemovedName<'_>]) -> Result<()> {
+        {
+            let _chain = self.chain.lock();
+            let placed = self.place_in_chain(Box::new(removed_names_node(names)))?;
+            self.write_nodes(&[placed])?;
+            self.space.wrote_in_chain(1, 0);
+        }
+        if self.opts.fsync_mode == FsyncMode::Nobarrier { Ok(()) } else { Ok(self.io.flush()?) }
+    }
+
+    /// Gives a shared node a block of the chain, whose lock is held.
+    fn place_shared<'e>(&self, entries: impl Iterator<Item = &'e Entry>) -> Result<(BlockAddr, Box<Block>)> {
+        let entries: Vec<SharedEntry<'_>> = entries.map(Entry::raw).collect();
+        Counters::add(&self.sharing.nodes, 1);
+        Counters::add(&self.sharing.inodes, entries.len() as u64);
+        self.place_in_chain(Box::new(shared::shared_node(&entries)))
+    }
+
+    /// Gives a node that nothing names a block of the chain, whose lock is held.
+    fn place_in_chain(&self, mut block: Box<Block>) -> Result<(BlockAddr, Box<Block>)> {
+        let (ino, now) = (self.geo.node_ino, self.elapsed());
+        let owner = RawSummary { nid: ino.into(), version: 0, ofs_in_node: 0.into() };
+        let (addr, next) = {
+            let mut segs = self.segs.lock();
+            let addr = segs.allocate(&self.io, Log::WarmNode, owner, now, Spare::Use)?;
+            segs.mark_invalid(&self.io, addr, now)?;
+            (addr, segs.next_addr(Log::WarmNode))
+        };
+        let f = footer_mut(&mut block);
+        (f.nid, f.ino) = (ino.into(), ino.into());
+        self.fill_footer(&mut block, next, NodeMarks { fsync: true, ..NodeMarks::default() });
+        shared::seal(&mut block);
+        self.space.wrote(1);
+        Ok((addr, block))
+    }
+
+    /// Shared nodes written, and inodes in them.
+    pub(crate) fn sharing_stats(&self) -> (u64, u64) {
+        (self.sharing.nodes.load(Ordering::Relaxed), self.sharing.inodes.load(Ordering::Relaxed))
+    }
+}
+
+/// Divides entries among blocks, small ones first; an entry that would have a block to itself is left out.
+fn grouped<T>(mut entries: Vec<(T, Entry)>) -> Vec<Vec<(T, Entry)>> {
+    entries.sort_by_key(|(_, entry)| entry.size());
+    let mut groups: Vec<Vec<(T, Entry)>> = Vec::new();
+    let mut room = 0;
+    for entry in entries {
+        let size = entry.1.size();
+        match groups.last_mut().filter(|_| size <= room) {
+            Some(group) => group.push(entry),
+            None => {
+                groups.push(vec![entry]);
+                room = SHARED_ROOM;
+            }
+        }
+        room -= size;
+    }
+    groups.retain(|group| group.len() > 1);
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(ino: Ino, size: usize) -> (Ino, Entry) {
+        (ino, Entry { ino, base: 9, checksum: 0, codec: 1, delta: vec![0; size - ENTRY_SIZE] })
+    }
+
+    fn numbers(groups: &[Vec<(Ino, Entry)>]) -> Vec<Vec<Ino>> {
+        groups.iter().map(|g| g.iter().map(|(ino, _)| *ino).collect()).collect()
+    }
+
+    #[test]
+    fn small_entries_share_and_none_has_a_block_to_itself() {
+        assert!(grouped(vec![entry(1, 40)]).is_empty());
+        assert_eq!(numbers(&grouped(vec![entry(1, 60), entry(2, 40)])), [[2, 1]]);
+        let large = SHARED_ROOM / 2;
+        let groups = grouped(vec![entry(1, large), entry(2, large), entry(3, large)]);
+        assert_eq!(numbers(&groups), [[1, 2]], "the third writes its inode");
+        let groups = grouped((1..=9).map(|n| entry(n, SHARED_ROOM / 4)).collect());
+        assert_eq!(numbers(&groups), [[1, 2, 3, 4], [5, 6, 7, 8]]);
+    }
+}

@@ -1,0 +1,317 @@
+//! Reserving, punching and zeroing ranges; holes and data; copying between files. Collapsing and inserting is in [`crate::content::shift`].
+//!
+//! Locks: as in [`crate::content::file`]; copying takes one inode at a time.
+//! Kernel counterpart: `f2fs_fallocate`, `f2fs_seek_block`.
+
+use crate::content::file::WriteTimes;
+use crate::content::shift::Shift;
+use crate::error::{Error, Posix, Result};
+use crate::fs::Fs;
+use crate::map::inode::{Inode, InodeState};
+use crate::types::{FallocateMode, FileFlags, Seek};
+use medfs_format::{BLOCK_SIZE, Block, Ino, NEW_ADDR, NULL_ADDR, is_block};
+use std::ops::Range;
+use std::sync::Arc;
+
+const PAGE: u64 = BLOCK_SIZE as u64;
+/// Bytes copied between two files under one lock.
+const COPY_CHUNK: usize = 1 << 20;
+
+impl Fs {
+    pub(crate) fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let mut freed = None;
+        // What was freed since the last checkpoint makes room for the pages that move.
+        let mut may_free = mode.intersects(FallocateMode::COLLAPSE_RANGE | FallocateMode::INSERT_RANGE);
+        loop {
+            match self.try_fallocate(&inode, mode, offset, len) {
+                Ok(true) => break,
+                Ok(false) => freed = Some(self.release_all_sources(&inode, offset / PAGE..u64::MAX)?),
+                Err(Error::NoSpace) if may_free => {
+                    may_free = false;
+                    self.checkpoint_now()?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        drop(freed);
+        self.throttle(&inode)
+    }
+
+    /// `false` (nothing changed) where pages that would go are sources of other files.
+    fn try_fallocate(&self, inode: &Arc<Inode>, mode: FallocateMode, offset: u64, len: u64) -> Result<bool> {
+        self.change_settled(inode, |st| {
+            self.check_regular(inode)?;
+            // Of an append-only file room may be reserved, and nothing else.
+            let only_adds = mode.difference(FallocateMode::KEEP_SIZE).is_empty();
+            inode.check_flags(if only_adds {
+                FileFlags::IMMUTABLE
+            } else {
+                FileFlags::IMMUTABLE | FileFlags::APPEND
+            })?;
+            if len == 0 {
+                return Err(Posix::InvalidArgument.into());
+            }
+            let end = offset.checked_add(len).ok_or(Posix::FileTooLarge)?;
+            self.check_not_released(inode)?;
+            let keep = mode.contains(FallocateMode::KEEP_SIZE);
+            if st.atomic.is_some() && !(only_adds && keep) {
+                return Err(Posix::Busy.into());
+            }
+            if !only_adds && self.dependents.others_need(inode.ino, offset / PAGE..u64::MAX) {
+                return Ok(false);
+            }
+            match mode.difference(FallocateMode::KEEP_SIZE) {
+                m if m.is_empty() => self.preallocate(inode, st, offset, end, keep)?,
+                FallocateMode::PUNCH_HOLE if keep => self.punch_range(inode, st, offset, end)?,
+                FallocateMode::ZERO_RANGE => self.zero_range(inode, st, offset, end, keep)?,
+                FallocateMode::COLLAPSE_RANGE if !keep => self.collapse(inode, st, offset, end)?,
+                FallocateMode::INSERT_RANGE if !keep => self.insert(inode, st, offset, end)?,
+                _ => return Err(Posix::NotSupported.into()),
+            }
+            self.touch_modified(inode);
+            Ok(true)
+        })
+    }
+
+    /// Reserves every page of a range.
+    fn preallocate(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        start: u64,
+        end: u64,
+        keep: bool,
+    ) -> Result<()> {
+        self.check_size(inode, end)?;
+        self.convert_inline(inode, state)?;
+        if !keep && end > inode.size() {
+            self.before_growth(inode, state)?;
+        }
+        let pages = start / PAGE..end.div_ceil(PAGE);
+        self.check_room_for(inode, pages.clone())?;
+        let mut new = Vec::new();
+        if let Err(e) = self.reserve_pages(inode, state, pages, &mut new) {
+            // Others were faster: what was taken is given back.
+            new.into_iter().try_for_each(|index| self.punch(inode, index, index + 1).map(drop))?;
+            return Err(e);
+        }
+        if !keep && end > inode.size() {
+            self.set_size(inode, end);
+        }
+        Ok(())
+    }
+
+    /// `NoSpace` where there is no room for every page of a range.
+    fn check_room_for(&self, inode: &Inode, pages: Range<u64>) -> Result<()> {
+        let free = self.space.counts().free();
+        if self.missing_blocks(inode, pages, free)? > free { Err(Error::NoSpace) } else { Ok(()) }
+    }
+
+    /// Reserves the pages of a range that are holes, which it lists.
+    fn reserve_pages(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        pages: Range<u64>,
+        new: &mut Vec<u64>,
+    ) -> Result<()> {
+        let mut near = None;
+        for index in pages {
+            if self.make_address_room(inode, state, index)? {
+                near = None;
+            }
+            let slot = self.make_slot_near(inode, near.as_ref(), index)?;
+            if slot.addr() == NULL_ADDR {
+                self.space.reserve(1)?;
+                self.pages.remove(inode.ino, index);
+                self.set_addr(inode, &slot, NEW_ADDR);
+                self.add_blocks(inode, 1);
+                new.push(index);
+            }
+            near = Some(slot);
+        }
+        Ok(())
+    }
+
+    /// Splits a byte range into whole pages and the parts before and after them.
+    fn split(start: u64, end: u64) -> (Range<u64>, Vec<(u64, Range<usize>)>) {
+        let whole = start.div_ceil(PAGE)..end / PAGE;
+        if whole.start > whole.end {
+            return (0..0, vec![(start / PAGE, (start % PAGE) as usize..(end % PAGE) as usize)]);
+        }
+        let mut parts = Vec::new();
+        if !start.is_multiple_of(PAGE) {
+            parts.push((start / PAGE, (start % PAGE) as usize..BLOCK_SIZE));
+        }
+        if !end.is_multiple_of(PAGE) {
+            parts.push((end / PAGE, 0..(end % PAGE) as usize));
+        }
+        (whole, parts)
+    }
+
+    fn punch_range(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
+        self.convert_inline(inode, state)?;
+        let (whole, parts) = Self::split(start, end);
+        self.open_clusters_around(inode, state, whole.clone())?;
+        for (index, part) in parts {
+            self.zero_part(inode, state, index, part)?;
+        }
+        if !whole.is_empty() {
+            self.drop_page_run(inode, state, whole)?;
+        }
+        Ok(())
+    }
+
+    fn zero_range(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        start: u64,
+        end: u64,
+        keep: bool,
+    ) -> Result<()> {
+        self.check_size(inode, end)?;
+        self.check_room_for(inode, start / PAGE..end.div_ceil(PAGE))?;
+        self.punch_range(inode, state, start, end)?;
+        let size = inode.size();
+        self.preallocate(inode, state, start, end, keep)?;
+        debug_assert!(!keep || inode.size() == size);
+        Ok(())
+    }
+
+    fn collapse(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
+        let size = inode.size();
+        if !start.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) || end >= size {
+            return Err(Posix::InvalidArgument.into());
+        }
+        self.convert_inline(inode, state)?;
+        let shift =
+            Shift { from: end / PAGE..size.div_ceil(PAGE), to: start / PAGE, size: size - (end - start) };
+        self.shift_pages(inode, state, &shift)
+    }
+
+    fn insert(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
+        let size = inode.size();
+        if !start.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) || start >= size {
+            return Err(Posix::InvalidArgument.into());
+        }
+        let new_size = size.checked_add(end - start).ok_or(Posix::FileTooLarge)?;
+        self.check_size(inode, new_size)?;
+        self.convert_inline(inode, state)?;
+        let shift = Shift { from: start / PAGE..size.div_ceil(PAGE), to: end / PAGE, size: new_size };
+        self.shift_pages(inode, state, &shift)
+    }
+
+    pub(crate) fn drop_page_run(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        pages: Range<u64>,
+    ) -> Result<()> {
+        self.open_clusters_around(inode, state, pages.clone())?;
+        self.forget_pages(inode, state, pages.start, pages.end);
+        self.drop_deltas(inode, state, pages.clone())?;
+        self.punch(inode, pages.start, pages.end)?;
+        Ok(())
+    }
+
+    /// First page at or after `index` and before `end` that is not in a hole as large as a node.
+    pub(crate) fn existing(&self, inode: &Inode, index: u64, end: u64) -> Result<Option<u64>> {
+        if index >= end {
+            return Ok(None);
+        }
+        let at = match self.find_slot(inode, index)? {
+            Some(_) => index,
+            None => self.next_existing(inode, index)?,
+        };
+        Ok((at < end).then_some(at))
+    }
+
+    pub(crate) fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        let inode = self.inode(ino)?;
+        let state = inode.lock.read();
+        inode.check_alive(&state)?;
+        let size = inode.size();
+        if offset >= size {
+            return Err(Posix::NoSuchAddress.into());
+        }
+        if self.is_inline(&inode) || !matches!(inode.kind(), medfs_format::node::FileKind::Regular) {
+            return Ok(if whence == Seek::Data { offset } else { size });
+        }
+        let last = size.div_ceil(PAGE);
+        let mut index = offset / PAGE;
+        let mut near = None;
+        while index < last {
+            let slot = self.find_slot_near(&inode, near.as_ref(), index)?;
+            let Some(slot) = slot else {
+                if whence == Seek::Hole {
+                    return Ok(offset.max(index * PAGE));
+                }
+                index = self.next_existing(&inode, index)?;
+                near = None;
+                continue;
+            };
+            let addr = slot.addr();
+            if let Some(behind) = self.end_of_cluster(&inode, &slot, index) {
+                if whence == Seek::Data {
+                    return Ok(offset.max(index * PAGE));
+                }
+                near = Some(slot);
+                index = behind;
+                continue;
+            }
+            // As the kernel does: what is only reserved is neither where data starts nor a hole.
+            let found = match whence {
+                Seek::Data => {
+                    let written = state.dirty.contains_key(&index) || self.has_delta(&inode, index)?;
+                    is_block(addr) || (addr == NEW_ADDR && written)
+                }
+                Seek::Hole => addr == NULL_ADDR,
+            };
+            if found {
+                return Ok(offset.max(index * PAGE));
+            }
+            near = Some(slot);
+            index += 1;
+        }
+        match whence {
+            Seek::Data => Err(Posix::NoSuchAddress.into()),
+            Seek::Hole => Ok(size),
+        }
+    }
+
+    pub(crate) fn copy_range(
+        &self,
+        from: Ino,
+        from_offset: u64,
+        to: Ino,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        let source = self.getattr(from)?;
+        let len = len.min(source.size.saturating_sub(from_offset));
+        let overlap =
+            from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len);
+        if from == to && len > 0 && overlap {
+            return Err(Posix::InvalidArgument.into());
+        }
+        let mut buf = vec![0; len.min(COPY_CHUNK as u64) as usize];
+        let mut done = 0;
+        while done < len {
+            let chunk = (len - done).min(COPY_CHUNK as u64) as usize;
+            let read = self.read(from, from_offset + done, &mut buf[..chunk])?;
+            if read == 0 {
+                break;
+            }
+            let written = self.write(to, to_offset + done, &buf[..read], WriteTimes::Now)?;
+            done += written as u64;
+            if written < read {
+                break;
+            }
+        }
+        Ok(done)
+    }
+}
+
+const _: () = assert!(COPY_CHUNK.is_multiple_of(size_of::<Block>()));

@@ -1,0 +1,501 @@
+//! Regular files: reading, writing, size, inline content, attributes.
+//!
+//! Locks: one inode at a time, after the operation lock where something changes.
+//! Kernel counterpart: `file.c`, `inline.c`.
+
+use crate::content::page_io::copy_out;
+use crate::error::{Error, Posix, Result};
+use crate::fs::Fs;
+use crate::map::inode::{Inode, InodeState, set_atime, set_ctime, set_mtime};
+use crate::options::Atime;
+use crate::stats::Counters;
+use crate::types::{Attr, FileFlags, SetAttr, Timestamp};
+use medfs_format::node::{Advise, FileKind, Inline, RawInode};
+use medfs_format::path::max_pages;
+use medfs_format::{BLOCK_SIZE, Block, Ino, NEW_ADDR, NULL_ADDR};
+use medfs_store::Dirty;
+use std::sync::Arc;
+
+const PAGE: u64 = BLOCK_SIZE as u64;
+
+/// Who keeps the times of a file that is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteTimes {
+    /// They become the time of the write.
+    Now,
+    /// A page cache above, which sets them itself: what it writes back was modified earlier.
+    Kept,
+}
+
+/// Whether the times to be set, ctime among them, are those that the inode has.
+fn times_are(inode: &Inode, set: &SetAttr) -> bool {
+    inode.raw(|r| {
+        let is = |wanted: Option<Timestamp>, secs: u64, nanos: u32| {
+            wanted.is_none_or(|t| t == Timestamp { secs: secs as i64, nanos })
+        };
+        set.ctime.is_some()
+            && is(set.atime, r.i_atime.get(), r.i_atime_nsec.get())
+            && is(set.mtime, r.i_mtime.get(), r.i_mtime_nsec.get())
+            && is(set.ctime, r.i_ctime.get(), r.i_ctime_nsec.get())
+    })
+}
+
+/// Pages that a range of bytes, which is not empty, lies in.
+fn pages_touched(offset: u64, len: usize) -> u64 {
+    (offset + len as u64 - 1) / PAGE - offset / PAGE + 1
+}
+
+impl Fs {
+    pub(crate) fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let inode = self.inode(ino)?;
+        let state = inode.lock.read();
+        inode.check_alive(&state)?;
+        match inode.kind() {
+            FileKind::Regular | FileKind::Symlink => {}
+            FileKind::Directory => return Err(Posix::IsDirectory.into()),
+            _ => return Err(Posix::InvalidArgument.into()),
+        }
+        self.check_readable_content(&inode)?;
+        let size = state.atomic.as_ref().map_or(0, |staged| staged.size).max(inode.size());
+        let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        if len == 0 {
+            return Ok(0);
+        }
+        let buf = &mut buf[..len];
+        if self.is_inline(&inode) {
+            self.read_inline(&inode, offset, buf);
+        } else {
+            self.read_range(&inode, &state, offset, buf)?;
+        }
+        if let Some(atomic) = &state.atomic {
+            let (first, last) = (offset / PAGE, (offset + len as u64 - 1) / PAGE);
+            for (&index, page) in atomic.pages.range(first..=last) {
+                copy_out(buf, offset, index, page);
+            }
+        }
+        drop(state);
+        self.hotness.note_read(ino, offset / PAGE, pages_touched(offset, len));
+        self.note_access(&inode);
+        Ok(len)
+    }
+
+    /// Content that is stored in a way this version cannot decode is an error, never raw bytes.
+    fn check_readable_content(&self, inode: &Inode) -> Result<()> {
+        let unknown = inode.raw(|r| {
+            let clusters = r.compression().is_some() && !self.has_compression();
+            r.advise().contains(Advise::ENCRYPT) || clusters
+        });
+        if unknown { Err(Posix::NotSupported.into()) } else { Ok(()) }
+    }
+
+    pub(crate) fn is_inline(&self, inode: &Inode) -> bool {
+        inode.raw(|r| r.inline().contains(Inline::DATA))
+    }
+
+    fn read_inline(&self, inode: &Inode, offset: u64, buf: &mut [u8]) {
+        let range = self.slots(inode).inline_content_range();
+        inode.node.read(|d| {
+            let content = &d.block.0[range];
+            let start = offset.min(content.len() as u64) as usize;
+            let end = (start + buf.len()).min(content.len());
+            buf[..end - start].copy_from_slice(&content[start..end]);
+            buf[end - start..].fill(0);
+        });
+    }
+
+    /// Keeps the access time by the mount's rule; it rides on the next write of the inode.
+    fn note_access(&self, inode: &Inode) {
+        if self.is_read_only() || self.opts.atime == Atime::Noatime {
+            return;
+        }
+        let now = self.clock.now();
+        let due = inode.raw(|r| {
+            if r.flags().contains(FileFlags::NOATIME) {
+                return false;
+            }
+            let time = |secs: u64, nanos: u32| Timestamp { secs: secs as i64, nanos };
+            let atime = time(r.i_atime.get(), r.i_atime_nsec.get());
+            let mtime = time(r.i_mtime.get(), r.i_mtime_nsec.get());
+            let ctime = time(r.i_ctime.get(), r.i_ctime_nsec.get());
+            self.opts.atime == Atime::Strictatime
+                || atime <= mtime
+                || atime <= ctime
+                || now.secs - atime.secs >= 24 * 60 * 60
+        });
+        if due && let Ok(_op) = self.op() {
+            let _state = inode.lock.write();
+            self.edit(inode, Dirty::Tick, |r| set_atime(r, now));
+        }
+    }
+
+    /// Writes to a file; `times` tells who keeps mtime and ctime.
+    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8], times: WriteTimes) -> Result<usize> {
+        let inode = self.inode(ino)?;
+        {
+            let _op = self.begin()?;
+            let mut state = inode.lock.write();
+            inode.check_alive(&state)?;
+            self.check_regular(&inode)?;
+            self.check_readable_content(&inode)?;
+            inode.check_flags(FileFlags::IMMUTABLE)?;
+            if data.is_empty() {
+                return Ok(0);
+            }
+            let end = offset.checked_add(data.len() as u64).ok_or(Posix::FileTooLarge)?;
+            self.check_size(&inode, end)?;
+            self.check_not_released(&inode)?;
+            self.hotness.note_write(ino, pages_touched(offset, data.len()));
+            if state.atomic.is_some() {
+                self.stage_atomic(&inode, &mut state, offset, data)?;
+                return Ok(data.len());
+            }
+            let written = self.write_locked(&inode, &mut state, offset, data)?;
+            if times == WriteTimes::Now {
+                self.touch_modified(&inode);
+            }
+            if written < data.len() {
+                return Ok(written);
+            }
+        }
+        self.throttle(&inode)?;
+        Ok(data.len())
+    }
+
+    /// Writes pages until done or out of space; `NoSpace` only where nothing was written.
+    fn write_locked(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        let end = offset + data.len() as u64;
+        if self.is_inline(inode) {
+            if end <= self.slots(inode).inline_content_range().len() as u64 {
+                self.write_inline(inode, offset, data);
+                return Ok(data.len());
+            }
+            self.convert_inline(inode, state)?;
+        }
+        let size = inode.size();
+        if end > size {
+            self.before_growth(inode, state)?;
+        }
+        let mut near = None;
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (index, within) = (at / PAGE, (at % PAGE) as usize);
+            let len = (BLOCK_SIZE - within).min(data.len() - done);
+            // What lies beyond the old end of the file need not be read.
+            let replace =
+                len == BLOCK_SIZE || (within == 0 && at + len as u64 >= size) || index * PAGE >= size;
+            let chunk = &data[done..done + len];
+            let changed = self.change_page(inode, state, index, near.as_ref(), replace, |b| {
+                b.0[within..within + len].copy_from_slice(chunk);
+            });
+            match changed {
+                Ok(slot) => near = Some(slot),
+                Err(Error::NoSpace) if done > 0 => break,
+                Err(e) => return Err(e),
+            }
+            done += len;
+        }
+        if offset + done as u64 > size {
+            self.set_size(inode, offset + done as u64);
+        }
+        Ok(done)
+    }
+
+    fn write_inline(&self, inode: &Inode, offset: u64, data: &[u8]) {
+        let range = self.slots(inode).inline_content_range();
+        let end = offset + data.len() as u64;
+        self.nodes.update(&inode.node, Dirty::Full, |b| {
+            let at = range.start + offset as usize;
+            b.0[at..at + data.len()].copy_from_slice(data);
+            let raw: &mut RawInode = b.view_mut();
+            raw.i_inline |= Inline::DATA_EXIST.bits();
+            if end > raw.i_size.get() {
+                raw.i_size = end.into();
+            }
+        });
+    }
+
+    /// Moves inline content to page 0.
+    pub(crate) fn convert_inline(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+        if !self.is_inline(inode) {
+            return Ok(());
+        }
+        let range = self.slots(inode).inline_content_range();
+        let size = inode.size().min(range.len() as u64) as usize;
+        let content = inode.node.read(|d| d.block.0[range.clone()][..size].to_vec());
+        if size > 0 {
+            self.space.reserve(1)?;
+        }
+        self.nodes.update(&inode.node, Dirty::Full, |b| {
+            b.0[range.start - 4..range.end].fill(0);
+            b.view_mut::<RawInode>().i_inline &= !(Inline::DATA | Inline::DATA_EXIST).bits();
+        });
+        if size > 0 {
+            let slot = self.make_slot(inode, 0)?;
+            self.set_addr(inode, &slot, NEW_ADDR);
+            self.add_blocks(inode, 1);
+            let mut page = Block::ZERO;
+            page.0[..content.len()].copy_from_slice(&content);
+            self.add_dirty_page(inode, state, 0, Arc::new(page));
+            state.with_checkpoint = true;
+        }
+        Ok(())
+    }
+
+    /// Fails where a file cannot have `end` bytes.
+    pub(crate) fn check_size(&self, inode: &Inode, end: u64) -> Result<()> {
+        let fanout = self.slots(inode).fanout();
+        // Deltas may come to take the place of all addresses in the inode.
+        let zone = if self.delta_volume { fanout.inode } else { 0 };
+        let max = (max_pages(fanout) - zone).saturating_mul(PAGE);
+        if end > max { Err(Posix::FileTooLarge.into()) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_regular(&self, inode: &Inode) -> Result<()> {
+        match inode.kind() {
+            FileKind::Regular => Ok(()),
+            FileKind::Directory => Err(Posix::IsDirectory.into()),
+            _ => Err(Posix::InvalidArgument.into()),
+        }
+    }
+
+    /// Sets a file's size. The inode's lock is held exclusively, and the operation lock.
+    pub(crate) fn resize(&self, inode: &Arc<Inode>, state: &mut InodeState, size: u64) -> Result<()> {
+        self.check_size(inode, size)?;
+        let old = inode.size();
+        if self.is_inline(inode) {
+            let range = self.slots(inode).inline_content_range();
+            if size > range.len() as u64 {
+                self.convert_inline(inode, state)?;
+            } else {
+                if size < old {
+                    self.nodes.update(&inode.node, Dirty::Full, |b| {
+                        b.0[range.start + size as usize..range.start + old as usize].fill(0);
+                    });
+                }
+                self.set_size(inode, size);
+                return Ok(());
+            }
+        }
+        if size < old {
+            let first_gone = size.div_ceil(PAGE);
+            self.open_clusters_around(inode, state, first_gone..u64::MAX)?;
+            self.zero_tail(inode, state, size)?;
+            let compact = if self.has_compact(inode) { self.compact_start(inode) } else { u64::MAX };
+            self.forget_pages(inode, state, first_gone, compact);
+            self.drop_deltas(inode, state, first_gone..u64::MAX)?;
+            self.truncate_pages(inode, first_gone)?;
+            // Not before: what an error leaves there would come back when the file grows.
+            self.set_size(inode, size);
+            if size == 0 {
+                self.forget_release(inode);
+            }
+        } else {
+            if size.div_ceil(PAGE) > self.compact_start(inode) {
+                self.leave_compact(inode, state)?;
+            }
+            self.before_growth(inode, state)?;
+            // Blocks beyond the end (fallocate with KEEP_SIZE) read as zeros already.
+            self.set_size(inode, size);
+        }
+        Ok(())
+    }
+
+    /// Zeroes the rest of the page in which a file of `size` bytes ends.
+    fn zero_tail(&self, inode: &Arc<Inode>, state: &mut InodeState, size: u64) -> Result<()> {
+        let within = (size % PAGE) as usize;
+        if within == 0 {
+            return Ok(());
+        }
+        self.zero_part(inode, state, size / PAGE, within..BLOCK_SIZE)?;
+        // A checkpoint with the new size but the old page would show the old bytes when the file grows again.
+        state.with_checkpoint |= state.dirty.contains_key(&(size / PAGE));
+        Ok(())
+    }
+
+    /// Before a file grows: what lies behind its end must read as zeros. Power loss may have left more in the block of its last page, where
+    /// that was overwritten in place and the size that belongs to it was lost.
+    pub(crate) fn before_growth(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+        self.open_last_cluster(inode, state)?;
+        let size = inode.size();
+        let within = (size % PAGE) as usize;
+        if within == 0 || self.is_inline(inode) {
+            return Ok(());
+        }
+        let last = self.read_page(inode, state, size / PAGE);
+        let last = self.pass_by("the end of a page that cannot be read is left as it is", inode.ino, last)?;
+        match last {
+            Some(page) if page.0[within..] != Block::ZERO.0[within..] => self.zero_tail(inode, state, size),
+            _ => Ok(()),
+        }
+    }
+
+    /// Zeroes part of a page, where the page has a block at all.
+    pub(crate) fn zero_part(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        index: u64,
+        part: std::ops::Range<usize>,
+    ) -> Result<()> {
+        match self.find_slot(inode, index)? {
+            Some(slot) if slot.addr() != NULL_ADDR => {
+                self.change_page(inode, state, index, Some(&slot), false, |b| b.0[part].fill(0))?;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {
+        let inode = self.inode(ino)?;
+        let state = inode.lock.read();
+        inode.check_alive(&state)?;
+        Ok(self.attr(&inode))
+    }
+
+    pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        let inode = self.inode(ino)?;
+        let mut freed = None;
+        loop {
+            match self.try_setattr(&inode, set)? {
+                Some(attr) => {
+                    drop(freed);
+                    return Ok(attr);
+                }
+                None => {
+                    let first = set.size.map_or(u64::MAX, |size| size.div_ceil(PAGE));
+                    freed = Some(self.release_all_sources(&inode, first..u64::MAX)?);
+                }
+            }
+        }
+    }
+
+    /// Sets attributes; `None` (nothing changed) where pages that would go are sources of other files.
+    fn try_setattr(&self, inode: &Arc<Inode>, set: &SetAttr) -> Result<Option<Attr>> {
+        self.check_writable()?;
+        self.make_room()?;
+        // Nodes may be freed: none of them may be on its way to the device.
+        let _wb = (set.size.is_some() || set.perm.is_some()).then(|| inode.wb.lock());
+        let _op = self.op()?;
+        let mut state = inode.lock.write();
+        inode.check_alive(&state)?;
+        let owner_or_mode = set.perm.is_some() || set.uid.is_some() || set.gid.is_some();
+        // Times are not held back: what the kernel's page cache took from writers that append sets them too.
+        if owner_or_mode || set.size.is_some() {
+            inode.check_flags(FileFlags::IMMUTABLE | FileFlags::APPEND)?;
+        }
+        if let Some(size) = set.size {
+            self.check_regular(inode)?;
+            if state.atomic.is_some() {
+                // It would be there without the rest of the atomic write.
+                return Err(Posix::Busy.into());
+            }
+            self.check_readable_content(inode)?;
+            self.check_resize_of_released(inode, size)?;
+            let first = size.div_ceil(PAGE);
+            if size < inode.size() && self.dependents.others_need(inode.ino, first..u64::MAX) {
+                return Ok(None);
+            }
+            self.resize(inode, &mut state, size)?;
+        }
+        if let Some(perm) = set.perm {
+            self.acl_chmod(inode, perm & 0o7777)?;
+        }
+        let now = self.clock.now();
+        let dirty = match owner_or_mode {
+            true => Dirty::Full,
+            false if set.is_of_a_write() && !inode.is_dir() => Dirty::Tick,
+            false => Dirty::Times,
+        };
+        if !owner_or_mode && set.size.is_none() && times_are(inode, set) {
+            return Ok(Some(self.attr(inode)));
+        }
+        self.edit(inode, dirty, |r| {
+            if let Some(perm) = set.perm {
+                r.i_mode = ((r.i_mode.get() & 0o170000) | (perm & 0o7777)).into();
+            }
+            if let Some(uid) = set.uid {
+                r.i_uid = uid.into();
+            }
+            if let Some(gid) = set.gid {
+                r.i_gid = gid.into();
+            }
+            if let Some(t) = set.atime {
+                set_atime(r, t);
+            }
+            if let Some(t) = set.mtime {
+                set_mtime(r, t);
+            } else if set.size.is_some() {
+                set_mtime(r, now);
+            }
+            set_ctime(r, set.ctime.unwrap_or(now));
+        });
+        if inode.is_dir() {
+            // Roll-forward does not bring back a time that somebody set.
+            self.dir_log.changed(inode.ino);
+        }
+        Ok(Some(self.attr(inode)))
+    }
+
+    pub(crate) fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
+        let mut settable = FileFlags::SYNC
+            | FileFlags::IMMUTABLE
+            | FileFlags::APPEND
+            | FileFlags::NODUMP
+            | FileFlags::NOATIME
+            | FileFlags::DIRSYNC
+            | FileFlags::PROJINHERIT;
+        if self.has_compression() {
+            settable |= FileFlags::COMPR | FileFlags::NOCOMP;
+        }
+        let inode = self.inode(ino)?;
+        self.change_settled(&inode, |state| {
+            // As the kernel: what a user cannot set cannot be cleared either, and naming it as it is does no harm.
+            let old = inode.raw(|r| r.flags());
+            if !flags.difference(settable | old).is_empty() {
+                return Err(Posix::NotSupported.into());
+            }
+            let new = (flags & settable) | old.difference(settable);
+            self.change_compression(&inode, state, old, new)?;
+            self.edit(&inode, Dirty::Full, |r| r.i_flags = new.bits().into());
+            self.touch_changed(&inode);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn set_project(&self, ino: Ino, project: u32) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let _op = self.begin()?;
+        let state = inode.lock.write();
+        inode.check_alive(&state)?;
+        let can = self.features.contains(medfs_format::superblock::Feature::PROJECT_QUOTA);
+        let done = self.edit(&inode, Dirty::Full, |r| match r.extra_mut() {
+            Some(extra) if can && extra.i_extra_isize.get() >= 8 => {
+                extra.i_projid = project.into();
+                true
+            }
+            _ => false,
+        });
+        if !done && project != 0 {
+            return Err(Posix::NotSupported.into());
+        }
+        self.touch_changed(&inode);
+        Ok(())
+    }
+
+    pub(crate) fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let dirty = self.is_dirty_for_sync(&inode, datasync);
+        if self.sync_file(&inode, datasync)? && dirty {
+            Counters::add(&self.counters.fsyncs_dirty, 1);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! Pages of a file: reading them, and making them dirty.
+//!
+//! Invariants: a page is either dirty (with its inode), or clean (in [`crate::content::page_cache`] or on disk). A dirty page has
+//! its space reserved: its slot holds `NEW_ADDR` or the block it replaces.
+//! Locks: the inode's, shared to read, exclusive (with the operation lock) to change.
+
+use crate::delta::OwnedRecord;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::map::inode::{Inode, InodeState};
+use crate::map::node_tree::Slot;
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zerocopy::FromBytes;
+
+/// Longest run of blocks that a read brings into the cache; longer ones pass by it, as those who read so much have a
+/// cache of their own.
+const MAX_CACHED_RUN: usize = 8;
+/// Longest run of blocks read in one go.
+const MAX_READ_RUN: usize = 256;
+/// Distance of blocks up to which those between them are read along: that takes less time than another request.
+const MAX_GAP: u64 = 6;
+
+/// Whether a block is read by the request that reads one before it, with those between.
+pub(crate) fn is_read_along(before: u64, addr: u64) -> bool {
+    addr - before <= MAX_GAP
+}
+
+/// Splits blocks and their pages, in the order of the blocks, into what one request each reads.
+pub(crate) fn requests(wanted: &[(BlockAddr, u64)]) -> impl Iterator<Item = &[(BlockAddr, u64)]> {
+    let near = wanted.chunk_by(|a, b| is_read_along(a.0.into(), b.0.into()));
+    near.flat_map(|near| near.chunks(MAX_READ_RUN))
+}
+
+/// Pages that have deltas, and the records that are in the zone.
+type Deltas = BTreeMap<u64, Option<OwnedRecord>>;
+
+impl Fs {
+    /// A page of a file as it is now: zeros for a hole. Not for inline content.
+    pub(crate) fn read_page(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<Arc<Block>> {
+        if let Some(page) = self.page_in_memory(inode, state, index) {
+            return Ok(page);
+        }
+        if let Some(page) = self.page_of_cluster(inode, state, index)? {
+            return Ok(page);
+        }
+        match self.find_slot(inode, index)? {
+            Some(slot) => self.load(inode, index, slot.addr()),
+            None => Ok(Arc::new(Block::ZERO)),
+        }
+    }
+
+    pub(crate) fn page_in_memory(&self, inode: &Inode, state: &InodeState, index: u64) -> Option<Arc<Block>> {
+        state.dirty.get(&index).cloned().or_else(|| self.pages.get(inode.ino, index))
+    }
+
+    fn load(&self, inode: &Inode, index: u64, addr: BlockAddr) -> Result<Arc<Block>> {
+        self.check_addr(inode, index, addr)?;
+        let page = self.page_at(inode, index, addr)?;
+        if is_block(addr) || page.0 != Block::ZERO.0 {
+            self.pages.insert(inode.ino, index, page.clone());
+        }
+        Ok(page)
+    }
+
+    /// Changes one page, reserving its space; `replace` says that `f` overwrites all of it, so nothing is read.
+    /// Returns the slot, to step to the next page from.
+    pub(crate) fn change_page(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        index: u64,
+        near: Option<&Slot>,
+        replace: bool,
+        f: impl FnOnce(&mut Block),
+    ) -> Result<Slot> {
+        let moved = self.make_address_room(inode, state, index)?;
+        let closed = self.open_for_change(inode, state, index)?;
+        let slot = self.make_slot_near(inode, near.filter(|_| !moved), index)?;
+        let addr = slot.addr();
+        self.check_addr(inode, index, addr)?;
+        if let Some(page) = state.dirty.get_mut(&index) {
+            f(Arc::make_mut(page));
+            if addr == NULL_ADDR {
+                return Err(FormatError::corrupt(
+                    Structure::Inode,
+                    inode.ino,
+                    "i_addr",
+                    "dirty page without space",
+                )
+                .into());
+            }
+            return Ok(slot);
+        }
+        // A cluster that is damaged must be found out before anything of it is dirty.
+        let old = if replace && !closed { None } else { Some(self.read_page(inode, state, index)?) };
+        if addr == NULL_ADDR {
+            self.space.reserve(1)?;
+            self.set_addr(inode, &slot, NEW_ADDR);
+            self.count_block(inode);
+            self.reserve_ahead(inode, &slot, index);
+        }
+        if let Some(clean) = self.pages.remove(inode.ino, index)
+            && !closed
+        {
+            self.note_base(inode, index, addr, &clean);
+        }
+        let mut page = old.unwrap_or_else(|| Arc::new(Block::ZERO));
+        f(Arc::make_mut(&mut page));
+        self.add_dirty_page(inode, state, index, page);
+        Ok(slot)
+    }
+
+    /// Puts a page among the dirty ones. Its space must be reserved.
+    pub(crate) fn add_dirty_page(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        index: u64,
+        page: Arc<Block>,
+    ) {
+        let first = state.dirty.is_empty();
+        if state.dirty.insert(index, page).is_none() {
+            self.pages.add_dirty(1);
+        }
+        if first {
+            self.inodes.set_dirty(inode);
+        }
+    }
+
+    /// Drops the pages of a range from memory, dirty ones too (`end` exclusive).
+    pub(crate) fn forget_pages(&self, inode: &Inode, state: &mut InodeState, start: u64, end: u64) {
+        let dropped: Vec<u64> = state.dirty.range(start..end).map(|(&i, _)| i).collect();
+        for index in &dropped {
+            state.dirty.remove(index);
+        }
+        self.pages.sub_dirty(dropped.len());
+        state.whole.retain(|index| !(start..end).contains(index));
+        if state.dirty.is_empty() && !dropped.is_empty() {
+            state.with_checkpoint = false;
+            self.inodes.set_clean(inode.ino);
+        }
+        self.pages.remove_range(inode.ino, start, end);
+    }
+
+    /// Reads `buf.len()` bytes of a file's pages from `offset` on; the caller has clamped the range to the file.
+    pub(crate) fn read_range(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        match self.compression(inode) {
+            Some(compression) => self.read_clusters(inode, state, compression, offset, buf),
+            None => self.read_plain(inode, state, offset, buf),
+        }
+    }
+
+    /// The same for pages that have addresses of their own. What is not in memory is read in the order of its blocks.
+    pub(crate) fn read_plain(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let end = offset + buf.len() as u64;
+        let pages = offset / BLOCK_SIZE as u64..end.div_ceil(BLOCK_SIZE as u64);
+        let mut slot: Option<Slot> = None;
+        let mut deltas: Option<Deltas> = None;
+        let mut wanted: Vec<(BlockAddr, u64)> = Vec::new();
+        for index in pages.clone() {
+            let before = wanted.last().filter(|&&(_, page)| page + 1 == index).map(|&(addr, _)| addr);
+            let page = match before {
+                Some(_) => state.dirty.get(&index).cloned(),
+                None => self.page_in_memory(inode, state, index),
+            };
+            if let Some(page) = page {
+                copy_out(buf, offset, index, &page);
+                continue;
+            }
+            let deltas = match &mut deltas {
+                Some(deltas) => deltas,
+                deltas => deltas.insert(self.delta_records(inode, index..pages.end)?),
+            };
+            slot = self.find_slot_near(inode, slot.as_ref(), index)?;
+            let addr = slot.as_ref().map_or(NULL_ADDR, Slot::addr);
+            self.check_addr(inode, index, addr)?;
+            // A clean page is read along with its neighbours, and taken from memory where that would be another request.
+            if before.is_some_and(|before| before + 1 != addr)
+                && let Some(page) = self.pages.get(inode.ino, index)
+            {
+                copy_out(buf, offset, index, &page);
+            } else if is_block(addr) {
+                wanted.push((addr, index));
+            } else if deltas.contains_key(&index) {
+                copy_out(buf, offset, index, &*self.load(inode, index, addr)?);
+            } else {
+                copy_out(buf, offset, index, &Block::ZERO);
+            }
+        }
+        wanted.sort_unstable();
+        let mut deltas = deltas.unwrap_or_default();
+        for run in requests(&wanted) {
+            self.read_run(inode, run, &mut deltas, offset, buf)?;
+        }
+        Ok(())
+    }
+
+    /// Reads pages whose blocks, in their order, are neighbours or almost: straight into `buf` where they are neighbours there
+    /// too. Makes pages of those that have deltas.
+    fn read_run(
+        &self,
+        inode: &Inode,
+        run: &[(BlockAddr, u64)],
+        deltas: &mut Deltas,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let (Some(&(first, index)), Some(&(last, _))) = (run.first(), run.last()) else { return Ok(()) };
+        let mut finish = |addr: BlockAddr, page: u64, block: &mut Block| {
+            let delta = deltas.remove(&page);
+            let made = delta.is_some();
+            if let Some(record) = delta {
+                self.make_page(inode, page, record, addr, block)?;
+            }
+            if made || run.len() <= MAX_CACHED_RUN {
+                self.pages.insert(inode.ino, page, Arc::new(block.clone()));
+            }
+            Ok(())
+        };
+        let blocks = (last - first) as usize + 1;
+        let in_order = run.iter().copied().eq((first..=last).zip(index..));
+        if in_order && let Some(pages) = whole_pages(buf, offset, index, blocks) {
+            self.read_request(first, pages)?;
+            return pages
+                .iter_mut()
+                .zip(run)
+                .try_for_each(|(block, &(addr, page))| finish(addr, page, block));
+        }
+        let mut read = self.read_near(run)?;
+        for &(addr, page) in run {
+            let block = &mut read[(addr - first) as usize];
+            finish(addr, page, block)?;
+            copy_out(buf, offset, page, block);
+        }
+        Ok(())
+    }
+}
+
+impl Fs {
+    /// Reads all blocks from the first of `wanted` to the last, as one of [`requests`] has them. Where one between them cannot be read,
+    /// the wanted ones alone are.
+    pub(crate) fn read_near(&self, wanted: &[(BlockAddr, u64)]) -> Result<Vec<Block>> {
+        let (Some(&(first, _)), Some(&(last, _))) = (wanted.first(), wanted.last()) else {
+            return Ok(Vec::new());
+        };
+        let mut read = vec![Block::ZERO; (last - first) as usize + 1];
+        if let Err(error) = self.read_request(first, &mut read) {
+            if read.len() == wanted.len() {
+                return Err(error);
+            }
+            for &(addr, _) in wanted {
+                self.io.read_into(addr, &mut [&mut read[(addr - first) as usize]])?;
+            }
+        }
+        Ok(read)
+    }
+
+    /// Reads neighbouring blocks by one request, and notes how long it took.
+    pub(crate) fn read_request(&self, first: BlockAddr, blocks: &mut [Block]) -> Result<()> {
+        let started = self.delta_volume.then(|| self.clock.monotonic());
+        self.io.read_into(first, &mut blocks.iter_mut().collect::<Vec<_>>())?;
+        if let Some(started) = started {
+            self.note_read_cost(blocks.len(), self.clock.monotonic().saturating_sub(started));
+        }
+        Ok(())
+    }
+}
+
+/// The part of `buf`, which starts at `offset` of the file, that is `run` whole pages from `index` on; `None` where it does
+/// not hold them all, or not aligned as direct I/O wants it.
+fn whole_pages(buf: &mut [u8], offset: u64, index: u64, run: usize) -> Option<&mut [Block]> {
+    let from = (index * BLOCK_SIZE as u64).checked_sub(offset)? as usize;
+    let bytes = buf.get_mut(from..from + run * BLOCK_SIZE)?;
+    <[Block]>::mut_from_bytes(bytes).ok()
+}
+
+/// Copies the part of page `index` that the range starting at `offset` asks for.
+pub(crate) fn copy_out(buf: &mut [u8], offset: u64, index: u64, page: &Block) {
+    let start = index * BLOCK_SIZE as u64;
+    let from = offset.max(start);
+    let to = (offset + buf.len() as u64).min(start + BLOCK_SIZE as u64);
+    if from < to {
+        let within = (from - start) as usize..(to - start) as usize;
+        buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(&page.0[within]);
+    }
+}

@@ -1,0 +1,74 @@
+//! Reading what pages were, before deltas are made of them: many at once.
+//!
+//! Whoever changes pages that are neighbours has them compared with blocks that are, or almost. One request for all of them
+//! takes hardly longer than one for each, so they are read together before the first is asked for.
+//! Invariant: what is gathered is a hint. A base that cannot be read is not among it.
+//! Locks: the inode's, exclusive.
+
+use crate::content::page_io::requests;
+use crate::content::placement::Page;
+use crate::fs::Fs;
+use crate::map::inode::Inode;
+use crate::map::node_tree::Slot;
+use crate::stats::Counters;
+use crate::xref::file_class::Name;
+use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Pages whose bases are read at once.
+pub(crate) const GATHERED: usize = 64;
+
+impl Fs {
+    /// The bases of those of these pages that are about to be compared with their own blocks.
+    pub(crate) fn gather_bases(
+        &self,
+        inode: &Inode,
+        indices: &[u64],
+        about: &Page,
+    ) -> HashMap<u64, Arc<Block>> {
+        let mut gathered = HashMap::new();
+        if indices.len() < 2 || !self.compares_with_blocks(inode, about) {
+            return gathered;
+        }
+        let (mut wanted, mut near) = (Vec::new(), None);
+        for &index in indices.iter().filter(|&&index| !self.is_compact_page(inode, index)) {
+            let Ok(slot) = self.find_slot_near(inode, near.as_ref(), index) else { continue };
+            near = slot;
+            let addr = near.as_ref().map_or(NULL_ADDR, Slot::addr);
+            if self.check_addr(inode, index, addr).is_err() {
+                continue;
+            }
+            match self.deltas.bases.get(addr) {
+                Some(base) => drop(gathered.insert(index, base)),
+                None if is_block(addr) => wanted.push((addr, index)),
+                None => {}
+            }
+        }
+        wanted.sort_unstable();
+        requests(&wanted).for_each(|near| self.gather_near(near, &mut gathered));
+        gathered
+    }
+
+    /// Whether pages of this file will be compared with their own blocks whether these are in memory or not.
+    fn compares_with_blocks(&self, inode: &Inode, about: &Page) -> bool {
+        let repeats = || self.deltas.repeats && matches!(inode.raw(Name::of), Name::Journal | Name::Log);
+        about.deltas
+            && about.inode_due
+            && about.dirty_pages <= self.most_dirty(inode)
+            && self.deltas.alone.is_none()
+            && self.makes_records(inode)
+            && !repeats()
+    }
+
+    fn gather_near(&self, near: &[(BlockAddr, u64)], gathered: &mut HashMap<u64, Arc<Block>>) {
+        let reading = self.deltas.bases.begin_reading(near.iter().map(|&(addr, _)| addr));
+        let Ok(read) = self.read_near(near) else { return };
+        Counters::add(&self.deltas.counters.bases_read, near.len() as u64);
+        for &(addr, index) in near {
+            let base = Arc::new(read[(addr - near[0].0) as usize].clone());
+            reading.remember(addr, &base);
+            gathered.insert(index, base);
+        }
+    }
+}

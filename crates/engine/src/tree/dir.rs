@@ -1,0 +1,425 @@
+//! Directories: finding, adding, removing and listing names.
+//!
+//! Entries lie in the inode block while they fit (inline dentries), else in dentry blocks placed by a multi-level hash:
+//! level `l` has `buckets(l)` buckets of a few blocks each, a name belongs into one bucket of each level and goes to
+//! the first with room. `i_current_depth` is the number of levels in use.
+//!
+//! Invariants: a [`Place`] is valid until entries are added to or removed from its directory. A position in a listing is
+//! `page * 214 + slot`, inline `slot`, which is the same once an inline directory has become blocks; so a listing goes
+//! on rightly whatever was added or removed since. All loops are bounded by `i_size` and the depth, both validated.
+//! Locks: the caller holds the directory's lock: shared to look, exclusive (with the operation lock) to change. Listing
+//! takes it itself, page by page, and calls out without it.
+//! Kernel counterpart: `dir.c` and the directory half of `inline.c`.
+
+use crate::error::{Error, Posix, Result};
+use crate::fs::Fs;
+use crate::map::inode::{Inode, InodeState};
+use crate::map::node_tree::Slot;
+use crate::types::DirEntry;
+use medfs_format::dentry::{
+    Area, AreaLayout, DENTRIES_PER_BLOCK, Entry, MAX_DEPTH, bucket_blocks, bucket_start, buckets, slots_for,
+};
+use medfs_format::hash::dentry_hash;
+use medfs_format::node::{FileKind, Inline, RawInode};
+use medfs_format::{BLOCK_SIZE, Block, FormatError, Ino, NULL_ADDR, Structure};
+use medfs_store::Dirty;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Where an entry is, or could go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    /// Page of the directory; 0 in an inline directory.
+    page: u64,
+    /// First slot in the page or in the inline area.
+    slot: usize,
+}
+
+/// An entry that was found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) ino: Ino,
+    place: Place,
+    name_len: usize,
+}
+
+impl Found {
+    fn new(entry: &Entry<'_>, page: u64) -> Found {
+        Found { ino: entry.ino, place: Place { page, slot: entry.slot }, name_len: entry.name.len() }
+    }
+}
+
+/// What looking for a name gave: its entry, or else where the name can go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Search {
+    pub(crate) found: Option<Found>,
+    /// First place with room among the levels in use.
+    room: Option<Place>,
+}
+
+/// Entries of one page, and where to go on.
+struct Batch {
+    entries: Vec<DirEntry>,
+    next: u64,
+}
+
+fn is_inline(dir: &Inode) -> bool {
+    dir.raw(|r| r.inline().contains(Inline::DENTRY))
+}
+
+/// First page of the bucket of `hash` at a level, and the page after its last.
+fn bucket(level: u32, dir_level: u8, hash: u32) -> Range<u64> {
+    let start = bucket_start(level, dir_level, u64::from(hash) % buckets(level, dir_level));
+    start..start + bucket_blocks(level)
+}
+
+impl Fs {
+    /// Layout of a directory's inline area, and its bytes in the inode block.
+    fn inline_area(&self, dir: &Inode) -> (AreaLayout, Range<usize>) {
+        let range = self.slots(dir).inline_content_range();
+        (AreaLayout::inline(range.len()), range)
+    }
+
+    /// Looks a name up, and for room where it is not there.
+    pub(crate) fn search(&self, dir: &Inode, state: &InodeState, name: &[u8]) -> Result<Search> {
+        let want = slots_for(name.len());
+        if is_inline(dir) {
+            let (layout, range) = self.inline_area(dir);
+            return dir.node.read(|d| {
+                let area = Area::new(layout, &d.block.0[range]);
+                let found = area.find(name, dir.ino.into())?.map(|e| Found::new(&e, 0));
+                Ok(Search { found, room: area.room(want).map(|slot| Place { page: 0, slot }) })
+            });
+        }
+        let (depth, dir_level) = dir.raw(|r| (r.i_current_depth.get().min(MAX_DEPTH), r.i_dir_level));
+        let (hash, pages) = (dentry_hash(name), dir.pages());
+        let mut room = None;
+        for level in 0..depth {
+            for page in bucket(level, dir_level, hash) {
+                if page >= pages {
+                    room = room.or(Some(Place { page, slot: 0 }));
+                    continue;
+                }
+                let block = self.read_page(dir, state, page)?;
+                let area = Area::new(AreaLayout::BLOCK, &block.0[..]);
+                if let Some(entry) = area.find(name, dir.ino.into())? {
+                    return Ok(Search { found: Some(Found::new(&entry, page)), room: None });
+                }
+                room = room.or_else(|| area.room(want).map(|slot| Place { page, slot }));
+            }
+        }
+        Ok(Search { found: None, room })
+    }
+
+    /// Looks a name up.
+    pub(crate) fn find_entry(&self, dir: &Inode, state: &InodeState, name: &[u8]) -> Result<Option<Found>> {
+        Ok(self.search(dir, state, name)?.found)
+    }
+
+    /// The directory above, as the entry `..` says.
+    pub(crate) fn find_parent(&self, dir: &Inode, state: &InodeState) -> Result<Found> {
+        let missing = || FormatError::corrupt(Structure::Dentry, dir.ino, "name", "no entry ..").into();
+        self.find_entry(dir, state, b"..")?.ok_or_else(missing)
+    }
+
+    /// Adds a name that `search` has not found. Where that fails, the directory holds what it held.
+    pub(crate) fn add_name(
+        &self,
+        dir: &Arc<Inode>,
+        state: &mut InodeState,
+        search: &Search,
+        name: &[u8],
+        ino: Ino,
+        kind: FileKind,
+    ) -> Result<()> {
+        self.dir_log.changed(dir.ino);
+        if !is_inline(dir) {
+            return self.add_to_blocks(dir, state, search.room, name, ino, kind);
+        }
+        if let Some(place) = search.room {
+            let (layout, range) = self.inline_area(dir);
+            self.nodes.update(&dir.node, Dirty::Full, |b| {
+                Area::new(layout, &mut b.0[range]).insert_at(place.slot, name, ino, kind);
+            });
+            return Ok(());
+        }
+        self.inline_to_blocks(dir, state)?;
+        let room = self.search(dir, state, name)?.room;
+        self.add_to_blocks(dir, state, room, name, ino, kind)
+    }
+
+    fn add_to_blocks(
+        &self,
+        dir: &Arc<Inode>,
+        state: &mut InodeState,
+        room: Option<Place>,
+        name: &[u8],
+        ino: Ino,
+        kind: FileKind,
+    ) -> Result<()> {
+        let (mut depth, dir_level) = dir.raw(|r| (r.i_current_depth.get(), r.i_dir_level));
+        let mut place = room;
+        while place.is_none() {
+            if depth >= MAX_DEPTH {
+                return Err(Error::NoSpace);
+            }
+            for page in bucket(depth, dir_level, dentry_hash(name)) {
+                let block = self.read_page(dir, state, page)?;
+                let slot = Area::new(AreaLayout::BLOCK, &block.0[..]).room(slots_for(name.len()));
+                place = place.or(slot.map(|slot| Place { page, slot }));
+            }
+            depth += 1;
+        }
+        let place = place.expect("found above");
+        let mut free = false;
+        self.change_page(dir, state, place.page, None, false, |b| {
+            let mut area = Area::new(AreaLayout::BLOCK, &mut b.0[..]);
+            free = (0..slots_for(name.len())).all(|i| !area.in_use(place.slot + i));
+            if free {
+                area.insert_at(place.slot, name, ino, kind);
+            }
+        })?;
+        if !free {
+            let found = format!("entries in page {} beyond it", place.page);
+            return Err(FormatError::corrupt(Structure::Inode, dir.ino, "i_size", found).into());
+        }
+        let size = (place.page + 1) * BLOCK_SIZE as u64;
+        if dir.raw(|r| r.i_size.get() < size || r.i_current_depth.get() < depth) {
+            self.edit(dir, Dirty::Full, |r| {
+                r.i_size = r.i_size.get().max(size).into();
+                r.i_current_depth = depth.into();
+            });
+        }
+        Ok(())
+    }
+
+    /// Makes an inline directory one of dentry blocks; leaves it as it was where that fails.
+    pub(crate) fn inline_to_blocks(&self, dir: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+        let (layout, range) = self.inline_area(dir);
+        let old: Arc<Block> = dir.node.read(|d| d.block.clone());
+        let area = Area::new(layout, &old.0[range.clone()]);
+        self.nodes.update(&dir.node, Dirty::Full, |b| {
+            b.0[range.clone()].fill(0);
+            let raw: &mut RawInode = b.view_mut();
+            raw.i_inline &= !Inline::DENTRY.bits();
+            raw.i_size = 0.into();
+            raw.i_current_depth = 1.into();
+        });
+        let moved = self.move_inline_entries(dir, state, &area);
+        if moved.is_err() {
+            self.forget_pages(dir, state, 0, u64::MAX);
+            if let Err(error) = self.truncate_index(dir, 0) {
+                tracing::error!(ino = dir.ino, %error, "blocks of a directory are lost until the volume is checked");
+            }
+            let (size, depth) = (old.view::<RawInode>().i_size, old.view::<RawInode>().i_current_depth);
+            self.nodes.update(&dir.node, Dirty::Full, |b| {
+                b.0[range.clone()].copy_from_slice(&old.0[range]);
+                let raw: &mut RawInode = b.view_mut();
+                raw.i_inline |= Inline::DENTRY.bits();
+                raw.i_size = size;
+                raw.i_current_depth = depth;
+            });
+        }
+        moved
+    }
+
+    fn move_inline_entries(
+        &self,
+        dir: &Arc<Inode>,
+        state: &mut InodeState,
+        area: &Area<&[u8]>,
+    ) -> Result<()> {
+        let mut entries = Vec::new();
+        for entry in area.entries(0, dir.ino.into()) {
+            let entry = entry?;
+            let kind = match entry.kind {
+                Some(kind) => kind,
+                None => self.inode(entry.ino)?.kind(),
+            };
+            entries.push((entry, kind));
+        }
+        if dir.raw(|r| r.i_dir_level) == 0 {
+            // All of them belong into the first bucket, where they keep their slots.
+            self.change_page(dir, state, 0, None, true, |b| {
+                let mut block = Area::new(AreaLayout::BLOCK, &mut b.0[..]);
+                for (e, kind) in &entries {
+                    block.insert_at(e.slot, e.name, e.ino, *kind);
+                }
+            })?;
+            self.set_size(dir, BLOCK_SIZE as u64);
+            return Ok(());
+        }
+        for (e, kind) in &entries {
+            let room = self.search(dir, state, e.name)?.room;
+            self.add_to_blocks(dir, state, room, e.name, e.ino, *kind)?;
+        }
+        Ok(())
+    }
+
+    /// Removes an entry, and the page that it leaves empty.
+    pub(crate) fn remove_name(&self, dir: &Arc<Inode>, state: &mut InodeState, found: &Found) -> Result<()> {
+        self.dir_log.changed(dir.ino);
+        let Place { page, slot } = found.place;
+        if is_inline(dir) {
+            let (layout, range) = self.inline_area(dir);
+            self.nodes.update(&dir.node, Dirty::Full, |b| {
+                Area::new(layout, &mut b.0[range]).remove(slot, found.name_len);
+            });
+            return Ok(());
+        }
+        let mut empty = false;
+        self.change_page(dir, state, page, None, false, |b| {
+            let mut area = Area::new(AreaLayout::BLOCK, &mut b.0[..]);
+            area.remove(slot, found.name_len);
+            empty = area.is_empty(false);
+        })?;
+        if empty {
+            self.punch(dir, page, page + 1)?;
+            self.forget_pages(dir, state, page, page + 1);
+        }
+        Ok(())
+    }
+
+    /// Points an entry to another inode.
+    pub(crate) fn set_target(
+        &self,
+        dir: &Arc<Inode>,
+        state: &mut InodeState,
+        found: &Found,
+        ino: Ino,
+        kind: FileKind,
+    ) -> Result<()> {
+        self.dir_log.changed(dir.ino);
+        let Place { page, slot } = found.place;
+        if is_inline(dir) {
+            let (layout, range) = self.inline_area(dir);
+            self.nodes.update(&dir.node, Dirty::Full, |b| {
+                Area::new(layout, &mut b.0[range]).set_target(slot, ino, kind);
+            });
+            return Ok(());
+        }
+        self.change_page(dir, state, page, None, false, |b| {
+            Area::new(AreaLayout::BLOCK, &mut b.0[..]).set_target(slot, ino, kind);
+        })?;
+        Ok(())
+    }
+
+    /// Whether a directory holds nothing but `.` and `..`.
+    pub(crate) fn is_empty_dir(&self, dir: &Inode, state: &InodeState) -> Result<bool> {
+        if is_inline(dir) {
+            let (layout, range) = self.inline_area(dir);
+            return Ok(dir.node.read(|d| Area::new(layout, &d.block.0[range]).is_empty(true)));
+        }
+        let mut from = 0;
+        while let Some(page) = self.next_dentry_page(dir, state, from)? {
+            let block = self.read_page(dir, state, page)?;
+            if !Area::new(AreaLayout::BLOCK, &block.0[..]).is_empty(page == 0) {
+                return Ok(false);
+            }
+            from = page + 1;
+        }
+        Ok(true)
+    }
+
+    /// Writes `.` and `..` into a new directory and sets its size.
+    pub(crate) fn make_empty_dir(&self, dir: &Arc<Inode>, state: &mut InodeState, parent: Ino) -> Result<()> {
+        if is_inline(dir) {
+            let (layout, range) = self.inline_area(dir);
+            let size = range.len() as u64;
+            self.nodes.update(&dir.node, Dirty::Full, |b| {
+                Area::new(layout, &mut b.0[range]).insert_dots(dir.ino, parent);
+            });
+            self.set_size(dir, size);
+        } else {
+            self.change_page(dir, state, 0, None, true, |b| {
+                Area::new(AreaLayout::BLOCK, &mut b.0[..]).insert_dots(dir.ino, parent);
+            })?;
+            self.set_size(dir, BLOCK_SIZE as u64);
+        }
+        Ok(())
+    }
+
+    /// First page at or after `from` that is no hole.
+    fn next_dentry_page(&self, dir: &Inode, state: &InodeState, from: u64) -> Result<Option<u64>> {
+        let pages = dir.pages();
+        let (mut page, mut slot): (u64, Option<Slot>) = (from, None);
+        while page < pages {
+            if state.dirty.contains_key(&page) {
+                return Ok(Some(page));
+            }
+            slot = self.find_slot_near(dir, slot.as_ref(), page)?;
+            page = match &slot {
+                Some(slot) if slot.addr() != NULL_ADDR => return Ok(Some(page)),
+                Some(_) => page + 1,
+                None => self.next_existing(dir, page)?.max(page + 1),
+            };
+        }
+        Ok(None)
+    }
+
+    /// Lists a directory from a position on; see [`crate::Volume::readdir`].
+    pub(crate) fn readdir(
+        &self,
+        ino: Ino,
+        position: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<()> {
+        let dir = self.inode(ino)?;
+        if !dir.is_dir() {
+            return Err(Posix::NotDirectory.into());
+        }
+        let mut position = position;
+        while let Some(batch) = self.read_batch(&dir, position)? {
+            for entry in batch.entries {
+                if !self.is_hidden(ino, &entry.name) && !emit(entry) {
+                    return Ok(());
+                }
+            }
+            position = batch.next;
+        }
+        Ok(())
+    }
+
+    /// The entries of the first page that has any at or after a position; `None` at the end.
+    fn read_batch(&self, dir: &Inode, position: u64) -> Result<Option<Batch>> {
+        let state = dir.lock.read();
+        dir.check_alive(&state)?;
+        if dir.nlink() == 0 {
+            return Ok(None);
+        }
+        if is_inline(dir) {
+            let (layout, range) = self.inline_area(dir);
+            if position >= layout.slots as u64 {
+                return Ok(None);
+            }
+            return dir.node.read(|d| {
+                let area = Area::new(layout, &d.block.0[range]);
+                let entries = list(&area, position as usize, 0, dir.ino)?;
+                Ok(Some(Batch { entries, next: layout.slots as u64 }))
+            });
+        }
+        let from = position / DENTRIES_PER_BLOCK as u64;
+        let Some(page) = self.next_dentry_page(dir, &state, from)? else { return Ok(None) };
+        let slot = if page == from { (position % DENTRIES_PER_BLOCK as u64) as usize } else { 0 };
+        let block = self.read_page(dir, &state, page)?;
+        let start = page * DENTRIES_PER_BLOCK as u64;
+        let entries = list(&Area::new(AreaLayout::BLOCK, &block.0[..]), slot, start, dir.ino)?;
+        Ok(Some(Batch { entries, next: start + DENTRIES_PER_BLOCK as u64 }))
+    }
+}
+
+/// Entries of an area from a slot on; `start` is the position of its first slot.
+fn list(area: &Area<&[u8]>, from: usize, start: u64, dir: Ino) -> Result<Vec<DirEntry>> {
+    // The slot may by now be in the middle of a name, which the name length 0 tells.
+    let mut from = from;
+    while from < area.slots() && area.in_use(from) && area.raw(from).name_len.get() == 0 {
+        from += 1;
+    }
+    let entry = |e: Entry<'_>| DirEntry {
+        ino: e.ino,
+        kind: e.kind,
+        name: e.name.to_vec(),
+        next: start + (e.slot + slots_for(e.name.len())) as u64,
+    };
+    area.entries(from, dir.into()).map(|e| Ok(entry(e?))).collect()
+}

@@ -1,0 +1,165 @@
+//! The end of an inode: freeing what no name and no holder needs any more.
+//!
+//! An inode whose last name goes becomes an orphan in the same operation, and every checkpoint lists the orphans; so
+//! whatever happens between that and freeing, the next mount finishes it.
+//! Invariant: there are never more orphans than a checkpoint pack has room for. The operation that would make one more is
+//! refused with `NoSpace` before it changes anything.
+//! Locks: freeing is an operation of its own; it takes the inode's `wb`, as nodes that an fsync is writing must not go,
+//! and its lock.
+//! Kernel counterpart: `f2fs_evict_inode`, `f2fs_acquire_orphan_inode`, `recover_orphan_inode`.
+
+use crate::error::{Error, Posix, Result};
+use crate::fs::Fs;
+use crate::map::inode::{Inode, InodeState};
+use crate::stats::Counters;
+use medfs_format::checkpoint::max_orphans;
+use medfs_format::node::{FileKind, Inline};
+use medfs_format::{Geometry, Ino};
+use medfs_store::Dirty;
+use medfs_sync::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Inodes without a name that must be freed when nobody holds them.
+pub(crate) struct Orphans {
+    inos: Mutex<BTreeSet<Ino>>,
+    most: usize,
+}
+
+impl Orphans {
+    pub(crate) fn new(geo: &Geometry) -> Orphans {
+        Orphans { inos: Mutex::default(), most: max_orphans(geo) }
+    }
+
+    /// Adds one; `NoSpace` where a checkpoint could not list it.
+    pub(crate) fn add(&self, ino: Ino) -> Result<()> {
+        let mut inos = self.inos.lock();
+        if inos.len() >= self.most && !inos.contains(&ino) {
+            return Err(Error::NoSpace);
+        }
+        inos.insert(ino);
+        Ok(())
+    }
+
+    /// Adds one that mounting frees before it makes a checkpoint.
+    pub(crate) fn add_at_mount(&self, ino: Ino) {
+        self.inos.lock().insert(ino);
+    }
+
+    pub(crate) fn remove(&self, ino: Ino) {
+        self.inos.lock().remove(&ino);
+    }
+
+    pub(crate) fn contains(&self, ino: Ino) -> bool {
+        self.inos.lock().contains(&ino)
+    }
+
+    /// All of them, by number.
+    pub(crate) fn list(&self) -> Vec<Ino> {
+        self.inos.lock().iter().copied().collect()
+    }
+}
+
+impl Fs {
+    /// Runs the step of an operation that takes a name from an inode. Where that is its last one, the inode is an orphan from
+    /// before the step on; not where the step fails. `NoSpace` (nothing changed) where there are too many orphans.
+    /// The caller holds the inode's lock and the operation lock.
+    pub(crate) fn take_name(&self, inode: &Inode, step: impl FnOnce() -> Result<()>) -> Result<()> {
+        let last = inode.is_dir() || inode.nlink() == 1;
+        if last {
+            self.orphans.add(inode.ino)?;
+        }
+        let taken = step();
+        if last && taken.is_err() {
+            self.orphans.remove(inode.ino);
+        }
+        taken
+    }
+
+    /// Frees an inode if it is an orphan that nobody holds.
+    pub(crate) fn free_inode(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _freed = match self.dependents.others_need(inode.ino, 0..u64::MAX) {
+            // Without a name it does not become a source again.
+            true if inode.nlink() == 0 => Some(self.release_all_sources(inode, 0..u64::MAX)?),
+            _ => None,
+        };
+        self.check_writable()?;
+        self.make_room()?;
+        let _wb = inode.wb.lock();
+        let _op = self.op()?;
+        let mut state = inode.lock.write();
+        if state.dead || inode.nlink() != 0 || self.inodes.is_held(inode.ino) {
+            return Ok(());
+        }
+        self.destroy(inode, &mut state)?;
+        self.orphans.remove(inode.ino);
+        Ok(())
+    }
+
+    /// Frees an inode that has just lost its last name, if nobody holds it. A failure leaves it to the next mount.
+    pub(crate) fn free_if_unused(&self, inode: &Arc<Inode>) {
+        if inode.nlink() == 0
+            && !self.inodes.is_held(inode.ino)
+            && let Err(error) = self.free_inode(inode)
+        {
+            tracing::warn!(ino = inode.ino, %error, "an unlinked inode is left to be freed by the next mount");
+        }
+    }
+
+    /// Gives holds on an inode back, and frees it where that was what kept it.
+    pub(crate) fn release(&self, ino: Ino, count: u64) -> Result<()> {
+        if !self.inodes.release(ino, count) || !self.orphans.contains(ino) || self.is_read_only() {
+            return Ok(());
+        }
+        self.free_inode(&self.inode(ino)?)
+    }
+
+    /// Frees the orphans that the last checkpoint lists. Some may be gone already. Those that cannot be read stay orphans, for a mount
+    /// that can.
+    pub(crate) fn free_orphans_at_mount(&self) -> Result<()> {
+        for ino in self.orphans.list() {
+            let freed = self.free_orphan_at_mount(ino);
+            self.pass_by("a file without a name cannot be freed, as it cannot be read", ino, freed)?;
+        }
+        Ok(())
+    }
+
+    fn free_orphan_at_mount(&self, ino: Ino) -> Result<()> {
+        match self.inode(ino) {
+            Ok(inode) => {
+                if inode.nlink() != 0 {
+                    self.edit(&inode, Dirty::Full, |r| r.i_links = 0.into());
+                }
+                self.free_inode(&inode)?;
+                Counters::add(&self.counters.orphans_freed, 1);
+            }
+            Err(Error::Posix(Posix::Stale)) => self.orphans.remove(ino),
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
+    /// Frees everything an inode has, and the inode. The caller holds its lock and the operation lock.
+    pub(crate) fn destroy(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+        self.drop_staged(state);
+        self.forget_pages(inode, state, 0, u64::MAX);
+        if has_blocks(inode) {
+            self.forget_deltas(inode)?;
+            self.truncate_index(inode, 0)?;
+        }
+        self.dependents.drop_pages(inode.ino, 0..u64::MAX);
+        self.free_xattr_node(inode)?;
+        self.free_node(inode.ino, inode.ino)?;
+        state.dead = true;
+        self.since.renamed_files.lock().remove(&inode.ino);
+        self.inodes.forget(inode.ino);
+        self.hotness.forget(inode.ino);
+        Ok(())
+    }
+}
+
+/// Whether the address slots of an inode hold addresses, and not inline content or a device number.
+fn has_blocks(inode: &Inode) -> bool {
+    matches!(inode.kind(), FileKind::Regular | FileKind::Directory | FileKind::Symlink)
+        && !inode.raw(|r| r.inline().intersects(Inline::DATA | Inline::DENTRY))
+}

@@ -1,0 +1,298 @@
+//! Extended attributes and POSIX ACLs of an inode.
+//!
+//! The attributes are one area: the inline part in the inode block, then an xattr node, which exists while the inline
+//! part is too small. Both parts change in one operation.
+//!
+//! Invariants: entries of name spaces that are not known are kept as they are, come first in the area and are neither
+//! listed nor read nor changed here. The size of the inline part is not changed here.
+//! Locks: the functions that take an [`Inode`] are called with its lock held, exclusive to change, which needs its `wb`
+//! (an fsync may be writing the xattr node) and the operation lock too; those that take a number lock it themselves.
+//! Kernel counterpart: `xattr.c`, `acl.c`.
+
+use crate::acl::Acl;
+use crate::error::{Posix, Result};
+use crate::fs::Fs;
+use crate::map::inode::Inode;
+use crate::types::XattrMode;
+use crate::xattr_names;
+use medfs_format::node::{Advise, FileFlags, FileKind, Inline, RawInode};
+use medfs_format::path::XATTR_NODE_OFFSET;
+use medfs_format::xattr::{self, HEADER_SIZE, NODE_BYTES, NameIndex, XattrEntry};
+use medfs_format::{Block, FormatError, Ino, Nid, Structure};
+use medfs_store::{Dirty, NodePage, node_offset};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Hints that `system.advise` may change.
+const ADVISE_MODIFIABLE: Advise = Advise::COLD.union(Advise::HOT);
+
+impl Fs {
+    /// The value of an attribute, by its full name.
+    pub(crate) fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let (index, rest) = self.xattr_name(name)?;
+        let inode = self.inode(ino)?;
+        let state = inode.lock.read();
+        inode.check_alive(&state)?;
+        let none = || Posix::NoAttribute.into();
+        match index {
+            NameIndex::Advise => Ok(vec![inode.raw(|r| r.i_advise)]),
+            NameIndex::PosixAclAccess | NameIndex::PosixAclDefault => {
+                self.check_acl_kind(&inode)?;
+                self.acl(&inode, index)?.map(|acl| acl.to_xattr()).ok_or_else(none)
+            }
+            _ => self.xattr_value(&inode, index, rest)?.ok_or_else(none),
+        }
+    }
+
+    /// The full names of all attributes that have one.
+    pub(crate) fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        let inode = self.inode(ino)?;
+        let state = inode.lock.read();
+        inode.check_alive(&state)?;
+        let entries = self.read_xattrs(&inode)?;
+        let shown = |e: &&XattrEntry| match e.index {
+            i if i == NameIndex::User as u8 => self.opts.user_xattr,
+            i if is_acl(i) => self.opts.acl,
+            _ => true,
+        };
+        Ok(entries.iter().filter(shown).filter_map(|e| xattr_names::join(e.index, &e.name)).collect())
+    }
+
+    /// Sets an attribute, by its full name.
+    pub(crate) fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.change_xattr(ino, name, Some(value), mode)
+    }
+
+    /// Removes an attribute, by its full name.
+    pub(crate) fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.change_xattr(ino, name, None, XattrMode::Replace)
+    }
+
+    fn change_xattr(&self, ino: Ino, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
+        let (index, rest) = self.xattr_name(name)?;
+        let inode = self.inode(ino)?;
+        self.change_settled(&inode, |_| {
+            inode.check_flags(FileFlags::IMMUTABLE | FileFlags::APPEND)?;
+            match index {
+                NameIndex::Advise => self.set_advise(&inode, value)?,
+                NameIndex::PosixAclAccess => self.set_access_acl(&inode, value)?,
+                NameIndex::PosixAclDefault => self.set_default_acl(&inode, value)?,
+                NameIndex::User if !matches!(inode.kind(), FileKind::Regular | FileKind::Directory) => {
+                    return Err(Posix::NotPermitted.into());
+                }
+                _ => self.set_value(&inode, index, rest, value, mode)?,
+            }
+            self.touch_changed(&inode);
+            Ok(())
+        })
+    }
+
+    /// Splits a full name; `NotSupported` where the mount options exclude its name space.
+    fn xattr_name<'a>(&self, name: &'a [u8]) -> Result<(NameIndex, &'a [u8])> {
+        let (index, rest) = xattr_names::split(name)?;
+        let off = match index {
+            NameIndex::User => !self.opts.user_xattr,
+            NameIndex::PosixAclAccess | NameIndex::PosixAclDefault => !self.opts.acl,
+            _ => false,
+        };
+        if off { Err(Posix::NotSupported.into()) } else { Ok((index, rest)) }
+    }
+
+    fn set_advise(&self, inode: &Inode, value: Option<&[u8]>) -> Result<()> {
+        let new = value.and_then(|v| v.first().copied()).map(Advise::from_bits_retain);
+        match new {
+            Some(new) if ADVISE_MODIFIABLE.contains(new) => {
+                self.edit(inode, Dirty::Full, |r| {
+                    r.i_advise = ((r.advise() - ADVISE_MODIFIABLE) | new).bits();
+                });
+                Ok(())
+            }
+            _ => Err(Posix::InvalidArgument.into()),
+        }
+    }
+
+    /// The stored value of an attribute.
+    fn xattr_value(&self, inode: &Inode, index: NameIndex, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let entries = self.read_xattrs(inode)?;
+        Ok(entries.into_iter().find(|e| is(e, index, name)).map(|e| e.value))
+    }
+
+    /// Sets or removes (`None`) a stored value.
+    fn set_value(
+        &self,
+        inode: &Inode,
+        index: NameIndex,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: XattrMode,
+    ) -> Result<()> {
+        let room = self.inline_xattr_range(inode).len() + NODE_BYTES;
+        if value.is_some_and(|v| v.len() > room - HEADER_SIZE - 4) {
+            return Err(Posix::TooBig.into());
+        }
+        let mut entries = self.read_xattrs(inode)?;
+        let old = entries.iter().position(|e| is(e, index, name));
+        match (old, mode) {
+            (Some(_), XattrMode::Create) => return Err(Posix::Exists.into()),
+            (None, XattrMode::Replace) => return Err(Posix::NoAttribute.into()),
+            (Some(at), _) if Some(&entries[at].value[..]) == value => return Ok(()),
+            (Some(at), _) => {
+                entries.remove(at);
+            }
+            (None, _) => {}
+        }
+        if let Some(value) = value {
+            entries.push(XattrEntry { index: index as u8, name: name.to_vec(), value: value.to_vec() });
+        }
+        self.write_xattrs(inode, entries)
+    }
+
+    /// Bytes of the inode block that hold the inline part; empty where there is none.
+    fn inline_xattr_range(&self, inode: &Inode) -> Range<usize> {
+        let range = self.slots(inode).inline_xattr_range();
+        if inode.raw(|r| r.inline().contains(Inline::XATTR)) { range } else { range.end..range.end }
+    }
+
+    /// All entries of an inode, unknown ones too.
+    pub(crate) fn read_xattrs(&self, inode: &Inode) -> Result<Vec<XattrEntry>> {
+        let inline = self.inline_xattr_range(inode);
+        let (mut area, nid) = inode.node.read(|d| (d.block.0[inline].to_vec(), d.inode().i_xattr_nid.get()));
+        if nid != 0 {
+            let node = self.xattr_node(inode, nid)?;
+            node.read(|d| area.extend_from_slice(&d.block.0[..NODE_BYTES]));
+        }
+        Ok(xattr::parse(&area, inode.ino.into())?)
+    }
+
+    /// Replaces all entries of an inode: in the inode block where they fit, else with an xattr node. `TooBig` where
+    /// they fit neither way. Nothing has changed where it fails.
+    pub(crate) fn write_xattrs(&self, inode: &Inode, mut entries: Vec<XattrEntry>) -> Result<()> {
+        entries.sort_by_key(|e| is_known(e.index));
+        let inline = self.inline_xattr_range(inode);
+        let mut area = vec![0; inline.len()];
+        if xattr::write(&mut area, &entries) || entries.is_empty() {
+            self.free_xattr_node(inode)?;
+        } else {
+            area.resize(inline.len() + NODE_BYTES, 0);
+            if !xattr::write(&mut area, &entries) {
+                return Err(Posix::TooBig.into());
+            }
+            let rest = &area[inline.len()..];
+            let nid = inode.raw(|r| r.i_xattr_nid.get());
+            if nid != 0 {
+                let node = self.xattr_node(inode, nid)?;
+                self.nodes.update(&node, Dirty::Full, |b| b.0[..NODE_BYTES].copy_from_slice(rest));
+            } else {
+                let mut content = Block::ZERO;
+                content.0[..NODE_BYTES].copy_from_slice(rest);
+                let node = self.new_node(inode, XATTR_NODE_OFFSET, content)?;
+                self.edit(inode, Dirty::Full, |r| r.i_xattr_nid = node.nid.into());
+            }
+        }
+        self.nodes.update(&inode.node, Dirty::Full, |b| {
+            let len = inline.len();
+            b.0[inline].copy_from_slice(&area[..len]);
+        });
+        if inode.is_dir() {
+            // What is made in the directory may depend on its attributes: an fsync of that must find them durable.
+            self.note_changed_dir(inode.ino);
+        }
+        Ok(())
+    }
+
+    /// The xattr node of an inode, checked to be its own.
+    fn xattr_node(&self, inode: &Inode, nid: Nid) -> Result<Arc<NodePage>> {
+        let node = self.nodes.get(&self.io, &self.nat, nid)?;
+        if node.ino != inode.ino || node_offset(&node) != XATTR_NODE_OFFSET {
+            let found = format!("{nid}, a node of inode {} at offset {:#x}", node.ino, node_offset(&node));
+            return Err(FormatError::corrupt(Structure::Inode, inode.ino, "i_xattr_nid", found).into());
+        }
+        Ok(node)
+    }
+
+    /// Frees the xattr node, where there is one.
+    pub(crate) fn free_xattr_node(&self, inode: &Inode) -> Result<()> {
+        let nid = inode.raw(|r| r.i_xattr_nid.get());
+        if nid != 0 {
+            self.xattr_node(inode, nid)?;
+            self.free_node(inode.ino, nid)?;
+            self.nodes.update(&inode.node, Dirty::Full, |b| b.view_mut::<RawInode>().i_xattr_nid = 0.into());
+            self.add_blocks(inode, -1);
+        }
+        Ok(())
+    }
+
+    /// The stored access or default ACL.
+    pub(crate) fn acl(&self, inode: &Inode, index: NameIndex) -> Result<Option<Acl>> {
+        match self.xattr_value(inode, index, b"")? {
+            Some(value) => Ok(Acl::from_disk(&value, inode.ino)?),
+            None => Ok(None),
+        }
+    }
+
+    /// The default ACL that a directory gives to what is made in it.
+    pub(crate) fn default_acl(&self, dir: &Inode) -> Result<Option<Acl>> {
+        if self.opts.acl { self.acl(dir, NameIndex::PosixAclDefault) } else { Ok(None) }
+    }
+
+    fn check_acl_kind(&self, inode: &Inode) -> Result<()> {
+        if inode.kind() == FileKind::Symlink { Err(Posix::NotSupported.into()) } else { Ok(()) }
+    }
+
+    /// Sets the access ACL and the permission bits that go with it. The caller has decided about the set-gid bit.
+    fn set_access_acl(&self, inode: &Inode, value: Option<&[u8]>) -> Result<()> {
+        self.check_acl_kind(inode)?;
+        let Some(acl) = value.map(Acl::from_xattr).transpose()?.flatten() else {
+            return self.store_acl(inode, NameIndex::PosixAclAccess, None);
+        };
+        let (perm, acl) = acl.into_access(inode.raw(|r| r.i_mode.get() & 0o7777));
+        self.store_acl(inode, NameIndex::PosixAclAccess, acl.as_ref())?;
+        self.edit(inode, Dirty::Full, |r| r.i_mode = ((r.i_mode.get() & !0o7777) | perm).into());
+        Ok(())
+    }
+
+    fn set_default_acl(&self, inode: &Inode, value: Option<&[u8]>) -> Result<()> {
+        self.check_acl_kind(inode)?;
+        let acl = value.map(Acl::from_xattr).transpose()?.flatten();
+        if !inode.is_dir() {
+            return if acl.is_some() { Err(Posix::AccessDenied.into()) } else { Ok(()) };
+        }
+        self.store_acl(inode, NameIndex::PosixAclDefault, acl.as_ref())
+    }
+
+    /// Stores an ACL, or removes it.
+    fn store_acl(&self, inode: &Inode, index: NameIndex, acl: Option<&Acl>) -> Result<()> {
+        let value = acl.map(Acl::to_disk);
+        if value.is_none() && self.xattr_value(inode, index, b"")?.is_none() {
+            return Ok(());
+        }
+        self.set_value(inode, index, b"", value.as_deref(), XattrMode::Set)
+    }
+
+    /// What `chmod` to `perm` does to an access ACL. The caller sets the mode.
+    pub(crate) fn acl_chmod(&self, inode: &Inode, perm: u16) -> Result<()> {
+        if !self.opts.acl || inode.kind() == FileKind::Symlink {
+            return Ok(());
+        }
+        match self.acl(inode, NameIndex::PosixAclAccess)? {
+            Some(acl) => self.store_acl(inode, NameIndex::PosixAclAccess, Some(&acl.with_mode(perm))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is(entry: &XattrEntry, index: NameIndex, name: &[u8]) -> bool {
+    entry.index == index as u8 && entry.name == name
+}
+
+fn is_acl(index: u8) -> bool {
+    index == NameIndex::PosixAclAccess as u8 || index == NameIndex::PosixAclDefault as u8
+}
+
+/// Whether F2FS has a name space with this index.
+fn is_known(index: u8) -> bool {
+    use NameIndex::*;
+    [User, PosixAclAccess, PosixAclDefault, Trusted, Lustre, Security, Advise, Encryption, Verity]
+        .into_iter()
+        .any(|known| known as u8 == index)
+}

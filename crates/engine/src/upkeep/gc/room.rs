@@ -1,0 +1,92 @@
+//! Room in the logs: what the next checkpoint will take of it, and what is done where ordinary writing finds none.
+//!
+//! What was overwritten since the last checkpoint cannot be used again before the next one, so logs run out of room long
+//! before the volume is full; then a checkpoint makes room, and cleaning where that does not suffice.
+//!
+//! Invariant: ordinary writing leaves as many free segments as the next checkpoint may need ([`Spare`](medfs_store::Spare)): what it
+//! will write is counted at the start of every operation, and written before it becomes more than there is room for.
+//! Locks: none are held by callers; see [`crate::upkeep::gc`].
+
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use medfs_format::BLOCKS_PER_SEG;
+use medfs_format::node::FileKind;
+
+/// Logs that a checkpoint writes to: those of nodes, and of directories.
+const LOGS_OF_A_CHECKPOINT: u32 = 4;
+/// Dirty nodes and pages may be so many more before what a checkpoint needs is counted anew.
+const COUNTED_EVERY: u64 = 256;
+/// Blocks that a log may be unable to take of those there is room for: the last one of each segment it leaves.
+const NOT_TAKEN: u64 = 16;
+/// Most rounds of cleaning for one request for room.
+const MOST_ROUNDS: u32 = 256;
+
+impl Fs {
+    /// Counts the free segments that the next checkpoint may need, and makes it where they may not be there later.
+    pub(super) fn keep_room_for_checkpoint(&self) -> Result<()> {
+        let nodes = self.nodes.dirty_count() as u64 + self.space.counts().chain_nodes;
+        let dirty = nodes + self.pages.dirty() as u64;
+        let segments = |blocks: u64| LOGS_OF_A_CHECKPOINT + blocks.div_ceil(BLOCKS_PER_SEG.into()) as u32;
+        let free = {
+            let mut segs = self.segs.lock();
+            if 2 * segments(dirty) <= segs.free_segments() {
+                segs.kept_for_checkpoint = segments(dirty);
+                return Ok(());
+            }
+            if segs.dirty_when_counted.abs_diff(dirty) < COUNTED_EVERY {
+                return Ok(());
+            }
+            segs.free_segments()
+        };
+        let mut due = nodes + self.pages_of_checkpoint();
+        if due >= u64::from(BLOCKS_PER_SEG) && segments(due + u64::from(BLOCKS_PER_SEG)) > free {
+            self.checkpoint_now()?;
+            due = 0;
+        }
+        let mut segs = self.segs.lock();
+        segs.kept_for_checkpoint = segments(due + COUNTED_EVERY);
+        segs.dirty_when_counted = dirty;
+        Ok(())
+    }
+
+    /// Dirty pages that a checkpoint writes.
+    fn pages_of_checkpoint(&self) -> u64 {
+        let dirty = self.inodes.dirty();
+        let pages = dirty.iter().map(|inode| {
+            let state = inode.lock.read();
+            let goes = inode.kind() != FileKind::Regular || state.with_checkpoint;
+            if goes { state.dirty.len() as u64 } else { 0 }
+        });
+        pages.sum()
+    }
+
+    fn has_room_for(&self, blocks: u64) -> bool {
+        let wanted = blocks + NOT_TAKEN;
+        self.segs.lock().room_for_data(&self.io, wanted) >= wanted
+    }
+
+    /// Makes room for so many pages: by a checkpoint, which frees what was overwritten since the last one, and by cleaning.
+    /// `NoSpace` where that does not bring it. No lock is held.
+    pub(crate) fn make_room_for(&self, blocks: u64) -> Result<()> {
+        if self.has_room_for(blocks) {
+            return Ok(());
+        }
+        self.checkpoint_now()?;
+        if self.has_room_for(blocks) {
+            return Ok(());
+        }
+        let mut cleaner = self.gc.lock();
+        for _ in 0..MOST_ROUNDS {
+            let before = self.segs.lock().room_for_data(&self.io, u64::MAX);
+            self.clean_sections(&mut cleaner, super::SECTIONS_PER_CHECKPOINT)?;
+            if self.has_room_for(blocks) {
+                return Ok(());
+            }
+            if self.segs.lock().room_for_data(&self.io, u64::MAX) <= before {
+                break;
+            }
+        }
+        cleaner.stuck.clear();
+        Err(Error::NoSpace)
+    }
+}

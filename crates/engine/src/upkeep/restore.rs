@@ -1,0 +1,277 @@
+//! BGRes: pages of files that are read often, not written, and stored as deltas or compressed alone become blocks again
+//! (MedFS, section 4.2.1).
+//!
+//! A round begins when the groups of hotness were made anew: it lists the files that have such pages. Each step of idle
+//! work goes on in the list and judges each file when its turn comes. A file is restored in parts of a few megabytes. Of one that is
+//! read in order, neighbours of restored pages are written with them where that makes a window whole ([`crate::upkeep::rewrite_window`]).
+//!
+//! Invariants: a page goes to a new block, and its base stays until a checkpoint has made the inode without the delta
+//! durable, as [`Fs::make_whole`] arranges: a crash shows the same content either way. A neighbour goes to a new block as what it
+//! was, and its old one stays until then too. A file that cannot be restored (damage, want of space) stays as it is and
+//! hinders no other.
+//! Locks: `pending` is a leaf; files are written back as in [`crate::content::writeback`].
+
+use crate::content::placement::{Page, Purpose};
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::map::inode::{Inode, InodeState};
+use crate::map::node_tree::Slot;
+use crate::stats::{Counters, RestoreStats};
+use crate::upkeep::hotness::Hotness;
+use crate::upkeep::idle::Did;
+use crate::upkeep::rewrite_window::{Lies, WINDOW_PAGES, WholeWindows, Window};
+use medfs_device::Cause;
+use medfs_format::node::{FileKind, Inline};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, is_block};
+use medfs_sync::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use zerocopy::IntoBytes;
+
+/// Windows with pages to restore that make a part of a file.
+const PART: usize = 16;
+
+/// What restoring remembers.
+#[derive(Debug, Default)]
+pub(crate) struct Restorer {
+    /// Files of this round that are yet to be judged.
+    pending: Mutex<VecDeque<Ino>>,
+    rounds: AtomicU64,
+    files: AtomicU64,
+    pages: AtomicU64,
+    moved: AtomicU64,
+}
+
+impl Restorer {
+    pub(crate) fn stats(&self) -> RestoreStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        RestoreStats {
+            rounds: get(&self.rounds),
+            files: get(&self.files),
+            pages: get(&self.pages),
+            moved: get(&self.moved),
+        }
+    }
+
+    fn note(&self, part: Part) {
+        Counters::add(&self.files, u64::from(part.ends_file()));
+        Counters::add(&self.pages, part.pages);
+        Counters::add(&self.moved, part.moved);
+    }
+}
+
+/// What became of a part of a file.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// Pages that are blocks again.
+    pages: u64,
+    /// Neighbours that were written with them.
+    moved: u64,
+    /// The file has more pages to restore.
+    more: bool,
+}
+
+impl Part {
+    fn ends_file(self) -> bool {
+        self.pages > 0 && !self.more
+    }
+}
+
+impl Fs {
+    fn restores(&self) -> bool {
+        self.opts.restore && self.deltas.makes_records()
+    }
+
+    /// Begins a round; what is left of the last one is listed again.
+    pub(crate) fn begin_restoring(&self) {
+        if self.restores() {
+            let files = self.files_with_compact_pages();
+            *self.restorer.pending.lock() = files.into();
+            Counters::add(&self.restorer.rounds, 1);
+        }
+    }
+
+    /// Judges files and writes about `budget` pages to restore some, until the round ends or something is wanted of the volume.
+    pub(crate) fn restore_some(&self, budget: u64, did: &mut Did) -> Result<()> {
+        let has_budget = |did: &Did| did.pages_restored + did.pages_moved < budget;
+        while self.restores() && has_budget(did) && !self.activity.is_noted() {
+            let Some(ino) = self.restorer.pending.lock().pop_front() else { break };
+            did.files_judged += 1;
+            if self.hotness.of(ino) != Hotness::ReadHot {
+                continue;
+            }
+            let part = match self.restore_part(ino, self.hotness.is_read_in_order(ino)) {
+                Ok(part) => part,
+                Err(e) if self.is_damage(&e) || matches!(e, Error::NoSpace | Error::Posix(_)) => {
+                    self.note_damage("a file keeps its deltas, as it cannot be restored", ino, &e);
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            did.files_restored += u64::from(part.ends_file());
+            did.pages_restored += part.pages;
+            did.pages_moved += part.moved;
+            self.restorer.note(part);
+            if part.more {
+                self.restorer.pending.lock().push_front(ino);
+            }
+        }
+        Ok(())
+    }
+
+    /// Files that have pages to restore: those in memory, where every file is that was read lately.
+    fn files_with_compact_pages(&self) -> Vec<Ino> {
+        let mut files: Vec<Ino> = self
+            .inodes
+            .loaded()
+            .iter()
+            .filter(|inode| inode.kind() == FileKind::Regular && self.has_deltas(inode))
+            .map(|inode| inode.ino)
+            .collect();
+        files.sort_unstable();
+        files
+    }
+
+    /// Writes each page of a file that is a delta to a block of its own, or its cluster anew.
+    pub(crate) fn restore_file(&self, ino: Ino) -> Result<()> {
+        while self.restore_part(ino, false)?.more {}
+        Ok(())
+    }
+
+    /// The same for a part of the file, with windows made whole where that is asked for and pays. A part that is not the last
+    /// may write some compact pages that say which pages have no delta any more.
+    fn restore_part(&self, ino: Ino, whole_windows: bool) -> Result<Part> {
+        let inode = self.inode(ino)?;
+        self.check_writable()?;
+        self.make_room()?;
+        let _wb = inode.wb.lock();
+        let _op = self.op()?;
+        let mut state = inode.lock.write();
+        inode.check_alive(&state)?;
+        if self.is_released(&inode) {
+            return Ok(Part { pages: 0, moved: 0, more: false });
+        }
+        let mut pages = self.delta_pages(&inode, 0..u64::MAX)?;
+        // What others are made from would take them along.
+        pages.retain(|&page| !self.dependents.is_source(ino, page));
+        // Clusters are not divided.
+        let more = self.compression(&inode).is_none() && keep_part(&mut pages);
+        let neighbours =
+            if whole_windows { self.neighbours(&inode, &state, &pages)? } else { BTreeMap::new() };
+        let whole = pages.iter().try_for_each(|&page| self.make_whole(&inode, &mut state, page));
+        let left = self.leave_emptied(&inode, &mut state);
+        for (&index, page) in neighbours.iter().filter(|_| whole.is_ok()) {
+            self.pages.remove(ino, index);
+            self.add_dirty_page(&inode, &mut state, index, page.clone());
+            pages.push(index);
+        }
+        pages.sort_unstable();
+        let placing = self.place_pages(&inode, &mut state, &pages, Purpose::Restore);
+        let placed = placing.pages.iter().filter(|page| !page.compact).count() as u64;
+        let moved = placing.pages.iter().filter(|page| neighbours.contains_key(&page.index)).count() as u64;
+        drop(state);
+        let written = self.write_placing(&inode, placing, Cause::Data).and_then(|(_, outcome)| outcome);
+        written.and(whole).and(left)?;
+        Ok(Part { pages: placed - moved, moved, more })
+    }
+
+    /// Frees the compact pages of a file that has no deltas any more: who reads it would have to read them.
+    fn leave_emptied(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+        match self.delta_pages(inode, 0..u64::MAX)?.is_empty() {
+            true => self.leave_compact(inode, state),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Leaves the first windows of sorted pages, as many as make a part; tells whether there are more.
+fn keep_part(pages: &mut Vec<u64>) -> bool {
+    let windows = pages.chunk_by(|a, b| a / WINDOW_PAGES == b / WINDOW_PAGES);
+    let kept = windows.take(PART).map(<[u64]>::len).sum();
+    let more = kept < pages.len();
+    pages.truncate(kept);
+    more
+}
+
+impl Fs {
+    /// The pages that are written with those to restore, so that the windows of these lie in one piece.
+    fn neighbours(
+        &self,
+        inode: &Arc<Inode>,
+        state: &InodeState,
+        pages: &[u64],
+    ) -> Result<BTreeMap<u64, Arc<Block>>> {
+        let mut found = BTreeMap::new();
+        if self.compression(inode).is_some() || inode.raw(|r| r.inline().contains(Inline::PIN_FILE)) {
+            return Ok(found);
+        }
+        let RestoreStats { pages: restored, moved, .. } = self.restorer.stats();
+        let mut policy = WholeWindows::new(self.read_times(), restored, moved);
+        let ahead = self.ahead(inode)?;
+        let mut ahead = &ahead[..];
+        for restored in pages.chunk_by(|a, b| a / WINDOW_PAGES == b / WINDOW_PAGES) {
+            let window = self.window(inode, state, restored)?;
+            let mut written = restored.len();
+            if policy.take(&window, ahead) {
+                let neighbours = self.read_neighbours(inode, state, &window)?;
+                written += neighbours.len();
+                found.extend(neighbours);
+            }
+            ahead = ahead.get(written..).unwrap_or_default();
+        }
+        Ok(found)
+    }
+
+    /// The window of some pages that are restored; without neighbours where it has pages that are to be written anyway.
+    fn window(&self, inode: &Inode, state: &InodeState, restored: &[u64]) -> Result<Window> {
+        let mut window = Window { pages: restored.iter().map(|&page| (page, Lies::Restored)).collect() };
+        let first = restored[0] / WINDOW_PAGES * WINDOW_PAGES;
+        if state.dirty.range(first..first + WINDOW_PAGES).next().is_some() {
+            return Ok(window);
+        }
+        let mut near: Option<Slot> = None;
+        for index in (first..inode.pages().min(first + WINDOW_PAGES)).filter(|i| !restored.contains(i)) {
+            near = self.find_slot_near(inode, near.as_ref(), index)?;
+            let Some(addr) = near.as_ref().map(Slot::addr).filter(|&addr| is_block(addr)) else { continue };
+            let fixed = self.dependents.is_source(inode.ino, index);
+            window.pages.push((index, if fixed { Lies::Fixed(addr) } else { Lies::At(addr) }));
+        }
+        Ok(window)
+    }
+
+    /// Reads what a window's neighbours hold; none of them where that cannot be done, so that they stay where they are.
+    fn read_neighbours(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        window: &Window,
+    ) -> Result<Vec<(u64, Arc<Block>)>> {
+        let indices: Vec<u64> = window.neighbours().collect();
+        let (Some(&first), Some(&last)) = (indices.first(), indices.last()) else { return Ok(Vec::new()) };
+        let mut read = vec![Block::ZERO; (last - first) as usize + 1];
+        match self.read_plain(inode, state, first * BLOCK_SIZE as u64, read.as_mut_bytes()) {
+            Ok(()) => {}
+            Err(e) if self.is_damage(&e) => {
+                self.note_damage("a window stays in pieces", inode.ino, &e);
+                return Ok(Vec::new());
+            }
+            Err(e) => return Err(e),
+        }
+        Ok(indices
+            .into_iter()
+            .map(|index| (index, Arc::new(read[(index - first) as usize].clone())))
+            .collect())
+    }
+
+    /// The blocks that pages of a file will get, as far as these can be told; none where the volume is so full that it cleans, or
+    /// nearly: what moves needs another block until the next checkpoint.
+    fn ahead(&self, inode: &Inode) -> Result<Vec<BlockAddr>> {
+        let most = PART * WINDOW_PAGES as usize;
+        if self.is_nearly_full(most) {
+            return Ok(Vec::new());
+        }
+        let about = Page { purpose: Purpose::Restore, ..Page::moved(inode.raw(|r| r.advise())) };
+        Ok(self.segs.lock().ahead(&self.io, self.placement.log(&about), most)?)
+    }
+}

@@ -1,0 +1,334 @@
+//! Which pages are made from the blocks of other files, so that such a block stays while anybody needs it.
+//!
+//! A *source* is a page of a file whose block is a slice of the base of some page of another file, its *dependent*.
+//! Invariants: a source's block is neither overwritten nor freed while a dependent's record, in memory or on the device,
+//! names it; cleaning may move it, as records name file and page. A record that is gone from memory counts until the
+//! inode without it is durable: then [`Dependents::settle`] or a checkpoint forgets it. A dependent is never a source.
+//! Locks: one mutex, a leaf.
+
+use medfs_format::Ino;
+use medfs_sync::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Who needs a page's block.
+#[derive(Debug, Default)]
+struct Users {
+    /// Pages, by inode and index, whose records name it.
+    current: BTreeSet<(Ino, u32)>,
+    /// Inodes that had such records and are not yet durable without them, with the number of these.
+    gone: BTreeMap<Ino, usize>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// By source.
+    users: HashMap<Ino, BTreeMap<u32, Users>>,
+    /// Sources of each page that has a record with slices.
+    current: HashMap<Ino, BTreeMap<u32, Vec<(Ino, u32)>>>,
+    /// Sources of records that are gone from memory, by inode.
+    gone: HashMap<Ino, Vec<(Ino, u32)>>,
+    /// Files of which no page may become a source now, and how often that was asked for.
+    barred: HashMap<Ino, usize>,
+}
+
+impl Inner {
+    fn drop_pages(&mut self, ino: Ino, pages: Range<u64>) {
+        let Some(current) = self.current.get_mut(&ino) else { return };
+        let start = u32::try_from(pages.start).unwrap_or(u32::MAX);
+        let within = current.range(start..).map(|(&i, _)| i).take_while(|&i| u64::from(i) < pages.end);
+        for index in within.collect::<Vec<u32>>() {
+            for (source, page) in current.remove(&index).unwrap_or_default() {
+                if let Some(users) = self.users.get_mut(&source).and_then(|pages| pages.get_mut(&page)) {
+                    users.current.remove(&(ino, index));
+                    *users.gone.entry(ino).or_default() += 1;
+                    self.gone.entry(ino).or_default().push((source, page));
+                }
+            }
+        }
+        if current.is_empty() {
+            self.current.remove(&ino);
+        }
+    }
+}
+
+/// Sources of an inode's records that its next durable state no longer names.
+#[derive(Debug, Default)]
+pub(crate) struct Gone {
+    ino: Ino,
+    sources: Vec<(Ino, u32)>,
+}
+
+/// By whom a page's block is needed as a base, the strongest need first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// By other files.
+    ByOthers,
+    /// By what of other files is on the device, and in memory no more.
+    ByOthersOnDevice,
+    /// By other pages of its file.
+    ByItsFile,
+    /// By what of these is on the device, and in memory no more: it goes when the file's inode is written.
+    ByItsFileOnDevice,
+    None,
+}
+
+/// A file that needs blocks of another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dependent {
+    pub(crate) ino: Ino,
+    /// Pages whose records name those blocks; none where such records only have to go durably.
+    pub(crate) pages: Vec<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Dependents {
+    inner: Mutex<Inner>,
+    /// Sources there are, to pass by the mutex where there are none.
+    count: AtomicUsize,
+}
+
+impl Dependents {
+    /// Notes what the record of a page of `ino` is made from, in place of what it was made from before. `false` (nothing
+    /// noted) where one of the sources may not become one.
+    pub(crate) fn hold(&self, ino: Ino, index: u32, sources: Vec<(Ino, u32)>) -> bool {
+        let inner = &mut *self.inner.lock();
+        if sources.iter().any(|(source, _)| inner.barred.contains_key(source)) {
+            return false;
+        }
+        inner.drop_pages(ino, u64::from(index)..u64::from(index) + 1);
+        if sources.is_empty() {
+            return true;
+        }
+        for &(source, page) in &sources {
+            let users = inner.users.entry(source).or_default().entry(page).or_default();
+            users.current.insert((ino, index));
+        }
+        inner.current.entry(ino).or_default().insert(index, sources);
+        self.count.store(inner.users.len(), Ordering::Release);
+        true
+    }
+
+    /// Lets no page of a file become a source until [`Dependents::unbar`] is called as often.
+    pub(crate) fn bar(&self, ino: Ino) {
+        *self.inner.lock().barred.entry(ino).or_default() += 1;
+    }
+
+    pub(crate) fn unbar(&self, ino: Ino) {
+        let mut inner = self.inner.lock();
+        if let Some(count) = inner.barred.get_mut(&ino) {
+            *count -= 1;
+            if *count == 0 {
+                inner.barred.remove(&ino);
+            }
+        }
+    }
+
+    /// Notes that the records of a range of pages are gone from memory.
+    pub(crate) fn drop_pages(&self, ino: Ino, pages: Range<u64>) {
+        if self.count.load(Ordering::Acquire) > 0 {
+            self.inner.lock().drop_pages(ino, pages);
+        }
+    }
+
+    /// What becomes free when the inode as it is now in memory is durable.
+    pub(crate) fn take_gone(&self, ino: Ino) -> Gone {
+        let sources = match self.count.load(Ordering::Acquire) {
+            0 => Vec::new(),
+            _ => self.inner.lock().gone.remove(&ino).unwrap_or_default(),
+        };
+        Gone { ino, sources }
+    }
+
+    /// The inode is durable as it was at [`Dependents::take_gone`].
+    pub(crate) fn settle(&self, gone: &Gone) {
+        if gone.sources.is_empty() {
+            return;
+        }
+        let inner = &mut *self.inner.lock();
+        for &(source, page) in &gone.sources {
+            let Some(pages) = inner.users.get_mut(&source) else { continue };
+            if let Some(users) = pages.get_mut(&page) {
+                if let Some(count) = users.gone.get_mut(&gone.ino) {
+                    *count -= 1;
+                    if *count == 0 {
+                        users.gone.remove(&gone.ino);
+                    }
+                }
+                if users.gone.is_empty() && users.current.is_empty() {
+                    pages.remove(&page);
+                }
+            }
+            if pages.is_empty() {
+                inner.users.remove(&source);
+            }
+        }
+        self.count.store(inner.users.len(), Ordering::Release);
+    }
+
+    /// It is not.
+    pub(crate) fn give_back(&self, gone: Gone) {
+        if !gone.sources.is_empty() {
+            self.inner.lock().gone.entry(gone.ino).or_default().extend(gone.sources);
+        }
+    }
+
+    /// A checkpoint has made everything durable as it is in memory.
+    pub(crate) fn committed(&self) {
+        let all: Vec<Gone> = {
+            let gone = std::mem::take(&mut self.inner.lock().gone);
+            gone.into_iter().map(|(ino, sources)| Gone { ino, sources }).collect()
+        };
+        all.iter().for_each(|gone| self.settle(gone));
+    }
+
+    /// How a page's block is needed.
+    pub(crate) fn need(&self, ino: Ino, page: u64) -> Need {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Need::None;
+        }
+        let Ok(page) = u32::try_from(page) else { return Need::None };
+        let inner = self.inner.lock();
+        let Some(users) = inner.users.get(&ino).and_then(|pages| pages.get(&page)) else { return Need::None };
+        let others = users.current.iter().any(|&(user, _)| user != ino);
+        if others {
+            Need::ByOthers
+        } else if users.gone.keys().any(|&user| user != ino) {
+            Need::ByOthersOnDevice
+        } else if !users.current.is_empty() {
+            Need::ByItsFile
+        } else {
+            Need::ByItsFileOnDevice
+        }
+    }
+
+    /// Whether a page's block is needed at all.
+    pub(crate) fn is_source(&self, ino: Ino, page: u64) -> bool {
+        self.need(ino, page) != Need::None
+    }
+
+    /// Whether any page of a file has a record made from other files.
+    pub(crate) fn is_dependent(&self, ino: Ino) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && {
+            let inner = self.inner.lock();
+            inner.current.contains_key(&ino) || inner.gone.contains_key(&ino)
+        }
+    }
+
+    /// Pages of a file that are made from others, as they are in memory.
+    pub(crate) fn pages(&self, ino: Ino) -> Vec<u64> {
+        let inner = self.inner.lock();
+        inner.current.get(&ino).into_iter().flat_map(|pages| pages.keys()).map(|&page| page.into()).collect()
+    }
+
+    /// The other files from which a file's pages are made, as they are in memory.
+    pub(crate) fn origins(&self, ino: Ino) -> Vec<Ino> {
+        let inner = self.inner.lock();
+        let sources = inner.current.get(&ino).into_iter().flat_map(|pages| pages.values().flatten());
+        let others: BTreeSet<Ino> =
+            sources.map(|&(source, _)| source).filter(|&other| other != ino).collect();
+        others.into_iter().collect()
+    }
+
+    /// Whether other files need blocks of a range of a file's pages.
+    pub(crate) fn others_need(&self, ino: Ino, pages: Range<u64>) -> bool {
+        !self.others(ino, pages).is_empty()
+    }
+
+    /// The other files that need blocks of a range of a file's pages.
+    pub(crate) fn others(&self, ino: Ino, pages: Range<u64>) -> Vec<Dependent> {
+        let mut found = self.of(ino, pages);
+        found.retain(|dependent| dependent.ino != ino);
+        found
+    }
+
+    /// The pages of the file itself that need blocks of a range of its pages.
+    pub(crate) fn own(&self, ino: Ino, pages: Range<u64>) -> Vec<u64> {
+        let found = self.of(ino, pages);
+        found
+            .into_iter()
+            .find(|dependent| dependent.ino == ino)
+            .map_or(Vec::new(), |dependent| dependent.pages)
+    }
+
+    fn of(&self, ino: Ino, pages: Range<u64>) -> Vec<Dependent> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let inner = self.inner.lock();
+        let mut found: BTreeMap<Ino, BTreeSet<u64>> = BTreeMap::new();
+        let start = u32::try_from(pages.start).unwrap_or(u32::MAX);
+        let sources = inner.users.get(&ino).into_iter().flat_map(|p| p.range(start..));
+        for (_, users) in sources.take_while(|(page, _)| u64::from(**page) < pages.end) {
+            for &(dependent, index) in &users.current {
+                found.entry(dependent).or_default().insert(index.into());
+            }
+            for &dependent in users.gone.keys() {
+                found.entry(dependent).or_default();
+            }
+        }
+        found.into_iter().map(|(ino, pages)| Dependent { ino, pages: pages.into_iter().collect() }).collect()
+    }
+
+    /// The files that have records made from others, or from other pages.
+    pub(crate) fn all(&self) -> Vec<Ino> {
+        let mut all: Vec<Ino> = self.inner.lock().current.keys().copied().collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Whether a file is one of these, or there are fewer than `most`.
+    pub(crate) fn has_room(&self, ino: Ino, most: usize) -> bool {
+        let inner = self.inner.lock();
+        inner.current.len() < most || inner.current.contains_key(&ino)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAL: Ino = 20;
+    const DB: Ino = 10;
+
+    #[test]
+    fn a_source_is_one_until_its_dependent_is_durable_without_it() {
+        let d = Dependents::default();
+        d.hold(WAL, 3, vec![(DB, 7), (DB, 8)]);
+        assert!(d.need(DB, 7) == Need::ByOthers && d.is_source(DB, 7) && d.is_dependent(WAL));
+        assert_eq!(d.of(DB, 0..8), [Dependent { ino: WAL, pages: vec![3] }]);
+        assert_eq!(d.of(DB, 9..100), []);
+        d.hold(WAL, 3, vec![(DB, 8)]);
+        assert_eq!((d.need(DB, 7), d.need(DB, 8)), (Need::ByOthersOnDevice, Need::ByOthers));
+        assert_eq!(d.of(DB, 7..8), [Dependent { ino: WAL, pages: vec![] }]);
+        let gone = d.take_gone(WAL);
+        d.drop_pages(WAL, 0..u64::MAX);
+        d.settle(&gone);
+        assert_eq!(
+            (d.need(DB, 7), d.need(DB, 8)),
+            (Need::None, Need::ByOthersOnDevice),
+            "8 went after the snapshot"
+        );
+        let failed = d.take_gone(WAL);
+        d.give_back(failed);
+        assert!(d.is_source(DB, 8));
+        d.committed();
+        assert!(!d.is_source(DB, 8) && !d.others_need(DB, 0..100) && !d.is_dependent(WAL));
+        assert!(d.all().is_empty());
+    }
+
+    #[test]
+    fn what_a_file_needs_of_itself_is_told_apart() {
+        let d = Dependents::default();
+        d.hold(WAL, 9, vec![(WAL, 2), (DB, 1)]);
+        assert_eq!(
+            (d.need(WAL, 2), d.need(DB, 1), d.need(WAL, 9)),
+            (Need::ByItsFile, Need::ByOthers, Need::None)
+        );
+        assert_eq!((d.own(WAL, 0..9), d.others_need(WAL, 0..9)), (vec![9], false));
+        d.drop_pages(WAL, 9..10);
+        assert_eq!((d.need(WAL, 2), d.need(DB, 1)), (Need::ByItsFileOnDevice, Need::ByOthersOnDevice));
+        assert_eq!(d.own(WAL, 0..9), Vec::<u64>::new());
+    }
+}

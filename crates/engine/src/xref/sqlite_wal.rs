@@ -1,0 +1,509 @@
+//! Pages that repeat other files: SQLite's journals and logs hold pages of their database.
+//!
+//! A write-ahead log is a header of 32 bytes and frames: 24 bytes, whose first four name a page of the database, and that page.
+//! A rollback journal is a header, which fills a sector, and records: four bytes that name a page, the page, and a checksum;
+//! further headers may follow. (SQLite's documentation, "Database File Format", sections 3 and 4.) What such a file's page is
+//! made of follows from the names in it alone; whether they are right shows in the size of the delta.
+//!
+//! Invariants: a block is used as a base only while the file it belongs to is durable as it is in memory, so that no crash
+//! shows that file without it; it is a source from then on.
+//! Locks: called with the inode's lock held; those of the other file, and of a directory, are tried and never waited for.
+
+use super::file_class::{self, Name};
+use super::predecessor::Replaces;
+use crate::delta::record::OwnedRecord;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::map::inode::{Inode, InodeState};
+use medfs_format::delta::{COMPACT_ROOM, MAX_SLICES, RawSlice};
+use medfs_format::node::{FileKind, Inline};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NULL_ADDR, is_block};
+use medfs_store::Dirty;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const LOG_HEADER: u64 = 32;
+const FRAME_HEADER: u64 = 24;
+const LOG_MAGIC: u32 = 0x377f_0682;
+const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+/// Bytes of a journal's record around its page.
+const RECORD_AROUND: u64 = 8;
+/// Headers of a journal that are followed to find a record.
+const MOST_HEADERS: usize = 64;
+
+pub(crate) const PAGE: u64 = BLOCK_SIZE as u64;
+
+/// Frames that are remembered of a log.
+const MOST_FRAMES: usize = 4096;
+/// Largest record of a journal or log: three share a compact page.
+const REPEAT_MAX: usize = COMPACT_ROOM / 3;
+/// Records up to this size are good enough not to look for a better base.
+const GOOD_ENOUGH: usize = 256;
+
+/// What a page is nearly made of.
+pub(crate) struct Repeat {
+    pub(crate) slices: Vec<RawSlice>,
+    pub(crate) base: Box<Block>,
+    /// The block of each slice.
+    pub(crate) addrs: Vec<BlockAddr>,
+    /// The device's write mark before the first of them was looked at.
+    written_before: u64,
+}
+
+/// Where the pages of a repeat are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// In the database.
+    Database,
+    /// In the log, where an earlier frame of the same page was written as a whole; otherwise in the database.
+    Frames,
+}
+
+/// A journal or log, and where its pages may be found again.
+struct Sources<'a> {
+    inode: &'a Arc<Inode>,
+    state: &'a InodeState,
+    database: &'a Arc<Inode>,
+    layout: Layout,
+    look: Look,
+}
+
+impl Sources<'_> {
+    /// Where an earlier frame of the same page is, no part of which is about to change.
+    fn frame_of(&self, copy: Copy) -> Option<u64> {
+        let known = self.inode.repeats.lock().frames.get(&copy.number).copied()?;
+        known.into_iter().find(|&at| {
+            let pages = at / PAGE..(at + self.layout.page).div_ceil(PAGE);
+            at != copy.at && pages.into_iter().all(|page| !self.state.dirty.contains_key(&page))
+        })
+    }
+}
+
+/// What is remembered of a journal or log.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    database: Option<Ino>,
+    /// What it is to replace.
+    pub(crate) replaces: Replaces,
+    /// The layout behind its first header: SQLite ends a transaction by overwriting that with zeros.
+    layout: Option<Layout>,
+    /// Where the last two frames are that were written as a whole, by the page of the database. The end of the last one is
+    /// often about to be overwritten, by the next frame's beginning.
+    frames: HashMap<u32, [u64; 2]>,
+}
+
+/// How a journal or log is laid out from some place on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Layout {
+    /// Bytes of a page of the database.
+    page: u64,
+    /// Where the first record is.
+    first: u64,
+    /// Bytes of a record before its page, and in all.
+    before: u64,
+    stride: u64,
+}
+
+/// A page of the database in a journal or log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Copy {
+    /// Where it begins.
+    at: u64,
+    /// Its number, from one.
+    number: u32,
+}
+
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn page_size(size: u32) -> Option<u64> {
+    (size.is_power_of_two() && (512..=65536).contains(&size)).then_some(u64::from(size))
+}
+
+impl Layout {
+    fn of_log(header: &[u8]) -> Option<Layout> {
+        let page = page_size(be32(header, 8))?;
+        let stride = FRAME_HEADER + page;
+        (be32(header, 0) & !1 == LOG_MAGIC).then_some(Layout {
+            page,
+            first: LOG_HEADER,
+            before: FRAME_HEADER,
+            stride,
+        })
+    }
+
+    /// The layout behind a journal's header at `start`, and the number of its records where that is known. SQLite writes magic
+    /// and number only when the records are durable: before that they are zeros.
+    fn of_journal(header: &[u8], start: u64) -> Option<(Layout, Option<u64>)> {
+        let started = header[..8] == JOURNAL_MAGIC || header[..8] == [0; 8];
+        let (sector, page) = (page_size(be32(header, 20))?, page_size(be32(header, 24))?);
+        let count = match be32(header, 8) {
+            0 | u32::MAX => None,
+            count => Some(u64::from(count)),
+        };
+        let layout = Layout { page, first: start + sector, before: 4, stride: page + RECORD_AROUND };
+        started.then_some((layout, count))
+    }
+
+    /// Where a copied page is in the database.
+    fn in_database(&self, copy: Copy) -> u64 {
+        u64::from(copy.number - 1) * self.page
+    }
+
+    /// Where the records begin whose pages overlap `at..at + PAGE`.
+    fn records_over(&self, at: u64) -> impl Iterator<Item = u64> + use<> {
+        let layout = *self;
+        let first = at.saturating_sub(layout.first) / layout.stride;
+        (first..).map(move |n| layout.first + n * layout.stride).take_while(move |&start| start < at + PAGE)
+    }
+
+    /// The slices of page `index` of the journal or log that a copy makes, whose like is at `offset` of the file `source`.
+    fn slices(&self, copy: Copy, index: u32, source: Ino, offset: u64) -> Vec<RawSlice> {
+        let (start, end) = (u64::from(index) * PAGE, (u64::from(index) + 1) * PAGE);
+        let mut at = copy.at.max(start);
+        let until = (copy.at + self.page).min(end);
+        let mut slices = Vec::new();
+        while at < until {
+            let in_source = offset + (at - copy.at);
+            let from = in_source % PAGE;
+            let len = (until - at).min(PAGE - from);
+            let Ok(page) = u32::try_from(in_source / PAGE) else { break };
+            slices.push(RawSlice {
+                ino: source.into(),
+                page: page.into(),
+                from: (from as u16).into(),
+                to: ((at - start) as u16).into(),
+                len: (len as u16).into(),
+            });
+            at += len;
+        }
+        slices
+    }
+}
+
+impl Fs {
+    /// The record of a page of a journal or log against what it repeats, where it is small enough to be kept. What it is made
+    /// from are sources then.
+    pub(crate) fn encode_repeat(
+        &self,
+        inode: &Arc<Inode>,
+        state: &InodeState,
+        index: u32,
+        page: &Block,
+    ) -> Result<Option<(OwnedRecord, u64)>> {
+        let name = inode.raw(Name::of);
+        if !self.deltas.repeats
+            || self.is_compressed(inode)
+            || !matches!(name, Name::Log | Name::Journal)
+            || state.whole.contains(&u64::from(index))
+            || self.dependents.others_need(inode.ino, 0..u64::MAX)
+        {
+            return Ok(None);
+        }
+        let (Some(database), Some(layout)) = (self.database(inode)?, self.layout(inode, state, name, index)?)
+        else {
+            return Ok(None);
+        };
+        let copies = self.copies(inode, state, name, layout, index)?;
+        let mut best: Option<(OwnedRecord, Repeat)> = None;
+        for look in [Look::Database, Look::Frames] {
+            if best.as_ref().is_some_and(|(record, _)| record.size() <= GOOD_ENOUGH) {
+                break;
+            }
+            let sources = Sources { inode, state, database: &database, layout, look };
+            let Some(repeat) = self.repeat(&sources, &copies, index)? else { continue };
+            let most = best.as_ref().map_or(self.repeat_max(), |(record, _)| record.size());
+            if let Some(record) = self.encode(index, &repeat.base, page, &repeat.slices, most) {
+                best = Some((record, repeat));
+            }
+        }
+        let Some((record, repeat)) = best else { return Ok(None) };
+        Ok(self.claim(inode, state, &database, index, &repeat)?.map(|after| (record, after)))
+    }
+
+    /// Bytes that a record of a journal or log may have: more than that of another file, as hardly anybody reads it.
+    fn repeat_max(&self) -> usize {
+        if self.deltas.has_compact() { self.record_max().max(REPEAT_MAX) } else { self.record_max() }
+    }
+
+    /// The pages of the database of which page `index` has a part.
+    fn copies(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        name: Name,
+        layout: Layout,
+        index: u32,
+    ) -> Result<Vec<Copy>> {
+        let mut copies = Vec::new();
+        for record in layout.records_over(u64::from(index) * PAGE) {
+            let name_at = if name == Name::Log { record } else { record + layout.before - 4 };
+            if let Some(number) = self.number_at(inode, state, name_at)?.filter(|&n| n > 0) {
+                copies.push(Copy { at: record + layout.before, number });
+            }
+        }
+        Ok(copies)
+    }
+
+    /// What page `index` repeats; `None` where nothing was found, or nothing in frames.
+    fn repeat(&self, sources: &Sources<'_>, copies: &[Copy], index: u32) -> Result<Option<Repeat>> {
+        let Sources { inode, layout, look, .. } = *sources;
+        let mut repeat = self.begin_repeat();
+        let mut in_frames = false;
+        for &copy in copies {
+            let frame = match look {
+                Look::Database => None,
+                Look::Frames => sources.frame_of(copy),
+            };
+            in_frames |= frame.is_some();
+            let (source, offset) = match frame {
+                Some(at) => (inode, at),
+                None => (sources.database, layout.in_database(copy)),
+            };
+            for slice in layout.slices(copy, index, source.ino, offset) {
+                if repeat.slices.len() < MAX_SLICES && (source.ino, slice.page.get()) != (inode.ino, index) {
+                    self.add_slice(sources, source, slice, &mut repeat)?;
+                }
+            }
+        }
+        let found = !repeat.slices.is_empty() && (in_frames || look == Look::Database);
+        Ok(found.then_some(repeat))
+    }
+
+    fn add_slice(
+        &self,
+        sources: &Sources<'_>,
+        source: &Arc<Inode>,
+        slice: RawSlice,
+        repeat: &mut Repeat,
+    ) -> Result<()> {
+        let page = u64::from(slice.page.get());
+        let usable =
+            |state: &InodeState| !state.dead && !state.dirty.contains_key(&page) && page < source.pages();
+        let usable = if source.ino == sources.inode.ino {
+            usable(sources.state)
+        } else {
+            source.lock.try_read().is_some_and(|state| usable(&state))
+        };
+        if !usable {
+            return Ok(());
+        }
+        let addr = self.find_slot(source, page)?.map_or(NULL_ADDR, |slot| slot.addr());
+        let (Some((from, to)), true) = (slice.ranges(), is_block(addr) && self.geo.in_main(addr)) else {
+            return Ok(());
+        };
+        repeat.base.0[to].copy_from_slice(&self.base(addr)?.0[from]);
+        repeat.slices.push(slice);
+        repeat.addrs.push(addr);
+        Ok(())
+    }
+
+    /// What a page may repeat, of which nothing was looked at yet.
+    pub(crate) fn begin_repeat(&self) -> Repeat {
+        Repeat {
+            slices: Vec::new(),
+            base: Block::boxed(),
+            addrs: Vec::new(),
+            written_before: self.io.write_mark(),
+        }
+    }
+
+    /// Makes the blocks that a page repeats its sources; `None` where one of them is not there, is not what was read of it, or has an address
+    /// that is not durable. The record must not be durable before what was written by the mark that is returned. Blocks of the file itself
+    /// become durable before the inode that names them, and with it the record.
+    pub(crate) fn claim(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        database: &Arc<Inode>,
+        index: u32,
+        repeat: &Repeat,
+    ) -> Result<Option<u64>> {
+        if !self.can_be_listed(inode.ino) {
+            return Ok(None);
+        }
+        let mut sources: Vec<_> = repeat.slices.iter().map(|s| (s.ino.get(), s.page.get())).collect();
+        sources.dedup();
+        let hold = |after| self.dependents.hold(inode.ino, index, sources.clone()).then_some(after);
+        if sources.iter().all(|&(ino, _)| ino == inode.ino) {
+            return Ok(hold(0));
+        }
+        let (Some(_wb), Some(guard)) = (database.wb.try_lock(), database.lock.try_read()) else {
+            return Ok(None);
+        };
+        let settled = !guard.dead
+            && database.nlink() > 0
+            && guard.data_mark <= repeat.written_before
+            && self.nodes.dirtiness_of(database.ino) <= Dirty::Times
+            && !self.dependents.is_dependent(database.ino);
+        if !settled {
+            return Ok(None);
+        }
+        for (slice, &addr) in repeat.slices.iter().zip(&repeat.addrs) {
+            let (page, own) = (u64::from(slice.page.get()), slice.ino.get() == inode.ino);
+            let (file, state): (&Inode, &InodeState) = if own { (inode, state) } else { (database, &guard) };
+            let there = self.find_slot(file, page)?.is_some_and(|slot| slot.addr() == addr);
+            if !there || state.dirty.contains_key(&page) {
+                return Ok(None);
+            }
+        }
+        Ok(hold(guard.data_mark))
+    }
+
+    /// Remembers which frames a page of a log holds that is written as a whole.
+    pub(crate) fn note_whole(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<()> {
+        let wanted = self.deltas.repeats && self.deltas.has_compact();
+        let (true, Ok(index)) = (wanted && inode.raw(Name::of) == Name::Log, u32::try_from(index)) else {
+            return Ok(());
+        };
+        let Some(layout) = self.layout(inode, state, Name::Log, index)? else { return Ok(()) };
+        let copies = self.copies(inode, state, Name::Log, layout, index)?;
+        let frames = &mut inode.repeats.lock().frames;
+        if frames.len() >= MOST_FRAMES {
+            frames.clear();
+        }
+        for copy in copies {
+            let known = frames.entry(copy.number).or_insert([copy.at; 2]);
+            if known[0] != copy.at {
+                *known = [copy.at, known[0]];
+            }
+        }
+        Ok(())
+    }
+
+    /// The database to which a journal or log belongs: the file of that name in the same directory.
+    fn database(&self, inode: &Inode) -> Result<Option<Arc<Inode>>> {
+        match inode.raw(file_class::database_of) {
+            Some(name) => self.source_named(inode, &name),
+            None => Ok(None),
+        }
+    }
+
+    /// The file of a name in the same directory, where its blocks can be sources.
+    pub(crate) fn source_named(&self, inode: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>> {
+        let parent = inode.raw(|r| r.i_pino.get());
+        let known = inode.repeats.lock().database;
+        let still = |source: &Inode| {
+            source.raw(|r| r.i_pino.get() == parent && file_class::is_named(r, name))
+                && source.nlink() == 1
+                // Compressed files let blocks go without asking who needs them.
+                && !self.is_compressed(source)
+        };
+        if let Some(source) = known.and_then(|ino| self.inode(ino).ok()).filter(|source| still(source)) {
+            return Ok(Some(source));
+        }
+        let Ok(dir) = self.inode(parent) else { return Ok(None) };
+        let Some(guard) = dir.lock.try_read() else { return Ok(None) };
+        if !dir.is_dir() || guard.dead {
+            return Ok(None);
+        }
+        let Some(entry) = self.find_entry(&dir, &guard, name)? else { return Ok(None) };
+        let Ok(source) = self.inode(entry.ino) else { return Ok(None) };
+        let usable = source.ino != inode.ino
+            && source.kind() == FileKind::Regular
+            && still(&source)
+            && !source.raw(|r| r.inline().contains(Inline::DATA));
+        inode.repeats.lock().database = usable.then_some(source.ino);
+        Ok(usable.then_some(source))
+    }
+
+    /// How a journal or log is laid out where its page `index` is.
+    fn layout(&self, inode: &Inode, state: &InodeState, name: Name, index: u32) -> Result<Option<Layout>> {
+        if name == Name::Log {
+            return Ok(Layout::of_log(&self.read_page(inode, state, 0)?.0));
+        }
+        let at = u64::from(index) * PAGE;
+        let mut start = 0;
+        for _ in 0..MOST_HEADERS {
+            let header = self.read_page(inode, state, start / PAGE)?;
+            let within = (start % PAGE) as usize;
+            let Some((layout, count)) = Layout::of_journal(&header.0[within..], start) else {
+                return Ok(if start == 0 { inode.repeats.lock().layout } else { None });
+            };
+            if start == 0 {
+                inode.repeats.lock().layout = Some(layout);
+            }
+            let Some(count) = count else { return Ok(Some(layout)) };
+            let end = layout.first + count * layout.stride;
+            if at < end {
+                return Ok(Some(layout));
+            }
+            start = end.next_multiple_of(layout.first - start);
+        }
+        Ok(None)
+    }
+
+    /// The number at a place of the file, which may lie across two pages; `None` beyond the end.
+    fn number_at(&self, inode: &Inode, state: &InodeState, at: u64) -> Result<Option<u32>> {
+        if at + 4 > inode.size() {
+            return Ok(None);
+        }
+        let mut bytes = [0; 4];
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            let at = at + i as u64;
+            *byte = self.read_page(inode, state, at / PAGE)?.0[(at % PAGE) as usize];
+        }
+        Ok(Some(u32::from_be_bytes(bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(page: u32) -> Layout {
+        let mut header = [0; 32];
+        header[..4].copy_from_slice(&(LOG_MAGIC | 1).to_be_bytes());
+        header[8..12].copy_from_slice(&page.to_be_bytes());
+        Layout::of_log(&header).unwrap()
+    }
+
+    fn parts(slices: &[RawSlice]) -> Vec<(u32, u16, u16, u16)> {
+        slices.iter().map(|s| (s.page.get(), s.from.get(), s.to.get(), s.len.get())).collect()
+    }
+
+    #[test]
+    fn a_page_of_a_log_lies_over_two_frames() {
+        let log = log(4096);
+        assert_eq!(log.records_over(0).collect::<Vec<_>>(), [32]);
+        assert_eq!(log.records_over(4096).collect::<Vec<_>>(), [32, 4152]);
+        let seven = Copy { at: 56, number: 7 };
+        let tail = log.slices(seven, 1, 5, log.in_database(seven));
+        assert_eq!(parts(&tail), [(6, 4040, 0, 56)]);
+        let nine = Copy { at: 4176, number: 9 };
+        let head = log.slices(nine, 1, 5, log.in_database(nine));
+        assert_eq!(parts(&head), [(8, 0, 80, 4016)]);
+    }
+
+    #[test]
+    fn database_pages_of_other_sizes_are_found() {
+        let small = log(1024);
+        assert_eq!(small.records_over(4096).count(), 5);
+        let six = Copy { at: 4300, number: 6 };
+        assert_eq!(parts(&small.slices(six, 1, 5, small.in_database(six))), [(1, 1024, 204, 1024)]);
+        let large = log(16384);
+        assert_eq!(large.records_over(4096 * 3).collect::<Vec<_>>(), [32]);
+        assert_eq!(
+            parts(&large.slices(Copy { at: 56, number: 2 }, 3, 5, 16384)),
+            [(6, 4040, 0, 56), (7, 0, 56, 4040)]
+        );
+    }
+
+    #[test]
+    fn a_journal_is_known_before_its_header_is_complete() {
+        let mut header = [0; 28];
+        header[20..24].copy_from_slice(&512u32.to_be_bytes());
+        header[24..28].copy_from_slice(&4096u32.to_be_bytes());
+        let (layout, count) = Layout::of_journal(&header, 0).unwrap();
+        assert_eq!((layout.first, layout.before, layout.stride, count), (512, 4, 4104, None));
+        header[..8].copy_from_slice(&JOURNAL_MAGIC);
+        header[8..12].copy_from_slice(&3u32.to_be_bytes());
+        assert_eq!(Layout::of_journal(&header, 0).unwrap().1, Some(3));
+        header[0] = 1;
+        assert_eq!(Layout::of_journal(&header, 0), None);
+        header[..8].fill(0);
+        header[25] = 1;
+        assert_eq!(Layout::of_journal(&header, 0), None, "no size of a page");
+    }
+}
