@@ -252,10 +252,10 @@ fn a_failure_of_a_detached_daemon_can_be_found() {
     };
     assert!(fill().is_err(), "100 MB on a disk of 24 MB");
     let text = output(&["stat"], &[&dir.0]);
-    assert!(text.contains("failure") && text.contains("No space left on device"), "{text}");
+    assert!(text.contains("failure") && text.contains("the disk that holds it is full"), "{text}");
     let json: serde_json::Value = serde_json::from_str(&output(&["stat", "--json"], &[&dir.0])).unwrap();
     assert_eq!(json["read_only"], true);
-    assert!(json["failure"].as_str().unwrap().contains("No space left"), "{json}");
+    assert!(json["failure"].as_str().unwrap().contains("the disk that holds it is full"), "{json}");
     if let Some(log) = log {
         let message = log.next_with("the volume is read-only from now on");
         assert!(message.starts_with("<27>medfs["), "{message}");
@@ -264,7 +264,7 @@ fn a_failure_of_a_detached_daemon_can_be_found() {
     }
     let text = error(32, medfs().arg("umount").arg(&dir.0));
     assert!(
-        text.contains("what was written last is lost: ") && text.contains("No space left on device\n"),
+        text.contains("what was written last is lost: ") && text.contains("the disk that holds it is full\n"),
         "{text}"
     );
     assert!(!is_mounted(&dir.0));
