@@ -132,9 +132,17 @@ fn case(seed: u64, bases: &[Base]) -> bool {
             assert_eq!(repaired.before, before);
             let worst = repaired.after.worst();
             let hopeless = worst == Some(Severity::Fatal);
-            assert!(worst.is_none() || hopeless, "left after the repair: {:#?}", repaired.after.findings);
+            // A volume without room for the names of what was found keeps it without, and the repair says so.
+            let held = repaired.unfinished.is_some();
+            assert!(
+                worst.is_none() || hopeless || held,
+                "left after the repair ({:?}): {:#?}",
+                repaired.unfinished,
+                repaired.after.findings
+            );
             if judged
                 && !hopeless
+                && !held
                 && let Some(dev) = tied_up(&dev)
             {
                 Bed::new().judge(&as_plain(&*dev).unwrap()).unwrap();
