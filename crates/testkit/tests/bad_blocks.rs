@@ -204,6 +204,19 @@ fn seed() -> u64 {
     seed
 }
 
+/// Two blocks of each part of a volume, or the one there is, and a kind of damage for each.
+fn two_of_each_part(volume: &Volume, rng: &mut SmallRng) -> Vec<(Target, Damage)> {
+    let mut targets = volume.targets.clone();
+    targets.shuffle(rng);
+    let mut taken: BTreeMap<Part, usize> = BTreeMap::new();
+    targets.retain(|target| {
+        let taken = taken.entry(target.part).or_default();
+        *taken += 1;
+        *taken <= 2
+    });
+    targets.into_iter().map(|target| (target, *Damage::ALL.choose(rng).expect("some"))).collect()
+}
+
 /// Damages one block with bits that the seed and the block decide.
 fn one(volume: &Volume, target: Target, damage: Damage, seed: u64, tally: &mut Tally) {
     let mut rng = SmallRng::seed_from_u64(seed ^ target.block);
@@ -227,16 +240,8 @@ fn some_blocks() {
     let mut kinds = kinds();
     kinds.shuffle(&mut rng);
     for volume in kinds.iter().map(|make| make()).filter(|v| !v.name.contains("crash")).take(3) {
-        let mut targets = volume.targets.clone();
-        targets.shuffle(&mut rng);
-        let mut taken: BTreeMap<Part, usize> = BTreeMap::new();
-        for target in targets {
-            let taken = taken.entry(target.part).or_default();
-            *taken += 1;
-            if *taken <= 2 {
-                let damage = *Damage::ALL.choose(&mut rng).expect("some");
-                one(&volume, target, damage, seed, &mut tally);
-            }
+        for (target, damage) in two_of_each_part(&volume, &mut rng) {
+            one(&volume, target, damage, seed, &mut tally);
         }
     }
     tally.print();
@@ -274,17 +279,9 @@ fn files_are_brought_past_some_blocks() {
     let mut kinds = kinds();
     kinds.shuffle(&mut rng);
     for volume in kinds.iter().take(4).map(|make| make()) {
-        let mut targets = volume.targets.clone();
-        targets.shuffle(&mut rng);
-        let mut taken: BTreeMap<Part, usize> = BTreeMap::new();
-        for target in targets {
-            let taken = taken.entry(target.part).or_default();
-            *taken += 1;
-            if *taken <= 2 {
-                let damage = *Damage::ALL.choose(&mut rng).expect("some");
-                bring(&volume, target, Damage::Unreadable, seed, &mut tally);
-                bring(&volume, target, damage, seed, &mut tally);
-            }
+        for (target, damage) in two_of_each_part(&volume, &mut rng) {
+            bring(&volume, target, Damage::Unreadable, seed, &mut tally);
+            bring(&volume, target, damage, seed, &mut tally);
         }
     }
     tally.print();
