@@ -1,0 +1,109 @@
+//! Damage that fuzzing found to be dangerous, one test for each: opening the volume, or what was asked of it, is an error.
+
+use crate::common::*;
+use medfs::{Error, ManualClock, MountOptions, Volume};
+use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::checkpoint::{RawCheckpoint, seal};
+use medfs_format::superblock::RawSuperblock;
+use medfs_fsck::inject::{Target, set};
+use std::sync::Arc;
+
+const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
+
+/// A closed volume with a file on it.
+fn closed(base: MemDevice) -> MemDevice {
+    let device = Arc::new(base);
+    let v = open_device(&device, "");
+    let f = file(&v, v.root(), "f");
+    write(&v, f, 0, &page(1));
+    v.close().expect("closed");
+    device.snapshot()
+}
+
+/// Opens a volume and says how that fails.
+fn refusal(dev: MemDevice) -> String {
+    match Volume::open(Arc::new(dev), MountOptions::default(), Arc::new(ManualClock::new(START))) {
+        Ok(_) => panic!("it was opened"),
+        Err(e @ (Error::Corrupt(_) | Error::Incompatible(_))) => e.to_string(),
+        Err(e) => panic!("an error of another kind: {e:?}"),
+    }
+}
+
+/// Changes both checkpoint packs, and seals them again.
+fn change_packs(dev: &MemDevice, change: impl Fn(&mut RawCheckpoint)) {
+    let superblock = read_block(dev, 0).expect("memory");
+    let geometry = RawSuperblock::in_block(&superblock).validate().expect("a volume");
+    for pack in 0..2 {
+        let start = u64::from(geometry.cp_pack(pack));
+        let mut block = read_block(dev, start).expect("memory");
+        let total = RawCheckpoint::in_block(&block).cp_pack_total_block_count.get();
+        change(RawCheckpoint::in_block_mut(&mut block));
+        seal(&mut block);
+        for addr in [start, start + u64::from(total.max(1)) - 1] {
+            dev.write(addr, &[&block], META).expect("memory");
+        }
+    }
+}
+
+#[test]
+fn compact_summaries_that_are_not_there() {
+    for base in bases() {
+        let dev = closed(base);
+        change_packs(&dev, |cp| {
+            cp.ckpt_flags = (cp.ckpt_flags.get() | 0x4).into(); // compact summaries
+            cp.cp_pack_start_sum = (cp.cp_pack_total_block_count.get() - 1).into();
+        });
+        assert!(refusal(dev).contains("summar"), "the message names the summaries");
+    }
+}
+
+#[test]
+fn a_checksum_inside_the_version_bitmaps() {
+    for base in bases() {
+        let dev = closed(base);
+        change_packs(&dev, |cp| cp.checksum_offset = 200.into());
+        assert!(refusal(dev).contains("checksum_offset"));
+    }
+}
+
+/// What cannot be is shown as it is; it must only not overflow.
+#[test]
+fn an_inode_of_more_blocks_than_can_be() {
+    for base in bases() {
+        let device = Arc::new(base);
+        let v = open_device(&device, "");
+        let d = dir(&v, v.root(), "d");
+        v.close().expect("closed");
+        drop(v);
+        set(&device, &Target::Inode(d), "i_blocks", u64::MAX).expect("the field is there");
+        let v = open_device(&device, "");
+        assert_eq!(at(&v, "d").expect("the directory").blocks, u64::MAX);
+    }
+}
+
+#[test]
+fn a_size_beyond_the_largest_file() {
+    for base in bases() {
+        let device = Arc::new(closed(base));
+        let f = at(&open_device(&device, "ro"), "f").expect("the file").ino;
+        set(&device, &Target::Inode(f), "i_size", u64::MAX).expect("the field is there");
+        let v = open_device(&device, "");
+        let error = v.getattr(f).expect_err("the size is wrong");
+        assert!(matches!(error, Error::Corrupt(_)), "{error}");
+    }
+}
+
+#[test]
+fn sections_that_do_not_cover_the_main_area() {
+    for base in bases() {
+        let dev = closed(base);
+        for copy in 0..2 {
+            let mut block = read_block(&dev, copy).expect("memory");
+            let superblock = RawSuperblock::in_block_mut(&mut block);
+            superblock.section_count = (superblock.section_count.get() - 1).into();
+            superblock.seal();
+            dev.write(copy, &[&block], META).expect("memory");
+        }
+        assert!(refusal(dev).contains("section_count"));
+    }
+}

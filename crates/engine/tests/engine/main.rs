@@ -1,0 +1,40 @@
+//! The engine's tests on whole volumes: one program, which links once. A module is a subject.
+//!
+//! `cargo test -p medfs --test engine gc::` runs one of them.
+
+mod common;
+
+mod atomic_threads;
+mod bgres;
+mod bounds;
+mod chain;
+mod cluster_deltas;
+mod compress;
+mod convert;
+mod damage;
+mod deltas;
+mod economy;
+mod fpc;
+mod fsync_cost;
+mod gc;
+mod halfway;
+mod hotness;
+mod journal;
+mod layouts;
+mod medium;
+mod names;
+mod notes;
+mod orphans;
+mod promises;
+mod promises_crash;
+mod recovery;
+mod renames;
+mod repeats;
+mod replaced;
+mod reuse;
+mod room;
+mod sectors;
+mod shared;
+mod shift;
+mod strict_names;
+mod windows;

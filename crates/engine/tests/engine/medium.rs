@@ -1,0 +1,261 @@
+//! Sectors that cannot be read while a volume is opened: of what has two copies one will do, and the engine's recovery, the check and
+//! the repair agree on where what was fsynced ends.
+
+use crate::common::*;
+use medfs::{ManualClock, MountOptions, Volume};
+use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
+use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::Geometry;
+use medfs_format::checkpoint::RawCheckpoint;
+use medfs_format::node::{footer, footer_mut};
+use medfs_format::superblock::RawSuperblock;
+use medfs_fsck::{Code, Options, Repair, Report};
+use std::sync::Arc;
+
+type Faulty = Arc<FaultDevice<MemDevice>>;
+
+const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
+
+fn faulty(device: &MemDevice) -> Faulty {
+    Arc::new(FaultDevice::new(device.snapshot(), 1))
+}
+
+/// A device one of whose blocks cannot be read until it is written.
+fn without(device: &MemDevice, block: u64) -> Faulty {
+    let faulty = faulty(device);
+    faulty.arm(Fault::on(Kind::Read, Effect::IO).within(block..block + 1).until_written());
+    faulty
+}
+
+fn try_open(device: Arc<dyn BlockDevice>, options: &str) -> medfs::Result<Volume> {
+    let mut parsed = MountOptions::default();
+    parsed.parse(options).expect("options");
+    Volume::open(device, parsed, Arc::new(ManualClock::new(START)))
+}
+
+fn checked(device: &dyn BlockDevice) -> Report {
+    medfs_fsck::check(device, &Options::default(), &mut |_| ()).expect("a check ends")
+}
+
+fn repaired(device: &dyn BlockDevice) -> Repair {
+    medfs_fsck::repair(device, &Options::default(), &mut |_| ()).expect("a repair ends")
+}
+
+fn kinds() -> Vec<MemDevice> {
+    bases().into_iter().chain([blank_delta(64)]).collect()
+}
+
+fn geometry(device: &MemDevice) -> Geometry {
+    let block = read_block(device, 0).expect("memory");
+    RawSuperblock::in_block(&block).validate().expect("a volume")
+}
+
+/// A volume of fifty files, closed.
+fn filled(base: &MemDevice) -> MemDevice {
+    let device = Arc::new(base.snapshot());
+    let v = open_device(&device, "");
+    let d = dir(&v, v.root(), "d");
+    for i in 0..50 {
+        let f = file(&v, d, &format!("f{i}"));
+        write(&v, f, 0, &noise(i));
+    }
+    v.sync().expect("sync");
+    v.close().expect("close");
+    drop(v);
+    device.snapshot()
+}
+
+#[test]
+fn a_volume_opens_with_one_readable_copy_of_superblock_and_pack() {
+    for base in kinds() {
+        let device = filled(&base);
+        let g = geometry(&device);
+        for bad in [0, 1, g.cp_pack(0).into(), g.cp_pack(1).into()] {
+            for options in ["ro", "rw"] {
+                let faulty = without(&device, bad);
+                let v = try_open(faulty, options).unwrap_or_else(|e| panic!("block {bad}, {options}: {e}"));
+                assert!(at(&v, "d").is_some(), "block {bad}, {options}");
+                v.close().expect("close");
+            }
+            let faulty = without(&device, bad);
+            let found = checked(&*faulty);
+            assert!(
+                found.findings.iter().any(|f| f.message.contains("cannot be read")),
+                "block {bad}: {found:?}"
+            );
+            assert_eq!(repaired(&*faulty).after.findings, [], "block {bad}");
+            assert_eq!(checked(&*faulty).findings, [], "block {bad}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_of_the_superblock_that_cannot_be_written_either_is_no_obstacle() {
+    let device = filled(&blank_delta(64));
+    for bad in 0..2 {
+        let faulty = faulty(&device);
+        faulty.arm(Fault::on(Kind::Read, Effect::IO).within(bad..bad + 1));
+        faulty.arm(Fault::on(Kind::Write, Effect::IO).within(bad..bad + 1));
+        let v = try_open(faulty.clone(), "").expect("the other copy will do");
+        let f = file(&v, v.root(), "new");
+        write(&v, f, 0, &noise(1));
+        v.close().expect("everything else can be written");
+        drop(v);
+        let after = repaired(&*faulty).after;
+        assert!(!after.is_clean(), "the sector stays bad");
+        assert!(
+            after.findings.iter().any(|f| f.message.contains("cannot be written")),
+            "{:?}",
+            after.findings
+        );
+    }
+}
+
+/// Power is lost after five fsyncs of new files; the blocks of the chain, and the one behind it.
+fn with_chain(base: &MemDevice) -> (MemDevice, Vec<u64>) {
+    let device = Arc::new(base.snapshot());
+    let v = open_device(&device, "");
+    file(&v, v.root(), "old");
+    v.sync().expect("sync");
+    for i in 0..5 {
+        let f = file(&v, v.root(), &format!("new{i}"));
+        write(&v, f, 0, &vec![i as u8 + 1; 3 * PAGE]);
+        v.fsync(f, false).expect("fsync");
+    }
+    drop(v);
+    let chain = chain_of(&device);
+    (device.snapshot(), chain)
+}
+
+/// The blocks of the chain, and the one behind it.
+fn chain_of(device: &MemDevice) -> Vec<u64> {
+    let g = geometry(device);
+    let heads = [0, 1].map(|pack| {
+        let block = read_block(device, g.cp_pack(pack).into()).expect("memory");
+        RawCheckpoint::in_block(&block).clone()
+    });
+    let head = heads.into_iter().max_by_key(|head| head.checkpoint_ver.get()).expect("two");
+    let (segno, offset) = head.curseg(4);
+    let mut chain = vec![u64::from(g.seg_start(segno) + u32::from(offset))];
+    loop {
+        let block = read_block(device, *chain.last().expect("one")).expect("memory");
+        if footer(&block).cp_ver.get() as u32 != head.checkpoint_ver.get() as u32 {
+            return chain;
+        }
+        chain.push(footer(&block).next_blkaddr.get().into());
+    }
+}
+
+fn shown(v: &Volume) -> usize {
+    let whole =
+        |i: usize| at(v, &format!("new{i}")).map(|a| content(v, a.ino) == vec![i as u8 + 1; 3 * PAGE]);
+    let found: Vec<Option<bool>> = (0..5).map(whole).collect();
+    assert!(found.iter().all(|f| *f != Some(false)), "{found:?}");
+    found.iter().flatten().count()
+}
+
+#[test]
+fn the_chain_ends_at_the_block_that_was_being_written_when_it_cannot_be_read() {
+    for base in kinds() {
+        let (device, chain) = with_chain(&base);
+        let faulty = without(&device, *chain.last().expect("the block behind it"));
+        let found = checked(&*faulty);
+        assert_eq!((found.findings.len(), found.log_to_replay.inodes), (1, 5), "{found:?}");
+        assert!(found.has(Code::LogEnd) && found.is_clean(), "{found:?}");
+        assert_eq!(shown(&try_open(faulty.clone(), "ro").expect("ro")), 5);
+        let mended = without(&device, *chain.last().expect("the block behind it"));
+        assert_eq!(repaired(&*mended).after.findings, []);
+        for device in [faulty, mended] {
+            let v = try_open(device, "").expect("nothing is lost");
+            assert_eq!(shown(&v), 5);
+            v.close().expect("close");
+        }
+    }
+}
+
+#[test]
+fn a_node_of_the_chain_that_cannot_be_read_is_found_and_ends_it() {
+    for base in kinds() {
+        let (device, chain) = with_chain(&base);
+        for (nth, &bad) in chain.iter().enumerate().take(chain.len() - 2) {
+            let faulty = without(&device, bad);
+            try_open(faulty.clone(), "").expect_err("what was fsynced would be lost without a word");
+            assert!(!checked(&*faulty).is_clean(), "node {nth}");
+            assert_eq!(repaired(&*faulty).after.findings, [], "node {nth}");
+            let v = try_open(faulty.clone(), "").unwrap_or_else(|e| panic!("node {nth}: {e}"));
+            assert_eq!(shown(&v), nth, "those before it");
+            v.close().expect("close");
+            drop(v);
+            assert_eq!(checked(&*faulty).findings, [], "node {nth}");
+        }
+    }
+}
+
+/// The log goes on in another segment.
+#[test]
+fn the_last_node_of_a_segment_is_not_taken_for_the_end_of_the_chain() {
+    for base in kinds() {
+        let device = Arc::new(base.snapshot());
+        let v = open_device(&device, "");
+        let f = file(&v, v.root(), "file");
+        v.sync().expect("sync");
+        for i in 0..600 {
+            write(&v, f, i * 3000, &[i as u8; 3000]);
+            v.fsync(f, false).expect("fsync");
+        }
+        drop(v);
+        let chain = chain_of(&device);
+        assert!(chain.len() > 520, "it goes on in a second segment");
+        let g = geometry(&device);
+        let last = chain.iter().copied().find(|&addr| g.offset_in_seg(addr as u32) == 511).expect("one");
+        let faulty = without(&device, last);
+        try_open(faulty.clone(), "").expect_err("what was fsynced would be lost without a word");
+        assert!(checked(&*faulty).has(Code::LogNode));
+        assert_eq!(repaired(&*faulty).after.findings, []);
+        try_open(faulty, "").expect("it is repaired").close().expect("close");
+    }
+}
+
+#[test]
+fn a_node_of_the_chain_with_a_wrong_inode_number_is_mended() {
+    for base in kinds() {
+        let (device, chain) = with_chain(&base);
+        let nth = chain[2];
+        let mut block = read_block(&device, nth).expect("memory");
+        let f = footer_mut(&mut block);
+        f.ino = (f.ino.get() | 0x8000_0000).into();
+        device.write(nth, &[&block], META).expect("memory");
+        let device = Arc::new(device);
+        try_open(device.clone(), "").expect_err("the number is none");
+        assert!(!checked(&*device).is_clean());
+        assert_eq!(repaired(&*device).after.findings, []);
+        let v = try_open(device.clone(), "").expect("it is mended");
+        assert_eq!(shown(&v), 5);
+        v.close().expect("close");
+        drop(v);
+        judge(&device);
+    }
+}
+
+#[test]
+fn one_bad_block_in_a_node_log_does_not_keep_a_volume_from_opening() {
+    for base in kinds() {
+        let (device, chain) = with_chain(&base);
+        let g = geometry(&device);
+        // Behind the chain, in its segment.
+        let bad = u64::from(g.seg_start(g.segno(chain[0] as u32))) + 500;
+        let v = try_open(without(&device, bad), "").expect("nobody needs that block");
+        assert_eq!(shown(&v), 5);
+    }
+}
+
+#[test]
+fn a_device_that_is_gone_is_an_error_and_no_damage() {
+    let device = filled(&blank_delta(64));
+    let faulty = faulty(&device);
+    faulty.arm(Fault::on(Kind::Read, Effect::IO));
+    try_open(faulty.clone(), "").expect_err("nothing can be read");
+    medfs_fsck::check(&*faulty, &Options::default(), &mut |_| ()).expect_err("nothing can be read");
+    medfs_fsck::repair(&*faulty, &Options::default(), &mut |_| ()).expect_err("nothing can be read");
+    assert_eq!(read_block(faulty.inner(), 0).expect("memory").0, read_block(&device, 0).expect("memory").0);
+}

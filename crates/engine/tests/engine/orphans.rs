@@ -1,0 +1,108 @@
+//! Unlinked files that are still held: a checkpoint lists them, and has room for so many.
+
+use crate::common::*;
+use medfs::{FileKind, RenameFlags, Volume};
+use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::checkpoint::{CpFlags, ORPHANS_PER_BLOCK, RawCheckpoint, seal};
+use medfs_format::superblock::RawSuperblock;
+use medfs_format::{BLOCKS_PER_SEG, Block};
+use medfs_testkit::images::FsckMedfs;
+use medfs_testkit::subject::Check;
+use std::sync::Arc;
+
+/// Blocks of the payload with which a pack keeps room for three blocks of orphans, and no more.
+const PAYLOAD: u32 = BLOCKS_PER_SEG - 2 - 6 - 3;
+const MOST: usize = 3 * ORPHANS_PER_BLOCK;
+
+/// A fresh volume whose checkpoint packs have a payload, as those of very large volumes.
+fn volume_with_payload(delta: bool) -> MemDevice {
+    let device = if delta { blank_delta(64) } else { blank(64, all_features()) };
+    let meta = WriteTag::new(Cause::Meta, Temperature::Hot);
+    let write = |addr: u32, block: &Block| device.write(u64::from(addr), &[block], meta).expect("written");
+    let read = |addr: u32| read_block(&device, u64::from(addr)).expect("read");
+    let start = RawSuperblock::in_block(&read(0)).cp_blkaddr.get();
+    let mut pack: Vec<Block> = (start..start + 6).map(|addr| *read(addr)).collect();
+    for copy in 0..2 {
+        let mut block = read(copy);
+        let sb = RawSuperblock::in_block_mut(&mut block);
+        sb.cp_payload = PAYLOAD.into();
+        sb.seal();
+        write(copy, &block);
+    }
+    for header in [0, 5] {
+        let raw = RawCheckpoint::in_block_mut(&mut pack[header]);
+        raw.cp_pack_start_sum = (raw.cp_pack_start_sum.get() + PAYLOAD).into();
+        raw.cp_pack_total_block_count = (raw.cp_pack_total_block_count.get() + PAYLOAD).into();
+        raw.ckpt_flags = (raw.flags() - CpFlags::NAT_BITS).bits().into();
+        seal(&mut pack[header]);
+    }
+    write(start, &pack[0]);
+    (1..=PAYLOAD).for_each(|n| write(start + n, &Block::ZERO));
+    (1..6).for_each(|n| write(start + PAYLOAD + n, &pack[n as usize]));
+    device
+}
+
+/// The names in the root directory that the test gave.
+fn given(v: &Volume) -> Vec<String> {
+    names(v, v.root()).into_iter().filter(|name| name != "lost+found").collect()
+}
+
+/// Makes files without a name until one is refused, and tells how many there are.
+fn fill(v: &Volume) -> usize {
+    for made in 0..=MOST {
+        match v.tmpfile(v.root(), &new(FileKind::Regular)) {
+            Ok(_) => {}
+            Err(e) => {
+                assert_eq!(e.errno(), 28, "{e}");
+                return made;
+            }
+        }
+    }
+    panic!("more than {MOST} orphans");
+}
+
+#[test]
+fn a_checkpoint_lists_every_orphan_and_one_more_is_refused() {
+    for delta in [false, true] {
+        let device = Arc::new(volume_with_payload(delta));
+        let v = open_device(&device, "");
+        let free = v.statfs().free;
+        let (kept, other) = (file(&v, v.root(), "kept"), file(&v, v.root(), "other"));
+        write(&v, kept, 0, b"kept");
+        let empty = dir(&v, v.root(), "empty");
+        v.release(empty, 1);
+        assert_eq!(fill(&v), MOST);
+        let full = |result: medfs::Result<()>| assert_eq!(result.expect_err("no room").errno(), 28);
+        full(v.unlink(v.root(), b"kept"));
+        full(v.rmdir(v.root(), b"empty"));
+        full(v.rename(v.root(), b"other", v.root(), b"kept", RenameFlags::empty()));
+        assert_eq!(given(&v), ["empty", "kept", "other"], "nothing changed");
+        assert_eq!(content(&v, kept), b"kept");
+        // A name that is not the last one makes no orphan.
+        v.link(kept, v.root(), b"second").expect("link");
+        v.unlink(v.root(), b"second").expect("unlink");
+        v.sync().expect("the checkpoint lists all of them");
+
+        // One that goes makes room for another.
+        let first =
+            (0..).find(|&ino| ino != kept && ino != other && v.getattr(ino).is_ok_and(|a| a.nlink == 0));
+        v.release(first.expect("an orphan"), 1);
+        v.unlink(v.root(), b"kept").expect("unlink");
+        v.sync().expect("sync");
+        drop(v); // power is lost
+        let v = open_device(&device, "");
+        assert_eq!(v.stats().orphans_freed, MOST as u64);
+        assert_eq!(given(&v), ["empty", "other"]);
+        for name in ["empty", "other"] {
+            let gone =
+                if name == "empty" { v.rmdir(v.root(), b"empty") } else { v.unlink(v.root(), b"other") };
+            gone.expect("there is room");
+        }
+        v.sync().expect("sync");
+        assert_eq!(v.statfs().free, free, "all room is back");
+        v.close().expect("close");
+        drop(v);
+        // Of f2fs-tools no checker reads a payload as large as this.
+        FsckMedfs.check(device.clone()).unwrap_or_else(|e| panic!("fsck.medfs: {e}"));
+    }
+}

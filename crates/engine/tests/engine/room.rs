@@ -1,0 +1,161 @@
+//! Want of room inside the engine: what was acknowledged stays writable, and a mount always succeeds (P10).
+
+use crate::common::*;
+use medfs::{FallocateMode, ManualClock, MountOptions, SetAttr, Volume};
+use medfs_device::{BlockDevice, MemDevice};
+use medfs_testkit::images::FsckMedfs;
+use medfs_testkit::subject::Check;
+use std::sync::Arc;
+
+fn try_open(device: Arc<dyn BlockDevice>, options: &str) -> medfs::Result<Volume> {
+    let mut parsed = MountOptions::default();
+    parsed.parse(options).expect("options");
+    Volume::open(device, parsed, Arc::new(ManualClock::new(START)))
+}
+
+/// A file that takes all the room there is; its size.
+fn fill(v: &Volume, name: &str, byte: u8) -> (u32, u64) {
+    let f = file(v, v.root(), name);
+    let mut size = 0;
+    while let Ok(len) = v.write(f, size, &vec![byte; 64 * PAGE]) {
+        size += len as u64;
+    }
+    (f, size)
+}
+
+/// Opens a copy of the device as power loss leaves it.
+fn after_power_loss(dev: &MemDevice) -> Volume {
+    let copy = Arc::new(dev.snapshot());
+    let v = try_open(copy.clone(), "").expect("opens after power loss");
+    FsckMedfs.check(copy).expect("nothing to find");
+    v
+}
+
+/// Pages of a file that hold nothing but this byte.
+fn pages_of(v: &Volume, name: &str, byte: u8) -> usize {
+    let content = content(v, at(v, name).expect("there").ino);
+    content.chunks(PAGE).filter(|page| page.iter().all(|b| *b == byte)).count()
+}
+
+#[test]
+fn a_checkpoint_never_records_a_log_that_is_full() {
+    let dev = Arc::new(blank(100, all_features()));
+    let v = try_open(dev.clone(), "in_place=off,cache=256M").unwrap();
+    let (f, size) = fill(&v, "f", 1);
+    v.sync().unwrap();
+    let mut written = 0;
+    while written < size {
+        written += v.write(f, written, &vec![2; 64 * PAGE]).unwrap() as u64;
+    }
+    v.fsync(f, false).unwrap();
+    for n in 0..3 {
+        v.setattr(f, &SetAttr { perm: Some(0o600 + n), ..SetAttr::default() }).unwrap();
+        v.sync().unwrap();
+        let again = after_power_loss(&dev);
+        assert_eq!(at(&again, "f").unwrap().perm, 0o600 + n);
+        assert_eq!(pages_of(&again, "f", 2) as u64, size / PAGE as u64);
+    }
+    v.close().unwrap();
+}
+
+#[test]
+fn what_was_fsynced_in_the_room_of_removed_files_is_rolled_forward() {
+    let dev = Arc::new(blank(64, all_features()));
+    let v = open_device(&dev, "");
+    let old = file(&v, v.root(), "old");
+    write(&v, old, 0, &vec![3; 700 * PAGE]);
+    let big = file(&v, v.root(), "big");
+    let room = v.statfs().free - 40;
+    v.fallocate(big, FallocateMode::empty(), 0, room * PAGE as u64).unwrap();
+    v.sync().unwrap();
+    v.release(old, 1);
+    v.unlink(v.root(), b"old").unwrap();
+    let new = file(&v, v.root(), "new");
+    write(&v, new, 0, &vec![7; 300 * PAGE]);
+    v.fsync(new, false).unwrap();
+    drop(v);
+    assert_eq!(pages_of(&after_power_loss(&dev), "new", 7), 300);
+}
+
+#[test]
+fn an_atomic_write_without_room_is_refused_as_it_is_written_and_leaves_nothing() {
+    for mib in [64, 100, 128] {
+        let dev = Arc::new(blank(mib, all_features()));
+        let v = open_device(&dev, "");
+        let (f, size) = fill(&v, "f", 1);
+        let pages = size as usize / PAGE;
+        v.sync().unwrap();
+        let before = (v.statfs().free, v.getattr(f).unwrap().blocks);
+        v.atomic_start(f).unwrap();
+        let refused = v.write(f, 0, &vec![2; size as usize]).unwrap_err();
+        assert_eq!(refused.errno(), 28, "{refused}");
+        v.atomic_abort(f).unwrap();
+        assert_eq!((v.statfs().free, v.getattr(f).unwrap().blocks), before);
+        assert_eq!(pages_of(&v, "f", 1), pages);
+        // Where there is room for it, a commit succeeds.
+        v.setattr(f, &SetAttr { size: Some(size / 2), ..SetAttr::default() }).unwrap();
+        v.atomic_start(f).unwrap();
+        write(&v, f, 0, &vec![2; size as usize / 4]);
+        v.atomic_commit(f).unwrap();
+        let again = after_power_loss(&dev);
+        assert_eq!(pages_of(&again, "f", 2), pages / 4);
+    }
+}
+
+#[test]
+fn a_large_atomic_write_is_committed_or_refused_as_a_whole() {
+    let dev = Arc::new(blank(100, all_features()));
+    let v = open_device(&dev, "cache=256M");
+    let f = file(&v, v.root(), "f");
+    let size = v.statfs().free / 2 / 64 * 64 * PAGE as u64 - 64 * PAGE as u64;
+    for at in (0..size).step_by(64 * PAGE) {
+        write(&v, f, at, &vec![1; 64 * PAGE]);
+    }
+    v.sync().unwrap();
+    v.atomic_start(f).unwrap();
+    for at in (0..size).step_by(64 * PAGE) {
+        write(&v, f, at, &vec![2; 64 * PAGE]);
+    }
+    let committed = v.atomic_commit(f);
+    let new = if committed.is_ok() { 2 } else { 1 };
+    assert_eq!(pages_of(&after_power_loss(&dev), "f", new) as u64, size / PAGE as u64, "{committed:?}");
+    v.sync().unwrap();
+    v.close().unwrap();
+}
+
+#[test]
+fn what_is_shown_as_available_can_be_reserved_and_more_takes_nothing() {
+    for mib in [64, 256] {
+        let dev = Arc::new(blank(mib, all_features()));
+        let v = open_device(&dev, "");
+        let f = file(&v, v.root(), "f");
+        write(&v, f, 0, &vec![1; 3 * PAGE]);
+        let before = (v.statfs(), v.getattr(f).unwrap());
+        for len in [1 << 40, (before.0.free + 4) * PAGE as u64] {
+            let refused = v.fallocate(f, FallocateMode::empty(), 0, len).unwrap_err();
+            assert_eq!(refused.errno(), 28, "{refused}");
+            let now = v.getattr(f).unwrap();
+            assert_eq!((v.statfs(), now.size, now.blocks), (before.0, before.1.size, before.1.blocks));
+        }
+        let available = v.statfs().available;
+        v.fallocate(f, FallocateMode::empty(), 3 * PAGE as u64, available * PAGE as u64).unwrap();
+        v.sync().unwrap();
+        assert_eq!(at(&after_power_loss(&dev), "f").unwrap().size, (available + 3) * PAGE as u64);
+        v.close().unwrap();
+    }
+}
+
+#[test]
+fn a_write_that_is_refused_takes_no_room() {
+    let dev = Arc::new(blank(64, all_features()));
+    let v = open_device(&dev, "");
+    let sparse = file(&v, v.root(), "sparse");
+    write(&v, sparse, 5000, b"not inline");
+    fill(&v, "f", 1);
+    let before = (v.statfs().free, v.getattr(sparse).unwrap().blocks);
+    for far in [2_000, 3_000_000, 600_000_000u64] {
+        let refused = v.write(sparse, far * PAGE as u64, &[1; PAGE]).unwrap_err();
+        assert_eq!(refused.errno(), 28, "{refused}");
+        assert_eq!((v.statfs().free, v.getattr(sparse).unwrap().blocks), before);
+    }
+}
