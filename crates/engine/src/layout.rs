@@ -30,7 +30,7 @@ use crate::delta::zone::KEPT_SLOTS;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
-use crate::xref::file_class::Name;
+use crate::profile::file_class::Name;
 use medfs_format::node::{
     ADDR_OFFSET, Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline,
     MAX_INLINE_XATTR_ADDRS, RawExtraAttr, RawInode, Slots,

@@ -32,13 +32,13 @@
 mod cluster;
 mod commit;
 mod content;
-mod damage;
 mod delta;
 mod fs;
 mod layout;
 mod map;
 mod mount;
 mod past_damage;
+mod profile;
 mod ranks;
 mod tree;
 mod upkeep;
@@ -54,17 +54,21 @@ pub mod stats;
 pub mod types;
 pub mod xattr_names;
 
-pub use cluster::options::{CompressMode, CompressOptions};
 pub use delta::Folded;
 pub use error::{Error, Posix, Result};
 pub use files::{Caller, Files};
 pub use layout::LayoutWork;
 pub use medfs_format::compress::Algorithm;
 pub use medfs_store::{AllocMode, Clock, ManualClock, SystemClock};
-pub use options::{Atime, CompactFiles, DeltaMode, FsyncMode, InPlace, MountOptions, VictimPolicy};
+pub use options::{
+    Atime, CompactFiles, CompressMode, CompressOptions, DeltaMode, FsyncMode, InPlace, MountOptions,
+    VictimPolicy,
+};
 pub use past_damage::{Listed, PastDamage, Piece, Unreadable};
-pub use stats::{CompressStats, DeltaStats, FpcStats, RestoreStats, Stats, Written, ZoneStats};
+pub use profile::hotness::{self, Hotness};
+pub use stats::{
+    CompressStats, DeltaStats, FpcStats, Group, HotnessStats, RestoreStats, Stats, Written, ZoneStats,
+};
 pub use types::*;
-pub use upkeep::hotness::{self, Hotness, HotnessStats};
 pub use upkeep::idle::Did;
 pub use volume::Volume;

@@ -6,28 +6,26 @@
 
 use crate::cluster::Compress;
 use crate::commit::group_commit::Sharing;
-use crate::commit::name_journal::DirLog;
 use crate::content::page_cache::Pages;
 use crate::content::placement::KernelPlacement;
-use crate::damage::Damage;
 use crate::delta::{BASES_PART, Deltas};
 use crate::error::{Error, Result};
-use crate::fs::{Fs, SinceCheckpoint};
-use crate::map::inode::Inodes;
+use crate::fs::Fs;
+use crate::map::Map;
+use crate::map::refs::Dependents;
 use crate::options::{DirFsync, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
+use crate::profile::hotness::{Hcluster, MOST_FILES};
 use crate::ranks;
 use crate::stats::Counters;
-use crate::tree::inode_free::Orphans;
-use crate::upkeep::hotness::{Hcluster, MOST_FILES};
+use crate::tree::name_journal::DirLog;
 use crate::upkeep::idle::Activity;
 use crate::upkeep::restore::Restorer;
-use crate::xref::refs::Dependents;
 use medfs_device::BlockDevice;
 use medfs_format::node::RawInode;
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{BLOCK_SIZE, FormatError, Ino, Structure};
 use medfs_store::{Clock, Io, Store, StoreOptions, read_superblock};
-use medfs_sync::{Mutex, Ranked, RwLock};
+use medfs_sync::{Mutex, Ranked};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -196,7 +194,7 @@ fn check_devices(sb: &RawSuperblock) -> Result<()> {
 fn settled(opts: &MountOptions, store: &Store, deltas: &Deltas, read_only: bool) -> MountOptions {
     let small = Store::is_small(&store.geo);
     let in_place = if small { InPlace::Force } else { InPlace::Fsync { min_blocks: MIN_FSYNC_BLOCKS } };
-    let dir_fsync = if store.nodes.rules.delta_volume { DirFsync::Recover } else { DirFsync::Checkpoint };
+    let dir_fsync = if store.is_delta_volume() { DirFsync::Recover } else { DirFsync::Checkpoint };
     MountOptions {
         read_only,
         alloc_mode: opts.alloc_mode.or(Some(Store::default_alloc_mode(&store.geo))),
@@ -212,41 +210,31 @@ impl Fs {
     /// The layers above a store, with nothing in memory yet.
     fn over(store: Store, opts: MountOptions, read_only: bool) -> Fs {
         let cache_blocks = opts.cache_bytes / BLOCK_SIZE;
-        let delta_volume = store.nodes.rules.delta_volume;
+        let delta_volume = store.is_delta_volume();
         let bases = if delta_volume { cache_blocks / BASES_PART } else { 0 };
         let deltas = if delta_volume { Deltas::new(&opts, bases) } else { Deltas::none(&opts) };
         let settled = settled(&opts, &store, &deltas, read_only);
         let now = store.clock.monotonic();
         Fs {
             placement: Box::new(KernelPlacement { in_place: settled.in_place.unwrap_or(InPlace::Off) }),
-            delta_volume,
             deltas,
             dependents: Dependents::default(),
             registry: Mutex::default().ranked(ranks::REGISTRY),
             bases: Mutex::default(),
-            inodes: Inodes::new(store.nodes.limit() / 2),
             pages: Pages::new(cache_blocks / 4 * 3 - bases),
-            orphans: Orphans::new(&store.geo),
-            since: SinceCheckpoint::default(),
             compress: Compress::default(),
             dir_log: DirLog::new(settled.dir_fsync == Some(DirFsync::Recover)),
-            ops: RwLock::new(()).ranked(ranks::OPS),
             renames: Mutex::new(()).ranked(ranks::RENAMES),
             sharing: Sharing::default(),
             gc: Mutex::default().ranked(ranks::GC),
-            read_only,
             in_force: settled.in_force(),
             mounting: AtomicBool::new(true),
-            closed: AtomicBool::new(false),
-            mounted_at: now,
             last_checkpoint_at: Mutex::new(now),
-            counters: Counters::default(),
             hotness: Hcluster::new(opts.hot_window, MOST_FILES, now),
             activity: Activity::new(now),
             restorer: Restorer::default(),
-            damage: Damage::default(),
             opts,
-            store,
+            map: Map::over(store, read_only),
         }
     }
 }

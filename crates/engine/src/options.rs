@@ -5,14 +5,16 @@
 //! option. A wrong option is one sentence that names it and what would be accepted, or the nearest one.
 //! What there is to say of an option is a row of a table ([`MountOption`]).
 
+mod compress;
 mod ignored;
 mod list;
 pub(crate) mod table;
 
+pub use compress::{CompressMode, CompressOptions};
 pub use table::{Described, Form, MountOption, unknown};
 
-use crate::cluster::options::{CompressOptions, OPTIONS as OF_COMPRESSION};
 use crate::error::{Error, Result};
+use compress::OPTIONS as OF_COMPRESSION;
 use list::OPTIONS;
 use medfs_store::AllocMode;
 use std::time::Duration;

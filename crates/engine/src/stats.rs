@@ -1,6 +1,5 @@
 //! Statistics of a mounted volume.
 
-use crate::upkeep::hotness::HotnessStats;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -220,4 +219,46 @@ pub struct Stats {
     pub read_only: bool,
     /// The error of the device that turned the volume read-only, where one did.
     pub failure: Option<String>,
+}
+
+/// A group of files when the centroids last moved.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Default)]
+pub struct Group {
+    /// Files in it.
+    pub files: u64,
+    /// Reads of its centroid in a window.
+    pub reads: f32,
+    /// Writes of its centroid in a window.
+    pub writes: f32,
+}
+
+/// What is known of the files of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Default)]
+pub struct HotnessStats {
+    /// Length of a window in milliseconds.
+    pub window_millis: u64,
+    /// Files remembered now.
+    pub files: u64,
+    /// Seldom read, seldom written.
+    pub cold: Group,
+    /// Often read, seldom written.
+    pub read_hot: Group,
+    /// Seldom read, often written.
+    pub write_hot: Group,
+    /// Often read, often written.
+    pub both_hot: Group,
+    /// Times the groups were made anew.
+    pub reclusterings: u64,
+    /// Microseconds that all of them took.
+    pub recluster_micros: u64,
+    /// Microseconds that the longest took.
+    pub recluster_micros_max: u64,
+    /// Calls that read.
+    pub reads: u64,
+    /// Pages they asked for.
+    pub pages_read: u64,
+    /// Calls that wrote.
+    pub writes: u64,
+    /// Pages they changed.
+    pub pages_written: u64,
 }

@@ -5,9 +5,9 @@ use crate::delta::Folded;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::options::{DeltaMode, MountOptions};
+use crate::profile::hotness::Hotness;
 use crate::stats::{Stats, Written};
 use crate::types::*;
-use crate::upkeep::hotness::Hotness;
 use crate::upkeep::idle::{Did, STEP_PAGES};
 use medfs_device::{BlockDevice, Cause};
 #[cfg(doc)]
@@ -157,7 +157,7 @@ impl Volume {
             inode_hits,
             page_hits: get(&fs.pages.hits),
             page_misses: get(&fs.pages.misses),
-            open_millis: fs.clock.monotonic().saturating_sub(fs.mounted_at).as_millis() as u64,
+            open_millis: fs.open_for().as_millis() as u64,
             volume_bytes: fs.geo.block_count * BLOCK_SIZE as u64,
             kbytes_written: fs.kbytes_written(),
             options: fs.in_force.clone(),

@@ -169,6 +169,11 @@ impl Store {
         self.nodes.rules.layouts.is_flexible()
     }
 
+    /// Whether the volume's magic is medfs's own: only such a volume may hold deltas.
+    pub fn is_delta_volume(&self) -> bool {
+        self.nodes.rules.delta_volume
+    }
+
     /// Whether inodes keep the time of their creation.
     pub fn has_crtime(&self) -> bool {
         self.features.contains(Feature::INODE_CRTIME)
@@ -181,7 +186,12 @@ impl Store {
 
     /// Seconds the volume has been mounted in all its life: the time base of segment ages.
     pub fn elapsed(&self) -> u64 {
-        self.elapsed_base + self.clock.monotonic().saturating_sub(self.mounted_at).as_secs()
+        self.elapsed_base + self.open_for().as_secs()
+    }
+
+    /// How long the volume has been open.
+    pub fn open_for(&self) -> Duration {
+        self.clock.monotonic().saturating_sub(self.mounted_at)
     }
 }
 

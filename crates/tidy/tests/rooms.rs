@@ -53,63 +53,115 @@ fn largest(sizes: impl Iterator<Item = (String, usize)>) -> Sizes {
     largest
 }
 
-#[test]
-fn functions_fit_a_screen() {
-    let files = parsed();
-    let functions = files.iter().flat_map(|file| {
+/// A rule: the table of its debts, what it asks, its limit, and the sizes that the code has.
+struct Rule {
+    debts: &'static str,
+    says: &'static str,
+    limit: usize,
+    sizes: fn(&[Parsed]) -> Sizes,
+}
+
+const RULES: [Rule; 6] = [
+    Rule { debts: "functions", says: "a function has at most 70 lines", limit: FUNCTION, sizes: functions },
+    Rule { debts: "files", says: "a file has at most 500 lines beside its tests", limit: FILE, sizes: files },
+    Rule {
+        debts: "methods",
+        says: "a type has at most 60 methods of its own",
+        limit: METHODS,
+        sizes: methods,
+    },
+    Rule {
+        debts: "imports",
+        says: "a circle of imports has at most 3 files",
+        limit: CIRCLE,
+        sizes: import_circles,
+    },
+    Rule {
+        debts: "calls",
+        says: "a circle of calls has at most 3 files",
+        limit: CIRCLE,
+        sizes: call_circles,
+    },
+    Rule { debts: "upward", says: "a room names no higher one", limit: 0, sizes: upward_imports },
+];
+
+fn functions(files: &[Parsed]) -> Sizes {
+    largest(files.iter().flat_map(|file| {
         file.functions().into_iter().map(|f| (format!("{} {}", file.path, f.name), f.lines))
-    });
-    expect_none(
-        "a function has at most 70 lines",
-        judged(&largest(functions), FUNCTION, &debts("functions")),
-    );
+    }))
 }
 
-#[test]
-fn files_have_one_subject() {
-    let sizes = parsed().iter().map(|file| (file.path.clone(), file.lines)).collect();
-    expect_none("a file has at most 500 lines beside its tests", judged(&sizes, FILE, &debts("files")));
+fn files(files: &[Parsed]) -> Sizes {
+    files.iter().map(|file| (file.path.clone(), file.lines)).collect()
 }
 
-#[test]
-fn no_type_does_everything() {
-    let files = parsed();
+fn methods(files: &[Parsed]) -> Sizes {
     let mut sizes = Sizes::new();
-    for file in &files {
+    for file in files {
         for (of, methods) in file.methods() {
             *sizes.entry(format!("{} {of}", file.folder)).or_default() += methods.len();
         }
     }
-    expect_none("a type has at most 60 methods of its own", judged(&sizes, METHODS, &debts("methods")));
+    sizes
 }
 
-#[test]
-fn files_do_not_name_each_other_in_circles() {
-    let files = parsed();
-    let crates = by_crate(&files).into_iter();
-    let sizes = crates.map(|(folder, files)| (folder.to_owned(), import_circle(&files).len())).collect();
-    expect_none("a circle of imports has at most 3 files", judged(&sizes, CIRCLE, &debts("imports")));
+fn import_circles(files: &[Parsed]) -> Sizes {
+    let crates = by_crate(files).into_iter();
+    crates.map(|(folder, files)| (folder.to_owned(), import_circle(&files).len())).collect()
 }
 
-#[test]
-fn methods_of_a_type_do_not_call_each_other_in_circles() {
-    let files = parsed();
+fn call_circles(files: &[Parsed]) -> Sizes {
     let mut sizes = Sizes::new();
-    for (folder, files) in by_crate(&files) {
+    for (folder, files) in by_crate(files) {
         let types: std::collections::BTreeSet<String> =
             files.iter().flat_map(|file| file.methods().into_keys()).collect();
         for of in types {
             sizes.insert(format!("{folder} {of}"), call_circle(&files, &of).len());
         }
     }
-    expect_none("a circle of calls has at most 3 files", judged(&sizes, CIRCLE, &debts("calls")));
+    sizes
+}
+
+/// All at once, as reading the code takes longer than judging it.
+#[test]
+fn the_code_has_the_shape_that_is_wanted() {
+    let files = parsed();
+    let found = RULES.iter().flat_map(|rule| {
+        judged(&(rule.sizes)(&files), rule.limit, &debts(rule.debts))
+            .into_iter()
+            .map(|finding| format!("{}: {finding}", rule.says))
+    });
+    expect_none("the shape of the code", found.collect());
+}
+
+/// Writes down what is left of the debts: `cargo test -p medfs-tidy --test rooms -- --ignored debts`.
+#[test]
+#[ignore = "changes debts.toml"]
+fn debts_that_shrank_are_written_down() {
+    let files = parsed();
+    let mut text = String::from(
+        "# What breaks the rules of tests/rooms.rs, with its size. A size may shrink and may not grow; what is within its limit goes.\n",
+    );
+    for rule in &RULES {
+        text += &format!("\n# {}.\n[{}]\n", rule.says, rule.debts);
+        let known = debts(rule.debts);
+        for (name, size) in (rule.sizes)(&files).into_iter().filter(|(_, size)| *size > rule.limit) {
+            let owed = known.get(&name).map_or(rule.limit, |&debt| debt.min(size));
+            if owed > rule.limit {
+                text += &format!("{name:?} = {owed}\n");
+            }
+        }
+    }
+    let path = medfs_tidy::root().join("crates/tidy/debts.toml");
+    std::fs::write(path, text).expect("debts.toml can be written");
 }
 
 /// The engine's rooms from the lowest up: a room knows those before it. Rooms of one floor do not know each other. What is in no
 /// room composes them, and is above all.
-const ROOMS: [&[&str]; 9] = [
+const ROOMS: [&[&str]; 10] = [
     &["error"],
     &["acl", "options", "ranks", "stats", "types", "xattr_names"],
+    &["profile"],
     &["map"],
     &["content"],
     &["delta", "cluster"],
@@ -142,8 +194,7 @@ fn upward_imports(files: &[Parsed]) -> Sizes {
 }
 
 #[test]
-fn no_room_looks_up() {
-    expect_none("a room names no higher one", judged(&upward_imports(&parsed()), 0, &debts("upward")));
+fn an_import_of_a_higher_room_is_found() {
     let planted = |path: &str, text: &str| Parsed::new(&Source::new(path, text)).expect("parses");
     let files = [
         planted("crates/engine/src/map/inode.rs", "use crate::error::Error;"),

@@ -3,12 +3,12 @@
 //!
 //! Kernel counterpart: `set_compress_new_inode`, `f2fs_setflags_common`, the ioctls of `file.c`.
 
-use super::options::CompressMode;
 use super::{ClusterSlots, Compression};
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
-use crate::tree::create::has_last_extension;
+use crate::options::CompressMode;
+use crate::profile::file_class::has_last_extension;
 use crate::types::FileFlags;
 use medfs_format::compress::{Algorithm, LOG_CLUSTER_SIZES};
 use medfs_format::node::{FileKind, Inline, RawInode};

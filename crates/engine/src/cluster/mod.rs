@@ -20,7 +20,6 @@
 //! Kernel counterpart: `compress.c`.
 
 pub(crate) mod files;
-pub(crate) mod options;
 mod read;
 mod write;
 
@@ -32,10 +31,8 @@ use crate::stats::CompressStats;
 use medfs_codec::CodecError;
 use medfs_codec::compress::{Compressor, Compressors};
 use medfs_format::compress::{Algorithm, Cluster, Compression};
-use medfs_format::node::{FileFlags, RawInode};
-use medfs_format::superblock::Feature;
+use medfs_format::node::RawInode;
 use medfs_format::{BlockAddr, COMPRESS_ADDR, FormatError, Structure};
-use medfs_store::Dirty;
 use medfs_sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -101,25 +98,6 @@ impl Compress {
 }
 
 impl Fs {
-    /// Whether files of the volume may be compressed.
-    pub(crate) fn has_compression(&self) -> bool {
-        self.features.contains(Feature::COMPRESSION)
-    }
-
-    /// How the file's content is compressed; `None` where it is not.
-    pub(crate) fn compression(&self, inode: &Inode) -> Option<Compression> {
-        if !self.has_compression() {
-            return None;
-        }
-        inode.raw(RawInode::compression)
-    }
-
-    pub(crate) fn is_compressed(&self, inode: &Inode) -> bool {
-        self.has_compression()
-            && inode.has_flags(FileFlags::COMPR)
-            && inode.raw(RawInode::compression).is_some()
-    }
-
     /// The slot and addresses of the cluster that starts at page `first`, where it is a compressed one, and the number of
     /// its blocks. `Corrupt` where no cluster can be like this.
     fn compressed_cluster(
@@ -145,30 +123,6 @@ impl Fs {
         let first = index / pages * pages;
         let marked = slot.step_to(first).is_some_and(|s| s.addr() == COMPRESS_ADDR);
         marked.then_some(first + pages)
-    }
-
-    /// Notes in the inode that addresses go which may be those of compressed clusters; returns those that count as blocks.
-    pub(crate) fn leave_clusters(&self, inode: &Inode, mut addrs: Vec<BlockAddr>) -> Vec<BlockAddr> {
-        let Some(compression) = self.compression(inode) else { return addrs };
-        let saved = saved_in(&addrs, compression);
-        if saved == 0 {
-            return addrs;
-        }
-        if inode.raw(RawInode::saved_blocks_released) {
-            addrs.retain(|&addr| addr != COMPRESS_ADDR);
-        } else {
-            self.add_saved(inode, -(saved as i64));
-        }
-        addrs
-    }
-
-    /// Adds to `i_compr_blocks`.
-    fn add_saved(&self, inode: &Inode, delta: i64) {
-        self.edit(inode, Dirty::Full, |r| {
-            if let Some(extra) = r.extra_mut() {
-                extra.i_compr_blocks = extra.i_compr_blocks.get().saturating_add_signed(delta).into();
-            }
-        });
     }
 
     /// Counts `i_compr_blocks` anew: after roll-forward, which takes addresses from nodes of several moments.
@@ -216,14 +170,6 @@ impl ClusterSlots {
     fn saved(&self) -> u64 {
         Cluster::Compressed(self.blocks).saved(self.addrs.len())
     }
-}
-
-/// What `i_compr_blocks` counts of clusters among these addresses.
-fn saved_in(addrs: &[BlockAddr], compression: Compression) -> u64 {
-    let pages = compression.cluster_pages();
-    let marks = addrs.iter().enumerate().filter(|(_, addr)| **addr == COMPRESS_ADDR).map(|(at, _)| at);
-    let cluster = |at: usize| Cluster::of(&addrs[at..addrs.len().min(at + pages)]).unwrap_or(Cluster::Plain);
-    marks.map(|at| cluster(at).saved(pages)).sum()
 }
 
 /// Reports a compressed cluster.

@@ -2,12 +2,12 @@
 //! blocks.
 
 use super::bad_cluster;
+use crate::content::page_plan::{Kept, Pending};
 use crate::content::placement::{Page, Purpose};
 use crate::content::writeback::{Placed, Placing, temperature};
-use crate::damage::First;
-use crate::delta::{Kept, Pending};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::stats::Counters;
@@ -105,7 +105,7 @@ impl Fs {
                 tried.insert(first);
             }
         }
-        if !self.delta_volume || !self.has_compact(inode) {
+        if !self.is_delta_volume() || !self.has_compact(inode) {
             return damage.result();
         }
         let compact = state.dirty.range(self.compact_start(inode)..);

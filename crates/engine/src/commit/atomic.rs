@@ -10,28 +10,12 @@ use crate::content::placement::Purpose;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
+use crate::map::staged::Staged;
 use medfs_format::{BLOCK_SIZE, Block, Ino, NEW_ADDR, NULL_ADDR};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
-
-/// What an open atomic write keeps aside.
-#[derive(Debug, Default)]
-pub(crate) struct Staged {
-    pub(crate) pages: BTreeMap<u64, Arc<Block>>,
-    /// Size the file will have.
-    pub(crate) size: u64,
-    /// Pages that were holes: what is reserved for them is in the file.
-    new: BTreeSet<u64>,
-}
-
-impl Staged {
-    /// Blocks reserved beside those that the file's pages have.
-    fn reserved(&self) -> u64 {
-        (self.pages.len() - self.new.len()) as u64
-    }
-}
 
 impl Fs {
     pub(crate) fn atomic_start(&self, ino: Ino) -> Result<()> {

@@ -9,14 +9,14 @@
 
 use crate::commit::group_commit::LastNode;
 use crate::content::placement::Purpose;
-use crate::damage::First;
 use crate::delta::addr_redo::Notes;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState};
+use crate::map::refs::Gone;
 use crate::options::FsyncMode;
 use crate::stats::Counters;
-use crate::xref::refs::Gone;
 use medfs_device::Cause;
 use medfs_format::node::{Advise, FileKind, RawDirectNode};
 use medfs_format::path::first_page;
@@ -421,7 +421,7 @@ impl Fs {
             return Some(NeedsCheckpoint::TreeCut);
         }
         // The kernel does not roll clusters forward; a volume with deltas it never mounts.
-        if !self.delta_volume && self.is_compressed(inode) {
+        if !self.is_delta_volume() && self.is_compressed(inode) {
             return Some(NeedsCheckpoint::Compressed);
         }
         None
@@ -469,7 +469,7 @@ impl Fs {
 
     /// Whether a file's name is not yet durable and could be recorded: see [`Fs::may_record`].
     fn is_renamed(&self, inode: &Inode) -> bool {
-        self.delta_volume
+        self.is_delta_volume()
             && self.opts.fsync_mode == FsyncMode::Strict
             && inode.raw(|r| r.advise().contains(Advise::LOST_PINO))
             && self.dir_log.renamed_plainly(inode.ino)

@@ -186,7 +186,7 @@ impl Fs {
     }
 
     fn shares_records(&self) -> bool {
-        self.delta_volume && self.opts.shared_records
+        self.is_delta_volume() && self.opts.shared_records
     }
 
     /// What an inode's block differs by from the one on the volume; `None` where there is none, or where it is not little.

@@ -252,7 +252,7 @@ impl Fs {
     pub(crate) fn check_size(&self, inode: &Inode, end: u64) -> Result<()> {
         let fanout = self.slots(inode).fanout();
         // Deltas may come to take the place of all addresses in the inode.
-        let zone = if self.delta_volume { fanout.inode } else { 0 };
+        let zone = if self.is_delta_volume() { fanout.inode } else { 0 };
         let max = (max_pages(fanout) - zone).saturating_mul(PAGE);
         if end > max { Err(Posix::FileTooLarge.into()) } else { Ok(()) }
     }

@@ -8,6 +8,8 @@ pub(crate) mod fallocate;
 pub(crate) mod file;
 pub(crate) mod page_cache;
 pub(crate) mod page_io;
+pub(crate) mod page_plan;
 pub(crate) mod placement;
+pub(crate) mod record;
 pub(crate) mod shift;
 pub(crate) mod writeback;

@@ -4,7 +4,7 @@
 //! its space reserved: its slot holds `NEW_ADDR` or the block it replaces.
 //! Locks: the inode's, shared to read, exclusive (with the operation lock) to change.
 
-use crate::delta::OwnedRecord;
+use crate::content::record::OwnedRecord;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
@@ -271,7 +271,7 @@ impl Fs {
 
     /// Reads neighbouring blocks by one request, and notes how long it took.
     pub(crate) fn read_request(&self, first: BlockAddr, blocks: &mut [Block]) -> Result<()> {
-        let started = self.delta_volume.then(|| self.clock.monotonic());
+        let started = self.is_delta_volume().then(|| self.clock.monotonic());
         self.io.read_into(first, &mut blocks.iter_mut().collect::<Vec<_>>())?;
         if let Some(started) = started {
             self.note_read_cost(blocks.len(), self.clock.monotonic().saturating_sub(started));

@@ -118,7 +118,7 @@ impl Fs {
         if shift.size > inode.size() {
             self.make_address_room(inode, state, shift.end() - 1)?;
         }
-        if self.delta_volume {
+        if self.is_delta_volume() {
             self.free_own_users(inode, state, &(shift.first()..u64::MAX))?;
         }
         let needs = self.needs_of_shift(inode, state, shift)?;

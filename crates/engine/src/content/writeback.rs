@@ -5,11 +5,11 @@
 //! the holder of the inode's `wb`, after the pages, or by a checkpoint, which waits for every operation.
 //! Locks: `wb`, then the operation lock, then the inode's lock, which is released during I/O.
 
+use crate::content::page_plan::{Changed, GATHERED, Kept, Pending};
 use crate::content::placement::{Page, Purpose};
-use crate::damage::First;
-use crate::delta::{Changed, GATHERED, Kept, Pending};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::stats::Counters;
@@ -207,7 +207,7 @@ impl Fs {
         about: &Page,
         placing: &mut Placing,
     ) -> Result<()> {
-        if !self.delta_volume {
+        if !self.is_delta_volume() {
             return Ok(());
         }
         let about = Page { deltas: false, ..*about };

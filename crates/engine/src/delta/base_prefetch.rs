@@ -10,14 +10,11 @@ use crate::content::placement::Page;
 use crate::fs::Fs;
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
+use crate::profile::file_class::Name;
 use crate::stats::Counters;
-use crate::xref::file_class::Name;
 use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Pages whose bases are read at once.
-pub(crate) const GATHERED: usize = 64;
 
 impl Fs {
     /// The bases of those of these pages that are about to be compared with their own blocks.

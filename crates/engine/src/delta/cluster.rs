@@ -14,7 +14,7 @@
 //! Locks: as in [`super`].
 
 use super::Encoding;
-use super::decide::Kept;
+use crate::content::page_plan::Kept;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};

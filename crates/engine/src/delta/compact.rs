@@ -13,16 +13,18 @@
 //!
 //! Locks: as for pages; the map's mutex is taken with the inode's lock held, before the leaves.
 
-use super::fpc::may_be_alone;
-use super::record::{OwnedRecord, total_size};
+use super::compact_map::{CompactMap, CompactPage, Load};
+use crate::content::record::{OwnedRecord, total_size};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
+use crate::ranks;
 use crate::stats::Counters;
-use medfs_format::delta::{self, COMPACT_ROOM, RECORD_HEADER_SIZE};
+use medfs_format::delta::{self, COMPACT_ROOM};
 use medfs_format::node::ADDRS_PER_BLOCK;
 use medfs_format::{Block, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
-use std::collections::{BTreeMap, BTreeSet};
+use medfs_sync::{Mutex, Ranked};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -31,151 +33,15 @@ const MOST_PAGES: usize = ADDRS_PER_BLOCK;
 /// From so many compact pages on those with few records that count are merged.
 const MERGE_FROM: usize = 8;
 
-/// The compact pages of a file in memory.
-#[derive(Debug, Default)]
-pub(crate) struct CompactMap {
-    /// By sequence number.
-    pages: BTreeMap<u32, CompactPage>,
-    /// The latest record of each page that any compact page has one of.
-    newest: BTreeMap<u32, Newest>,
-    next_sequence: u32,
-}
+/// Which of the inode's nids leads to its compact pages.
+const COMPACT_SUBTREE: usize = 4;
 
-#[derive(Debug)]
-struct CompactPage {
-    /// Which of the places for compact pages it has.
-    place: u32,
-    /// The pages it has records of.
-    indices: BTreeSet<u32>,
-    /// Its content until that is written.
-    unwritten: Option<Arc<Block>>,
-}
+/// The map of a file as its inode remembers it: `None` until it is first asked for.
+struct CompactMemory(Mutex<Option<CompactMap>>);
 
-/// What records take of a compact page, or what is left of one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Load {
-    bytes: usize,
-    /// Deltas and compressed pages among them.
-    records: usize,
-}
-
-impl Load {
-    fn of(record: &OwnedRecord) -> Load {
-        Load { bytes: record.size(), records: usize::from(record.is_delta()) }
-    }
-
-    fn fits(self, left: Load) -> bool {
-        self.bytes <= left.bytes && self.records <= left.records
-    }
-
-    fn without(self, load: Load) -> Load {
-        Load {
-            bytes: self.bytes.saturating_sub(load.bytes),
-            records: self.records.saturating_sub(load.records),
-        }
-    }
-
-    /// Whether it is less than half of what `pages` compact pages hold.
-    fn wastes(self, pages: usize, sharing: usize) -> bool {
-        self.bytes * 2 < pages * COMPACT_ROOM && self.records * 2 < pages * sharing
-    }
-}
-
-impl std::iter::Sum for Load {
-    fn sum<I: Iterator<Item = Load>>(loads: I) -> Load {
-        loads.fold(Load::default(), |a, b| Load { bytes: a.bytes + b.bytes, records: a.records + b.records })
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Newest {
-    sequence: u32,
-    size: usize,
-    /// Perhaps a page that is compressed alone.
-    alone: bool,
-    /// Nothing in the zone masks it.
-    counts: bool,
-    /// A delta, and not the word that there is none.
-    delta: bool,
-}
-
-impl CompactMap {
-    fn add(&mut self, sequence: u32, place: u32, unwritten: Option<Arc<Block>>, records: &[OwnedRecord]) {
-        for r in records {
-            let (size, alone) = (r.size(), may_be_alone(r));
-            let new = Newest { sequence, size, alone, counts: true, delta: r.is_delta() };
-            let entry = self.newest.entry(r.index).or_insert(new);
-            if entry.sequence <= sequence {
-                *entry = new;
-            }
-        }
-        let indices = records.iter().map(|r| r.index).collect();
-        self.pages.insert(sequence, CompactPage { place, indices, unwritten });
-        self.next_sequence = self.next_sequence.max(sequence.wrapping_add(1));
-    }
-
-    /// Notes that a record in the zone masks what compact pages say of a page.
-    fn mask(&mut self, index: u32) {
-        if let Some(newest) = self.newest.get_mut(&index) {
-            newest.counts = false;
-        }
-    }
-
-    /// Whether a page whose record in the zone goes would be taken for what a compact page says of it.
-    fn would_show(&self, index: u32) -> bool {
-        self.newest.get(&index).is_some_and(|n| !n.counts || n.delta)
-    }
-
-    /// The records of a compact page that count.
-    fn counting(&self, sequence: u32) -> Load {
-        let Some(page) = self.pages.get(&sequence) else { return Load::default() };
-        let newest = page.indices.iter().filter_map(|i| self.newest.get(i));
-        let counting = newest.filter(|n| n.sequence == sequence && n.counts);
-        counting.map(|n| Load { bytes: n.size, records: usize::from(n.delta) }).sum()
-    }
-
-    /// Pages that may be compressed alone, with the bytes of their records.
-    fn maybe_alone(&self) -> Vec<(u32, usize)> {
-        let alone = self.newest.iter().filter(|(_, n)| n.counts && n.alone);
-        alone.map(|(&index, n)| (index, n.size)).collect()
-    }
-
-    /// Forgets a compact page of which nothing counts; returns its place.
-    fn remove(&mut self, sequence: u32) -> Option<u32> {
-        let page = self.pages.remove(&sequence)?;
-        for index in page.indices {
-            if self.newest.get(&index).is_none_or(|n| n.sequence != sequence) {
-                continue;
-            }
-            // An older one may still have the page, masked as this one was.
-            let older = self.pages.iter().rev().find(|(_, p)| p.indices.contains(&index));
-            match older {
-                Some((&sequence, _)) => {
-                    let size = RECORD_HEADER_SIZE;
-                    let masked = Newest { sequence, size, alone: false, counts: false, delta: true };
-                    self.newest.insert(index, masked);
-                }
-                None => drop(self.newest.remove(&index)),
-            }
-        }
-        Some(page.place)
-    }
-
-    fn free_places(&self, most: usize) -> impl Iterator<Item = u32> {
-        let used: BTreeSet<u32> = self.pages.values().map(|p| p.place).collect();
-        (0..most as u32).filter(move |place| !used.contains(place))
-    }
-
-    /// Sequence numbers of compact pages of which nothing counts.
-    fn dead(&self) -> Vec<u32> {
-        self.pages.keys().copied().filter(|&s| self.counting(s) == Load::default()).collect()
-    }
-
-    /// Notes that a compact page has reached its block.
-    pub(crate) fn written(&mut self, place: u32) {
-        if let Some(page) = self.pages.values_mut().find(|p| p.place == place) {
-            page.unwritten = None;
-        }
+impl Default for CompactMemory {
+    fn default() -> CompactMemory {
+        CompactMemory(Mutex::new(None).ranked(ranks::DELTAS))
     }
 }
 
@@ -185,9 +51,17 @@ impl Fs {
         delta::compact_start(self.slots(inode).fanout())
     }
 
+    /// Frees the blocks of the file's own pages from `from` on: not its compact pages.
+    pub(crate) fn truncate_pages(&self, inode: &Inode, from: u64) -> Result<()> {
+        if !self.is_compact_page(inode, u64::MAX) {
+            return self.truncate_index(inode, from);
+        }
+        self.truncate_subtrees(inode, from, COMPACT_SUBTREE)
+    }
+
     /// Whether a page of the index is a compact page, and not one of the file.
     pub(crate) fn is_compact_page(&self, inode: &Inode, index: u64) -> bool {
-        self.delta_volume && index >= self.compact_start(inode) && self.has_compact(inode)
+        self.is_delta_volume() && index >= self.compact_start(inode) && self.has_compact(inode)
     }
 
     /// Whether the file has compact pages. One whose zone is damaged has them, so that nothing is taken for something else.
@@ -200,7 +74,8 @@ impl Fs {
 
     /// Looks at, or changes, the map of a file that has compact pages.
     fn with_map<R>(&self, inode: &Inode, f: impl FnOnce(&mut CompactMap) -> R) -> Result<R> {
-        let mut map = inode.compact.lock();
+        let memory = inode.memory.of::<CompactMemory>();
+        let mut map = memory.0.lock();
         if map.is_none() {
             *map = Some(self.load_map(inode)?);
         }
@@ -279,14 +154,19 @@ impl Fs {
         })
     }
 
+    /// Forgets the map of a file: it is read again when it is next asked for.
+    pub(crate) fn forget_compact_map(&self, inode: &Inode) {
+        *inode.memory.of::<CompactMemory>().0.lock() = None;
+    }
+
     /// The pages of a file whose compact pages are known that may be compressed alone, with the bytes of their records.
     pub(super) fn maybe_alone(&self, inode: &Inode) -> Vec<(u32, usize)> {
-        inode.compact.lock().as_ref().map(CompactMap::maybe_alone).unwrap_or_default()
+        inode.memory.of::<CompactMemory>().0.lock().as_ref().map(CompactMap::maybe_alone).unwrap_or_default()
     }
 
     /// Notes that the zone has a record of a page now.
     pub(super) fn mask_compact(&self, inode: &Inode, index: u32) {
-        if let Some(map) = inode.compact.lock().as_mut() {
+        if let Some(map) = inode.memory.of::<CompactMemory>().0.lock().as_mut() {
             map.mask(index);
         }
     }
@@ -294,7 +174,7 @@ impl Fs {
     /// Notes that a compact page has been written.
     pub(crate) fn compact_written(&self, inode: &Inode, index: u64) {
         let place = index.saturating_sub(self.compact_start(inode)) as u32;
-        if let Some(map) = inode.compact.lock().as_mut() {
+        if let Some(map) = inode.memory.of::<CompactMemory>().0.lock().as_mut() {
             map.written(place);
         }
     }
@@ -539,7 +419,7 @@ impl Fs {
 
     /// Makes the file one without compact pages: what they hold becomes dirty pages.
     pub(crate) fn leave_compact(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
-        if !self.delta_volume || !self.has_compact(inode) {
+        if !self.is_delta_volume() || !self.has_compact(inode) {
             return Ok(());
         }
         for record in self.counting_records(inode, None)?.iter().filter(|r| r.is_delta()) {
@@ -549,7 +429,7 @@ impl Fs {
         self.forget_pages(inode, state, start, u64::MAX);
         self.truncate_index(inode, start)?;
         self.forget_compact(inode)?;
-        *inode.compact.lock() = None;
+        *inode.memory.of::<CompactMemory>().0.lock() = None;
         self.set_zone_compact(inode, false, 0);
         Ok(())
     }
@@ -557,12 +437,12 @@ impl Fs {
     /// Before everything is freed that an inode without a name has: no delta is to be left whose base is gone, whatever keeps the rest
     /// from being freed.
     pub(crate) fn forget_deltas(&self, inode: &Inode) -> Result<()> {
-        if !self.delta_volume || !matches!(self.zone_header(inode), Ok(Some(_))) {
+        if !self.is_delta_volume() || !matches!(self.zone_header(inode), Ok(Some(_))) {
             return Ok(());
         }
         if self.has_compact(inode) {
             self.truncate_index(inode, self.compact_start(inode))?;
-            *inode.compact.lock() = None;
+            *inode.memory.of::<CompactMemory>().0.lock() = None;
             self.set_zone_compact(inode, false, 0);
         }
         self.store_records(inode, &[]);

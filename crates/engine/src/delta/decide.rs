@@ -6,71 +6,25 @@
 
 use super::Encoding;
 use super::compact::pack;
-use super::record::{OwnedRecord, total_size};
 use super::zone::has_nodes;
+use crate::content::page_plan::{Changed, Kept, Pending};
 use crate::content::placement::{Page, Purpose};
+use crate::content::record::{OwnedRecord, total_size};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
+use crate::map::refs::Need;
 use crate::options::CompactFiles;
+use crate::profile::hotness::Hotness;
 use crate::stats::Counters;
-use crate::upkeep::hotness::Hotness;
-use crate::xref::refs::Need;
 use medfs_format::delta::COMPACT_ROOM;
-use medfs_format::{Block, FormatError, Ino, NULL_ADDR, Structure};
+use medfs_format::{FormatError, Ino, NULL_ADDR, Structure};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Records that a compact page must take at least, for each one made, to be worth its block and that of its node.
 const WORTH_A_COMPACT_PAGE: usize = 3;
-
-/// What [`Fs::keep_as_delta`] decided.
-#[derive(Debug, Clone)]
-pub(crate) enum Kept {
-    /// The page is in the zone now and need not be written.
-    Delta,
-    /// The page has a delta for which [`Fs::settle_pending`] finds a place, or none.
-    Pending(Pending),
-    /// It must be written, to a new block: its old one is the base of a delta.
-    NewBlock,
-    /// It must be written, anywhere.
-    Anywhere,
-    /// It must be written, but not before the pages that its block is the base of.
-    Blocked,
-}
-
-/// A dirty page that is to be written.
-pub(crate) struct Changed {
-    pub(crate) index: u64,
-    pub(crate) page: Arc<Block>,
-    /// What its block holds, where that was read already.
-    pub(crate) base: Option<Arc<Block>>,
-}
-
-/// A delta, or compressed page, without a place.
-#[derive(Debug, Clone)]
-pub(crate) struct Pending {
-    record: OwnedRecord,
-    /// Where the page's address is, if its block goes when the record has a place.
-    leaves: Option<Slot>,
-    /// Other pages need the page's block, so that the page had better not be written as a whole whatever this costs.
-    must: bool,
-}
-
-impl Pending {
-    fn delta(record: OwnedRecord, must: bool) -> Pending {
-        Pending { record, leaves: None, must }
-    }
-
-    pub(super) fn alone(record: OwnedRecord, leaves: Slot) -> Pending {
-        Pending { record, leaves: Some(leaves), must: false }
-    }
-
-    pub(crate) fn index(&self) -> u64 {
-        u64::from(self.record.index)
-    }
-}
 
 impl Fs {
     /// Decides about a dirty page that is to be written: puts what changed into the zone where it can.
@@ -83,7 +37,7 @@ impl Fs {
         about: &Page,
     ) -> Result<Kept> {
         let (index, page) = (changed.index, &changed.page);
-        if !self.delta_volume {
+        if !self.is_delta_volume() {
             return Ok(Kept::Anywhere);
         }
         if self.is_compact_page(inode, index) {
@@ -352,7 +306,7 @@ impl Fs {
         state: &mut InodeState,
         pages: Range<u64>,
     ) -> Result<()> {
-        if !self.delta_volume {
+        if !self.is_delta_volume() {
             return Ok(());
         }
         self.free_own_users(inode, state, &pages)?;

@@ -11,9 +11,9 @@
 //! Locks: the inode's, exclusive, and the operation lock.
 
 use super::ZEROS;
-use super::decide::{Kept, Pending};
-use super::record::OwnedRecord;
+use crate::content::page_plan::{Kept, Pending};
 use crate::content::placement::Page;
+use crate::content::record::OwnedRecord;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
@@ -133,7 +133,7 @@ impl Fs {
             too_large: get(&counters.too_large),
             ..FpcStats::default()
         };
-        if !self.delta_volume {
+        if !self.is_delta_volume() {
             return stats;
         }
         for inode in self.inodes.loaded() {

@@ -5,7 +5,7 @@
 //! says of it.
 //! Locks: as in [`super`].
 
-use super::record::OwnedRecord;
+use crate::content::record::OwnedRecord;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::inode::Inode;

@@ -5,7 +5,7 @@
 //! and [`fold`] writes all that is a delta as pages again.
 //!
 //! Where a page has no block yet, zeros stand for it, and where another file holds nearly the same, slices of that file's
-//! blocks ([`crate::xref::sqlite_wal`], [`crate::xref::predecessor`]); those count as bases too ([`crate::xref::refs`], kept across mounts by [`crate::xref::ref_index`] and [`crate::xref::retained`], let go by [`crate::xref::unshare`]). [`decide`] decides about pages that are to be written,
+//! blocks ([`crate::xref::sqlite_wal`], [`crate::xref::predecessor`]); those count as bases too ([`crate::map::refs`], kept across mounts by [`crate::xref::ref_index`] and [`crate::xref::retained`], let go by [`crate::xref::unshare`]). [`decide`] decides about pages that are to be written,
 //! [`compact`] has the records for which the zone is too small ([`lost`]: where they cannot be read), and [`fpc`] the pages that are compressed instead; [`cluster`] is about
 //! pages of compressed clusters. [`addr_redo`] keeps changed addresses where deltas are.
 //!
@@ -24,43 +24,38 @@ pub(crate) mod addr_redo;
 mod base_prefetch;
 mod cluster;
 mod compact;
+mod compact_map;
 pub(crate) mod cost_model;
 mod decide;
 mod fold;
 mod fpc;
 mod lost;
 mod occupancy;
-pub(crate) mod record;
 mod remembered;
 pub(crate) mod zone;
 
+use crate::content::page_plan::Changed;
 use crate::content::placement::Page;
+use crate::content::record::OwnedRecord;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::options::{DeltaMode, MountOptions};
+use crate::profile::file_class::Name;
 use crate::stats::{Counters, DeltaStats};
-use crate::xref::file_class::Name;
-pub(crate) use crate::xref::sqlite_wal::Repeats;
-pub(crate) use base_prefetch::GATHERED;
-pub(crate) use compact::CompactMap;
 use cost_model::Costs;
-pub(crate) use decide::{Changed, Kept, Pending};
 pub use fold::Folded;
 use fpc::AloneCounters;
 use medfs_codec::{CodecTag, Codecs, RebuildError, page_checksum};
 use medfs_format::delta::{COMPACT_ROOM, NO_DELTA, RECORD_HEADER_SIZE, RawSlice, Record};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
 use medfs_sync::Mutex;
-pub(crate) use record::OwnedRecord;
 use remembered::Remembered;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Largest inline delta in bytes that may be asked for (`inline_threshold=`; MedFS, section 6.3).
-pub(crate) const INLINE_MAX: usize = 512;
 /// Largest inline delta in bytes, unless asked otherwise.
 const INLINE_DEFAULT: usize = 256;
 
@@ -245,13 +240,13 @@ impl Fs {
 
     /// Before blocks are written, and after: no thread is to remember what they held.
     pub(crate) fn begin_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
-        if self.delta_volume {
+        if self.is_delta_volume() {
             self.deltas.bases.begin_writing(addrs);
         }
     }
 
     pub(crate) fn end_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
-        if self.delta_volume {
+        if self.is_delta_volume() {
             self.deltas.bases.end_writing(addrs);
         }
     }
@@ -273,7 +268,7 @@ impl Fs {
 
     /// The delta of a page.
     pub(crate) fn delta_of(&self, inode: &Inode, index: u64) -> Result<Option<OwnedRecord>> {
-        if !self.delta_volume {
+        if !self.is_delta_volume() {
             return Ok(None);
         }
         match self.zone_record(inode, index)? {
@@ -291,7 +286,7 @@ impl Fs {
     /// Whether any page of a file may have a delta.
     pub(crate) fn has_deltas(&self, inode: &Inode) -> bool {
         let in_zone = || self.with_records(inode, |records| !records.is_empty()).unwrap_or(true);
-        self.delta_volume && (self.has_compact(inode) || in_zone())
+        self.is_delta_volume() && (self.has_compact(inode) || in_zone())
     }
 
     /// The pages of a range that have deltas, sorted.
@@ -320,7 +315,7 @@ impl Fs {
         in_zone: impl Fn(&Record<'_>) -> T,
         in_compact: impl Fn(u64) -> T,
     ) -> Result<Vec<T>> {
-        if !self.delta_volume {
+        if !self.is_delta_volume() {
             return Ok(Vec::new());
         }
         let mut found: Vec<T> = self.with_records(inode, |records| {

@@ -10,7 +10,7 @@ impl Fs {
     /// The zones of the files in memory. Damaged ones are left out.
     pub(crate) fn zone_stats(&self) -> ZoneStats {
         let mut stats = ZoneStats::default();
-        if !self.delta_volume {
+        if !self.is_delta_volume() {
             return stats;
         }
         for inode in self.inodes.loaded() {

@@ -5,13 +5,13 @@
 //! direct nodes address depend on it.
 
 use super::fpc::MARKS_SLOTS;
-use super::record::{OwnedRecord, total_size};
+use crate::content::record::{OwnedRecord, total_size};
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
+use crate::profile::file_class::Name;
 use crate::stats::Counters;
-use crate::xref::file_class::Name;
 use medfs_format::delta::{self, RawZoneHeader, Record, ZONE_HEADER_SIZE, ZONE_OFFSET};
 use medfs_format::node::{
     DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline, MAX_INLINE_XATTR_ADDRS, RawInode,
@@ -214,7 +214,7 @@ impl Fs {
         state: &mut InodeState,
         index: u64,
     ) -> Result<bool> {
-        if !self.delta_volume {
+        if !self.is_delta_volume() {
             return Ok(false);
         }
         let slots = self.slots(inode);
@@ -250,7 +250,7 @@ impl Fs {
     /// not be written with each of them. Where there is no room, they are reserved when they come.
     pub(crate) fn reserve_ahead(&self, inode: &Inode, slot: &Slot, index: u64) {
         if slot.is_inode()
-            || !self.delta_volume
+            || !self.is_delta_volume()
             || !may_have_one(inode)
             || self.frozen_slots(inode) != LOG_SLOTS
         {
@@ -293,7 +293,7 @@ impl Fs {
     /// Takes away what an empty file keeps of deltas: blocks of compact pages, and an area larger than usual. The caller is
     /// one that may free nodes ([`Fs::change_settled`]).
     pub(crate) fn leave_deltas(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
-        if !self.delta_volume || !may_have_one(inode) {
+        if !self.is_delta_volume() || !may_have_one(inode) {
             return Ok(());
         }
         self.drop_deltas(inode, state, 0..u64::MAX)?;

@@ -4,10 +4,10 @@
 //! with dirty pages or in use stays in the table.
 //! Locks: the table's mutex is a leaf. An inode's `wb` (one writeback at a time) is taken before its `lock`.
 
-use crate::commit::atomic::Staged;
-use crate::delta::{CompactMap, Repeats};
 use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
+use crate::map::Map;
+use crate::map::memory::Memory;
+use crate::map::staged::Staged;
 use crate::ranks;
 use crate::types::{Attr, FileFlags, Timestamp};
 use medfs_format::node::{FileKind, Inline, RawExtraAttr, RawInode, Slots};
@@ -52,10 +52,8 @@ pub(crate) struct Inode {
     /// Held while pages and nodes of the file are being written.
     pub(crate) wb: Mutex<()>,
     pub(crate) lock: RwLock<InodeState>,
-    /// The file's compact pages, once they were asked for.
-    pub(crate) compact: Mutex<Option<CompactMap>>,
-    /// Of a journal or log: what it repeats, as it was found last.
-    pub(crate) repeats: Mutex<Repeats>,
+    /// What rooms above remember of it.
+    pub(crate) memory: Memory,
 }
 
 impl Inode {
@@ -135,8 +133,7 @@ impl Inodes {
             node,
             wb: Mutex::new(()).ranked(ranks::WB),
             lock: RwLock::new(state).ranked(ranks::INODE),
-            compact: Mutex::new(None).ranked(ranks::DELTAS),
-            repeats: Mutex::default().ranked(ranks::DELTAS),
+            memory: Memory::default(),
         });
         t.loaded.insert(ino, inode.clone());
         inode
@@ -202,7 +199,7 @@ impl Inodes {
     }
 }
 
-impl Fs {
+impl Map {
     /// The inode with this number. `Stale` where there is none.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
         if let Some(inode) = self.inodes.find(ino) {
@@ -284,15 +281,15 @@ impl Fs {
         self.edit(inode, Dirty::Tick, |r| set_ctime(r, now));
     }
 
-    /// Attributes as POSIX sees them.
-    pub(crate) fn attr(&self, inode: &Inode) -> Attr {
+    /// Attributes as the inode block has them.
+    pub(crate) fn attributes(&self, inode: &Inode) -> Attr {
         let rdev = self.device_number(inode);
         inode.raw(|r| Attr {
             ino: inode.ino,
             generation: r.i_generation.get(),
             kind: FileKind::from_mode(r.i_mode.get()).expect("validated when read"),
             perm: r.i_mode.get() & 0o7777,
-            nlink: r.i_links.get() - self.hidden_links(inode.ino).min(r.i_links.get()),
+            nlink: r.i_links.get(),
             uid: r.i_uid.get(),
             gid: r.i_gid.get(),
             rdev,
@@ -359,6 +356,13 @@ pub(crate) fn set_mtime(r: &mut RawInode, t: Timestamp) {
 pub(crate) fn set_ctime(r: &mut RawInode, t: Timestamp) {
     r.i_ctime = (t.secs as u64).into();
     r.i_ctime_nsec = t.nanos.into();
+}
+
+/// Writes into an inode which name it has.
+pub(crate) fn set_name(r: &mut RawInode, parent: Ino, name: &[u8]) {
+    r.i_pino = parent.into();
+    r.i_namelen = (name.len() as u32).into();
+    r.i_name[..name.len()].copy_from_slice(name);
 }
 
 impl Inode {

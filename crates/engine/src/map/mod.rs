@@ -1,7 +1,73 @@
 //! The map: from an inode and a page to the block that holds it.
 //!
-//! Purpose: inodes in memory and the tree of nodes under each. It knows addresses, not what lies at them.
-//! Locks: an inode's lock is held by callers; see `fs.rs`.
+//! Purpose: inodes in memory, the tree of nodes under each, and what an operation that changes them holds. It knows addresses and what
+//! kind of address each is, not what lies at them.
+//! Invariants:
+//! 1. There is at most one [`inode::Inode`] for a number.
+//! 2. A node is freed after everything below it.
+//! 3. An inode without a name is in [`orphans::Orphans`] until it is freed.
+//!
+//! Locks: an inode's lock is held by callers, shared to look and exclusive to change, and then [`op::Op`] too; the rest are leaves.
 
+pub(crate) mod cluster_marks;
+pub(crate) mod damage;
 pub(crate) mod inode;
+pub(crate) mod memory;
 pub(crate) mod node_tree;
+pub(crate) mod op;
+pub(crate) mod orphans;
+pub(crate) mod refs;
+pub(crate) mod since;
+pub(crate) mod staged;
+
+use crate::ranks;
+use crate::stats::Counters;
+use damage::Damage;
+use inode::Inodes;
+use medfs_store::Store;
+use medfs_sync::{Ranked, RwLock};
+use orphans::Orphans;
+use since::SinceCheckpoint;
+use std::ops::Deref;
+use std::sync::atomic::AtomicBool;
+
+/// Inodes and their node trees over a store.
+pub(crate) struct Map {
+    pub(crate) store: Store,
+    pub(crate) inodes: Inodes,
+    pub(crate) orphans: Orphans,
+    pub(crate) since: SinceCheckpoint,
+    /// Shared by every operation that changes the volume, exclusive for a checkpoint.
+    pub(crate) ops: RwLock<()>,
+    /// Whether the volume was opened to be read only.
+    pub(crate) read_only: bool,
+    /// Whether it was closed: nothing is written any more.
+    pub(crate) closed: AtomicBool,
+    pub(crate) damage: Damage,
+    pub(crate) counters: Counters,
+}
+
+impl Map {
+    /// The map of a store, with no inode in memory yet.
+    pub(crate) fn over(store: Store, read_only: bool) -> Map {
+        Map {
+            inodes: Inodes::new(store.nodes.limit() / 2),
+            orphans: Orphans::new(&store.geo),
+            since: SinceCheckpoint::default(),
+            ops: RwLock::new(()).ranked(ranks::OPS),
+            read_only,
+            closed: AtomicBool::new(false),
+            damage: Damage::default(),
+            counters: Counters::default(),
+            store,
+        }
+    }
+}
+
+impl Deref for Map {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}

@@ -6,9 +6,9 @@
 //! leaves a tree that can be freed from there on.
 //! Kernel counterpart: `node.c` (`get_dnode_of_data`, truncation).
 
-use crate::damage::First;
 use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
+use crate::map::Map;
+use crate::map::damage::First;
 use crate::map::inode::Inode;
 use medfs_format::node::{NIDS_PER_BLOCK, RawDirectNode, RawExtent, RawIndirectNode, RawInode};
 use medfs_format::path::{Fanout, NodePath};
@@ -76,9 +76,6 @@ fn write_addr(block: &mut Block, inode: bool, index: usize, addr: BlockAddr) {
     }
 }
 
-/// Which of the inode's nids leads to its compact pages.
-const COMPACT_SUBTREE: usize = 4;
-
 /// Pages below one nid of a node `level` (0: direct node).
 pub(crate) fn span(fanout: Fanout, level: u32) -> u64 {
     fanout.block * (NIDS_PER_BLOCK as u64).pow(level)
@@ -102,7 +99,7 @@ fn child_offset(offset: u32, level: u32, i: usize) -> u32 {
     offset + 1 + i as u32 * if level == 0 { 1 } else { NIDS_PER_BLOCK as u32 + 1 }
 }
 
-impl Fs {
+impl Map {
     /// Finds the slot of page `index`; `None` where the nodes that would hold it do not exist.
     pub(crate) fn find_slot(&self, inode: &Inode, index: u64) -> Result<Option<Slot>> {
         self.walk(inode, index, false)
@@ -390,21 +387,13 @@ impl Fs {
         first.result().map(|()| count)
     }
 
-    /// Frees the blocks of the file's own pages from `from` on: not its compact pages.
-    pub(crate) fn truncate_pages(&self, inode: &Inode, from: u64) -> Result<()> {
-        if !self.is_compact_page(inode, u64::MAX) {
-            return self.truncate_index(inode, from);
-        }
-        self.truncate_subtrees(inode, from, COMPACT_SUBTREE)
-    }
-
     /// Frees every block from page `from` on and the nodes that become empty by it. Deltas are the caller's business.
     pub(crate) fn truncate_index(&self, inode: &Inode, from: u64) -> Result<()> {
         self.truncate_subtrees(inode, from, 5)
     }
 
     /// Frees what the inode and its first `nids` subtrees address from page `from` on.
-    fn truncate_subtrees(&self, inode: &Inode, from: u64, nids: usize) -> Result<()> {
+    pub(crate) fn truncate_subtrees(&self, inode: &Inode, from: u64, nids: usize) -> Result<()> {
         let fanout = self.slots(inode).fanout();
         let addrs = fanout.inode;
         if from < addrs {

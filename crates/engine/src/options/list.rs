@@ -6,7 +6,6 @@ use super::{
     AllocMode, Atime, CompactFiles, DeltaMode, DirFsync, FsyncMode, InPlace, MIN_FSYNC_BLOCKS, MountOptions,
     VictimPolicy,
 };
-use crate::delta::INLINE_MAX;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -30,6 +29,8 @@ const CACHE_BYTES_MIN: u64 = 1 << 20;
 const TIME_MAX: Duration = Duration::from_secs(86_400);
 /// Accepted for `compact_threshold`.
 const COMPACT_THRESHOLDS: RangeInclusive<usize> = 2..=64;
+/// Largest inline delta in bytes that may be asked for (MedFS, section 6.3).
+const INLINE_MAX: usize = 512;
 /// Accepted for `inline_threshold`; the text of its option says the same.
 const INLINE_THRESHOLDS: RangeInclusive<usize> = 64..=INLINE_MAX;
 const _: () = assert!(INLINE_MAX == 512);

@@ -8,8 +8,8 @@
 use crate::acl::Acl;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
-use crate::map::inode::{Inode, InodeState, encode_dev, set_atime, set_ctime, set_mtime};
-use crate::tree::namei::{LINK_MAX, add_links, check_new_name, set_name};
+use crate::map::inode::{Inode, InodeState, encode_dev, set_atime, set_ctime, set_mtime, set_name};
+use crate::tree::namei::{LINK_MAX, add_links, check_new_name};
 use crate::types::{Attr, NewFile, Timestamp};
 use medfs_format::node::{
     Advise, DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline, RawInode,
@@ -319,14 +319,6 @@ fn temperature(sb: &RawSuperblock, name: &[u8]) -> Advise {
     }
 }
 
-/// Whether a name is `stem.extension` in either case; `*` is every name's.
-pub(crate) fn has_last_extension(name: &[u8], extension: &[u8]) -> bool {
-    let Some(dot) = name.len().checked_sub(extension.len() + 1).filter(|&dot| dot > 0) else {
-        return extension == b"*";
-    };
-    extension == b"*" || (name[dot] == b'.' && name[dot + 1..].eq_ignore_ascii_case(extension))
-}
-
 /// Whether a name is `stem.extension`, or that and a further extension, in either case.
 fn has_extension(name: &[u8], extension: &[u8; EXTENSION_LEN]) -> bool {
     let len = extension.iter().position(|&b| b == 0).unwrap_or(EXTENSION_LEN);
@@ -369,21 +361,6 @@ mod tests {
         assert!(has_extension(b"x", &extension("*")));
         assert!(!has_extension(b"a.b", &extension("")));
         assert!(has_extension(b"a.longname", &extension("longname")));
-    }
-
-    #[test]
-    fn the_last_extension_decides_about_compression() {
-        for (name, expected) in [
-            ("a.txt", true),
-            ("a.b.TXT", true),
-            (".txt", false),
-            ("txt", false),
-            ("a.txt.gz", false),
-            ("", false),
-        ] {
-            assert_eq!(has_last_extension(name.as_bytes(), b"txt"), expected, "{name}");
-        }
-        assert!(has_last_extension(b"x", b"*") && has_last_extension(b"long.name", b"*"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 pub(crate) mod create;
 pub(crate) mod dir;
 pub(crate) mod inode_free;
+pub(crate) mod name_journal;
 pub(crate) mod namei;
 pub(crate) mod rename;
 pub(crate) mod xattr;

@@ -8,7 +8,7 @@
 
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
-use crate::map::inode::{Inode, InodeState, set_ctime};
+use crate::map::inode::{Inode, InodeState, set_ctime, set_name};
 use crate::options::FsyncMode;
 use crate::tree::dir::Found;
 use crate::types::Attr;
@@ -36,13 +36,6 @@ fn check_name(name: &[u8]) -> Result<()> {
 pub(crate) fn check_new_name(name: &[u8], dots: Posix) -> Result<()> {
     check_name(name)?;
     if name == b"." || name == b".." { Err(dots.into()) } else { Ok(()) }
-}
-
-/// Writes into an inode which name it has.
-pub(crate) fn set_name(r: &mut RawInode, parent: Ino, name: &[u8]) {
-    r.i_pino = parent.into();
-    r.i_namelen = (name.len() as u32).into();
-    r.i_name[..name.len()].copy_from_slice(name);
 }
 
 /// Adds to a link count.

@@ -6,15 +6,15 @@
 //! directories, the one above first, else by number; then the inodes named, by number.
 //! Kernel counterpart: `f2fs_rename2`.
 
-use crate::commit::name_journal::Move;
 use crate::error::{Posix, Result};
 use crate::fs::Fs;
-use crate::map::inode::{Inode, InodeState, set_ctime};
+use crate::map::inode::{Inode, InodeState, set_ctime, set_name};
 use crate::options::FsyncMode;
+use crate::profile::file_class;
 use crate::tree::dir::{Found, Search};
-use crate::tree::namei::{LINK_MAX, StateGuard, add_links, check_new_name, set_name};
+use crate::tree::name_journal::Move;
+use crate::tree::namei::{LINK_MAX, StateGuard, add_links, check_new_name};
 use crate::types::{NewFile, RenameFlags};
-use crate::xref::file_class;
 use medfs_format::node::{Advise, FileKind, RawInode};
 use medfs_format::{FormatError, Ino, Structure};
 use medfs_store::Dirty;
@@ -215,7 +215,7 @@ impl Fs {
         rightly: bool,
     ) {
         // In other modes nobody makes a file durable whose former name another file takes.
-        if self.delta_volume && self.opts.fsync_mode == FsyncMode::Strict {
+        if self.is_delta_volume() && self.opts.fsync_mode == FsyncMode::Strict {
             self.dir_log.moved(&Move {
                 ino: inode.ino,
                 from: (old.dir.ino, old.name),

@@ -4,7 +4,6 @@
 //! Locks: `gc`; see `fs.rs`.
 
 pub(crate) mod gc;
-pub mod hotness;
 pub(crate) mod idle;
 pub(crate) mod restore;
 pub(crate) mod rewrite_window;

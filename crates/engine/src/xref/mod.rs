@@ -5,10 +5,8 @@
 //! Invariant: a block that another file needs is neither freed nor overwritten before that file is durable without it.
 //! Locks: leaves; see `fs.rs`.
 
-pub(crate) mod file_class;
 pub(crate) mod predecessor;
 pub(crate) mod ref_index;
-pub(crate) mod refs;
 pub(crate) mod retained;
 pub(crate) mod sqlite_wal;
 pub(crate) mod unshare;

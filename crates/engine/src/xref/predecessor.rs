@@ -7,13 +7,13 @@
 //!
 //! Locks: as in [`super::sqlite_wal`].
 
-use super::file_class;
 use super::retained::MOST_BASE_PAGES;
-use super::sqlite_wal::{PAGE, Repeat};
-use crate::delta::record::OwnedRecord;
+use super::sqlite_wal::{PAGE, Repeat, RepeatsMemory};
+use crate::content::record::OwnedRecord;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
+use crate::profile::file_class;
 use medfs_format::delta::RawSlice;
 use medfs_format::{BLOCK_SIZE, Block, Ino, NULL_ADDR, is_block};
 use std::sync::Arc;
@@ -57,12 +57,12 @@ impl Fs {
         }
         let Some(base) = self.base_file(inode)? else { return Ok(None) };
         let own_place = i64::from(index) * PAGE as i64;
-        let shift = inode.repeats.lock().replaces.shift;
+        let shift = inode.memory.of::<RepeatsMemory>().lock().replaces.shift;
         let mut best = self.likely_base(inode, &base, own_place - shift, page)?;
         if best.is_none() {
             let found = self.look_around(&base, index.into(), page)?;
             if let Some(start) = found {
-                inode.repeats.lock().replaces.shift = own_place - start;
+                inode.memory.of::<RepeatsMemory>().lock().replaces.shift = own_place - start;
                 best = self.likely_base(inode, &base, start, page)?;
             }
         }
@@ -80,12 +80,12 @@ impl Fs {
         }
         for name in names {
             let Some(predecessor) = self.source_named(inode, &name)? else { continue };
-            let known = inode.repeats.lock().replaces.found;
+            let known = inode.memory.of::<RepeatsMemory>().lock().replaces.found;
             let base = match known.filter(|(ino, _)| *ino == predecessor.ino) {
                 Some((_, base)) => base,
                 None => {
                     let base = self.base_of_predecessor(&predecessor)?;
-                    inode.repeats.lock().replaces.found = Some((predecessor.ino, base));
+                    inode.memory.of::<RepeatsMemory>().lock().replaces.found = Some((predecessor.ino, base));
                     base
                 }
             };

@@ -39,7 +39,7 @@ pub(crate) struct Registry {
 impl Fs {
     /// Whether a name is that of the hidden file or directory.
     pub(crate) fn is_hidden(&self, parent: Ino, name: &[u8]) -> bool {
-        self.delta_volume && parent == self.geo.root_ino && [HIDDEN_NAME, HIDDEN_DIR].contains(&name)
+        self.is_delta_volume() && parent == self.geo.root_ino && [HIDDEN_NAME, HIDDEN_DIR].contains(&name)
     }
 
     /// Whether an inode is the hidden file or directory. (The files in the directory have no link that is seen.)
@@ -154,7 +154,7 @@ impl Fs {
 
     /// At a mount: finds out what the listed files are made from.
     pub(crate) fn load_registry(&self) -> Result<()> {
-        if !self.delta_volume {
+        if !self.is_delta_volume() {
             return Ok(());
         }
         self.load_bases()?;
@@ -187,7 +187,7 @@ impl Fs {
     /// Finds out what a file is made from. A file that cannot be read is left alone, and so are its sources: what changes
     /// them makes its pages no worse than they are.
     pub(crate) fn load_dependents(&self, inode: &Inode) {
-        if !self.delta_volume || inode.kind() != FileKind::Regular {
+        if !self.is_delta_volume() || inode.kind() != FileKind::Regular {
             return;
         }
         match self.all_records(inode) {

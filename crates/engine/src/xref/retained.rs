@@ -11,9 +11,9 @@
 use super::ref_index::HIDDEN_DIR;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
+use crate::map::inode::set_name;
 use crate::map::inode::{Inode, set_ctime};
-use crate::tree::namei::set_name;
-use crate::types::NewFile;
+use crate::types::{Attr, NewFile};
 use medfs_format::node::{Advise, FileKind};
 use medfs_format::{FormatError, Ino, Structure};
 use medfs_store::Dirty;
@@ -61,8 +61,14 @@ impl Fs {
         self.bases.lock().files.contains(&ino)
     }
 
+    /// Attributes as POSIX sees them.
+    pub(crate) fn attr(&self, inode: &Inode) -> Attr {
+        let attr = self.attributes(inode);
+        Attr { nlink: attr.nlink.saturating_sub(self.hidden_links(inode.ino)), ..attr }
+    }
+
     /// Links of an inode that nobody is to see: a kept file's name, and the hidden directory's entry `..`.
-    pub(crate) fn hidden_links(&self, ino: Ino) -> u32 {
+    fn hidden_links(&self, ino: Ino) -> u32 {
         let bases = self.bases.lock();
         u32::from(bases.files.contains(&ino) || (ino == self.geo.root_ino && bases.dir.is_some()))
     }
@@ -174,7 +180,7 @@ impl Fs {
 
     /// At a read-only mount: finds what is not shown. Where that is damaged the rest can be read all the same.
     pub(crate) fn load_bases_to_hide(&self) {
-        if self.delta_volume
+        if self.is_delta_volume()
             && let Err(error) = self.load_bases()
         {
             tracing::warn!(%error, "the hidden directory cannot be read");

@@ -9,16 +9,18 @@
 //! shows that file without it; it is a source from then on.
 //! Locks: called with the inode's lock held; those of the other file, and of a directory, are tried and never waited for.
 
-use super::file_class::{self, Name};
 use super::predecessor::Replaces;
-use crate::delta::record::OwnedRecord;
+use crate::content::record::OwnedRecord;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
+use crate::profile::file_class::{self, Name};
+use crate::ranks;
 use medfs_format::delta::{COMPACT_ROOM, MAX_SLICES, RawSlice};
 use medfs_format::node::{FileKind, Inline};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NULL_ADDR, is_block};
 use medfs_store::Dirty;
+use medfs_sync::{Mutex, MutexGuard, Ranked};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -71,7 +73,7 @@ struct Sources<'a> {
 impl Sources<'_> {
     /// Where an earlier frame of the same page is, no part of which is about to change.
     fn frame_of(&self, copy: Copy) -> Option<u64> {
-        let known = self.inode.repeats.lock().frames.get(&copy.number).copied()?;
+        let known = self.inode.memory.of::<RepeatsMemory>().lock().frames.get(&copy.number).copied()?;
         known.into_iter().find(|&at| {
             let pages = at / PAGE..(at + self.layout.page).div_ceil(PAGE);
             at != copy.at && pages.into_iter().all(|page| !self.state.dirty.contains_key(&page))
@@ -90,6 +92,21 @@ pub(crate) struct Repeats {
     /// Where the last two frames are that were written as a whole, by the page of the database. The end of the last one is
     /// often about to be overwritten, by the next frame's beginning.
     frames: HashMap<u32, [u64; 2]>,
+}
+
+/// [`Repeats`] as the inode of the journal or log remembers them.
+pub(crate) struct RepeatsMemory(Mutex<Repeats>);
+
+impl Default for RepeatsMemory {
+    fn default() -> RepeatsMemory {
+        RepeatsMemory(Mutex::default().ranked(ranks::DELTAS))
+    }
+}
+
+impl RepeatsMemory {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Repeats> {
+        self.0.lock()
+    }
 }
 
 /// How a journal or log is laid out from some place on.
@@ -359,7 +376,8 @@ impl Fs {
         };
         let Some(layout) = self.layout(inode, state, Name::Log, index)? else { return Ok(()) };
         let copies = self.copies(inode, state, Name::Log, layout, index)?;
-        let frames = &mut inode.repeats.lock().frames;
+        let memory = inode.memory.of::<RepeatsMemory>();
+        let frames = &mut memory.lock().frames;
         if frames.len() >= MOST_FRAMES {
             frames.clear();
         }
@@ -383,7 +401,7 @@ impl Fs {
     /// The file of a name in the same directory, where its blocks can be sources.
     pub(crate) fn source_named(&self, inode: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>> {
         let parent = inode.raw(|r| r.i_pino.get());
-        let known = inode.repeats.lock().database;
+        let known = inode.memory.of::<RepeatsMemory>().lock().database;
         let still = |source: &Inode| {
             source.raw(|r| r.i_pino.get() == parent && file_class::is_named(r, name))
                 && source.nlink() == 1
@@ -404,7 +422,7 @@ impl Fs {
             && source.kind() == FileKind::Regular
             && still(&source)
             && !source.raw(|r| r.inline().contains(Inline::DATA));
-        inode.repeats.lock().database = usable.then_some(source.ino);
+        inode.memory.of::<RepeatsMemory>().lock().database = usable.then_some(source.ino);
         Ok(usable.then_some(source))
     }
 
@@ -419,10 +437,10 @@ impl Fs {
             let header = self.read_page(inode, state, start / PAGE)?;
             let within = (start % PAGE) as usize;
             let Some((layout, count)) = Layout::of_journal(&header.0[within..], start) else {
-                return Ok(if start == 0 { inode.repeats.lock().layout } else { None });
+                return Ok(if start == 0 { inode.memory.of::<RepeatsMemory>().lock().layout } else { None });
             };
             if start == 0 {
-                inode.repeats.lock().layout = Some(layout);
+                inode.memory.of::<RepeatsMemory>().lock().layout = Some(layout);
             }
             let Some(count) = count else { return Ok(Some(layout)) };
             let end = layout.first + count * layout.stride;

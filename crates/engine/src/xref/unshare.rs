@@ -4,10 +4,10 @@
 //! the range asked for, nor becomes one.
 //! Locks: called with no lock held, but for the variant of a checkpoint, which has the operation lock exclusively.
 
-use super::refs::Dependents;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
+use crate::map::refs::Dependents;
 use crate::stats::Counters;
 use medfs_format::Ino;
 use std::ops::Range;

@@ -114,7 +114,7 @@ impl Chain {
                 tracing::warn!(addr, "the chain of fsynced nodes meets itself: it ends here");
                 break;
             }
-            if fs.delta_volume && f.nid.get() == fs.geo.node_ino {
+            if fs.is_delta_volume() && f.nid.get() == fs.geo.node_ino {
                 if removed::is_removed_names(&block, fs.geo.node_ino) {
                     chain.removals.push(Removal { addr, after: chain.links.len() });
                     addr = f.next_blkaddr.get();

@@ -3,7 +3,7 @@
 use super::Replay;
 use crate::error::{Error, Posix, Result};
 use crate::map::inode::Inode;
-use crate::tree::namei::set_name;
+use crate::map::inode::set_name;
 use medfs_format::node::{NAME_LEN, RawInode};
 use medfs_format::removed::{RemovedName, removed_names};
 use medfs_format::{Block, BlockAddr, FormatError, Ino, NEW_ADDR, Structure};

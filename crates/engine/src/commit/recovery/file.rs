@@ -232,7 +232,7 @@ impl Replay<'_> {
             self.address(inode, &slot, index, addr)?;
             near = Some(slot);
         }
-        let compact = fs.delta_volume && first >= fs.compact_start(inode);
+        let compact = fs.is_delta_volume() && first >= fs.compact_start(inode);
         if offset != 0 && !compact && !inode.raw(|r| r.advise().contains(Advise::KEEP_SIZE)) {
             // An inode block that follows knows the size better.
             let used = addrs.iter().rposition(|&a| a != NULL_ADDR).map_or(0, |last| first + last as u64 + 1);

@@ -149,7 +149,7 @@ impl Replay<'_> {
                 return Err(FormatError::corrupt(Structure::NatEntry, ino, "ino", what).into());
             }
             let inode = fs.inode(ino)?;
-            if file.first_dentry.is_some() && fs.delta_volume {
+            if file.first_dentry.is_some() && fs.is_delta_volume() {
                 self.old_names.insert(ino, recorded_name(&inode));
             }
             return Ok(Some(inode));
@@ -261,7 +261,7 @@ impl Replay<'_> {
         for (&ino, inode) in &self.inodes {
             let trimmed = self.trim(inode).and_then(|()| self.fs.recount_saved(inode));
             self.pass_by(ino, trimmed)?;
-            *inode.compact.lock() = None;
+            self.fs.forget_compact_map(inode);
             self.fs.dependents.drop_pages(ino, 0..u64::MAX);
             self.fs.load_dependents(inode);
             self.recovered.inodes += 1;

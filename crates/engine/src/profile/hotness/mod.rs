@@ -24,12 +24,12 @@
 mod files;
 mod kmeans;
 
+use crate::stats::{Group, HotnessStats};
 use files::Shard;
 use kmeans::{Centroids, Point};
 use medfs_format::Ino;
 use medfs_store::Clock;
 use medfs_sync::Mutex;
-use serde::Serialize;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -94,48 +94,6 @@ struct History {
     count: u64,
     elapsed: Duration,
     longest: Duration,
-}
-
-/// A group of files when the centroids last moved.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Default)]
-pub struct Group {
-    /// Files in it.
-    pub files: u64,
-    /// Reads of its centroid in a window.
-    pub reads: f32,
-    /// Writes of its centroid in a window.
-    pub writes: f32,
-}
-
-/// What is known of the files of a volume.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Default)]
-pub struct HotnessStats {
-    /// Length of a window in milliseconds.
-    pub window_millis: u64,
-    /// Files remembered now.
-    pub files: u64,
-    /// Seldom read, seldom written.
-    pub cold: Group,
-    /// Often read, seldom written.
-    pub read_hot: Group,
-    /// Seldom read, often written.
-    pub write_hot: Group,
-    /// Often read, often written.
-    pub both_hot: Group,
-    /// Times the groups were made anew.
-    pub reclusterings: u64,
-    /// Microseconds that all of them took.
-    pub recluster_micros: u64,
-    /// Microseconds that the longest took.
-    pub recluster_micros_max: u64,
-    /// Calls that read.
-    pub reads: u64,
-    /// Pages they asked for.
-    pub pages_read: u64,
-    /// Calls that wrote.
-    pub writes: u64,
-    /// Pages they changed.
-    pub pages_written: u64,
 }
 
 impl Hcluster {

@@ -99,6 +99,14 @@ pub(crate) fn replaced_by(r: &RawInode) -> Vec<Vec<u8>> {
     found.filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
+/// Whether a name is `stem.extension` in either case; `*` is every name's.
+pub(crate) fn has_last_extension(name: &[u8], extension: &[u8]) -> bool {
+    let Some(dot) = name.len().checked_sub(extension.len() + 1).filter(|&dot| dot > 0) else {
+        return extension == b"*";
+    };
+    extension == b"*" || (name[dot] == b'.' && name[dot + 1..].eq_ignore_ascii_case(extension))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,5 +145,20 @@ mod tests {
         }
         assert_eq!(replaced(b"a.xml"), Vec::<String>::new());
         assert_eq!(replaced(b".tmp"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_last_extension_decides_about_compression() {
+        for (name, expected) in [
+            ("a.txt", true),
+            ("a.b.TXT", true),
+            (".txt", false),
+            ("txt", false),
+            ("a.txt.gz", false),
+            ("", false),
+        ] {
+            assert_eq!(has_last_extension(name.as_bytes(), b"txt"), expected, "{name}");
+        }
+        assert!(has_last_extension(b"x", b"*") && has_last_extension(b"long.name", b"*"));
     }
 }

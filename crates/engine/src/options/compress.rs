@@ -1,7 +1,7 @@
 //! Mount options about compression: `compress=`, `compress_log_size=`, `compress_extension=`, `nocompress_extension=`,
 //! `compress_chksum`, `compress_mode=`. Names and meanings are the kernel's; `compress=` is its `compress_algorithm=`, and takes `fpc`.
 
-use crate::options::{Form, MountOption, MountOptions};
+use super::{Form, MountOption, MountOptions};
 use medfs_format::compress::{Algorithm, Compression, LOG_CLUSTER_SIZES};
 use medfs_format::superblock::EXTENSION_LEN;
 

@@ -7,7 +7,7 @@
 //! Locks: `told` and `unrecovered` are leaves.
 
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::map::Map;
 use crate::stats::Counters;
 use medfs_format::Ino;
 use medfs_sync::Mutex;
@@ -40,7 +40,7 @@ impl Damage {
     }
 }
 
-impl Fs {
+impl Map {
     /// Whether an error says of some blocks that they cannot be read or are wrong, and nothing of others.
     pub(crate) fn is_damage(&self, error: &Error) -> bool {
         matches!(error, Error::Io(_) | Error::Corrupt(_)) && !self.io.failed()

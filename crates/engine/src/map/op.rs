@@ -1,0 +1,56 @@
+//! Operations that change the volume: the lock they share, and whether they may.
+//!
+//! Invariant: a checkpoint is made between operations, never within one. An operation that panics ends writing before its lock is free.
+
+use crate::error::{Error, Result};
+use crate::map::Map;
+use medfs_store::Io;
+use medfs_sync::RwLockReadGuard;
+use std::sync::atomic::Ordering;
+
+/// Proof that a changing operation holds the operation lock.
+pub(crate) struct Op<'a> {
+    _guard: RwLockReadGuard<'a, ()>,
+    io: &'a Io,
+}
+
+impl Drop for Op<'_> {
+    fn drop(&mut self) {
+        // Before the lock is free: no checkpoint makes durable what the operation left half done.
+        if std::thread::panicking() {
+            self.io.stop_writing("an operation panicked");
+        }
+    }
+}
+
+impl Map {
+    /// Takes the operation lock alone, for callers that made room before taking their first lock.
+    pub(crate) fn op(&self) -> Result<Op<'_>> {
+        let op = Op { _guard: self.ops.read(), io: &self.io };
+        self.check_writable()?;
+        Ok(op)
+    }
+
+    /// `ReadOnly` where the volume is, from the start or since a failure.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only || self.io.failed() || self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether a checkpoint would write anything.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.nodes.any_dirty() || self.has_more_than_nodes()
+    }
+
+    /// Whether a checkpoint would write anything that must be durable when the commit interval has passed.
+    pub(crate) fn has_changes_to_commit(&self) -> bool {
+        self.nodes.any_to_commit() || self.has_more_than_nodes()
+    }
+
+    fn has_more_than_nodes(&self) -> bool {
+        self.nat.dirty_count() > 0 || self.segs.lock().dirty_sit_count() > 0 || self.inodes.any_dirty()
+    }
+}

@@ -1,0 +1,8 @@
+//! What is known of a file that decides how it is stored: what its name says, and how busy it is.
+//!
+//! Purpose: one place that the layers of deltas, of clusters and of upkeep ask.
+//! Invariant: nothing here is needed to read a volume; after a mount it is learned anew.
+//! Locks: leaves.
+
+pub(crate) mod file_class;
+pub mod hotness;
