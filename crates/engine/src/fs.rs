@@ -24,20 +24,21 @@ use crate::commit::group_commit::Sharing;
 use crate::content::page_cache::Pages;
 use crate::content::placement::Placement;
 use crate::delta::Deltas;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::map::Map;
 use crate::map::op::Op;
 use crate::map::refs::Dependents;
 use crate::options::MountOptions;
 use crate::profile::hotness::Hcluster;
 use crate::tree::name_journal::DirLog;
-use crate::upkeep::idle::Activity;
-use crate::upkeep::restore::Restorer;
 use crate::xref::ref_index::Registry;
 use crate::xref::retained::Bases;
 use medfs_sync::Mutex;
 use std::ops::Deref;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+
+/// Blocks that a log may be unable to take of those there is room for: the last one of each segment it leaves.
+const NOT_TAKEN: u64 = 16;
 
 pub(crate) struct Fs {
     pub(crate) map: Map,
@@ -57,13 +58,34 @@ pub(crate) struct Fs {
     pub(crate) renames: Mutex<()>,
     /// fsyncs whose last nodes wait to be written together.
     pub(crate) sharing: Sharing,
-    pub(crate) gc: Mutex<crate::upkeep::gc::Cleaner>,
-    /// Until orphans are freed and fsynced files rolled forward, nothing may make a checkpoint of its own accord.
-    pub(crate) mounting: AtomicBool,
+    /// What makes room before an operation changes the volume.
+    pub(crate) reclaim: Arc<dyn Reclaim>,
     pub(crate) last_checkpoint_at: Mutex<std::time::Duration>,
     pub(crate) hotness: Hcluster,
-    pub(crate) activity: Activity,
-    pub(crate) restorer: Restorer,
+}
+
+/// What keeps room on the volume: asked with no lock of the engine held.
+pub(crate) trait Reclaim: Send + Sync {
+    /// Before an operation that changes the volume: keeps what the next checkpoint has to write, and the free sections, within bounds.
+    /// Where nothing can be gained it returns all the same; reservations then refuse what does not fit.
+    fn make_room(&self, fs: &Fs) -> Result<()>;
+
+    /// Makes room in the logs for so many pages; `NoSpace` where it cannot.
+    fn make_room_for(&self, fs: &Fs, blocks: u64) -> Result<()>;
+}
+
+/// While a volume is being opened: until orphans are freed and fsynced files rolled forward, a checkpoint would lose what it has
+/// not yet seen, so none is made for want of room.
+pub(crate) struct NoCheckpoint;
+
+impl Reclaim for NoCheckpoint {
+    fn make_room(&self, _: &Fs) -> Result<()> {
+        Ok(())
+    }
+
+    fn make_room_for(&self, fs: &Fs, blocks: u64) -> Result<()> {
+        if fs.has_room_for(blocks) { Ok(()) } else { Err(Error::NoSpace) }
+    }
 }
 
 impl Deref for Fs {
@@ -75,6 +97,22 @@ impl Deref for Fs {
 }
 
 impl Fs {
+    /// Makes room, where there is a cleaner: see [`Reclaim::make_room`].
+    pub(crate) fn make_room(&self) -> Result<()> {
+        self.reclaim.make_room(self)
+    }
+
+    /// Makes room for so many pages: see [`Reclaim::make_room_for`].
+    pub(crate) fn make_room_for(&self, blocks: u64) -> Result<()> {
+        self.reclaim.make_room_for(self, blocks)
+    }
+
+    /// Whether the logs take so many pages as they are.
+    pub(crate) fn has_room_for(&self, blocks: u64) -> bool {
+        let wanted = blocks + NOT_TAKEN;
+        self.segs.lock().room_for_data(&self.io, wanted) >= wanted
+    }
+
     /// Starts an operation that changes the volume: makes room first, then takes the operation lock.
     /// `ReadOnly` where the volume is. Call it with no other lock of the engine held.
     pub(crate) fn begin(&self) -> Result<Op<'_>> {

@@ -10,7 +10,7 @@ use crate::content::page_cache::Pages;
 use crate::content::placement::KernelPlacement;
 use crate::delta::{BASES_PART, Deltas};
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::fs::{Fs, NoCheckpoint, Reclaim};
 use crate::map::Map;
 use crate::map::refs::Dependents;
 use crate::options::{DirFsync, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
@@ -18,8 +18,6 @@ use crate::profile::hotness::{Hcluster, MOST_FILES};
 use crate::ranks;
 use crate::stats::Counters;
 use crate::tree::name_journal::DirLog;
-use crate::upkeep::idle::Activity;
-use crate::upkeep::restore::Restorer;
 use medfs_device::BlockDevice;
 use medfs_format::node::RawInode;
 use medfs_format::superblock::{Feature, RawSuperblock};
@@ -27,13 +25,17 @@ use medfs_format::{BLOCK_SIZE, FormatError, Ino, Structure};
 use medfs_store::{Clock, Io, Store, StoreOptions, read_superblock};
 use medfs_sync::{Mutex, Ranked};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 impl Fs {
     /// Opens a volume and brings it to a consistent state.
-    pub(crate) fn mount(dev: Arc<dyn BlockDevice>, opts: MountOptions, clock: Arc<dyn Clock>) -> Result<Fs> {
-        let fs = Fs::at_checkpoint(dev.clone(), opts.clone(), clock.clone())?;
-        match fs.bring_up_to_date() {
+    pub(crate) fn mount(
+        dev: Arc<dyn BlockDevice>,
+        opts: MountOptions,
+        clock: Arc<dyn Clock>,
+        gc: Arc<dyn Reclaim>,
+    ) -> Result<Fs> {
+        let mut fs = Fs::at_checkpoint(dev.clone(), opts.clone(), clock.clone())?;
+        match fs.bring_up_to_date(gc) {
             Err(error) if fs.read_only => {
                 let fs = Fs::at_checkpoint(dev, opts, clock)?;
                 fs.damage.note_unrecovered(None, &error);
@@ -72,7 +74,7 @@ impl Fs {
     }
 
     /// Frees orphans and rolls fsynced files forward; what changed becomes a checkpoint.
-    fn bring_up_to_date(&self) -> Result<()> {
+    fn bring_up_to_date(&mut self, gc: Arc<dyn Reclaim>) -> Result<()> {
         if self.read_only {
             self.load_bases_to_hide();
             return self.roll_forward_in_memory();
@@ -85,8 +87,7 @@ impl Fs {
         } else {
             self.abandon_chain()?;
         }
-        let done = self.write_recovered();
-        self.mounting.store(false, Ordering::Release);
+        let done = self.write_recovered(gc);
         if matches!(done, Err(Error::NoSpace)) { self.show_without_writing() } else { done }
     }
 
@@ -103,18 +104,17 @@ impl Fs {
         }
         let recovered = self.roll_forward()?;
         Counters::add(&self.counters.recovered_inodes, recovered.inodes);
-        self.mounting.store(false, Ordering::Release);
         Ok(())
     }
 
     /// Makes a checkpoint of what was recovered. What an fsync acknowledged fits, on volumes of this engine.
-    fn write_recovered(&self) -> Result<()> {
+    fn write_recovered(&mut self, gc: Arc<dyn Reclaim>) -> Result<()> {
         if !self.space.recovered() {
             return Err(Error::NoSpace);
         }
         // Data recovered may lie where a log was to go on.
         self.segs.lock().step_over_pinned(&self.io)?;
-        self.mounting.store(false, Ordering::Release);
+        self.reclaim = gc;
         self.list_recovered()?;
         if self.has_changes_to_commit() { self.checkpoint_now() } else { Ok(()) }
     }
@@ -226,13 +226,10 @@ impl Fs {
             dir_log: DirLog::new(settled.dir_fsync == Some(DirFsync::Recover)),
             renames: Mutex::new(()).ranked(ranks::RENAMES),
             sharing: Sharing::default(),
-            gc: Mutex::default().ranked(ranks::GC),
             in_force: settled.in_force(),
-            mounting: AtomicBool::new(true),
+            reclaim: Arc::new(NoCheckpoint),
             last_checkpoint_at: Mutex::new(now),
             hotness: Hcluster::new(opts.hot_window, MOST_FILES, now),
-            activity: Activity::new(now),
-            restorer: Restorer::default(),
             opts,
             map: Map::over(store, read_only),
         }

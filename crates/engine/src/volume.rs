@@ -8,7 +8,10 @@ use crate::options::{DeltaMode, MountOptions};
 use crate::profile::hotness::Hotness;
 use crate::stats::{Stats, Written};
 use crate::types::*;
-use crate::upkeep::idle::{Did, STEP_PAGES};
+use crate::upkeep::Upkeep;
+use crate::upkeep::gc::Gc;
+use crate::upkeep::idle::Did;
+use crate::upkeep::restore::restore_file;
 use medfs_device::{BlockDevice, Cause};
 #[cfg(doc)]
 use medfs_format::compress::Algorithm;
@@ -19,7 +22,6 @@ use medfs_store::Clock;
 use medfs_store::Refusal;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// A mounted F2FS volume. All operations may be called from many threads.
 ///
@@ -30,6 +32,7 @@ use std::time::Duration;
 /// Dropping a volume without [`Volume::close`] equals a crash: the next open recovers what was made durable.
 pub struct Volume {
     pub(crate) fs: Fs,
+    upkeep: Upkeep,
 }
 
 impl std::fmt::Debug for Volume {
@@ -45,9 +48,11 @@ impl Volume {
     /// Opens a volume: checks it, frees orphans, rolls fsynced files forward.
     pub fn open(dev: Arc<dyn BlockDevice>, opts: MountOptions, clock: Arc<dyn Clock>) -> Result<Volume> {
         opts.check()?;
-        let fs = Fs::mount(dev, opts, clock)?;
+        let gc = Arc::new(Gc::default());
+        let fs = Fs::mount(dev, opts, clock, gc.clone())?;
         fs.check_root()?;
-        Ok(Volume { fs })
+        let upkeep = Upkeep::new(gc, fs.clock.monotonic());
+        Ok(Volume { fs, upkeep })
     }
 
     /// Writes everything and a final checkpoint. Afterwards every call that changes something fails. Where some file cannot be written
@@ -138,7 +143,7 @@ impl Volume {
             zones: fs.zone_stats(),
             fpc: fs.fpc_stats(),
             hotness: fs.hotness.stats(),
-            restored: fs.restorer.stats(),
+            restored: self.upkeep.restored(),
             compress: fs.compress.counters.stats(),
             gc_sections: get(&fs.counters.gc_sections),
             gc_foreground: get(&fs.counters.gc_foreground),
@@ -169,12 +174,7 @@ impl Volume {
     /// Makes everything durable: dirty pages of all files, then a checkpoint. Where some file cannot be written because blocks of it
     /// cannot be read, everything else is durable, and the first such error is returned.
     pub fn sync(&self) -> Result<()> {
-        if self.fs.read_only {
-            return Ok(());
-        }
-        let written = self.fs.write_back_all();
-        let committed = self.fs.checkpoint_now();
-        written.and(committed)
+        if self.fs.read_only { Ok(()) } else { self.fs.sync() }
     }
 
     /// Makes everything but the dirty pages of regular files durable.
@@ -185,30 +185,15 @@ impl Volume {
     /// One step of background work: a checkpoint where the commit interval has passed, one section cleaned where that is
     /// worthwhile, and idle work where nothing was wanted for a while. Front ends call it about every second.
     pub fn background(&self) -> Result<()> {
-        let fs = &self.fs;
-        let now = fs.clock.monotonic();
-        fs.hotness.tick(now);
-        if fs.is_read_only() {
-            return Ok(());
-        }
-        let since: Duration = now.saturating_sub(*fs.last_checkpoint_at.lock());
-        if since >= fs.opts.commit_interval && fs.has_changes_to_commit() {
-            return self.sync();
-        }
-        if fs.opts.background_gc {
-            fs.background_clean()?;
-        }
-        if fs.activity.idle_for(now) >= fs.opts.idle_after {
-            fs.idle_work(STEP_PAGES)?;
-        }
-        Ok(())
+        self.fs.hotness.tick(self.fs.clock.monotonic());
+        if self.fs.is_read_only() { Ok(()) } else { self.upkeep.background(&self.fs) }
     }
 
     /// Idle work (MedFS's BGRes), for a caller that knows that nothing is wanted: makes the groups of hotness anew once in a
     /// `hot_window`, and writes about `budget` pages to restore files that are read often. Stops when an operation begins.
     /// [`Volume::background`] calls it where the volume was idle for as long as the option `idle` says.
     pub fn idle_work(&self, budget: u64) -> Result<Did> {
-        self.fs.idle_work(budget)
+        self.upkeep.idle_work(&self.fs, budget)
     }
 
     /// How busy a file is, as far as is known.
@@ -270,7 +255,7 @@ impl Volume {
 
     /// The volume, of which something is wanted: it is not idle.
     fn wanted(&self) -> &Fs {
-        self.fs.activity.note();
+        self.upkeep.note_wanted();
         &self.fs
     }
 
@@ -449,7 +434,11 @@ impl Volume {
     /// Gives the blocks that compression saves in a file back to the volume, and returns their number. Until
     /// [`Volume::reserve_saved_blocks`] the file can be read and cut between clusters only (`NotPermitted`).
     pub fn release_saved_blocks(&self, ino: Ino) -> Result<u64> {
-        self.wanted().release_saved(ino)
+        let fs = self.wanted();
+        fs.write_back_compressed(ino)?;
+        // What is cut later must need no room, which opening a cluster for the sake of its deltas would.
+        restore_file(fs, ino)?;
+        fs.release_saved(ino)
     }
 
     /// Whether that was done, so that the file cannot be written.

@@ -174,13 +174,16 @@ impl Fs {
         Ok(all)
     }
 
+    /// What has to be done before [`Fs::release_saved`], and before the file's deltas become clusters.
+    pub(crate) fn write_back_compressed(&self, ino: Ino) -> Result<()> {
+        let (inode, _) = self.compressed_file(ino)?;
+        self.write_back(&inode)
+    }
+
     /// Gives the blocks that compression saved back to the volume; returns how many. Until they are taken again the file
     /// can be read and cut only.
     pub(crate) fn release_saved(&self, ino: Ino) -> Result<u64> {
         let (inode, compression) = self.compressed_file(ino)?;
-        self.write_back(&inode)?;
-        // What is cut later must need no room, which opening a cluster for the sake of its deltas would.
-        self.restore_file(ino)?;
         let _op = self.begin()?;
         let state = inode.lock.write();
         inode.check_alive(&state)?;

@@ -12,6 +12,13 @@ use medfs_store::{Checkpoint, NodeMarks};
 use std::sync::atomic::Ordering;
 
 impl Fs {
+    /// Writes everything back and makes a checkpoint. Where some file cannot be written, everything else is.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let written = self.write_back_all();
+        let committed = self.checkpoint_now();
+        written.and(committed)
+    }
+
     /// Makes everything but the dirty pages of regular files durable. Takes `cp` and the operation lock.
     /// Calls that wait for a running checkpoint are served by one that starts after they came.
     pub(crate) fn checkpoint_now(&self) -> Result<()> {

@@ -7,6 +7,7 @@
 
 use crate::error::Result;
 use crate::fs::Fs;
+use crate::upkeep::restore::Restorer;
 use medfs_sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -64,20 +65,18 @@ pub struct Did {
     pub pages_moved: u64,
 }
 
-impl Fs {
-    /// One step: regroups files once in a window, then writes about `budget` pages to restore some. Stops where something is wanted.
-    pub(crate) fn idle_work(&self, budget: u64) -> Result<Did> {
-        let mut did = Did::default();
-        if self.is_read_only() {
-            return Ok(did);
-        }
-        did.reclustered = self.hotness.recluster(&*self.clock);
-        if did.reclustered {
-            self.begin_restoring();
-        }
-        self.restore_some(budget, &mut did)?;
-        Ok(did)
+/// One step: regroups files once in a window, then writes about `budget` pages to restore some. Stops where something is wanted.
+pub(crate) fn idle_work(fs: &Fs, activity: &Activity, restorer: &Restorer, budget: u64) -> Result<Did> {
+    let mut did = Did::default();
+    if fs.is_read_only() {
+        return Ok(did);
     }
+    did.reclustered = fs.hotness.recluster(&*fs.clock);
+    if did.reclustered {
+        restorer.begin(fs);
+    }
+    restorer.restore_some(fs, activity, budget, &mut did)?;
+    Ok(did)
 }
 
 #[cfg(test)]

@@ -18,7 +18,8 @@ use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::profile::hotness::Hotness;
 use crate::stats::{Counters, RestoreStats};
-use crate::upkeep::idle::Did;
+use crate::upkeep::gc::is_nearly_full;
+use crate::upkeep::idle::{Activity, Did};
 use crate::upkeep::rewrite_window::{Lies, WINDOW_PAGES, WholeWindows, Window};
 use medfs_device::Cause;
 use medfs_format::node::{FileKind, Inline};
@@ -78,33 +79,37 @@ impl Part {
     }
 }
 
-impl Fs {
-    fn restores(&self) -> bool {
-        self.opts.restore && self.deltas.makes_records()
-    }
-
+impl Restorer {
     /// Begins a round; what is left of the last one is listed again.
-    pub(crate) fn begin_restoring(&self) {
-        if self.restores() {
-            let files = self.files_with_compact_pages();
-            *self.restorer.pending.lock() = files.into();
-            Counters::add(&self.restorer.rounds, 1);
+    pub(crate) fn begin(&self, fs: &Fs) {
+        if restores(fs) {
+            let files = files_with_compact_pages(fs);
+            *self.pending.lock() = files.into();
+            Counters::add(&self.rounds, 1);
         }
     }
 
     /// Judges files and writes about `budget` pages to restore some, until the round ends or something is wanted of the volume.
-    pub(crate) fn restore_some(&self, budget: u64, did: &mut Did) -> Result<()> {
+    pub(crate) fn restore_some(
+        &self,
+        fs: &Fs,
+        activity: &Activity,
+        budget: u64,
+        did: &mut Did,
+    ) -> Result<()> {
         let has_budget = |did: &Did| did.pages_restored + did.pages_moved < budget;
-        while self.restores() && has_budget(did) && !self.activity.is_noted() {
-            let Some(ino) = self.restorer.pending.lock().pop_front() else { break };
+        while restores(fs) && has_budget(did) && !activity.is_noted() {
+            let Some(ino) = self.pending.lock().pop_front() else { break };
             did.files_judged += 1;
-            if self.hotness.of(ino) != Hotness::ReadHot {
+            if fs.hotness.of(ino) != Hotness::ReadHot {
                 continue;
             }
-            let part = match self.restore_part(ino, self.hotness.is_read_in_order(ino)) {
+            let part = match (Restoring { fs, restorer: self })
+                .restore_part(ino, fs.hotness.is_read_in_order(ino))
+            {
                 Ok(part) => part,
-                Err(e) if self.is_damage(&e) || matches!(e, Error::NoSpace | Error::Posix(_)) => {
-                    self.note_damage("a file keeps its deltas, as it cannot be restored", ino, &e);
+                Err(e) if fs.is_damage(&e) || matches!(e, Error::NoSpace | Error::Posix(_)) => {
+                    fs.note_damage("a file keeps its deltas, as it cannot be restored", ino, &e);
                     continue;
                 }
                 Err(e) => return Err(e),
@@ -112,74 +117,87 @@ impl Fs {
             did.files_restored += u64::from(part.ends_file());
             did.pages_restored += part.pages;
             did.pages_moved += part.moved;
-            self.restorer.note(part);
+            self.note(part);
             if part.more {
-                self.restorer.pending.lock().push_front(ino);
+                self.pending.lock().push_front(ino);
             }
         }
         Ok(())
     }
+}
 
-    /// Files that have pages to restore: those in memory, where every file is that was read lately.
-    fn files_with_compact_pages(&self) -> Vec<Ino> {
-        let mut files: Vec<Ino> = self
-            .inodes
-            .loaded()
-            .iter()
-            .filter(|inode| inode.kind() == FileKind::Regular && self.has_deltas(inode))
-            .map(|inode| inode.ino)
-            .collect();
-        files.sort_unstable();
-        files
-    }
+fn restores(fs: &Fs) -> bool {
+    fs.opts.restore && fs.deltas.makes_records()
+}
 
-    /// Writes each page of a file that is a delta to a block of its own, or its cluster anew.
-    pub(crate) fn restore_file(&self, ino: Ino) -> Result<()> {
-        while self.restore_part(ino, false)?.more {}
-        Ok(())
-    }
+/// Files that have pages to restore: those in memory, where every file is that was read lately.
+fn files_with_compact_pages(fs: &Fs) -> Vec<Ino> {
+    let mut files: Vec<Ino> = fs
+        .inodes
+        .loaded()
+        .iter()
+        .filter(|inode| inode.kind() == FileKind::Regular && fs.has_deltas(inode))
+        .map(|inode| inode.ino)
+        .collect();
+    files.sort_unstable();
+    files
+}
 
+/// Writes each page of a file that is a delta to a block of its own, or its cluster anew.
+pub(crate) fn restore_file(fs: &Fs, ino: Ino) -> Result<()> {
+    let restorer = Restorer::default();
+    while (Restoring { fs, restorer: &restorer }).restore_part(ino, false)?.more {}
+    Ok(())
+}
+
+/// Restoring a file of a volume.
+struct Restoring<'a> {
+    fs: &'a Fs,
+    restorer: &'a Restorer,
+}
+
+impl Restoring<'_> {
     /// The same for a part of the file, with windows made whole where that is asked for and pays. A part that is not the last
     /// may write some compact pages that say which pages have no delta any more.
     fn restore_part(&self, ino: Ino, whole_windows: bool) -> Result<Part> {
-        let inode = self.inode(ino)?;
-        self.check_writable()?;
-        self.make_room()?;
+        let inode = self.fs.inode(ino)?;
+        self.fs.check_writable()?;
+        self.fs.make_room()?;
         let _wb = inode.wb.lock();
-        let _op = self.op()?;
+        let _op = self.fs.op()?;
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
-        if self.is_released(&inode) {
+        if self.fs.is_released(&inode) {
             return Ok(Part { pages: 0, moved: 0, more: false });
         }
-        let mut pages = self.delta_pages(&inode, 0..u64::MAX)?;
+        let mut pages = self.fs.delta_pages(&inode, 0..u64::MAX)?;
         // What others are made from would take them along.
-        pages.retain(|&page| !self.dependents.is_source(ino, page));
+        pages.retain(|&page| !self.fs.dependents.is_source(ino, page));
         // Clusters are not divided.
-        let more = self.compression(&inode).is_none() && keep_part(&mut pages);
+        let more = self.fs.compression(&inode).is_none() && keep_part(&mut pages);
         let neighbours =
             if whole_windows { self.neighbours(&inode, &state, &pages)? } else { BTreeMap::new() };
-        let whole = pages.iter().try_for_each(|&page| self.make_whole(&inode, &mut state, page));
+        let whole = pages.iter().try_for_each(|&page| self.fs.make_whole(&inode, &mut state, page));
         let left = self.leave_emptied(&inode, &mut state);
         for (&index, page) in neighbours.iter().filter(|_| whole.is_ok()) {
-            self.pages.remove(ino, index);
-            self.add_dirty_page(&inode, &mut state, index, page.clone());
+            self.fs.pages.remove(ino, index);
+            self.fs.add_dirty_page(&inode, &mut state, index, page.clone());
             pages.push(index);
         }
         pages.sort_unstable();
-        let placing = self.place_pages(&inode, &mut state, &pages, Purpose::Restore);
+        let placing = self.fs.place_pages(&inode, &mut state, &pages, Purpose::Restore);
         let placed = placing.pages.iter().filter(|page| !page.compact).count() as u64;
         let moved = placing.pages.iter().filter(|page| neighbours.contains_key(&page.index)).count() as u64;
         drop(state);
-        let written = self.write_placing(&inode, placing, Cause::Data).and_then(|(_, outcome)| outcome);
+        let written = self.fs.write_placing(&inode, placing, Cause::Data).and_then(|(_, outcome)| outcome);
         written.and(whole).and(left)?;
         Ok(Part { pages: placed - moved, moved, more })
     }
 
     /// Frees the compact pages of a file that has no deltas any more: who reads it would have to read them.
     fn leave_emptied(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
-        match self.delta_pages(inode, 0..u64::MAX)?.is_empty() {
-            true => self.leave_compact(inode, state),
+        match self.fs.delta_pages(inode, 0..u64::MAX)?.is_empty() {
+            true => self.fs.leave_compact(inode, state),
             false => Ok(()),
         }
     }
@@ -194,7 +212,7 @@ fn keep_part(pages: &mut Vec<u64>) -> bool {
     more
 }
 
-impl Fs {
+impl Restoring<'_> {
     /// The pages that are written with those to restore, so that the windows of these lie in one piece.
     fn neighbours(
         &self,
@@ -203,11 +221,11 @@ impl Fs {
         pages: &[u64],
     ) -> Result<BTreeMap<u64, Arc<Block>>> {
         let mut found = BTreeMap::new();
-        if self.compression(inode).is_some() || inode.raw(|r| r.inline().contains(Inline::PIN_FILE)) {
+        if self.fs.compression(inode).is_some() || inode.raw(|r| r.inline().contains(Inline::PIN_FILE)) {
             return Ok(found);
         }
         let RestoreStats { pages: restored, moved, .. } = self.restorer.stats();
-        let mut policy = WholeWindows::new(self.read_times(), restored, moved);
+        let mut policy = WholeWindows::new(self.fs.read_times(), restored, moved);
         let ahead = self.ahead(inode)?;
         let mut ahead = &ahead[..];
         for restored in pages.chunk_by(|a, b| a / WINDOW_PAGES == b / WINDOW_PAGES) {
@@ -232,9 +250,9 @@ impl Fs {
         }
         let mut near: Option<Slot> = None;
         for index in (first..inode.pages().min(first + WINDOW_PAGES)).filter(|i| !restored.contains(i)) {
-            near = self.find_slot_near(inode, near.as_ref(), index)?;
+            near = self.fs.find_slot_near(inode, near.as_ref(), index)?;
             let Some(addr) = near.as_ref().map(Slot::addr).filter(|&addr| is_block(addr)) else { continue };
-            let fixed = self.dependents.is_source(inode.ino, index);
+            let fixed = self.fs.dependents.is_source(inode.ino, index);
             window.pages.push((index, if fixed { Lies::Fixed(addr) } else { Lies::At(addr) }));
         }
         Ok(window)
@@ -250,10 +268,10 @@ impl Fs {
         let indices: Vec<u64> = window.neighbours().collect();
         let (Some(&first), Some(&last)) = (indices.first(), indices.last()) else { return Ok(Vec::new()) };
         let mut read = vec![Block::ZERO; (last - first) as usize + 1];
-        match self.read_plain(inode, state, first * BLOCK_SIZE as u64, read.as_mut_bytes()) {
+        match self.fs.read_plain(inode, state, first * BLOCK_SIZE as u64, read.as_mut_bytes()) {
             Ok(()) => {}
-            Err(e) if self.is_damage(&e) => {
-                self.note_damage("a window stays in pieces", inode.ino, &e);
+            Err(e) if self.fs.is_damage(&e) => {
+                self.fs.note_damage("a window stays in pieces", inode.ino, &e);
                 return Ok(Vec::new());
             }
             Err(e) => return Err(e),
@@ -268,10 +286,10 @@ impl Fs {
     /// nearly: what moves needs another block until the next checkpoint.
     fn ahead(&self, inode: &Inode) -> Result<Vec<BlockAddr>> {
         let most = PART * WINDOW_PAGES as usize;
-        if self.is_nearly_full(most) {
+        if is_nearly_full(self.fs, most) {
             return Ok(Vec::new());
         }
         let about = Page { purpose: Purpose::Restore, ..Page::moved(inode.raw(|r| r.advise())) };
-        Ok(self.segs.lock().ahead(&self.io, self.placement.log(&about), most)?)
+        Ok(self.fs.segs.lock().ahead(&self.fs.io, self.fs.placement.log(&about), most)?)
     }
 }

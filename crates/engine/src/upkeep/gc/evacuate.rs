@@ -19,10 +19,15 @@ const BATCH: usize = 256;
 /// A valid block of the segment, and who owns it by the segment's summary.
 type Owned = (BlockAddr, RawSummary);
 
-impl Fs {
+/// Moves what is valid in sections of a volume elsewhere.
+pub(super) struct Evacuation<'a> {
+    pub(super) fs: &'a Fs,
+}
+
+impl Evacuation<'_> {
     /// Moves the valid blocks of a section away, until something of it is found damaged.
     pub(super) fn evacuate(&self, section: u32) -> Result<Emptied> {
-        let per = self.geo.segs_per_sec;
+        let per = self.fs.geo.segs_per_sec;
         let mut all = Emptied::Wholly;
         for segno in section * per..(section + 1) * per {
             all = all.max(self.evacuate_segment(segno)?);
@@ -35,21 +40,21 @@ impl Fs {
 
     fn evacuate_segment(&self, segno: SegNo) -> Result<Emptied> {
         let (blocks, holds_nodes) = {
-            let mut segs = self.segs.lock();
-            if segs.valid_blocks(&self.io, segno) == 0 {
+            let mut segs = self.fs.segs.lock();
+            if segs.valid_blocks(&self.fs.io, segno) == 0 {
                 return Ok(Emptied::Wholly);
             }
             if segs.is_curseg(segno) {
                 return Ok(Emptied::InPart);
             }
-            let summary = segs.summary(&self.io, segno)?;
-            let e = segs.entry(&self.io, segno)?;
+            let summary = segs.summary(&self.fs.io, segno)?;
+            let e = segs.entry(&self.fs.io, segno)?;
             let holds_nodes = e.seg_type >= Log::HotNode as u8;
             if holds_nodes != (summary.footer.entry_type == SUM_TYPE_NODE) {
                 let found = format!("{}, but the SIT says type {}", summary.footer.entry_type, e.seg_type);
                 return Err(FormatError::corrupt(Structure::Summary, segno, "entry_type", found).into());
             }
-            let start = self.geo.seg_start(segno);
+            let start = self.fs.geo.seg_start(segno);
             let blocks: Vec<Owned> = (0..BLOCKS_PER_SEG)
                 .filter(|&o| test_bit(&e.cur, o as usize))
                 .map(|o| (start + o, summary.entries[o as usize]))
@@ -65,7 +70,7 @@ impl Fs {
         let mut all = Emptied::Wholly;
         for &(addr, summary) in blocks {
             let nid = summary.nid.get();
-            match self.nat.peek(&self.io, nid) {
+            match self.fs.nat.peek(&self.fs.io, nid) {
                 Ok(entry) if entry.addr == addr => by_owner.entry(entry.ino).or_default().push((addr, nid)),
                 Ok(_) | Err(medfs_store::Error::Corrupt(_)) => all = all.max(self.is_gone(addr, nid)?),
                 Err(e) => return Err(e.into()),
@@ -77,18 +82,18 @@ impl Fs {
                 continue;
             };
             // The inode's lock keeps its nodes from being freed between the look and the mark.
-            let _op = self.op()?;
+            let _op = self.fs.op()?;
             let state = inode.lock.read();
             if state.dead {
                 continue;
             }
             for (addr, nid) in nodes {
-                if self.nat.peek(&self.io, nid)?.addr != addr {
+                if self.fs.nat.peek(&self.fs.io, nid)?.addr != addr {
                     continue;
                 }
-                let page = self.nodes.get(&self.io, &self.nat, nid);
-                match self.pass_by("a damaged node is not moved", ino, page)? {
-                    Some(page) => self.nodes.mark(&page),
+                let page = self.fs.nodes.get(&self.fs.io, &self.fs.nat, nid);
+                match self.fs.pass_by("a damaged node is not moved", ino, page)? {
+                    Some(page) => self.fs.nodes.mark(&page),
                     None => all = Emptied::Damaged,
                 }
             }
@@ -126,10 +131,10 @@ impl Fs {
 
     /// The file a node belongs to, and the pages that blocks would be by their summaries.
     fn pages_of_node(&self, nid: Nid, blocks: &[Owned]) -> Result<(Ino, Vec<(u64, BlockAddr)>)> {
-        let node = self.nodes.get(&self.io, &self.nat, nid)?;
-        let inode = self.inode(node.ino)?;
+        let node = self.fs.nodes.get(&self.fs.io, &self.fs.nat, nid)?;
+        let inode = self.fs.inode(node.ino)?;
         let offset = node_offset(&node);
-        let first = first_page(offset, self.slots(&inode).fanout()).ok_or_else(|| {
+        let first = first_page(offset, self.fs.slots(&inode).fanout()).ok_or_else(|| {
             FormatError::corrupt(Structure::Summary, nid, "nid", "names a node without addresses")
         })?;
         let pages = blocks.iter().map(|(addr, s)| (first + u64::from(s.ofs_in_node.get()), *addr)).collect();
@@ -158,7 +163,7 @@ impl Fs {
                 return Ok(Emptied::Wholly);
             }
             for &(index, addr) in pages {
-                match self.find_slot(inode, index)? {
+                match self.fs.find_slot(inode, index)? {
                     Some(slot) if slot.addr() == addr => indices.push(index),
                     _ => all = all.max(self.is_gone(addr, inode.ino)?),
                 }
@@ -166,8 +171,8 @@ impl Fs {
         }
         indices.sort_unstable();
         for batch in indices.chunks(BATCH) {
-            let moved = self.move_pages(inode, batch);
-            if self.pass_by("pages of a damaged file are not moved", inode.ino, moved)?.is_none() {
+            let moved = self.fs.move_pages(inode, batch);
+            if self.fs.pass_by("pages of a damaged file are not moved", inode.ino, moved)?.is_none() {
                 return Ok(Emptied::Damaged);
             }
         }
@@ -176,17 +181,17 @@ impl Fs {
 
     /// The inode, unless it cannot be read, which leaves its blocks where they are.
     fn owner(&self, ino: Ino) -> Result<Option<Arc<Inode>>> {
-        match self.inode(ino) {
+        match self.fs.inode(ino) {
             Ok(inode) => Ok(Some(inode)),
             Err(Error::Posix(Posix::Stale)) => Ok(None),
-            inode => self.pass_by("blocks of a damaged file are not moved", ino, inode),
+            inode => self.fs.pass_by("blocks of a damaged file are not moved", ino, inode),
         }
     }
 
     /// Whether a block that its recorded owner does not name is no longer valid: it was freed while we looked.
     /// A valid block without an owner is damage, and stays where it is.
     fn is_gone(&self, addr: BlockAddr, nid: Nid) -> Result<Emptied> {
-        let valid = is_block(addr) && self.segs.lock().is_valid(&self.io, addr)?;
+        let valid = is_block(addr) && self.fs.segs.lock().is_valid(&self.fs.io, addr)?;
         if valid {
             tracing::warn!(addr, nid, "a valid block is not named by its owner; `medfs fsck` tells more");
         }

@@ -15,11 +15,13 @@ mod room;
 mod victim;
 
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::fs::{Fs, Reclaim};
+use crate::ranks;
 use crate::stats::Counters;
+use evacuate::Evacuation;
 use medfs_format::BLOCKS_PER_SEG;
+use medfs_sync::{Mutex, Ranked};
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 
 /// Dirty NAT entries that make a checkpoint due.
 const MAX_DIRTY_NAT: usize = 1 << 16;
@@ -48,7 +50,7 @@ enum Emptied {
 
 /// What cleaning remembers.
 #[derive(Debug, Default)]
-pub(crate) struct Cleaner {
+struct Cleaner {
     /// Section where the search for the next victim of background cleaning starts.
     next: u32,
     /// Sections that could not be emptied.
@@ -59,126 +61,131 @@ pub(crate) struct Cleaner {
     rest_until: u64,
 }
 
-impl Fs {
-    /// Called at the start of every operation that changes the volume, with no lock held: keeps what a checkpoint has to
+/// The cleaner of a volume, and what makes room for its operations.
+pub(crate) struct Gc {
+    cleaner: Mutex<Cleaner>,
+}
+
+impl Default for Gc {
+    fn default() -> Gc {
+        Gc { cleaner: Mutex::default().ranked(ranks::GC) }
+    }
+}
+
+impl Reclaim for Gc {
+    /// Keeps what a checkpoint has to
     /// write, and the free sections, within bounds. Where nothing can be gained it returns all the same; reservations
     /// then refuse what does not fit.
-    pub(crate) fn make_room(&self) -> Result<()> {
-        if self.mounting.load(Ordering::Acquire) || self.is_read_only() {
+    fn make_room(&self, fs: &Fs) -> Result<()> {
+        if fs.is_read_only() {
             return Ok(());
         }
-        match self.try_to_make_room() {
+        match self.try_to_make_room(fs) {
             Err(Error::NoSpace) => Ok(()),
             made => made,
         }
     }
 
-    fn try_to_make_room(&self) -> Result<()> {
-        self.keep_room_for_checkpoint()?;
-        if self.nodes.dirty_count() > self.nodes.limit() / 2
-            || self.nat.dirty_count() > MAX_DIRTY_NAT
-            || self.noted_since_checkpoint() > MAX_NOTED
+    fn make_room_for(&self, fs: &Fs, blocks: u64) -> Result<()> {
+        self.find_room_for(fs, blocks)
+    }
+}
+
+impl Gc {
+    fn try_to_make_room(&self, fs: &Fs) -> Result<()> {
+        room::keep_for_checkpoint(fs)?;
+        if fs.nodes.dirty_count() > fs.nodes.limit() / 2
+            || fs.nat.dirty_count() > MAX_DIRTY_NAT
+            || noted_since_checkpoint(fs) > MAX_NOTED
         {
-            self.checkpoint_now()?;
+            fs.checkpoint_now()?;
         }
-        let room = self.room();
-        if room.prefree > MAX_PREFREE.min(self.geo.segment_count_main / PREFREE_PART).max(2) {
-            self.checkpoint_now()?;
+        let room = Room::of(fs);
+        if room.prefree > MAX_PREFREE.min(fs.geo.segment_count_main / PREFREE_PART).max(2) {
+            fs.checkpoint_now()?;
         }
-        if room.is_short() { self.clean_for_space() } else { Ok(()) }
-    }
-
-    /// What is noted, of names most of all, until the next checkpoint.
-    fn noted_since_checkpoint(&self) -> usize {
-        self.since.moved_names.lock().len()
-            + self.since.left_by_dirs.lock().len()
-            + self.since.trans_dirs.lock().len()
-            + self.since.renamed_files.lock().len()
-            + self.since.cut_trees.lock().len()
-            + self.dir_log.entries()
-    }
-
-    /// Whether writing so many blocks could lead to cleaning, or to a checkpoint for want of space.
-    pub(crate) fn is_nearly_full(&self, blocks: usize) -> bool {
-        let room = self.room();
-        let sections = (blocks as u32).div_ceil(self.geo.segs_per_sec * BLOCKS_PER_SEG);
-        room.free <= room.wanted + sections || !self.space.room_for_rewriting(blocks as u64)
-    }
-
-    fn room(&self) -> Room {
-        let per_section = (self.geo.segs_per_sec * BLOCKS_PER_SEG) as usize;
-        let nodes = self.nodes.dirty_count().div_ceil(per_section) as u32;
-        let dentries = u32::from(self.pages.dirty() > 0);
-        let segs = self.segs.lock();
-        Room {
-            free: segs.free_sections(),
-            prefree: segs.prefree_segments(),
-            wanted: segs.reserved_sections() + nodes + dentries,
-        }
+        if room.is_short() { self.clean_for_space(fs) } else { Ok(()) }
     }
 
     /// Cleans until free sections suffice, or until that brings nothing.
-    fn clean_for_space(&self) -> Result<()> {
-        let mut cleaner = self.gc.lock();
-        if self.io.write_mark() < cleaner.rest_until {
+    fn clean_for_space(&self, fs: &Fs) -> Result<()> {
+        let mut cleaner = self.cleaner.lock();
+        if fs.io.write_mark() < cleaner.rest_until {
             return Ok(());
         }
         loop {
-            let room = self.room();
+            let room = Room::of(fs);
             if !room.is_short() {
                 return Ok(());
             }
             // What was freed since the last checkpoint comes first: it costs no moving.
-            if room.prefree > 0 || self.space.counts().since_checkpoint >= u64::from(BLOCKS_PER_SEG) {
-                self.checkpoint_now()?;
-                if !self.room().is_short() {
+            if room.prefree > 0 || fs.space.counts().since_checkpoint >= u64::from(BLOCKS_PER_SEG) {
+                fs.checkpoint_now()?;
+                if !Room::of(fs).is_short() {
                     return Ok(());
                 }
             }
-            let before = self.room().free;
+            let before = Room::of(fs).free;
             let most = SECTIONS_PER_CHECKPOINT.min(room.wanted + 1 - before);
-            self.clean_sections(&mut cleaner, most)?;
-            if self.room().free <= before {
-                cleaner.rest_until = self.io.write_mark() + REST_AFTER_FAILURE;
+            cleaner.clean_sections(fs, most)?;
+            if Room::of(fs).free <= before {
+                cleaner.rest_until = fs.io.write_mark() + REST_AFTER_FAILURE;
                 cleaner.stuck.clear();
                 return Ok(());
             }
         }
     }
 
+    /// Cleans one section if much of the unused space lies in holes. The caller has seen that the volume is idle.
+    /// Tells whether it did anything.
+    pub(crate) fn clean_in_background(&self, fs: &Fs) -> Result<bool> {
+        if fs.is_read_only() || !is_cleaning_worthwhile(fs) {
+            return Ok(false);
+        }
+        let mut cleaner = self.cleaner.lock();
+        fs.segs.lock().evacuating.clear();
+        let Some(section) = cleaner.find_victim(fs, victim::policy(fs.opts.victim))? else {
+            return Ok(false);
+        };
+        cleaner.clean_section(fs, section)?;
+        Ok(true)
+    }
+}
+
+impl Cleaner {
     /// Empties sections, and makes the checkpoint that frees them.
-    fn clean_sections(&self, cleaner: &mut Cleaner, most: u32) -> Result<()> {
-        let cleaned = self.empty_sections(cleaner, most);
-        let cleaned = cleaned.and_then(|emptied| if emptied > 0 { self.checkpoint_now() } else { Ok(()) });
-        self.segs.lock().evacuating.clear();
+    fn clean_sections(&mut self, fs: &Fs, most: u32) -> Result<()> {
+        let cleaned = self.empty_sections(fs, most);
+        let cleaned = cleaned.and_then(|emptied| if emptied > 0 { fs.checkpoint_now() } else { Ok(()) });
+        fs.segs.lock().evacuating.clear();
         cleaned
     }
 
-    fn empty_sections(&self, cleaner: &mut Cleaner, most: u32) -> Result<u32> {
+    fn empty_sections(&mut self, fs: &Fs, most: u32) -> Result<u32> {
         let mut emptied = 0;
         while emptied < most
-            && let Some(section) = self.find_victim(cleaner, &victim::Greedy)?
+            && let Some(section) = self.find_victim(fs, &victim::Greedy)?
         {
-            self.clean_section(cleaner, section)?;
-            Counters::add(&self.counters.gc_foreground, 1);
+            self.clean_section(fs, section)?;
+            Counters::add(&fs.counters.gc_foreground, 1);
             emptied += 1;
         }
         Ok(emptied)
     }
 
     /// Empties one section. Damage and want of space leave it as it is.
-    fn clean_section(&self, cleaner: &mut Cleaner, section: u32) -> Result<()> {
-        Counters::add(&self.counters.gc_sections, 1);
-        let per = self.geo.segs_per_sec;
+    fn clean_section(&mut self, fs: &Fs, section: u32) -> Result<()> {
+        Counters::add(&fs.counters.gc_sections, 1);
+        let per = fs.geo.segs_per_sec;
         {
-            let mut segs = self.segs.lock();
+            let mut segs = fs.segs.lock();
             segs.evacuating.extend(section * per..(section + 1) * per);
         }
-        let emptied = match self.evacuate(section) {
+        let emptied = match (Evacuation { fs }).evacuate(section) {
             Ok(Emptied::Wholly) => return Ok(()),
             Ok(emptied) => emptied,
-            Err(e) if self.is_damage(&e) => {
-                self.note_damage("cleaning leaves a section as it is", 0, &e);
+            Err(e) if fs.is_damage(&e) => {
+                fs.note_damage("cleaning leaves a section as it is", 0, &e);
                 Emptied::Damaged
             }
             Err(e @ (Error::NoSpace | Error::Posix(_))) => {
@@ -187,35 +194,37 @@ impl Fs {
             }
             Err(e) => return Err(e),
         };
-        let left = if emptied == Emptied::Damaged { &mut cleaner.damaged } else { &mut cleaner.stuck };
+        let left = if emptied == Emptied::Damaged { &mut self.damaged } else { &mut self.stuck };
         left.insert(section);
         Ok(())
     }
+}
 
-    /// Cleans one section if much of the unused space lies in holes. The caller has seen that the volume is idle.
-    /// Tells whether it did anything.
-    pub(crate) fn background_clean(&self) -> Result<bool> {
-        if self.is_read_only() || !self.is_cleaning_worthwhile() {
-            return Ok(false);
-        }
-        let mut cleaner = self.gc.lock();
-        self.segs.lock().evacuating.clear();
-        let Some(section) = self.find_victim(&mut cleaner, victim::policy(self.opts.victim))? else {
-            return Ok(false);
-        };
-        self.clean_section(&mut cleaner, section)?;
-        Ok(true)
-    }
+/// What is noted, of names most of all, until the next checkpoint.
+fn noted_since_checkpoint(fs: &Fs) -> usize {
+    fs.since.moved_names.lock().len()
+        + fs.since.left_by_dirs.lock().len()
+        + fs.since.trans_dirs.lock().len()
+        + fs.since.renamed_files.lock().len()
+        + fs.since.cut_trees.lock().len()
+        + fs.dir_log.entries()
+}
 
-    fn is_cleaning_worthwhile(&self) -> bool {
-        let counts = self.space.counts();
-        let unused = counts.user_blocks.saturating_sub(counts.valid_blocks);
-        let spare = u64::from(self.geo.main_blocks()).saturating_sub(counts.user_blocks);
-        let segs = self.segs.lock();
-        let free = u64::from(segs.free_segments() + segs.prefree_segments()) * u64::from(BLOCKS_PER_SEG);
-        let in_holes = unused.saturating_sub(free.saturating_sub(spare));
-        in_holes * 100 > unused * HOLES_PERCENT
-    }
+/// Whether writing so many blocks could lead to cleaning, or to a checkpoint for want of space.
+pub(crate) fn is_nearly_full(fs: &Fs, blocks: usize) -> bool {
+    let room = Room::of(fs);
+    let sections = (blocks as u32).div_ceil(fs.geo.segs_per_sec * BLOCKS_PER_SEG);
+    room.free <= room.wanted + sections || !fs.space.room_for_rewriting(blocks as u64)
+}
+
+fn is_cleaning_worthwhile(fs: &Fs) -> bool {
+    let counts = fs.space.counts();
+    let unused = counts.user_blocks.saturating_sub(counts.valid_blocks);
+    let spare = u64::from(fs.geo.main_blocks()).saturating_sub(counts.user_blocks);
+    let segs = fs.segs.lock();
+    let free = u64::from(segs.free_segments() + segs.prefree_segments()) * u64::from(BLOCKS_PER_SEG);
+    let in_holes = unused.saturating_sub(free.saturating_sub(spare));
+    in_holes * 100 > unused * HOLES_PERCENT
 }
 
 /// Free sections against what is wanted.
@@ -229,6 +238,18 @@ struct Room {
 }
 
 impl Room {
+    fn of(fs: &Fs) -> Room {
+        let per_section = (fs.geo.segs_per_sec * BLOCKS_PER_SEG) as usize;
+        let nodes = fs.nodes.dirty_count().div_ceil(per_section) as u32;
+        let dentries = u32::from(fs.pages.dirty() > 0);
+        let segs = fs.segs.lock();
+        Room {
+            free: segs.free_sections(),
+            prefree: segs.prefree_segments(),
+            wanted: segs.reserved_sections() + nodes + dentries,
+        }
+    }
+
     fn is_short(&self) -> bool {
         self.free <= self.wanted
     }

@@ -7,6 +7,7 @@
 //! will write is counted at the start of every operation, and written before it becomes more than there is room for.
 //! Locks: none are held by callers; see [`crate::upkeep::gc`].
 
+use super::Gc;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use medfs_format::BLOCKS_PER_SEG;
@@ -16,73 +17,66 @@ use medfs_format::node::FileKind;
 const LOGS_OF_A_CHECKPOINT: u32 = 4;
 /// Dirty nodes and pages may be so many more before what a checkpoint needs is counted anew.
 const COUNTED_EVERY: u64 = 256;
-/// Blocks that a log may be unable to take of those there is room for: the last one of each segment it leaves.
-const NOT_TAKEN: u64 = 16;
 /// Most rounds of cleaning for one request for room.
 const MOST_ROUNDS: u32 = 256;
 
-impl Fs {
-    /// Counts the free segments that the next checkpoint may need, and makes it where they may not be there later.
-    pub(super) fn keep_room_for_checkpoint(&self) -> Result<()> {
-        let nodes = self.nodes.dirty_count() as u64 + self.space.counts().chain_nodes;
-        let dirty = nodes + self.pages.dirty() as u64;
-        let segments = |blocks: u64| LOGS_OF_A_CHECKPOINT + blocks.div_ceil(BLOCKS_PER_SEG.into()) as u32;
-        let free = {
-            let mut segs = self.segs.lock();
-            if 2 * segments(dirty) <= segs.free_segments() {
-                segs.kept_for_checkpoint = segments(dirty);
-                return Ok(());
-            }
-            if segs.dirty_when_counted.abs_diff(dirty) < COUNTED_EVERY {
-                return Ok(());
-            }
-            segs.free_segments()
-        };
-        let mut due = nodes + self.pages_of_checkpoint();
-        if due >= u64::from(BLOCKS_PER_SEG) && segments(due + u64::from(BLOCKS_PER_SEG)) > free {
-            self.checkpoint_now()?;
-            due = 0;
+/// Counts the free segments that the next checkpoint may need, and makes it where they may not be there later.
+pub(super) fn keep_for_checkpoint(fs: &Fs) -> Result<()> {
+    let nodes = fs.nodes.dirty_count() as u64 + fs.space.counts().chain_nodes;
+    let dirty = nodes + fs.pages.dirty() as u64;
+    let segments = |blocks: u64| LOGS_OF_A_CHECKPOINT + blocks.div_ceil(BLOCKS_PER_SEG.into()) as u32;
+    let free = {
+        let mut segs = fs.segs.lock();
+        if 2 * segments(dirty) <= segs.free_segments() {
+            segs.kept_for_checkpoint = segments(dirty);
+            return Ok(());
         }
-        let mut segs = self.segs.lock();
-        segs.kept_for_checkpoint = segments(due + COUNTED_EVERY);
-        segs.dirty_when_counted = dirty;
-        Ok(())
+        if segs.dirty_when_counted.abs_diff(dirty) < COUNTED_EVERY {
+            return Ok(());
+        }
+        segs.free_segments()
+    };
+    let mut due = nodes + pages_of_checkpoint(fs);
+    if due >= u64::from(BLOCKS_PER_SEG) && segments(due + u64::from(BLOCKS_PER_SEG)) > free {
+        fs.checkpoint_now()?;
+        due = 0;
     }
+    let mut segs = fs.segs.lock();
+    segs.kept_for_checkpoint = segments(due + COUNTED_EVERY);
+    segs.dirty_when_counted = dirty;
+    Ok(())
+}
 
-    /// Dirty pages that a checkpoint writes.
-    fn pages_of_checkpoint(&self) -> u64 {
-        let dirty = self.inodes.dirty();
-        let pages = dirty.iter().map(|inode| {
-            let state = inode.lock.read();
-            let goes = inode.kind() != FileKind::Regular || state.with_checkpoint;
-            if goes { state.dirty.len() as u64 } else { 0 }
-        });
-        pages.sum()
-    }
+/// Dirty pages that a checkpoint writes.
+fn pages_of_checkpoint(fs: &Fs) -> u64 {
+    let dirty = fs.inodes.dirty();
+    let pages = dirty.iter().map(|inode| {
+        let state = inode.lock.read();
+        let goes = inode.kind() != FileKind::Regular || state.with_checkpoint;
+        if goes { state.dirty.len() as u64 } else { 0 }
+    });
+    pages.sum()
+}
 
-    fn has_room_for(&self, blocks: u64) -> bool {
-        let wanted = blocks + NOT_TAKEN;
-        self.segs.lock().room_for_data(&self.io, wanted) >= wanted
-    }
-
+impl Gc {
     /// Makes room for so many pages: by a checkpoint, which frees what was overwritten since the last one, and by cleaning.
     /// `NoSpace` where that does not bring it. No lock is held.
-    pub(crate) fn make_room_for(&self, blocks: u64) -> Result<()> {
-        if self.has_room_for(blocks) {
+    pub(super) fn find_room_for(&self, fs: &Fs, blocks: u64) -> Result<()> {
+        if fs.has_room_for(blocks) {
             return Ok(());
         }
-        self.checkpoint_now()?;
-        if self.has_room_for(blocks) {
+        fs.checkpoint_now()?;
+        if fs.has_room_for(blocks) {
             return Ok(());
         }
-        let mut cleaner = self.gc.lock();
+        let mut cleaner = self.cleaner.lock();
         for _ in 0..MOST_ROUNDS {
-            let before = self.segs.lock().room_for_data(&self.io, u64::MAX);
-            self.clean_sections(&mut cleaner, super::SECTIONS_PER_CHECKPOINT)?;
-            if self.has_room_for(blocks) {
+            let before = fs.segs.lock().room_for_data(&fs.io, u64::MAX);
+            cleaner.clean_sections(fs, super::SECTIONS_PER_CHECKPOINT)?;
+            if fs.has_room_for(blocks) {
                 return Ok(());
             }
-            if self.segs.lock().room_for_data(&self.io, u64::MAX) <= before {
+            if fs.segs.lock().room_for_data(&fs.io, u64::MAX) <= before {
                 break;
             }
         }

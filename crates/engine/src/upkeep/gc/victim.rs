@@ -2,10 +2,10 @@
 
 use super::Cleaner;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::options::VictimPolicy;
 use medfs_format::BLOCKS_PER_SEG;
 use medfs_store::Segments;
+use medfs_store::Store;
 
 /// Sections that one search looks at closely.
 const SEARCH: u32 = 4096;
@@ -61,29 +61,29 @@ pub(super) fn policy(option: VictimPolicy) -> &'static dyn Victim {
     }
 }
 
-impl Fs {
+impl Cleaner {
     /// The section to clean next; `None` where cleaning would gain nothing.
-    pub(super) fn find_victim(&self, cleaner: &mut Cleaner, policy: &dyn Victim) -> Result<Option<u32>> {
-        let sections = self.geo.section_count;
-        let per = self.geo.segs_per_sec;
+    pub(super) fn find_victim(&mut self, store: &Store, policy: &dyn Victim) -> Result<Option<u32>> {
+        let sections = store.geo.section_count;
+        let per = store.geo.segs_per_sec;
         let capacity = u64::from(per * BLOCKS_PER_SEG);
-        let mut segs = self.segs.lock();
-        segs.learn_all(&self.io);
+        let mut segs = store.segs.lock();
+        segs.learn_all(&store.io);
         let (start, look_at) =
-            if policy.needs_age() { (cleaner.next % sections, SEARCH) } else { (0, u32::MAX) };
+            if policy.needs_age() { (self.next % sections, SEARCH) } else { (0, u32::MAX) };
         let mut found: Vec<(u32, u64, u64)> = Vec::new();
         for section in (0..sections).map(|i| (start + i) % sections) {
-            if cleaner.stuck.contains(&section) || cleaner.damaged.contains(&section) {
+            if self.stuck.contains(&section) || self.damaged.contains(&section) {
                 continue;
             }
-            let Some(valid) = self.movable(&mut segs, section) else { continue };
+            let Some(valid) = movable(store, &mut segs, section) else { continue };
             if valid == 0 || valid >= capacity {
                 continue;
             }
             let mut time = 0;
             if policy.needs_age() {
                 for segno in section * per..(section + 1) * per {
-                    time += segs.entry(&self.io, segno).map_or(0, |e| e.mtime / u64::from(per));
+                    time += segs.entry(&store.io, segno).map_or(0, |e| e.mtime / u64::from(per));
                 }
             }
             found.push((section, valid, time));
@@ -106,23 +106,23 @@ impl Fs {
         if let Some(section) = victim
             && policy.needs_age()
         {
-            cleaner.next = section + 1;
+            self.next = section + 1;
         }
         Ok(victim)
     }
+}
 
-    /// Valid blocks of a section; `None` where a log writes to it or it is being emptied.
-    fn movable(&self, segs: &mut Segments, section: u32) -> Option<u64> {
-        let per = self.geo.segs_per_sec;
-        let mut valid = 0;
-        for segno in section * per..(section + 1) * per {
-            if segs.is_curseg(segno) || segs.evacuating.contains(&segno) {
-                return None;
-            }
-            valid += u64::from(segs.valid_blocks(&self.io, segno));
+/// Valid blocks of a section; `None` where a log writes to it or it is being emptied.
+fn movable(store: &Store, segs: &mut Segments, section: u32) -> Option<u64> {
+    let per = store.geo.segs_per_sec;
+    let mut valid = 0;
+    for segno in section * per..(section + 1) * per {
+        if segs.is_curseg(segno) || segs.evacuating.contains(&segno) {
+            return None;
         }
-        Some(valid)
+        valid += u64::from(segs.valid_blocks(&store.io, segno));
     }
+    Some(valid)
 }
 
 #[cfg(test)]
