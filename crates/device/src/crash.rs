@@ -383,85 +383,126 @@ impl Random {
 
 type Selection = Vec<(u64, Choice)>;
 
+/// The newest version of a block, whole.
+fn whole(event: usize) -> Choice {
+    Choice { event, sectors: u8::MAX }
+}
+
 /// What may be stored of a stage's pending writes, without repeats.
 fn selections(stage: &Stage, log: &[Event], plan: &CrashPlan, seed: u64) -> Vec<Selection> {
-    let mut random = Random(seed);
+    let mut selections =
+        Selections { stage, log, plan, random: Random(seed), seen: HashSet::new(), found: Vec::new() };
     let mut versions = Pending::new();
     for &event in &stage.pending {
         let addr = block(&log[event]).expect("pending events have a block");
         versions.entry(addr).or_default().push(event);
     }
-    let whole = |event| Choice { event, sectors: u8::MAX };
-    let torn_of = |addr: u64, event: usize, random: &mut Random| -> Vec<Choice> {
-        let tearable = match (&plan.torn, &log[event]) {
-            (Some(filter), Event::Write { content, cause, .. }) => filter(addr, *cause, content),
-            _ => false,
-        };
-        let count = if tearable { plan.torn_each } else { 0 };
-        (0..count).map(|_| Choice { event, sectors: 1 + random.below(254) as u8 }).collect()
-    };
-    let mut seen = HashSet::new();
-    let mut out: Vec<Selection> = Vec::new();
-    let mut show = |selection: Selection| {
-        if seen.insert(selection.clone()) {
-            out.push(selection);
-        }
-    };
-
     let total = versions.values().try_fold(1usize, |n, v| n.checked_mul(v.len() + 1)).unwrap_or(usize::MAX);
     if total <= plan.exhaustive {
-        // Every combination: a number in mixed radix, one digit a block, 0 for the old content.
+        selections.every(&versions, total);
+    } else {
+        selections.in_order();
+        selections.one_apart();
+        selections.sampled(&versions);
+    }
+    if plan.torn.is_some() {
+        selections.torn();
+    }
+    selections.found
+}
+
+/// Selections as they are found.
+struct Selections<'a> {
+    stage: &'a Stage,
+    log: &'a [Event],
+    plan: &'a CrashPlan,
+    random: Random,
+    seen: HashSet<Selection>,
+    found: Vec<Selection>,
+}
+
+impl Selections<'_> {
+    fn show(&mut self, selection: Selection) {
+        if self.seen.insert(selection.clone()) {
+            self.found.push(selection);
+        }
+    }
+
+    /// Every combination: a number in mixed radix, one digit a block, 0 for the old content.
+    fn every(&mut self, versions: &Pending, total: usize) {
         for mut number in 0..total {
             let mut selection = Selection::new();
-            for (&addr, events) in &versions {
+            for (&addr, events) in versions {
                 let digit = number % (events.len() + 1);
                 number /= events.len() + 1;
                 if digit > 0 {
                     selection.push((addr, whole(events[digit - 1])));
                 }
             }
-            show(selection);
-        }
-    } else {
-        for length in 0..=stage.pending.len() {
-            let stored = latest(&stage.pending[..length], log);
-            show(stored.into_iter().map(|(addr, event)| (addr, whole(event))).collect());
-        }
-        let all = latest(&stage.pending, log);
-        for (&addr, &event) in &all {
-            show(all.iter().filter(|(at, _)| **at != addr).map(|(&at, &event)| (at, whole(event))).collect());
-            show(vec![(addr, whole(event))]);
-        }
-        for _ in 0..plan.samples {
-            // How many blocks are lost varies as much as which.
-            let bias = 1 + random.below(7);
-            let mut selection = Selection::new();
-            for (&addr, events) in &versions {
-                if random.below(8) < bias {
-                    selection.push((addr, whole(events[random.below(events.len())])));
-                }
-            }
-            show(selection);
+            self.show(selection);
         }
     }
-    // Each torn write alone in an otherwise complete state, and in a random one.
-    if plan.torn.is_some() {
-        let all = latest(&stage.pending, log);
+
+    /// The first writes, as many as there may be.
+    fn in_order(&mut self) {
+        for length in 0..=self.stage.pending.len() {
+            let stored = latest(&self.stage.pending[..length], self.log);
+            self.show(stored.into_iter().map(|(addr, event)| (addr, whole(event))).collect());
+        }
+    }
+
+    /// All blocks but one, and one alone.
+    fn one_apart(&mut self) {
+        let all = latest(&self.stage.pending, self.log);
         for (&addr, &event) in &all {
-            for choice in torn_of(addr, event, &mut random) {
+            let others = all.iter().filter(|(at, _)| **at != addr).map(|(&at, &event)| (at, whole(event)));
+            self.show(others.collect());
+            self.show(vec![(addr, whole(event))]);
+        }
+    }
+
+    /// Any version of any blocks.
+    fn sampled(&mut self, versions: &Pending) {
+        for _ in 0..self.plan.samples {
+            // How many blocks are lost varies as much as which.
+            let bias = 1 + self.random.below(7);
+            let mut selection = Selection::new();
+            for (&addr, events) in versions {
+                if self.random.below(8) < bias {
+                    selection.push((addr, whole(events[self.random.below(events.len())])));
+                }
+            }
+            self.show(selection);
+        }
+    }
+
+    /// Each torn write alone in an otherwise complete state, and in a random one.
+    fn torn(&mut self) {
+        let all = latest(&self.stage.pending, self.log);
+        for (&addr, &event) in &all {
+            for choice in self.torn_of(addr, event) {
                 let others =
                     all.iter().filter(|(at, _)| **at != addr).map(|(&at, &event)| (at, whole(event)));
                 let mut selection: Selection = others.collect();
                 selection.push((addr, choice));
                 selection.sort_unstable_by_key(|(addr, _)| *addr);
-                let fewer = selection.iter().filter(|(at, _)| *at == addr || random.below(2) == 0);
+                let fewer = selection.iter().filter(|(at, _)| *at == addr || self.random.below(2) == 0);
                 let fewer = fewer.copied().collect();
-                show(selection);
-                show(fewer);
+                self.show(selection);
+                self.show(fewer);
             }
         }
     }
-    out
+
+    /// Ways in which a write is torn, where the plan has any.
+    fn torn_of(&mut self, addr: u64, event: usize) -> Vec<Choice> {
+        let tearable = match (&self.plan.torn, &self.log[event]) {
+            (Some(filter), Event::Write { content, cause, .. }) => filter(addr, *cause, content),
+            _ => false,
+        };
+        let count = if tearable { self.plan.torn_each } else { 0 };
+        (0..count).map(|_| Choice { event, sectors: 1 + self.random.below(254) as u8 }).collect()
+    }
 }
 
 #[cfg(test)]

@@ -156,40 +156,8 @@ impl RawCheckpoint {
     /// Checks everything but the checksum against the volume's geometry. `id` is the block's address.
     pub fn validate(&self, id: u32, g: &Geometry) -> Result<(), FormatError> {
         let bad = |field, value: String| Err(FormatError::corrupt(Structure::Checkpoint, id, field, value));
-        let main = g.segment_count_main;
-        for log in 0..LOG_COUNT {
-            let (segno, off) = self.curseg(log);
-            if segno >= main || u32::from(off) >= crate::BLOCKS_PER_SEG {
-                return bad("cur_segno", format!("log {log}: segment {segno} offset {off}"));
-            }
-            for other in 0..log {
-                if self.curseg(other).0 == segno {
-                    return bad("cur_segno", format!("logs {other} and {log} share segment {segno}"));
-                }
-            }
-        }
-        let (ovp, rsvd) = (self.overprov_segment_count.get(), self.rsvd_segment_count.get());
-        if ovp >= main || rsvd >= main || ovp == 0 || rsvd == 0 {
-            return bad("overprov_segment_count", format!("{ovp}, reserved {rsvd}"));
-        }
-        if self.free_segment_count.get() > main {
-            return bad("free_segment_count", self.free_segment_count.to_string());
-        }
-        let user = self.user_block_count.get();
-        if user == 0 || user > u64::from(g.main_blocks()) {
-            return bad("user_block_count", user.to_string());
-        }
-        if self.valid_block_count.get() > user {
-            return bad("valid_block_count", format!("{} of {user} user blocks", self.valid_block_count));
-        }
-        if u64::from(self.valid_node_count.get()) > self.valid_block_count.get()
-            || self.valid_inode_count.get() > self.valid_node_count.get()
-        {
-            return bad(
-                "valid_node_count",
-                format!("{}, inodes {}", self.valid_node_count, self.valid_inode_count),
-            );
-        }
+        self.validate_logs(id, g)?;
+        self.validate_counts(id, g)?;
         let sit_bytes = g.segment_count_sit / 2 * crate::BLOCKS_PER_SEG / 8;
         let nat_bytes = g.nat_blocks() / 8;
         if self.sit_ver_bitmap_bytesize.get() != sit_bytes || self.nat_ver_bitmap_bytesize.get() != nat_bytes
@@ -223,6 +191,53 @@ impl RawCheckpoint {
         }
         if start < 1 + g.cp_payload || start > total - 1 {
             return bad("cp_pack_start_sum", start.to_string());
+        }
+        Ok(())
+    }
+
+    /// The logs are in the main area, each in a segment of its own.
+    fn validate_logs(&self, id: u32, g: &Geometry) -> Result<(), FormatError> {
+        let bad = |field, value: String| Err(FormatError::corrupt(Structure::Checkpoint, id, field, value));
+        let main = g.segment_count_main;
+        for log in 0..LOG_COUNT {
+            let (segno, off) = self.curseg(log);
+            if segno >= main || u32::from(off) >= crate::BLOCKS_PER_SEG {
+                return bad("cur_segno", format!("log {log}: segment {segno} offset {off}"));
+            }
+            for other in 0..log {
+                if self.curseg(other).0 == segno {
+                    return bad("cur_segno", format!("logs {other} and {log} share segment {segno}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts of segments, blocks and nodes fit the main area and each other.
+    fn validate_counts(&self, id: u32, g: &Geometry) -> Result<(), FormatError> {
+        let bad = |field, value: String| Err(FormatError::corrupt(Structure::Checkpoint, id, field, value));
+        let main = g.segment_count_main;
+        let (ovp, rsvd) = (self.overprov_segment_count.get(), self.rsvd_segment_count.get());
+        if ovp >= main || rsvd >= main || ovp == 0 || rsvd == 0 {
+            return bad("overprov_segment_count", format!("{ovp}, reserved {rsvd}"));
+        }
+        if self.free_segment_count.get() > main {
+            return bad("free_segment_count", self.free_segment_count.to_string());
+        }
+        let user = self.user_block_count.get();
+        if user == 0 || user > u64::from(g.main_blocks()) {
+            return bad("user_block_count", user.to_string());
+        }
+        if self.valid_block_count.get() > user {
+            return bad("valid_block_count", format!("{} of {user} user blocks", self.valid_block_count));
+        }
+        if u64::from(self.valid_node_count.get()) > self.valid_block_count.get()
+            || self.valid_inode_count.get() > self.valid_node_count.get()
+        {
+            return bad(
+                "valid_node_count",
+                format!("{}, inodes {}", self.valid_node_count, self.valid_inode_count),
+            );
         }
         Ok(())
     }

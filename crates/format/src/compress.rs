@@ -6,7 +6,8 @@
 //! what is reserved, so that the cluster can be written as it is again.
 //! Invariant: values read from disk are checked here, once, before anything is decoded by them.
 
-use crate::node::{FileFlags, FileKind, Inline, RawInode};
+use crate::file_kind::FileKind;
+use crate::node::{FileFlags, Inline, RawInode};
 use crate::{
     BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, FormatError, Ino, NEW_ADDR, NULL_ADDR, Structure, is_block,
 };

@@ -1,6 +1,6 @@
 //! F2FS's CRC-32: the IEEE polynomial seeded with the magic, without the final inversion.
 
-use crate::superblock::MAGIC;
+use crate::limits::MAGIC;
 use std::ops::Range;
 
 /// CRC of `bytes` seeded with `seed` (chaining: pass the previous result).

@@ -3,8 +3,9 @@
 //! A dentry area, in a block or inline, is `[bitmap | reserved | slots of 11 bytes | names of 8 bytes]`.
 //! A name longer than 8 bytes takes several neighbouring slots; only the first carries the entry.
 
+use crate::file_kind::FileKind;
 use crate::hash::dentry_hash;
-use crate::node::{FileKind, NAME_LEN};
+use crate::limits::NAME_LEN;
 use crate::{BLOCK_SIZE, FormatError, Ino, Structure};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -54,8 +54,27 @@ pub struct Geometry {
 impl Geometry {
     /// Validates the layout fields of a superblock.
     pub fn from_superblock(sb: &RawSuperblock) -> Result<Geometry, FormatError> {
+        let g = Geometry::fields(sb);
+        g.check_main(sb)?;
+        g.check_areas(sb)?;
+        g.check_tables()?;
         let bad = |field, value: String| Err(FormatError::corrupt(Structure::Superblock, 0u32, field, value));
-        let g = Geometry {
+        if g.cp_payload >= MAX_CP_PAYLOAD {
+            return bad("cp_payload", g.cp_payload.to_string());
+        }
+        let extensions = sb.extension_count.get().saturating_add(u32::from(sb.hot_ext_count));
+        if extensions as usize > MAX_EXTENSIONS {
+            return bad("extension_count", extensions.to_string());
+        }
+        if (g.node_ino, g.meta_ino, g.root_ino) != (1, 2, 3) {
+            return bad("root_ino", format!("{} (node {}, meta {})", g.root_ino, g.node_ino, g.meta_ino));
+        }
+        Ok(g)
+    }
+
+    /// The fields as they are.
+    fn fields(sb: &RawSuperblock) -> Geometry {
+        Geometry {
             block_count: sb.block_count.get(),
             segs_per_sec: sb.segs_per_sec.get(),
             secs_per_zone: sb.secs_per_zone.get(),
@@ -74,39 +93,52 @@ impl Geometry {
             root_ino: sb.root_ino.get(),
             node_ino: sb.node_ino.get(),
             meta_ino: sb.meta_ino.get(),
-        };
+        }
+    }
+
+    /// Segments, sections and zones divide the volume.
+    fn check_main(&self, sb: &RawSuperblock) -> Result<(), FormatError> {
+        let bad = |field, value: String| Err(FormatError::corrupt(Structure::Superblock, 0u32, field, value));
         let segment_count = sb.segment_count.get();
         if !(MIN_SEGMENTS..=MAX_SEGMENTS).contains(&segment_count) {
             return bad("segment_count", segment_count.to_string());
         }
-        if g.segs_per_sec == 0 || g.segs_per_sec > segment_count {
-            return bad("segs_per_sec", g.segs_per_sec.to_string());
+        if self.segs_per_sec == 0 || self.segs_per_sec > segment_count {
+            return bad("segs_per_sec", self.segs_per_sec.to_string());
         }
-        if g.secs_per_zone == 0 || g.secs_per_zone > g.section_count.max(1) {
-            return bad("secs_per_zone", g.secs_per_zone.to_string());
+        if self.secs_per_zone == 0 || self.secs_per_zone > self.section_count.max(1) {
+            return bad("secs_per_zone", self.secs_per_zone.to_string());
         }
-        if g.section_count == 0
-            || u64::from(g.section_count) * u64::from(g.segs_per_sec) != u64::from(g.segment_count_main)
+        if self.section_count == 0
+            || u64::from(self.section_count) * u64::from(self.segs_per_sec)
+                != u64::from(self.segment_count_main)
         {
-            return bad("section_count", format!("{} of {} segments", g.section_count, g.segs_per_sec));
+            return bad("section_count", format!("{} of {} segments", self.section_count, self.segs_per_sec));
         }
-        if g.segment_count_main > segment_count || g.segment_count_main == 0 {
-            return bad("segment_count_main", g.segment_count_main.to_string());
+        if self.segment_count_main > segment_count || self.segment_count_main == 0 {
+            return bad("segment_count_main", self.segment_count_main.to_string());
         }
-        if u64::from(segment_count) > (g.block_count >> crate::LOG_BLOCKS_PER_SEG) {
-            return bad("block_count", format!("{} for {segment_count} segments", g.block_count));
+        if u64::from(segment_count) > (self.block_count >> crate::LOG_BLOCKS_PER_SEG) {
+            return bad("block_count", format!("{} for {segment_count} segments", self.block_count));
         }
-        let mut at = u64::from(g.segment0_blkaddr);
+        Ok(())
+    }
+
+    /// Each area begins where the one before it ends, and the volume holds the last.
+    fn check_areas(&self, sb: &RawSuperblock) -> Result<(), FormatError> {
+        let bad = |field, value: String| Err(FormatError::corrupt(Structure::Superblock, 0u32, field, value));
+        let segment_count = sb.segment_count.get();
+        let mut at = u64::from(self.segment0_blkaddr);
         let ckpt = sb.segment_count_ckpt.get();
         if ckpt != 2 {
             return bad("segment_count_ckpt", ckpt.to_string());
         }
         for (field, start, segments) in [
-            ("cp_blkaddr", g.cp_blkaddr, ckpt),
-            ("sit_blkaddr", g.sit_blkaddr, g.segment_count_sit),
-            ("nat_blkaddr", g.nat_blkaddr, g.segment_count_nat),
-            ("ssa_blkaddr", g.ssa_blkaddr, g.segment_count_ssa),
-            ("main_blkaddr", g.main_blkaddr, g.segment_count_main),
+            ("cp_blkaddr", self.cp_blkaddr, ckpt),
+            ("sit_blkaddr", self.sit_blkaddr, self.segment_count_sit),
+            ("nat_blkaddr", self.nat_blkaddr, self.segment_count_nat),
+            ("ssa_blkaddr", self.ssa_blkaddr, self.segment_count_ssa),
+            ("main_blkaddr", self.main_blkaddr, self.segment_count_main),
         ] {
             if u64::from(start) != at {
                 return bad(field, format!("{start}, expected {at}"));
@@ -116,41 +148,42 @@ impl Geometry {
         if at > u64::from(u32::MAX) {
             return bad("main_blkaddr", format!("the main area ends at block {at}, beyond 32-bit addresses"));
         }
-        if at > g.block_count
-            || at > u64::from(g.segment0_blkaddr) + (u64::from(segment_count) << crate::LOG_BLOCKS_PER_SEG)
+        if at > self.block_count
+            || at > u64::from(self.segment0_blkaddr) + (u64::from(segment_count) << crate::LOG_BLOCKS_PER_SEG)
         {
             return bad(
                 "segment_count",
-                format!("the main area ends at block {at}, the volume at {}", g.block_count),
+                format!("the main area ends at block {at}, the volume at {}", self.block_count),
             );
         }
-        if !g.segment_count_sit.is_multiple_of(2)
-            || u64::from(g.segment_count_sit / 2)
+        Ok(())
+    }
+
+    /// SIT, NAT and SSA have room for the main area.
+    fn check_tables(&self) -> Result<(), FormatError> {
+        let bad = |field, value: String| Err(FormatError::corrupt(Structure::Superblock, 0u32, field, value));
+        if !self.segment_count_sit.is_multiple_of(2)
+            || u64::from(self.segment_count_sit / 2)
                 * u64::from(BLOCKS_PER_SEG)
                 * (sit::ENTRIES_PER_BLOCK as u64)
-                < u64::from(g.segment_count_main)
+                < u64::from(self.segment_count_main)
         {
-            return bad("segment_count_sit", g.segment_count_sit.to_string());
+            return bad("segment_count_sit", self.segment_count_sit.to_string());
         }
-        let nids =
-            u64::from(g.segment_count_nat / 2) * u64::from(BLOCKS_PER_SEG) * (nat::ENTRIES_PER_BLOCK as u64);
-        if !g.segment_count_nat.is_multiple_of(2) || g.segment_count_nat == 0 || nids > u64::from(u32::MAX) {
-            return bad("segment_count_nat", g.segment_count_nat.to_string());
+        let nids = u64::from(self.segment_count_nat / 2)
+            * u64::from(BLOCKS_PER_SEG)
+            * (nat::ENTRIES_PER_BLOCK as u64);
+        if !self.segment_count_nat.is_multiple_of(2)
+            || self.segment_count_nat == 0
+            || nids > u64::from(u32::MAX)
+        {
+            return bad("segment_count_nat", self.segment_count_nat.to_string());
         }
-        if u64::from(g.segment_count_ssa) * u64::from(BLOCKS_PER_SEG) < u64::from(g.segment_count_main) {
-            return bad("segment_count_ssa", g.segment_count_ssa.to_string());
+        if u64::from(self.segment_count_ssa) * u64::from(BLOCKS_PER_SEG) < u64::from(self.segment_count_main)
+        {
+            return bad("segment_count_ssa", self.segment_count_ssa.to_string());
         }
-        if g.cp_payload >= MAX_CP_PAYLOAD {
-            return bad("cp_payload", g.cp_payload.to_string());
-        }
-        let extensions = sb.extension_count.get().saturating_add(u32::from(sb.hot_ext_count));
-        if extensions as usize > MAX_EXTENSIONS {
-            return bad("extension_count", extensions.to_string());
-        }
-        if (g.node_ino, g.meta_ino, g.root_ino) != (1, 2, 3) {
-            return bad("root_ino", format!("{} (node {}, meta {})", g.root_ino, g.node_ino, g.meta_ino));
-        }
-        Ok(g)
+        Ok(())
     }
 
     /// Blocks of the main area.

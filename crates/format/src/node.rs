@@ -1,20 +1,18 @@
-//! Node blocks: inodes, direct and indirect nodes, and the footer they share.
+//! Node blocks: inodes, direct and indirect nodes.
 
 use crate::compress::Compression;
 use crate::flip::{Bit, Covered, Syndromes};
-use crate::path::Fanout;
-use crate::{BLOCK_SIZE, Block, FormatError, Geometry, Ino, Nid, Structure, crc};
+use crate::{BLOCK_SIZE, FormatError, Geometry, Ino, Structure, crc};
 use bitflags::bitflags;
 use std::sync::OnceLock;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Address slots of an inode before extra attributes and inline xattrs are taken off.
-pub const DEF_ADDRS_PER_INODE: usize = 923;
-/// Addresses in a direct node.
-pub const ADDRS_PER_BLOCK: usize = 1018;
-/// Node ids in an indirect node.
-pub const NIDS_PER_BLOCK: usize = 1018;
+pub use crate::file_kind::FileKind;
+pub use crate::footer::{RawNodeFooter, footer, footer_mut, validate_footer};
+pub use crate::limits::{ADDRS_PER_BLOCK, DEF_ADDRS_PER_INODE, NAME_LEN, NIDS_PER_BLOCK};
+pub use crate::slots::{ADDR_OFFSET, Layouts, Slots};
+
 /// Address slots of the inline xattr area where its size is not per inode.
 pub const DEFAULT_INLINE_XATTR_ADDRS: usize = 50;
 /// Most address slots the inline xattr area may take: room for the extra attributes, the reserved slot and
@@ -22,10 +20,6 @@ pub const DEFAULT_INLINE_XATTR_ADDRS: usize = 50;
 pub const MAX_INLINE_XATTR_ADDRS: usize = DEF_ADDRS_PER_INODE - EXTRA_ISIZE as usize / 4 - 1 - 10;
 /// Bytes of the extra attributes this implementation writes (all that are defined).
 pub const EXTRA_ISIZE: u16 = 36;
-/// Offset of `i_addr` in the inode block.
-pub const ADDR_OFFSET: usize = 360;
-/// Longest file name in bytes.
-pub const NAME_LEN: usize = 255;
 /// Offset of `i_inode_checksum` in the inode block.
 const INODE_CHECKSUM_OFFSET: usize = ADDR_OFFSET + 8;
 
@@ -135,66 +129,6 @@ pub struct RawExtraAttr {
     pub i_compress_flag: U16,
 }
 
-/// End of every node block (24 bytes).
-#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawNodeFooter {
-    /// Id of this node.
-    pub nid: U32,
-    /// Inode it belongs to.
-    pub ino: U32,
-    /// Bit 0 cold, bit 1 fsync mark, bit 2 dentry mark, the rest the node's offset in the file's node tree.
-    pub flag: U32,
-    /// Version (and, in the upper half, checksum) of the checkpoint the node follows.
-    pub cp_ver: U64,
-    /// Where the next node of the log will be.
-    pub next_blkaddr: U32,
-}
-
-const COLD_BIT: u32 = 1;
-const FSYNC_BIT: u32 = 2;
-const DENTRY_BIT: u32 = 4;
-const OFFSET_SHIFT: u32 = 3;
-
-impl RawNodeFooter {
-    /// The node's offset in the file's node tree (0 is the inode, see [`crate::path`]).
-    pub fn node_offset(&self) -> u32 {
-        self.flag.get() >> OFFSET_SHIFT
-    }
-    /// Sets the node's offset.
-    pub fn set_node_offset(&mut self, offset: u32) {
-        self.flag = U32::new((self.flag.get() & ((1 << OFFSET_SHIFT) - 1)) | (offset << OFFSET_SHIFT));
-    }
-    fn set(&mut self, bit: u32, on: bool) {
-        let flag = self.flag.get();
-        self.flag = U32::new(if on { flag | bit } else { flag & !bit });
-    }
-    /// Whether the node was written by an fsync.
-    pub fn is_fsync(&self) -> bool {
-        self.flag.get() & FSYNC_BIT != 0
-    }
-    /// Sets the fsync mark.
-    pub fn set_fsync(&mut self, on: bool) {
-        self.set(FSYNC_BIT, on);
-    }
-    /// Whether recovery must restore the directory entry too.
-    pub fn is_dentry(&self) -> bool {
-        self.flag.get() & DENTRY_BIT != 0
-    }
-    /// Sets the dentry mark.
-    pub fn set_dentry(&mut self, on: bool) {
-        self.set(DENTRY_BIT, on);
-    }
-    /// Whether the node belongs to something other than a directory.
-    pub fn is_cold(&self) -> bool {
-        self.flag.get() & COLD_BIT != 0
-    }
-    /// Sets the cold mark.
-    pub fn set_cold(&mut self, on: bool) {
-        self.set(COLD_BIT, on);
-    }
-}
-
 /// An inode block.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -249,8 +183,7 @@ pub struct RawIndirectNode {
 }
 
 const _: () = assert!(
-    size_of::<RawNodeFooter>() == 24
-        && size_of::<RawInode>() == BLOCK_SIZE
+    size_of::<RawInode>() == BLOCK_SIZE
         && size_of::<RawDirectNode>() == BLOCK_SIZE
         && size_of::<RawIndirectNode>() == BLOCK_SIZE
         && size_of::<RawExtraAttr>() == EXTRA_ISIZE as usize
@@ -258,80 +191,6 @@ const _: () = assert!(
         && std::mem::offset_of!(RawInode, i_addr) == ADDR_OFFSET
         && std::mem::offset_of!(RawExtraAttr, i_inode_checksum) + ADDR_OFFSET == INODE_CHECKSUM_OFFSET
 );
-
-/// The footer of any node block.
-pub fn footer(block: &Block) -> &RawNodeFooter {
-    RawNodeFooter::ref_from_bytes(&block.0[BLOCK_SIZE - size_of::<RawNodeFooter>()..]).expect("size asserted")
-}
-
-/// The footer of any node block, to change.
-pub fn footer_mut(block: &mut Block) -> &mut RawNodeFooter {
-    RawNodeFooter::mut_from_bytes(&mut block.0[BLOCK_SIZE - size_of::<RawNodeFooter>()..])
-        .expect("size asserted")
-}
-
-/// How the inodes of a volume divide their slots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layouts {
-    /// Every inline xattr area has the default size. Inodes may have extra attributes.
-    Fixed,
-    /// Each inode says how large its area is, in its extra attributes, which all have.
-    Flexible,
-    /// As `Flexible`, but inodes without extra attributes are of the old layout, that of [`Layouts::Fixed`]: an import has not ended.
-    Mixed,
-}
-
-impl Layouts {
-    /// Whether extra attributes say how large the inline xattr area is.
-    pub fn is_flexible(self) -> bool {
-        self != Layouts::Fixed
-    }
-
-    /// Whether an inode without extra attributes may be.
-    pub fn has_old(self) -> bool {
-        self != Layouts::Flexible
-    }
-}
-
-/// How the 923 slots of an inode are divided: `[extra attributes | addresses or inline content | inline xattrs]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slots {
-    /// Slots of the extra attributes.
-    pub extra: usize,
-    /// Slots of the inline xattr area.
-    pub inline_xattr: usize,
-    /// Pages of a cluster, 1 where the file is not compressed: no node holds part of a cluster.
-    pub cluster: usize,
-}
-
-impl Slots {
-    /// Data addresses the inode holds.
-    pub fn addrs(self) -> usize {
-        self.area() / self.cluster * self.cluster
-    }
-    /// Slots for data addresses; the last ones stay empty where they are no whole cluster.
-    pub fn area(self) -> usize {
-        DEF_ADDRS_PER_INODE - self.extra - self.inline_xattr
-    }
-    /// Data addresses a direct node of the file holds.
-    pub fn addrs_per_block(self) -> usize {
-        ADDRS_PER_BLOCK / self.cluster * self.cluster
-    }
-    /// How many addresses the file's nodes hold.
-    pub fn fanout(self) -> Fanout {
-        Fanout { inode: self.addrs() as u64, block: self.addrs_per_block() as u64 }
-    }
-    /// Byte range of the inline xattr area inside the inode block.
-    pub fn inline_xattr_range(self) -> std::ops::Range<usize> {
-        let end = ADDR_OFFSET + DEF_ADDRS_PER_INODE * 4;
-        end - self.inline_xattr * 4..end
-    }
-    /// Byte range of inline data or inline dentries inside the inode block: the first address slot is reserved.
-    pub fn inline_content_range(self) -> std::ops::Range<usize> {
-        let start = ADDR_OFFSET + self.extra * 4 + 4;
-        start..ADDR_OFFSET + (DEF_ADDRS_PER_INODE - self.inline_xattr) * 4
-    }
-}
 
 impl RawExtraAttr {
     /// Whether `i_extra_isize` can be: whole slots, from the field itself to all attributes that are known.
@@ -465,6 +324,37 @@ impl RawInode {
         layouts: Layouts,
         checksum_seed: Option<u32>,
     ) -> Result<(), FormatError> {
+        self.validate_extra(ino, layouts, checksum_seed)?;
+        let kind = self.validate_content(ino, layouts.is_flexible())?;
+        let bad = |field, value: String| Err(FormatError::corrupt(Structure::Inode, ino, field, value));
+        if self.i_namelen.get() as usize > NAME_LEN {
+            return bad("i_namelen", self.i_namelen.to_string());
+        }
+        if kind == FileKind::Directory && self.i_current_depth.get() > crate::dentry::MAX_DEPTH {
+            return bad("i_current_depth", self.i_current_depth.to_string());
+        }
+        if self.i_xattr_nid.get() == ino || (self.i_xattr_nid.get() != 0 && !g.is_nid(self.i_xattr_nid.get()))
+        {
+            return bad("i_xattr_nid", self.i_xattr_nid.to_string());
+        }
+        for nid in self.i_nid {
+            if nid.get() != 0 && !g.is_nid(nid.get()) {
+                return bad("i_nid", nid.to_string());
+            }
+        }
+        if self.i_blocks.get() == 0 {
+            return bad("i_blocks", "0".into());
+        }
+        Ok(())
+    }
+
+    /// Checks the extra attributes, on which the places of everything behind them depend, and the checksum, which is one of them.
+    fn validate_extra(
+        &self,
+        ino: Ino,
+        layouts: Layouts,
+        checksum_seed: Option<u32>,
+    ) -> Result<(), FormatError> {
         let flexible = layouts.is_flexible();
         let bad = |field, value: String| Err(FormatError::corrupt(Structure::Inode, ino, field, value));
         match self.extra() {
@@ -493,15 +383,20 @@ impl RawInode {
                 return bad("i_inode_checksum", format!("{stored:#010x}, computed {computed:#010x}"));
             }
         }
-        let kind = FileKind::from_mode(self.i_mode.get());
-        if kind.is_none() {
+        Ok(())
+    }
+
+    /// Checks what lies inside the inode against the kind of file, which it returns.
+    fn validate_content(&self, ino: Ino, flexible: bool) -> Result<FileKind, FormatError> {
+        let bad = |field, value: String| Err(FormatError::corrupt(Structure::Inode, ino, field, value));
+        let Some(kind) = FileKind::from_mode(self.i_mode.get()) else {
             return bad("i_mode", format!("{:#o}", self.i_mode));
-        }
+        };
         let inline = self.inline();
-        if inline.contains(Inline::DATA) && !matches!(kind, Some(FileKind::Regular | FileKind::Symlink)) {
+        if inline.contains(Inline::DATA) && !matches!(kind, FileKind::Regular | FileKind::Symlink) {
             return bad("i_inline", format!("inline data on {kind:?}"));
         }
-        if inline.contains(Inline::DENTRY) && kind != Some(FileKind::Directory) {
+        if inline.contains(Inline::DENTRY) && kind != FileKind::Directory {
             return bad("i_inline", format!("inline dentries on {kind:?}"));
         }
         if inline.contains(Inline::DATA) {
@@ -510,120 +405,6 @@ impl RawInode {
                 return bad("i_size", format!("{} with inline data of at most {room}", self.i_size));
             }
         }
-        if self.i_namelen.get() as usize > NAME_LEN {
-            return bad("i_namelen", self.i_namelen.to_string());
-        }
-        if kind == Some(FileKind::Directory) && self.i_current_depth.get() > crate::dentry::MAX_DEPTH {
-            return bad("i_current_depth", self.i_current_depth.to_string());
-        }
-        if self.i_xattr_nid.get() == ino || (self.i_xattr_nid.get() != 0 && !g.is_nid(self.i_xattr_nid.get()))
-        {
-            return bad("i_xattr_nid", self.i_xattr_nid.to_string());
-        }
-        for nid in self.i_nid {
-            if nid.get() != 0 && !g.is_nid(nid.get()) {
-                return bad("i_nid", nid.to_string());
-            }
-        }
-        if self.i_blocks.get() == 0 {
-            return bad("i_blocks", "0".into());
-        }
-        Ok(())
-    }
-}
-
-/// Checks a node's footer against what its NAT entry promised.
-pub fn validate_footer(block: &Block, nid: Nid, ino: Ino) -> Result<(), FormatError> {
-    let f = footer(block);
-    if f.nid.get() != nid {
-        return Err(FormatError::corrupt(
-            Structure::NodeFooter,
-            nid,
-            "nid",
-            format!("{}, expected {nid}", f.nid),
-        ));
-    }
-    if f.ino.get() != ino {
-        return Err(FormatError::corrupt(
-            Structure::NodeFooter,
-            nid,
-            "ino",
-            format!("{}, expected {ino}", f.ino),
-        ));
-    }
-    if (nid == ino) != (f.node_offset() == 0) {
-        return Err(FormatError::corrupt(
-            Structure::NodeFooter,
-            nid,
-            "flag",
-            format!("node offset {}", f.node_offset()),
-        ));
-    }
-    Ok(())
-}
-
-/// Kinds of file, from the mode's format bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum FileKind {
-    Regular,
-    Directory,
-    CharDevice,
-    BlockDevice,
-    Fifo,
-    Socket,
-    Symlink,
-}
-
-impl FileKind {
-    /// From `S_IFMT` bits; `None` where they are no kind.
-    pub fn from_mode(mode: u16) -> Option<FileKind> {
-        Some(match mode & 0o170000 {
-            0o100000 => FileKind::Regular,
-            0o040000 => FileKind::Directory,
-            0o020000 => FileKind::CharDevice,
-            0o060000 => FileKind::BlockDevice,
-            0o010000 => FileKind::Fifo,
-            0o140000 => FileKind::Socket,
-            0o120000 => FileKind::Symlink,
-            _ => return None,
-        })
-    }
-    /// The `S_IFMT` bits.
-    pub fn mode_bits(self) -> u16 {
-        match self {
-            FileKind::Regular => 0o100000,
-            FileKind::Directory => 0o040000,
-            FileKind::CharDevice => 0o020000,
-            FileKind::BlockDevice => 0o060000,
-            FileKind::Fifo => 0o010000,
-            FileKind::Socket => 0o140000,
-            FileKind::Symlink => 0o120000,
-        }
-    }
-    /// From a dentry's `file_type`; `None` where it is unknown.
-    pub fn from_dentry_type(file_type: u8) -> Option<FileKind> {
-        Some(match file_type {
-            1 => FileKind::Regular,
-            2 => FileKind::Directory,
-            3 => FileKind::CharDevice,
-            4 => FileKind::BlockDevice,
-            5 => FileKind::Fifo,
-            6 => FileKind::Socket,
-            7 => FileKind::Symlink,
-            _ => return None,
-        })
-    }
-    /// The dentry's `file_type`.
-    pub fn dentry_type(self) -> u8 {
-        match self {
-            FileKind::Regular => 1,
-            FileKind::Directory => 2,
-            FileKind::CharDevice => 3,
-            FileKind::BlockDevice => 4,
-            FileKind::Fifo => 5,
-            FileKind::Socket => 6,
-            FileKind::Symlink => 7,
-        }
+        Ok(kind)
     }
 }

@@ -8,7 +8,7 @@
 //! offset 5 + 2*1018   double indirect node                       i_nid[4]
 //! ```
 
-use crate::node::{ADDRS_PER_BLOCK, NIDS_PER_BLOCK};
+use crate::limits::{ADDRS_PER_BLOCK, NIDS_PER_BLOCK};
 
 const A: u64 = ADDRS_PER_BLOCK as u64;
 const N: u64 = NIDS_PER_BLOCK as u64;

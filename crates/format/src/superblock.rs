@@ -1,14 +1,14 @@
 //! The superblock: two copies, in blocks 0 and 1, each 1024 bytes into its block.
 
 use crate::flip::{Bit, Covered, Syndromes};
-use crate::node::Layouts;
+use crate::slots::Layouts;
 use crate::{BLOCK_SIZE, Block, FormatError, Geometry, Structure, crc};
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// F2FS's magic number.
-pub const MAGIC: u32 = 0xF2F5_2010;
+pub use crate::limits::MAGIC;
+
 /// Magic number of a volume that may hold deltas: what knows F2FS alone would return bases for pages, so it must not
 /// take it for one of its own.
 pub const DELTA_MAGIC: u32 = 0x4D65_4453;

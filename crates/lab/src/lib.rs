@@ -16,6 +16,7 @@ pub mod shape;
 pub mod sqlite;
 pub mod tape;
 pub mod target;
+pub mod totals;
 pub mod workload;
 
 pub use error::{Error, Result};

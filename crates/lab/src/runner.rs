@@ -130,24 +130,11 @@ pub fn run(job: &Job<'_>, recording: &Recording) -> Result<Cell> {
     let counts = device.counts() - points.before;
     let (stats_before, progress) = (points.stats_before.take(), std::mem::take(&mut points.points));
     let stats = target.volume().stats();
-    let mut cell = Cell {
-        format: CELL_FORMAT.into(),
-        experiment: job.experiment.into(),
-        workload: job.workload.into(),
-        scheme: job.scheme.name.clone(),
-        variant: job.variant.into(),
-        program: concat!("medfs ", env!("CARGO_PKG_VERSION")).into(),
-        machine: Machine::here(),
-        seed: job.seed,
-        scale: job.scale,
-        options: job.scheme.options.clone(),
-        device: describe(job),
-        written: written(counts),
-        read_bytes: counts.blocks_read * BLOCK_SIZE as u64,
-        flushes: counts.flushes,
-        progress,
-        ..Cell::default()
-    };
+    let mut cell = described(job);
+    cell.written = written(counts);
+    cell.read_bytes = counts.blocks_read * BLOCK_SIZE as u64;
+    cell.flushes = counts.flushes;
+    cell.progress = progress;
     characteristics(&mut cell, recording);
     engine_values(&mut cell, stats_before.as_ref(), &stats);
     cell.stats = serde_json::to_value(&stats).ok();
@@ -171,6 +158,24 @@ pub fn run(job: &Job<'_>, recording: &Recording) -> Result<Cell> {
     }
     cell.wall_seconds = started.elapsed().as_secs_f64();
     Ok(cell)
+}
+
+/// A cell that says what is run.
+fn described(job: &Job<'_>) -> Cell {
+    Cell {
+        format: CELL_FORMAT.into(),
+        experiment: job.experiment.into(),
+        workload: job.workload.into(),
+        scheme: job.scheme.name.clone(),
+        variant: job.variant.into(),
+        program: concat!("medfs ", env!("CARGO_PKG_VERSION")).into(),
+        machine: Machine::here(),
+        seed: job.seed,
+        scale: job.scale,
+        options: job.scheme.options.clone(),
+        device: describe(job),
+        ..Cell::default()
+    }
 }
 
 fn describe(job: &Job<'_>) -> String {
@@ -209,7 +214,7 @@ pub(crate) fn characteristics(cell: &mut Cell, recording: &Recording) {
     ];
     cell.values.extend(recording.own_difference.map(|own| ("own_difference".to_owned(), own)));
     cell.values.extend(shares.map(|(name, v)| (name.to_owned(), v)));
-    for kind in crate::meter::FileType::ALL {
+    for kind in crate::totals::FileType::ALL {
         let updates = t.updates_by_type[kind as usize] as f64 / t.updates.max(1) as f64;
         cell.values.insert(format!("written_{}", kind.name()), t.type_share(kind));
         cell.values.insert(format!("updates_{}", kind.name()), updates);

@@ -53,9 +53,9 @@ fn application(app: &AppSpec) -> (Vec<String>, Recording) {
         app.request_pages() * 4.096,
         t.request_bytes() / 1e3,
         100.0 * t.delta_compression(),
-        100.0 * t.type_share(medfs_lab::meter::FileType::Sqlite),
-        100.0 * t.type_share(medfs_lab::meter::FileType::Temp),
-        100.0 * t.type_share(medfs_lab::meter::FileType::Other),
+        100.0 * t.type_share(medfs_lab::totals::FileType::Sqlite),
+        100.0 * t.type_share(medfs_lab::totals::FileType::Temp),
+        100.0 * t.type_share(medfs_lab::totals::FileType::Other),
     );
     (far(app.name.as_str(), &sides), r)
 }

@@ -96,20 +96,7 @@ fn try_layout(blocks: u64, options: &MkfsOptions) -> Option<Layout> {
     let segment_count = u32::try_from(zones).ok()? * segs_per_zone;
     let segment0_blkaddr = (segment0_bytes / BLOCK_SIZE as u64) as u32;
 
-    let segment_count_sit = 2 * blocks_to_segs(segment_count.div_ceil(sit::ENTRIES_PER_BLOCK as u32));
-    let left = segment_count.checked_sub(CP_SEGMENTS + segment_count_sit)?;
-    let wanted_nat = blocks_to_segs(
-        (u64::from(left) * u64::from(BLOCKS_PER_SEG)).div_ceil(nat::ENTRIES_PER_BLOCK as u64) as u32,
-    );
-    let sit_bitmap = segment_count_sit / 2 * BLOCKS_PER_SEG / 8;
-    let (cp_payload, nat_room) = if sit_bitmap > MAX_SIT_BITMAP_IN_CP {
-        (sit_bitmap.div_ceil(BLOCK_SIZE as u32), BITMAP_ROOM)
-    } else {
-        (0, BITMAP_ROOM - sit_bitmap)
-    };
-    let segment_count_nat = 2 * wanted_nat.min(nat_room * 8 / BLOCKS_PER_SEG);
-
-    let left = left.checked_sub(segment_count_nat)?;
+    let Tables { segment_count_sit, segment_count_nat, cp_payload, left } = Tables::of(segment_count)?;
     let ssa = blocks_to_segs(left + 1);
     let meta_segments =
         (CP_SEGMENTS + segment_count_sit + segment_count_nat + ssa).next_multiple_of(segs_per_zone);
@@ -120,15 +107,7 @@ fn try_layout(blocks: u64, options: &MkfsOptions) -> Option<Layout> {
         return None;
     }
 
-    let ratio =
-        options.overprovision.unwrap_or_else(|| overprovision::best_ratio(segment_count_main, segs_per_sec));
-    let reserved_segments = overprovision::reserved(ratio, segs_per_sec) as u32;
-    let spare =
-        segment_count_main.checked_sub(reserved_segments).filter(|&spare| spare >= LOG_COUNT as u32)?;
-    let overprov_segments = (spare as f64 * ratio / 100.0) as u32 + reserved_segments;
-    if overprov_segments >= segment_count_main {
-        return None;
-    }
+    let (overprovision, reserved_segments, overprov_segments) = spare(segment_count_main, options)?;
     let sit_blkaddr = segment0_blkaddr + CP_SEGMENTS * BLOCKS_PER_SEG;
     let nat_blkaddr = sit_blkaddr + segment_count_sit * BLOCKS_PER_SEG;
     let ssa_blkaddr = nat_blkaddr + segment_count_nat * BLOCKS_PER_SEG;
@@ -148,11 +127,56 @@ fn try_layout(blocks: u64, options: &MkfsOptions) -> Option<Layout> {
         ssa_blkaddr,
         main_blkaddr: ssa_blkaddr + segment_count_ssa * BLOCKS_PER_SEG,
         cp_payload,
-        overprovision: ratio,
+        overprovision,
         reserved_segments,
         overprov_segments,
         cursegs: cursegs(main_zones, segs_per_zone),
     })
+}
+
+/// The SIT and the NAT, and the checkpoints that hold their bitmaps.
+struct Tables {
+    segment_count_sit: u32,
+    segment_count_nat: u32,
+    cp_payload: u32,
+    /// Segments for the SSA and the main area.
+    left: u32,
+}
+
+impl Tables {
+    /// Of a volume of so many segments; `None` where it has no room for them.
+    fn of(segment_count: u32) -> Option<Tables> {
+        let segment_count_sit = 2 * blocks_to_segs(segment_count.div_ceil(sit::ENTRIES_PER_BLOCK as u32));
+        let left = segment_count.checked_sub(CP_SEGMENTS + segment_count_sit)?;
+        let wanted_nat = blocks_to_segs(
+            (u64::from(left) * u64::from(BLOCKS_PER_SEG)).div_ceil(nat::ENTRIES_PER_BLOCK as u64) as u32,
+        );
+        let sit_bitmap = segment_count_sit / 2 * BLOCKS_PER_SEG / 8;
+        let (cp_payload, nat_room) = if sit_bitmap > MAX_SIT_BITMAP_IN_CP {
+            (sit_bitmap.div_ceil(BLOCK_SIZE as u32), BITMAP_ROOM)
+        } else {
+            (0, BITMAP_ROOM - sit_bitmap)
+        };
+        let segment_count_nat = 2 * wanted_nat.min(nat_room * 8 / BLOCKS_PER_SEG);
+        let left = left.checked_sub(segment_count_nat)?;
+        Some(Tables { segment_count_sit, segment_count_nat, cp_payload, left })
+    }
+}
+
+/// Over-provisioning of a main area: its ratio in per cent, segments that are reserved, and these with all others that users do not
+/// get; `None` where nothing would be left.
+fn spare(segment_count_main: u32, options: &MkfsOptions) -> Option<(f64, u32, u32)> {
+    let segs_per_sec = options.segs_per_sec;
+    let ratio =
+        options.overprovision.unwrap_or_else(|| overprovision::best_ratio(segment_count_main, segs_per_sec));
+    let reserved_segments = overprovision::reserved(ratio, segs_per_sec) as u32;
+    let spare =
+        segment_count_main.checked_sub(reserved_segments).filter(|&spare| spare >= LOG_COUNT as u32)?;
+    let overprov_segments = (spare as f64 * ratio / 100.0) as u32 + reserved_segments;
+    if overprov_segments >= segment_count_main {
+        return None;
+    }
+    Some((ratio, reserved_segments, overprov_segments))
 }
 
 fn blocks_to_segs(blocks: u32) -> u32 {

@@ -6,7 +6,7 @@
 
 use super::content::{Sample, best_of, sample_files};
 use super::matrix::{Against, Way, cell, cell_with, change};
-use super::{Options, Progress, Row};
+use super::row::{Options, Progress, Row};
 use crate::codecs::PageCodec;
 use crate::error::Result;
 use crate::profile::Profile;

@@ -3,7 +3,7 @@
 //! The paper's phones are not to be had; the pages are those of whatever files are named, by default this machine's programs, libraries,
 //! texts and databases. A page whose end is beyond the file's is left out.
 
-use super::{Options, Progress, Row};
+use super::row::{Options, Progress, Row};
 use crate::codecs::{CODECS, PageCodec};
 use crate::error::{FlashError, Result};
 use crate::synth::{Mix, class_of};

@@ -1,7 +1,7 @@
 //! Fig. 9 and 10: latencies, and what the controller's clock does to them.
 
 use super::matrix::{Arrivals, Cell, WORKLOADS, Way, all, cell, change, mean_change};
-use super::{Options, Progress, Row};
+use super::row::{Options, Progress, Row};
 use crate::error::Result;
 use crate::profile::Profile;
 

@@ -3,8 +3,8 @@
 //! A run: a device of the paper's kind is filled with pages of the snapshots' distribution, uncompressed, as the paper initialises the ratios of
 //! existing data; then the workload is replayed three times. The workload begins where the device has free what is over-provisioned.
 
+use super::row::{Options, Progress, Row};
 use super::workload::{APPS, TOGETHER, requests};
-use super::{Options, Progress, Row};
 use crate::codecs::Described;
 use crate::device::{Device, DeviceOptions, policy};
 use crate::error::Result;

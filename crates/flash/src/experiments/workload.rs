@@ -5,7 +5,7 @@
 //! Requests come in bursts; the figures of sizes are Table 4's means with 77% of requests of 8 KiB at most, which
 //! section 5.2 reports.
 
-use super::{Options, Progress, Row};
+use super::row::{Options, Progress, Row};
 use crate::error::Result;
 use crate::synth::{Drawn, Mix, class_of, draw};
 use rand::rngs::SmallRng;

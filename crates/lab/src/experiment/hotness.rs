@@ -1,6 +1,6 @@
 //! Hcluster: into which groups files fall (Fig. 11a), and what it does for files that are read (Fig. 11b).
 
-use super::{Lab, Outcome};
+use super::lab::{Lab, Outcome};
 use crate::cell::{CELL_FORMAT, Cell, HotFile, Machine, Row};
 use crate::error::{Error, Result};
 use crate::runner::hotness_of;

@@ -1,8 +1,8 @@
 //! What takes how long, on a device model in virtual time: I/O latency (Fig. 9), what a user waits for (Fig. 8), and how often
 //! the page cache is hit (Fig. 10).
 
+use super::lab::{Lab, Outcome};
 use super::volume::{Column, rows_of};
-use super::{Lab, Outcome};
 use crate::cell::{Cell, Row};
 use crate::error::Result;
 use crate::workload::app::{self, AppSpec, TaskSpec, Types};

@@ -1,6 +1,7 @@
 //! LDC's experiments, which are `medfs-flash`'s: its rows become figures and a cell, and nothing of them is repeated here.
 
-use super::{Lab, Spec};
+use super::lab::Lab;
+use super::spec::Spec;
 use crate::cell::{CELL_FORMAT, Cell, Figure, Machine, Row};
 use crate::error::{Error, Result};
 use medfs_flash::experiments::{Experiment, Options, PAPER, Progress, SCALES};

@@ -3,7 +3,7 @@
 //! The times of this experiment are this machine's wall clock, unlike all others; each is the best of several rounds.
 
 use super::hotness::{Seen, watch};
-use super::{Lab, Outcome};
+use super::lab::{Lab, Outcome};
 use crate::cell::{CELL_FORMAT, Cell, Machine, Row};
 use crate::content::{Content, Writer};
 use crate::error::{Error, Result};

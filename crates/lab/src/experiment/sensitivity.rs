@@ -1,7 +1,7 @@
 //! Thresholds and their price: how small a delta must be for a compact page (Fig. 12a), and how long a write can take when
 //! deltas give way (Fig. 12b).
 
-use super::{Lab, Outcome};
+use super::lab::{Lab, Outcome};
 use crate::cell::Row;
 use crate::error::Result;
 

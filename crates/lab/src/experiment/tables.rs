@@ -1,6 +1,6 @@
 //! Tables 1 and 2: what the synthesised applications are like, beside the paper's tables.
 
-use super::Lab;
+use super::lab::Lab;
 use crate::cell::{CELL_FORMAT, Cell, Machine, Row};
 use crate::error::Result;
 use crate::runner::characteristics;

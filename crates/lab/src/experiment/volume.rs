@@ -1,10 +1,10 @@
 //! What is written: by scheme (Fig. 7), by type of file (Fig. 1), and what it means for the flash's life.
 
-use super::{Lab, Outcome};
+use super::lab::{Lab, Outcome};
 use crate::cell::{Cell, MEAN, Row};
 use crate::error::{Error, Result};
-use crate::meter::{FileType, SMALL_FILE};
 use crate::runner::Wanted;
+use crate::totals::{FileType, SMALL_FILE};
 use crate::workload::Recording;
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! A log that grows line by line, is synced now and then as journals are, and is rotated.
 
-use super::{Stage, Values};
+use super::stage::{Stage, Values};
 use crate::content::Writer;
 use crate::error::{Error, Result};
 use crate::target::Open;

@@ -1,6 +1,6 @@
 //! Traffic that does not compress: photos taken, and a download in pieces.
 
-use super::{Stage, Values};
+use super::stage::{Stage, Values};
 use crate::content::{Content, Writer};
 use crate::error::{Error, Result};
 use crate::random::Random;

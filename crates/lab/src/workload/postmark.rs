@@ -1,7 +1,7 @@
 //! Postmark: the small files of a mail server. A pool of files is made; each transaction reads or appends to one of them, and
 //! makes a new one or removes one; at the end all are removed.
 
-use super::{Stage, Values};
+use super::stage::{Stage, Values};
 use crate::content::{Content, Writer};
 use crate::error::{Error, Result};
 use crate::random::Random;

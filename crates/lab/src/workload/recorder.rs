@@ -1,6 +1,6 @@
 //! An editor's save, and a home-automation recorder: real schemas and patterns of two programs that wear out cards.
 
-use super::{Stage, Values};
+use super::stage::{Stage, Values};
 use crate::content::{Content, Writer};
 use crate::error::{Error, Result};
 use crate::sqlite::{JournalMode, SqliteFs};

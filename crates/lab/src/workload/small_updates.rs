@@ -1,7 +1,7 @@
 //! The pattern of MedFS, section 6.2.5: a new file of 1 MB, small changes (1 to 100 bytes) of a part of its pages, then 1000
 //! random reads, which make it a file that is read often.
 
-use super::{Stage, Values};
+use super::stage::{Stage, Values};
 use crate::content::{Content, Writer};
 use crate::error::{Error, Result};
 use crate::shape::Shape;

@@ -1,6 +1,6 @@
 //! Single-row transactions on SQLite, as Mobibench does them: update, insert and both mixed, in each journal mode.
 
-use super::{Stage, Values};
+use super::stage::{Stage, Values};
 use crate::content::{Content, Writer};
 use crate::error::{Error, Result};
 use crate::random::Random;

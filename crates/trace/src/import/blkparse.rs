@@ -4,7 +4,7 @@
 //! one event of its life: queued, issued or completed. Behind the lines comes a summary, which begins with `CPU` or `Total`.
 
 use super::model::{Model, Node, When};
-use super::{Parser, number, shown};
+use super::parser::{Parser, check_range, number, shown};
 
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
@@ -25,17 +25,6 @@ impl Blkparse {
             self.file = model.find(b"device", false);
         }
         self.file
-    }
-}
-
-/// Refuses what no file can hold.
-pub(super) fn check_range(offset: u64, len: u64) -> Result<(), String> {
-    const LEN_MAX: u64 = 1 << 32;
-    let fits = offset.checked_add(len).is_some_and(|end| end <= i64::MAX as u64) && len <= LEN_MAX;
-    if fits {
-        Ok(())
-    } else {
-        Err(format!("{len} bytes at {offset} are more than a file can hold or a request can have"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! fio's iolog, versions 2 and 3: a line names a file and what is done with it; version 3 has milliseconds in front.
 
 use super::model::{Model, Node, When};
-use super::{Parser, number, shown};
+use super::parser::{Parser, check_range, number, shown};
 use std::collections::HashMap;
 
 #[derive(Default)]
@@ -63,7 +63,7 @@ impl Fio {
         let range = |fields: &mut dyn Iterator<Item = &'a str>| -> Result<(u64, u64), String> {
             let (offset, len): (u64, u64) =
                 (number(fields.next(), "the offset")?, number(fields.next(), "the length")?);
-            super::blkparse::check_range(offset, len)?;
+            check_range(offset, len)?;
             Ok((offset, len))
         };
         match action {

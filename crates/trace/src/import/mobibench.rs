@@ -5,7 +5,7 @@
 //! descriptors. Contents are not in it, and names only where they stand in quotes.
 
 use super::model::{Model, Node, When};
-use super::{Parser, number};
+use super::parser::{Parser, check_range, number};
 use std::collections::HashMap;
 
 #[derive(Default)]
@@ -75,7 +75,7 @@ impl Parser for Mobibench {
                     let len = number(arg(1), "the number of bytes")?;
                     (open.position, len)
                 };
-                super::blkparse::check_range(offset, len)?;
+                check_range(offset, len)?;
                 if !kind.starts_with('p') {
                     open.position += len;
                 }

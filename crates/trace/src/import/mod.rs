@@ -10,12 +10,15 @@ mod blkparse;
 mod fio;
 mod mobibench;
 mod model;
+mod parser;
+mod ranges;
 mod strace;
 
 use crate::error::{Error, Result};
 use crate::format::{End, Head, WINDOW};
 use crate::writer::TraceWriter;
 use model::Model;
+use parser::Parser;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 
@@ -46,12 +49,6 @@ impl Format {
 
 /// Most bytes of a line: a call that writes a few megabytes, in hexadecimal.
 const LINE_MAX: u64 = 64 << 20;
-
-/// Understands one line after the other.
-trait Parser {
-    /// `line` has no line feed.
-    fn line(&mut self, line: &[u8], model: &mut Model<'_>) -> Result<(), String>;
-}
 
 /// Makes a trace of a log, which `open` opens from its beginning, twice. Paths count below `root`.
 pub fn import<R: BufRead>(
@@ -112,17 +109,4 @@ fn pass<R: BufRead>(
         parser.line(text.strip_suffix(b"\r").unwrap_or(text), model).map_err(wrong)?;
         model.failed()?;
     }
-}
-
-/// A line in parts, to be shown in a message.
-fn shown(line: &[u8]) -> String {
-    const SHOWN: usize = 60;
-    let text = String::from_utf8_lossy(&line[..line.len().min(SHOWN)]).into_owned();
-    if line.len() > SHOWN { format!("{text}...") } else { text }
-}
-
-/// A number of a field.
-fn number<T: std::str::FromStr>(field: Option<&str>, what: &str) -> Result<T, String> {
-    let field = field.ok_or_else(|| format!("{what} is missing"))?;
-    field.parse().map_err(|_| format!("{what} is '{}', no number that fits", shown(field.as_bytes())))
 }

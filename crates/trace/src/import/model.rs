@@ -5,6 +5,7 @@
 //! been made, bytes that are read without having been written, sizes that are seen. Both passes see the same calls and so
 //! give the same numbers; the first writes only what was there, the second only what was done.
 
+use super::ranges::{REQUEST, Ranges, behind, first, requests};
 use crate::error::Result;
 use crate::record::{Attributes, Bytes, Content, FileId, NewNode, Op, Record, Run};
 use crate::writer::{Phase, TraceWriter, pieces};
@@ -43,7 +44,7 @@ struct File {
     /// name and permissions.
     place: Option<(Node, Vec<u8>, u16)>,
     /// Ranges that the log has written, or shown as they were before; begin and end.
-    known: BTreeMap<u64, u64>,
+    known: Ranges,
 }
 
 /// When and by whom something is done.
@@ -371,7 +372,7 @@ impl<'w> Model<'w> {
     /// What a read shows of a file as it was before.
     fn show(&mut self, node: Node, offset: u64, came: u64, bytes: &[u8]) {
         let end = offset.saturating_add(came);
-        if !gaps(&self.files[node].known, offset, end).is_empty() {
+        if !self.files[node].known.gaps(offset, end).is_empty() {
             self.seen_before(node);
         }
         let file = &mut self.files[node];
@@ -382,11 +383,11 @@ impl<'w> Model<'w> {
         if !self.first_pass || !file.before {
             return;
         }
-        let gaps = gaps(&file.known, offset, end);
+        let gaps = file.known.gaps(offset, end);
         if let Some((_, last)) = gaps.last() {
             file.size_before = file.size_before.max(*last);
         }
-        cover(&mut file.known, offset, end);
+        file.known.cover(offset, end);
         for (from, to) in gaps {
             let known = first(behind(bytes, from - offset), to - from).to_vec();
             for (at, part) in requests(known.len() as u64) {
@@ -406,7 +407,7 @@ impl<'w> Model<'w> {
         let file = &mut self.files[node];
         let end = offset.saturating_add(len);
         file.size = file.size.max(end);
-        cover(&mut file.known, offset, end);
+        file.known.cover(offset, end);
     }
 
     fn write_content(&mut self, phase: Phase, node: Node, offset: u64, bytes: &[u8], len: u64) {
@@ -438,7 +439,7 @@ impl<'w> Model<'w> {
         let file = &mut self.files[node];
         file.size = size;
         // What is behind is known from now on: nothing, or zeros.
-        cover(&mut file.known, size, u64::MAX);
+        file.known.cover(size, u64::MAX);
         let file = file.id;
         self.done(Op::SetAttr { file, set: Attributes { size: Some(size), ..Attributes::default() } });
     }
@@ -457,7 +458,7 @@ impl<'w> Model<'w> {
         if mode & KEEP_SIZE == 0 {
             file.size = file.size.max(end);
         }
-        cover(&mut file.known, offset, end);
+        file.known.cover(offset, end);
         let file = file.id;
         self.done(Op::Fallocate { file, mode, offset, len });
     }
@@ -486,15 +487,6 @@ impl<'w> Model<'w> {
     }
 }
 
-/// Most bytes of one operation.
-const REQUEST: u64 = 1 << 20;
-
-/// A call in operations of bounded size: offsets from its start, and bytes.
-fn requests(len: u64) -> impl Iterator<Item = (u64, u64)> {
-    let count = len.div_ceil(REQUEST).max(1);
-    (0..count).map(move |i| (i * REQUEST, (len - i * REQUEST).min(REQUEST)))
-}
-
 /// The names of a path. `..` is taken back as it stands: strace shows paths as they were given.
 fn parts(path: &[u8]) -> Vec<Vec<u8>> {
     let mut parts: Vec<Vec<u8>> = Vec::new();
@@ -508,69 +500,9 @@ fn parts(path: &[u8]) -> Vec<Vec<u8>> {
     parts
 }
 
-/// Adds a range to those that are there.
-fn cover(ranges: &mut BTreeMap<u64, u64>, mut begin: u64, mut end: u64) {
-    if begin >= end {
-        return;
-    }
-    while let Some((&from, &to)) = ranges.range(..=end).next_back().filter(|(_, to)| **to >= begin) {
-        ranges.remove(&from);
-        (begin, end) = (begin.min(from), end.max(to));
-    }
-    ranges.insert(begin, end);
-}
-
-/// The first `most` bytes, or as many as there are.
-fn first(bytes: &[u8], most: u64) -> &[u8] {
-    &bytes[..most.min(bytes.len() as u64) as usize]
-}
-
-/// The bytes from a place on; none where there are fewer.
-fn behind(bytes: &[u8], at: u64) -> &[u8] {
-    usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default()
-}
-
-/// The parts of a range that no other covers.
-fn gaps(ranges: &BTreeMap<u64, u64>, begin: u64, end: u64) -> Vec<(u64, u64)> {
-    let mut gaps = Vec::new();
-    let mut at = begin;
-    let first = ranges.range(..=begin).next_back().map_or(begin, |(&from, _)| from);
-    for (&from, &to) in ranges.range(first..end) {
-        if from > at {
-            gaps.push((at, from));
-        }
-        at = at.max(to);
-    }
-    if at < end {
-        gaps.push((at, end));
-    }
-    gaps
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn ranges_are_sets_of_bytes(list in prop::collection::vec((0u64..60, 0u64..60), 0..20), ask in (0u64..60, 0u64..60)) {
-            let mut ranges = BTreeMap::new();
-            let mut set = [false; 60];
-            for (a, b) in list {
-                cover(&mut ranges, a.min(b), a.max(b));
-                set[a.min(b) as usize..a.max(b) as usize].fill(true);
-            }
-            let (begin, end) = (ask.0.min(ask.1), ask.0.max(ask.1));
-            let mut free = [false; 60];
-            for (a, b) in gaps(&ranges, begin, end) {
-                free[a as usize..b as usize].fill(true);
-            }
-            for at in 0..60 {
-                prop_assert_eq!(free[at], !set[at] && (begin..end).contains(&(at as u64)));
-            }
-        }
-    }
 
     #[test]
     fn paths_are_cut_into_names() {

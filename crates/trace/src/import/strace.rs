@@ -4,8 +4,7 @@
 //! the path that `-y` shows, and its position is not. Strings that strace has cut short are known as far as they go.
 
 use super::model::{Model, Node, When};
-use super::{Parser, shown};
-use crate::import::blkparse::check_range;
+use super::parser::{Parser, check_range, shown};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;

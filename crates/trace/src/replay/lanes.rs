@@ -6,13 +6,15 @@
 //!
 //! Lock: `Turns::done` is a leaf.
 
-use super::Ticket;
 use crate::record::{FileId, Op};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 
 /// Operations that wait in a lane.
 pub(crate) const QUEUE: usize = 64;
+
+/// Says which file's turn it is.
+pub(crate) type Ticket = Option<(FileId, u64)>;
 
 /// Gives threads their lanes and operations their turns.
 pub(crate) struct Lanes {

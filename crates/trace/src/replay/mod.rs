@@ -13,12 +13,11 @@ mod lanes;
 mod perform;
 mod result;
 
-pub use perform::Mismatches;
-pub use result::{Latency, LatencyOf, Outcome};
+pub use result::{Latency, LatencyOf, Mismatches, Outcome};
 
 use crate::error::{Error, Result};
 use crate::reader::{Item, TraceReader};
-use crate::record::{FileId, Op, Record, TreeEntry};
+use crate::record::{Op, Record, TreeEntry};
 use crate::tree;
 use medfs::{Files, ManualClock};
 use perform::{Job, Performer, Shared};
@@ -333,6 +332,3 @@ pub fn verify_tree<R: Read>(
         }
     }
 }
-
-/// Says which file's turn it is; see [`lanes`].
-type Ticket = Option<(FileId, u64)>;

@@ -5,7 +5,7 @@
 //!
 //! Lock: `Shared::inos` is a leaf, held across no operation of the target.
 
-use super::Ticket;
+use super::lanes::Ticket;
 use super::result::Outcome;
 use crate::record::{FileId, Op, ROOT, Record, fallocate_mode, xattr_mode};
 use foldhash::HashMap;
@@ -15,9 +15,6 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use std::ops::Range;
 use std::time::Instant;
-
-/// Mismatches that are told in words.
-const TOLD: usize = 10;
 
 /// An operation that is ready to be asked for.
 #[derive(Debug)]
@@ -32,30 +29,6 @@ pub(crate) struct Job {
     /// The bytes read must be those.
     pub(crate) compare: bool,
     pub(crate) tickets: [Ticket; 3],
-}
-
-/// Results that were not as recorded.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Mismatches {
-    /// How many.
-    pub count: u64,
-    /// The first of them, in words.
-    pub first: Vec<String>,
-}
-
-impl Mismatches {
-    pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
-        self.count += 1;
-        if self.first.len() < TOLD {
-            self.first.push(text());
-        }
-    }
-
-    pub(crate) fn add(&mut self, other: Mismatches) {
-        self.count += other.count;
-        self.first.extend(other.first);
-        self.first.truncate(TOLD);
-    }
 }
 
 /// What the threads of a replay share.

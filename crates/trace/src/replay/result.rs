@@ -1,12 +1,38 @@
 //! What a replay measured.
 
-use super::Mismatches;
 use crate::record::NAMES;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 /// Latencies up to a minute are told apart, by three digits.
 const LATENCY_MAX: u64 = 60_000_000_000;
+
+/// Mismatches that are told in words.
+const TOLD: usize = 10;
+
+/// Results that were not as recorded.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Mismatches {
+    /// How many.
+    pub count: u64,
+    /// The first of them, in words.
+    pub first: Vec<String>,
+}
+
+impl Mismatches {
+    pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.first.len() < TOLD {
+            self.first.push(text());
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: Mismatches) {
+        self.count += other.count;
+        self.first.extend(other.first);
+        self.first.truncate(TOLD);
+    }
+}
 
 /// What a replay did and found.
 #[derive(Debug, Clone, Default)]

@@ -8,9 +8,9 @@
 mod parts;
 mod steer;
 
-use super::{Stage, Values};
+use super::stage::{Stage, Values};
 use crate::error::{Error, Result};
-use crate::meter::{FileType, SMALL_FILE, Totals};
+use crate::totals::{FileType, SMALL_FILE, Totals};
 use serde::Deserialize;
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -3,12 +3,12 @@
 
 use crate::content::{Content, Writer};
 use crate::error::{Error, Result};
-use crate::meter::{FileType, SMALL_FILE};
 use crate::random::Random;
 use crate::shape::Shape;
 use crate::sqlite::{Database, JournalMode, SqliteFs};
 use crate::target::{Open, write_file};
-use crate::workload::Stage;
+use crate::totals::{FileType, SMALL_FILE};
+use crate::workload::stage::Stage;
 use rusqlite::params;
 
 const PAGE: usize = 4096;

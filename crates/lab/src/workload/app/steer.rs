@@ -8,10 +8,10 @@
 use super::parts::{Change, Files};
 use super::{AppSpec, TaskSpec};
 use crate::error::Result;
-use crate::meter::{FileType, Totals};
 use crate::random::Random;
 use crate::shape::Shape;
-use crate::workload::Stage;
+use crate::totals::{FileType, Totals};
+use crate::workload::stage::Stage;
 
 /// Most pages of a step.
 const STEP_PAGES: f64 = 256.0;

@@ -8,7 +8,7 @@ mod check;
 mod load;
 mod transactions;
 
-use super::{Stage, Values};
+use super::stage::{Stage, Values};
 use crate::error::{Error, Result};
 use crate::random::Random;
 use crate::sqlite::{Database, JournalMode, SqliteFs};

@@ -1,6 +1,6 @@
 //! A call in a line of strace: its name, arguments and result.
 
-use crate::import::shown;
+use crate::import::parser::shown;
 
 /// A whole call.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! What stands in front of a call in a line of strace: process and time.
 
-use crate::import::shown;
+use crate::import::parser::shown;
 
 /// A time in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
