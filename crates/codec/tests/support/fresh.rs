@@ -85,7 +85,12 @@ fn repeated_numbers() -> Vec<u8> {
 /// This program's source and code.
 fn sources() -> Vec<u8> {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
-    let mut files: Vec<_> = std::fs::read_dir(dir).expect("this crate").flatten().map(|f| f.path()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(dir)
+        .expect("this crate")
+        .flatten()
+        .map(|f| f.path())
+        .filter(|path| path.is_file())
+        .collect();
     files.sort();
     files.iter().flat_map(|file| std::fs::read(file).expect("a source file")).collect()
 }

@@ -5,6 +5,7 @@
 //! been made, bytes that are read without having been written, sizes that are seen. Both passes see the same calls and so
 //! give the same numbers; the first writes only what was there, the second only what was done.
 
+use super::parser::parts;
 use super::ranges::{REQUEST, Ranges, behind, first, requests};
 use crate::error::Result;
 use crate::record::{Attributes, Bytes, Content, FileId, NewNode, Op, Record, Run};
@@ -484,29 +485,5 @@ impl<'w> Model<'w> {
     pub(super) fn closed(&mut self, node: Node) {
         let file = self.files[node].id;
         self.done(Op::Close { file });
-    }
-}
-
-/// The names of a path. `..` is taken back as it stands: strace shows paths as they were given.
-fn parts(path: &[u8]) -> Vec<Vec<u8>> {
-    let mut parts: Vec<Vec<u8>> = Vec::new();
-    for part in path.split(|&b| b == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => drop(parts.pop()),
-            name => parts.push(name.to_vec()),
-        }
-    }
-    parts
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_cut_into_names() {
-        assert_eq!(parts(b"/a//b/./c/../d/"), [b"a".to_vec(), b"b".to_vec(), b"d".to_vec()]);
-        assert!(parts(b"/../..").is_empty());
     }
 }

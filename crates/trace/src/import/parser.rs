@@ -31,3 +31,27 @@ pub(super) fn check_range(offset: u64, len: u64) -> Result<(), String> {
         Err(format!("{len} bytes at {offset} are more than a file can hold or a request can have"))
     }
 }
+
+/// The names of a path. `..` is taken back as it stands: strace shows paths as they were given.
+pub(super) fn parts(path: &[u8]) -> Vec<Vec<u8>> {
+    let mut parts: Vec<Vec<u8>> = Vec::new();
+    for part in path.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            name => parts.push(name.to_vec()),
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cut_into_names() {
+        assert_eq!(parts(b"/a//b/./c/../d/"), [b"a".to_vec(), b"b".to_vec(), b"d".to_vec()]);
+        assert!(parts(b"/../..").is_empty());
+    }
+}
