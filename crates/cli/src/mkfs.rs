@@ -3,7 +3,6 @@
 use crate::args::MkfsArgs;
 use crate::content::Content;
 use crate::fill::Filled;
-use crate::flash::target::FlashTarget;
 use crate::undo::Undo;
 use crate::words::count;
 use crate::{exit, fill, size, tarball, target};
@@ -11,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::{ManualClock, MountOptions, SetAttr, SystemClock, Timestamp, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice};
+use medfs_flash::FlashTarget;
 use medfs_mkfs::{Layout, MkfsOptions, Summary, format_volume, parse_features};
 use std::ffi::OsString;
 use std::fs::File;
@@ -103,7 +103,7 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
     refuse_to_make_a_device(&args.image)?;
     if let Some(flash) = FlashTarget::parse(&args.image)? {
         let new = prepare_flash(&flash, args)?;
-        let device = flash.open()?;
+        let device = crate::target::open_flash(&flash)?;
         refuse_to_overwrite(&*device, args)?;
         return Ok(Claimed { device, file: None, new });
     }
@@ -173,7 +173,7 @@ fn prepare_flash(flash: &FlashTarget, args: &MkfsArgs) -> Result<bool> {
             "{} exists, and the size of a flash device is fixed: leave --size out",
             flash.path.display()
         ),
-        (false, size) => flash.create(size).map(|()| true),
+        (false, size) => Ok(flash.create(size).map(|()| true)?),
     }
 }
 

@@ -6,7 +6,6 @@
 
 use crate::args::MountArgs;
 use crate::exit::{self, Coded};
-use crate::flash::target::FlashTarget;
 use crate::options;
 use crate::remount;
 use crate::source::{Closing, Source};
@@ -15,6 +14,7 @@ use crate::trace::tap::Tap;
 use crate::watchdog::Watchdog;
 use anyhow::{Context, Result, bail};
 use medfs::{Files, MountOptions, Volume};
+use medfs_flash::FlashTarget;
 use medfs_format::superblock::Feature;
 use medfs_fuse::{MountConfig, Session};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -296,7 +296,7 @@ fn detach(args: &MountArgs) -> Result<u8> {
 /// What is to be mounted, for a process that works elsewhere.
 fn absolute(image: &Path) -> Result<PathBuf> {
     match FlashTarget::parse(image)? {
-        Some(flash) => flash.absolute(),
+        Some(flash) => Ok(flash.absolute()?),
         None => found(image),
     }
 }

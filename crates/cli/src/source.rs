@@ -4,13 +4,13 @@
 //! there. Whether the volume could be finished is told to the program that unmounts it: see [`Outcome`].
 
 use crate::args::MountArgs;
-use crate::flash::target::FlashTarget;
 use crate::outcome::Outcome;
 use crate::target::{self, Target};
 use crate::trace::tap::Tap;
 use anyhow::{Context, Result};
 use medfs::{MountOptions, Volume};
 use medfs_device::{Access, Closable, FileDevice};
+use medfs_flash::FlashTarget;
 use medfs_fuse::{BlockMount, Error, MountConfig};
 use rustix::process::geteuid;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,7 +39,7 @@ impl Source {
         options: &mut MountOptions,
     ) -> Result<Source> {
         if let Some(flash) = FlashTarget::parse(&args.image)? {
-            return Ok(Source { device: flash.open()?, claimed: None, closable: None });
+            return Ok(Source { device: crate::target::open_flash(&flash)?, claimed: None, closable: None });
         }
         let access = if options.read_only { Access::ReadOnly } else { Access::Fallback };
         let mut file = target::open_claimed(&args.image, access)?;

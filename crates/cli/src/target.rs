@@ -1,9 +1,9 @@
 //! Opening images and devices, with errors that say what is wrong and what would do.
 
-use crate::flash::target::FlashTarget;
 use anyhow::{Context, Result, bail};
 use medfs::{Clock, MountOptions, SystemClock, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
+use medfs_flash::{FlashDevice, FlashTarget};
 use medfs_format::Block;
 use medfs_format::superblock::{self, RawSuperblock};
 use std::io;
@@ -30,6 +30,12 @@ pub(crate) fn patiently<T>(open: impl Fn(Duration) -> io::Result<T>) -> io::Resu
     }
 }
 
+/// Opens a flash device.
+pub(crate) fn open_flash(flash: &FlashTarget) -> Result<Target> {
+    let device = patiently(|patience| Ok(flash.open_device(patience)?))?;
+    Ok(Arc::new(FlashDevice::new(device)))
+}
+
 /// Opens an image file or a block device, claimed.
 pub(crate) fn open_claimed(path: &Path, access: Access) -> Result<FileDevice> {
     let options = FileOptions { access, ..FileOptions::default() };
@@ -39,7 +45,7 @@ pub(crate) fn open_claimed(path: &Path, access: Access) -> Result<FileDevice> {
 /// Opens a device to read only. A flash device is opened as ever: it may have to recover from power loss.
 pub(crate) fn open_to_read(path: &Path) -> Result<Target> {
     if let Some(flash) = FlashTarget::parse(path)? {
-        return flash.open();
+        return open_flash(&flash);
     }
     Ok(Arc::new(open_claimed(path, Access::ReadOnly)?))
 }
@@ -47,7 +53,7 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Target> {
 /// Opens a device to look at, even while it is in use: what is seen may then change under the reader.
 pub(crate) fn open_to_look(path: &Path) -> Result<Target> {
     if let Some(flash) = FlashTarget::parse(path)? {
-        return flash.open();
+        return open_flash(&flash);
     }
     Ok(Arc::new(FileDevice::open(path, FileOptions { exclusive: false, ..FileOptions::read_only() })?))
 }
@@ -55,7 +61,7 @@ pub(crate) fn open_to_look(path: &Path) -> Result<Target> {
 /// Opens a device to read and write, with nobody else on it.
 pub(crate) fn open_to_write(path: &Path) -> Result<Target> {
     match FlashTarget::parse(path)? {
-        Some(flash) => flash.open(),
+        Some(flash) => open_flash(&flash),
         None => Ok(Arc::new(open_claimed(path, Access::ReadWrite)?)),
     }
 }

@@ -25,6 +25,7 @@ pub mod replay;
 mod stats;
 mod store;
 pub mod synth;
+mod target;
 pub mod trace;
 
 /// Numbers of a device's file, as `docs/ONDISK.md` has them.
@@ -42,3 +43,4 @@ pub use nand::{Faults, NandCounts, NandModel};
 pub use profile::{Controller, Endurance, Profile, Shape, Space, Timing};
 pub use stats::{Latencies, Latency, Stats, Summary};
 pub use store::{Header, Wear, header_of, stats_of};
+pub use target::FlashTarget;

@@ -1,96 +1,90 @@
 //! Results of replayed traces (`medfs replay`), read as cells: a column of a matrix is a scheme, the trace is the workload.
 //!
-//! Their fields are those of the trace's own documentation; what is missing stays empty, so that a report shows what there is.
+//! What a result does not say stays empty, so that a report shows what there is.
 
 use crate::cell::{CELL_FORMAT, Cell, Latency, Machine, WrittenBytes};
+use medfs_replay::{CellResult, FlashUse, Written};
+use medfs_trace::replay::LatencyOf;
 use serde_json::Value;
 
 /// The experiment that such cells belong to in a report.
 pub const EXPERIMENT: &str = "replay";
 
-/// A cell of a result of version 1; `None` where the document is something else.
+/// A cell of a result; `None` where the document is something else.
 pub fn cell(value: &Value) -> Option<Cell> {
-    if value.get("format").and_then(Value::as_u64) != Some(1) || text(value, "kind") != "replay" {
-        return None;
-    }
-    let trace = value.get("trace").unwrap_or(&Value::Null);
-    let about = [text(trace, "about"), text(trace, "source"), text(trace, "id")];
-    let machine = value.get("machine").unwrap_or(&Value::Null);
+    let result: CellResult = serde_json::from_value(value.clone()).ok()?;
+    result.is_known().then(|| of(result))
+}
+
+fn first_of<const N: usize>(texts: [String; N]) -> String {
+    texts.into_iter().find(|t| !t.is_empty()).unwrap_or_default()
+}
+
+fn of(r: CellResult) -> Cell {
+    let options = r.options.iter().map(|(name, value)| format!("{name}={value}"));
     let mut cell = Cell {
         format: CELL_FORMAT.into(),
         experiment: EXPERIMENT.into(),
-        workload: about.into_iter().find(|t| !t.is_empty()).unwrap_or_default(),
-        scheme: [text(value, "column"), text(value, "system")]
-            .into_iter()
-            .find(|t| !t.is_empty())
-            .unwrap_or_default(),
-        program: text(value, "version"),
+        workload: first_of([r.trace.about, r.trace.source, r.trace.id]),
+        scheme: first_of([r.column, r.system]),
+        program: r.version,
         machine: Machine {
             processor: String::new(),
-            cores: number(machine, "cpus"),
-            kernel: text(machine, "kernel"),
-            architecture: text(machine, "arch"),
+            cores: r.machine.cpus as u64,
+            kernel: r.machine.kernel,
+            architecture: r.machine.arch,
         },
         scale: 1.0,
-        options: options(value),
-        device: text(value, "device"),
-        written: written(value.get("written_bytes").unwrap_or(&Value::Null)),
-        read_bytes: number(value, "device_read_bytes"),
-        flushes: number(value, "flushes"),
-        wall_seconds: number(value, "wall_ns") as f64 / 1e9,
-        stats: value.get("stats").filter(|s| !s.is_null()).cloned(),
+        options: options.collect::<Vec<_>>().join(","),
+        device: r.device,
+        written: written(&r.written_bytes),
+        read_bytes: r.device_read_bytes,
+        flushes: r.flushes,
+        wall_seconds: r.wall_ns as f64 / 1e9,
+        stats: r.stats,
+        operations: r.operations,
+        latency_us: r.latency.iter().map(|of| (of.operation.clone(), latency(of))).collect(),
+        check_findings: Some(r.verification.results.count + r.verification.tree_differences.count),
         ..Cell::default()
     };
-    if let Some(flash) = value.get("flash").and_then(Value::as_object) {
-        let numbers = flash.iter().filter_map(|(name, v)| Some((format!("flash_{name}"), v.as_f64()?)));
-        cell.values.extend(numbers);
-    }
-    if let Some(verification) = value.get("verification") {
-        let wrong = |name: &str| verification.get(name).map_or(0, |found| number(found, "count"));
-        cell.check_findings = Some(wrong("results") + wrong("tree_differences"));
-    }
-    for (name, count) in value.get("operations").and_then(Value::as_object).into_iter().flatten() {
-        cell.operations.insert(name.clone(), count.as_u64().unwrap_or(0));
-    }
-    for of in value.get("latency").and_then(Value::as_array).into_iter().flatten() {
-        let micros = |name: &str| of.get(name).and_then(Value::as_f64).unwrap_or(0.0) / 1000.0;
-        let latency = Latency {
-            count: number(of, "count"),
-            mean: micros("mean_ns"),
-            p50: micros("p50_ns"),
-            p90: micros("p90_ns"),
-            p99: micros("p99_ns"),
-            max: micros("max_ns"),
-            buckets: Vec::new(),
-        };
-        cell.latency_us.insert(text(of, "operation"), latency);
-    }
-    Some(cell)
+    cell.values.extend(r.flash.iter().flat_map(flash));
+    cell
 }
 
-fn text(value: &Value, name: &str) -> String {
-    value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+fn latency(of: &LatencyOf) -> Latency {
+    let (of, micros) = (&of.latency, |ns: u64| ns as f64 / 1000.0);
+    Latency {
+        count: of.count,
+        mean: of.mean_ns / 1000.0,
+        p50: micros(of.p50_ns),
+        p90: micros(of.p90_ns),
+        p99: micros(of.p99_ns),
+        max: micros(of.max_ns),
+        buckets: Vec::new(),
+    }
 }
 
-fn number(value: &Value, name: &str) -> u64 {
-    value.get(name).and_then(Value::as_u64).unwrap_or(0)
+fn flash(of: &FlashUse) -> impl Iterator<Item = (String, f64)> + use<> {
+    [
+        ("flash_host_written_bytes", of.host_written_bytes as f64),
+        ("flash_flash_written_bytes", of.flash_written_bytes as f64),
+        ("flash_write_amplification", of.write_amplification),
+        ("flash_erases", of.erases as f64),
+        ("flash_erases_map", of.erases_map as f64),
+        ("flash_compressed_pages", of.compressed_pages as f64),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
 }
 
-fn options(value: &Value) -> String {
-    let all = value.get("options").and_then(Value::as_object).into_iter().flatten();
-    let one = |(name, v): (&String, &Value)| format!("{name}={}", v.as_str().unwrap_or_default());
-    all.map(one).collect::<Vec<_>>().join(",")
-}
-
-fn written(value: &Value) -> WrittenBytes {
-    let of = |name| number(value, name);
+fn written(of: &Written) -> WrittenBytes {
     let mut bytes = WrittenBytes {
-        data: of("data"),
-        node: of("node"),
-        compact: of("compact"),
-        meta: of("meta"),
-        gc: of("gc"),
-        total: of("total"),
+        data: of.data.unwrap_or(0),
+        node: of.node.unwrap_or(0),
+        compact: of.compact.unwrap_or(0),
+        meta: of.meta.unwrap_or(0),
+        gc: of.gc.unwrap_or(0),
+        total: of.total,
     };
     // A file system that tells no causes: everything is data to whoever looks from outside.
     if bytes.causes().iter().all(|(_, n)| *n == 0) {
@@ -119,7 +113,7 @@ mod tests {
         assert_eq!((cell.written.node, cell.written.total, cell.operations["fsync"]), (4096, 8192, 7));
         assert_eq!(cell.check_findings, Some(3));
         assert_eq!((cell.values["flash_erases"], cell.values["flash_write_amplification"]), (3.0, 1.5));
-        assert_eq!(cell.values.len(), 2);
+        assert_eq!(cell.values.len(), 6);
         assert_eq!((cell.latency_us["fsync"].mean, cell.wall_seconds), (2.0, 2.0));
         let peer = json!({"format": 1, "kind": "replay", "system": "ext4", "written_bytes": {"total": 5}});
         let peer = super::cell(&peer).unwrap();

@@ -4,7 +4,6 @@ pub(crate) mod args;
 mod experiment;
 mod replay;
 mod report;
-pub(crate) mod target;
 
 use crate::{exit, json, progress, size, words};
 use anyhow::{Context, Result, bail};

@@ -4,54 +4,42 @@
 //! again: a matrix that was stopped goes on where it was. A result is written whole or not at all.
 
 pub(crate) mod args;
-mod cell;
-mod device;
-mod guest;
-mod matrix;
-mod peer;
-mod process;
-mod result;
 
+use crate::undo::Undo;
 use crate::{exit, progress, size};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use args::{OrderArg, ReplayArgs};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use indicatif::ProgressBar;
-use matrix::{Matrix, System};
-use medfs_trace::TraceReader;
+use medfs_replay::{CellResult, FlashUse, Matrix, Run, System};
 use medfs_trace::replay::{Options, Order};
-use result::{CellResult, FORMAT};
-use std::fs::File;
-use std::io::BufReader;
 use std::path::Path;
 
-/// A trace that is being read.
-pub(crate) type Reader = TraceReader<BufReader<File>>;
+/// What a replay takes back is taken back when a signal ends the command, too.
+struct AtSignals;
 
-/// What a column needs to know.
-pub(crate) struct Run<'a> {
-    pub(crate) args: &'a ReplayArgs,
-    pub(crate) bar: ProgressBar,
+impl medfs_replay::Cleanup for AtSignals {
+    fn note(&self, action: Box<dyn FnOnce() + Send>) -> Box<dyn medfs_replay::Guard> {
+        Box::new(Undo::new(action))
+    }
 }
 
-impl Run<'_> {
-    /// The trace, from its beginning.
-    pub(crate) fn open(&self) -> Result<Reader> {
-        crate::trace::open(&self.args.trace)
+impl medfs_replay::Guard for Undo {
+    fn disarm(self: Box<Self>) {
+        Undo::disarm(*self);
     }
+}
 
-    pub(crate) fn options(&self) -> Options {
-        let order = match self.args.order {
-            OrderArg::Sequential => Order::Sequential,
-            OrderArg::Recorded => Order::Recorded { threads: usize::from(self.args.threads) },
-        };
-        Options { order, timed: self.args.timed }
-    }
+fn options(args: &ReplayArgs) -> Options {
+    let order = match args.order {
+        OrderArg::Sequential => Order::Sequential,
+        OrderArg::Recorded => Order::Recorded { threads: usize::from(args.threads) },
+    };
+    Options { order, timed: args.timed }
 }
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<u8> {
-    let head = crate::trace::open(&args.trace)?.head().clone();
-    let matrix = Matrix::parse(&args.matrix, &args.peers, peer::check);
+    let head = medfs_replay::open(&args.trace)?.head().clone();
+    let matrix = Matrix::parse(&args.matrix, &args.peers, medfs_replay::check_peer);
     for wrong in &matrix.wrong {
         errln!("medfs replay: {wrong}");
     }
@@ -59,7 +47,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<u8> {
         bail!("no column is left to run");
     }
     if let Some(out) = &args.out {
-        crate::trace::private_folder(out)?;
+        medfs_replay::private_folder(out)?;
     }
     let total = std::fs::metadata(&args.trace).map_or(0, |meta| meta.len());
     let mut failed = !matrix.wrong.is_empty();
@@ -71,12 +59,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<u8> {
             continue;
         }
         let bar = progress::bytes(&format!("{}/{} {system}", index + 1, matrix.columns.len()), total);
-        let job = Run { args, bar };
-        let ran = match system {
-            System::Medfs { options, device } => cell::run(&job, options, device),
-            System::Peer(name) => peer::column(&job, name),
-        };
-        job.bar.finish_and_clear();
+        let ran = run_column(args, system, &|bytes| bar.set_position(bytes));
+        bar.finish_and_clear();
         match ran {
             Ok(mut result) => {
                 result.column = system.to_string();
@@ -84,7 +68,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<u8> {
                 tell_mismatches(&result);
                 failed |= !result.is_verified();
                 if let Some(path) = &path {
-                    store(path, &result)?;
+                    result.store(path)?;
                 }
                 results.push(result);
             }
@@ -104,23 +88,29 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<u8> {
     Ok(if failed { exit::FAILURE } else { exit::SUCCESS })
 }
 
+fn run_column(args: &ReplayArgs, system: &System, at: &dyn Fn(u64)) -> Result<CellResult> {
+    if matches!(system, System::Peer(_)) {
+        crate::trace::raise_descriptor_limit();
+    }
+    let run = Run {
+        trace: &args.trace,
+        options: options(args),
+        size: args.size,
+        scratch: args.scratch.as_deref(),
+        program: &std::env::current_exe()?,
+        cleanup: &AtSignals,
+        at,
+    };
+    Ok(medfs_replay::column(&run, system)?)
+}
+
 /// The result of a column that ran before, where it is one of the same replay.
 fn finished(path: &Path, trace: &str, args: &ReplayArgs) -> Option<CellResult> {
-    let result: CellResult = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-    let same = result.format == FORMAT
-        && result.trace.id == trace
+    let result = CellResult::read(path).ok()?;
+    let same = result.trace.id == trace
         && (&*result.order, result.timed) == (args.order.name(), args.timed)
         && result.is_verified();
     same.then_some(result)
-}
-
-/// Writes a result, whole or not at all.
-fn store(path: &Path, result: &CellResult) -> Result<()> {
-    let temporary = path.with_extension("json.new");
-    let text = serde_json::to_string_pretty(result)?;
-    std::fs::write(&temporary, text + "\n")
-        .and_then(|()| std::fs::rename(&temporary, path))
-        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn tell_mismatches(result: &CellResult) {
@@ -168,7 +158,7 @@ fn print(results: &[CellResult], json: bool) -> Result<()> {
         ];
         if flash {
             let nand = result.flash.as_ref();
-            let erases = |f: &result::FlashUse| (f.erases + f.erases_map).to_string();
+            let erases = |f: &FlashUse| (f.erases + f.erases_map).to_string();
             let cells = [nand.map(|f| size::show(f.flash_written_bytes)), nand.map(erases)];
             row.splice(3..3, cells.map(|cell| cell.unwrap_or_else(|| "-".into())));
         }

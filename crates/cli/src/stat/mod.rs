@@ -39,7 +39,7 @@ struct ImageStat {
 
 /// `medfs stat`
 pub(crate) fn run(args: &StatArgs) -> Result<u8> {
-    if crate::flash::target::FlashTarget::parse(&args.target)?.is_some() {
+    if medfs_flash::FlashTarget::parse(&args.target)?.is_some() {
         image(args)?;
         return Ok(exit::SUCCESS);
     }

@@ -1,7 +1,7 @@
 //! `medfs trace info` and `medfs trace export`.
 
 use super::args::{ExportArgs, InfoArgs, Table};
-use super::{new_file, open};
+use super::new_file;
 use crate::words::count;
 use crate::{exit, json, output, progress, size};
 use anyhow::{Context, Result};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(crate) fn info(args: &InfoArgs) -> Result<u8> {
-    let mut reader = open(&args.trace)?;
+    let mut reader = medfs_replay::open(&args.trace)?;
     let info = medfs_trace::info::info(&mut reader).with_context(|| args.trace.display().to_string())?;
     if args.json {
         json::print(&info)?;
@@ -75,7 +75,7 @@ fn show(info: &Info) {
 }
 
 pub(crate) fn export(args: &ExportArgs) -> Result<u8> {
-    let mut reader = open(&args.trace)?;
+    let mut reader = medfs_replay::open(&args.trace)?;
     let total = std::fs::metadata(&args.trace).map_or(0, |meta| meta.len());
     let bar = progress::bytes("exporting", total);
     let failed = || args.out.display().to_string();

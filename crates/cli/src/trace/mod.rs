@@ -9,11 +9,10 @@ pub(crate) mod tap;
 use anyhow::{Context, Result, bail};
 use args::{TraceArgs, TraceCommand};
 use medfs::{Files, SystemClock};
-use medfs_trace::{Recorder, Recording, TraceReader};
+use medfs_trace::{Recorder, Recording};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::fs::{DirBuilder, File};
-use std::io::BufReader;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,12 +40,6 @@ pub(crate) fn new_file(path: &Path, force: bool) -> Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path).with_context(failed)
 }
 
-/// Makes a directory for what files hold, where there is none: its owner's alone.
-pub(crate) fn private_folder(path: &Path) -> Result<()> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.with_context(|| format!("cannot make {}", path.display()))
-}
-
 /// Each file of a directory that is held costs a descriptor or two.
 pub(crate) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
@@ -54,12 +47,6 @@ pub(crate) fn raise_descriptor_limit() {
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "the number of open files stays limited");
     }
-}
-
-/// Opens a trace to read it.
-pub(crate) fn open(path: &Path) -> Result<TraceReader<BufReader<File>>> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    TraceReader::new(BufReader::with_capacity(1 << 20, file)).with_context(|| path.display().to_string())
 }
 
 /// Begins to record a file system.

@@ -1,6 +1,6 @@
 //! The comparison as a Parquet file, for DuckDB, pandas and others.
 
-use super::Report;
+use super::results::Report;
 use crate::cell::Row;
 use crate::error::{Error, Result};
 use ::parquet::data_type::{ByteArray, ByteArrayType, DoubleType};

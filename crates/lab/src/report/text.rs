@@ -1,6 +1,7 @@
 //! Reports that other programs read: Markdown, JSON, CSV.
 
-use super::{Report, ours_or_dash, paper_or_dash, ratio_or_dash};
+use super::numbers::{ours_or_dash, paper_or_dash, ratio_or_dash};
+use super::results::Report;
 use crate::error::{Error, Result};
 use std::fmt::Write;
 

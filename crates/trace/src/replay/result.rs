@@ -11,7 +11,8 @@ const LATENCY_MAX: u64 = 60_000_000_000;
 const TOLD: usize = 10;
 
 /// Results that were not as recorded.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct Mismatches {
     /// How many.
     pub count: u64,
@@ -64,7 +65,8 @@ pub struct Outcome {
 pub struct Latencies(Vec<Option<Histogram<u64>>>);
 
 /// A histogram's summary, in nanoseconds.
-#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct Latency {
     /// Operations.
     pub count: u64,
@@ -85,7 +87,8 @@ pub struct Latency {
 }
 
 /// Latencies of one kind of operation.
-#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct LatencyOf {
     /// Name of the operation.
     pub operation: String,

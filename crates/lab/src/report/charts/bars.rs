@@ -4,8 +4,8 @@
 
 use super::{LEAST, LEFT, Palette, WIDTH, figure};
 use crate::cell::Row;
+use crate::report::numbers::{show, show_paper};
 use crate::report::svg::{Anchor, Svg, tick_label, ticks};
-use crate::report::{show, show_paper};
 
 /// Where the columns of numbers end.
 const OURS: f64 = WIDTH - 60.0;

@@ -2,8 +2,9 @@
 
 use super::{Palette, figure, scale_up};
 use crate::cell::Cell;
+use crate::report::numbers::workload_name;
+use crate::report::results::Named;
 use crate::report::svg::{Anchor, Svg, colour, tick_label, ticks};
-use crate::report::{Named, workload_name};
 
 const BAR: f64 = 14.0;
 /// Between two workloads.

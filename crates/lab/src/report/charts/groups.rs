@@ -2,8 +2,8 @@
 
 use super::{Palette, figure, scale_up};
 use crate::cell::Row;
+use crate::report::numbers::{show, show_paper};
 use crate::report::svg::{Anchor, Svg, tick_label, ticks};
-use crate::report::{show, show_paper};
 
 const LEFT: f64 = 52.0;
 const TOP: f64 = 30.0;

@@ -2,8 +2,9 @@
 
 use super::{LEAST, Palette, WIDTH, figure, scale_up};
 use crate::cell::Cell;
+use crate::report::numbers::show;
+use crate::report::results::Named;
 use crate::report::svg::{Anchor, Svg, tick_label, ticks};
-use crate::report::{Named, show};
 use std::collections::BTreeMap;
 
 const PLACE_LEFT: f64 = 52.0;

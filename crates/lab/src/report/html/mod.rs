@@ -2,7 +2,8 @@
 
 mod plots;
 
-use super::{Named, Report, ours_or_dash, paper_or_dash, ratio_or_dash, show, show_paper};
+use super::numbers::{NONE, ours_or_dash, paper_or_dash, ratio_or_dash, show, show_paper};
+use super::results::{Named, Report};
 use crate::cell::{Cell, Figure, Machine, Row};
 use crate::error::{Error, Result};
 use crate::runner::size_in_words;
@@ -77,7 +78,7 @@ impl Figures<'_> {
 
     /// Whether any has the paper's figure.
     fn compared(&self) -> bool {
-        self.rows.iter().any(|line| line.paper != super::NONE)
+        self.rows.iter().any(|line| line.paper != NONE)
     }
 
     /// Whether any says with which options it ran.
@@ -175,9 +176,9 @@ fn loose_section(report: &Report, name: &str) -> Section {
             main: true,
             label: c.workload.clone(),
             scheme: [c.scheme.as_str(), c.variant.as_str()].join(" ").trim().to_owned(),
-            paper: super::NONE.into(),
+            paper: NONE.into(),
             ours: show(c.written.total as f64 / 1e6),
-            ratio: super::NONE.into(),
+            ratio: NONE.into(),
             unit: "MB written".into(),
             options: c.options.clone(),
             cells: vec![named.file.clone()],
@@ -240,7 +241,7 @@ fn raw(named: &Named<Cell>) -> Raw {
         device: c.device.clone(),
         written: size_in_words(c.written.total as f64),
         causes: causes.join(", "),
-        findings: c.check_findings.map_or_else(|| super::NONE.into(), |n| n.to_string()),
+        findings: c.check_findings.map_or_else(|| NONE.into(), |n| n.to_string()),
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::cell::{Cell, Figure, Row};
 use crate::report::charts::{self, Axes};
-use crate::report::{Named, workload_name};
+use crate::report::numbers::workload_name;
+use crate::report::results::Named;
 
 /// The schemes of cells, in the order in which they are compared.
 fn schemes_of(cells: &[&Named<Cell>]) -> Vec<String> {

@@ -3,13 +3,13 @@
 //! What they wrote is what the block layer counts for the device below, from when the tree was made and synced to when
 //! everything was synced again.
 
-use super::device::Loop;
-use super::process::{Scratch, run};
-use super::result::{CellResult, DeviceUse, Written};
-use super::{Run, guest};
-use crate::size;
-use crate::undo::Undo;
-use anyhow::{Context, Result, bail};
+use crate::cleanup::{Cleanup, Guard};
+use crate::device::{Loop, utf8};
+use crate::error::{Context, Error, Result};
+use crate::guest;
+use crate::process::{Scratch, run};
+use crate::result::{CellResult, DeviceUse, Written};
+use crate::run::{Reader, Run};
 use medfs::Files;
 use medfs_trace::Directory;
 use medfs_trace::replay::{Progress, replay, verify_tree};
@@ -19,8 +19,11 @@ use std::path::{Path, PathBuf};
 const ON_LOOP: [(&str, &[&str]); 3] =
     [("ext4", &["-q", "-F"]), ("btrfs", &["-q", "-f"]), ("xfs", &["-q", "-f"])];
 
-/// What is wrong with a name in `--peers`.
-pub(crate) fn check(name: &str) -> Result<(), String> {
+/// Judges the name of a peer.
+///
+/// # Errors
+/// What would be one.
+pub fn check(name: &str) -> std::result::Result<(), String> {
     let known = ON_LOOP.iter().any(|(peer, _)| *peer == name)
         || guest::IN_GUEST.iter().any(|(peer, ..)| *peer == name);
     if known || name.strip_prefix("dir:").is_some_and(|path| !path.is_empty()) {
@@ -43,64 +46,67 @@ pub(crate) fn column(job: &Run<'_>, name: &str) -> Result<CellResult> {
 /// A mounted file system; it is unmounted with this.
 struct Mounted {
     dir: PathBuf,
-    undo: Undo,
+    guard: Box<dyn Guard>,
 }
 
 impl Mounted {
-    fn new(fs: &str, device: &str, dir: PathBuf) -> Result<Mounted> {
-        let path = dir.to_str().context("the scratch directory's name is not UTF-8")?;
+    fn new(fs: &str, device: &str, dir: PathBuf, cleanup: &dyn Cleanup) -> Result<Mounted> {
+        let path = utf8(&dir)?;
         run("mount", &["-t", fs, device, path])
-            .with_context(|| format!("{fs} is not available on this machine"))?;
+            .context(|| format!("{fs} is not available on this machine"))?;
         let mounted = path.to_owned();
-        let undo = Undo::new(move || {
+        let guard = cleanup.note(Box::new(move || {
             if let Err(error) = run("umount", &[&mounted]) {
-                tracing::warn!("{error:#}");
+                tracing::warn!("{error}");
             }
-        });
-        Ok(Mounted { dir, undo })
+        }));
+        Ok(Mounted { dir, guard })
     }
 
     fn unmount(self) -> Result<PathBuf> {
         run("umount", &[self.dir.to_str().unwrap_or_default()])?;
-        self.undo.disarm();
+        self.guard.disarm();
         Ok(self.dir)
     }
 }
 
 fn on_loop(job: &Run<'_>, fs: &str, mkfs: &[&str]) -> Result<CellResult> {
     if !rustix::process::geteuid().is_root() {
-        bail!("{fs} needs root, for a loop device and a mount");
+        return Err(Error::refused(format!("{fs} needs root, for a loop device and a mount")));
     }
-    let scratch = Scratch::new(job.args.scratch.as_deref())?;
-    let image = scratch.image(job.args.size)?;
+    let scratch = Scratch::new(job.scratch, job.cleanup)?;
+    let image = scratch.image(job.size)?;
     let program = format!("mkfs.{fs}");
     let args = [mkfs, &[image.to_str().unwrap_or_default()]].concat();
-    run(&program, &args).with_context(|| format!("cannot make a volume of {}", size::show(job.args.size)))?;
-    let attached = Loop::attach(&image)?;
-    let mounted = Mounted::new(fs, &attached.device, scratch.directory("mnt")?)?;
+    run(&program, &args).context(|| format!("cannot make a volume of {} MiB", job.size >> 20))?;
+    let attached = Loop::attach(&image, job.cleanup)?;
+    let mounted = Mounted::new(fs, &attached.device, scratch.directory("mnt")?, job.cleanup)?;
     let counters = BlockCounters::of(&attached.device)?;
     let mut reader = job.open()?;
     let (outcome, first, used) = measured(job, &mut reader, &mounted.dir, Some(&counters))?;
     // Judged by who mounts it next.
     let dir = mounted.unmount()?;
-    let mounted = Mounted::new(fs, &attached.device, dir)?;
+    let mounted = Mounted::new(fs, &attached.device, dir, job.cleanup)?;
     let files = Directory::open(&mounted.dir)?;
     let tree = verify_tree(&mut reader, first, &files)?;
     drop(files);
     let mut result = CellResult::new(reader.head(), reader.ending(), &outcome, tree, used);
     result.system = fs.into();
     result.device = "loop".into();
-    result.volume_bytes = job.args.size;
+    result.volume_bytes = job.size;
     result.version = format!("Linux {}", result.machine.kernel);
     mounted.unmount()?;
     Ok(result)
 }
 
 fn in_directory(job: &Run<'_>, dir: &Path) -> Result<CellResult> {
-    let dir = dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))?;
-    let files = Directory::open(&dir).with_context(|| format!("cannot open {}", dir.display()))?;
+    let dir = dir.canonicalize().context(|| format!("cannot find {}", dir.display()))?;
+    let files = Directory::open(&dir).context(|| format!("cannot open {}", dir.display()))?;
     if !medfs_trace::tree::names(&files, files.root())?.is_empty() {
-        bail!("{} is not empty: a replay begins in an empty directory", dir.display());
+        return Err(Error::refused(format!(
+            "{} is not empty: a replay begins in an empty directory",
+            dir.display()
+        )));
     }
     drop(files);
     let (fs, source) = mount_of(&dir)?;
@@ -120,15 +126,14 @@ type Measured = (medfs_trace::replay::Outcome, Option<medfs_trace::record::TreeE
 /// Replays in a directory, and counts what reaches the device meanwhile.
 fn measured(
     job: &Run<'_>,
-    reader: &mut super::Reader,
+    reader: &mut Reader,
     dir: &Path,
     counters: Option<&BlockCounters>,
 ) -> Result<Measured> {
-    crate::trace::raise_descriptor_limit();
-    let files = Directory::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
+    let files = Directory::open(dir).context(|| format!("cannot open {}", dir.display()))?;
     let now = || counters.map_or_else(Counts::default, BlockCounters::read);
     let (start, mut ready) = (now(), Counts::default());
-    let (outcome, first) = replay(reader, &files, None, &job.options(), &mut |progress| {
+    let (outcome, first) = replay(reader, &files, None, &job.options, &mut |progress| {
         match progress {
             Progress::Ready => {
                 files
@@ -136,11 +141,11 @@ fn measured(
                     .map_err(|source| medfs_trace::Error::Files { what: "cannot sync".into(), source })?;
                 ready = now();
             }
-            Progress::At(bytes) => job.bar.set_position(bytes),
+            Progress::At(bytes) => (job.at)(bytes),
         }
         Ok(())
     })?;
-    files.sync().context("cannot make everything durable")?;
+    files.sync().context(|| "cannot make everything durable".into())?;
     let end = now();
     let used = DeviceUse {
         written: Written { total: end.written - ready.written, ..Written::default() },
@@ -153,7 +158,8 @@ fn measured(
 
 /// The kind of file system a directory is on, and its device.
 fn mount_of(dir: &Path) -> Result<(String, String)> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").context("cannot read the list of mounts")?;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")
+        .context(|| "cannot read the list of mounts".into())?;
     let mut best: Option<(usize, String, String)> = None;
     for line in mounts.lines() {
         let Some((place, what)) = line.split_once(" - ") else { continue };
@@ -163,7 +169,7 @@ fn mount_of(dir: &Path) -> Result<(String, String)> {
             best = Some((on.len(), fs.to_owned(), source.to_owned()));
         }
     }
-    best.map(|(_, fs, source)| (fs, source)).context("the directory is on no mount")
+    best.map(|(_, fs, source)| (fs, source)).ok_or_else(|| Error::refused("the directory is on no mount"))
 }
 
 /// What the block layer counted for a device, in bytes.
@@ -180,11 +186,11 @@ struct BlockCounters(PathBuf);
 impl BlockCounters {
     /// Of `/dev/NAME`.
     fn of(device: &str) -> Result<BlockCounters> {
-        let real = Path::new(device).canonicalize().with_context(|| format!("cannot find {device}"))?;
-        let name = real.file_name().context("a device has a name")?;
+        let real = Path::new(device).canonicalize().context(|| format!("cannot find {device}"))?;
+        let name = real.file_name().ok_or_else(|| Error::refused("a device has a name"))?;
         let stat = Path::new("/sys/class/block").join(name).join("stat");
         if !stat.exists() {
-            bail!("the block layer has no counters for {device}");
+            return Err(Error::refused(format!("the block layer has no counters for {device}")));
         }
         Ok(BlockCounters(stat))
     }

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// Where a column runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum System {
+pub enum System {
     /// A volume of ours with these options, on this device.
     Medfs {
         /// Axis and value.
@@ -35,7 +35,7 @@ impl fmt::Display for System {
 
 impl System {
     /// A name for its file.
-    pub(crate) fn file_name(&self) -> String {
+    pub fn file_name(&self) -> String {
         let text = self.to_string().replace(' ', "_");
         let safe = |c: char| if c.is_ascii_alphanumeric() || "=._-".contains(c) { c } else { '-' };
         format!("{}.json", text.chars().map(safe).collect::<String>())
@@ -44,9 +44,11 @@ impl System {
 
 /// Columns, and what was wrong with the others.
 #[derive(Debug, Default)]
-pub(crate) struct Matrix {
-    pub(crate) columns: Vec<System>,
-    pub(crate) wrong: Vec<String>,
+pub struct Matrix {
+    /// The columns, in order.
+    pub columns: Vec<System>,
+    /// A sentence for each thing that is not known.
+    pub wrong: Vec<String>,
 }
 
 /// What is wrong with a value of an axis.
@@ -93,77 +95,96 @@ pub(crate) fn mount_options(options: &[(String, String)]) -> Result<MountOptions
     Ok(parsed)
 }
 
+/// The axes of `--matrix`, as far as they are known.
+#[derive(Default)]
+struct Axes {
+    devices: Vec<String>,
+    combinations: Vec<Vec<(String, String)>>,
+    wrong: Vec<String>,
+}
+
+impl Axes {
+    /// Reads axes, and drops combinations of options that exclude each other.
+    fn read<'t>(texts: impl Iterator<Item = &'t str>) -> Axes {
+        let mut axes = Axes { combinations: vec![Vec::new()], ..Axes::default() };
+        for text in texts {
+            match text.split_once('=').filter(|(axis, values)| !axis.is_empty() && !values.is_empty()) {
+                Some((axis, values)) => axes.add(axis, values),
+                None => axes
+                    .wrong
+                    .push(format!("'{text}' is not an axis: expected NAME=VALUE,... such as delta=off,full")),
+            }
+        }
+        if axes.devices.is_empty() {
+            axes.devices.push("memory".to_owned());
+        }
+        let wrong = &mut axes.wrong;
+        axes.combinations.retain(|options| match mount_options(options) {
+            Ok(_) => true,
+            Err(why) => {
+                let names: Vec<_> = options.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
+                wrong.push(format!("{} cannot be together: {why}", names.join(" ")));
+                false
+            }
+        });
+        axes
+    }
+
+    /// Adds an axis. One that does not exist is left out: the columns of the others run.
+    fn add(&mut self, axis: &str, values: &str) {
+        let Some(good) = self.known(axis, values) else { return };
+        if axis == "device" {
+            self.devices.extend(good);
+            // Named, but none is left: there is nothing to run on.
+            if self.devices.is_empty() {
+                self.combinations.clear();
+            }
+            return;
+        }
+        let with = |done: &Vec<(String, String)>, value: &String| {
+            [&done[..], &[(axis.to_owned(), value.clone())]].concat()
+        };
+        let all = self.combinations.iter().flat_map(|done| good.iter().map(move |value| with(done, value)));
+        self.combinations = all.collect();
+    }
+
+    /// The values of an axis that are known, each once; `None` where the axis is not.
+    fn known(&mut self, axis: &str, values: &str) -> Option<Vec<String>> {
+        let mut good: Vec<String> = Vec::new();
+        let mut exists = true;
+        for value in values.split(',') {
+            let checked = match axis {
+                "device" => crate::device::check(value).map_err(Wrong::Value),
+                _ => option(axis, value).map(drop),
+            };
+            match checked {
+                Ok(()) if good.iter().any(|v| v == value) => {}
+                Ok(()) => good.push(value.to_owned()),
+                Err(wrong) => {
+                    exists &= matches!(wrong, Wrong::Value(_));
+                    self.wrong.push(wrong.text());
+                }
+            }
+        }
+        exists.then_some(good)
+    }
+}
+
 impl Matrix {
     /// Reads `--matrix` and `--peers`. Without either there is one column, the defaults in memory.
-    pub(crate) fn parse(
+    pub fn parse(
         axes: &[String],
         peers: &[String],
         known_peer: impl Fn(&str) -> Result<(), String>,
     ) -> Matrix {
-        let mut matrix = Matrix::default();
-        let mut devices = Vec::new();
-        let mut combinations: Vec<Vec<(String, String)>> = vec![Vec::new()];
-        let asked = !axes.is_empty() || peers.is_empty();
-        for text in axes.iter().flat_map(|axes| axes.split_whitespace()) {
-            let Some((axis, values)) =
-                text.split_once('=').filter(|(axis, values)| !axis.is_empty() && !values.is_empty())
-            else {
-                matrix
-                    .wrong
-                    .push(format!("'{text}' is not an axis: expected NAME=VALUE,... such as delta=off,full"));
-                continue;
-            };
-            let mut good: Vec<String> = Vec::new();
-            let mut known = true;
-            for value in values.split(',') {
-                let checked = match axis {
-                    "device" => super::device::check(value).map_err(Wrong::Value),
-                    _ => option(axis, value).map(drop),
-                };
-                match checked {
-                    Ok(()) if good.iter().any(|v| v == value) => {}
-                    Ok(()) => good.push(value.to_owned()),
-                    Err(wrong) => {
-                        known &= matches!(wrong, Wrong::Value(_));
-                        matrix.wrong.push(wrong.text());
-                    }
-                }
-            }
-            if !known {
-                // As if it had not been named: the columns of the others run.
-                continue;
-            }
-            if axis == "device" {
-                devices.extend(good);
-                // Named, but none is left: there is nothing to run on.
-                if devices.is_empty() {
-                    combinations.clear();
-                }
-                continue;
-            }
-            combinations = combinations
-                .iter()
-                .flat_map(|done| {
-                    good.iter().map(|value| [&done[..], &[(axis.to_owned(), value.clone())]].concat())
-                })
-                .collect();
-        }
-        if devices.is_empty() {
-            devices.push("memory".to_owned());
-        }
-        combinations.retain(|options| match mount_options(options) {
-            Ok(_) => true,
-            Err(wrong) => {
-                let names: Vec<_> = options.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
-                matrix.wrong.push(format!("{} cannot be together: {wrong}", names.join(" ")));
-                false
-            }
-        });
-        if asked {
+        let Axes { devices, combinations, wrong } =
+            Axes::read(axes.iter().flat_map(|axes| axes.split_whitespace()));
+        let mut matrix = Matrix { columns: Vec::new(), wrong };
+        if !axes.is_empty() || peers.is_empty() {
             for device in &devices {
-                for options in &combinations {
-                    matrix.columns.push(System::Medfs { options: options.clone(), device: device.clone() });
-                }
+                let of =
+                    |options: &Vec<_>| System::Medfs { options: options.clone(), device: device.clone() };
+                matrix.columns.extend(combinations.iter().map(of));
             }
         }
         for peer in peers {
@@ -182,7 +203,7 @@ mod tests {
 
     fn parse(axes: &[&str], peers: &[&str]) -> Matrix {
         let own = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();
-        Matrix::parse(&own(axes), &own(peers), super::super::peer::check)
+        Matrix::parse(&own(axes), &own(peers), crate::peer::check)
     }
 
     fn names(matrix: &Matrix) -> Vec<String> {

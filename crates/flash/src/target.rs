@@ -1,20 +1,27 @@
 //! `flash:PATH?profile=emmc&ftl=ldc&codec=lzo&sync=on`: a flash device wherever an image is named.
 
-use crate::target::{Target, patiently};
-use anyhow::{Context, Result, bail};
-use medfs_flash::{Device, DeviceOptions, Durability, FlashDevice, PageCodec, Profile, header_of, policy};
+use crate::codecs::PageCodec;
+use crate::device::{Device, DeviceOptions, Durability, policy};
+use crate::error::{FlashError, Result};
+use crate::profile::Profile;
+use crate::store::header_of;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::time::Duration;
+
+/// Ends with a sentence that says what would do.
+macro_rules! usage {
+    ($($text:tt)*) => { return Err(FlashError::Usage(format!($($text)*))) };
+}
 
 const PREFIX: &[u8] = b"flash:";
 
 /// A flash device that was named.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FlashTarget {
+pub struct FlashTarget {
     /// Its file.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     profile: Option<String>,
     ftl: Option<String>,
     codec: Option<String>,
@@ -24,12 +31,15 @@ pub(crate) struct FlashTarget {
 
 impl FlashTarget {
     /// The flash device that an argument names; `None` where it names something else.
-    pub(crate) fn parse(argument: &Path) -> Result<Option<FlashTarget>> {
+    ///
+    /// # Errors
+    /// An option that does not exist, or without a value.
+    pub fn parse(argument: &Path) -> Result<Option<FlashTarget>> {
         let Some(rest) = argument.as_os_str().as_bytes().strip_prefix(PREFIX) else { return Ok(None) };
         let mut parts = rest.splitn(2, |b| *b == b'?');
         let path = PathBuf::from(OsStr::from_bytes(parts.next().unwrap_or_default()));
         if path.as_os_str().is_empty() {
-            bail!("{}: name the device's file, such as flash:card.nand", argument.display());
+            usage!("{}: name the device's file, such as flash:card.nand", argument.display());
         }
         let options = String::from_utf8_lossy(parts.next().unwrap_or_default());
         Ok(Some(FlashTarget::of(path, &options, argument)?))
@@ -46,43 +56,51 @@ impl FlashTarget {
                 "codec" => &mut target.codec,
                 "sync" => &mut target.sync,
                 _ => {
-                    bail!(
+                    usage!(
                         "{}: no option '{name}': there are profile, ftl, codec and sync",
                         argument.display()
                     )
                 }
             };
             if value.is_empty() {
-                bail!("{}: {name} needs a value, such as {name}=...", argument.display());
+                usage!("{}: {name} needs a value, such as {name}=...", argument.display());
             }
             *place = Some(value.to_owned());
         }
         if let Some(sync) = target.sync.as_deref().filter(|sync| !["on", "off"].contains(sync)) {
-            bail!("{}: sync={sync}: it is on or off", argument.display());
+            usage!("{}: sync={sync}: it is on or off", argument.display());
         }
         Ok(target)
     }
 
     /// A device whose file others choose (`flash:?ftl=ldc`, `flash:DIR?ftl=ldc`): the target with an empty path or that of the directory,
     /// its profile, method and codec known to exist. `None` where `argument` names something else.
-    pub(crate) fn parse_new(argument: &str) -> Result<Option<FlashTarget>> {
+    ///
+    /// # Errors
+    /// An option, profile, method or codec that does not exist.
+    pub fn parse_new(argument: &str) -> Result<Option<FlashTarget>> {
         let Some(rest) = argument.strip_prefix("flash:") else { return Ok(None) };
         let (path, options) = rest.split_once('?').unwrap_or((rest, ""));
         let target = FlashTarget::of(path.into(), options, Path::new(argument))?;
-        let possible = target.options(None).and_then(|options| Ok(options.check()?));
-        possible.with_context(|| argument.to_owned())?;
+        let possible = target.options(None).and_then(|options| options.check());
+        possible.map_err(|wrong| FlashError::Usage(format!("{argument}: {wrong}")))?;
         Ok(Some(target))
     }
 
     /// Whether the device's file is there.
-    pub(crate) fn exists(&self) -> bool {
+    pub fn exists(&self) -> bool {
         self.path.exists()
     }
 
     /// The same target with an absolute path, for a process that runs elsewhere.
-    pub(crate) fn absolute(&self) -> Result<PathBuf> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn absolute(&self) -> Result<PathBuf> {
         let mut text = std::ffi::OsString::from("flash:");
-        text.push(std::path::absolute(&self.path)?);
+        let path = std::path::absolute(&self.path)
+            .map_err(|e| FlashError::Io(self.path.display().to_string(), e))?;
+        text.push(path);
         let options =
             [("profile", &self.profile), ("ftl", &self.ftl), ("codec", &self.codec), ("sync", &self.sync)];
         for (i, (name, value)) in options.iter().filter_map(|(n, v)| Some((n, v.as_ref()?))).enumerate() {
@@ -92,8 +110,11 @@ impl FlashTarget {
     }
 
     /// Makes the device's file, which does not exist.
-    pub(crate) fn create(&self, size: Option<u64>) -> Result<()> {
-        Ok(Device::<PageCodec>::create(&self.path, &self.options(size)?)?.close()?)
+    ///
+    /// # Errors
+    /// The file is there, or cannot be made.
+    pub fn create(&self, size: Option<u64>) -> Result<()> {
+        Device::<PageCodec>::create(&self.path, &self.options(size)?)?.close()
     }
 
     fn options(&self, size: Option<u64>) -> Result<DeviceOptions> {
@@ -109,26 +130,24 @@ impl FlashTarget {
         Ok(options)
     }
 
-    /// Opens the device. What it is made of cannot change; the method can.
-    pub(crate) fn open(&self) -> Result<Target> {
-        Ok(Arc::new(FlashDevice::new(self.open_device()?)))
-    }
-
-    /// The device itself, for who gives it a clock.
-    pub(crate) fn open_device(&self) -> Result<Device<PageCodec>> {
+    /// Opens the device, which another process may use for so long. What it is made of cannot change; the method can.
+    ///
+    /// # Errors
+    /// It is in use, damaged, or made of something else than what was named.
+    pub fn open_device(&self, patience: Duration) -> Result<Device<PageCodec>> {
         let header = header_of(&self.path)?;
         let path = self.path.display();
         if let Some(name) = &self.profile {
             let asked = Profile::find(name)?;
             if asked != header.profile {
-                bail!(
+                usage!(
                     "{path} was made with the profile '{}', not '{name}': leave profile= out",
                     header.profile.name
                 );
             }
         }
         if let Some(codec) = self.codec.as_ref().filter(|codec| **codec != header.codec) {
-            bail!("{path} was made with codec={}, not {codec}: leave codec= out", header.codec);
+            usage!("{path} was made with codec={}, not {codec}: leave codec= out", header.codec);
         }
         if let Some(ftl) = &self.ftl {
             policy(ftl, &header.profile)?;
@@ -137,10 +156,7 @@ impl FlashTarget {
             Some("on") => Durability::Machine,
             _ => Durability::Process,
         };
-        let open = |patience| {
-            Ok(Device::<PageCodec>::open_for(&self.path, self.ftl.as_deref(), durability, patience)?)
-        };
-        Ok(patiently(open)?)
+        Device::<PageCodec>::open_for(&self.path, self.ftl.as_deref(), durability, patience)
     }
 }
 

@@ -1,16 +1,16 @@
 //! The devices that a column of a replay can run on: one function opens them all.
 
-use super::process::{Scratch, run};
-use super::result::FlashUse;
-use crate::flash::target::FlashTarget;
-use crate::undo::Undo;
-use anyhow::{Context, Result, bail};
+use crate::cleanup::{Cleanup, Guard};
+use crate::error::{Context, Error, Result};
+use crate::process::{Scratch, private_folder, run};
+use crate::result::FlashUse;
 use medfs::{Clock, ManualClock};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions, MemDevice};
-use medfs_flash::{FlashDevice, Header, HostTime, Stats};
+use medfs_flash::{FlashDevice, FlashTarget, Header, HostTime, Stats};
 use medfs_format::BLOCK_SIZE;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A device, and what must be undone when it is no longer needed.
 pub(crate) struct Opened {
@@ -23,7 +23,7 @@ pub(crate) struct Opened {
 }
 
 /// What is wrong with a value of `device=`.
-pub(crate) fn check(name: &str) -> Result<(), String> {
+pub(crate) fn check(name: &str) -> std::result::Result<(), String> {
     match name {
         "memory" | "file" | "loop" => Ok(()),
         _ => match FlashTarget::parse_new(name) {
@@ -31,7 +31,7 @@ pub(crate) fn check(name: &str) -> Result<(), String> {
             Ok(None) => {
                 Err(format!("device={name}: expected memory, file, loop or flash:?profile=emmc&ftl=ldc"))
             }
-            Err(wrong) => Err(format!("device={wrong:#}")),
+            Err(wrong) => Err(format!("device={wrong}")),
         },
     }
 }
@@ -64,20 +64,21 @@ impl HostTime for TraceTime {
 
 fn open_flash(mut target: FlashTarget, place: &Place<'_>, clock: Arc<ManualClock>) -> Result<Opened> {
     let scratch = if target.path.as_os_str().is_empty() {
-        let scratch = Scratch::new(place.scratch)?;
+        let scratch = Scratch::new(place.scratch, place.cleanup)?;
         target.path = scratch.path("device.nand");
         Some(scratch)
     } else {
         let folder = &target.path;
-        crate::trace::private_folder(folder)?;
+        private_folder(folder)?;
         target.path = folder.join(place.column).with_extension("nand");
         if target.exists() {
-            bail!("{} exists, and a column needs a new device: remove it", target.path.display());
+            let path = target.path.display();
+            return Err(Error::refused(format!("{path} exists, and a column needs a new device: remove it")));
         }
         None
     };
     target.create(Some(place.size))?;
-    let opened = target.open_device()?;
+    let opened = target.open_device(Duration::ZERO)?;
     let header = opened.header().clone();
     let device = Arc::new(FlashDevice::with_time(opened, Box::new(TraceTime(clock))));
     Ok(Opened {
@@ -96,6 +97,8 @@ pub(crate) struct Place<'p> {
     pub(crate) scratch: Option<&'p Path>,
     /// The column's name for files.
     pub(crate) column: &'p str,
+    /// Where what is made is noted.
+    pub(crate) cleanup: &'p dyn Cleanup,
 }
 
 /// Opens an empty device. `clock` is the host's, for a device that has a time of its own.
@@ -108,33 +111,39 @@ pub(crate) fn open(name: &str, place: &Place<'_>, clock: &Arc<ManualClock>) -> R
         let device = Arc::new(MemDevice::new(size / BLOCK_SIZE as u64));
         return Ok(Opened { device, flash: None, _loop: None, _scratch: None });
     }
-    let folder = Scratch::new(place.scratch)?;
+    let folder = Scratch::new(place.scratch, place.cleanup)?;
     let image = folder.image(size)?;
-    let attached = if name == "loop" { Some(Loop::attach(&image)?) } else { None };
+    let attached = if name == "loop" { Some(Loop::attach(&image, place.cleanup)?) } else { None };
     let path = attached.as_ref().map_or(&*image, |attached| Path::new(&attached.device));
     let options = FileOptions { access: Access::ReadWrite, ..FileOptions::default() };
     let device = Arc::new(FileDevice::open(path, options)?);
     Ok(Opened { device, flash: None, _loop: attached, _scratch: Some(folder) })
 }
 
+/// A path as text, which programs take.
+pub(crate) fn utf8(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| Error::refused("the scratch directory's name is not UTF-8"))
+}
+
 /// An attached loop device; it goes with this.
 pub(crate) struct Loop {
     /// `/dev/loop3`.
     pub(crate) device: String,
-    _undo: Undo,
+    _guard: Box<dyn Guard>,
 }
 
 impl Loop {
-    pub(crate) fn attach(image: &Path) -> Result<Loop> {
-        let image = image.to_str().context("the scratch directory's name is not UTF-8")?;
-        let device = run("losetup", &["--find", "--show", image]).context("cannot attach a loop device")?;
+    pub(crate) fn attach(image: &Path, cleanup: &dyn Cleanup) -> Result<Loop> {
+        let image = utf8(image)?;
+        let device =
+            run("losetup", &["--find", "--show", image]).context(|| "cannot attach a loop device".into())?;
         let device = device.trim().to_owned();
         let attached = device.clone();
-        let _undo = Undo::new(move || {
+        let _guard = cleanup.note(Box::new(move || {
             if let Err(error) = run("losetup", &["--detach", &attached]) {
-                tracing::warn!("{error:#}");
+                tracing::warn!("{error}");
             }
-        });
-        Ok(Loop { device, _undo })
+        }));
+        Ok(Loop { device, _guard })
     }
 }
