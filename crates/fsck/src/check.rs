@@ -8,7 +8,7 @@ use crate::finding::{Code, Cut, Finding, Findings, Losses, Severity};
 use crate::image::{CANNOT_BE_READ, Image, Stop};
 use crate::log::{self, FsyncLog};
 use crate::medium::Medium;
-use crate::mend::Mend;
+use crate::mend::{Held, Mend};
 use crate::pack;
 use crate::walk::{Verdict, Via, Walker};
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
@@ -181,7 +181,7 @@ pub fn repair_found(
     supported(dev)?;
     let (mut after, mut unfinished) = (before.clone(), None);
     for round in 1..=MAX_ROUNDS {
-        let (mended, Ends { held, .. }) = pass(dev, options, Mend::All, progress)?;
+        let (mended, ends) = pass(dev, options, Mend::All, progress)?;
         let mut found = check(dev, options, progress)?;
         found.findings.extend(mended.findings.into_iter().filter(|f| f.code == Code::Unwritable));
         let same = (&found.findings, found.suppressed) == (&after.findings, after.suppressed);
@@ -191,13 +191,9 @@ pub fn repair_found(
         }
         if same || round == MAX_ROUNDS {
             let left = after.findings.len() as u64 + after.suppressed;
-            unfinished = Some(match held {
-                0 => format!("the repair came to no end: after {round} passes {left} findings are left"),
-                _ => format!(
-                    "the volume is too full for the names of {held} files, which are kept without: remove other files, and \
-                     repair it again"
-                ),
-            });
+            unfinished = Some(ends.held.why().unwrap_or_else(|| {
+                format!("the repair came to no end: after {round} passes {left} findings are left")
+            }));
             break;
         }
     }
@@ -233,8 +229,8 @@ fn supported(dev: &dyn BlockDevice) -> Result<(), RepairError> {
 /// What a pass tells beside its report.
 #[derive(Default)]
 struct Ends {
-    /// Files that it kept without a name, as there was no room for one.
-    held: u64,
+    /// Files that it kept without a name.
+    held: Held,
     cuts: Vec<Cut>,
 }
 

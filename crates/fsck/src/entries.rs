@@ -32,7 +32,12 @@ pub(crate) enum Spot {
 
 /// Whether names of a directory are stored in a form whose hash cannot be computed here (encrypted, case-insensitive).
 pub(crate) fn is_opaque(inode: &RawInode) -> bool {
-    inode.advise().contains(Advise::ENCRYPT) || inode.flags().contains(FileFlags::CASEFOLD)
+    is_encrypted(inode) || inode.flags().contains(FileFlags::CASEFOLD)
+}
+
+/// Whether a directory takes no name that is made here. Where only case is ignored, numbers and lost+found have the hash that they always have.
+pub(crate) fn is_encrypted(inode: &RawInode) -> bool {
+    inode.advise().contains(Advise::ENCRYPT)
 }
 
 impl Walker<'_, '_> {

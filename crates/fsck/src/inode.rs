@@ -4,8 +4,8 @@ use crate::finding::Code;
 use crate::image::Image;
 use medfs_format::dentry::MAX_DEPTH;
 use medfs_format::node::{
-    DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline, Layouts, MAX_INLINE_XATTR_ADDRS,
-    NAME_LEN, RawInode,
+    Advise, DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline, Layouts,
+    MAX_INLINE_XATTR_ADDRS, NAME_LEN, RawInode,
 };
 use medfs_format::superblock::Feature;
 use medfs_format::{Geometry, Ino, xattr};
@@ -35,6 +35,34 @@ impl Rules {
 
     pub(crate) fn has_compression(&self) -> bool {
         self.features.contains(Feature::COMPRESSION)
+    }
+
+    /// The marks of inodes that no inode of the volume can have.
+    fn impossible_advise(&self) -> Advise {
+        let mut none = Advise::empty();
+        none.set(Advise::ENCRYPT | Advise::ENC_NAME, !self.features.contains(Feature::ENCRYPT));
+        none.set(Advise::VERITY, !self.features.contains(Feature::VERITY));
+        none
+    }
+
+    /// Takes back marks of what the volume does not have.
+    fn vet_marks(&self, inode: &mut RawInode, ino: Ino, found: &mut Vec<(Code, String)>) {
+        let mut field = |text: String| found.push((Code::InodeField, format!("inode {ino}: {text}")));
+        let marked = inode.advise() & self.impossible_advise();
+        if !marked.is_empty() {
+            field(format!("marked {marked:?} on a volume without that"));
+            inode.i_advise &= !marked.bits();
+        }
+        let directory = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory);
+        let casefold = self.features.contains(Feature::CASEFOLD) && directory;
+        if inode.flags().contains(FileFlags::CASEFOLD) && !casefold {
+            field("marked as a directory that ignores case".into());
+            inode.i_flags = (inode.flags() - FileFlags::CASEFOLD).bits().into();
+        }
+        if inode.flags().contains(FileFlags::COMPR) && !self.has_compression() {
+            field("marked as compressed on a volume without that".into());
+            inode.i_flags = (inode.flags() - FileFlags::COMPR).bits().into();
+        }
     }
 
     /// Mends `inode` in memory and lists what was wrong. An error: it cannot be an inode, with the reason.
@@ -121,18 +149,7 @@ impl Rules {
                 *nid = 0.into();
             }
         }
-        let casefold = self.features.contains(Feature::CASEFOLD) && kind == Some(FileKind::Directory);
-        if inode.flags().contains(FileFlags::CASEFOLD) && !casefold {
-            found.push((Code::InodeField, format!("inode {ino}: marked as a directory that ignores case")));
-            inode.i_flags = (inode.flags() - FileFlags::CASEFOLD).bits().into();
-        }
-        if inode.flags().contains(FileFlags::COMPR) && !self.has_compression() {
-            found.push((
-                Code::InodeField,
-                format!("inode {ino}: marked as compressed on a volume without that"),
-            ));
-            inode.i_flags = (inode.flags() - FileFlags::COMPR).bits().into();
-        }
+        self.vet_marks(inode, ino, &mut found);
         if self.has_compression() && inode.inline().contains(Inline::DATA) && inode.compression().is_some() {
             found.push((Code::InodeField, format!("inode {ino}: inline data in a compressed file")));
             inode.i_flags = (inode.flags() - FileFlags::COMPR).bits().into();

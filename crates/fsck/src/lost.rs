@@ -5,7 +5,7 @@
 //!
 //! Invariant: an inode that reads is never freed. Where the volume has no room for a name it is kept without one.
 
-use crate::entries::is_opaque;
+use crate::entries::{is_encrypted, is_opaque};
 use crate::slices::Nids;
 use crate::walk::{Verdict, Via, Walker};
 use foldhash::{HashSet, HashSetExt};
@@ -202,7 +202,7 @@ impl Walker<'_, '_> {
     }
 
     fn keep_nameless(&mut self) -> io::Result<()> {
-        self.held += 1;
+        self.held.count += 1;
         Ok(())
     }
 
@@ -226,7 +226,9 @@ impl Walker<'_, '_> {
             return Ok(Some(home));
         }
         let root = self.image.g.root_ino;
-        if self.readable_inode(root)?.is_none_or(|(_, block)| is_opaque(block.view())) {
+        let Some((_, block)) = self.readable_inode(root)? else { return Ok(None) };
+        if is_encrypted(block.view()) {
+            self.held.sealed_root = true;
             return Ok(None);
         }
         for i in 0..NAMES_TRIED {
@@ -252,7 +254,7 @@ impl Walker<'_, '_> {
         }
         let Some((_, block)) = self.readable_inode(ino)? else { return Ok(false) };
         let inode: &RawInode = block.view();
-        Ok(FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory) && !is_opaque(inode))
+        Ok(FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory) && !is_encrypted(inode))
     }
 
     /// An inode's block, as it counts, if it can be read and accepted.

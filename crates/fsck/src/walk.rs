@@ -14,7 +14,7 @@ use crate::evidence::Sense;
 use crate::finding::{Code, Cuts, Findings, Losses};
 use crate::image::{CANNOT_BE_READ, Image};
 use crate::inode::Rules;
-use crate::mend::Mend;
+use crate::mend::{Held, Mend};
 use crate::slices::Slices;
 use crate::space::{Owner, Space, has_no_addresses};
 use crate::supply::Supply;
@@ -118,7 +118,7 @@ pub(crate) struct Walker<'d, 'p> {
     /// lost+found, once it was needed.
     pub(crate) home: Option<Ino>,
     /// Inodes that a repair kept without a name.
-    pub(crate) held: u64,
+    pub(crate) held: Held,
     pending: Vec<Pending>,
     progress: &'p mut dyn FnMut(f64),
 }
@@ -151,7 +151,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             anew: Anew::default(),
             names: mend != Mend::AllButNames,
             home: None,
-            held: 0,
+            held: Held::default(),
             pending: Vec::new(),
             progress,
         }

@@ -67,6 +67,45 @@ fn a_count_of_user_blocks_below_what_is_in_use_is_mended() {
     bed.judge(&dev).unwrap();
 }
 
+/// Found by fuzzing: names could not be hashed in a root directory that was called encrypted, so that there was no lost+found, and the volume
+/// was called full.
+#[test]
+fn a_root_called_encrypted_on_a_volume_without_that_takes_names() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("encrypted.img", &[]));
+    set(&dev, Target::Inode(3), "i_advise", 0xff);
+    set(&dev, Target::Dentry(3, b"direct"), "used", 0);
+    let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+    assert_eq!((repaired.after.findings, repaired.unfinished), (vec![], None));
+    assert!(ino(&dev, "direct") > 3);
+    bed.judge(&dev).unwrap();
+}
+
+#[test]
+fn a_root_that_ignores_case_has_a_lost_and_found() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("casefold.img", &["-C", "utf8", "-O", "casefold"]));
+    let direct = ino(&dev, "direct");
+    set(&dev, Target::Inode(3), "i_flags", 0x4000_0000);
+    set(&dev, Target::Dentry(3, b"direct"), "used", 0);
+    let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+    assert_eq!((repaired.after.findings, repaired.unfinished), (vec![], None));
+    assert_eq!(ino(&dev, &format!("lost+found/{direct}")), direct);
+    bed.judge(&dev).unwrap();
+}
+
+#[test]
+fn a_file_without_a_name_under_an_encrypted_root_is_kept() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("sealed.img", &["-O", "encrypt"]));
+    set(&dev, Target::Inode(3), "i_advise", 4);
+    set(&dev, Target::Dentry(3, b"direct"), "used", 0);
+    let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+    let why = repaired.unfinished.expect("it has no name");
+    assert!(why.contains("encrypted") && why.contains("without a name: 1;"), "{why}");
+    assert!(repaired.after.has(Code::NatUnreachable));
+}
+
 /// Found by fuzzing: a checksum in the middle of the version bitmaps changes them whenever it is written.
 #[test]
 fn a_checksum_inside_the_bitmaps_is_refused() {

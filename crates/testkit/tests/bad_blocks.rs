@@ -21,7 +21,10 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::available_parallelism;
 
 const PAGE: usize = 4096;
 
@@ -329,33 +332,47 @@ fn every_block() {
     assert_eq!(tally.failures(), 0);
 }
 
-/// Two to five blocks at once, `MEDFS_CASES` times on each volume.
+/// Two to five blocks of a volume that are struck at once, and how.
+fn several(volume: &Volume, rng: &mut SmallRng) -> Vec<(Target, Damage)> {
+    let count = rng.random_range(2..=5);
+    let struck: Vec<Target> = volume.targets.choose_multiple(rng, count).copied().collect();
+    struck.into_iter().map(|target| (target, *Damage::ALL.choose(rng).expect("some"))).collect()
+}
+
+/// The cases of these seeds on a volume, each of several blocks, by as many threads as there are processors.
+fn strike_several(volume: &Volume, seeds: Range<u64>, tally: &Mutex<Tally>) {
+    let next = AtomicU64::new(seeds.start);
+    let work = || loop {
+        let case = next.fetch_add(1, Ordering::Relaxed);
+        if !seeds.contains(&case) {
+            break;
+        }
+        let mut rng = SmallRng::seed_from_u64(case);
+        let hits = several(volume, &mut rng);
+        let went = volume.strike(&hits, &mut rng);
+        tally.lock().expect("no thread panics").count(volume, &hits, went, case);
+    };
+    let jobs =
+        variable("MEDFS_JOBS").unwrap_or_else(|| available_parallelism().map_or(1, |n| n.get() as u64));
+    std::thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
+}
+
+/// Two to five blocks at once, `MEDFS_CASES` times on each volume, in `MEDFS_JOBS` threads. A failure names its case: `MEDFS_SEED` with
+/// `MEDFS_CASES=1` and `MEDFS_VOLUME` plays it again.
 #[test]
 #[ignore = "takes minutes"]
 fn several_blocks() {
     let seed = seed();
     let cases = variable("MEDFS_CASES").unwrap_or(100);
     let wanted = std::env::var("MEDFS_VOLUME").unwrap_or_default();
-    let mut tally = Tally::default();
-    for make in kinds() {
-        let volume = make();
-        for case in (seed..seed + cases).filter(|_| volume.name.contains(&wanted)) {
-            let mut rng = SmallRng::seed_from_u64(case);
-            let count = rng.random_range(2..=5);
-            let mut hits: Vec<(Target, Damage)> = volume
-                .targets
-                .choose_multiple(&mut rng, count)
-                .map(|target| (*target, Damage::Unreadable))
-                .collect();
-            hits.iter_mut().for_each(|hit| hit.1 = *Damage::ALL.choose(&mut rng).expect("some"));
-            // Only a superblock says where anything is.
-            let gone = |(t, d): &(Target, Damage)| t.part == Part::Superblock && *d != Damage::Flipped;
-            if hits.iter().filter(|hit| gone(hit)).count() == 2 {
-                continue;
-            }
-            tally.count(&volume, &hits, volume.strike(&hits, &mut rng), case);
-        }
+    let tally = Mutex::new(Tally::default());
+    for volume in kinds().iter().map(|make| make()).filter(|volume| volume.name.contains(&wanted)) {
+        let started = std::time::Instant::now();
+        strike_several(&volume, seed..seed + cases, &tally);
+        let failures = tally.lock().expect("no thread panics").failures();
+        println!("{}: {cases} cases in {:?}, {failures} failures so far", volume.name, started.elapsed());
     }
+    let tally = tally.into_inner().expect("no thread panics");
     tally.print();
     assert_eq!(tally.failures(), 0);
 }
