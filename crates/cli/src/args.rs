@@ -369,6 +369,9 @@ pub(crate) struct LsArgs {
     /// One JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+    /// Keep a map of bad blocks in a file, as `medfs get --map` does: blocks that it calls bad are not read
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) map: Option<PathBuf>,
     /// Image file or block device
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) image: PathBuf,

@@ -6,7 +6,7 @@
 
 use crate::args::FsckArgs;
 use crate::exit::{self, Coded};
-use crate::{json, progress, target};
+use crate::{json, progress, target, words};
 use anyhow::{Context, Result};
 use medfs::MountOptions;
 use medfs_device::BlockDevice;
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
     if let Some(file) = &args.restore {
         return take_back(args, &*dev, file);
     }
-    target::explain_no_volume(&*dev, &args.image)?;
+    target::explain_nothing_to_check(&*dev, &args.image)?;
     if args.repair { mend(args, dev) } else { look(args, &*dev) }
 }
 
@@ -149,15 +149,24 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
     print_costs(&report.losses);
     print_counts(&args.image, &report);
     if report.log_to_replay.nodes > 0 {
-        outln!(
-            "{} inode(s) were fsynced after the last checkpoint: the next mount, or --repair, rolls them forward",
-            report.log_to_replay.inodes
-        );
+        outln!("{}", after_checkpoint(report.log_to_replay.inodes));
     }
     if code != exit::SUCCESS {
         outln!("{}: NOT CLEAN, use --repair", args.image.display());
     }
     Ok(code)
+}
+
+/// What there is behind the last checkpoint, where so many files were fsynced.
+fn after_checkpoint(files: u64) -> String {
+    match files {
+        0 => "nodes were written after the last checkpoint, but no fsync ended: the next mount, or --repair, drops them".into(),
+        1 => "1 file was fsynced after the last checkpoint: the next mount, or --repair, rolls it forward".into(),
+        _ => {
+            let files = words::count(files, "file");
+            format!("{files} were fsynced after the last checkpoint: the next mount, or --repair, rolls them forward")
+        }
+    }
 }
 
 const PROGRESS_STEPS: u64 = 1000;
@@ -226,13 +235,14 @@ fn take_turns(args: &FsckArgs, dev: &target::Target, found: Report) -> Result<Me
 fn print_mended(args: &FsckArgs, mended: &Mended, code: u8) {
     let (ends, left) = (&mended.ends, &mended.left);
     if ends.rolled_forward > 0 {
-        outln!("rolled {} fsynced inode(s) forward", ends.rolled_forward);
+        outln!("rolled {} forward", words::count(ends.rolled_forward, "fsynced file"));
     }
     if let Some(reason) = &ends.given_up_because {
-        outln!("gave up what was fsynced to {} inode(s) since the last checkpoint: {reason}", ends.given_up);
+        let files = words::count(ends.given_up, "file");
+        outln!("gave up what was fsynced to {files} since the last checkpoint: {reason}");
     }
     if ends.orphans_freed > 0 {
-        outln!("freed {} orphan inode(s)", ends.orphans_freed);
+        outln!("freed {}", words::count(ends.orphans_freed, "orphan"));
     }
     if !left.is_clean() {
         outln!("left after the repair:");

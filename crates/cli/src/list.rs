@@ -1,6 +1,7 @@
 //! `medfs ls`: lists files of a volume that is not mounted. What cannot be read is listed by its name alone, and told at the end.
 
 use crate::args::LsArgs;
+use crate::get::map;
 use crate::tree::{self, Held};
 use crate::{exit, json, output, quote, target, words};
 use anyhow::Result;
@@ -50,21 +51,30 @@ struct Unread {
 
 /// `medfs ls`
 pub(crate) fn run(args: &LsArgs) -> Result<u8> {
-    let volume = target::open_volume_to_read(&args.image)?;
+    let (device, mut keeper) = map::open(&args.image, args.map.as_deref(), false)?;
+    let listed = target::open_volume_read_only(device, &args.image).and_then(|volume| list(args, &volume));
+    // What was learned of the device is kept, whatever else failed.
+    let kept = keeper.finish();
+    let code = listed?;
+    kept?;
+    Ok(code)
+}
+
+fn list(args: &LsArgs, volume: &Volume) -> Result<u8> {
     let mut lister = Lister {
-        volume: &volume,
+        volume,
         args,
         escape: std::io::stdout().is_terminal(),
         out: BufWriter::new(output::stdout()),
         failed: Outcome::default(),
         listed: HashSet::new(),
     };
-    for (ino, why) in PastDamage::of(&volume).unrecovered() {
+    for (ino, why) in PastDamage::of(volume).unrecovered() {
         let reason = format!("what was fsynced since the last checkpoint cannot be shown: {why}");
         let path = ino.map_or_else(|| "/".to_owned(), |ino| format!("inode {ino}")).into_bytes();
         lister.failed.fail(Failure { path, ino, reason, lost: Lost::default() });
     }
-    let start = tree::find(&volume, &args.path)?;
+    let start = tree::find(volume, &args.path)?;
     if !start.is_dir() {
         lister.print(&start, &args.path, args.path.as_os_str().as_bytes())?;
     } else if args.json {

@@ -82,12 +82,7 @@ pub(crate) fn open_volume_at(
     Volume::open(dev, options, clock).with_context(|| format!("cannot open the volume on {}", path.display()))
 }
 
-/// Opens the volume in an image to read only, without changing a bit of it.
-pub(crate) fn open_volume_to_read(path: &Path) -> Result<Volume> {
-    open_volume_read_only(open_to_read(path)?, path)
-}
-
-/// Opens the volume on a device to read only. Where it is too damaged, the error says what may help.
+/// Opens the volume on a device to read only, without changing a bit of it. Where it is too damaged, the error says what may help.
 pub(crate) fn open_volume_read_only(dev: Target, path: &Path) -> Result<Volume> {
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     open_volume(dev, path, options).map_err(|error| match error.downcast_ref::<medfs::Error>() {
@@ -135,4 +130,15 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
         }
         None => bail!("{path} holds no F2FS volume"),
     }
+}
+
+/// The same before a check, which needs no superblock where the volume shows what was in it, and nothing else has been made of the device since.
+pub(crate) fn explain_nothing_to_check(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
+    let Err(why) = explain_no_volume(dev, path) else { return Ok(()) };
+    let mut first = Block::boxed();
+    let is_flash = dev.block_count() > 0
+        && dev.read(0, &mut [&mut first]).is_ok()
+        && first.0.starts_with(&medfs_flash::format::MAGIC);
+    let is_other = is_flash || medfs_mkfs::probe::find_past_damage(dev).is_some();
+    if is_other || !medfs_fsck::shows_volume(dev)? { Err(why) } else { Ok(()) }
 }

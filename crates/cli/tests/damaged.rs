@@ -213,6 +213,24 @@ fn a_map_is_kept_and_tried_again_only_when_asked() {
     error(2, medfs().arg("get").arg(s.image()).arg("/"));
 }
 
+#[test]
+fn a_list_takes_the_map_too() {
+    let s = volume();
+    let ls = |map: &Path| {
+        let mut command = medfs();
+        command.args(["ls", "--map"]).arg(map).arg(s.image()).arg("/dir");
+        command.assert()
+    };
+    let map = s.path("list.map");
+    let assert = ls(&map).code(0);
+    assert_eq!(assert.get_output().stdout, b"a\nb\n");
+    assert!(fs::read_to_string(&map).unwrap().starts_with("# Mapfile. Created by medfs"));
+    // Every block is bad: none is read.
+    let blocks: Vec<u64> = (0..fs::metadata(s.image()).unwrap().len() / PAGE as u64).collect();
+    let text = stderr(&ls(&bad(&s, &blocks)).code(1));
+    assert!(text.contains("cannot read"), "{text}");
+}
+
 /// Replaces bytes wherever they are in directories: in the inline entries of these inodes.
 fn rename(image: &Path, dir: &str, from: &[u8], to: &[u8]) {
     assert_eq!(from.len(), to.len());

@@ -159,9 +159,7 @@ fn fsck_repair_rolls_forward() {
     let text = output(&["fsck"], &[&s.image()]);
     assert!(text.contains("fsynced after the last checkpoint"), "{text}");
     let assert = medfs().arg("fsck").arg("--repair").arg(s.image()).assert().code(1);
-    assert!(
-        String::from_utf8_lossy(&assert.get_output().stdout).contains("rolled 1 fsynced inode(s) forward")
-    );
+    assert!(String::from_utf8_lossy(&assert.get_output().stdout).contains("rolled 1 fsynced file forward"));
     medfs().arg("fsck").arg("--repair").arg(s.image()).assert().code(0);
     assert_eq!(output(&["get"], &[&s.image(), Path::new("/fsynced"), Path::new("-")]), "x".repeat(8192));
     assert_clean(&s.image());
@@ -185,7 +183,7 @@ fn fsck_repair_gives_up_a_log_that_cannot_be_replayed() {
     assert!(refused.contains("i_addr") && refused.contains("fsck --repair"), "{refused}");
     let assert = medfs().arg("fsck").arg("--repair").arg(&volume).assert().code(1);
     let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
-    assert!(text.contains("gave up what was fsynced to 1 inode(s)") && text.contains("i_addr"), "{text}");
+    assert!(text.contains("gave up what was fsynced to 1 file ") && text.contains("i_addr"), "{text}");
     medfs().arg("fsck").arg("--repair").arg(&volume).assert().code(0);
     assert_eq!(output(&["ls"], &[&volume, Path::new("/")]).trim(), "lost+found");
     assert_clean(&volume);

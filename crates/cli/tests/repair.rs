@@ -6,6 +6,7 @@ use common::*;
 use medfs_format::Block;
 use medfs_format::node::{FileKind, RawInode, footer};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 #[test]
@@ -28,7 +29,7 @@ fn one_run_repairs_what_a_roll_forward_brings() {
     assert_eq!(damage(&s.image(), synced, wrong), 1);
     let assert = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
     let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
-    assert!(text.contains("rolled 1 fsynced inode(s) forward") && text.contains("repaired"), "{text}");
+    assert!(text.contains("rolled 1 fsynced file forward") && text.contains("repaired"), "{text}");
     medfs().arg("fsck").arg(s.image()).assert().code(0);
     let out = s.path("out");
     medfs().arg("get").args([&s.image(), Path::new("/old"), &out]).assert().success();
@@ -125,4 +126,44 @@ fn an_undo_file_is_not_on_the_volume_that_is_repaired() {
     medfs().arg("umount").arg(&dir).assert().success();
     let text = String::from_utf8_lossy(&tried.stderr);
     assert!(tried.status.code() == Some(8) && text.contains("in use"), "{text}");
+}
+
+/// A volume with a file, of which both superblocks are gone.
+fn without_superblocks() -> Scratch {
+    let s = plain();
+    with_engine(&s.image(), true, |v| {
+        let ino = make(v, v.root(), "file", FileKind::Regular);
+        v.write(ino, 0, &[9; 30_000]).unwrap();
+    });
+    overwrite(&s.image(), 0, &[0; 8192]);
+    s
+}
+
+fn overwrite(image: &Path, at: u64, bytes: &[u8]) {
+    fs::File::options().write(true).open(image).unwrap().write_all_at(bytes, at).unwrap();
+}
+
+#[test]
+fn a_volume_without_superblocks_is_repaired_and_salvaged() {
+    let s = without_superblocks();
+    let out = s.path("salvaged");
+    fs::create_dir(&out).unwrap();
+    medfs().args(["get", "--salvage"]).args([&s.image(), &out]).assert().success();
+    assert_eq!(fs::read(out.join("file")).unwrap(), [9; 30_000]);
+    medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+    medfs().arg("fsck").arg(s.image()).assert().code(0);
+    let out = s.path("out");
+    medfs().arg("get").args([&s.image(), Path::new("/file"), &out]).assert().success();
+    assert_eq!(fs::read(out).unwrap(), [9; 30_000]);
+}
+
+#[test]
+fn what_another_file_system_was_made_of_is_not_repaired() {
+    let s = without_superblocks();
+    overwrite(&s.image(), 0x1_0040, b"_BHRfS_M");
+    let before = fs::read(s.image()).unwrap();
+    let assert = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(8);
+    let text = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+    assert!(text.contains("holds a Btrfs file system"), "{text}");
+    assert!(fs::read(s.image()).unwrap() == before);
 }

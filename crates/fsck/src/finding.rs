@@ -52,6 +52,8 @@ codes! {
     Truncated = 104, Fatal;
     /// One copy of the superblock is of a volume with deltas, the other of plain F2FS: the switch was interrupted.
     SuperblockKinds = 105, Error;
+    /// Neither copy of the superblock can be used: one is made of what the volume shows.
+    SuperblockLost = 106, Error;
     /// One of the two checkpoint packs is damaged (a crash during a checkpoint leaves it so).
     CheckpointPack = 201, Warning;
     /// No checkpoint pack can be used, and none can be made.

@@ -8,8 +8,10 @@ use crate::cache::Cache;
 use crate::finding::{Code, Findings};
 use crate::medium::Medium;
 use crate::no_pack::{self, Pack};
+use crate::no_super;
 use crate::pack;
 use crate::strays::Strays;
+use crate::traits;
 use foldhash::{HashMap, HashMapExt};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint, RawOrphanBlock};
@@ -82,7 +84,13 @@ impl From<io::Error> for Stop {
 
 impl<'d> Image<'d> {
     pub(crate) fn load(medium: Medium<'d>, findings: &mut Findings) -> Result<Image<'d>, Stop> {
-        let (sb, g, bad_copies) = superblock(&medium, findings)?;
+        let (sb, g, bad_copies, rebuilt) = match superblock(&medium, findings)? {
+            Some((sb, g, bad_copies)) => (sb, g, bad_copies, false),
+            None => {
+                let made = no_super::rebuild(&medium, findings)?;
+                (made.sb, made.g, vec![0, 1], true)
+            }
+        };
         let features = RawSuperblock::in_block(&sb).features();
         let mut cache = Cache::new(medium);
         let ((pack, cp, unflipped), reckoned) = checkpoint_pack(&mut cache, &g, findings)?;
@@ -111,6 +119,9 @@ impl<'d> Image<'d> {
         }
         image.load_cursegs(findings)?;
         image.load_orphans(findings)?;
+        if rebuilt {
+            traits::take(&mut image, findings)?;
+        }
         Ok(image)
     }
 
@@ -320,10 +331,11 @@ impl<'d> Image<'d> {
     }
 }
 
-fn superblock(
-    medium: &Medium<'_>,
-    findings: &mut Findings,
-) -> Result<(Box<Block>, Geometry, Vec<u32>), Stop> {
+/// A superblock with its geometry, and the copies to be written anew.
+type Superblock = (Box<Block>, Geometry, Vec<u32>);
+
+/// The copy that counts; `None` where there is none.
+fn superblock(medium: &Medium<'_>, findings: &mut Findings) -> Result<Option<Superblock>, Stop> {
     if medium.block_count() < 2 {
         findings.add(Code::NoSuperblock, "the device is smaller than a superblock");
         return Err(Stop::Fatal);
@@ -360,13 +372,7 @@ fn superblock(
     }
     let counts = valid.iter().position(|(_, block, _)| !is_delta(block)).unwrap_or(0);
     let good = (!valid.is_empty()).then(|| valid.swap_remove(counts)).map(|(_, block, g)| (block, g));
-    let Some((block, g)) = good else {
-        findings.add(
-            Code::NoSuperblock,
-            "neither copy of the superblock is usable: this is no F2FS volume, or a ruined one",
-        );
-        return Err(Stop::Fatal);
-    };
+    let Some((block, g)) = good else { return Ok(None) };
     let end = g.end();
     if end > medium.block_count() {
         findings.add(
@@ -378,7 +384,7 @@ fn superblock(
         );
         return Err(Stop::Fatal);
     }
-    Ok((block, g, bad_copies))
+    Ok(Some((block, g, bad_copies)))
 }
 
 /// Where no copy is usable: those in which one flipped bit is all that is wrong.

@@ -4,11 +4,15 @@ use crate::finding::Code;
 use crate::image::Image;
 use medfs_format::dentry::MAX_DEPTH;
 use medfs_format::node::{
-    Advise, DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline, Layouts,
-    MAX_INLINE_XATTR_ADDRS, NAME_LEN, RawInode,
+    Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline,
+    Layouts, MAX_INLINE_XATTR_ADDRS, NAME_LEN, RawInode,
 };
+use medfs_format::path::{Fanout, max_pages};
 use medfs_format::superblock::Feature;
-use medfs_format::{Geometry, Ino, xattr};
+use medfs_format::{BLOCK_SIZE, Geometry, Ino, xattr};
+
+/// Bytes that a file can have.
+const MAX_SIZE: u64 = max_pages(Fanout::plain(DEF_ADDRS_PER_INODE)) * BLOCK_SIZE as u64;
 
 /// What of a volume decides how its inodes are read.
 #[derive(Debug, Clone)]
@@ -45,8 +49,20 @@ impl Rules {
         none
     }
 
-    /// Takes back marks of what the volume does not have.
-    fn vet_marks(&self, inode: &mut RawInode, ino: Ino, found: &mut Vec<(Code, String)>) {
+    /// Takes a size that no file has for one with flipped bits, those of the highest values.
+    fn vet_size(&self, inode: &mut RawInode, ino: Ino, found: &mut Vec<(Code, String)>) {
+        let (was, mut size) = (inode.i_size.get(), inode.i_size.get());
+        while size > MAX_SIZE {
+            size ^= 1 << size.ilog2();
+        }
+        if size != was {
+            found.push((Code::InodeField, format!("inode {ino}: i_size {was} is more than a file can have")));
+            inode.i_size = size.into();
+        }
+    }
+
+    /// Takes back marks of what the volume does not have, and a size that no file has.
+    fn vet_values(&self, inode: &mut RawInode, ino: Ino, found: &mut Vec<(Code, String)>) {
         let mut field = |text: String| found.push((Code::InodeField, format!("inode {ino}: {text}")));
         let marked = inode.advise() & self.impossible_advise();
         if !marked.is_empty() {
@@ -63,6 +79,7 @@ impl Rules {
             field("marked as compressed on a volume without that".into());
             inode.i_flags = (inode.flags() - FileFlags::COMPR).bits().into();
         }
+        self.vet_size(inode, ino, found);
     }
 
     /// Mends `inode` in memory and lists what was wrong. An error: it cannot be an inode, with the reason.
@@ -149,7 +166,7 @@ impl Rules {
                 *nid = 0.into();
             }
         }
-        self.vet_marks(inode, ino, &mut found);
+        self.vet_values(inode, ino, &mut found);
         if self.has_compression() && inode.inline().contains(Inline::DATA) && inode.compression().is_some() {
             found.push((Code::InodeField, format!("inode {ino}: inline data in a compressed file")));
             inode.i_flags = (inode.flags() - FileFlags::COMPR).bits().into();

@@ -41,6 +41,13 @@ impl<'d> Medium<'d> {
         }
     }
 
+    /// The same device, for a look at blocks that nobody may need: what cannot be read is told by whoever does.
+    pub(crate) fn again(&self) -> Medium<'d> {
+        let again = Medium::lenient(self.dev);
+        again.good.set(self.good.get());
+        again
+    }
+
     /// From now on every sector that cannot be read is an error.
     pub(crate) fn be_strict(&mut self) {
         self.lenient = false;

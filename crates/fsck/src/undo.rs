@@ -30,6 +30,10 @@ use zerocopy::{FromBytes, IntoBytes};
 pub const GATHERED: usize = 1024;
 /// Most blocks written to the device at once.
 const RUN: usize = 256;
+/// The UUID of a volume without a usable superblock.
+const UNKNOWN: [u8; 16] = [0; 16];
+/// EIO: a sector failed.
+const EIO: i32 = 5;
 const HEADER_LEN: usize = size_of::<RawUndoHeader>();
 const RECORD_LEN: usize = size_of::<RawUndoRecord>();
 const AFTER_LEN: usize = size_of::<RawUndoAfter>();
@@ -91,7 +95,7 @@ pub struct UndoDevice<D> {
 impl<D: BlockDevice> UndoDevice<D> {
     /// Begins an undo file, which must not exist.
     pub fn create(path: &Path, inner: D) -> io::Result<UndoDevice<D>> {
-        let uuid = identities(&inner)?[0];
+        let uuid = identities(&inner)?.first().copied().unwrap_or(UNKNOWN);
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         let header = RawUndoHeader::new(uuid, inner.block_count(), salt(path));
         let mut state =
@@ -167,7 +171,7 @@ impl State {
         }
         let (salt, mut index) = (self.header.salt.get(), self.header.records.get());
         for &addr in &new {
-            let block = read_block(inner, addr)?;
+            let block = held(inner, addr)?;
             let mut bytes = RawUndoRecord::of(salt, index, addr, &block).as_bytes().to_vec();
             bytes.extend_from_slice(&block.0);
             self.file.write_all_at(&bytes, RawUndoHeader::place_of(index))?;
@@ -258,7 +262,7 @@ impl<D: BlockDevice> BlockDevice for UndoDevice<D> {
 fn witnesses(dev: &dyn BlockDevice) -> io::Result<Vec<u64>> {
     let mut found = vec![0, 1];
     for copy in 0..2 {
-        let block = read_block(dev, copy)?;
+        let block = held(dev, copy)?;
         if let Ok(g) = RawSuperblock::in_block(&block).validate() {
             found.extend([0, 1].map(|pack| u64::from(g.cp_pack(pack))));
             break;
@@ -268,12 +272,11 @@ fn witnesses(dev: &dyn BlockDevice) -> io::Result<Vec<u64>> {
     Ok(found)
 }
 
-/// The UUIDs that a volume may have, by its superblocks: those of the usable ones, or of all where none is.
+/// The UUIDs that a volume may have, by its superblocks: none where no copy is usable, and its areas are what is known of it.
 fn identities(dev: &dyn BlockDevice) -> io::Result<Vec<[u8; 16]>> {
-    let (mut good, mut all) = (Vec::new(), Vec::new());
+    let mut good = Vec::new();
     for copy in 0..dev.block_count().min(2) {
-        let mut block = read_block(dev, copy)?;
-        all.push(RawSuperblock::in_block(&block).uuid);
+        let mut block = held(dev, copy)?;
         if RawSuperblock::in_block(&block).validate().is_err()
             && let Some(bit) = RawSuperblock::flipped_bit(&block)
         {
@@ -283,8 +286,15 @@ fn identities(dev: &dyn BlockDevice) -> io::Result<Vec<[u8; 16]>> {
             good.push(RawSuperblock::in_block(&block).uuid);
         }
     }
-    all.push([0; 16]);
-    Ok(if good.is_empty() { all } else { good })
+    Ok(good)
+}
+
+/// What a block holds: zeros where its sector cannot be read, as nobody can give back what that held.
+fn held(dev: &dyn BlockDevice, addr: u64) -> io::Result<Box<Block>> {
+    match read_block(dev, addr) {
+        Err(e) if e.raw_os_error() == Some(EIO) => Ok(Block::boxed()),
+        other => other,
+    }
 }
 
 /// A number that tells one undo file from others that were in its place.
@@ -357,7 +367,9 @@ impl Undo {
         if blocks != is {
             return other(format!("of a device of {blocks} blocks, this one has {is}"));
         }
-        if !identities(dev)?.contains(&self.header.uuid) {
+        let is = identities(dev)?;
+        // A volume that had no superblock has one made since; one of which none is left may be any.
+        if self.header.uuid != UNKNOWN && !is.is_empty() && !is.contains(&self.header.uuid) {
             return other("its UUID is another one".into());
         }
         Ok(())

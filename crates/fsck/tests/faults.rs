@@ -318,6 +318,10 @@ const FAULTS: &[Fault] = &[
         v.set(Target::Dentry(v.ino("many"), b".."), "used", 0)
     }),
     ("NAT journal", Code::Journal, |v| v.set(Target::Journal(0), "count", 39)),
+    ("both superblock copies", Code::SuperblockLost, |v| {
+        v.set(Target::Superblock(0), "magic", 1);
+        v.set(Target::Superblock(1), "magic", 1);
+    }),
     ("both checkpoint packs", Code::CheckpointLost, |v| {
         let packs = u64::from(v.superblock("cp_blkaddr"));
         for addr in [packs, packs + 512] {

@@ -28,7 +28,7 @@ fn ruined_volumes_are_named_and_left_alone() {
     let bed = Bed::new();
     let whole = load(&bed.mkfs("ruined.img", 64, &[]));
     let zeros = |dev: &MemDevice, addr: u64| dev.write(addr, &[&Block::ZERO], META).unwrap();
-    let ruins: [(Code, &[u64]); 1] = [(Code::NoSuperblock, &[0, 1])];
+    let ruins: [(Code, &[u64]); 1] = [(Code::NoSuperblock, &[0, 1, 512, 1024])];
     for (code, blocks) in ruins {
         let dev = whole.snapshot();
         blocks.iter().for_each(|&addr| zeros(&dev, addr));
@@ -78,6 +78,20 @@ fn a_root_called_encrypted_on_a_volume_without_that_takes_names() {
     let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
     assert_eq!((repaired.after.findings, repaired.unfinished), (vec![], None));
     assert!(ino(&dev, "direct") > 3);
+    bed.judge(&dev).unwrap();
+}
+
+/// Found among 100,000 groups of faults: no file can be so large, and no mount opened it. Only inodes with a checksum got their bit back.
+#[test]
+fn a_size_that_no_file_has_is_mended() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("size.img", &[]));
+    let direct = ino(&dev, "direct");
+    let size = number(Dump::open(&dev).unwrap().inode(direct).unwrap().get("i_size"));
+    set(&dev, Target::Inode(direct), "i_size", u64::from(size) | 1 << 53);
+    let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+    assert!(repaired.before.has(Code::InodeField) && repaired.after.findings.is_empty());
+    assert_eq!(number(Dump::open(&dev).unwrap().inode(direct).unwrap().get("i_size")), size);
     bed.judge(&dev).unwrap();
 }
 

@@ -157,15 +157,31 @@ impl Signature {
 
 /// Names what `dev` holds, where it holds something known.
 pub fn find(dev: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
+    find_in(dev.block_count(), &mut |addr, block| dev.read(addr, &mut [block]))
+}
+
+/// The same where blocks that cannot be read hold nothing known.
+pub fn find_past_damage(dev: &dyn BlockDevice) -> Option<&'static str> {
+    let mut read = |addr, block: &mut Block| {
+        let _ = dev.read(addr, &mut [block]).map_err(|_| block.0.fill(0));
+        Ok(())
+    };
+    find_in(dev.block_count(), &mut read).ok().flatten()
+}
+
+fn find_in(
+    blocks: u64,
+    get: &mut dyn FnMut(u64, &mut Block) -> io::Result<()>,
+) -> io::Result<Option<&'static str>> {
     const BLOCK: u64 = BLOCK_SIZE as u64;
     // Several signatures lie in the same block: each is read once.
     let mut read: Vec<(u64, Box<Block>)> = Vec::new();
     for signature in SIGNATURES {
-        let Some(offset) = signature.offset(dev.block_count() * BLOCK) else { continue };
+        let Some(offset) = signature.offset(blocks * BLOCK) else { continue };
         let (addr, within) = (offset / BLOCK, (offset % BLOCK) as usize);
         if !read.iter().any(|(known, _)| *known == addr) {
             let mut block = Block::boxed();
-            dev.read(addr, &mut [&mut block])?;
+            get(addr, &mut block)?;
             read.push((addr, block));
         }
         let found = read.iter().find(|(known, _)| *known == addr);

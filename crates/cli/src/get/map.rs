@@ -16,14 +16,14 @@ const PERIOD: Duration = Duration::from_secs(5);
 pub(crate) type Spared = Arc<MappedDevice<Target>>;
 
 /// Keeps a map in its file.
-pub(super) struct Keeper {
+pub(crate) struct Keeper {
     device: Spared,
     file: Option<PathBuf>,
     kept: Instant,
 }
 
 /// Opens a device to copy from, with the map in a file, where one is wanted.
-pub(super) fn open(image: &Path, file: Option<&Path>, retry: bool) -> Result<(Spared, Keeper)> {
+pub(crate) fn open(image: &Path, file: Option<&Path>, retry: bool) -> Result<(Spared, Keeper)> {
     let device = target::open_to_read(image)?;
     let known = match file {
         Some(file) => {
@@ -45,7 +45,7 @@ pub(super) fn open(image: &Path, file: Option<&Path>, retry: bool) -> Result<(Sp
 
 impl Keeper {
     /// Writes the map where it has changed, now and then.
-    pub(super) fn keep(&mut self) -> io::Result<()> {
+    pub(crate) fn keep(&mut self) -> io::Result<()> {
         if self.file.is_none() || self.kept.elapsed() < PERIOD {
             return Ok(());
         }
@@ -54,7 +54,7 @@ impl Keeper {
     }
 
     /// Writes the map where it has changed.
-    pub(super) fn finish(&mut self) -> io::Result<()> {
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.device.new_map().map_or(Ok(()), |map| self.write(&map))
     }
 
@@ -64,7 +64,7 @@ impl Keeper {
     }
 
     /// Bytes of the device that could not be read, now or before.
-    pub(super) fn bad_bytes(&self) -> u64 {
+    pub(crate) fn bad_bytes(&self) -> u64 {
         self.device.bad_bytes()
     }
 }

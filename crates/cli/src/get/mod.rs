@@ -4,7 +4,7 @@
 
 pub(crate) mod args;
 mod host;
-mod map;
+pub(crate) mod map;
 mod result;
 
 use crate::exit::Coded;

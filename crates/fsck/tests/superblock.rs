@@ -1,0 +1,148 @@
+//! Both copies of the superblock are lost: one is made of what the volume shows, and every file is where it was.
+mod common;
+
+use common::{Bed, Failing, META, load};
+use medfs::{MountOptions, Volume};
+use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
+use medfs_device::{BlockDevice, MemDevice, read_block};
+use medfs_format::superblock::{Feature, RawSuperblock};
+use medfs_format::{Block, Geometry};
+use medfs_fsck::undo::{UndoDevice, restore};
+use medfs_fsck::{Code, Options, check, repair};
+use medfs_testkit::delta_volume::delta_volume;
+use medfs_testkit::kept::Kept;
+use medfs_testkit::model::Model;
+use medfs_testkit::observe::observe;
+use medfs_testkit::volume::test_clock;
+use std::sync::Arc;
+
+fn shown(dev: MemDevice) -> Model {
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    observe(&Volume::open(Arc::new(dev), options, test_clock()).expect("it opens")).expect("it is sound")
+}
+
+fn superblock(dev: &dyn BlockDevice) -> RawSuperblock {
+    RawSuperblock::in_block(&read_block(dev, 0).unwrap()).clone()
+}
+
+fn geometry(dev: &dyn BlockDevice) -> Geometry {
+    superblock(dev).validate().expect("a superblock")
+}
+
+fn without_superblocks(dev: &MemDevice) -> MemDevice {
+    let damaged = dev.snapshot();
+    damaged.write(0, &[&Block::ZERO, &Block::ZERO], META).unwrap();
+    damaged
+}
+
+/// Repairs a copy without superblocks, and compares areas and files with what was there.
+fn comes_back(name: &str, dev: &MemDevice) -> MemDevice {
+    let model = shown(dev.snapshot());
+    let damaged = without_superblocks(dev);
+    let repaired = repair(&damaged, &Options::default(), &mut |_| {}).unwrap();
+    assert!(repaired.before.has(Code::SuperblockLost), "{name}: {:?}", repaired.before.findings);
+    assert_eq!(repaired.after.findings, [], "{name}");
+    let only = |code| matches!(code, Code::SuperblockCopy | Code::SuperblockLost);
+    let others: Vec<_> = repaired.before.findings.iter().filter(|f| !only(f.code)).collect();
+    assert!(others.is_empty(), "{name}: {others:?}");
+    let (was, is) = (geometry(dev), geometry(&damaged));
+    assert_eq!(format!("{was:?}"), format!("{is:?}"), "{name}");
+    let files = model.inodes().filter(|(_, inode)| !inode.is_dir()).count() as u64;
+    let kept = Kept::count(&model, &Arc::new(damaged.snapshot()));
+    assert_eq!(kept, Kept { in_place: files, ..Kept::default() }, "{name}");
+    damaged
+}
+
+#[test]
+fn volumes_of_every_layout_get_their_superblock_back() {
+    let bed = Bed::new();
+    let all = "extra_attr,inode_checksum,inode_crtime,flexible_inline_xattr,sb_checksum";
+    for (mib, options) in [
+        (80, &[][..]),
+        (80, &["-O", all]),
+        (300, &["-s", "2"]),
+        (400, &["-s", "3"]),
+        (700, &["-s", "7"]),
+        (200, &["-z", "3"]),
+        (400, &["-s", "2", "-z", "2"]),
+        (200, &["-o", "12"]),
+        (80, &["-i"]),
+    ] {
+        let image = bed.mkfs("layout.img", mib, options);
+        bed.sload(&image, &bed.tree());
+        let name = format!("{mib} MiB, {options:?}");
+        let mended = comes_back(&name, &load(&image));
+        bed.judge(&mended).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+}
+
+#[test]
+fn features_and_checksums_are_those_of_the_inodes() {
+    let bed = Bed::new();
+    let all = "extra_attr,inode_checksum,inode_crtime,flexible_inline_xattr,project_quota,quota";
+    let dev = load(&bed.filled("features.img", &["-O", all]));
+    let mended = comes_back("features", &dev);
+    let (was, is) = (superblock(&dev), superblock(&mended));
+    assert_eq!(was.features(), is.features());
+    assert_eq!(was.qf_ino, is.qf_ino);
+    let seed = |sb: &RawSuperblock| medfs_format::crc::chain(!0, &sb.uuid);
+    assert!(was.uuid != is.uuid && seed(&was) == seed(&is));
+}
+
+#[test]
+fn volumes_with_deltas_and_compressed_files_get_their_superblock_back() {
+    for (name, dev) in [
+        ("deltas", delta_volume("").dev.snapshot()),
+        ("compact pages", delta_volume("delta=compact").dev.snapshot()),
+        ("compressed", common::compressed_volume(300).0),
+        ("compressed with deltas", common::updated_clusters(300, &[3, 40]).0),
+    ] {
+        let mended = comes_back(name, &dev);
+        let (was, is) = (superblock(&dev), superblock(&mended));
+        assert_eq!(was.is_delta_volume(), is.is_delta_volume(), "{name}");
+        let compressed = |sb: &RawSuperblock| sb.features().contains(Feature::COMPRESSION);
+        assert!(!name.starts_with("compressed") || compressed(&is), "{name}");
+    }
+}
+
+#[test]
+fn copies_that_cannot_be_read_are_written_anew() {
+    let bed = Bed::new();
+    let dev = FaultDevice::new(load(&bed.filled("unreadable.img", &[])), 1);
+    let was = geometry(dev.inner());
+    dev.inner().write(0, &[&Block::ZERO, &Block::ZERO], META).unwrap();
+    dev.arm(Fault::on(Kind::Read, Effect::IO).within(0..2).until_written());
+    assert_eq!(repair(&dev, &Options::default(), &mut |_| {}).unwrap().after.findings, []);
+    assert_eq!(format!("{was:?}"), format!("{:?}", geometry(&dev)));
+    bed.judge(dev.inner()).unwrap();
+}
+
+#[test]
+fn nothing_is_made_of_what_shows_nothing() {
+    let bed = Bed::new();
+    let whole = load(&bed.mkfs("nothing.img", 64, &[]));
+    let cp = u64::from(geometry(&whole).cp_blkaddr);
+    let dev = without_superblocks(&whole);
+    for pack in [cp, cp + 512] {
+        dev.write(pack, &[&Block::ZERO], META).unwrap();
+    }
+    let report = check(&dev, &Options::default(), &mut |_| {}).unwrap();
+    assert!(report.has(Code::NoSuperblock), "{:?}", report.findings);
+    let zeros = MemDevice::new(1 << 15);
+    assert!(check(&zeros, &Options::default(), &mut |_| {}).unwrap().has(Code::NoSuperblock));
+}
+
+#[test]
+fn a_superblock_that_was_made_can_be_taken_back() {
+    let bed = Bed::new();
+    let damaged = without_superblocks(&load(&bed.filled("undo.img", &[])));
+    let (dev, file) = (damaged.snapshot(), bed.path("undo"));
+    let undo = UndoDevice::create(&file, Failing { dev: &dev, left: usize::MAX.into() }).unwrap();
+    assert_eq!(repair(&undo, &Options::default(), &mut |_| {}).unwrap().after.findings, []);
+    undo.finish().unwrap();
+    drop(undo);
+    geometry(&dev);
+    restore(&file, &dev).unwrap();
+    let same = |addr| read_block(&dev, addr).unwrap().0 == read_block(&damaged, addr).unwrap().0;
+    assert!((0..dev.block_count()).all(same));
+}
