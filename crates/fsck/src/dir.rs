@@ -1,6 +1,6 @@
 //! Directories: every entry is judged by its length, name, hash, place, type and inode.
 
-use crate::entries::is_opaque;
+use crate::entries::{is_opaque, own_name};
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
 use crate::walk::{FileWalk, Verdict, Via, Walker};
@@ -111,6 +111,29 @@ fn unflipped(name: &[u8], hash: u32) -> Option<Vec<u8>> {
         }
     }
     None
+}
+
+/// Whether an inode that an entry names is a directory with its place elsewhere.
+fn is_placed_elsewhere(w: &mut Walker<'_, '_>, ino: Ino, dir: Ino, name: &[u8]) -> io::Result<bool> {
+    let addr = if w.image.g.is_nid(ino) { w.image.nat(ino)?.block_addr.get() } else { 0 };
+    if !w.image.g.in_main(addr) {
+        return Ok(false);
+    }
+    let inode: &RawInode = w.image.cache.get(addr)?.view();
+    let is_directory = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory);
+    if !is_directory || (inode.i_pino.get(), own_name(inode)) == (dir, Some(name)) {
+        return Ok(false);
+    }
+    let Some(claim) = w.claim_of(ino)?.filter(|claim| claim.sure && claim.parent != ino) else {
+        return Ok(false);
+    };
+    if (claim.parent, &claim.name[..]) == (dir, name) {
+        return Ok(false); // once its flipped bit is turned back
+    }
+    let Some((_, block)) = w.readable_inode(claim.parent)? else { return Ok(false) };
+    let above: &RawInode = block.view();
+    let above = FileKind::from_mode(above.i_mode.get()) == Some(FileKind::Directory);
+    Ok(above && w.find(claim.parent, &claim.name)? == Some(ino))
 }
 
 impl Walker<'_, '_> {
@@ -339,6 +362,11 @@ impl Walker<'_, '_> {
         let key = (dentry_hash(name), second);
         if dir.names.contains(&key) {
             self.findings.add(Code::DentryTwice, format!("{place}: a second entry of this name"));
+            return Ok(None);
+        }
+        if is_placed_elsewhere(self, target, ino, name)? {
+            self.findings
+                .add(Code::DirectoryTwice, format!("{place}: directory {target} has its name elsewhere"));
             return Ok(None);
         }
         let mut verdict = self.visit(target, ino, Via::Dentry(kind), place)?;

@@ -317,3 +317,65 @@ fn bucket(inode: &RawInode, level: u32, name: &[u8]) -> std::ops::Range<u64> {
     let start = bucket_start(level, inode.i_dir_level, index);
     start..start + bucket_blocks(level)
 }
+
+/// Lets an entry stand for another inode.
+pub(crate) fn lead_entry_to(
+    w: &mut Walker<'_, '_>,
+    dir: Ino,
+    name: &[u8],
+    ino: Ino,
+    kind: FileKind,
+) -> io::Result<()> {
+    let Some((addr, mut block)) = w.directory_block(dir)? else { return Ok(()) };
+    let inode: &mut RawInode = block.view_mut();
+    if inode.inline().contains(Inline::DENTRY) {
+        let range = inode.slots(w.rules.flexible()).inline_content_range();
+        let bytes = &mut inode.as_mut_bytes()[range];
+        if set_target(&mut Area::new(AreaLayout::inline(bytes.len()), bytes), dir, name, ino, kind) {
+            w.write_inode(addr, &mut block)?;
+        }
+        return Ok(());
+    }
+    for level in 0..inode.i_current_depth.get().clamp(1, MAX_DEPTH) {
+        for page in bucket(inode, level, name) {
+            let addr = w.image.address(inode, page)?;
+            if w.image.g.in_main(addr) && lead_in_block(w, addr, dir, name, ino, kind)? {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn lead_in_block(
+    w: &mut Walker<'_, '_>,
+    addr: BlockAddr,
+    dir: Ino,
+    name: &[u8],
+    ino: Ino,
+    kind: FileKind,
+) -> io::Result<bool> {
+    let mut data = w.image.cache.read(addr)?;
+    let found = set_target(&mut Area::new(AreaLayout::BLOCK, &mut data.0), dir, name, ino, kind);
+    if found {
+        w.write(addr, &data, Cause::Data)?;
+    }
+    Ok(found)
+}
+
+/// Sets what a name in an area stands for; `false` where it is not there.
+fn set_target<B: AsRef<[u8]> + AsMut<[u8]>>(
+    area: &mut Area<B>,
+    dir: Ino,
+    name: &[u8],
+    ino: Ino,
+    kind: FileKind,
+) -> bool {
+    let slot = area.find(name, dir.into()).ok().flatten().map(|entry| entry.slot);
+    slot.map(|slot| area.set_target(slot, ino, kind)).is_some()
+}
+
+/// The name that an inode says it has.
+pub(crate) fn own_name(inode: &RawInode) -> Option<&[u8]> {
+    inode.i_name.get(..inode.i_namelen.get() as usize)
+}

@@ -5,7 +5,7 @@
 //!
 //! Invariant: an inode that reads is never freed. Where the volume has no room for a name it is kept without one.
 
-use crate::entries::{is_encrypted, is_opaque};
+use crate::entries::{is_encrypted, is_opaque, lead_entry_to, own_name};
 use crate::slices::Nids;
 use crate::walk::{Verdict, Via, Walker};
 use foldhash::{HashSet, HashSetExt};
@@ -18,13 +18,13 @@ const NAME: &[u8] = b"lost+found";
 const NAMES_TRIED: u32 = 100;
 
 /// What a file without a name says of itself.
-struct Claim {
+pub(crate) struct Claim {
     kind: FileKind,
-    parent: Ino,
+    pub(crate) parent: Ino,
     /// Its name; empty where it cannot be one.
-    name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
     /// Whether parent and name can be believed.
-    sure: bool,
+    pub(crate) sure: bool,
 }
 
 /// Which way a file came to have no name, and which way it goes.
@@ -34,6 +34,8 @@ enum Way {
     Back,
     /// The same, when that directory was made anew.
     Anew,
+    /// To its own entry, which leads to another file.
+    Instead,
     /// To lost+found.
     Lost,
 }
@@ -60,7 +62,7 @@ impl Walker<'_, '_> {
                 continue; // it goes where its directory goes
             }
             match self.way(nid, &claim)? {
-                Way::Back => self.losses.renamed += 1,
+                Way::Back | Way::Instead => self.losses.renamed += 1,
                 Way::Anew => {
                     self.losses.renamed += 1;
                     self.renew_in_lost_and_found(claim.parent)?;
@@ -92,7 +94,7 @@ impl Walker<'_, '_> {
     }
 
     /// What an inode that can be read says of itself.
-    fn claim_of(&mut self, nid: Nid) -> io::Result<Option<Claim>> {
+    pub(crate) fn claim_of(&mut self, nid: Nid) -> io::Result<Option<Claim>> {
         let Some((_, block)) = self.readable_inode(nid)? else { return Ok(None) };
         let inode: &RawInode = block.view();
         let Some(kind) = FileKind::from_mode(inode.i_mode.get()) else { return Ok(None) };
@@ -120,8 +122,15 @@ impl Walker<'_, '_> {
         let Some((_, block)) = self.readable_inode(parent)? else { return Ok(Way::Lost) };
         let inode: &RawInode = block.view();
         let may = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory) && !is_opaque(inode);
-        let back = may && self.find(parent, &claim.name)?.is_none();
-        Ok(if back { Way::Back } else { Way::Lost })
+        if !may {
+            return Ok(Way::Lost);
+        }
+        let file = claim.kind != FileKind::Directory;
+        Ok(match self.find(parent, &claim.name)? {
+            None => Way::Back,
+            Some(other) if file && is_mistaken(self, other, parent, &claim.name)? => Way::Instead,
+            Some(_) => Way::Lost,
+        })
     }
 
     /// Gives a file a name, after the directories without one that it says it is in.
@@ -148,11 +157,14 @@ impl Walker<'_, '_> {
     }
 
     fn give_name(&mut self, nid: Nid) -> io::Result<()> {
+        let Some(claim) = self.claim_of(nid)? else { return Ok(()) };
+        let mut way = self.way(nid, &claim)?;
+        if way == Way::Instead {
+            return set_right(self, claim.parent, &claim.name, nid, claim.kind);
+        }
         if !self.names {
             return self.hold(nid);
         }
-        let Some(claim) = self.claim_of(nid)? else { return Ok(()) };
-        let mut way = self.way(nid, &claim)?;
         if way == Way::Anew {
             self.renew_in_lost_and_found(claim.parent)?;
             way = self.way(nid, &claim)?;
@@ -284,6 +296,23 @@ fn may_be_a_name(name: &[u8]) -> bool {
     !name.is_empty() && name != b"." && name != b".." && !name.iter().any(|&b| b == 0 || b == b'/')
 }
 
-fn own_name(inode: &RawInode) -> Option<&[u8]> {
-    inode.i_name.get(..inode.i_namelen.get() as usize)
+/// Whether an inode that an entry names is there by mistake.
+fn is_mistaken(w: &mut Walker<'_, '_>, ino: Ino, dir: Ino, name: &[u8]) -> io::Result<bool> {
+    if w.links.get(&ino).is_none_or(|links| links.found <= links.claimed) {
+        return Ok(false);
+    }
+    let Some((_, block)) = w.readable_inode(ino)? else { return Ok(false) };
+    let inode: &RawInode = block.view();
+    Ok((inode.i_pino.get(), own_name(inode)) != (dir, Some(name)))
+}
+
+/// Lets an entry lead to the file that it belongs to.
+fn set_right(w: &mut Walker<'_, '_>, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> io::Result<()> {
+    let Some(mistaken) = w.find(dir, name)? else { return Ok(()) };
+    lead_entry_to(w, dir, name, ino, kind)?;
+    if let Some(links) = w.links.get_mut(&mistaken) {
+        links.found -= 1;
+    }
+    w.visit(ino, dir, Via::Dentry(Some(kind)), "an entry with another inode's number")?;
+    Ok(())
 }

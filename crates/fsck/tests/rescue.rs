@@ -278,8 +278,9 @@ fn a_name_that_is_taken_is_not_taken_away() {
         v.write(taken, 0, b"taken").expect("write");
         (lost, taken)
     });
-    // The entry now names another file, so that "one" is taken.
+    // The entry now names another file, which knows of two names, so that "one" is taken.
     inject::set(&dev, &Target::Dentry(3, b"one"), "ino", taken.into()).unwrap();
+    inject::set(&dev, &Target::Inode(taken), "i_links", 2).unwrap();
     mended(&dev);
     assert_eq!(read(&dev, &["one"]).unwrap(), b"taken");
     assert_eq!(read(&dev, &["lost+found", &lost.to_string()]).unwrap(), b"taken");

@@ -81,6 +81,35 @@ fn a_root_called_encrypted_on_a_volume_without_that_takes_names() {
     bed.judge(&dev).unwrap();
 }
 
+/// The number of `direct` in its entry becomes that of another file of the directory.
+#[test]
+fn an_entry_with_the_number_of_another_file_is_set_right() {
+    let bed = Bed::new();
+    for options in [&[][..], &["-O", "extra_attr,inode_checksum"]] {
+        let dev = load(&bed.filled("mistaken.img", options));
+        let (direct, page) = (ino(&dev, "direct"), ino(&dev, "page"));
+        set(&dev, Target::Dentry(3, b"direct"), "ino", page.into());
+        assert!(checked(&dev).has(Code::InodeLinks));
+        let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+        assert_eq!(repaired.after.findings, []);
+        assert_eq!((ino(&dev, "direct"), ino(&dev, "page")), (direct, page));
+        bed.judge(&dev).unwrap();
+    }
+}
+
+/// Found among 100,000 groups of faults: the first entry that named a directory kept it, and its own was removed.
+#[test]
+fn an_entry_with_the_number_of_a_directory_does_not_move_it() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("moved.img", &[]));
+    let (direct, deeper) = (ino(&dev, "direct"), ino(&dev, "deep/er"));
+    set(&dev, Target::Dentry(3, b"direct"), "ino", deeper.into());
+    let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+    assert!(repaired.before.has(Code::DirectoryTwice) && repaired.after.findings.is_empty());
+    assert_eq!((ino(&dev, "direct"), ino(&dev, "deep/er")), (direct, deeper));
+    bed.judge(&dev).unwrap();
+}
+
 /// Found among 100,000 groups of faults: no file can be so large, and no mount opened it. Only inodes with a checksum got their bit back.
 #[test]
 fn a_size_that_no_file_has_is_mended() {
