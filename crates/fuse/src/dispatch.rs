@@ -4,29 +4,32 @@
 //! for it; FORGET releases as many. No lock of this module is held while the engine is called.
 
 mod attr;
+mod context;
 mod data;
 mod ioctl;
 mod names;
 mod privileges;
 mod xattr;
 
-use crate::abi::{AttrData, AttrOut, BatchForgetIn, EntryOut, ForgetIn, ForgetOne, Init, ROOT_ID, op};
-use crate::atomic::AtomicWrites;
+use crate::abi::{BatchForgetIn, ForgetIn, ForgetOne, ROOT_ID, op};
+use crate::agreed::Agreed;
 use crate::crew::Crew;
 use crate::notify::Notifier;
 use crate::remounts::{Now, Remounts};
-use crate::request::{Answer, Errno, Reply, Request, to_ino, to_nodeid};
+use crate::request::{Answer, Errno, Reply, Request};
 use crate::room::RoomKeeper;
-use crate::session::Agreed;
 use crate::transport::{Handler, panic_message};
-use medfs::{Attr, Caller, Files, Ino, Volume};
+use attr::Attributes;
+use context::{Context, Done};
+use data::Content;
+use ioctl::{Ioctls, Statistics};
+use medfs::{Caller, Files};
+use names::Names;
 use parking_lot::Mutex;
-use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use xattr::Xattrs;
 use zerocopy::FromBytes;
-
-type Done = Result<(), Errno>;
 
 /// Finishes the volume and lets go of its device, before the kernel is told that the mount has ended.
 pub(crate) type Close = Box<dyn FnOnce() + Send>;
@@ -41,26 +44,10 @@ enum Life {
 
 /// A file system as the kernel's FUSE driver sees it.
 pub(crate) struct FileSystem {
-    files: Arc<dyn Files>,
-    root: Ino,
-    notifier: Notifier,
-    /// Seconds the kernel may keep names and attributes.
-    valid: u64,
-    writeback: bool,
-    /// Files are read and written past the page cache.
-    direct: bool,
-    /// Under the writeback cache: room for what the kernel holds.
-    room: Option<RoomKeeper>,
-    /// SETXATTR has its long form.
-    setxattr_ext: bool,
-    /// Files whose page cache was written back since the last tick: their block count has changed.
-    written: Mutex<HashSet<u64>>,
-    atomic: AtomicWrites,
+    context: Context,
     /// Whether the mount is read-only. A leaf.
     remounts: Mutex<Remounts>,
-    stats: Mutex<ioctl::StatsSnapshot>,
-    /// The options of the mount in force, which statistics tell beside the volume's.
-    options: Vec<String>,
+    statistics: Statistics,
     /// Held by background work and by what ends it.
     life: Mutex<Life>,
 }
@@ -75,20 +62,10 @@ impl FileSystem {
         close: Option<Close>,
     ) -> FileSystem {
         FileSystem {
-            root: files.root(),
-            valid: agreed.timeout.as_secs(),
-            writeback: agreed.accepted.contains(Init::WRITEBACK_CACHE),
-            direct: agreed.direct,
-            room,
-            setxattr_ext: agreed.accepted.contains(Init::SETXATTR_EXT),
-            written: Mutex::new(HashSet::new()),
-            atomic: AtomicWrites::new(files.clone(), notifier.clone()),
+            context: Context::new(files, notifier, agreed, room),
             remounts: Mutex::new(remounts),
-            stats: Mutex::new(ioctl::StatsSnapshot::default()),
-            options: agreed.options.clone(),
+            statistics: Statistics::new(agreed.options.clone()),
             life: Mutex::new(Life::Serving(close)),
-            files,
-            notifier,
         }
     }
 
@@ -109,18 +86,18 @@ impl FileSystem {
         let mount = self.remounts.lock().now();
         // What was written before a remount is durable soon after it, however it was done; then nothing is written.
         let done = match mount {
-            Now::Writable => self.files.background(),
-            Now::BecameReadOnly => self.files.sync(),
+            Now::Writable => self.context.files.background(),
+            Now::BecameReadOnly => self.context.files.sync(),
             Now::ReadOnly => Ok(()),
         };
         if let Err(error) = done {
             tracing::error!(%error, "background work failed");
         }
-        if let Some(room) = self.room.as_ref().filter(|_| mount == Now::Writable) {
+        if let Some(room) = self.context.room.as_ref().filter(|_| mount == Now::Writable) {
             room.tick();
         }
-        for nodeid in std::mem::take(&mut *self.written.lock()) {
-            let _ = self.notifier.inval_attr(nodeid);
+        for nodeid in std::mem::take(&mut *self.context.written.lock()) {
+            let _ = self.context.notifier.inval_attr(nodeid);
         }
     }
 
@@ -132,52 +109,21 @@ impl FileSystem {
                 close();
                 Ok(())
             }
-            Life::Serving(None) => self.sync(),
+            Life::Serving(None) => Content(&self.context).sync(),
             Life::Ended => Ok(()),
         }
     }
 
-    /// The volume, for what only a volume can.
-    fn volume(&self) -> Result<&Volume, Errno> {
-        self.files.volume().ok_or(Errno::NOTTY)
-    }
-
-    fn ino(&self, nodeid: u64) -> Result<Ino, Errno> {
-        to_ino(nodeid, self.root)
-    }
-
-    /// The inode a request is about.
-    fn subject(&self, request: &Request<'_>) -> Result<Ino, Errno> {
-        self.ino(request.nodeid())
-    }
-
-    /// An entry for an inode whose hold passes to the kernel.
-    fn entry(&self, attr: &Attr) -> EntryOut {
-        EntryOut {
-            nodeid: to_nodeid(attr.ino, self.root),
-            // The kernel has the root's as 0, from the mount on.
-            generation: if attr.ino == self.root { 0 } else { u64::from(attr.generation) },
-            entry_valid: self.valid,
-            attr_valid: self.valid,
-            attr: attr_data(attr),
-            ..EntryOut::default()
-        }
-    }
-
-    fn push_entry(&self, reply: &mut Reply<'_>, attr: &Attr) -> Done {
-        reply.push(&self.entry(attr)).inspect_err(|_| self.files.release(attr.ino, 1))
-    }
-
-    fn push_attr(&self, reply: &mut Reply<'_>, attr: &Attr) -> Done {
-        reply.push(&AttrOut { attr_valid: self.valid, attr: attr_data(attr), ..AttrOut::default() })
+    fn ioctls(&self) -> Ioctls<'_> {
+        Ioctls { context: &self.context, statistics: &self.statistics }
     }
 
     fn forget(&self, nodeid: u64, count: u64) {
         // The root is not counted: the volume holds it.
         if nodeid != ROOT_ID
-            && let Ok(ino) = self.ino(nodeid)
+            && let Ok(ino) = self.context.ino(nodeid)
         {
-            self.files.release(ino, count);
+            self.context.files.release(ino, count);
         }
     }
 
@@ -194,16 +140,19 @@ impl FileSystem {
 
 impl Handler for FileSystem {
     fn panicked(&self, message: &str) {
-        if let Some(volume) = self.files.volume() {
+        if let Some(volume) = self.context.files.volume() {
             volume.stop_writing(&format!("panicked: {message}"));
         }
     }
 
     fn handle(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Answer {
         tracing::trace!(opcode = request.header.opcode, nodeid = request.nodeid(), pid = request.header.pid);
-        self.files.on_behalf(Caller { thread: request.header.pid });
+        self.context.files.on_behalf(Caller { thread: request.header.pid });
+        let context = &self.context;
+        let (names, attributes, content, xattrs) =
+            (Names(context), Attributes(context), Content(context), Xattrs(context));
         let result = match request.header.opcode {
-            op::LOOKUP => self.lookup(request, reply),
+            op::LOOKUP => names.lookup(request, reply),
             op::FORGET => {
                 if let Ok(arg) = request.arg::<ForgetIn>() {
                     self.forget(request.nodeid(), arg.nlookup);
@@ -218,39 +167,39 @@ impl Handler for FileSystem {
             }
             // Asked for only to get a queue going, see the io_uring transport.
             op::NOTIFY_REPLY => return Answer::Silent,
-            op::GETATTR => self.getattr(request, reply),
-            op::STATX => self.statx(request, reply),
-            op::SETATTR => self.setattr(request, reply),
-            op::READLINK => self.readlink(request, reply),
-            op::SYMLINK => self.symlink(request, reply),
-            op::MKNOD => self.mknod(request, reply),
-            op::MKDIR => self.mkdir(request, reply),
-            op::CREATE => self.create(request, reply),
-            op::TMPFILE => self.tmpfile(request, reply),
-            op::LINK => self.link(request, reply),
-            op::UNLINK => self.unlink(request),
-            op::RMDIR => self.rmdir(request),
-            op::RENAME => self.rename(request),
-            op::RENAME2 => self.rename2(request),
-            op::READDIR => self.readdir(request, reply),
-            op::READDIRPLUS => self.readdirplus(request, reply),
-            op::OPEN => self.open(request, reply),
-            op::READ => self.read(request, reply),
-            op::WRITE => self.write(crew, request, reply),
-            op::FALLOCATE => self.fallocate(crew, request),
-            op::LSEEK => self.lseek(crew, request, reply),
-            op::COPY_FILE_RANGE => self.copy_file_range(crew, request, reply),
-            op::COPY_FILE_RANGE_64 => self.copy_file_range_64(crew, request, reply),
-            op::FSYNC | op::FSYNCDIR => self.fsync(request),
-            op::SYNCFS => self.sync(),
+            op::GETATTR => attributes.getattr(request, reply),
+            op::STATX => attributes.statx(request, reply),
+            op::SETATTR => attributes.setattr(request, reply),
+            op::READLINK => names.readlink(request, reply),
+            op::SYMLINK => names.symlink(request, reply),
+            op::MKNOD => names.mknod(request, reply),
+            op::MKDIR => names.mkdir(request, reply),
+            op::CREATE => names.create(request, reply),
+            op::TMPFILE => names.tmpfile(request, reply),
+            op::LINK => names.link(request, reply),
+            op::UNLINK => names.unlink(request),
+            op::RMDIR => names.rmdir(request),
+            op::RENAME => names.rename(request),
+            op::RENAME2 => names.rename2(request),
+            op::READDIR => names.readdir(request, reply),
+            op::READDIRPLUS => names.readdirplus(request, reply),
+            op::OPEN => content.open(request, reply),
+            op::READ => content.read(request, reply),
+            op::WRITE => content.write(crew, request, reply),
+            op::FALLOCATE => content.fallocate(crew, request),
+            op::LSEEK => content.lseek(crew, request, reply),
+            op::COPY_FILE_RANGE => content.copy_file_range(crew, request, reply),
+            op::COPY_FILE_RANGE_64 => content.copy_file_range_64(crew, request, reply),
+            op::FSYNC | op::FSYNCDIR => content.fsync(request),
+            op::SYNCFS => content.sync(),
             op::DESTROY => self.destroy(),
-            op::STATFS => self.statfs(reply),
-            op::SETXATTR => self.setxattr(request),
-            op::GETXATTR => self.getxattr(request, reply),
-            op::LISTXATTR => self.listxattr(request, reply),
-            op::REMOVEXATTR => self.removexattr(request),
-            op::IOCTL => self.ioctl(crew, request, reply),
-            op::RELEASE => self.release(request),
+            op::STATFS => attributes.statfs(reply),
+            op::SETXATTR => xattrs.setxattr(request),
+            op::GETXATTR => xattrs.getxattr(request, reply),
+            op::LISTXATTR => xattrs.listxattr(request, reply),
+            op::REMOVEXATTR => xattrs.removexattr(request),
+            op::IOCTL => self.ioctls().call(crew, request, reply),
+            op::RELEASE => content.release(request),
             op::RELEASEDIR => Ok(()),
             // OPENDIR, FLUSH, ACCESS, INTERRUPT among others: the kernel does without and does not ask again.
             _ => Err(Errno::NOSYS),
@@ -259,27 +208,5 @@ impl Handler for FileSystem {
             Ok(()) => Answer::Reply,
             Err(errno) => Answer::Error(errno),
         }
-    }
-}
-
-/// Attributes as the kernel wants them.
-fn attr_data(attr: &Attr) -> AttrData {
-    AttrData {
-        ino: u64::from(attr.ino),
-        size: attr.size,
-        blocks: attr.blocks,
-        atime: attr.atime.secs,
-        mtime: attr.mtime.secs,
-        ctime: attr.ctime.secs,
-        atimensec: attr.atime.nanos,
-        mtimensec: attr.mtime.nanos,
-        ctimensec: attr.ctime.nanos,
-        mode: u32::from(attr.kind.mode_bits() | attr.perm),
-        nlink: attr.nlink,
-        uid: attr.uid,
-        gid: attr.gid,
-        rdev: attr.rdev as u32,
-        blksize: medfs_format::BLOCK_SIZE as u32,
-        flags: 0,
     }
 }

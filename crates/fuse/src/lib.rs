@@ -30,6 +30,7 @@
 #![deny(unsafe_code)]
 
 mod abi;
+mod agreed;
 mod alert;
 mod atomic;
 mod config;

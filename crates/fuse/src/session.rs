@@ -3,6 +3,7 @@
 use crate::abi::{
     Init, InitIn, InitOut, KERNEL_MINOR_VERSION, KERNEL_VERSION, OLDEST_MINOR_VERSION, OutHeader, op,
 };
+use crate::agreed::Agreed;
 use crate::alert::{Alert, Alerted};
 use crate::config::{MountConfig, Transport};
 use crate::connection;
@@ -107,15 +108,6 @@ pub(crate) struct Terms {
     /// The kernel's page cache, where it takes writes without asking.
     page_cache: Option<PageCache>,
     remounts: Remounts,
-}
-
-/// What was agreed on with the kernel, as far as serving requests depends on it.
-pub(crate) struct Agreed {
-    pub(crate) accepted: Init,
-    pub(crate) timeout: Duration,
-    pub(crate) direct: bool,
-    /// The options of the mount in force, as text.
-    pub(crate) options: Vec<String>,
 }
 
 /// What is to be done about every second.

@@ -3,7 +3,8 @@
 //!
 //! The kill is a volume that is dropped without being closed: nothing it had not written itself reaches the image.
 
-use super::{Configuration, Crash, Outcome, Written, fsck_is_clean, processor_seconds};
+use super::outcome::{Crash, Outcome, Written};
+use super::{Configuration, fsck_is_clean, processor_seconds};
 use crate::args::DemoArgs;
 use crate::target;
 use anyhow::{Context, Result};

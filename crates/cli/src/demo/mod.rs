@@ -10,6 +10,7 @@
 
 mod library;
 mod mounted;
+mod outcome;
 mod report;
 mod sqlite;
 
@@ -19,8 +20,9 @@ use crate::{exit, json};
 use anyhow::{Context, Result};
 use medfs_device::{FileDevice, FileOptions};
 use medfs_mkfs::{MkfsOptions, format_volume};
+use outcome::Outcome;
 use rustix::process::{getegid, geteuid};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -51,82 +53,6 @@ const CONFIGURATIONS: [Configuration; 2] = [
         options: "delta=full",
     },
 ];
-
-/// Blocks of 4 KiB that reached the device, by cause.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-struct Written {
-    data: u64,
-    node: u64,
-    compact: u64,
-    meta: u64,
-    gc: u64,
-}
-
-impl Written {
-    fn total(self) -> u64 {
-        self.data + self.node + self.compact + self.meta + self.gc
-    }
-
-    fn bytes(self) -> u64 {
-        self.total() * medfs_format::BLOCK_SIZE as u64
-    }
-
-    fn since(self, before: Written) -> Written {
-        Written {
-            data: self.data - before.data,
-            node: self.node - before.node,
-            compact: self.compact - before.compact,
-            meta: self.meta - before.meta,
-            gc: self.gc - before.gc,
-        }
-    }
-}
-
-/// What one configuration did.
-#[derive(Debug, Clone, Serialize)]
-struct Outcome {
-    /// SQLite's journal mode; none for the built-in workload.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    journal_mode: Option<String>,
-    configuration: &'static str,
-    /// Transactions over which writing was measured.
-    transactions: u64,
-    seconds: f64,
-    /// Processor time of the file system and of the database, where they are different processes of both.
-    processor_seconds: f64,
-    /// Bytes the transactions changed in rows.
-    payload_bytes: u64,
-    /// Bytes the database handed to write(2), where the system counts them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    database_bytes: Option<u64>,
-    written_blocks: Written,
-    written_bytes: u64,
-    flushes: u64,
-    /// Pages kept as deltas instead of being written, and the bytes of these deltas.
-    delta_pages: u64,
-    delta_bytes: u64,
-    crash: Crash,
-}
-
-/// What became of the transactions when the daemon was killed.
-#[derive(Debug, Clone, Serialize)]
-struct Crash {
-    /// Transactions whose commit had returned, from the beginning on.
-    acknowledged: u64,
-    /// Transactions found after recovery; one more than acknowledged where a commit was on its way.
-    found: u64,
-    lost: u64,
-    recovery_seconds: f64,
-    /// What the database's own check says.
-    integrity: String,
-    fsck_clean: bool,
-}
-
-impl Crash {
-    fn is_good(&self) -> bool {
-        self.lost == 0 && self.found <= self.acknowledged + 1 && self.integrity == "ok" && self.fsck_clean
-    }
-}
 
 /// All that `--json` prints.
 #[derive(Serialize)]

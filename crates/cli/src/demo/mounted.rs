@@ -1,6 +1,7 @@
 //! A run on a mounted volume: SQLite in one process, the daemon in another.
 
-use super::{Configuration, Crash, Outcome, Written, fsck_is_clean, sqlite};
+use super::outcome::{Crash, Outcome, Written};
+use super::{Configuration, fsck_is_clean, sqlite};
 use crate::args::{DemoArgs, MountArgs};
 use crate::mount::{is_ready, spawn_daemon};
 use crate::progress;

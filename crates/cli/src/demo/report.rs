@@ -1,6 +1,6 @@
 //! The demo's result as tables of 80 columns, and what it means for a card's lifetime.
 
-use super::{Outcome, Written};
+use super::outcome::{Outcome, Written};
 use crate::args::DemoArgs;
 use crate::lifetime::{self, Card};
 use crate::size;
@@ -206,7 +206,8 @@ fn table(header: &[String]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::{CONFIGURATIONS, Crash};
+    use crate::demo::CONFIGURATIONS;
+    use crate::demo::outcome::Crash;
     use clap::Parser;
 
     fn outcome(journal: &str, at: usize, bytes: u64) -> Outcome {

@@ -90,7 +90,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<u8> {
 
 fn run_column(args: &ReplayArgs, system: &System, at: &dyn Fn(u64)) -> Result<CellResult> {
     if matches!(system, System::Peer(_)) {
-        crate::trace::raise_descriptor_limit();
+        crate::trace::file::raise_descriptor_limit();
     }
     let run = Run {
         trace: &args.trace,

@@ -1,7 +1,7 @@
 //! `medfs trace import`: a trace of another tool's log.
 
 use super::args::{ImportArgs, Log};
-use super::new_file;
+use super::file::new_file;
 use crate::exit;
 use anyhow::{Context, Result};
 use medfs_trace::End;

@@ -1,7 +1,7 @@
 //! `medfs trace info` and `medfs trace export`.
 
 use super::args::{ExportArgs, InfoArgs, Table};
-use super::new_file;
+use super::file::new_file;
 use crate::words::count;
 use crate::{exit, json, output, progress, size};
 use anyhow::{Context, Result};

@@ -5,7 +5,7 @@
 //! process alone are handed on to it, and a second one ends a command that does not obey. The trace is finished in any case.
 
 use super::args::{Cache, RecordArgs};
-use super::{new_file, raise_descriptor_limit};
+use super::file::{new_file, raise_descriptor_limit};
 use crate::watchdog::Watchdog;
 use crate::words::count;
 use anyhow::{Context, Result, bail};
@@ -69,7 +69,7 @@ fn start(
     let about = format!("{} in {}", words.join(" "), dir.display());
     let what =
         Recording { source: source.into(), about, private: args.private, cache: args.cache.name().into() };
-    let recorder = super::recorder(files, out, &what)
+    let recorder = super::file::recorder(files, out, &what)
         .with_context(|| format!("cannot record what is in {}", args.dir.display()))?;
     Ok(Arc::new(recorder))
 }

@@ -1,6 +1,6 @@
 //! `-o trace=TRACE` of a mount: records what is asked of the volume.
 
-use super::{new_file, recorder};
+use super::file::{new_file, recorder};
 use anyhow::{Context, Result};
 use medfs::Files;
 use medfs::options::{Form, MountOption};

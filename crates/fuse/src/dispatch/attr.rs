@@ -1,7 +1,6 @@
 //! Attributes of inodes and of the volume.
 
-use super::data::ACCESS_MODE;
-use super::{Done, FileSystem};
+use super::context::{ACCESS_MODE, Context, Done};
 use crate::abi::{GETATTR_FH, GetattrIn, SetattrIn, SetattrValid, StatfsOut, StatxData, StatxOut, StatxTime};
 use crate::credentials::Credentials;
 use crate::request::{Errno, Reply, Request};
@@ -18,9 +17,12 @@ const STATX_FLAGS: &[(FileFlags, u64)] = &[
     (FileFlags::NODUMP, 0x40),
 ];
 
-impl FileSystem {
+/// Operations on attributes.
+pub(super) struct Attributes<'c>(pub(super) &'c Context);
+
+impl Attributes<'_> {
     pub(super) fn getattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
-        if let Some(room) = &self.room {
+        if let Some(room) = &self.0.room {
             let arg: GetattrIn = request.arg()?;
             let writes = arg.getattr_flags & GETATTR_FH != 0 && arg.fh & ACCESS_MODE == libc::O_WRONLY as u64;
             // The kernel asks before it takes a write; one that only writes asks for nothing else.
@@ -28,17 +30,17 @@ impl FileSystem {
                 return Err(Errno::NOSPC);
             }
         }
-        let attr = self.files.getattr(self.subject(request)?)?;
-        self.push_attr(reply, &attr)
+        let attr = self.0.files.getattr(self.0.subject(request)?)?;
+        self.0.push_attr(reply, &attr)
     }
 
     pub(super) fn statx(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
-        let attr = self.files.getattr(self.subject(request)?)?;
-        reply.push(&StatxOut { attr_valid: self.valid, stat: statx_data(&attr), ..StatxOut::default() })
+        let attr = self.0.files.getattr(self.0.subject(request)?)?;
+        reply.push(&StatxOut { attr_valid: self.0.valid, stat: statx_data(&attr), ..StatxOut::default() })
     }
 
     pub(super) fn setattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
-        let ino = self.subject(request)?;
+        let ino = self.0.subject(request)?;
         let arg: SetattrIn = request.arg()?;
         let valid = SetattrValid::from_bits_retain(arg.valid);
         let time = |bit, secs, nanos| valid.contains(bit).then_some(Timestamp { secs, nanos });
@@ -58,25 +60,25 @@ impl FileSystem {
         let kill = chown || valid.contains(SetattrValid::KILL_SUIDGID);
         if kill && set.perm.is_none() {
             let caller = Credentials::of(&request.header);
-            set.perm = Self::unprivileged(&self.files.getattr(ino)?, &caller);
+            set.perm = Context::unprivileged(&self.0.files.getattr(ino)?, &caller);
         }
-        let attr = self.files.setattr(ino, &set)?;
+        let attr = self.0.files.setattr(ino, &set)?;
         if (chown || set.size.is_some()) && attr.kind == FileKind::Regular {
-            self.remove_capability(ino)?;
+            self.0.remove_capability(ino)?;
         }
-        self.push_attr(reply, &attr)
+        self.0.push_attr(reply, &attr)
     }
 
     /// Whether a user may set a file's times. (Where only mtime is set, it may be the page cache's own for an earlier write.)
     fn check_times_may_be_set(&self, ino: medfs::Ino, valid: SetattrValid) -> Done {
-        let flags = self.files.getattr(ino)?.flags;
+        let flags = self.0.files.getattr(ino)?.flags;
         let fixed = flags.contains(FileFlags::IMMUTABLE)
             || (flags.contains(FileFlags::APPEND) && !valid.contains(SetattrValid::ATIME_NOW));
         if fixed { Err(Errno::PERM) } else { Ok(()) }
     }
 
     pub(super) fn statfs(&self, reply: &mut Reply<'_>) -> Done {
-        let stat = self.files.statfs()?;
+        let stat = self.0.files.statfs()?;
         let block_size = medfs_format::BLOCK_SIZE as u32;
         reply.push(&StatfsOut {
             blocks: stat.blocks,

@@ -1,74 +1,42 @@
 //! Content of files.
 
-use super::{Done, FileSystem};
+use super::context::{CACHED_WRITER, Context, Done, PAST_CACHE};
 use crate::abi::{
-    CopyFileRangeIn, CopyFileRangeOut, FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FSYNC_FDATASYNC, FallocateIn,
-    FsyncIn, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn,
-    WriteOut,
+    CopyFileRangeIn, CopyFileRangeOut, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, LseekOut, OpenIn,
+    ReadIn, ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
 };
 use crate::crew::Crew;
 use crate::request::{Errno, Reply, Request};
-use medfs::{Attr, FallocateMode, FileFlags, Ino, Seek};
+use medfs::{FallocateMode, FileFlags, Ino, Seek};
 use medfs_format::BLOCK_SIZE;
 
 /// Bytes of one COPY_FILE_RANGE, whose reply counts in 32 bits.
 const COPY_MAX: u64 = 1 << 31;
 
-/// What a file's handle says of how it was opened, by which ioctls are judged too: the access mode,
-pub(super) const ACCESS_MODE: u64 = libc::O_ACCMODE as u64;
-/// that it may be written through the page cache,
-const CACHED_WRITER: u64 = 1 << 2;
-/// or past it, while others may have it in the page cache.
-const PAST_CACHE: u64 = 1 << 3;
+/// Operations on the content of files.
+pub(super) struct Content<'c>(pub(super) &'c Context);
 
-impl FileSystem {
-    /// How a file is opened, with the flags of `open(2)`. One that is written synchronously is not kept in the page cache,
-    /// which would take the writes, nor one that is only written where room is short. `past_cache`: nor is this one.
-    pub(super) fn opened(&self, attr: &Attr, flags: u32, past_cache: bool) -> OpenOut {
-        let mode = flags as i32 & libc::O_ACCMODE;
-        let mut fh = u64::from(flags) & ACCESS_MODE;
-        let short = || mode == libc::O_WRONLY && self.room.as_ref().is_some_and(|room| room.is_short());
-        if self.direct {
-            return OpenOut { fh, open_flags: FOPEN_DIRECT_IO, ..OpenOut::default() };
-        }
-        if past_cache || attr.flags.contains(FileFlags::SYNC) || short() {
-            fh |= PAST_CACHE;
-            return OpenOut { fh, open_flags: FOPEN_DIRECT_IO, ..OpenOut::default() };
-        }
-        if mode != libc::O_RDONLY
-            && let Some(room) = &self.room
-        {
-            room.enter();
-            fh |= CACHED_WRITER;
-        }
-        OpenOut { fh, open_flags: FOPEN_KEEP_CACHE, ..OpenOut::default() }
-    }
-
+impl Content<'_> {
     pub(super) fn release(&self, request: &Request<'_>) -> Done {
         let arg: ReleaseIn = request.arg()?;
-        if let Some(room) = &self.room
+        if let Some(room) = &self.0.room
             && arg.fh & CACHED_WRITER != 0
         {
             room.leave();
         }
-        self.files.close(self.subject(request)?);
+        self.0.files.close(self.0.subject(request)?);
         Ok(())
     }
 
-    /// Before a request takes room: what the page cache holds must not need it.
-    fn take_room(&self, crew: &Crew, request: &Request<'_>, bytes: u64) -> Done {
-        self.room.as_ref().map_or(Ok(()), |room| room.take(crew, request.nodeid(), bytes))
-    }
-
     fn saved_blocks_released(&self, ino: Ino) -> Result<bool, Errno> {
-        self.files.volume().map_or(Ok(false), |volume| Ok(volume.saved_blocks_released(ino)?))
+        self.0.files.volume().map_or(Ok(false), |volume| Ok(volume.saved_blocks_released(ino)?))
     }
 
     /// Opens a file: what the kernel does not know of are the flags that forbid it.
     pub(super) fn open(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: OpenIn = request.arg()?;
         let flags = arg.flags as i32;
-        let attr = self.files.open(self.subject(request)?, flags)?;
+        let attr = self.0.files.open(self.0.subject(request)?, flags)?;
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let appends = flags & libc::O_APPEND != 0;
         let fixed =
@@ -79,45 +47,46 @@ impl FileSystem {
         // Where writing fails no cache may hide it.
         let fails =
             writes && attr.flags.contains(FileFlags::COMPR) && self.saved_blocks_released(attr.ino)?;
-        reply.push(&self.opened(&attr, arg.flags, fails))
+        reply.push(&self.0.opened(&attr, arg.flags, fails))
     }
 
     pub(super) fn read(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: ReadIn = request.arg()?;
-        let read = self.files.read(self.subject(request)?, arg.offset, reply.spare(arg.size as usize)?)?;
+        let read =
+            self.0.files.read(self.0.subject(request)?, arg.offset, reply.spare(arg.size as usize)?)?;
         reply.advance(read);
         Ok(())
     }
 
     pub(super) fn write(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
-        let ino = self.subject(request)?;
+        let ino = self.0.subject(request)?;
         let (arg, rest) = request.arg_and_rest::<WriteIn>()?;
         let data = rest.get(..arg.size as usize).ok_or(Errno::IO)?;
         let cached = arg.write_flags & WRITE_CACHE != 0;
         // Of what comes from its cache the kernel saw to that as it was written.
         if !cached {
-            self.remove_privileges_of_writing(request, ino, arg.write_flags & WRITE_KILL_SUIDGID != 0)?;
+            self.0.remove_privileges_of_writing(request, ino, arg.write_flags & WRITE_KILL_SUIDGID != 0)?;
         }
         let written = if cached {
-            self.written.lock().insert(request.nodeid());
+            self.0.written.lock().insert(request.nodeid());
             self.write_cached(request.nodeid(), ino, arg.offset, data).map(|()| data.len())
         } else {
-            self.take_room(crew, request, arg.size.into())?;
-            self.files.write(ino, arg.offset, data).map_err(Errno::from)
+            self.0.take_room(crew, request, arg.size.into())?;
+            self.0.files.write(ino, arg.offset, data).map_err(Errno::from)
         };
-        let written = written.inspect_err(|_| self.atomic.write_failed(ino))?;
+        let written = written.inspect_err(|_| self.0.atomic.write_failed(ino))?;
         // Of a write with O_DIRECT that ended short the kernel would make EIO.
         if written < data.len() && arg.flags as i32 & libc::O_DIRECT != 0 {
             return Err(Errno::NOSPC);
         }
-        if (self.direct || arg.fh & PAST_CACHE != 0) && arg.flags as i32 & libc::O_DSYNC != 0 {
+        if (self.0.direct || arg.fh & PAST_CACHE != 0) && arg.flags as i32 & libc::O_DSYNC != 0 {
             // For O_SYNC and O_DSYNC the kernel asks for an fsync only of what went through its cache.
-            self.files.fsync(ino, arg.flags as i32 & libc::O_SYNC != libc::O_SYNC)?;
+            self.0.files.fsync(ino, arg.flags as i32 & libc::O_SYNC != libc::O_SYNC)?;
         }
         if arg.fh & PAST_CACHE != 0 {
             // Others may have read the pages into their cache since the kernel dropped them for this write.
             let drop_pages =
-                || self.notifier.inval_range(request.nodeid(), arg.offset, written.max(1) as u64);
+                || self.0.notifier.inval_range(request.nodeid(), arg.offset, written.max(1) as u64);
             crew.nested(request.nodeid(), drop_pages)??;
         }
         reply.push(&WriteOut { size: written as u32, padding: 0 })
@@ -126,10 +95,10 @@ impl FileSystem {
     /// Writes what the page cache sends, and has the kernel hold less where room becomes short.
     fn write_cached(&self, nodeid: u64, ino: Ino, offset: u64, data: &[u8]) -> Done {
         let written = self.write_whole(ino, offset, data);
-        if let Some(room) = &self.room {
+        if let Some(room) = &self.0.room {
             room.look();
             if written == Err(Errno::NOSPC) && room.refused(nodeid) {
-                let _ = self.notifier.inval_attr(nodeid);
+                let _ = self.0.notifier.inval_attr(nodeid);
             }
         }
         written
@@ -142,17 +111,17 @@ impl FileSystem {
         while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
             let at = offset + done as u64;
             // Under writeback the kernel keeps the times of what it caches, and sends them by themselves.
-            let written = if self.writeback {
-                self.files.write_cached(ino, at, rest)
+            let written = if self.0.writeback {
+                self.0.files.write_cached(ino, at, rest)
             } else {
-                self.files.write(ino, at, rest)
+                self.0.files.write(ino, at, rest)
             };
             done += match written {
                 Ok(written) => written,
                 Err(error) => {
                     let full = matches!(error, medfs::Error::NoSpace);
                     refused = Err(error.into());
-                    if !full || at >= self.files.getattr(ino)?.size {
+                    if !full || at >= self.0.files.getattr(ino)?.size {
                         break;
                     }
                     BLOCK_SIZE - (at % BLOCK_SIZE as u64) as usize
@@ -165,12 +134,12 @@ impl FileSystem {
     pub(super) fn fallocate(&self, crew: &Crew, request: &Request<'_>) -> Done {
         let arg: FallocateIn = request.arg()?;
         let mode = FallocateMode::from_bits(arg.mode).ok_or(Errno::OPNOTSUPP)?;
-        let ino = self.subject(request)?;
-        self.remove_privileges(request, request.nodeid(), ino)?;
+        let ino = self.0.subject(request)?;
+        self.0.remove_privileges(request, request.nodeid(), ino)?;
         if !mode.contains(FallocateMode::PUNCH_HOLE) {
-            self.take_room(crew, request, arg.length)?;
+            self.0.take_room(crew, request, arg.length)?;
         }
-        Ok(self.files.fallocate(ino, mode, arg.offset, arg.length)?)
+        Ok(self.0.files.fallocate(ino, mode, arg.offset, arg.length)?)
     }
 
     /// SEEK_DATA and SEEK_HOLE. The kernel asks without having written its pages back, which would make fresh data a hole.
@@ -183,21 +152,21 @@ impl FileSystem {
         };
         // A negative one included.
         let offset = i64::try_from(arg.offset).map_err(|_| Errno::NXIO)?;
-        if self.writeback {
-            crew.nested(request.nodeid(), || self.notifier.flush_pages(request.nodeid(), offset))??;
+        if self.0.writeback {
+            crew.nested(request.nodeid(), || self.0.notifier.flush_pages(request.nodeid(), offset))??;
         }
-        let offset = self.files.seek(self.subject(request)?, arg.offset, whence)?;
+        let offset = self.0.files.seek(self.0.subject(request)?, arg.offset, whence)?;
         reply.push(&LseekOut { offset })
     }
 
     fn copied(&self, crew: &Crew, request: &Request<'_>, len_max: u64) -> Result<u64, Errno> {
         let arg: CopyFileRangeIn = request.arg()?;
-        let (from, to) = (self.subject(request)?, self.ino(arg.nodeid_out)?);
-        self.remove_privileges(request, arg.nodeid_out, to)?;
+        let (from, to) = (self.0.subject(request)?, self.0.ino(arg.nodeid_out)?);
+        self.0.remove_privileges(request, arg.nodeid_out, to)?;
         let len = arg.len.min(len_max);
-        let content = self.files.getattr(from)?.size.saturating_sub(arg.off_in);
-        self.take_room(crew, request, len.min(content))?;
-        Ok(self.files.copy_range(from, arg.off_in, to, arg.off_out, len)?)
+        let content = self.0.files.getattr(from)?.size.saturating_sub(arg.off_in);
+        self.0.take_room(crew, request, len.min(content))?;
+        Ok(self.0.files.copy_range(from, arg.off_in, to, arg.off_out, len)?)
     }
 
     pub(super) fn copy_file_range(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
@@ -217,10 +186,10 @@ impl FileSystem {
 
     pub(super) fn fsync(&self, request: &Request<'_>) -> Done {
         let arg: FsyncIn = request.arg()?;
-        Ok(self.files.fsync(self.subject(request)?, arg.fsync_flags & FSYNC_FDATASYNC != 0)?)
+        Ok(self.0.files.fsync(self.0.subject(request)?, arg.fsync_flags & FSYNC_FDATASYNC != 0)?)
     }
 
     pub(super) fn sync(&self) -> Done {
-        Ok(self.files.sync()?)
+        Ok(self.0.files.sync()?)
     }
 }

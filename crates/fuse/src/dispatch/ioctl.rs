@@ -1,13 +1,13 @@
 //! ioctls: chattr flags, project ids, trimming, F2FS's atomic writes, and our own (see [`crate::control`]).
 
-use super::data::ACCESS_MODE;
-use super::{Done, FileSystem};
+use super::context::{ACCESS_MODE, Context, Done};
 use crate::abi::{FsXattr, IOCTL_DIR, IoctlIn, IoctlOut, TrimRange};
 use crate::control::{self, STATS_PAGE_SIZE, StatsPage};
 use crate::credentials::{Capability, Credentials};
 use crate::crew::Crew;
 use crate::request::{Errno, Reply, Request};
-use medfs::{Attr, FileFlags, FileKind, Ino};
+use medfs::{Attr, FileFlags, FileKind, Ino, Volume};
+use parking_lot::Mutex;
 use rustix::ioctl::{Opcode, opcode};
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -65,9 +65,51 @@ fn with_xflags(old: FileFlags, xflags: u32) -> FileFlags {
 
 /// The statistics as they were when last asked for from their beginning.
 #[derive(Default)]
-pub(super) struct StatsSnapshot {
+struct StatsSnapshot {
     number: u32,
     json: Arc<[u8]>,
+}
+
+/// Statistics, told in pieces.
+pub(super) struct Statistics {
+    snapshot: Mutex<StatsSnapshot>,
+    /// The options of the mount in force, which are told beside the volume's.
+    options: Vec<String>,
+}
+
+impl Statistics {
+    pub(super) fn new(options: Vec<String>) -> Statistics {
+        Statistics { snapshot: Mutex::default(), options }
+    }
+
+    /// The piece of them that is asked for.
+    fn page(&self, volume: &Volume, mut page: StatsPage) -> Result<StatsPage, Errno> {
+        if page.offset == 0 {
+            let mut stats = volume.stats();
+            stats.options.extend_from_slice(&self.options);
+            let mut stats = serde_json::to_value(stats).map_err(|_| Errno::IO)?;
+            // Who unmounts it waits for this process.
+            stats["process"] = std::process::id().into();
+            let json = serde_json::to_vec(&stats).map_err(|_| Errno::IO)?;
+            let mut latest = self.snapshot.lock();
+            *latest = StatsSnapshot { number: latest.number.wrapping_add(1), json: json.into() };
+            page.snapshot = latest.number;
+        }
+        let json = {
+            let latest = self.snapshot.lock();
+            if latest.number != page.snapshot {
+                return Err(Errno::AGAIN);
+            }
+            latest.json.clone()
+        };
+        let left = json.get(page.offset as usize..).ok_or(Errno::INVAL)?;
+        let piece = &left[..left.len().min(STATS_PAGE_SIZE)];
+        page.total = json.len() as u32;
+        page.len = piece.len() as u32;
+        page.data.fill(0);
+        page.data[..piece.len()].copy_from_slice(piece);
+        Ok(page)
+    }
 }
 
 /// An ioctl: its subject, its input and where its output goes.
@@ -114,12 +156,18 @@ impl Call<'_, '_> {
     }
 }
 
-impl FileSystem {
-    pub(super) fn ioctl(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+/// The ioctls of files and of the mount.
+pub(super) struct Ioctls<'c> {
+    pub(super) context: &'c Context,
+    pub(super) statistics: &'c Statistics,
+}
+
+impl Ioctls<'_> {
+    pub(super) fn call(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (arg, rest) = request.arg_and_rest::<IoctlIn>()?;
         let input = rest.get(..arg.in_size as usize).ok_or(Errno::IO)?;
         let mut call = Call {
-            ino: self.subject(request)?,
+            ino: self.context.subject(request)?,
             nodeid: request.nodeid(),
             caller: Credentials::of(&request.header),
             arg,
@@ -128,7 +176,7 @@ impl FileSystem {
         };
         match Opcode::from(arg.cmd) {
             number::GET_FLAGS | number::GET_FLAGS_32 => {
-                let flags = self.files.getattr(call.ino)?.flags;
+                let flags = self.context.files.getattr(call.ino)?.flags;
                 call.output_word(flags.bits())
             }
             number::SET_FLAGS | number::SET_FLAGS_32 => {
@@ -137,13 +185,12 @@ impl FileSystem {
                 call.done()
             }
             number::GET_VERSION | number::GET_VERSION_32 => {
-                let generation = self.files.getattr(call.ino)?.generation;
+                let generation = self.context.files.getattr(call.ino)?.generation;
                 call.output_word(generation)
             }
             number::FS_GET_XATTR => {
-                let attr = self.files.getattr(call.ino)?;
-                let out =
-                    FsXattr { xflags: to_xflags(attr.flags), projid: attr.project, ..FsXattr::default() };
+                let Attr { flags, project: projid, .. } = self.context.files.getattr(call.ino)?;
+                let out = FsXattr { xflags: to_xflags(flags), projid, ..FsXattr::default() };
                 call.output(out.as_bytes())
             }
             number::FS_SET_XATTR => {
@@ -153,39 +200,28 @@ impl FileSystem {
             number::TRIM => {
                 call.caller.require(Capability::SysAdmin)?;
                 let mut range: TrimRange = call.input()?;
-                range.len = self.volume()?.trim(range.start, range.len, range.minlen)?;
+                range.len = self.context.volume()?.trim(range.start, range.len, range.minlen)?;
                 call.output(range.as_bytes())
             }
             number::WRITE_CHECKPOINT => {
                 call.caller.require(Capability::SysAdmin)?;
-                self.volume()?.checkpoint()?;
+                self.context.volume()?.checkpoint()?;
                 call.done()
             }
             number::GET_FEATURES => {
-                let features = self.volume()?.superblock().feature.get() | FEATURE_ATOMIC_WRITE;
-                call.output(features.as_bytes())
+                let features = self.context.volume()?.superblock().feature.get();
+                call.output_word(features | FEATURE_ATOMIC_WRITE)
             }
-            number::ATOMIC_START => {
-                self.check_atomic(&call)?;
-                self.atomic.start(crew, call.ino, request.nodeid(), request.header.pid)?;
-                call.done()
-            }
-            number::ATOMIC_COMMIT => {
-                self.check_atomic(&call)?;
-                self.atomic.commit(crew, call.ino, request.nodeid())?;
-                call.done()
-            }
-            number::ATOMIC_ABORT => {
-                self.check_atomic(&call)?;
-                self.atomic.abort(crew, call.ino, request.nodeid())?;
+            number::ATOMIC_START | number::ATOMIC_COMMIT | number::ATOMIC_ABORT => {
+                self.write_atomically(crew, &call, request.header.pid)?;
                 call.done()
             }
             number::GET_SAVED_BLOCKS => {
-                let saved = self.volume()?.saved_blocks(call.ino)?;
+                let saved = self.context.volume()?.saved_blocks(call.ino)?;
                 call.output(saved.as_bytes())
             }
             number::GET_COMPRESS_OPTION => {
-                let (algorithm, log_cluster_size) = self.volume()?.compress_option(call.ino)?;
+                let (algorithm, log_cluster_size) = self.context.volume()?.compress_option(call.ino)?;
                 call.output(&[algorithm, log_cluster_size])
             }
             number::RELEASE_SAVED_BLOCKS
@@ -198,10 +234,21 @@ impl FileSystem {
         }
     }
 
+    /// Begins or ends an atomic write of a process.
+    fn write_atomically(&self, crew: &Crew, call: &Call<'_, '_>, pid: u32) -> Done {
+        self.check_atomic(call)?;
+        let atomic = &self.context.atomic;
+        match Opcode::from(call.arg.cmd) {
+            number::ATOMIC_START => atomic.start(crew, call.ino, call.nodeid, pid),
+            number::ATOMIC_COMMIT => atomic.commit(crew, call.ino, call.nodeid),
+            _ => atomic.abort(crew, call.ino, call.nodeid),
+        }
+    }
+
     /// What F2FS asks of who writes atomically.
     fn check_atomic(&self, call: &Call<'_, '_>) -> Done {
         call.require_writable()?;
-        let attr = self.files.getattr(call.ino)?;
+        let attr = self.context.files.getattr(call.ino)?;
         if !call.caller.owns(attr.uid) {
             return Err(Errno::ACCES);
         }
@@ -211,7 +258,7 @@ impl FileSystem {
     /// Who may change how a file is compressed: who has it open for writing. Giving up or taking back what compression saves F2FS
     /// grants to any descriptor; here it is the owner's, as it decides whether the file can be written at all.
     fn check_compression(&self, call: &Call<'_, '_>) -> Done {
-        let attr = self.files.getattr(call.ino)?;
+        let attr = self.context.files.getattr(call.ino)?;
         if attr.kind != FileKind::Regular {
             return Err(Errno::INVAL);
         }
@@ -228,24 +275,24 @@ impl FileSystem {
     fn change_compression(&self, crew: &Crew, call: &mut Call<'_, '_>) -> Done {
         self.check_compression(call)?;
         let nodeid = call.nodeid;
-        if self.writeback {
-            crew.nested(nodeid, || self.notifier.flush_pages(nodeid, 0))??;
+        if self.context.writeback {
+            crew.nested(nodeid, || self.context.notifier.flush_pages(nodeid, 0))??;
         }
         let ino = call.ino;
         let blocks = match Opcode::from(call.arg.cmd) {
-            number::RELEASE_SAVED_BLOCKS => Some(self.volume()?.release_saved_blocks(ino)?),
-            number::RESERVE_SAVED_BLOCKS => Some(self.volume()?.reserve_saved_blocks(ino)?),
+            number::RELEASE_SAVED_BLOCKS => Some(self.context.volume()?.release_saved_blocks(ino)?),
+            number::RESERVE_SAVED_BLOCKS => Some(self.context.volume()?.reserve_saved_blocks(ino)?),
             number::SET_COMPRESS_OPTION => {
                 let [algorithm, log_cluster_size] = call.input()?;
-                self.volume()?.set_compress_option(ino, algorithm, log_cluster_size)?;
+                self.context.volume()?.set_compress_option(ino, algorithm, log_cluster_size)?;
                 None
             }
             number => {
-                self.volume()?.rewrite_compressed(ino, number == number::COMPRESS_FILE)?;
+                self.context.volume()?.rewrite_compressed(ino, number == number::COMPRESS_FILE)?;
                 None
             }
         };
-        self.notifier.inval_attr(nodeid)?;
+        self.context.notifier.inval_attr(nodeid)?;
         match blocks {
             Some(blocks) => call.output(blocks.as_bytes()),
             None => call.done(),
@@ -254,7 +301,7 @@ impl FileSystem {
 
     fn set_fs_xattr(&self, crew: &Crew, call: &Call<'_, '_>) -> Done {
         let new: FsXattr = call.input()?;
-        let attr = self.files.getattr(call.ino)?;
+        let attr = self.context.files.getattr(call.ino)?;
         let flags = with_xflags(attr.flags, new.xflags);
         Self::check_flags(call, &attr, flags)?;
         let known: u32 = XFLAGS.iter().map(|(_, bit)| bit).sum();
@@ -266,8 +313,8 @@ impl FileSystem {
             if !call.caller.is_in_our_namespace() {
                 return Err(Errno::INVAL);
             }
-            self.volume()?.set_project(call.ino, new.projid)?;
-            self.notifier.inval_attr(call.nodeid)?;
+            self.context.volume()?.set_project(call.ino, new.projid)?;
+            self.context.notifier.inval_attr(call.nodeid)?;
         }
         if flags != attr.flags {
             self.set_flags(crew, call, flags)?;
@@ -291,58 +338,33 @@ impl FileSystem {
     fn set_flags(&self, crew: &Crew, call: &Call<'_, '_>, flags: FileFlags) -> Done {
         let (ino, nodeid) = (call.ino, call.nodeid);
         let guarded = FileFlags::IMMUTABLE | FileFlags::SYNC;
-        let attr = self.files.getattr(ino)?;
+        let attr = self.context.files.getattr(ino)?;
         Self::check_flags(call, &attr, flags)?;
         let compression = (flags ^ attr.flags).contains(FileFlags::COMPR);
-        if self.writeback && attr.kind == FileKind::Regular && (compression || flags.intersects(guarded)) {
-            crew.nested(nodeid, || self.notifier.flush_pages(nodeid, 0))??;
+        if self.context.writeback
+            && attr.kind == FileKind::Regular
+            && (compression || flags.intersects(guarded))
+        {
+            crew.nested(nodeid, || self.context.notifier.flush_pages(nodeid, 0))??;
         }
-        self.files.set_flags(ino, flags)?;
+        self.context.files.set_flags(ino, flags)?;
         // The kernel does not know that the ioctl has changed ctime.
-        self.notifier.inval_attr(nodeid)
+        self.context.notifier.inval_attr(nodeid)
     }
 
     fn control(&self, call: &mut Call<'_, '_>, number: Opcode) -> Done {
         match number {
             control::IDENTIFY => call.output(control::MAGIC.as_bytes()),
             control::SYNC => {
-                self.files.sync()?;
+                self.context.files.sync()?;
                 call.done()
             }
             control::STATS => {
-                let page = self.stats_page(call.input()?)?;
+                let page = self.statistics.page(self.context.volume()?, call.input()?)?;
                 call.output(page.as_bytes())
             }
             _ => Err(Errno::NOTTY),
         }
-    }
-
-    fn stats_page(&self, mut page: StatsPage) -> Result<StatsPage, Errno> {
-        if page.offset == 0 {
-            let mut stats = self.volume()?.stats();
-            stats.options.extend_from_slice(&self.options);
-            let mut stats = serde_json::to_value(stats).map_err(|_| Errno::IO)?;
-            // Who unmounts it waits for this process.
-            stats["process"] = std::process::id().into();
-            let json = serde_json::to_vec(&stats).map_err(|_| Errno::IO)?;
-            let mut latest = self.stats.lock();
-            *latest = StatsSnapshot { number: latest.number.wrapping_add(1), json: json.into() };
-            page.snapshot = latest.number;
-        }
-        let json = {
-            let latest = self.stats.lock();
-            if latest.number != page.snapshot {
-                return Err(Errno::AGAIN);
-            }
-            latest.json.clone()
-        };
-        let left = json.get(page.offset as usize..).ok_or(Errno::INVAL)?;
-        let piece = &left[..left.len().min(STATS_PAGE_SIZE)];
-        page.total = json.len() as u32;
-        page.len = piece.len() as u32;
-        page.data.fill(0);
-        page.data[..piece.len()].copy_from_slice(piece);
-        Ok(page)
     }
 }
 

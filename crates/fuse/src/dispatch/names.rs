@@ -1,6 +1,6 @@
 //! Names: looking up, making, removing, renaming, listing.
 
-use super::{Done, FileSystem};
+use super::context::{Context, Done};
 use crate::abi::{
     AttrData, CreateIn, Dirent, EntryOut, LinkIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn,
 };
@@ -34,27 +34,31 @@ fn push_dirent(reply: &mut Reply<'_>, entry: &DirEntry) -> Done {
     reply.bytes(&[0; 7][..dirent_size(&entry.name) - size_of::<Dirent>() - entry.name.len()])
 }
 
-impl FileSystem {
+/// Operations on names.
+pub(super) struct Names<'c>(pub(super) &'c Context);
+
+impl Names<'_> {
     pub(super) fn lookup(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
-        match self.files.lookup(self.subject(request)?, name(request.rest())?) {
-            Ok(attr) => self.push_entry(reply, &attr),
+        match self.0.files.lookup(self.0.subject(request)?, name(request.rest())?) {
+            Ok(attr) => self.0.push_entry(reply, &attr),
             // That a name does not exist may be kept like one that does.
             Err(error) if is_not_found(&error) => {
-                reply.push(&EntryOut { entry_valid: self.valid, ..EntryOut::default() })
+                reply.push(&EntryOut { entry_valid: self.0.valid, ..EntryOut::default() })
             }
             Err(error) => Err(error.into()),
         }
     }
 
     pub(super) fn readlink(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
-        reply.bytes(&self.files.readlink(self.subject(request)?)?)
+        reply.bytes(&self.0.files.readlink(self.0.subject(request)?)?)
     }
 
     pub(super) fn symlink(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (link, rest) = split_name(request.rest())?;
         let header = &request.header;
-        let attr = self.files.symlink(self.subject(request)?, link, name(rest)?, header.uid, header.gid)?;
-        self.push_entry(reply, &attr)
+        let attr =
+            self.0.files.symlink(self.0.subject(request)?, link, name(rest)?, header.uid, header.gid)?;
+        self.0.push_entry(reply, &attr)
     }
 
     /// What a new file is to be, by the request's mode, umask and caller.
@@ -76,45 +80,45 @@ impl FileSystem {
             _ => return Err(Errno::INVAL),
         };
         let new = Self::new_file(request, kind, arg.mode, arg.umask, arg.rdev);
-        let attr = self.files.create(self.subject(request)?, name(rest)?, &new)?;
-        self.push_entry(reply, &attr)
+        let attr = self.0.files.create(self.0.subject(request)?, name(rest)?, &new)?;
+        self.0.push_entry(reply, &attr)
     }
 
     pub(super) fn mkdir(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (arg, rest) = request.arg_and_rest::<MkdirIn>()?;
         let new = Self::new_file(request, FileKind::Directory, arg.mode, arg.umask, 0);
-        let attr = self.files.create(self.subject(request)?, name(rest)?, &new)?;
-        self.push_entry(reply, &attr)
+        let attr = self.0.files.create(self.0.subject(request)?, name(rest)?, &new)?;
+        self.0.push_entry(reply, &attr)
     }
 
     pub(super) fn create(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (arg, rest) = request.arg_and_rest::<CreateIn>()?;
         let new = Self::new_file(request, FileKind::Regular, arg.mode, arg.umask, 0);
-        let attr = self.files.create(self.subject(request)?, name(rest)?, &new)?;
-        self.push_entry(reply, &attr)?;
-        reply.push(&self.opened(&attr, arg.flags, false))
+        let attr = self.0.files.create(self.0.subject(request)?, name(rest)?, &new)?;
+        self.0.push_entry(reply, &attr)?;
+        reply.push(&self.0.opened(&attr, arg.flags, false))
     }
 
     pub(super) fn tmpfile(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: CreateIn = request.arg()?;
         let new = Self::new_file(request, FileKind::Regular, arg.mode, arg.umask, 0);
-        let attr = self.files.tmpfile(self.subject(request)?, &new)?;
-        self.push_entry(reply, &attr)?;
-        reply.push(&self.opened(&attr, arg.flags, false))
+        let attr = self.0.files.tmpfile(self.0.subject(request)?, &new)?;
+        self.0.push_entry(reply, &attr)?;
+        reply.push(&self.0.opened(&attr, arg.flags, false))
     }
 
     pub(super) fn link(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (arg, rest) = request.arg_and_rest::<LinkIn>()?;
-        let attr = self.files.link(self.ino(arg.oldnodeid)?, self.subject(request)?, name(rest)?)?;
-        self.push_entry(reply, &attr)
+        let attr = self.0.files.link(self.0.ino(arg.oldnodeid)?, self.0.subject(request)?, name(rest)?)?;
+        self.0.push_entry(reply, &attr)
     }
 
     pub(super) fn unlink(&self, request: &Request<'_>) -> Done {
-        Ok(self.files.unlink(self.subject(request)?, name(request.rest())?)?)
+        Ok(self.0.files.unlink(self.0.subject(request)?, name(request.rest())?)?)
     }
 
     pub(super) fn rmdir(&self, request: &Request<'_>) -> Done {
-        Ok(self.files.rmdir(self.subject(request)?, name(request.rest())?)?)
+        Ok(self.0.files.rmdir(self.0.subject(request)?, name(request.rest())?)?)
     }
 
     pub(super) fn rename(&self, request: &Request<'_>) -> Done {
@@ -130,13 +134,13 @@ impl FileSystem {
     fn do_rename(&self, request: &Request<'_>, new_parent: u64, names: &[u8], flags: u32) -> Done {
         let (old, rest) = split_name(names)?;
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
-        Ok(self.files.rename(self.subject(request)?, old, self.ino(new_parent)?, name(rest)?, flags)?)
+        Ok(self.0.files.rename(self.0.subject(request)?, old, self.0.ino(new_parent)?, name(rest)?, flags)?)
     }
 
     pub(super) fn readdir(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: ReadIn = request.arg()?;
         let mut result = Ok(());
-        self.files.readdir(self.subject(request)?, arg.offset, &mut |entry| {
+        self.0.files.readdir(self.0.subject(request)?, arg.offset, &mut |entry| {
             if reply.len() + dirent_size(&entry.name) > arg.size as usize {
                 return false;
             }
@@ -149,10 +153,10 @@ impl FileSystem {
     /// READDIR with a LOOKUP of each entry. The entries are collected first: the engine is not called from within itself.
     pub(super) fn readdirplus(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: ReadIn = request.arg()?;
-        let directory = self.subject(request)?;
+        let directory = self.0.subject(request)?;
         let mut entries = Vec::new();
         let mut room = arg.size as usize;
-        self.files.readdir(directory, arg.offset, &mut |entry| {
+        self.0.files.readdir(directory, arg.offset, &mut |entry| {
             let Some(left) = room.checked_sub(size_of::<EntryOut>() + dirent_size(&entry.name)) else {
                 return false;
             };
@@ -164,10 +168,10 @@ impl FileSystem {
             // The kernel takes no reference to `.` and `..`. A name that was removed meanwhile is only listed.
             let found = match &entry.name[..] {
                 b"." | b".." => None,
-                name => self.files.lookup(directory, name).ok(),
+                name => self.0.files.lookup(directory, name).ok(),
             };
             match found {
-                Some(attr) => self.push_entry(reply, &attr)?,
+                Some(attr) => self.0.push_entry(reply, &attr)?,
                 None => reply.push(&EntryOut {
                     attr: AttrData {
                         ino: u64::from(entry.ino),

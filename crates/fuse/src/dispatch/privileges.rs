@@ -6,7 +6,7 @@
 //! Invariants: the rules are those of `setattr_should_drop_suidgid` and `file_remove_privs` in the kernel. A file loses
 //! its privileges before its content changes. The kernel's copy of the attributes is dropped with them.
 
-use super::{Done, FileSystem};
+use super::context::{Context, Done};
 use crate::credentials::{Capability, Credentials};
 use crate::request::Request;
 use medfs::{Attr, FileKind, Ino, Posix, SetAttr};
@@ -23,7 +23,7 @@ fn without_set_id(perm: u16, keeps_set_gid: bool) -> u16 {
     perm & !S_ISUID & !(if keeps_set_gid { 0 } else { S_ISGID })
 }
 
-impl FileSystem {
+impl Context {
     /// The permission bits that a file has after a change of its content or owner, where they are others than before.
     pub(super) fn unprivileged(attr: &Attr, caller: &Credentials) -> Option<u16> {
         let no_bits = attr.perm & (S_ISUID | S_ISGID) == 0;

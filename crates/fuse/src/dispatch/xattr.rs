@@ -1,15 +1,18 @@
 //! Extended attributes, ACLs among them.
 
-use super::{Done, FileSystem};
+use super::context::{Context, Done};
 use crate::abi::{GetxattrIn, GetxattrOut, SETXATTR_ACL_KILL_SGID, SetxattrCompatIn, SetxattrIn};
 use crate::credentials::{Capability, Credentials};
 use crate::request::{Errno, Reply, Request, name, split_name};
 use medfs::XattrMode;
 
-impl FileSystem {
+/// Operations on extended attributes.
+pub(super) struct Xattrs<'c>(pub(super) &'c Context);
+
+impl Xattrs<'_> {
     pub(super) fn setxattr(&self, request: &Request<'_>) -> Done {
-        let ino = self.subject(request)?;
-        let (arg, rest) = if self.setxattr_ext {
+        let ino = self.0.subject(request)?;
+        let (arg, rest) = if self.0.setxattr_ext {
             request.arg_and_rest::<SetxattrIn>()?
         } else {
             let (arg, rest) = request.arg_and_rest::<SetxattrCompatIn>()?;
@@ -23,16 +26,16 @@ impl FileSystem {
             libc::XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(Errno::INVAL),
         };
-        self.files.setxattr(ino, name, value, mode)?;
+        self.0.files.setxattr(ino, name, value, mode)?;
         if arg.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 {
-            self.kill_set_gid(request.nodeid(), ino)?;
+            self.0.kill_set_gid(request.nodeid(), ino)?;
         }
         Ok(())
     }
 
     pub(super) fn getxattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (arg, rest) = request.arg_and_rest::<GetxattrIn>()?;
-        let value = self.files.getxattr(self.subject(request)?, name(rest)?)?;
+        let value = self.0.files.getxattr(self.0.subject(request)?, name(rest)?)?;
         reply_sized(reply, arg.size, &value)
     }
 
@@ -40,7 +43,7 @@ impl FileSystem {
         let arg: GetxattrIn = request.arg()?;
         let caller = Credentials::of(&request.header);
         let mut names = Vec::new();
-        for name in self.files.listxattr(self.subject(request)?)? {
+        for name in self.0.files.listxattr(self.0.subject(request)?)? {
             // Only who may read them sees them; the kernel leaves that to the file system.
             if !name.starts_with(b"trusted.") || caller.has(Capability::SysAdmin) {
                 names.extend_from_slice(&name);
@@ -51,7 +54,7 @@ impl FileSystem {
     }
 
     pub(super) fn removexattr(&self, request: &Request<'_>) -> Done {
-        Ok(self.files.removexattr(self.subject(request)?, name(request.rest())?)?)
+        Ok(self.0.files.removexattr(self.0.subject(request)?, name(request.rest())?)?)
     }
 }
 
