@@ -10,8 +10,8 @@ use crate::profile::Profile;
 use crate::store::Header;
 use medfs_ftl::{Config, Ftl, Hint, PAGE};
 use parking_lot::Mutex;
-use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::io;
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ impl Disk for Shadow {
 
 impl Sectors {
     /// What a machine finds that ended now.
-    fn found(mut self, rng: &mut SmallRng) -> Vec<u8> {
+    fn found(mut self, rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
         let likely = [0.1, 0.5, 0.9][rng.random_range(0..3)];
         for (at, bytes) in self.pending {
             let mut from = 0;
@@ -102,7 +102,7 @@ struct World {
     /// What each page may read as: the newest last.
     allowed: Vec<Vec<u32>>,
     next: u32,
-    rng: SmallRng,
+    rng: Xoshiro256PlusPlus,
 }
 
 impl World {
@@ -135,7 +135,7 @@ impl World {
         let disk = Shadow::default();
         let bytes = vec![0; header.places().end as usize];
         disk.0.lock().file = Sectors { now: bytes.clone(), stored: bytes, pending: Vec::new() };
-        let rng = SmallRng::seed_from_u64(seed);
+        let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let allowed = vec![vec![0]; PAGES as usize];
         let mut world = World { header, config, durable, disk, ftl: None, allowed, next: 1, rng };
         let method = policy(ftl, &world.header.profile).unwrap();
@@ -270,7 +270,7 @@ fn overtaken(barrier: bool) -> bool {
     let places = world.header.places();
     let shape = (8, 4096, 128);
     let state = BlockState { written: 1, ..BlockState::default() };
-    let mut rng = SmallRng::seed_from_u64(1);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     (0..400).any(|at| {
         let disk = Shadow::default();
         let bytes = vec![0; places.end as usize];

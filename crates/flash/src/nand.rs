@@ -8,8 +8,8 @@ use crate::clock::Clock;
 use crate::medium::{BlockState, Medium, Memory};
 use crate::profile::Profile;
 use medfs_ftl::{Geometry, Nand, NandError, Work};
-use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -47,7 +47,7 @@ pub struct NandModel {
     pe_cycles: u32,
     seed: u64,
     faults: Faults,
-    rng: SmallRng,
+    rng: Xoshiro256PlusPlus,
     /// Programs and erases until power is lost.
     cut: Option<u64>,
     dead: bool,
@@ -79,7 +79,7 @@ impl NandModel {
             pe_cycles: profile.endurance.pe_cycles,
             seed,
             faults: Faults::default(),
-            rng: SmallRng::seed_from_u64(seed ^ 0x6e61_6e64),
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x6e61_6e64),
             cut: None,
             dead: false,
             retained: Vec::new(),
@@ -186,7 +186,7 @@ impl NandModel {
 
     /// Cycles that a block stands.
     fn limit(&self, block: u32) -> u32 {
-        let part = SmallRng::seed_from_u64(self.seed ^ u64::from(block)).random_range(0..=250);
+        let part = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ u64::from(block)).random_range(0..=250);
         (u64::from(self.pe_cycles) * (1000 + part) / 1000).min(u64::from(u32::MAX)) as u32
     }
 
@@ -252,7 +252,7 @@ impl NandModel {
 
 /// The blocks of a new device: some are bad.
 pub(crate) fn factory_states(profile: &Profile, blocks: u32, seed: u64) -> Vec<BlockState> {
-    let mut rng = SmallRng::seed_from_u64(seed ^ 0x0066_6163_746f_7279);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x0066_6163_746f_7279);
     let ppm = profile.endurance.factory_bad_ppm;
     let bad = (0..blocks).map(|_| ppm > 0 && rng.random_range(0..1_000_000) < ppm);
     bad.map(|bad| BlockState { bad, ..BlockState::default() }).collect()

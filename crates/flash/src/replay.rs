@@ -6,8 +6,8 @@ use crate::error::{FlashError, Result};
 use crate::synth::{Drawn, Mix, Synth, bytes};
 use crate::trace::{Op, Request};
 use medfs_ftl::{Codec, Hint, PAGE};
-use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
 /// A compressor that pages can be replayed with.
@@ -173,7 +173,7 @@ pub fn age<C: Replayable>(
         lpn += count;
         progress(f64::from(lpn) / total.max(1.0));
     }
-    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     for at in 0..overwritten {
         put(device, rng.random_range(0..filled), 1, &synth, at + 1)?;
         if at.is_multiple_of(4096) {

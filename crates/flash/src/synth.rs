@@ -6,8 +6,8 @@
 use crate::codecs::Described;
 use crate::error::{FlashError, Result};
 use medfs_ftl::{PAGE, WHOLE};
-use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
 /// Names of the classes.
@@ -105,13 +105,18 @@ impl Synth {
     /// The page that is written to this logical page as the `version`th.
     pub fn page(&self, lpn: u32, version: u64) -> Drawn {
         let family = self.seed ^ u64::from(lpn / ALIKE).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ version << 40;
-        let class = self.mix.class(SmallRng::seed_from_u64(family).random());
-        draw(class, &mut SmallRng::seed_from_u64(family ^ u64::from(lpn).wrapping_mul(0xd1b5_4a32_d192_ed03)))
+        let class = self.mix.class(Xoshiro256PlusPlus::seed_from_u64(family).random());
+        draw(
+            class,
+            &mut Xoshiro256PlusPlus::seed_from_u64(
+                family ^ u64::from(lpn).wrapping_mul(0xd1b5_4a32_d192_ed03),
+            ),
+        )
     }
 }
 
 /// A page of a class.
-pub fn draw(class: usize, rng: &mut SmallRng) -> Drawn {
+pub fn draw(class: usize, rng: &mut Xoshiro256PlusPlus) -> Drawn {
     let (from, to) = RANGES[class.min(3)];
     let ratio = rng.random_range(from..to);
     let predicted = ratio * (1.0 + rng.random_range(-PREDICTED_OFF..PREDICTED_OFF));
@@ -120,7 +125,7 @@ pub fn draw(class: usize, rng: &mut SmallRng) -> Drawn {
 
 /// Bytes that LZO compresses to about this ratio: noise in runs of 16 bytes among a byte that repeats.
 pub fn bytes(ratio: f64, seed: u64) -> [u8; PAGE] {
-    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut page = [rng.random::<u8>() & 0x3f; PAGE];
     // A change between noise and repetition takes LZO about five bytes.
     let noise = ((ratio - 0.01).max(0.0) * PAGE as f64) as usize;

@@ -17,9 +17,9 @@ use medfs_testkit::fuzz::Target;
 use medfs_testkit::images::{FEATURE_SETS, formatted, save};
 use medfs_testkit::mutate::{Base, change_bytes, nasty, seal};
 use medfs_testkit::volume::{mounter, test_clock};
-use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::path::Path;
 use zerocopy::FromBytes;
 
@@ -46,7 +46,7 @@ fn load(dir: &Path) -> Vec<Base> {
 }
 
 fn case(seed: u64, bases: &[Base]) -> bool {
-    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let base = bases.choose(&mut rng).expect("there are some");
     let superblock = read_block(&base.dev, 0).expect("memory");
     let geometry = RawSuperblock::in_block(&superblock).validate().expect("a volume");
@@ -68,7 +68,7 @@ fn case(seed: u64, bases: &[Base]) -> bool {
     accepted > 0
 }
 
-fn as_superblock(rng: &mut SmallRng, block: &Block) -> u32 {
+fn as_superblock(rng: &mut Xoshiro256PlusPlus, block: &Block) -> u32 {
     let raw = RawSuperblock::in_block(block);
     let _ = (raw.label(), raw.features());
     let Ok(g) = raw.validate() else { return 0 };
@@ -102,7 +102,7 @@ fn as_checkpoint(block: &Block, addr: u32, g: &Geometry) -> u32 {
     u32::from(orphans.is_ok())
 }
 
-fn as_node(rng: &mut SmallRng, block: &Block, g: &Geometry) -> u32 {
+fn as_node(rng: &mut Xoshiro256PlusPlus, block: &Block, g: &Geometry) -> u32 {
     let f = footer(block);
     let _ = validate_footer(block, f.nid.get(), f.ino.get());
     let _ = (node_kind(f.node_offset()), first_page(f.node_offset(), Fanout::plain(923)));
@@ -140,7 +140,7 @@ fn as_table(block: &Block) -> u32 {
 }
 
 /// As a zone of any size, and as a compact page, of any inode and of the one it names.
-fn as_deltas(rng: &mut SmallRng, block: &Block) -> u32 {
+fn as_deltas(rng: &mut Xoshiro256PlusPlus, block: &Block) -> u32 {
     let named = u32::from_le_bytes(block.0[4..8].try_into().expect("four bytes"));
     let page = [named, 5].map(|ino| delta::compact_records(block, ino)).into_iter().find_map(Result::ok);
     if let Some((sequence, records)) = &page {

@@ -16,9 +16,9 @@ use medfs_testkit::delta_volume::{delta_volume, shared_volume};
 use medfs_testkit::fuzz::{Target, variable};
 use medfs_testkit::images::as_plain;
 use medfs_testkit::mutate::{Base, nasty};
-use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ fn load_bases(dir: &Path) -> Vec<Base> {
 }
 
 /// Sets a field of a compressed cluster, or of the inode that has it.
-fn mutate_cluster(rng: &mut SmallRng, dev: &MemDevice) {
+fn mutate_cluster(rng: &mut Xoshiro256PlusPlus, dev: &MemDevice) {
     let ino = 5;
     let page = rng.random_range(0..250) * 4;
     let slot = format!("i_addr[{}]", 9 + rng.random_range(0..60));
@@ -84,7 +84,7 @@ fn mutate_cluster(rng: &mut SmallRng, dev: &MemDevice) {
     let _ = inject::set(dev, &target, field, value);
 }
 
-fn look(dev: &MemDevice, rng: &mut SmallRng) {
+fn look(dev: &MemDevice, rng: &mut Xoshiro256PlusPlus) {
     let Ok(mut dump) = Dump::open(dev) else { return };
     let _ = dump.superblock().to_string();
     let _ = dump.checkpoint().map(|r| r.to_string());
@@ -123,7 +123,7 @@ fn is_full(dev: &MemDevice) -> bool {
 
 /// One case; panics where something is wrong. Tells whether there was something to mend.
 fn case(seed: u64, bases: &[Base]) -> bool {
-    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let which = rng.random_range(0..bases.len());
     let dev = bases[which].damaged(&mut rng);
     // What quota files say of the usage is not repaired, but fsck.f2fs judges it.

@@ -1,11 +1,11 @@
 //! Chance from a seed, and the distributions that workloads draw from.
 
-use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// A source of chance. The same seed and the same calls give the same values.
 #[derive(Debug, Clone)]
-pub struct Random(SmallRng);
+pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
     /// Begins from `seed`; `part` separates sources of one seed.
@@ -14,7 +14,7 @@ impl Random {
         let mix = part
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-        Random(SmallRng::seed_from_u64(seed ^ mix))
+        Random(Xoshiro256PlusPlus::seed_from_u64(seed ^ mix))
     }
 
     /// A number below `n`; 0 where `n` is 0.

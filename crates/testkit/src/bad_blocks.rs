@@ -29,7 +29,7 @@ use medfs_format::{Block, Geometry, nat};
 use medfs_fsck::dump::{Dump, Record, Value};
 use medfs_fsck::{Options, RepairError, check, repair};
 use rand::Rng;
-use rand::rngs::SmallRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -295,7 +295,7 @@ impl Volume {
     }
 
     /// Damages these blocks of a copy, repairs it, and judges what is left. Bits to flip come from `rng`.
-    pub fn strike(&self, hits: &[(Target, Damage)], rng: &mut SmallRng) -> Result<(), Failure> {
+    pub fn strike(&self, hits: &[(Target, Damage)], rng: &mut Xoshiro256PlusPlus) -> Result<(), Failure> {
         let dev = Arc::new(self.damaged(hits, rng));
         let done = guarded(|| Self::repaired(&dev).map_err(|f| f.to_string()));
         let found = match done {
@@ -311,7 +311,7 @@ impl Volume {
     }
 
     /// A copy with these blocks damaged.
-    pub fn damaged(&self, hits: &[(Target, Damage)], rng: &mut SmallRng) -> FaultDevice<MemDevice> {
+    pub fn damaged(&self, hits: &[(Target, Damage)], rng: &mut Xoshiro256PlusPlus) -> FaultDevice<MemDevice> {
         let dev = FaultDevice::new(self.dev.snapshot(), 0);
         for (target, damage) in hits {
             let mut block = self.block(target.block);

@@ -21,9 +21,9 @@ use medfs_device::crash::{CrashPlan, CrashState, RecordingDevice, TornFilter};
 use medfs_device::{Cause, MemDevice, read_block};
 use medfs_format::{Block, checkpoint, node, superblock};
 use parking_lot::Mutex;
-use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha12Rng;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -208,7 +208,7 @@ pub fn seq2(seed: u64) -> Vec<Workload> {
             }
         }
     }
-    all.shuffle(&mut StdRng::seed_from_u64(seed));
+    all.shuffle(&mut ChaCha12Rng::seed_from_u64(seed));
     all
 }
 
@@ -216,7 +216,7 @@ pub fn seq2(seed: u64) -> Vec<Workload> {
 /// deltas that give way to others and to addresses.
 pub fn on_deltas(seed: u64, count: usize) -> Vec<Workload> {
     use FallocateMode as F;
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = ChaCha12Rng::seed_from_u64(seed);
     let mut pick = |n: usize| random.random_range(0..n);
     let mut step = || {
         let at = [place(1, 0), place(0, 0)][pick(2)];
@@ -241,7 +241,7 @@ pub fn on_deltas(seed: u64, count: usize) -> Vec<Workload> {
 /// `count` workloads of seven operations each on a database, its log and its journal: frames, the log taken over, the log
 /// begun anew, files that lose what other files are made from.
 pub fn on_databases(seed: u64, count: usize) -> Vec<Workload> {
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = ChaCha12Rng::seed_from_u64(seed);
     let mut pick = |n: usize| random.random_range(0..n);
     let database = place(0, DATABASE);
     let mut step = || {
@@ -287,7 +287,7 @@ pub fn on_databases(seed: u64, count: usize) -> Vec<Workload> {
 /// `count` workloads on a document that is replaced three times by a file written for that, much of which is the same: made
 /// durable in several ways, with other changes of both in between.
 pub fn on_replacements(seed: u64, count: usize) -> Vec<Workload> {
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = ChaCha12Rng::seed_from_u64(seed);
     let mut pick = |n: usize| random.random_range(0..n);
     let (document, new) = (place(0, DOCUMENT), place(0, TEMPORARY));
     let step = |op: Op, subject: Place, persist| Step { op, subject, persist };
@@ -572,7 +572,7 @@ fn run_one(
     drop(session);
 
     let plan = CrashPlan { seed: setup.plan.seed ^ number as u64, ..setup.plan.clone() };
-    let mut random = StdRng::seed_from_u64(plan.seed);
+    let mut random = ChaCha12Rng::seed_from_u64(plan.seed);
     let mut sampled = |every: usize| every > 0 && random.random_range(0..every) == 0;
     for state in device.recording().states(&plan).step_by(setup.one_in) {
         report.states += 1;

@@ -8,8 +8,8 @@ use crate::volume::test_clock;
 use medfs::{FileKind, Ino, MountOptions, NewFile, Volume};
 use medfs_device::MemDevice;
 use medfs_format::BLOCK_SIZE;
-use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::Arc;
 
 /// A file of the volume.
@@ -57,7 +57,7 @@ impl DeltaVolume {
 
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    SmallRng::seed_from_u64(seed).fill_bytes(&mut bytes);
+    Xoshiro256PlusPlus::seed_from_u64(seed).fill_bytes(&mut bytes);
     bytes
 }
 

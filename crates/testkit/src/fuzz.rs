@@ -9,6 +9,7 @@
 //! - `MEDFS_FUZZ_CASE`: runs one case, in the test's own process and without limits, to replay a failure.
 //! - `MEDFS_FUZZ_BASES`: a folder that a failure left, with the volumes that its cases started from.
 
+use rand::{Rng, SeedableRng};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -49,6 +50,11 @@ pub struct Done {
     pub memory: u64,
 }
 
+/// A seed that nobody chose, to be printed and used.
+pub fn any_seed() -> u64 {
+    rand_chacha::ChaCha12Rng::from_os_rng().random_range(1 << 32..1 << 40)
+}
+
 /// A number from the environment.
 pub fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|v| v.parse().unwrap_or_else(|_| panic!("{name}={v} is not a number")))
@@ -82,7 +88,7 @@ impl<B> Target<B> {
     fn parent(&self, dir: &Path) -> Done {
         let seconds = variable("MEDFS_FUZZ_SECONDS").unwrap_or(self.seconds);
         let fixed = variable("MEDFS_FUZZ_SEED").is_none();
-        let seed = variable("MEDFS_FUZZ_SEED").unwrap_or_else(|| rand::random_range(1 << 32..1 << 40));
+        let seed = variable("MEDFS_FUZZ_SEED").unwrap_or_else(any_seed);
         println!("{}: MEDFS_FUZZ_SEED={seed}", self.test);
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", self.test, "--nocapture", "--include-ignored", "--test-threads", "1"])

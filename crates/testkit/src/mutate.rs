@@ -9,9 +9,9 @@ use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Block, Geometry, Ino, Nid, crc};
 use medfs_fsck::dump::{Dump, Value};
 use medfs_fsck::inject::{self, Target};
-use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
 /// Node ids looked at for targets: test volumes have no more.
@@ -62,7 +62,7 @@ impl Base {
     }
 
     /// A copy with damage of one to five kinds, the fields first.
-    pub fn damaged(&self, rng: &mut SmallRng) -> MemDevice {
+    pub fn damaged(&self, rng: &mut Xoshiro256PlusPlus) -> MemDevice {
         let dev = self.dev.snapshot();
         let count = rng.random_range(1..6);
         let fields = rng.random_range(0..=count);
@@ -72,7 +72,7 @@ impl Base {
     }
 
     /// Sets a named field, with what guards its structure made right again. Does nothing where earlier damage hides it.
-    fn set_field(&self, rng: &mut SmallRng, dev: &MemDevice) {
+    fn set_field(&self, rng: &mut Xoshiro256PlusPlus, dev: &MemDevice) {
         let segment = rng.random_range(0..self.geometry.segment_count_main);
         let ino = *self.inos.choose(rng).expect("a root");
         let (n, page) = (rng.random_range(0..8), rng.random_range(0..12));
@@ -112,7 +112,7 @@ impl Base {
     }
 
     /// Something in the deltas of a file that has some; where this file has no such thing nothing is set.
-    fn delta_target(&self, rng: &mut SmallRng, n: usize, page: usize) -> Target<'static> {
+    fn delta_target(&self, rng: &mut Xoshiro256PlusPlus, n: usize, page: usize) -> Target<'static> {
         let ino = *self.with_deltas.choose(rng).expect("asked before");
         match rng.random_range(0..12) {
             0..2 => Target::Zone(ino),
@@ -126,7 +126,7 @@ impl Base {
     }
 
     /// A number that means something on this volume, or one that is likely to hurt.
-    fn value(&self, rng: &mut SmallRng) -> u64 {
+    fn value(&self, rng: &mut Xoshiro256PlusPlus) -> u64 {
         match rng.random_range(0..6) {
             0 => u64::from(*self.inos.choose(rng).expect("a root")),
             1 => self.nodes.choose(rng).copied().unwrap_or(3).into(),
@@ -141,7 +141,7 @@ impl Base {
 }
 
 /// A number that is likely to hurt.
-pub fn nasty(rng: &mut SmallRng) -> u64 {
+pub fn nasty(rng: &mut Xoshiro256PlusPlus) -> u64 {
     match rng.random_range(0..7) {
         0 => 0,
         1 => u64::MAX,
@@ -171,7 +171,7 @@ pub fn seal(superblock: &Block, addr: u64, block: &mut Block) {
 }
 
 /// Sets a few words of a block, preferably in its header and footer.
-pub fn change_bytes(rng: &mut SmallRng, addr: u64, block: &mut Block) {
+pub fn change_bytes(rng: &mut Xoshiro256PlusPlus, addr: u64, block: &mut Block) {
     for _ in 0..rng.random_range(1..4) {
         // Headers, footers and superblock are where a random byte matters.
         let start = match rng.random_range(0..4) {
@@ -187,7 +187,7 @@ pub fn change_bytes(rng: &mut SmallRng, addr: u64, block: &mut Block) {
 }
 
 /// Damages one of `blocks`: some words, all of it, or another block in its place.
-pub fn change_block(rng: &mut SmallRng, dev: &MemDevice, blocks: &[u64]) {
+pub fn change_block(rng: &mut Xoshiro256PlusPlus, dev: &MemDevice, blocks: &[u64]) {
     let read = |addr| read_block(dev, addr).expect("memory does not fail");
     // The metadata comes first in the list, file content last: prefer the former, and the superblock least.
     let at = match rng.random_range(0..10) {

@@ -5,9 +5,9 @@
 //! would be written in a test, so that a minimal failing sequence is its own reproduction.
 
 use medfs::{FallocateMode, FileFlags, FileKind, RenameFlags, XattrMode};
-use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha12Rng;
 use std::collections::VecDeque;
 
 /// A name in a directory, both by number: see [`Place::path`] and [`Place::name`].
@@ -288,7 +288,7 @@ pub fn xattr_name(name: u8) -> &'static [u8] {
 
 /// Generates operations from a seed.
 pub struct Generator {
-    random: StdRng,
+    random: ChaCha12Rng,
     /// What is to come of something that takes several operations.
     pending: VecDeque<Op>,
     /// Whether [`Op::Crash`] is among them.
@@ -306,7 +306,7 @@ impl Generator {
     /// The same seed gives the same operations.
     pub fn new(seed: u64) -> Generator {
         Generator {
-            random: StdRng::seed_from_u64(seed),
+            random: ChaCha12Rng::seed_from_u64(seed),
             pending: VecDeque::new(),
             crashes: true,
             crowded: 0,

@@ -24,9 +24,9 @@ use crate::workloads::mixed;
 use medfs::{FileKind, RenameFlags, XattrMode};
 use medfs_device::MemDevice;
 use medfs_device::crash::{CrashPlan, CrashState, Event, RecordingDevice};
-use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha12Rng;
 use std::sync::Arc;
 
 /// What a run needs beside what all crash states need.
@@ -65,13 +65,13 @@ impl Life {
 /// A run of one seed.
 struct Run<'a> {
     lives: &'a Lives,
-    random: StdRng,
+    random: ChaCha12Rng,
     report: Report,
 }
 
 /// Runs the tree of lives that a seed decides.
 pub fn run(lives: &Lives, seed: u64) -> Report {
-    let mut run = Run { lives, random: StdRng::seed_from_u64(seed), report: Report::default() };
+    let mut run = Run { lives, random: ChaCha12Rng::seed_from_u64(seed), report: Report::default() };
     let ended = guarded(|| {
         let base = prepared(&lives.setup)?;
         let workload = run.workload();

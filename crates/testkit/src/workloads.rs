@@ -4,13 +4,13 @@
 use crate::crash_states::{Persist, Step, Workload, on_databases, on_deltas, on_replacements, preparation};
 use crate::ops::{DATABASE, DOCUMENT, LOG, Op, TEMPORARY, Target, place};
 use medfs::{FallocateMode, FileKind, RenameFlags};
-use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha12Rng;
 
 /// `count` workloads of six operations each on three names in each of two directories: files made, replaced, linked, moved within
 /// and between directories and removed, with fsyncs of files and directories after them.
 pub fn on_names(seed: u64, count: usize) -> Vec<Workload> {
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = ChaCha12Rng::seed_from_u64(seed);
     let mut pick = |n: usize| random.random_range(0..n);
     let mut step = || {
         let mut name = || place(pick(2) as u8, pick(3) as u8);
@@ -34,7 +34,7 @@ pub fn on_names(seed: u64, count: usize) -> Vec<Workload> {
 /// `count` workloads on a file whose inode has no room for another delta: large deltas, for which small ones are given up, or
 /// which give way to several of these.
 pub fn on_full_zones(seed: u64, count: usize) -> Vec<Workload> {
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = ChaCha12Rng::seed_from_u64(seed);
     let mut pick = |n: usize| random.random_range(0..n);
     let at = place(0, 2);
     let file = Target::Path(at);
@@ -61,7 +61,7 @@ pub const REFILLED: u64 = 24;
 /// `count` workloads on a volume that has room for [`REFILLED`] blocks and a few: a file takes it and is checkpointed, gives all or
 /// some of it back, and others that are fsynced take it again. Until the next checkpoint what was given back is still the old file's.
 pub fn on_refills(seed: u64, count: usize) -> Vec<Workload> {
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = ChaCha12Rng::seed_from_u64(seed);
     let mut pick = |n: u64| random.random_range(0..n);
     let (old, new) = (place(0, 2), [place(0, 3), place(1, 1), place(0, 4)]);
     let file = Target::Path(old);
@@ -103,7 +103,7 @@ pub fn on_refills(seed: u64, count: usize) -> Vec<Workload> {
 
 /// `count` workloads of all kinds, with fsyncs of several files, checkpoints and idle work among their operations.
 pub fn mixed(seed: u64, count: usize) -> Vec<Workload> {
-    let mut random = StdRng::seed_from_u64(seed ^ 0x6d69_7865_6400);
+    let mut random = ChaCha12Rng::seed_from_u64(seed ^ 0x6d69_7865_6400);
     let each = count.div_ceil(5);
     let mut kinds = [
         on_deltas(seed, each).into_iter(),
@@ -116,7 +116,7 @@ pub fn mixed(seed: u64, count: usize) -> Vec<Workload> {
     all.map(|workload| enriched(workload, &mut random)).collect()
 }
 
-fn enriched(workload: Workload, random: &mut StdRng) -> Workload {
+fn enriched(workload: Workload, random: &mut ChaCha12Rng) -> Workload {
     let mut steps = Vec::new();
     for mut step in workload.0 {
         if matches!(step.persist, Persist::Fsync | Persist::Fdatasync) && random.random_range(0..3) == 0 {

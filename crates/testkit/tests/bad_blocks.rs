@@ -12,13 +12,13 @@ use medfs::{FileKind, Ino, MountOptions, NewFile, Volume as Engine, XattrMode};
 use medfs_device::MemDevice;
 use medfs_testkit::bad_blocks::{Damage, Failure, Part, Target, Volume};
 use medfs_testkit::delta_volume::{COMPACT, DATABASE, JOURNAL, LOG, delta_volume, shared_volume};
-use medfs_testkit::fuzz::variable;
+use medfs_testkit::fuzz::{any_seed, variable};
 use medfs_testkit::images::{COMPRESSED, FEATURE_SETS, formatted, options_for};
 use medfs_testkit::kept::{Kept, fsck_f2fs};
 use medfs_testkit::volume::test_clock;
-use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::Range;
@@ -202,13 +202,13 @@ impl Tally {
 }
 
 fn seed() -> u64 {
-    let seed = variable("MEDFS_SEED").unwrap_or_else(rand::random);
+    let seed = variable("MEDFS_SEED").unwrap_or_else(any_seed);
     println!("MEDFS_SEED={seed}");
     seed
 }
 
 /// Two blocks of each part of a volume, or the one there is, and a kind of damage for each.
-fn two_of_each_part(volume: &Volume, rng: &mut SmallRng) -> Vec<(Target, Damage)> {
+fn two_of_each_part(volume: &Volume, rng: &mut Xoshiro256PlusPlus) -> Vec<(Target, Damage)> {
     let mut targets = volume.targets.clone();
     targets.shuffle(rng);
     let mut taken: BTreeMap<Part, usize> = BTreeMap::new();
@@ -222,14 +222,14 @@ fn two_of_each_part(volume: &Volume, rng: &mut SmallRng) -> Vec<(Target, Damage)
 
 /// Damages one block with bits that the seed and the block decide.
 fn one(volume: &Volume, target: Target, damage: Damage, seed: u64, tally: &mut Tally) {
-    let mut rng = SmallRng::seed_from_u64(seed ^ target.block);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ target.block);
     let hits = [(target, damage)];
     tally.count(volume, &hits, volume.strike(&hits, &mut rng), seed);
 }
 
 /// The same, but files are brought off the volume instead of repairing it.
 fn bring(volume: &Volume, target: Target, damage: Damage, seed: u64, tally: &mut Tally) {
-    let mut rng = SmallRng::seed_from_u64(seed ^ target.block);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ target.block);
     let hits = [(target, damage)];
     tally.count(volume, &hits, volume.rescue(&hits, &mut rng), seed);
 }
@@ -238,7 +238,7 @@ fn bring(volume: &Volume, target: Target, damage: Damage, seed: u64, tally: &mut
 #[test]
 fn some_blocks() {
     let seed = seed();
-    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut tally = Tally::default();
     let mut kinds = kinds();
     kinds.shuffle(&mut rng);
@@ -277,7 +277,7 @@ fn blocks_that_once_cost_files() {
 #[test]
 fn files_are_brought_past_some_blocks() {
     let seed = seed();
-    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut tally = Tally::default();
     let mut kinds = kinds();
     kinds.shuffle(&mut rng);
@@ -300,7 +300,7 @@ fn every_block() {
     let wanted = std::env::var("MEDFS_VOLUME").unwrap_or_default();
     let rescue = variable("MEDFS_RESCUE").is_some();
     let (block, most, damage) = (variable("MEDFS_BLOCK"), variable("MEDFS_BLOCKS"), variable("MEDFS_DAMAGE"));
-    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut tally = Tally::default();
     for make in kinds() {
         let volume = make();
@@ -333,7 +333,7 @@ fn every_block() {
 }
 
 /// Two to five blocks of a volume that are struck at once, and how.
-fn several(volume: &Volume, rng: &mut SmallRng) -> Vec<(Target, Damage)> {
+fn several(volume: &Volume, rng: &mut Xoshiro256PlusPlus) -> Vec<(Target, Damage)> {
     let count = rng.random_range(2..=5);
     let struck: Vec<Target> = volume.targets.choose_multiple(rng, count).copied().collect();
     struck.into_iter().map(|target| (target, *Damage::ALL.choose(rng).expect("some"))).collect()
@@ -347,7 +347,7 @@ fn strike_several(volume: &Volume, seeds: Range<u64>, tally: &Mutex<Tally>) {
         if !seeds.contains(&case) {
             break;
         }
-        let mut rng = SmallRng::seed_from_u64(case);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(case);
         let hits = several(volume, &mut rng);
         let went = volume.strike(&hits, &mut rng);
         tally.lock().expect("no thread panics").count(volume, &hits, went, case);
@@ -384,7 +384,7 @@ fn several_blocks() {
 fn table_beside_fsck_f2fs() {
     let seed = seed();
     let most = variable("MEDFS_BLOCKS").unwrap_or(3) as usize;
-    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut rows: BTreeMap<Part, (u64, Kept, Kept)> = BTreeMap::new();
     let is_plain = |v: &Volume| ["delta", "compact", "shared"].iter().all(|word| !v.name.contains(word));
     for volume in kinds().iter().map(|make| make()).filter(is_plain) {

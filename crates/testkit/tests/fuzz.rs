@@ -18,8 +18,8 @@ use medfs_testkit::delta_volume::{delta_volume, shared_volume};
 use medfs_testkit::fuzz::Target;
 use medfs_testkit::images::save;
 use medfs_testkit::mutate::Base;
-use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -164,7 +164,7 @@ fn read(v: &Volume, attr: &Attr) {
 }
 
 /// A handful of changes to what was found, and some that need nothing but the root.
-fn change(v: &Volume, rng: &mut SmallRng, found: &Found) {
+fn change(v: &Volume, rng: &mut Xoshiro256PlusPlus, found: &Found) {
     let root = v.root();
     if let Some(attr) = fine(v.create(root, b"new file", &new(FileKind::Regular))) {
         fine(v.write(attr.ino, 0, &[7; 5 * PAGE as usize]));
@@ -198,7 +198,7 @@ fn change(v: &Volume, rng: &mut SmallRng, found: &Found) {
     fine(v.sync());
 }
 
-fn change_one(v: &Volume, rng: &mut SmallRng, dir: Ino, name: &[u8], ino: Ino) {
+fn change_one(v: &Volume, rng: &mut Xoshiro256PlusPlus, dir: Ino, name: &[u8], ino: Ino) {
     let most = 1 << rng.random_range(1..32);
     let at = rng.random_range(0..most);
     let resized = SetAttr { size: Some(at), ..SetAttr::default() };
@@ -232,7 +232,7 @@ fn change_one(v: &Volume, rng: &mut SmallRng, dir: Ino, name: &[u8], ino: Ino) {
 
 /// One case; tells whether the volume was opened to write.
 fn case(seed: u64, bases: &[Base]) -> bool {
-    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let which = rng.random_range(0..bases.len());
     let dev = Arc::new(bases[which].damaged(&mut rng));
     let before = dev.written().len();

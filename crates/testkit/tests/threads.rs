@@ -13,8 +13,8 @@ use medfs_testkit::images::{COMPRESSED, DELTAS, FEATURE_SETS, FsckF2fs, FsckMedf
 use medfs_testkit::subject::Check;
 use medfs_testkit::volume::test_clock;
 use parking_lot::Mutex;
-use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -190,7 +190,7 @@ struct Worker<'a> {
     thread: u64,
     home: Ino,
     shared: Ino,
-    random: SmallRng,
+    random: Xoshiro256PlusPlus,
     files: Vec<Own>,
     made: u64,
 }
@@ -329,7 +329,7 @@ fn run(v: &Volume, log: &Log, seed: u64, steps: usize) {
             }
         });
         let work = |thread: u64| {
-            let random = SmallRng::seed_from_u64(seed * 100 + thread);
+            let random = Xoshiro256PlusPlus::seed_from_u64(seed * 100 + thread);
             let home = homes[thread as usize];
             let mut worker = Worker { v, log, thread, home, shared, random, files: Vec::new(), made: 0 };
             (0..steps).for_each(|_| worker.step());

@@ -69,6 +69,38 @@ fn nothing_is_left_unfinished() {
     );
 }
 
+/// Generators that are another one on another processor or in another release, and the seeds that nobody can print.
+fn unnamed_generators() -> Vec<String> {
+    [
+        ("Small", "Rng"),
+        ("Std", "Rng"),
+        ("Thread", "Rng"),
+        ("thread_", "rng"),
+        ("rand::", "rng()"),
+        ("rand::", "random"),
+    ]
+    .iter()
+    .map(|(a, b)| format!("{a}{b}"))
+    .collect()
+}
+
+#[test]
+fn generators_go_by_name() {
+    let words = unnamed_generators();
+    let code: Vec<Source> = sources().into_iter().filter(Source::is_rust).collect();
+    expect_none(
+        "a generator whose name says what it makes, so that a seed gives the same everywhere",
+        lines_with(&code, &words),
+    );
+    let rand: toml::Table = read("Cargo.toml").parse().expect("the workspace's manifest");
+    let off = rand["workspace"]["dependencies"]["rand"].get("default-features");
+    assert_eq!(off.and_then(toml::Value::as_bool), Some(false), "rand's own generators are left out");
+    assert_eq!(
+        lines_with(&[Source::new("a.rs", &format!("use rand::rngs::{};", words[0]))], &words).len(),
+        1
+    );
+}
+
 #[test]
 fn no_paths_of_one_machine() {
     let words = machine_paths();

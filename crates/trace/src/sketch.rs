@@ -6,8 +6,8 @@
 //! and so what a matching compressor finds beyond their frequencies, is not kept.
 
 use crate::record::{PAGE, Sketch};
-use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::HashMap;
 
 /// Steps of [`Sketch::entropy`] in a bit.
@@ -56,7 +56,7 @@ const DISTRIBUTIONS_MAX: usize = 4096;
 impl Synthesizer {
     /// The piece with this number: the same bytes whenever it is made from the same.
     pub(crate) fn piece(&mut self, number: u64, sketch: &Sketch, before: &[u8]) -> Vec<u8> {
-        let mut random = SmallRng::seed_from_u64(number);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(number);
         let len = usize::from(sketch.len).min(PAGE);
         let fresh = sketch.changed == Sketch::FRESH || before.is_empty();
         if fresh {
@@ -74,7 +74,7 @@ impl Synthesizer {
         piece
     }
 
-    fn fresh(&mut self, len: usize, entropy: u16, random: &mut SmallRng) -> Vec<u8> {
+    fn fresh(&mut self, len: usize, entropy: u16, random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
         if self.frequencies.len() >= DISTRIBUTIONS_MAX {
             self.frequencies.clear();
         }
@@ -97,7 +97,7 @@ impl Synthesizer {
 }
 
 /// Where a sketch's changed bytes lie: runs that neither touch nor overlap, spread over the piece.
-fn places(len: usize, sketch: &Sketch, random: &mut SmallRng) -> Vec<(usize, usize)> {
+fn places(len: usize, sketch: &Sketch, random: &mut Xoshiro256PlusPlus) -> Vec<(usize, usize)> {
     let changed = usize::from(sketch.changed).min(len);
     let unchanged = len - changed;
     let runs = usize::from(sketch.runs).clamp(1, changed.max(1)).min(unchanged + 1);
@@ -118,7 +118,7 @@ fn places(len: usize, sketch: &Sketch, random: &mut SmallRng) -> Vec<(usize, usi
 }
 
 /// `total` in `count` random parts.
-fn parts(total: usize, count: usize, random: &mut SmallRng) -> Vec<usize> {
+fn parts(total: usize, count: usize, random: &mut Xoshiro256PlusPlus) -> Vec<usize> {
     let mut cuts: Vec<usize> = (1..count).map(|_| random.random_range(0..=total)).collect();
     cuts.sort_unstable();
     cuts.push(total);

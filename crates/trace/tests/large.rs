@@ -8,8 +8,8 @@ use medfs_trace::record::{NewNode, Op, Record};
 use medfs_trace::replay::{Mismatches, Options, replay};
 use medfs_trace::writer::pieces;
 use medfs_trace::{Phase, TraceReader, TraceWriter};
-use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::fs::File;
 use std::io::BufReader;
 
@@ -32,7 +32,7 @@ fn write_large(file: File, bytes: u64) {
     let create = Op::Create { parent: 0, name: b"large".to_vec().into(), file: 1, new };
     writer.push(Phase::Recorded, &record(0, create)).unwrap();
     let mut noise = vec![0; CHUNK as usize];
-    let mut random = SmallRng::seed_from_u64(10);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(10);
     for i in 0..bytes / CHUNK {
         random.fill_bytes(&mut noise);
         let (file, offset, len) = (1, i % 512 * CHUNK, CHUNK as u32);

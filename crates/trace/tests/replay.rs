@@ -9,8 +9,8 @@ use medfs::{
 use medfs_trace::record::{Op, Run};
 use medfs_trace::replay::{Mismatches, Options, Order, Outcome, Progress, replay, verify_tree};
 use medfs_trace::{Directory, Item, Phase, Recorder, Recording, TraceReader, TraceWriter};
-use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::Arc;
 
 fn new_file(kind: FileKind) -> NewFile {
@@ -19,7 +19,7 @@ fn new_file(kind: FileKind) -> NewFile {
 
 /// An application with a database and its journal, temporary files, links, attributes and a directory of its own.
 fn application(files: &dyn Files, seed: u64) {
-    let mut random = SmallRng::seed_from_u64(seed);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let root = files.root();
     let make = |parent, name: &[u8], kind| files.create(parent, name, &new_file(kind)).unwrap().ino;
     files.on_behalf(Caller { thread: std::process::id() });

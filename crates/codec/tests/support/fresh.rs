@@ -2,8 +2,8 @@
 
 use super::pages::{Pair, Set, text};
 use medfs_codec::{PAGE_SIZE, Page};
-use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
+use rand_chacha::ChaCha12Rng;
 use std::fmt::Write;
 
 /// Pages of a kind.
@@ -21,8 +21,8 @@ fn appended(name: &str, content: &[u8]) -> Set {
 }
 
 /// Text that `line` writes.
-fn lines(mut line: impl FnMut(&mut String, &mut StdRng, usize)) -> Vec<u8> {
-    let (mut random, mut content) = (StdRng::seed_from_u64(3), String::new());
+fn lines(mut line: impl FnMut(&mut String, &mut ChaCha12Rng, usize)) -> Vec<u8> {
+    let (mut random, mut content) = (ChaCha12Rng::seed_from_u64(3), String::new());
     for i in 0.. {
         line(&mut content, &mut random, i);
         if content.len() >= PAGES * PAGE_SIZE {
@@ -64,8 +64,8 @@ fn log() -> Vec<u8> {
 }
 
 /// Bytes that `word` makes, eight by eight.
-fn words(mut word: impl FnMut(u64, &mut StdRng) -> u64) -> Vec<u8> {
-    let mut random = StdRng::seed_from_u64(5);
+fn words(mut word: impl FnMut(u64, &mut ChaCha12Rng) -> u64) -> Vec<u8> {
+    let mut random = ChaCha12Rng::seed_from_u64(5);
     (0..(PAGES * PAGE_SIZE / 8) as u64).flat_map(|i| word(i, &mut random).to_le_bytes()).collect()
 }
 
@@ -115,7 +115,7 @@ fn spliced(first: &Page, second: &Page, at: usize, between: &[u8]) -> Box<Page> 
 
 /// Pages of a log that hold new versions of the two database pages whose old ones its base holds, at the same place.
 fn log_of(name: &str, set: &Set, header: usize) -> Set {
-    let mut random = StdRng::seed_from_u64(9);
+    let mut random = ChaCha12Rng::seed_from_u64(9);
     let mut between = vec![0; header];
     let splice = |(i, pairs): (usize, &[Pair; 2])| {
         let at = i * 37 % (PAGE_SIZE - header);
@@ -132,7 +132,7 @@ fn log_of(name: &str, set: &Set, header: usize) -> Set {
 
 /// Pages of which nothing shrinks, moved behind a piece that is new.
 fn moved_noise() -> Set {
-    let mut random = StdRng::seed_from_u64(6);
+    let mut random = ChaCha12Rng::seed_from_u64(6);
     let pair = |i: usize| {
         let (mut base, mut page) = (Box::new([0; PAGE_SIZE]), Box::new([0; PAGE_SIZE]));
         random.fill_bytes(&mut *base);
@@ -151,7 +151,7 @@ pub(crate) fn sets(real: &[Set]) -> Vec<Set> {
     let mut half = pages("inserts");
     half.as_chunks_mut::<PAGE_SIZE>().0.iter_mut().for_each(|page| page[1024..].fill(0));
     let mut noise = vec![0; PAGES * PAGE_SIZE];
-    StdRng::seed_from_u64(4).fill_bytes(&mut noise);
+    ChaCha12Rng::seed_from_u64(4).fill_bytes(&mut noise);
     vec![
         appended("SQLite", &pages("mixed")),
         appended("WAL file", &pages("WAL file, mixed")),

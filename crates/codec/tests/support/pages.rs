@@ -1,9 +1,9 @@
 //! Pairs of pages: versions of pages that SQLite and an application wrote, and a synthetic grid.
 
 use medfs_codec::{PAGE_SIZE, Page};
-use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore, SeedableRng};
+use rand_chacha::ChaCha12Rng;
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,12 +26,12 @@ const HELD: usize = 8;
 
 /// `percent` of a page's bytes changed, in `clusters` runs of random bytes at random places.
 pub(crate) fn grid(percent: usize, clusters: usize, pairs: usize) -> Set {
-    let mut random = StdRng::seed_from_u64((percent * 100 + clusters) as u64);
+    let mut random = ChaCha12Rng::seed_from_u64((percent * 100 + clusters) as u64);
     let pairs = (0..pairs).map(|_| grid_pair(percent, clusters, &mut random)).collect();
     Set { name: format!("{percent}% in {clusters}"), pairs }
 }
 
-fn grid_pair(percent: usize, clusters: usize, random: &mut StdRng) -> Pair {
+fn grid_pair(percent: usize, clusters: usize, random: &mut ChaCha12Rng) -> Pair {
     let mut base = Box::new([0; PAGE_SIZE]);
     random.fill_bytes(&mut *base);
     let mut page = base.clone();
@@ -91,7 +91,7 @@ impl Watched {
 }
 
 /// Text as applications store it: words, `len` bytes of them.
-pub(crate) fn text(random: &mut StdRng, len: usize) -> String {
+pub(crate) fn text(random: &mut ChaCha12Rng, len: usize) -> String {
     const WORDS: [&str; 16] = [
         "lorem",
         "ipsums",
@@ -129,11 +129,11 @@ fn open(path: &Path, journal: &str) -> Connection {
 }
 
 /// A number that SQLite stores in four bytes.
-fn number(random: &mut StdRng) -> i64 {
+fn number(random: &mut ChaCha12Rng) -> i64 {
     random.random_range(1 << 24..1 << 30)
 }
 
-fn fill(connection: &Connection, random: &mut StdRng) {
+fn fill(connection: &Connection, random: &mut ChaCha12Rng) {
     connection
         .execute_batch(
             "create table t(id integer primary key, k integer not null, n integer not null, name text, body text);
@@ -147,7 +147,7 @@ fn fill(connection: &Connection, random: &mut StdRng) {
     connection.execute_batch("commit").expect("commit");
 }
 
-fn insert(connection: &Connection, random: &mut StdRng) {
+fn insert(connection: &Connection, random: &mut ChaCha12Rng) {
     let mut statement =
         connection.prepare_cached("insert into t(k, n, name, body) values(?, ?, ?, ?)").expect("insert");
     let (name, body) = (text(random, 16), text(random, 72));
@@ -155,28 +155,28 @@ fn insert(connection: &Connection, random: &mut StdRng) {
     statement.execute(params![key, number(random), name, body]).expect("inserted");
 }
 
-fn update(connection: &Connection, random: &mut StdRng, set: &str, value: &dyn rusqlite::ToSql) {
+fn update(connection: &Connection, random: &mut ChaCha12Rng, set: &str, value: &dyn rusqlite::ToSql) {
     let mut statement =
         connection.prepare_cached(&format!("update t set {set} where id = ?")).expect("update");
     statement.execute(params![value, random.random_range(1..=ROWS)]).expect("updated");
 }
 
-fn fixed(connection: &Connection, random: &mut StdRng) {
+fn fixed(connection: &Connection, random: &mut ChaCha12Rng) {
     let number = number(random);
     update(connection, random, "n = ?", &number);
 }
 
-fn rewrite(connection: &Connection, random: &mut StdRng) {
+fn rewrite(connection: &Connection, random: &mut ChaCha12Rng) {
     let body = text(random, 72);
     update(connection, random, "body = ?", &body);
 }
 
-fn grow(connection: &Connection, random: &mut StdRng) {
+fn grow(connection: &Connection, random: &mut ChaCha12Rng) {
     let more = text(random, 12);
     update(connection, random, "body = body || ?", &more);
 }
 
-fn mixed(connection: &Connection, random: &mut StdRng) {
+fn mixed(connection: &Connection, random: &mut ChaCha12Rng) {
     match random.random_range(0..5) {
         0 => fixed(connection, random),
         1 => rewrite(connection, random),
@@ -190,13 +190,13 @@ fn mixed(connection: &Connection, random: &mut StdRng) {
 }
 
 /// A transaction of a workload.
-type Transaction = fn(&Connection, &mut StdRng);
+type Transaction = fn(&Connection, &mut ChaCha12Rng);
 
 /// Runs [`TRANSACTIONS`] of a workload and returns the versions of the file's pages that it left behind.
 fn workload(name: &str, journal: &str, file: &str, transaction: Transaction) -> [Set; 2] {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (database, watched_path) = (dir.path().join("t.db"), dir.path().join(file));
-    let mut random = StdRng::seed_from_u64(7);
+    let mut random = ChaCha12Rng::seed_from_u64(7);
     let connection = open(&database, journal);
     fill(&connection, &mut random);
     let mut watched = Watched::default();
@@ -211,7 +211,7 @@ fn workload(name: &str, journal: &str, file: &str, transaction: Transaction) -> 
 
 /// A preferences file as applications write it: one value changes, and with its length all that follows moves.
 fn preferences() -> [Set; 2] {
-    let mut random = StdRng::seed_from_u64(11);
+    let mut random = ChaCha12Rng::seed_from_u64(11);
     let mut values: BTreeMap<String, String> =
         (0..150).map(|i| (format!("key_{i}_{}", text(&mut random, 9)), text(&mut random, 30))).collect();
     let mut watched = Watched::default();

@@ -10,8 +10,8 @@ use crate::synth::{Mix, class_of};
 use medfs_entropy::{BIT, WHOLE};
 use medfs_ftl::{Codec, PAGE};
 use rand::SeedableRng;
-use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::io::Read;
 use std::path::Path;
 use std::time::Instant;
@@ -53,7 +53,7 @@ pub fn sample_files(options: &Options, progress: Progress<'_>) -> Result<Vec<Sam
     let walk = options.files.iter().flat_map(|root| walkdir::WalkDir::new(root).sort_by_file_name());
     let files = walk.filter_map(std::result::Result::ok).filter(|e| e.file_type().is_file());
     let mut files: Vec<_> = files.map(walkdir::DirEntry::into_path).collect();
-    let mut rng = SmallRng::seed_from_u64(options.seed);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(options.seed);
     files.shuffle(&mut rng);
     let wanted = (PAGES * options.scale).ceil().max(200.0) as usize;
     let mut lzo = PageCodec::new("lzo")?;

@@ -8,8 +8,8 @@
 use super::row::{Options, Progress, Row};
 use crate::error::Result;
 use crate::synth::{Drawn, Mix, class_of, draw};
-use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// Kinds of data that are written (section 4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +145,7 @@ struct Maker<'a> {
     index: u32,
     scale: f64,
     device_pages: u32,
-    rng: SmallRng,
+    rng: Xoshiro256PlusPlus,
     journal: u32,
     /// The file being written: next page and pages left.
     file: (u32, u32),
@@ -244,7 +244,7 @@ pub(crate) fn requests(name: &str, device_pages: u32, scale: f64, seed: u64) -> 
 }
 
 fn of_app(index: u32, app: &App, device_pages: u32, scale: f64, seed: u64) -> Vec<Request> {
-    let rng = SmallRng::seed_from_u64(seed ^ u64::from(index) << 8);
+    let rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ u64::from(index) << 8);
     let mut maker = Maker { app, index, scale, device_pages, rng, journal: 0, file: (0, 0) };
     let count = (f64::from(app.requests) * scale).ceil() as u32;
     let rate = SECONDS * 1e9 / f64::from(app.requests);

@@ -3,8 +3,8 @@
 
 use medfs_flash::{Faults, NandModel, PageCodec, Profile, policy};
 use medfs_ftl::{Config, Ftl, FtlError, Hint, Nand, NandError, PAGE};
-use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 pub(crate) type Layer = Ftl<NandModel, PageCodec>;
 
@@ -36,7 +36,7 @@ pub(crate) fn content(version: u32) -> [u8; PAGE] {
     if version == 0 {
         return page;
     }
-    let mut rng = SmallRng::seed_from_u64(u64::from(version));
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(u64::from(version));
     let random = match version % 6 {
         0 => 16,
         1 => 400,
@@ -64,7 +64,7 @@ pub(crate) struct World {
     allowed: Vec<Vec<u32>>,
     next: u32,
     writes: u64,
-    pub(crate) rng: SmallRng,
+    pub(crate) rng: Xoshiro256PlusPlus,
     pub(crate) cuts: u64,
 }
 
@@ -93,7 +93,7 @@ impl World {
         nand.set_faults(Faults { program_ppm: setup.faults, erase_ppm: setup.faults / 2 });
         let codec = PageCodec::new("lzo").unwrap();
         let ftl = Ftl::format(nand, codec, policy, config).unwrap();
-        let rng = SmallRng::seed_from_u64(setup.seed);
+        let rng = Xoshiro256PlusPlus::seed_from_u64(setup.seed);
         World {
             setup,
             ftl: Some(ftl),

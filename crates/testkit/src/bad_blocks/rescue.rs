@@ -118,7 +118,7 @@ impl Sink for Kept {
 impl Volume {
     /// Damages these blocks of a copy, and judges what is brought off it: by names where all damage is blocks that cannot be read, and
     /// as a salvage.
-    pub fn rescue(&self, hits: &[(Target, Damage)], rng: &mut SmallRng) -> Result<(), Failure> {
+    pub fn rescue(&self, hits: &[(Target, Damage)], rng: &mut Xoshiro256PlusPlus) -> Result<(), Failure> {
         let dev = Arc::new(CountingDevice::new(self.damaged(hits, rng)));
         if hits.iter().all(|(_, damage)| *damage == Damage::Unreadable) {
             let brought = guarded(|| Ok(self.by_names(dev.clone())));

@@ -10,7 +10,7 @@ use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag};
 use medfs_format::{BLOCK_SIZE, Block};
 use medfs_sync::point;
 use rand::Rng;
-use rand::rngs::SmallRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -63,7 +63,7 @@ impl ScheduledDevice {
     }
 
     /// A random moment between two, and what is there after a power cut.
-    pub fn random_cut(&self, random: &mut SmallRng, from: u64) -> (u64, MemDevice) {
+    pub fn random_cut(&self, random: &mut Xoshiro256PlusPlus, from: u64) -> (u64, MemDevice) {
         let moments: Vec<u64> = self.moments().into_iter().filter(|&at| at >= from).collect();
         let at = if moments.is_empty() { from } else { moments[random.random_range(0..moments.len())] };
         // How much is lost varies as much as what.

@@ -21,8 +21,8 @@ use medfs_device::{BlockDevice, MemDevice};
 use medfs_sync::schedule::{Outcome, Policy, Switch, run};
 use player::{Player, warm_up};
 use program::{Programs, programs};
-use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -65,7 +65,7 @@ impl fmt::Display for Case {
 impl Case {
     /// The one of a seed.
     pub fn of_seed(seed: u64) -> Case {
-        let mut random = SmallRng::seed_from_u64(seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let combination = Combination::of_seed(random.random_range(0..1 << 32));
         let (features, options) = if random.random_range(0..8) == 0 {
             let in_place = ["off", "fsync", "force"][random.random_range(0..3)];
@@ -110,7 +110,7 @@ impl Case {
             crowd(&volume);
         }
         let player = Player::new(volume, History::default(), clock).expect("the cast is there");
-        warm_up(&player, &mut SmallRng::seed_from_u64(1));
+        warm_up(&player, &mut Xoshiro256PlusPlus::seed_from_u64(1));
         player.volume.close().expect("the volume closes");
         drop(player);
         device.snapshot()
@@ -151,7 +151,7 @@ impl Case {
             return Err(format!("the volume is read-only: {failure}"));
         }
         let end = player.history.now();
-        let mut random = SmallRng::seed_from_u64(self.seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let states = [(end, device.cut(end, || true)), device.random_cut(&mut random, begun)];
         for (at, state) in states {
             let state = Arc::new(state);

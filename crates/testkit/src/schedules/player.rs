@@ -5,8 +5,8 @@
 use super::history::{Durable, History, PAGE};
 use super::program::{MOST_THREADS, OWNED, Op, PARTS, Part};
 use medfs::{Error, FallocateMode, FileKind, Ino, ManualClock, NewFile, RenameFlags, SetAttr, Volume};
-use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ type Fault = Error;
 
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    SmallRng::seed_from_u64(seed).fill_bytes(&mut bytes);
+    Xoshiro256PlusPlus::seed_from_u64(seed).fill_bytes(&mut bytes);
     bytes
 }
 
@@ -402,7 +402,7 @@ impl Player {
 }
 
 /// Changes that programs begin from: every part has deltas, hidden directory and list are there.
-pub fn warm_up(player: &Player, random: &mut SmallRng) {
+pub fn warm_up(player: &Player, random: &mut Xoshiro256PlusPlus) {
     for round in 0..6 {
         // The document's blocks are its pages.
         for part in PARTS.into_iter().filter(|part| *part != Part::Document) {

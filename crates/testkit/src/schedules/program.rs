@@ -4,7 +4,7 @@
 //! each thread changes the page of its own number. Programs are plain values that print.
 
 use rand::Rng;
-use rand::rngs::SmallRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// The parts that files play.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -194,7 +194,7 @@ pub enum Op {
 pub type Programs = Vec<Vec<Op>>;
 
 /// Programs of a seed's random numbers.
-pub fn programs(random: &mut SmallRng) -> Programs {
+pub fn programs(random: &mut Xoshiro256PlusPlus) -> Programs {
     let threads = random.random_range(2..=MOST_THREADS);
     // Few parts, so that threads meet.
     let stage: Vec<Part> = (0..random.random_range(1..=3)).map(|_| any(random, &OFTEN)).collect();
@@ -231,7 +231,7 @@ pub fn programs(random: &mut SmallRng) -> Programs {
 }
 
 /// A thread overwrites pages in place, forgets them, and changes them again, while the others make files from theirs.
-fn overwriting(random: &mut SmallRng, threads: usize) -> Programs {
+fn overwriting(random: &mut Xoshiro256PlusPlus, threads: usize) -> Programs {
     let part = any(random, &[Part::Document, Part::Document, Part::Database, Part::Short]);
     let first = random.random_range(0..part.pages() - 1);
     let mut edits = Vec::new();
@@ -259,7 +259,7 @@ fn overwriting(random: &mut SmallRng, threads: usize) -> Programs {
 }
 
 /// Each thread changes a file of its own a little and fsyncs it, so that fsyncs wait at the same moment.
-fn meeting(random: &mut SmallRng, threads: usize) -> Programs {
+fn meeting(random: &mut Xoshiro256PlusPlus, threads: usize) -> Programs {
     let parts = [Part::Document, Part::Database, Part::Short, Part::Long];
     let program = |&part: &Part| {
         let mut program = Vec::new();
@@ -276,12 +276,12 @@ fn meeting(random: &mut SmallRng, threads: usize) -> Programs {
     parts[..threads].iter().map(program).collect()
 }
 
-fn any<T: Copy>(random: &mut SmallRng, of: &[T]) -> T {
+fn any<T: Copy>(random: &mut Xoshiro256PlusPlus, of: &[T]) -> T {
     of[random.random_range(0..of.len())]
 }
 
 /// Some pages of a part.
-fn pages(random: &mut SmallRng, part: Part, most: u64) -> (u64, u64) {
+fn pages(random: &mut Xoshiro256PlusPlus, part: Part, most: u64) -> (u64, u64) {
     let range = part.range();
     // Mostly the same ones, so that what was done to a page meets what is done to it.
     let span = if random.random_range(0..3) > 0 { range.start..range.start + 2 } else { range.clone() };
@@ -290,7 +290,7 @@ fn pages(random: &mut SmallRng, part: Part, most: u64) -> (u64, u64) {
 }
 
 /// What the thread of a part does with it.
-fn change(random: &mut SmallRng, part: Part, thread: usize) -> Op {
+fn change(random: &mut Xoshiro256PlusPlus, part: Part, thread: usize) -> Op {
     let seed = random.random_range(1..1_000_000);
     if part == Part::Shared {
         let first = thread as u64;
@@ -321,7 +321,7 @@ fn change(random: &mut SmallRng, part: Part, thread: usize) -> Op {
 }
 
 /// What any thread does.
-fn attend(random: &mut SmallRng, stage: &[Part], thread: usize) -> Op {
+fn attend(random: &mut Xoshiro256PlusPlus, stage: &[Part], thread: usize) -> Op {
     let part = any(random, stage);
     let (first, count) = pages(random, part, 16);
     match random.random_range(0..20) {

@@ -11,8 +11,8 @@ use crate::record::{FileId, Op, ROOT, Record, fallocate_mode, xattr_mode};
 use foldhash::HashMap;
 use medfs::{Attr, Error, FileFlags, FileKind, Files, Ino, Posix, RenameFlags, Seek, SetAttr};
 use parking_lot::RwLock;
-use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -246,7 +246,7 @@ impl<'a> Performer<'a> {
 fn fill_unknown(job: &mut Job) {
     if matches!(job.record.op, Op::Write { .. }) {
         for range in &job.unknown {
-            SmallRng::seed_from_u64(job.number).fill_bytes(&mut job.bytes[range.clone()]);
+            Xoshiro256PlusPlus::seed_from_u64(job.number).fill_bytes(&mut job.bytes[range.clone()]);
         }
     }
 }

@@ -8,8 +8,8 @@ use medfs_trace::format::WINDOW;
 use medfs_trace::record::{Attributes, Bytes, Content, NewNode, Op, Record, Run};
 use medfs_trace::{Head, Phase, TraceWriter};
 use parking_lot::Mutex;
-use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ pub fn with_frame(kind: u32, raw: &[u8]) -> Vec<u8> {
 
 /// Records of many kinds, from a seed.
 pub fn random_records(seed: u64, count: usize) -> Vec<Record> {
-    let mut random = SmallRng::seed_from_u64(seed);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut at = 0u64;
     let mut records = Vec::new();
     for _ in 0..count {
@@ -90,8 +90,8 @@ pub fn random_records(seed: u64, count: usize) -> Vec<Record> {
     records
 }
 
-fn random_op(random: &mut SmallRng) -> Op {
-    let name = |random: &mut SmallRng| {
+fn random_op(random: &mut Xoshiro256PlusPlus) -> Op {
+    let name = |random: &mut Xoshiro256PlusPlus| {
         let len = random.random_range(0..40);
         Bytes::from((0..len).map(|_| random.random()).collect::<Vec<u8>>())
     };
@@ -157,6 +157,6 @@ pub fn push(writer: &mut TraceWriter, phase: Phase, ops: impl IntoIterator<Item 
 /// Bytes that do not compress.
 pub fn noise(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    SmallRng::seed_from_u64(1).fill_bytes(&mut bytes);
+    Xoshiro256PlusPlus::seed_from_u64(1).fill_bytes(&mut bytes);
     bytes
 }
