@@ -3,13 +3,17 @@
 use crate::args::{ConvertArgs, ImportArgs};
 use crate::words::{count, grouped};
 use crate::{exit, json, progress, target};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use medfs::SystemClock;
 use medfs::convert::{self, Converted, Import, ImportOptions, Phase, Plan};
+use medfs_device::BlockDevice;
+use medfs_fsck::{Options, check};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
+
+const CHECK_STEPS: u64 = 1000;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -58,6 +62,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     let dev = if args.dry_run { target::open_to_read(path)? } else { target::open_to_write(path)? };
     target::explain_no_volume(&*dev, path)?;
     let cannot = || format!("cannot import {}", path.display());
+    let checked = dev.clone();
     let mut bars = Bars::default();
     let options = ImportOptions { databases: args.databases };
     let import = Import::plan(dev, Arc::new(SystemClock), options, &mut |phase, done, total| {
@@ -66,6 +71,9 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     bars.clear();
     let import = import.with_context(cannot)?;
     let plan = *import.of();
+    if plan.switches {
+        check_first(&*checked, path)?;
+    }
     if plan.layouts.inodes > 0 && !args.json {
         outln!("{}: {}", path.display(), describe(&plan));
     }
@@ -87,6 +95,22 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
         (false, _) => "databases take deltas now",
     };
     report(path, args.json, kind(true), Some(&plan), Some(done), text)
+}
+
+/// Refuses a damaged volume while it is as it was: what an import meets half-way it could not take back.
+fn check_first(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
+    let bar = progress::steps("checking", CHECK_STEPS);
+    let mut show = |done: f64| bar.set_position((done * CHECK_STEPS as f64) as u64);
+    let report = check(dev, &Options::default(), &mut show)
+        .with_context(|| format!("cannot check {} before the import", path.display()))?;
+    bar.finish_and_clear();
+    let (path, faults) = (path.display(), count(report.findings.len() as u64 + report.suppressed, "fault"));
+    if !report.is_clean() {
+        bail!(
+            "{path} has {faults}: 'medfs fsck --repair {path}' comes before the import; nothing was changed"
+        );
+    }
+    Ok(())
 }
 
 /// What an import is going to do, and the room for it.

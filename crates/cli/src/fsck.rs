@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use medfs::MountOptions;
 use medfs_device::BlockDevice;
 use medfs_fsck::undo::{UndoDevice, restore};
-use medfs_fsck::{Losses, Options, Report, check, repair_found};
+use medfs_fsck::{Code, Losses, Options, Report, check, repair_found};
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -152,9 +152,17 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
         outln!("{}", after_checkpoint(report.log_to_replay.inodes));
     }
     if code != exit::SUCCESS {
-        outln!("{}: NOT CLEAN, use --repair", args.image.display());
+        outln!("{}: NOT CLEAN, {}", args.image.display(), advice(&report, &args.image));
     }
     Ok(code)
+}
+
+/// What helps: no repair brings the end of an image back.
+fn advice(report: &Report, image: &Path) -> String {
+    match report.findings.iter().any(|finding| finding.code == Code::Truncated) {
+        true => format!("'medfs get --salvage {} DIRECTORY' brings what is there", image.display()),
+        false => "use --repair".into(),
+    }
 }
 
 /// What there is behind the last checkpoint, where so many files were fsynced.

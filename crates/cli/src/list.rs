@@ -51,7 +51,7 @@ struct Unread {
 
 /// `medfs ls`
 pub(crate) fn run(args: &LsArgs) -> Result<u8> {
-    let (device, mut keeper) = map::open(&args.image, args.map.as_deref(), false)?;
+    let (device, mut keeper) = map::open(&args.image, args.map.as_deref(), false, false)?;
     let listed = target::open_volume_read_only(device, &args.image).and_then(|volume| list(args, &volume));
     // What was learned of the device is kept, whatever else failed.
     let kept = keeper.finish();

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use medfs::{Clock, MountOptions, SystemClock, Volume};
-use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
+use medfs_device::{Access, BlockDevice, FileDevice, FileOptions, read_block};
 use medfs_flash::{FlashDevice, FlashTarget};
 use medfs_format::Block;
 use medfs_format::superblock::{self, RawSuperblock};
@@ -85,13 +85,22 @@ pub(crate) fn open_volume_at(
 /// Opens the volume on a device to read only, without changing a bit of it. Where it is too damaged, the error says what may help.
 pub(crate) fn open_volume_read_only(dev: Target, path: &Path) -> Result<Volume> {
     let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let short = is_cut_short(&*dev);
+    let help = |error: &anyhow::Error| {
+        let help = format!("'medfs get --salvage {} DIRECTORY' brings what can be read", path.display());
+        anyhow::anyhow!("{}; {help}", crate::exit::sentence(error))
+    };
     open_volume(dev, path, options).map_err(|error| match error.downcast_ref::<medfs::Error>() {
-        Some(medfs::Error::Io(_) | medfs::Error::Corrupt(_)) => {
-            let help = format!("'medfs get --salvage {} DIRECTORY' brings what can be read", path.display());
-            anyhow::anyhow!("{}; {help}", crate::exit::sentence(&error))
-        }
+        Some(medfs::Error::Io(_) | medfs::Error::Corrupt(_)) => help(&error),
+        Some(medfs::Error::Incompatible(_)) if short => help(&error),
         _ => error,
     })
+}
+
+/// Whether the volume on a device goes on behind its end.
+fn is_cut_short(dev: &dyn BlockDevice) -> bool {
+    let Ok(block) = read_block(dev, 0) else { return false };
+    RawSuperblock::in_block(&block).block_count.get() > dev.block_count()
 }
 
 /// Runs `work` on the volume in an image and closes it, whatever became of the work.

@@ -231,6 +231,95 @@ fn a_list_takes_the_map_too() {
     assert!(text.contains("cannot read"), "{text}");
 }
 
+/// What was copied is not removed for another of its name.
+#[test]
+fn two_files_of_one_name_are_both_brought() {
+    let s = plain();
+    with_engine(&s.image(), true, |v| {
+        let dir = make(v, v.root(), "dir", FileKind::Directory);
+        for (name, content) in [("ab", "one"), ("cd", "two"), ("ef", "three")] {
+            let ino = make(v, dir, name, FileKind::Regular);
+            v.write(ino, 0, content.as_bytes()).unwrap();
+            if name == "ab" {
+                v.link(ino, v.root(), b"ab").unwrap();
+            }
+            if name == "ef" {
+                v.link(ino, dir, b"eg").unwrap();
+            }
+        }
+    });
+    let all = |from: &[&str], to: &str| {
+        let mut command = medfs();
+        command.args(["get", "-r"]).arg(s.image()).args(from).arg(s.path(to)).assert()
+    };
+    fs::create_dir(s.path("named")).unwrap();
+    let text = stderr(&all(&["/ab", "/dir/ab"], "named").code(1));
+    assert!(text.contains("/ab and /dir/ab would both be called ab"), "{text}");
+    assert_eq!(fs::read_dir(s.path("named")).unwrap().count(), 0);
+    let text = error(2, medfs().args(["get", "--json"]).arg(s.image()).args(["/ab", "-"]));
+    assert!(text.contains("both write to standard output"), "{text}");
+
+    // Damage gives two files one name, and a file of two names one of them twice.
+    rename(&s.image(), "dir", b"cd", b"ab");
+    rename(&s.image(), "dir", b"eg", b"ef");
+    let text = stderr(&all(&["/"], "all").code(1));
+    let has = |name: &str, content: &str| {
+        assert_eq!(fs::read_to_string(s.path(&format!("all/{name}"))).unwrap(), content, "{text}");
+    };
+    has("ab", "one");
+    has("dir/ab", "one");
+    has("dir/ef", "three");
+    let names =
+        fs::read_dir(s.path("all/dir")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    let other: Vec<String> = names.filter(|name| name.starts_with("ab.")).collect();
+    assert_eq!(other.len(), 1, "{text}");
+    has(&format!("dir/{}", other[0]), "two");
+    assert!(text.contains("another file has its name"), "{text}");
+}
+
+#[test]
+fn a_map_of_another_device_is_refused_and_one_of_a_part_is_kept_whole() {
+    let s = volume();
+    let len = fs::metadata(s.image()).unwrap().len();
+    let part = s.path("part.map");
+    fs::write(&part, "0 + 1\n0 4096 +\n").unwrap();
+    let text = stderr(&get(&s, &["-r"], &part, &["/"], "part").code(1));
+    assert!(text.contains("cannot be read") || text.contains("cannot open"), "{text}");
+    fs::write(s.path("empty.map"), "").unwrap();
+    get(&s, &["-r"], &s.path("empty.map"), &["/"], "whole").code(0);
+    fs::write(s.path("long.map"), format!("0 ? 1\n0 {len} +\n{len} 1048576 -\n")).unwrap();
+    let text = stderr(&get(&s, &["-r"], &s.path("long.map"), &["/"], "long").code(1));
+    assert!(
+        text.contains(&format!("it is of a device of {} bytes, and this one has {len}", len + 1048576)),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_cut_short_is_not_said_to_be_repairable() {
+    let s = volume();
+    let image = fs::File::options().write(true).open(s.image()).unwrap();
+    image.set_len(image.metadata().unwrap().len() / 2).unwrap();
+    let out = medfs().arg("fsck").arg(s.image()).assert().code(4);
+    let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
+    assert!(text.contains("get --salvage") && !text.contains("--repair"), "{text}");
+    let text = error(1, medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("x")));
+    assert!(text.contains("truncated") && text.contains("get --salvage"), "{text}");
+}
+
+#[test]
+fn a_damaged_volume_is_not_imported_and_stays_as_it_was() {
+    let s = volume();
+    // One flipped bit of an inode.
+    let name = blocks(&s.image(), |block| is_inode(block, "c"));
+    let mut image = fs::read(s.image()).unwrap();
+    image[name[0] as usize * PAGE + 12] ^= 0x40;
+    fs::write(s.image(), &image).unwrap();
+    let text = error(1, medfs().arg("import").arg(s.image()));
+    assert!(text.contains("fsck --repair") && text.contains("nothing was changed"), "{text}");
+    assert!(fs::read(s.image()).unwrap() == image);
+}
+
 /// Replaces bytes wherever they are in directories: in the inline entries of these inodes.
 fn rename(image: &Path, dir: &str, from: &[u8], to: &[u8]) {
     assert_eq!(from.len(), to.len());

@@ -6,9 +6,11 @@
 //!
 //! Invariant: the ranges of a map begin at 0, follow each other, and neighbours differ in status. Of a file that breaks the form nothing is taken.
 
+use medfs_format::BLOCK_SIZE;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, ErrorKind};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write as _};
 use std::ops::Range;
 use std::path::Path;
 
@@ -48,7 +50,35 @@ impl Mapfile {
             Ok(meta) if meta.len() > BYTES_MAX => return Err(invalid("it is too long for one")),
             Ok(_) => {}
         }
-        Mapfile::parse(&std::fs::read_to_string(path)?).map(Some)
+        let text = std::fs::read_to_string(path)?;
+        // As mktemp(1) makes a file.
+        if text.is_empty() { Ok(None) } else { Mapfile::parse(&text).map(Some) }
+    }
+
+    /// Where what it knows ends, in bytes.
+    pub fn end(&self) -> u64 {
+        self.ranges.last_key_value().map_or(0, |(_, (end, _))| *end)
+    }
+
+    /// `InvalidData` where it knows more than a block behind the end of a device of so many bytes, so that it is of another one.
+    pub fn check_fits(&self, bytes: u64) -> io::Result<()> {
+        let end = self.end();
+        if end.saturating_sub(bytes) < BLOCK_SIZE as u64 {
+            return Ok(());
+        }
+        let text = format!("it is of a device of {end} bytes, and this one has {bytes}");
+        Err(io::Error::new(ErrorKind::InvalidData, text))
+    }
+
+    /// The map of a device of so many bytes, or more. What lies behind its end is not tried: it was of a part of the device, or of a
+    /// device that was smaller.
+    pub fn extended(mut self, bytes: u64) -> Mapfile {
+        let end = self.end();
+        if end < bytes {
+            self.ranges.insert(end, (bytes, UNTRIED));
+            self.merge();
+        }
+        self
     }
 
     /// Takes the text of a map.
@@ -179,12 +209,19 @@ impl Mapfile {
         text
     }
 
-    /// Writes the file, in place of the old one.
+    /// Writes the file, durable, in place of the old one.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        std::fs::write(&new, self.text())?;
-        std::fs::rename(&new, path)
+        new.push(format!(".{}.new", std::process::id()));
+        let written = File::create_new(&new).and_then(|mut file| {
+            file.write_all(self.text().as_bytes())?;
+            file.sync_all()
+        });
+        let written = written.and_then(|()| std::fs::rename(&new, path));
+        if written.as_ref().is_err_and(|e| e.kind() != ErrorKind::AlreadyExists) {
+            let _ = std::fs::remove_file(&new);
+        }
+        written
     }
 }
 
@@ -244,6 +281,17 @@ mod tests {
             text.contains("0x00001000  0x00001200  -") && text.starts_with("# Mapfile. Created by GNU"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_map_of_a_part_of_the_device_stays_a_map() {
+        let mut map = Mapfile::parse(OF_DDRESCUE).unwrap().extended(0x9000);
+        assert!(map.is_bad(0x8000..0x9000), "what ddrescue has not read is not in its image");
+        map.set_bad(0x7000..0x8000);
+        assert_eq!(Mapfile::parse(&map.text()).unwrap(), map);
+        // A device need not end with a whole block.
+        assert!(Mapfile::parse(OF_DDRESCUE).unwrap().check_fits(0x4800).is_ok());
+        assert!(Mapfile::parse(OF_DDRESCUE).unwrap().check_fits(0x4000).is_err());
     }
 
     #[test]

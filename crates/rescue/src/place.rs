@@ -31,6 +31,14 @@ impl Place {
         Place(Arc::new(Link { above: Some(self.clone()), name: name.to_vec(), level, path: Vec::new() }))
     }
 
+    /// The place beside this one whose name has something behind it.
+    pub fn renamed(&self, behind: &[u8]) -> Place {
+        let (mut name, mut path) = (self.0.name.clone(), self.0.path.clone());
+        name.extend_from_slice(behind);
+        path.extend_from_slice(behind);
+        Place(Arc::new(Link { above: self.0.above.clone(), name, level: self.0.level, path }))
+    }
+
     /// How many directories it is below the top.
     pub fn level(&self) -> u32 {
         self.0.level

@@ -25,6 +25,8 @@ pub trait Sink {
     fn begin(&mut self, at: &Place) -> io::Result<()>;
     /// Content of the file that has begun.
     fn data(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// The next part of the file that has begun cannot be read.
+    fn gap(&mut self) {}
     /// All that could be read of the file was brought.
     fn end(&mut self, at: &Place, meta: &Meta) -> io::Result<()>;
     /// Nothing of the file that has begun could be brought.

@@ -269,25 +269,44 @@ impl<'v, S: Sink> Walk<'v, S> {
             }
             return Ok(());
         }
-        if let Some(first) = self.links.get(&ino) {
-            let linked = self.sink.link(first, &at);
-            self.outcome.files += u64::from(self.pass(&at, Some(ino), linked)?);
-            return Ok(());
-        }
-        if attr.nlink > 1 {
-            self.links.insert(ino, at.clone());
-        }
-        let meta = self.meta(attr, &at);
-        let brought = if meta.attr.kind == FileKind::Regular {
-            self.content(&at, &meta)?
-        } else {
-            self.special(&at, &meta)?
+        let brought = match self.file(&attr, &at) {
+            // Two entries of one name, in a damaged directory.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let other = at.renamed(format!(".{ino}").as_bytes());
+                let text = format!("another file has its name: it is called {}", other.path().escape_ascii());
+                self.fail(&at, Some(ino), text);
+                let brought = self.file(&attr, &other);
+                self.or_failed(&other, ino, brought)?
+            }
+            brought => self.or_failed(&at, ino, brought)?,
         };
-        if !brought {
-            self.links.remove(&ino);
-        }
         self.outcome.files += u64::from(brought);
         Ok(())
+    }
+
+    /// Brings a file that is no directory, or its next name; `false` where nothing of it was.
+    fn file(&mut self, attr: &Attr, at: &Place) -> io::Result<bool> {
+        if let Some(first) = self.links.get(&attr.ino) {
+            return self.sink.link(first, at).map(|()| true);
+        }
+        let meta = self.meta(attr.clone(), at);
+        let brought = if meta.attr.kind == FileKind::Regular {
+            self.content(at, &meta)?
+        } else {
+            self.special(at, &meta)?
+        };
+        if brought && attr.nlink > 1 {
+            self.links.insert(attr.ino, at.clone());
+        }
+        Ok(brought)
+    }
+
+    /// `false`, and noted, where one file met an error.
+    fn or_failed(&mut self, at: &Place, ino: Ino, brought: io::Result<bool>) -> io::Result<bool> {
+        match brought {
+            Ok(brought) => Ok(brought),
+            Err(error) => self.pass(at, Some(ino), Err(error)),
+        }
     }
 
     /// Attributes and extended attributes, as far as they can be read.
@@ -318,10 +337,7 @@ impl<'v, S: Sink> Walk<'v, S> {
     /// Brings a regular file; `false` where nothing of it was.
     fn content(&mut self, at: &Place, meta: &Meta) -> io::Result<bool> {
         let ino = meta.attr.ino;
-        let begun = self.sink.begin(at);
-        if !self.pass(at, Some(ino), begun)? {
-            return Ok(false);
-        }
+        self.sink.begin(at)?;
         let (mut lost, mut reason, mut written) = (Lost::default(), None, Ok(()));
         let (sink, outcome) = (&mut self.sink, &mut self.outcome);
         let read = self.past.read(ino, &mut |piece| {
@@ -333,6 +349,7 @@ impl<'v, S: Sink> Walk<'v, S> {
                 Piece::Lost(range, error) => {
                     reason.get_or_insert(error.to_string());
                     lost.add(range);
+                    sink.gap();
                 }
             }
             written.is_ok()
@@ -382,8 +399,7 @@ impl<'v, S: Sink> Walk<'v, S> {
             },
             _ => Vec::new(),
         };
-        let made = self.sink.special(at, meta, &target);
-        self.pass(at, Some(ino), made)
+        self.sink.special(at, meta, &target).map(|()| true)
     }
 
     /// Notes an error of one file and goes on: `false`. One that every file would meet ends the walk.

@@ -11,6 +11,7 @@ use medfs_rescue::{Meta, Place, Sink};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -29,6 +30,8 @@ pub(super) struct Host<'a> {
     recent: Option<(Place, OwnedFd)>,
     /// The regular file that is being written.
     file: Option<(File, Place)>,
+    /// Files that were made here, by device and number: none gives way to another.
+    made: HashSet<(u64, u64)>,
     bar: ProgressBar,
     keeper: &'a mut Keeper,
 }
@@ -38,7 +41,15 @@ impl<'a> Host<'a> {
     pub(super) fn new(root: &Path, bar: ProgressBar, keeper: &'a mut Keeper) -> io::Result<Host<'a>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = fs::open(root, flags, Mode::empty()).map_err(io::Error::from)?;
-        Ok(Host { root: opened, shown: root.to_owned(), recent: None, file: None, bar, keeper })
+        Ok(Host {
+            root: opened,
+            shown: root.to_owned(),
+            recent: None,
+            file: None,
+            made: HashSet::new(),
+            bar,
+            keeper,
+        })
     }
 
     /// A path for messages.
@@ -83,10 +94,16 @@ impl<'a> Host<'a> {
     fn remove_old(&mut self, at: &Place, regular: bool) -> io::Result<()> {
         let (dir, name) = self.parent(at)?;
         let old = match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+            Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(()),
             Err(e) => return Err(e.into()),
         };
+        if self.made.contains(&(old.st_dev, old.st_ino)) {
+            let text = format!("{} was copied from another file just now", self.shown(at));
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
+        let (dir, name) = self.parent(at)?;
+        let old = FileType::from_raw_mode(old.st_mode);
         if old == FileType::Directory {
             let text = format!("{} is a directory: a file cannot take its place", self.shown(at));
             return Err(io::Error::other(text));
@@ -102,7 +119,10 @@ impl<'a> Host<'a> {
     fn create(&mut self, at: &Place) -> io::Result<File> {
         let (dir, name) = self.parent(at)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+        let file = fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
+        let stat = fs::fstat(&file)?;
+        self.made.insert((stat.st_dev, stat.st_ino));
+        Ok(file.into())
     }
 
     fn make_special(&mut self, at: &Place, meta: &Meta, target: &[u8]) -> io::Result<()> {
@@ -155,7 +175,12 @@ impl Sink for Host<'_> {
         let Some((file, at)) = &self.file else { return Err(io::Error::other("no file has begun")) };
         file.write_all_at(bytes, offset).map_err(|e| self.failed("write", at, e))?;
         self.bar.inc(bytes.len() as u64);
-        self.keeper.keep()
+        self.keeper.keep();
+        Ok(())
+    }
+
+    fn gap(&mut self) {
+        self.keeper.keep();
     }
 
     fn end(&mut self, at: &Place, meta: &Meta) -> io::Result<()> {
@@ -178,13 +203,20 @@ impl Sink for Host<'_> {
         self.remove_old(at, false)?;
         self.make_special(at, meta, target).map_err(|e| self.failed("make", at, e))?;
         let (dir, name) = self.parent(at)?;
+        let stat = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        self.made.insert((stat.st_dev, stat.st_ino));
+        let (dir, name) = self.parent(at)?;
         let set = Metadata::from(meta).apply_at(dir.as_fd(), OsStr::from_bytes(name));
         set.map_err(|e| self.failed("set owner, mode and times of", at, e))
     }
 
     fn link(&mut self, first: &Place, at: &Place) -> io::Result<()> {
-        self.remove_old(at, false)?;
         let names = first.names();
+        // Two entries of one name, in a damaged directory: the file is there.
+        if names == at.names() {
+            return Ok(());
+        }
+        self.remove_old(at, false)?;
         let Some((old, above)) = names.split_last() else { return Ok(()) };
         let from = self.open(above)?;
         let (dir, name) = self.parent(at)?;

@@ -20,10 +20,18 @@ pub(crate) struct Keeper {
     device: Spared,
     file: Option<PathBuf>,
     kept: Instant,
+    /// The last map could not be written.
+    unkept: bool,
 }
 
-/// Opens a device to copy from, with the map in a file, where one is wanted.
-pub(crate) fn open(image: &Path, file: Option<&Path>, retry: bool) -> Result<(Spared, Keeper)> {
+/// Opens a device to copy from, with the map in a file, where one is wanted. `cut_short`: of an image that may end before the device whose
+/// map it is.
+pub(crate) fn open(
+    image: &Path,
+    file: Option<&Path>,
+    retry: bool,
+    cut_short: bool,
+) -> Result<(Spared, Keeper)> {
     let device = target::open_to_read(image)?;
     let known = match file {
         Some(file) => {
@@ -31,9 +39,23 @@ pub(crate) fn open(image: &Path, file: Option<&Path>, retry: bool) -> Result<(Sp
         }
         None => None,
     };
-    let map = known.unwrap_or_else(|| Mapfile::new(device.block_count() * BLOCK_SIZE as u64));
+    let bytes = device.block_count() * BLOCK_SIZE as u64;
+    let map = match (known, file) {
+        (Some(known), Some(file)) => {
+            if !cut_short {
+                known.check_fits(bytes).with_context(|| format!("cannot use the map {}", file.display()))?;
+            }
+            known.extended(bytes)
+        }
+        _ => Mapfile::new(bytes),
+    };
     let device = Arc::new(MappedDevice::new(device, map, retry));
-    let keeper = Keeper { device: device.clone(), file: file.map(Path::to_owned), kept: Instant::now() };
+    let keeper = Keeper {
+        device: device.clone(),
+        file: file.map(Path::to_owned),
+        kept: Instant::now(),
+        unkept: false,
+    };
     if let Some(file) = file
         && !file.exists()
     {
@@ -44,18 +66,26 @@ pub(crate) fn open(image: &Path, file: Option<&Path>, retry: bool) -> Result<(Sp
 }
 
 impl Keeper {
-    /// Writes the map where it has changed, now and then.
-    pub(crate) fn keep(&mut self) -> io::Result<()> {
+    /// Writes the map where it has changed, now and then. What cannot be kept now may be at the end: nothing else waits for it.
+    pub(crate) fn keep(&mut self) {
         if self.file.is_none() || self.kept.elapsed() < PERIOD {
-            return Ok(());
+            return;
         }
         self.kept = Instant::now();
-        self.device.new_map().map_or(Ok(()), |map| self.write(&map))
+        let kept = self.device.new_map().map_or(Ok(()), |map| self.write(&map));
+        if let Err(error) = kept {
+            self.unkept = true;
+            tracing::warn!(%error, "the map is not kept");
+        }
     }
 
     /// Writes the map where it has changed.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        self.device.new_map().map_or(Ok(()), |map| self.write(&map))
+        match self.device.new_map() {
+            Some(map) => self.write(&map),
+            None if self.unkept => self.write(&self.device.map()),
+            None => Ok(()),
+        }
     }
 
     fn write(&self, map: &Mapfile) -> io::Result<()> {

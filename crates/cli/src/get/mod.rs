@@ -18,6 +18,7 @@ use map::{Keeper, Spared};
 use medfs::{FileKind, PastDamage, Piece, SystemClock, Volume};
 use medfs_format::BLOCK_SIZE;
 use medfs_rescue::{Failure, Lost, Outcome, Place, Walk, salvage};
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,11 @@ pub(crate) fn run(args: &GetArgs) -> Result<u8> {
         let text = "expected a path in the volume, and where to copy it";
         return Err(Coded::new(exit::USAGE, text).into());
     }
-    let (device, mut keeper) = map::open(&args.image, args.map.as_deref(), args.retry)?;
+    if args.json && destination.as_os_str() == "-" {
+        let text = "--json and '-' both write to standard output";
+        return Err(Coded::new(exit::USAGE, text).into());
+    }
+    let (device, mut keeper) = map::open(&args.image, args.map.as_deref(), args.retry, args.salvage)?;
     let outcome = match args.salvage {
         true => everything(args, device, destination, &mut keeper),
         false => named(args, device, destination, sources, &mut keeper),
@@ -63,7 +68,7 @@ fn named(
 ) -> Result<Ended> {
     let volume = target::open_volume_read_only(device, &args.image)?;
     if destination.as_os_str() == "-" {
-        return Ok((to_stdout(&volume, sources)?, Ok(())));
+        return Ok((to_stdout(&volume, sources, keeper)?, Ok(())));
     }
     let into_folder = destination.is_dir();
     if sources.len() > 1 && !into_folder {
@@ -76,6 +81,9 @@ fn named(
             bail!("{} is a directory: use -r to copy it with all it contains", source.display());
         }
         found.push((source, held));
+    }
+    if into_folder {
+        check_names(sources)?;
     }
     let makes = found.iter().any(|(_, held)| held.is_dir()) && !into_folder;
     if makes {
@@ -100,6 +108,20 @@ fn named(
     Ok((walk.finish().0, ended))
 }
 
+/// Refuses to copy two files to one name.
+fn check_names(sources: &[PathBuf]) -> Result<()> {
+    let mut names = HashMap::new();
+    for source in sources {
+        if let Some(name) = source.file_name()
+            && let Some(other) = names.insert(name, source)
+        {
+            let (source, other) = (source.display(), other.display());
+            bail!("{other} and {source} would both be called {}: copy them one at a time", name.display());
+        }
+    }
+    Ok(())
+}
+
 /// Copies all that can be read, whether it has a name or not.
 fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut Keeper) -> Result<Ended> {
     let image = args.image.display();
@@ -107,9 +129,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     let bar = progress::steps("looking through the volume", PROGRESS_STEPS);
     let salvaged = salvage::open(device, changes, Arc::new(SystemClock), &mut |done| {
         bar.set_position((done * PROGRESS_STEPS as f64) as u64);
-        if let Err(error) = keeper.keep() {
-            tracing::warn!(%error, "the map is not kept");
-        }
+        keeper.keep();
     });
     bar.finish_and_clear();
     let salvaged = salvaged.with_context(|| format!("nothing can be salvaged from {image}"))?;
@@ -154,7 +174,7 @@ fn bytes_in_use(volume: &Volume) -> u64 {
 }
 
 /// Copies regular files to standard output; zeros stand for what cannot be read, so that all else is at its place.
-fn to_stdout(volume: &Volume, sources: &[PathBuf]) -> Result<Outcome> {
+fn to_stdout(volume: &Volume, sources: &[PathBuf], keeper: &mut Keeper) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     for source in sources {
         let held = tree::find(volume, source)?;
@@ -167,6 +187,7 @@ fn to_stdout(volume: &Volume, sources: &[PathBuf]) -> Result<Outcome> {
         let mut out = Stream { out: output::stdout(), at: 0 };
         let (mut written, mut lost, mut reason) = (Ok(()), Lost::default(), None);
         PastDamage::of(volume).read(held.ino(), &mut |piece| {
+            keeper.keep();
             match piece {
                 Piece::Data(offset, bytes) => written = out.write(offset, bytes),
                 Piece::Lost(range, error) => {
