@@ -1,10 +1,13 @@
 //! The mounted file system: who owns what, and the order of locks.
 //!
 //! ```text
-//! Fs ── store     device, space, NAT, node blocks, segments, checkpoint packs (crate medfs-store)
-//!    ── inodes    inodes and their dirty pages── pages   clean pages
-//!    ── orphans   unlinked inodes that are still held
-//!    ── hotness   how busy each file is       ── restorer, activity: what is done while nobody wants anything
+//! Volume ── fs ── map      inodes and their dirty pages, node trees, orphans, the operation lock
+//!        │     │  └─ store  device, space, NAT, node blocks, segments, checkpoint packs (crate medfs-store)
+//!        │     ── pages    clean pages
+//!        │     ── deltas, compress   the two ways beside the plain one to store a page
+//!        │     ── hotness  how busy each file is
+//!        │     ── reclaim  who makes room: a trait, so that nothing here knows the cleaner
+//!        └─ upkeep         what is done while nobody wants anything; shares the cleaner
 //! ```
 //!
 //! Lock order, outermost first:
