@@ -22,8 +22,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 fn tree(device: &Arc<MemDevice>) -> Result<Model, String> {
-    let volume =
-        Volume::open(device.clone(), MountOptions::default(), test_clock()).map_err(|e| e.to_string())?;
+    // What is looked at stays as it is: the time of access too.
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let volume = Volume::open(device.clone(), options, test_clock()).map_err(|e| e.to_string())?;
     let tree = observe(&volume)?;
     volume.close().map_err(|e| e.to_string())?;
     Ok(tree)

@@ -43,10 +43,9 @@ pub(super) fn is_possible() -> bool {
 }
 
 /// Options of every mount. It will be killed: not over io_uring, where that can wedge the kernel (README of the fuse crate).
-/// Nothing is written by the clock, so that it hardly matters how fast the machine is: no commit timer, no idle work, and times from
-/// the daemon's clock. Under the writeback cache they come from the kernel's, which stands still within a tick: a second fsync within
-/// one has no new time to write.
-const ON_ALL: &str = "transport=dev,writeback=off,commit=86400s,idle=86400s";
+/// Nothing is written by a timer, so that it hardly matters how fast the machine is. Times of files come from the kernel's clock, which
+/// stands still within a tick: a second fsync within one has no new time to write.
+const ON_ALL: &str = "transport=dev,commit=86400s,idle=86400s";
 
 /// A mounted volume whose daemon is a child of ours. It goes with this.
 struct Mount {
