@@ -1,6 +1,7 @@
 //! `medfs import` and `medfs export`: from plain F2FS to a volume with deltas, and back.
 
 use crate::args::{ConvertArgs, ImportArgs};
+use crate::fsck::checked;
 use crate::words::{count, grouped};
 use crate::{exit, json, progress, target};
 use anyhow::{Context, Result, bail};
@@ -8,12 +9,9 @@ use indicatif::ProgressBar;
 use medfs::SystemClock;
 use medfs::convert::{self, Converted, Import, ImportOptions, Phase, Plan};
 use medfs_device::BlockDevice;
-use medfs_fsck::{Options, check};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
-
-const CHECK_STEPS: u64 = 1000;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -99,11 +97,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
 
 /// Refuses a damaged volume while it is as it was: what an import meets half-way it could not take back.
 fn check_first(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
-    let bar = progress::steps("checking", CHECK_STEPS);
-    let mut show = |done: f64| bar.set_position((done * CHECK_STEPS as f64) as u64);
-    let report = check(dev, &Options::default(), &mut show)
-        .with_context(|| format!("cannot check {} before the import", path.display()))?;
-    bar.finish_and_clear();
+    let report = checked(path, dev)?;
     let (path, faults) = (path.display(), count(report.findings.len() as u64 + report.suppressed, "fault"));
     if !report.is_clean() {
         bail!(

@@ -129,17 +129,18 @@ pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
     if args.repair { mend(args, dev) } else { look(args, &*dev) }
 }
 
-fn checked(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<Report> {
+/// Checks a device, with a bar.
+pub(crate) fn checked(image: &Path, dev: &dyn BlockDevice) -> Result<Report> {
     let bar = progress::steps("checking", PROGRESS_STEPS);
     let report =
         check(dev, &Options::default(), &mut |done| bar.set_position((done * PROGRESS_STEPS as f64) as u64))
-            .with_context(|| format!("cannot check {}", args.image.display()))?;
+            .with_context(|| format!("cannot check {}", image.display()))?;
     bar.finish_and_clear();
     Ok(report)
 }
 
 fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
-    let report = checked(args, dev)?;
+    let report = checked(&args.image, dev)?;
     let code = if report.is_clean() { exit::SUCCESS } else { exit::FSCK_ERRORS_LEFT };
     if args.json {
         print_json(&args.image, &report, None, code)?;
@@ -180,7 +181,7 @@ fn after_checkpoint(files: u64) -> String {
 const PROGRESS_STEPS: u64 = 1000;
 
 fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
-    let found = checked(args, &*dev)?;
+    let found = checked(&args.image, &*dev)?;
     if !args.json {
         print_findings(&found);
         print_costs(&found.losses);
@@ -227,7 +228,7 @@ fn take_turns(args: &FsckArgs, dev: &target::Target, found: Report) -> Result<Me
         let ends = tie_up(args, dev, log.inodes)?;
         mended.changed |= ends != LooseEnds::default();
         mended.ends.add(ends);
-        mended.left = checked(args, &**dev)?;
+        mended.left = checked(&args.image, &**dev)?;
         if mended.left.worst().is_none() {
             break;
         }

@@ -85,14 +85,14 @@ pub(crate) fn open_volume_at(
 /// Opens the volume on a device to read only, without changing a bit of it. Where it is too damaged, the error says what may help.
 pub(crate) fn open_volume_read_only(dev: Target, path: &Path) -> Result<Volume> {
     let options = MountOptions { read_only: true, ..MountOptions::default() };
-    let short = is_cut_short(&*dev);
+    let device = dev.clone();
     let help = |error: &anyhow::Error| {
         let help = format!("'medfs get --salvage {} DIRECTORY' brings what can be read", path.display());
         anyhow::anyhow!("{}; {help}", crate::exit::sentence(error))
     };
     open_volume(dev, path, options).map_err(|error| match error.downcast_ref::<medfs::Error>() {
         Some(medfs::Error::Io(_) | medfs::Error::Corrupt(_)) => help(&error),
-        Some(medfs::Error::Incompatible(_)) if short => help(&error),
+        Some(medfs::Error::Incompatible(_)) if is_cut_short(&*device) => help(&error),
         _ => error,
     })
 }
