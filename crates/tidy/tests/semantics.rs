@@ -1,39 +1,53 @@
-//! docs/SEMANTICS.md: every promise names tests, and every test it names exists.
+//! docs/SEMANTICS.md: every promise has proofs, and every test that they name exists.
 //!
-//! A promise is a paragraph that opens with `**P7.**` and ends with its proofs in parentheses:
-//! `(Proof: crates/x/tests/y.rs test_name, other_name; tools/z)`. A proof is a Rust file with the names of
-//! tests in it, or a program of the repository.
+//! A promise is a paragraph that opens with `**P7.**`. Its proofs are rows of the table at the document's end:
+//! `| P7 | path | test_name<br>other_name |`. A proof is a Rust file with the names of tests in it, or a program of the repository.
 
 use medfs_tidy::{expect_none, read, root};
 
-/// The promises of a document: number and text.
-fn promises(document: &str) -> Vec<(usize, String)> {
-    let paragraphs = document.split("\n\n").map(|p| p.split_whitespace().collect::<Vec<_>>().join(" "));
-    let numbered = paragraphs.filter_map(|p| {
-        let (number, text) = p.strip_prefix("**P")?.split_once(".**")?;
-        Some((number.parse().ok()?, text.to_owned()))
-    });
-    numbered.collect()
+/// A row of the table of proofs.
+#[derive(Debug, PartialEq, Eq)]
+struct Proof<'d> {
+    promise: usize,
+    path: &'d str,
+    tests: Vec<&'d str>,
 }
 
-/// What is wrong with a promise's proofs; `load` gives the text of a file of the repository.
-fn unproved(text: &str, load: impl Fn(&str) -> Option<String>) -> Vec<String> {
-    let Some((_, proofs)) = text.trim_end_matches(')').rsplit_once("(Proof: ") else {
-        return vec!["names no proof".into()];
-    };
-    let mut findings = Vec::new();
-    for proof in proofs.split("; ") {
-        let proof = proof.replace('`', "");
-        let (path, names) = proof.split_once(' ').unwrap_or((&proof, ""));
+/// The numbers of a document's promises, in its order.
+fn promises(document: &str) -> Vec<usize> {
+    let paragraphs = document.split("\n\n").map(str::trim);
+    paragraphs.filter_map(|p| p.strip_prefix("**P")?.split_once(".**")?.0.parse().ok()).collect()
+}
+
+fn proof(line: &str) -> Option<Proof<'_>> {
+    let cells: Vec<&str> = line.strip_prefix("| P")?.trim_end_matches('|').split(" | ").collect();
+    let [promise, path, tests] = cells[..] else { return None };
+    let tests = tests.trim().split("<br>").filter(|name| !name.is_empty()).collect();
+    Some(Proof { promise: promise.parse().ok()?, path: path.trim_matches('`'), tests })
+}
+
+fn proofs(document: &str) -> Vec<Proof<'_>> {
+    document.lines().filter_map(proof).collect()
+}
+
+/// What is wrong with a document's promises and proofs; `load` gives the text of a file of the repository.
+fn unproved(document: &str, load: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let (promises, proofs) = (promises(document), proofs(document));
+    let without = promises.iter().filter(|&&number| proofs.iter().all(|proof| proof.promise != number));
+    let mut findings: Vec<String> = without.map(|number| format!("P{number} names no proof")).collect();
+    for Proof { promise, path, tests } in &proofs {
+        if !promises.contains(promise) {
+            findings.push(format!("there is no P{promise}"));
+        }
         let Some(code) = load(path) else {
-            findings.push(format!("{path} does not exist"));
+            findings.push(format!("P{promise}: {path} does not exist"));
             continue;
         };
-        if path.ends_with(".rs") && names.is_empty() {
-            findings.push(format!("{path}: no test is named"));
+        if path.ends_with(".rs") && tests.is_empty() {
+            findings.push(format!("P{promise}: {path}: no test is named"));
         }
-        let names = names.split(", ").filter(|n| !n.is_empty());
-        findings.extend(names.filter(|n| !has_test(&code, n)).map(|n| format!("{path} has no test {n}")));
+        let missing = tests.iter().filter(|name| !has_test(&code, name));
+        findings.extend(missing.map(|name| format!("P{promise}: {path} has no test {name}")));
     }
     findings
 }
@@ -50,15 +64,11 @@ fn has_test(code: &str, name: &str) -> bool {
 #[test]
 fn every_promise_has_a_test() {
     let document = read("docs/SEMANTICS.md");
-    let promises = promises(&document);
-    let numbers: Vec<usize> = promises.iter().map(|(number, _)| *number).collect();
+    let numbers = promises(&document);
     assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>(), "promises are numbered in order");
     assert_eq!(numbers.len(), document.matches("**P").count(), "every promise is a paragraph of its own");
     let load = |path: &str| std::fs::read_to_string(root().join(path)).ok();
-    let findings = promises
-        .iter()
-        .flat_map(|(n, text)| unproved(text, load).into_iter().map(move |f| format!("P{n}: {f}")));
-    expect_none("every promise of docs/SEMANTICS.md names tests that exist", findings.collect());
+    expect_none("every promise of docs/SEMANTICS.md names tests that exist", unproved(&document, load));
 }
 
 #[test]
@@ -67,11 +77,16 @@ fn missing_proofs_are_found() {
         let code = "#[test]\nfn good() {}\n#[test]\n#[ignore]\nfn slow() {}\nfn helper() {}\n";
         (path == "a.rs").then(|| code.to_owned())
     };
-    let count = |text: &str| unproved(text, load).len();
-    assert_eq!(count("It holds. (Proof: `a.rs` good)"), 0);
-    assert_eq!(count("It holds."), 1);
-    assert_eq!(count("It holds. (Proof: `b.rs` good)"), 1);
-    assert_eq!(count("It holds. (Proof: `a.rs`)"), 1);
-    assert_eq!(count("It holds. (Proof: `a.rs` good, slow, helper, none)"), 3);
-    assert_eq!(promises("x\n\n**P1.** One\nthing. (Proof: a)\n\n**P2.** Two.").len(), 2);
+    let count = |rows: &str| unproved(&format!("**P1.** It holds.\n\n{rows}"), load).len();
+    assert_eq!(count("| P1 | `a.rs` | good |"), 0);
+    assert_eq!(count(""), 1);
+    assert_eq!(count("| P1 | `b.rs` | good |"), 1);
+    assert_eq!(count("| P1 | `a.rs` |  |"), 1);
+    assert_eq!(count("| P1 | `a.rs` | good |\n| P2 | `a.rs` | good |"), 1);
+    assert_eq!(count("| P1 | `a.rs` | good<br>slow<br>helper<br>none |"), 3);
+    assert_eq!(promises("x\n\n**P1.** One\nthing.\n\n**P2.** Two."), [1, 2]);
+    assert_eq!(
+        proofs("| P3 | `a.rs` | x<br>y |"),
+        [Proof { promise: 3, path: "a.rs", tests: vec!["x", "y"] }]
+    );
 }
