@@ -3,6 +3,7 @@
 //! The checksum of an inode is linear in the seed, so that each inode tells it; the one that most tell is taken, and a UUID that has this seed. A
 //! feature counts where one inode makes use of it: without it, a check would take that for damage.
 
+use crate::evidence::sane_slots;
 use crate::finding::{Code, Findings};
 use crate::image::Image;
 use foldhash::HashMap;
@@ -92,7 +93,7 @@ impl Traits {
 
     fn add(&mut self, inode: &RawInode) {
         let Some(kind) = FileKind::from_mode(inode.i_mode.get()) else { return };
-        let Some(extra) = inode.extra().filter(|extra| extra.has_possible_size()) else {
+        let Some(extra) = inode.extra().filter(|_| sane_slots(inode, true).is_some()) else {
             self.bare |= inode.extra().is_none();
             return;
         };
@@ -154,7 +155,7 @@ impl Traits {
     }
 }
 
-/// Whether the attributes of an inode begin with a zone of deltas.
+/// Whether the attributes of an inode, whose slots are divided as they can be, begin with a zone of deltas.
 fn has_zone(inode: &RawInode) -> bool {
     let range = inode.slots(true).inline_xattr_range();
     if range.len() <= HEADER_SIZE || inode.inline().contains(Inline::DATA) {

@@ -5,6 +5,7 @@ use common::{Bed, Failing, META, load};
 use medfs::{MountOptions, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice, read_block};
+use medfs_format::node::{RawInode, footer};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{Block, Geometry};
 use medfs_fsck::undo::{UndoDevice, restore};
@@ -130,6 +131,24 @@ fn nothing_is_made_of_what_shows_nothing() {
     assert!(report.has(Code::NoSuperblock), "{:?}", report.findings);
     let zeros = MemDevice::new(1 << 15);
     assert!(check(&zeros, &Options::default(), &mut |_| {}).unwrap().has(Code::NoSuperblock));
+}
+
+#[test]
+fn an_inode_whose_sizes_cannot_be_tells_nothing_of_the_superblock() {
+    let dev = delta_volume("").dev.snapshot();
+    let main = u64::from(geometry(&dev).main_blkaddr);
+    let damaged = without_superblocks(&dev);
+    for addr in main..dev.block_count() {
+        let mut block = read_block(&dev, addr).unwrap();
+        let (nid, ino) = (footer(&block).nid.get(), footer(&block).ino.get());
+        let Some(extra) = block.view_mut::<RawInode>().extra_mut().filter(|_| nid == ino && nid > 3) else {
+            continue;
+        };
+        extra.i_inline_xattr_size = u16::MAX.into();
+        damaged.write(addr, &[&block], META).unwrap();
+    }
+    let report = check(&damaged, &Options::default(), &mut |_| {}).unwrap();
+    assert!(report.has(Code::SuperblockLost), "{:?}", report.findings);
 }
 
 #[test]

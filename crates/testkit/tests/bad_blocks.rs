@@ -12,7 +12,7 @@ use medfs::{FileKind, Ino, MountOptions, NewFile, Volume as Engine, XattrMode};
 use medfs_device::MemDevice;
 use medfs_testkit::bad_blocks::{Damage, Failure, Part, Target, Volume};
 use medfs_testkit::delta_volume::{COMPACT, DATABASE, JOURNAL, LOG, delta_volume, shared_volume};
-use medfs_testkit::fuzz::{any_seed, variable};
+use medfs_testkit::fuzz::{sample_seed, variable};
 use medfs_testkit::images::{COMPRESSED, FEATURE_SETS, formatted, options_for};
 use medfs_testkit::kept::{Kept, fsck_f2fs};
 use medfs_testkit::volume::test_clock;
@@ -201,12 +201,6 @@ impl Tally {
     }
 }
 
-fn seed() -> u64 {
-    let seed = variable("MEDFS_SEED").unwrap_or_else(any_seed);
-    println!("MEDFS_SEED={seed}");
-    seed
-}
-
 /// Two blocks of each part of a volume, or the one there is, and a kind of damage for each.
 fn two_of_each_part(volume: &Volume, rng: &mut Xoshiro256PlusPlus) -> Vec<(Target, Damage)> {
     let mut targets = volume.targets.clone();
@@ -237,7 +231,7 @@ fn bring(volume: &Volume, target: Target, damage: Damage, seed: u64, tally: &mut
 /// Some blocks of each part of some volumes.
 #[test]
 fn some_blocks() {
-    let seed = seed();
+    let seed = sample_seed();
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut tally = Tally::default();
     let mut kinds = kinds();
@@ -276,7 +270,7 @@ fn blocks_that_once_cost_files() {
 /// Some blocks of each part of some volumes: files are brought off them.
 #[test]
 fn files_are_brought_past_some_blocks() {
-    let seed = seed();
+    let seed = sample_seed();
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut tally = Tally::default();
     let mut kinds = kinds();
@@ -296,7 +290,7 @@ fn files_are_brought_past_some_blocks() {
 #[test]
 #[ignore = "takes minutes"]
 fn every_block() {
-    let seed = seed();
+    let seed = sample_seed();
     let wanted = std::env::var("MEDFS_VOLUME").unwrap_or_default();
     let rescue = variable("MEDFS_RESCUE").is_some();
     let (block, most, damage) = (variable("MEDFS_BLOCK"), variable("MEDFS_BLOCKS"), variable("MEDFS_DAMAGE"));
@@ -362,7 +356,7 @@ fn strike_several(volume: &Volume, seeds: Range<u64>, tally: &Mutex<Tally>) {
 #[test]
 #[ignore = "takes minutes"]
 fn several_blocks() {
-    let seed = seed();
+    let seed = sample_seed();
     let cases = variable("MEDFS_CASES").unwrap_or(100);
     let wanted = std::env::var("MEDFS_VOLUME").unwrap_or_default();
     let tally = Mutex::new(Tally::default());
@@ -382,7 +376,7 @@ fn several_blocks() {
 #[test]
 #[ignore = "takes minutes"]
 fn table_beside_fsck_f2fs() {
-    let seed = seed();
+    let seed = sample_seed();
     let most = variable("MEDFS_BLOCKS").unwrap_or(3) as usize;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut rows: BTreeMap<Part, (u64, Kept, Kept)> = BTreeMap::new();

@@ -9,7 +9,7 @@ use medfs::convert::{export, import};
 use medfs::{MountOptions, Volume};
 use medfs_device::crash::{CrashPlan, CrashState, RecordingDevice};
 use medfs_device::{BlockDevice, FileDevice, FileOptions, MemDevice};
-use medfs_testkit::fuzz::{any_seed, variable};
+use medfs_testkit::fuzz::{sample_seed, variable};
 use medfs_testkit::images::{FsckMedfs, save};
 use medfs_testkit::model::Model;
 use medfs_testkit::observe::{compare, observe};
@@ -97,7 +97,7 @@ fn load(path: &Path) -> MemDevice {
 #[ignore = "takes volumes from tools/import-crashes"]
 fn every_volume() {
     let (volumes, out) = (folder("MEDFS_VOLUMES"), folder("MEDFS_OUT"));
-    let seed = variable("MEDFS_SEED").unwrap_or_else(any_seed);
+    let seed = sample_seed();
     let (most, kept) = (variable("MEDFS_STATES").unwrap_or(200), variable("MEDFS_KEPT").unwrap_or(0));
     let (mut all, mut judged, mut count) = (0, 0, 0);
     for n in 1.. {

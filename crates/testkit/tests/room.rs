@@ -7,7 +7,7 @@ use medfs::MountOptions;
 use medfs_testkit::crash_states::{
     Setup, Workload, on_databases, on_deltas, on_replacements, prepared, seq1, seq2,
 };
-use medfs_testkit::fuzz::{any_seed, variable};
+use medfs_testkit::fuzz::{sample_seed, variable};
 use medfs_testkit::images::{COMPRESSED, DELTAS, FEATURE_SETS, FsckMedfs, formatted};
 use medfs_testkit::room::Kind;
 use medfs_testkit::volume::{mounter, test_clock};
@@ -90,19 +90,13 @@ fn points(kind: &Kind, seed: u64, of_each: usize, most: usize, until: Instant) -
     met
 }
 
-fn seed() -> u64 {
-    let seed = variable("MEDFS_SEED").unwrap_or_else(any_seed);
-    println!("MEDFS_SEED={seed}");
-    seed
-}
-
 fn must_be_right(met: &Met) {
     assert!(met.wrong.is_empty(), "{}", met.wrong.join("\n"));
 }
 
 #[test]
 fn some_k() {
-    let seed = seed();
+    let seed = sample_seed();
     for (nth, of) in KINDS.into_iter().enumerate() {
         let kind = kind(of, false);
         let met = points(&kind, seed + nth as u64, 4, 60, Instant::now() + Duration::from_secs(10));
@@ -117,7 +111,7 @@ fn some_k() {
 #[test]
 #[ignore = "minutes"]
 fn every_k() {
-    let seed = seed();
+    let seed = sample_seed();
     let most = variable("MEDFS_STATES").unwrap_or(u64::MAX) as usize;
     let seconds = Duration::from_secs(variable("MEDFS_SECONDS").unwrap_or(100_000));
     let mut wrong = Vec::new();
@@ -158,7 +152,7 @@ fn full(kind: &Kind, seed: u64, many: usize, most_free: u64, step: u64) -> (usiz
 
 #[test]
 fn some_full_volumes() {
-    let seed = seed();
+    let seed = sample_seed();
     for (nth, of) in KINDS.into_iter().enumerate() {
         let kind = kind(of, false);
         let (runs, refused) = full(&kind, seed + nth as u64, 6, 20, 5);
@@ -169,7 +163,7 @@ fn some_full_volumes() {
 #[test]
 #[ignore = "minutes"]
 fn every_full_volume() {
-    let seed = seed();
+    let seed = sample_seed();
     let many = variable("MEDFS_STATES").unwrap_or(100) as usize;
     for (nth, of) in KINDS.into_iter().enumerate() {
         let kind = kind(of, nth % 2 == 0);

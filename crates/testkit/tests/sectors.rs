@@ -4,7 +4,7 @@
 //! `MEDFS_SEED=7 cargo test --release -p medfs-testkit --test sectors -- --ignored --nocapture every`
 
 use medfs_testkit::bad_sectors::{Base, Scene, Trouble, scenes};
-use medfs_testkit::fuzz::{any_seed, variable};
+use medfs_testkit::fuzz::{sample_seed, variable};
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -35,13 +35,6 @@ impl fmt::Display for Report {
         )?;
         failures.iter().try_for_each(|failure| write!(f, "\n  {failure}"))
     }
-}
-
-/// The seed: of `MEDFS_SEED`, or of the moment.
-fn seed() -> u64 {
-    let seed = variable("MEDFS_SEED").unwrap_or_else(any_seed);
-    println!("MEDFS_SEED={seed}");
-    seed
 }
 
 /// Strikes blocks of a scene: all, or some.
@@ -94,7 +87,7 @@ fn must_be_clean(report: Report) {
 /// A fair sample: some blocks of some scenes.
 #[test]
 fn some_blocks() {
-    let seed = seed();
+    let seed = sample_seed();
     let all: Vec<(usize, Scene)> = scenes(seed).into_iter().enumerate().collect();
     let mut random = ChaCha12Rng::seed_from_u64(seed);
     let some: Vec<&(usize, Scene)> = all.choose_multiple(&mut random, 8).collect();
@@ -112,7 +105,7 @@ fn some_blocks() {
 #[test]
 #[ignore = "takes minutes"]
 fn every_block() {
-    let seed = seed();
+    let seed = sample_seed();
     let scenes = scenes(seed);
     let most = variable("MEDFS_BLOCKS").map(|most| most as usize);
     let report = Mutex::new(Report::default());
