@@ -1,8 +1,6 @@
 //! What `mount(8)` and fstab ask: options written for the kernel's f2fs, and remounting. Needs root and /dev/fuse; skipped aloud without.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command as System, Stdio};

@@ -1,13 +1,11 @@
 //! What users may not do through a mount: ioctls judged by owner, capability and descriptor, and set-id bits that a change takes away.
 
-mod support;
-
+use crate::support::{Image, Mount, fuse_available, transports};
 use medfs_fuse::Transport;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
-use support::{Image, Mount, fuse_available, transports};
 
 const IMMUTABLE: u32 = 0x10;
 const NODUMP: u32 = 0x40;

@@ -1,7 +1,6 @@
 //! A panic while a request is served: whoever made the request gets an error, and nothing is written any more.
 
-mod support;
-
+use crate::support::{Image, fuse_available, transports};
 use medfs::{MountOptions, SystemClock, Volume};
 use medfs_device::{BlockDevice, FileDevice, FileOptions, WriteTag};
 use medfs_format::Block;
@@ -9,7 +8,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Image, fuse_available, transports};
 
 /// A device whose next write panics once that is wanted.
 struct Panicking {

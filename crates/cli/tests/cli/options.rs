@@ -1,8 +1,6 @@
 //! Mount options are told about wherever a user looks: in the help, in medfs(5), in the error, and in `medfs stat` of a mount.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command as System;

@@ -5,11 +5,8 @@
 //! Of each page the versions are known that it may have. `MEDFS_SEED` repeats a run's choices, `MEDFS_MINUTES` says
 //! how long the long run takes, `MEDFS` names another program than the one just built.
 
-mod common;
-mod mounts;
-
-use common::*;
-use mounts::{Mounted, Rng, minutes, seed};
+use crate::common::*;
+use crate::mounts::{Mounted, Rng, minutes, seed};
 use rustix::fs::FallocateFlags;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

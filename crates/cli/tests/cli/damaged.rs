@@ -1,8 +1,6 @@
 //! Files are got off damaged volumes. A map that calls blocks bad stands for a card that does not give them.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use medfs_device::{BlockDevice, read_block};
 use medfs_format::node::{FileKind, RawInode, footer};
 use medfs_format::superblock::RawSuperblock;

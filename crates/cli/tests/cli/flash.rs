@@ -1,8 +1,6 @@
 //! `medfs flash`, and flash devices wherever an image is named.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::fs;
 
 #[test]

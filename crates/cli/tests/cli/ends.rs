@@ -1,8 +1,6 @@
 //! How mounts end: at once, killed in the middle, by an ordinary user, after a failure. Needs /dev/fuse, mostly root.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use rustix::process::{Pid, Signal};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
@@ -158,7 +156,7 @@ fn umount_frees_a_mount_whose_daemon_cannot_end() {
         let mut daemon = daemon(&s, &dir, "transport=dev");
         wait_for("watched", || children(daemon.id()).len() == 1);
         let mut seekers = System::new(std::env::current_exe().unwrap());
-        seekers.args(["--ignored", "--exact", "seekers"]).env("MEDFS_TEST_DIR", &dir.0);
+        seekers.args(["--ignored", "--exact", "ends::seekers"]).env("MEDFS_TEST_DIR", &dir.0);
         let mut seekers = seekers.stdout(Stdio::null()).spawn().unwrap();
         wait_for("used", || dir.0.join("f7").exists());
         std::thread::sleep(Duration::from_millis(300 + 50 * round));

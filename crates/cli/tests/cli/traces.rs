@@ -1,8 +1,6 @@
 //! `medfs trace` and `medfs replay`: recorded below a mount, imported from logs, replayed and verified.
 
-mod common;
-
-use common::{Scratch, can_mount, error, medfs, output};
+use crate::common::{Scratch, can_mount, error, medfs, output};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
@@ -274,7 +272,7 @@ fn a_recording_that_is_interrupted_is_a_whole_trace() {
     {
         let scratch = Scratch::new();
         let (dir, trace) = (prepared(&scratch), scratch.path("t"));
-        let mut record = std::process::Command::new(common::binary());
+        let mut record = std::process::Command::new(crate::common::binary());
         record
             .args(["trace", "record", "--out"])
             .arg(&trace)

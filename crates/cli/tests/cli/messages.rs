@@ -1,8 +1,6 @@
 //! Wrong input is named in one sentence, with the exit code of the command's convention.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use medfs_device::{BlockDevice, Cause, FileDevice, FileOptions, Temperature, WriteTag};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -67,7 +65,7 @@ fn mkfs_overwrites_only_when_forced_and_never_what_is_in_use() {
         };
         let text = error(1, &mut run);
         let holder = format!("(process {}), which has to end first", std::process::id());
-        assert!(text.contains("is in use by messages") && text.contains(&holder), "{text}");
+        assert!(text.contains("is in use by cli") && text.contains(&holder), "{text}");
     }
     assert!(error(8, medfs().arg("fsck").arg(s.image())).contains("is in use"));
     drop(held);

@@ -1,8 +1,6 @@
 //! `./x install` puts everything where a system looks for it, and `./x uninstall` takes exactly that away.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

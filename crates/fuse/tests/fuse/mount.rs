@@ -1,7 +1,6 @@
 //! A mounted volume does what a Linux file system does, over each transport, and is clean afterwards.
 
-mod support;
-
+use crate::support::{Image, Mount, fuse_available, run, transports};
 use medfs_device::{FileDevice, FileOptions};
 use medfs_fuse::{BlockMount, Transport, control};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, RenameFlags, SeekFrom, XattrFlags};
@@ -13,7 +12,6 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
-use support::{Image, Mount, fuse_available, run, transports};
 
 /// Runs a test on a fresh mount over each transport.
 fn on_each_transport(test: impl Fn(&Mount)) {
@@ -416,7 +414,7 @@ fn a_block_device_is_the_kernels_until_the_volume_is_closed() {
         let claimed = BlockMount::claim(&config, Path::new(&device)).unwrap();
         assert!(is_claimed(&device), "before it is read");
         assert!(matches!(BlockMount::claim(&config, Path::new(&device)), Err(medfs_fuse::Error::InUse(_))));
-        let volume = support::open(Path::new(&device));
+        let volume = crate::support::open(Path::new(&device));
         let (closing, claims) = (volume.clone(), device.clone());
         let claimed_at_end = Arc::new(Mutex::new(None));
         let seen = claimed_at_end.clone();
@@ -455,7 +453,7 @@ fn a_block_device_that_cannot_be_mounted_is_given_back() {
     assert!(!is_claimed(&device), "claimed for nothing");
     config.mountpoint = "/nonexistent/place".into();
     let claimed = BlockMount::claim(&config, Path::new(&device)).unwrap();
-    let volume = support::open(Path::new(&device));
+    let volume = crate::support::open(Path::new(&device));
     assert!(medfs_fuse::mount_block(volume, config, claimed, || ()).is_err());
     assert!(!is_claimed(&device), "not mounted");
     run("losetup", &["--detach", &device]);
@@ -469,7 +467,7 @@ fn syncfs_reaches_the_volume_on_a_block_device() {
     let image = Image::new();
     let device = run("losetup", &["--find", "--show", image.path().to_str().unwrap()]).trim().to_owned();
     for transport in transports() {
-        let volume = support::open(Path::new(&device));
+        let volume = crate::support::open(Path::new(&device));
         let config = image.config(transport);
         let claimed = BlockMount::claim(&config, Path::new(&device)).unwrap();
         let session = medfs_fuse::mount_block(volume.clone(), config, claimed, || ()).unwrap();
@@ -495,7 +493,7 @@ fn daemon() {
     let mountpoint = std::env::var("MEDFS_TEST_MOUNTPOINT").unwrap();
     let mut config = medfs_fuse::MountConfig::new(mountpoint, &image);
     config.transport = std::env::var("MEDFS_TEST_TRANSPORT").unwrap().parse().unwrap();
-    medfs_fuse::mount(support::open(Path::new(&image)), config).unwrap().wait().unwrap();
+    medfs_fuse::mount(crate::support::open(Path::new(&image)), config).unwrap().wait().unwrap();
 }
 
 #[test]
@@ -506,7 +504,7 @@ fn a_killed_daemon_leaves_a_mount_that_can_be_removed() {
     for transport in transports() {
         let image = Image::new();
         let mut daemon = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "daemon", "--nocapture"])
+            .args(["--ignored", "--exact", "mount::daemon", "--nocapture"])
             .env("MEDFS_TEST_IMAGE", image.path())
             .env("MEDFS_TEST_MOUNTPOINT", image.mountpoint())
             .env("MEDFS_TEST_TRANSPORT", transport.to_string())

@@ -1,8 +1,6 @@
 //! `medfs fsck --repair`: one run is enough, it says what it costs, and it can be taken back.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use medfs_format::Block;
 use medfs_format::node::{FileKind, RawInode, footer};
 use std::fs;

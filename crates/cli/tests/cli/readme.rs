@@ -1,8 +1,6 @@
 //! README.md is followed word by word, by whoever runs the tests; `tools/readme` does it in fresh roots of Debian, as root and as a user.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command as System, Output};

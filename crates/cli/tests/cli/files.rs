@@ -1,8 +1,6 @@
 //! Files go into volumes and come out again as they were, without mounting.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command as System;

@@ -1,13 +1,11 @@
 //! Full volumes: what is acknowledged is kept, and what finds no room is refused when it is written.
 
-mod support;
-
+use crate::support::{Image, Mount, fuse_available, transports};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Image, Mount, fuse_available, transports};
 
 /// Bytes that are unlike on every page.
 fn noise(len: usize, seed: u64) -> Vec<u8> {

@@ -1,8 +1,6 @@
 //! The daemon: mounting, unmounting, signals, kills, fstab's helper. Needs root and /dev/fuse; skipped aloud without.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use medfs_device::{BlockDevice, Cause, FileDevice, FileOptions, Temperature, WriteTag, read_block};
 use medfs_format::superblock::RawSuperblock;
 use std::fs::{self, File};

@@ -6,11 +6,8 @@
 //! the machine. `MEDFS_SEED` repeats a run's choices, `MEDFS_ROUNDS` says how long the long run is, `MEDFS` names
 //! another program than the one just built.
 
-mod common;
-mod mounts;
-
-use common::*;
-use mounts::{Mounted, Rng, seed};
+use crate::common::*;
+use crate::mounts::{Mounted, Rng, seed};
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,14 +1,12 @@
 //! F2FS's atomic writes through a mount whose kernel caches writes.
 
-mod support;
-
+use crate::support::{Mount, fuse_available, transports};
 use rustix::ioctl::{Getter, NoArg, Opcode, opcode};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{Mount, fuse_available, transports};
 
 const START: Opcode = opcode::none(0xf5, 1);
 const COMMIT: Opcode = opcode::none(0xf5, 2);
@@ -121,7 +119,7 @@ fn dies() {
 fn a_process_that_dies_in_the_middle_leaves_nothing() {
     on_each_transport(|m| {
         let status = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "dies"])
+            .args(["--ignored", "--exact", "atomic::dies"])
             .env("MEDFS_TEST_FILE", m.path("db"))
             .status()
             .unwrap();

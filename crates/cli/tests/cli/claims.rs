@@ -2,9 +2,7 @@
 //!
 //! `MEDFS_ROUNDS` says how often each race is run.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use medfs_device::Holder;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};

@@ -1,14 +1,12 @@
 //! File handles through a mount (`name_to_handle_at`, which NFS servers use), seeking beyond a file, trimming, and times of new files.
 
-mod support;
-
+use crate::support::{Image, Mount, fuse_available, open, run, transports};
 use medfs_fuse::Transport;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{Image, Mount, fuse_available, open, run, transports};
 
 fn perl(script: &str, args: &[&str]) -> String {
     run("perl", &[&["-e", script], args].concat())

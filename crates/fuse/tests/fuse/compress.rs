@@ -1,13 +1,11 @@
 //! Compressed files through a mount: chattr, and F2FS's ioctls as `f2fs_io` makes them.
 
-mod support;
-
+use crate::support::{Image, Mount, fuse_available, run, transports};
 use medfs::{CompressMode, MountOptions};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
-use support::{Image, Mount, fuse_available, run, transports};
 
 fn f2fs_io(command: &[&str], path: &Path) -> String {
     run("f2fs_io", &[command, &[path.to_str().unwrap()]].concat())

@@ -1,8 +1,6 @@
 //! `medfs mkfs` overwrites nothing that means something to somebody, makes no files among devices, and gives a user's volume to the user.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;

@@ -1,14 +1,12 @@
 //! chattr flags through a mount: what they forbid, what they make durable, and the ctime they leave.
 
-mod support;
-
+use crate::support::{Image, Mount, fuse_available, run, transports};
 use medfs_fuse::Transport;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
-use support::{Image, Mount, fuse_available, run, transports};
 
 fn on_each_transport(test: impl Fn(&Mount)) {
     if !fuse_available() {
@@ -153,7 +151,7 @@ fn flags_forbid_writing_also_for_root() {
 fn after_power_loss<T>(m: &Mount, look: impl FnOnce(&medfs::Volume) -> T) -> T {
     let copy = m.image.dir.path().join("copy");
     run("cp", &["--sparse=always", m.image.path().to_str().unwrap(), copy.to_str().unwrap()]);
-    let found = look(&support::open(&copy));
+    let found = look(&crate::support::open(&copy));
     fs::remove_file(copy).unwrap();
     found
 }

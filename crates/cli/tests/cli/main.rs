@@ -1,0 +1,24 @@
+//! The program, as its users call it: one test program, which links once. A module is a subject.
+//!
+//! `cargo test -p medfs-cli --test cli fstab::` runs one of them.
+
+mod common;
+mod mounts;
+
+mod claims;
+mod damaged;
+mod ends;
+mod files;
+mod flash;
+mod fstab;
+mod full;
+mod full_sqlite;
+mod install;
+mod lab;
+mod messages;
+mod mounted;
+mod options;
+mod overwrite;
+mod readme;
+mod repair;
+mod traces;
