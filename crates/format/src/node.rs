@@ -251,6 +251,15 @@ impl RawInode {
         Slots { extra, inline_xattr, cluster }
     }
 
+    /// The division of the slots, where the sizes that decide it can be: [`RawInode::slots`] of what was not validated.
+    pub fn possible_slots(&self, flexible: bool) -> Option<Slots> {
+        let possible = self.extra().is_none_or(|extra| {
+            let xattr = usize::from(extra.i_inline_xattr_size.get());
+            extra.has_possible_size() && (!flexible || xattr <= MAX_INLINE_XATTR_ADDRS)
+        });
+        possible.then(|| self.slots(flexible))
+    }
+
     /// Checksum of the inode block, as stored in `i_inode_checksum`.
     pub fn checksum(&self, seed: u32) -> u32 {
         let crc = crc::chain(seed, &self.footer.ino.get().to_le_bytes());

@@ -4,7 +4,6 @@
 //! written yet.
 
 use crate::dir::level_of;
-use crate::evidence::sane_slots;
 use crate::space::Owner;
 use crate::walk::Walker;
 use medfs_device::Cause;
@@ -108,7 +107,7 @@ impl Walker<'_, '_> {
     /// A directory's inode; `None` where its areas leave it, so that it can have no entries.
     fn directory_block(&mut self, dir: Ino) -> io::Result<Option<(BlockAddr, Box<Block>)>> {
         let (addr, block) = self.inode_block(dir)?;
-        let sane = sane_slots(block.view(), self.rules.flexible()).is_some();
+        let sane = block.view::<RawInode>().possible_slots(self.rules.flexible()).is_some();
         Ok(sane.then_some((addr, block)))
     }
 

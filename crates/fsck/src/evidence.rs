@@ -296,7 +296,7 @@ impl Walker<'_, '_> {
         let mut probe = inode.clone();
         probe.i_inline |= Inline::DENTRY.bits();
         let flexible = self.rules.flexible();
-        let Some(slots) = sane_slots(&probe, flexible) else { return Ok(None) };
+        let Some(slots) = probe.possible_slots(flexible) else { return Ok(None) };
         let starts = |area: Area<&[u8]>| {
             area.in_use(0) && area.entry(0, ino.into()).is_ok_and(|e| e.name == b"." && e.ino == ino)
         };
@@ -310,15 +310,6 @@ impl Walker<'_, '_> {
             && starts(Area::new(AreaLayout::BLOCK, &self.image.cache.get(first)?.0[..]));
         Ok(in_block.then_some(Inline::empty()))
     }
-}
-
-/// The division of the slots, where the sizes that decide it can be.
-pub(crate) fn sane_slots(inode: &RawInode, flexible: bool) -> Option<medfs_format::node::Slots> {
-    let sane = inode.extra().is_none_or(|extra| {
-        let xattr = usize::from(extra.i_inline_xattr_size.get());
-        extra.has_possible_size() && (!flexible || xattr <= node::MAX_INLINE_XATTR_ADDRS)
-    });
-    sane.then(|| inode.slots(flexible))
 }
 
 fn inside(right: Inline) -> &'static str {

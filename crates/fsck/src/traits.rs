@@ -3,7 +3,6 @@
 //! The checksum of an inode is linear in the seed, so that each inode tells it; the one that most tell is taken, and a UUID that has this seed. A
 //! feature counts where one inode makes use of it: without it, a check would take that for damage.
 
-use crate::evidence::sane_slots;
 use crate::finding::{Code, Findings};
 use crate::image::Image;
 use foldhash::HashMap;
@@ -93,7 +92,7 @@ impl Traits {
 
     fn add(&mut self, inode: &RawInode) {
         let Some(kind) = FileKind::from_mode(inode.i_mode.get()) else { return };
-        let Some(extra) = inode.extra().filter(|_| sane_slots(inode, true).is_some()) else {
+        let Some(extra) = inode.extra().filter(|_| inode.possible_slots(true).is_some()) else {
             self.bare |= inode.extra().is_none();
             return;
         };
