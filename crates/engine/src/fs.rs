@@ -7,6 +7,7 @@
 //!        │     ── deltas, compress   the two ways beside the plain one to store a page
 //!        │     ── hotness  how busy each file is
 //!        │     ── reclaim  who makes room: a trait, so that nothing here knows the cleaner
+//!        │     ── commit   who makes changes durable: a trait, so that nothing below fsync knows it
 //!        └─ upkeep         what is done while nobody wants anything; shares the cleaner
 //! ```
 //!
@@ -17,18 +18,18 @@
 //!  4. `renames` (one rename between two directories at a time)
 //!  5. inode locks: a parent before its child; otherwise by inode number
 //!  6. `chain` (order of fsynced nodes in their log)
-//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `renamed_files`, `left_by_dirs`, `cut_trees`, `dir_log`, `dependents`, `registry`, `bases`, `sharing`, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`,
+//!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `renamed_files`, `left_by_dirs`, `cut_trees`, `dir_log`, `dependents`, `registry`, `bases`, the queue of group commits, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`,
 //!     `hotness`, `restorer`, `activity`, `damage`, `io`; `nodes` before `segs` before `nat`.
 //!
 //! A checkpoint that an fsync needs is made after the fsync has given back its locks.
 
 use crate::cluster::Compress;
-use crate::commit::group_commit::Sharing;
 use crate::content::page_cache::Pages;
 use crate::content::placement::Placement;
 use crate::delta::Deltas;
 use crate::error::{Error, Result};
 use crate::map::Map;
+use crate::map::inode::Inode;
 use crate::map::op::Op;
 use crate::map::refs::Dependents;
 use crate::options::MountOptions;
@@ -59,8 +60,8 @@ pub(crate) struct Fs {
     /// What changed in directories since the last checkpoint, and whether an fsync of one looks there first.
     pub(crate) dir_log: DirLog,
     pub(crate) renames: Mutex<()>,
-    /// fsyncs whose last nodes wait to be written together.
-    pub(crate) sharing: Sharing,
+    /// What makes changes durable.
+    pub(crate) commit: Arc<dyn MakeDurable>,
     /// What makes room before an operation changes the volume.
     pub(crate) reclaim: Arc<dyn Reclaim>,
     pub(crate) last_checkpoint_at: Mutex<std::time::Duration>,
@@ -75,6 +76,16 @@ pub(crate) trait Reclaim: Send + Sync {
 
     /// Makes room in the logs for so many pages; `NoSpace` where it cannot.
     fn make_room_for(&self, fs: &Fs, blocks: u64) -> Result<()>;
+}
+
+/// What makes changes durable, for rooms below the one that does it: asked with no lock of the engine held.
+pub(crate) trait MakeDurable: Send + Sync {
+    /// Makes everything but the dirty pages of regular files durable. Calls that wait for a running checkpoint are served by one that
+    /// starts after they came.
+    fn checkpoint(&self, fs: &Fs) -> Result<()>;
+
+    /// Makes a file durable.
+    fn file(&self, fs: &Fs, inode: &Arc<Inode>) -> Result<()>;
 }
 
 /// While a volume is being opened: until orphans are freed and fsynced files rolled forward, a checkpoint would lose what it has
@@ -114,6 +125,11 @@ impl Fs {
     pub(crate) fn has_room_for(&self, blocks: u64) -> bool {
         let wanted = blocks + NOT_TAKEN;
         self.segs.lock().room_for_data(&self.io, wanted) >= wanted
+    }
+
+    /// Makes everything but the dirty pages of regular files durable. No lock is held.
+    pub(crate) fn checkpoint_now(&self) -> Result<()> {
+        self.commit.checkpoint(self)
     }
 
     /// Starts an operation that changes the volume: makes room first, then takes the operation lock.

@@ -5,14 +5,15 @@
 //! Invariant: on a read-only mount nothing is written.
 
 use crate::cluster::Compress;
-use crate::commit::group_commit::Sharing;
+use crate::commit::flush::FlushPolicy;
 use crate::content::page_cache::Pages;
 use crate::content::placement::KernelPlacement;
 use crate::delta::{BASES_PART, Deltas};
 use crate::error::{Error, Result};
-use crate::fs::{Fs, NoCheckpoint, Reclaim};
+use crate::fs::{Fs, MakeDurable, NoCheckpoint, Reclaim};
 use crate::map::Map;
 use crate::map::refs::Dependents;
+use crate::map::since::SinceCheckpoint;
 use crate::options::{DirFsync, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
 use crate::profile::hotness::{Hcluster, MOST_FILES};
 use crate::ranks;
@@ -33,11 +34,12 @@ impl Fs {
         opts: MountOptions,
         clock: Arc<dyn Clock>,
         gc: Arc<dyn Reclaim>,
+        commit: Arc<dyn MakeDurable>,
     ) -> Result<Fs> {
-        let mut fs = Fs::at_checkpoint(dev.clone(), opts.clone(), clock.clone())?;
+        let mut fs = Fs::at_checkpoint(dev.clone(), opts.clone(), clock.clone(), commit.clone())?;
         match fs.bring_up_to_date(gc) {
             Err(error) if fs.read_only => {
-                let fs = Fs::at_checkpoint(dev, opts, clock)?;
+                let fs = Fs::at_checkpoint(dev, opts, clock, commit)?;
                 fs.damage.note_unrecovered(None, &error);
                 fs.load_bases_to_hide();
                 Ok(fs)
@@ -47,7 +49,12 @@ impl Fs {
     }
 
     /// Opens a volume as its last checkpoint describes it.
-    fn at_checkpoint(dev: Arc<dyn BlockDevice>, opts: MountOptions, clock: Arc<dyn Clock>) -> Result<Fs> {
+    fn at_checkpoint(
+        dev: Arc<dyn BlockDevice>,
+        opts: MountOptions,
+        clock: Arc<dyn Clock>,
+        commit: Arc<dyn MakeDurable>,
+    ) -> Result<Fs> {
         let io = Io::new(dev);
         let (sb, geo, stale_copies) = read_superblock(&io)?;
         if sb.has_unknown_ro_compat() && !opts.read_only {
@@ -65,7 +72,7 @@ impl Fs {
             node_limit: opts.cache_bytes / BLOCK_SIZE / 4,
         };
         let store = Store::open(io, sb, geo, options, clock)?;
-        let fs = Fs::over(store, opts, read_only);
+        let fs = Fs::over(store, opts, read_only, commit);
         if !read_only {
             fs.restore_superblocks(&stale_copies)?;
         }
@@ -208,13 +215,14 @@ fn settled(opts: &MountOptions, store: &Store, deltas: &Deltas, read_only: bool)
 
 impl Fs {
     /// The layers above a store, with nothing in memory yet.
-    fn over(store: Store, opts: MountOptions, read_only: bool) -> Fs {
+    fn over(store: Store, opts: MountOptions, read_only: bool, commit: Arc<dyn MakeDurable>) -> Fs {
         let cache_blocks = opts.cache_bytes / BLOCK_SIZE;
         let delta_volume = store.is_delta_volume();
         let bases = if delta_volume { cache_blocks / BASES_PART } else { 0 };
         let deltas = if delta_volume { Deltas::new(&opts, bases) } else { Deltas::none(&opts) };
         let settled = settled(&opts, &store, &deltas, read_only);
         let now = store.clock.monotonic();
+        let since = SinceCheckpoint::new(FlushPolicy::new(opts.fsync_mode).orders_names());
         Fs {
             placement: Box::new(KernelPlacement { in_place: settled.in_place.unwrap_or(InPlace::Off) }),
             deltas,
@@ -225,13 +233,13 @@ impl Fs {
             compress: Compress::default(),
             dir_log: DirLog::new(settled.dir_fsync == Some(DirFsync::Recover)),
             renames: Mutex::new(()).ranked(ranks::RENAMES),
-            sharing: Sharing::default(),
+            commit,
             in_force: settled.in_force(),
             reclaim: Arc::new(NoCheckpoint),
             last_checkpoint_at: Mutex::new(now),
             hotness: Hcluster::new(opts.hot_window, MOST_FILES, now),
             opts,
-            map: Map::over(store, read_only),
+            map: Map::over(store, read_only, since),
         }
     }
 }

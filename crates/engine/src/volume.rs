@@ -1,5 +1,7 @@
 //! The public face: a mounted volume.
 
+use crate::commit::Commit;
+use crate::commit::checkpoint::CheckpointSink;
 use crate::content::file::WriteTimes;
 use crate::delta::Folded;
 use crate::error::{Error, Posix, Result};
@@ -32,6 +34,7 @@ use std::sync::atomic::Ordering;
 /// Dropping a volume without [`Volume::close`] equals a crash: the next open recovers what was made durable.
 pub struct Volume {
     pub(crate) fs: Fs,
+    commit: Arc<Commit>,
     upkeep: Upkeep,
 }
 
@@ -49,10 +52,11 @@ impl Volume {
     pub fn open(dev: Arc<dyn BlockDevice>, opts: MountOptions, clock: Arc<dyn Clock>) -> Result<Volume> {
         opts.check()?;
         let gc = Arc::new(Gc::default());
-        let fs = Fs::mount(dev, opts, clock, gc.clone())?;
+        let commit = Arc::new(Commit::new(&opts));
+        let fs = Fs::mount(dev, opts, clock, gc.clone(), commit.clone())?;
         fs.check_root()?;
         let upkeep = Upkeep::new(gc, fs.clock.monotonic());
-        Ok(Volume { fs, upkeep })
+        Ok(Volume { fs, commit, upkeep })
     }
 
     /// Writes everything and a final checkpoint. Afterwards every call that changes something fails. Where some file cannot be written
@@ -61,12 +65,7 @@ impl Volume {
         if self.fs.read_only || self.fs.closed.load(Ordering::Acquire) {
             return Ok(());
         }
-        let written = self.fs.write_back_all();
-        let committed = self.fs.checkpoint_for_unmount();
-        if committed.is_ok() {
-            self.fs.closed.store(true, Ordering::Release);
-        }
-        written.and(committed)
+        CheckpointSink.for_unmount(&self.fs)
     }
 
     pub(crate) fn fs(&self) -> &Fs {
@@ -123,7 +122,7 @@ impl Volume {
             gc: written(Cause::Gc),
         };
         let counts = fs.space.counts();
-        let (shared_nodes, shared_inodes) = fs.sharing_stats();
+        let (shared_nodes, shared_inodes) = self.commit.log.group.shared();
         let (inode_hits, inode_lookups) = fs.inodes.lookups();
         Stats {
             written,
@@ -174,7 +173,7 @@ impl Volume {
     /// Makes everything durable: dirty pages of all files, then a checkpoint. Where some file cannot be written because blocks of it
     /// cannot be read, everything else is durable, and the first such error is returned.
     pub fn sync(&self) -> Result<()> {
-        if self.fs.read_only { Ok(()) } else { self.fs.sync() }
+        if self.fs.read_only { Ok(()) } else { CheckpointSink.sync(&self.fs) }
     }
 
     /// Makes everything but the dirty pages of regular files durable.
@@ -308,7 +307,7 @@ impl Volume {
 
     /// Ends an operation that gave an inode a name and took a hold.
     fn named(&self, attr: Attr, parent: Ino) -> Result<Attr> {
-        match self.fs.sync_names(&[parent]) {
+        match self.commit.sync_names(&self.fs, &[parent]) {
             Ok(()) => Ok(attr),
             Err(error) => {
                 self.release(attr.ino, 1);
@@ -321,14 +320,14 @@ impl Volume {
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
         self.wanted().unlink(parent, name)?;
-        self.fs.sync_names(&[parent])
+        self.commit.sync_names(&self.fs, &[parent])
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
         self.wanted().rmdir(parent, name)?;
-        self.fs.sync_names(&[parent])
+        self.commit.sync_names(&self.fs, &[parent])
     }
 
     /// Moves a name, in one step that is atomic over a crash.
@@ -343,7 +342,7 @@ impl Volume {
         self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
         self.fs.check_not_hidden(new_parent, new_name, Posix::NotPermitted)?;
         self.wanted().rename(parent, name, new_parent, new_name, flags)?;
-        self.fs.sync_names(&[parent, new_parent])
+        self.commit.sync_names(&self.fs, &[parent, new_parent])
     }
 
     /// Lists a directory from a position on (0: the start) until `emit` returns `false`, which means that the entry was
@@ -360,7 +359,7 @@ impl Volume {
     /// Writes bytes; fewer than given only where space ran out in the middle.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         let written = self.wanted().write(ino, offset, data, WriteTimes::Now)?;
-        self.fs.sync_written(ino)?;
+        self.commit.sync_written(&self.fs, ino)?;
         Ok(written)
     }
 
@@ -384,19 +383,19 @@ impl Volume {
     /// Copies bytes between files; returns how many.
     pub fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
         let copied = self.wanted().copy_range(from, from_offset, to, to_offset, len)?;
-        self.fs.sync_written(to)?;
+        self.commit.sync_written(&self.fs, to)?;
         Ok(copied)
     }
 
     /// Makes a file durable: content and attributes, or, with `datasync`, all but times.
     pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        self.wanted().fsync(ino, datasync)
+        self.commit.fsync(self.wanted(), ino, datasync)
     }
 
     /// As [`Volume::fsync`] of each of these files, in fewer blocks where little of each is to be written. After power loss
     /// each file is as some fsync left it or as it is now; all are as now once this returns.
     pub fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
-        self.wanted().fsync_many(files, datasync)
+        self.commit.fsync_many(self.wanted(), files, datasync)
     }
 
     /// Value of an extended attribute, by its full name (`user.x`).
@@ -478,7 +477,7 @@ impl Volume {
 
     /// Makes everything written since the start durable, all of it or, after a crash, nothing.
     pub fn atomic_commit(&self, ino: Ino) -> Result<()> {
-        self.wanted().atomic_commit(ino)
+        self.commit.atomic(self.wanted(), ino)
     }
 
     /// Drops everything written since the start.

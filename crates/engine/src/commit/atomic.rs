@@ -5,7 +5,8 @@
 //! Locks: as in [`crate::content::file`].
 //! Kernel counterpart: `f2fs_commit_atomic_write`.
 
-use crate::commit::fsync::Names;
+use crate::commit::Commit;
+use crate::commit::change_set::{Naming, Request};
 use crate::content::placement::Purpose;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
@@ -16,6 +17,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
+
+impl Commit {
+    /// Commits an open atomic write: all of its pages, or none.
+    pub(crate) fn atomic(&self, fs: &Fs, ino: Ino) -> Result<()> {
+        let inode = fs.inode(ino)?;
+        let pages = inode.lock.read().atomic.as_ref().map(|staged| staged.pages.len());
+        let Some(pages) = pages else { return Err(Posix::InvalidArgument.into()) };
+        fs.check_writable()?;
+        fs.make_room()?;
+        fs.make_room_for(pages as u64)?;
+        let request = Request { inode: &inode, purpose: Purpose::Atomic, naming: Naming::AsItWas };
+        self.one(fs, request, |state| fs.apply_staged(&inode, state)).map(drop)
+    }
+}
 
 impl Fs {
     pub(crate) fn atomic_start(&self, ino: Ino) -> Result<()> {
@@ -40,28 +55,6 @@ impl Fs {
         // Another thread may have begun meanwhile, and written.
         state.atomic.get_or_insert_with(|| Staged { size: inode.size(), ..Staged::default() });
         Ok(())
-    }
-
-    /// Commits an open atomic write: all of its pages, or none.
-    pub(crate) fn atomic_commit(&self, ino: Ino) -> Result<()> {
-        let inode = self.inode(ino)?;
-        let pages = inode.lock.read().atomic.as_ref().map(|staged| staged.pages.len());
-        let Some(pages) = pages else { return Err(Posix::InvalidArgument.into()) };
-        self.check_writable()?;
-        self.make_room()?;
-        self.make_room_for(pages as u64)?;
-        let mut applied = false;
-        let apply = |state: &mut InodeState| {
-            self.apply_staged(&inode, state)?;
-            applied = true;
-            Ok(())
-        };
-        match self.sync_unblocked(&inode, Purpose::Atomic, Names::AsTheyWere, apply)? {
-            None => Ok(()),
-            // What was not applied is in no checkpoint.
-            Some(_) if !applied => Err(Error::NoSpace),
-            Some(_) => self.checkpoint_now(),
-        }
     }
 
     /// Makes staged pages dirty pages of the file. Where one cannot be, the file is as it was, and all stay staged.

@@ -13,10 +13,11 @@
 //! Locks: whoever waits holds the `wb` of its files and the operation lock, both shared with none who writes for it. The queue is a leaf, and
 //! not held during I/O.
 
+use crate::commit::flush::FlushPolicy;
+use crate::delta::Deltas;
 use crate::delta::addr_redo::Notes;
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::options::FsyncMode;
+use crate::map::Map;
 use crate::stats::Counters;
 use medfs_codec::page_checksum;
 use medfs_format::node::{RawInode, footer, footer_mut};
@@ -87,175 +88,210 @@ struct Queue {
     waiting: Vec<Arc<Waiting>>,
 }
 
-/// Those who wait, and what came of it.
+/// The last nodes that wait to be written, and the blocks that they shared.
 #[derive(Default)]
-pub(crate) struct Sharing {
+pub(crate) struct GroupCommit {
+    /// Whether last nodes share a block, on a volume that may hold deltas.
+    shares: bool,
     queue: Mutex<Queue>,
     changed: Condvar,
-    pub(crate) nodes: AtomicU64,
-    pub(crate) inodes: AtomicU64,
+    nodes: AtomicU64,
+    inodes: AtomicU64,
 }
 
 /// The files that one thread writes for; all of them learn how it went, even where it panics.
 struct Round<'a> {
-    sharing: &'a Sharing,
+    group: &'a GroupCommit,
     files: Vec<Arc<Waiting>>,
     written: bool,
 }
 
 impl Drop for Round<'_> {
     fn drop(&mut self) {
-        self.sharing.queue.lock().writing = false;
+        self.group.queue.lock().writing = false;
         for file in &self.files {
             file.written.get_or_init(|| self.written);
         }
-        self.sharing.changed.notify_all();
+        self.group.changed.notify_all();
     }
 }
 
-impl Fs {
-    /// Makes the last node of an fsync durable, together with those of other threads that come while one is being written.
-    pub(crate) fn write_last(&self, node: LastNode) -> Result<()> {
-        if !self.shares_records() || !node.may_share() {
-            return self.write_together(&[&node]);
+impl GroupCommit {
+    /// `shares`: whether files that become durable together share a block, on a volume that may hold deltas.
+    pub(crate) fn new(shares: bool) -> GroupCommit {
+        GroupCommit { shares, ..GroupCommit::default() }
+    }
+
+    fn shares(&self, map: &Map) -> bool {
+        self.shares && map.is_delta_volume()
+    }
+
+    /// Makes the last nodes of files durable: one together with those of other threads that come while one is being written, several
+    /// together.
+    pub(crate) fn write(
+        &self,
+        map: &Map,
+        deltas: &Deltas,
+        flush: FlushPolicy,
+        nodes: Vec<LastNode>,
+    ) -> Result<()> {
+        match <[LastNode; 1]>::try_from(nodes) {
+            Ok([node]) if self.shares(map) && node.may_share() => {
+                self.write_in_turn(map, deltas, flush, node)
+            }
+            Ok([node]) => self.write_together(map, deltas, flush, &[&node]),
+            Err(nodes) => self.write_together(map, deltas, flush, &nodes.iter().collect::<Vec<_>>()),
         }
-        let sharing = &self.sharing;
+    }
+
+    fn write_in_turn(&self, map: &Map, deltas: &Deltas, flush: FlushPolicy, node: LastNode) -> Result<()> {
         let mine = Arc::new(Waiting { node, written: OnceLock::new() });
-        let mut queue = sharing.queue.lock();
+        let mut queue = self.queue.lock();
         queue.waiting.push(mine.clone());
         while mine.written.get().is_none() && queue.writing {
-            sharing.changed.wait(&mut queue);
+            self.changed.wait(&mut queue);
         }
         match mine.written.get() {
             Some(true) => return Ok(()),
             Some(false) => {
                 // It may have failed for another's sake.
                 drop(queue);
-                return self.write_together(&[&mine.node]);
+                return self.write_together(map, deltas, flush, &[&mine.node]);
             }
             None => queue.writing = true,
         }
         let files = std::mem::take(&mut queue.waiting);
         drop(queue);
-        let mut round = Round { sharing, files, written: false };
+        let mut round = Round { group: self, files, written: false };
         let nodes: Vec<&LastNode> = round.files.iter().map(|w| &w.node).collect();
-        let result = self.write_together(&nodes);
+        let result = self.write_together(map, deltas, flush, &nodes);
         round.written = result.is_ok();
         result
     }
 
     /// Makes last nodes of different files durable, in as few blocks as they take.
-    pub(crate) fn write_together(&self, nodes: &[&LastNode]) -> Result<()> {
+    fn write_together(
+        &self,
+        map: &Map,
+        deltas: &Deltas,
+        flush: FlushPolicy,
+        nodes: &[&LastNode],
+    ) -> Result<()> {
         if nodes.is_empty() {
             return Ok(());
         }
         if nodes.iter().any(|n| n.flush_first) {
-            self.io.flush()?;
+            map.io.flush()?;
         }
         let mut groups = Vec::new();
-        if nodes.len() > 1 && self.shares_records() {
+        if nodes.len() > 1 && self.shares(map) {
             let mut entries = Vec::new();
             for (at, node) in nodes.iter().enumerate().filter(|(_, n)| n.may_share()) {
-                entries.extend(self.entry_of(node)?.map(|entry| (at, entry)));
+                entries.extend(entry_of(map, deltas, node)?.map(|entry| (at, entry)));
             }
             groups = grouped(entries);
         }
         let shared = |at: usize| groups.iter().flatten().any(|&(n, _)| n == at);
         let alone = nodes.iter().enumerate().filter(|&(at, _)| !shared(at)).map(|(_, node)| node);
         {
-            let _chain = self.chain.lock();
+            let _chain = map.chain.lock();
             let mut placed = Vec::new();
             let mut outcome = Ok(());
             for group in &groups {
-                let shared = || self.place_shared(group.iter().map(|(_, entry)| entry));
+                let shared = || self.place_shared(map, group.iter().map(|(_, entry)| entry));
                 outcome = outcome.and_then(|()| shared()).map(|block| placed.push(block));
             }
             for node in alone {
                 let nodes = [(node.page.clone(), node.block.clone())];
-                outcome = outcome.and_then(|()| Ok(self.place_nodes(&nodes, node.marks(), &mut placed)?));
+                outcome = outcome.and_then(|()| Ok(map.place_nodes(&nodes, node.marks(), &mut placed)?));
             }
             // After an error too: the chain names what was placed.
-            self.write_nodes(&placed)?;
-            self.space.wrote_in_chain(placed.len(), nodes.iter().filter(|n| n.dentry).count());
+            map.write_nodes(&placed)?;
+            map.space.wrote_in_chain(placed.len(), nodes.iter().filter(|n| n.dentry).count());
             outcome?;
         }
         for (at, _) in groups.iter().flatten() {
-            self.nodes.mark_shared(&nodes[*at].page);
+            map.nodes.mark_shared(&nodes[*at].page);
         }
-        if self.opts.fsync_mode == FsyncMode::Nobarrier { Ok(()) } else { Ok(self.io.flush()?) }
-    }
-
-    fn shares_records(&self) -> bool {
-        self.is_delta_volume() && self.opts.shared_records
-    }
-
-    /// What an inode's block differs by from the one on the volume; `None` where there is none, or where it is not little.
-    fn entry_of(&self, node: &LastNode) -> Result<Option<Entry>> {
-        let ino = node.page.ino;
-        let addr = self.nat.peek(&self.io, ino)?.addr;
-        let Some(seed) = self.nodes.rules.checksum_seed().filter(|_| is_block(addr)) else { return Ok(None) };
-        let base = self.io.read(addr)?;
-        if (footer(&base).nid.get(), footer(&base).ino.get()) != (ino, ino) {
-            return Ok(None);
-        }
-        let mut image = Block::boxed();
-        image.0.copy_from_slice(&node.block.0);
-        self.nodes.rules.write_notes(&mut image, &node.notes.notes);
-        *footer_mut(&mut image) = *footer(&base);
-        image.view_mut::<RawInode>().seal(seed);
-        let most = MOST_BYTES - ENTRY_SIZE;
-        Ok(self.deltas.with_codecs(|codecs| {
-            codecs.delta(&base.0, &image.0, most).map(|delta| Entry {
-                ino,
-                base: addr,
-                checksum: page_checksum(&image.0),
-                codec: delta.tag as u8,
-                delta: delta.bytes.to_vec(),
-            })
-        }))
+        flush.after_last_node(&map.io)
     }
 
     /// Makes durable that files lost names.
-    pub(crate) fn write_removed(&self, names: &[RemovedName<'_>]) -> Result<()> {
+    pub(crate) fn write_removed(
+        &self,
+        map: &Map,
+        flush: FlushPolicy,
+        names: &[RemovedName<'_>],
+    ) -> Result<()> {
         {
-            let _chain = self.chain.lock();
-            let placed = self.place_in_chain(Box::new(removed_names_node(names)))?;
-            self.write_nodes(&[placed])?;
-            self.space.wrote_in_chain(1, 0);
+            let _chain = map.chain.lock();
+            let placed = place_in_chain(map, Box::new(removed_names_node(names)))?;
+            map.write_nodes(&[placed])?;
+            map.space.wrote_in_chain(1, 0);
         }
-        if self.opts.fsync_mode == FsyncMode::Nobarrier { Ok(()) } else { Ok(self.io.flush()?) }
+        flush.after_last_node(&map.io)
     }
 
     /// Gives a shared node a block of the chain, whose lock is held.
-    fn place_shared<'e>(&self, entries: impl Iterator<Item = &'e Entry>) -> Result<(BlockAddr, Box<Block>)> {
+    fn place_shared<'e>(
+        &self,
+        map: &Map,
+        entries: impl Iterator<Item = &'e Entry>,
+    ) -> Result<(BlockAddr, Box<Block>)> {
         let entries: Vec<SharedEntry<'_>> = entries.map(Entry::raw).collect();
-        Counters::add(&self.sharing.nodes, 1);
-        Counters::add(&self.sharing.inodes, entries.len() as u64);
-        self.place_in_chain(Box::new(shared::shared_node(&entries)))
-    }
-
-    /// Gives a node that nothing names a block of the chain, whose lock is held.
-    fn place_in_chain(&self, mut block: Box<Block>) -> Result<(BlockAddr, Box<Block>)> {
-        let (ino, now) = (self.geo.node_ino, self.elapsed());
-        let owner = RawSummary { nid: ino.into(), version: 0, ofs_in_node: 0.into() };
-        let (addr, next) = {
-            let mut segs = self.segs.lock();
-            let addr = segs.allocate(&self.io, Log::WarmNode, owner, now, Spare::Use)?;
-            segs.mark_invalid(&self.io, addr, now)?;
-            (addr, segs.next_addr(Log::WarmNode))
-        };
-        let f = footer_mut(&mut block);
-        (f.nid, f.ino) = (ino.into(), ino.into());
-        self.fill_footer(&mut block, next, NodeMarks { fsync: true, ..NodeMarks::default() });
-        shared::seal(&mut block);
-        self.space.wrote(1);
-        Ok((addr, block))
+        Counters::add(&self.nodes, 1);
+        Counters::add(&self.inodes, entries.len() as u64);
+        place_in_chain(map, Box::new(shared::shared_node(&entries)))
     }
 
     /// Shared nodes written, and inodes in them.
-    pub(crate) fn sharing_stats(&self) -> (u64, u64) {
-        (self.sharing.nodes.load(Ordering::Relaxed), self.sharing.inodes.load(Ordering::Relaxed))
+    pub(crate) fn shared(&self) -> (u64, u64) {
+        (self.nodes.load(Ordering::Relaxed), self.inodes.load(Ordering::Relaxed))
     }
+}
+
+/// What an inode's block differs by from the one on the volume; `None` where there is none, or where it is not little.
+fn entry_of(map: &Map, deltas: &Deltas, node: &LastNode) -> Result<Option<Entry>> {
+    let ino = node.page.ino;
+    let addr = map.nat.peek(&map.io, ino)?.addr;
+    let Some(seed) = map.nodes.rules.checksum_seed().filter(|_| is_block(addr)) else { return Ok(None) };
+    let base = map.io.read(addr)?;
+    if (footer(&base).nid.get(), footer(&base).ino.get()) != (ino, ino) {
+        return Ok(None);
+    }
+    let mut image = Block::boxed();
+    image.0.copy_from_slice(&node.block.0);
+    map.nodes.rules.write_notes(&mut image, &node.notes.notes);
+    *footer_mut(&mut image) = *footer(&base);
+    image.view_mut::<RawInode>().seal(seed);
+    let most = MOST_BYTES - ENTRY_SIZE;
+    Ok(deltas.with_codecs(|codecs| {
+        codecs.delta(&base.0, &image.0, most).map(|delta| Entry {
+            ino,
+            base: addr,
+            checksum: page_checksum(&image.0),
+            codec: delta.tag as u8,
+            delta: delta.bytes.to_vec(),
+        })
+    }))
+}
+
+/// Gives a node that nothing names a block of the chain, whose lock is held.
+fn place_in_chain(map: &Map, mut block: Box<Block>) -> Result<(BlockAddr, Box<Block>)> {
+    let (ino, now) = (map.geo.node_ino, map.elapsed());
+    let owner = RawSummary { nid: ino.into(), version: 0, ofs_in_node: 0.into() };
+    let (addr, next) = {
+        let mut segs = map.segs.lock();
+        let addr = segs.allocate(&map.io, Log::WarmNode, owner, now, Spare::Use)?;
+        segs.mark_invalid(&map.io, addr, now)?;
+        (addr, segs.next_addr(Log::WarmNode))
+    };
+    let f = footer_mut(&mut block);
+    (f.nid, f.ino) = (ino.into(), ino.into());
+    map.fill_footer(&mut block, next, NodeMarks { fsync: true, ..NodeMarks::default() });
+    shared::seal(&mut block);
+    map.space.wrote(1);
+    Ok((addr, block))
 }
 
 /// Divides entries among blocks, small ones first; an entry that would have a block to itself is left out.

@@ -1,16 +1,20 @@
 //! Whether roll-forward would bring the names of a file or a directory back: then an fsync needs no checkpoint for them.
 //!
 //! What changed is in [`crate::tree::name_journal`].
-//! Locks: [`Fs::dir_is_recoverable`] and [`Fs::record_names`] are called with no lock held.
+//! Invariant: every question that a commit has about names is answered here, once for each file or directory.
+//! Locks: called with no lock held, as other files may have to be made durable first.
 //! The kernel makes a checkpoint in each of these cases.
 
+use crate::commit::Commit;
+use crate::commit::change_set::{ChangeSet, CommitSink, Naming, Request};
+use crate::content::placement::Purpose;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::map::inode::Inode;
 use crate::tree::name_journal::{Loser, Wanted, Wants};
 use medfs_format::node::{Advise, FileKind, Inline, RawInode};
 use medfs_format::removed::{self, RemovedName};
-use medfs_format::{Block, Ino, is_block};
+use medfs_format::{Block, Ino, NULL_ADDR, is_block};
 use medfs_store::Dirty;
 use std::sync::Arc;
 
@@ -18,19 +22,62 @@ use std::sync::Arc;
 /// checkpoint costs less.
 const MOST_RECORDS: usize = 4;
 const MOST_PAGES: usize = 16;
+/// Longest row of files that took each other's names and are settled one by one.
+const MAX_SETTLED_NAMES: usize = 8;
 
-impl Fs {
+/// What an fsync of a directory needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DirNames {
+    /// Nothing: roll-forward brings it back as it is.
+    Recoverable,
+    /// Nothing more: what changed was made durable in the files' own inodes.
+    Recorded,
+    NeedsCheckpoint,
+}
+
+/// The judge of names at a commit.
+#[derive(Clone, Copy)]
+pub(crate) struct NameJournal<'a> {
+    pub(crate) fs: &'a Fs,
+    pub(crate) commit: &'a Commit,
+}
+
+impl NameJournal<'_> {
+    /// What a commit has to do about a file's name, after names that its own hides were made durable.
+    pub(crate) fn of_file(self, inode: &Arc<Inode>) -> Result<Naming> {
+        Ok(match self.settle(inode, MAX_SETTLED_NAMES)? {
+            true if self.is_renamed(inode) && self.may_record(inode)? => Naming::Record,
+            true => Naming::AsItWas,
+            false => Naming::Unsettled,
+        })
+    }
+
+    /// Whether a file's name is in nothing's way, and nothing has to be done about it. Whatever is in the way shows again in
+    /// [`NameJournal::of_file`].
+    pub(crate) fn is_plain(self, inode: &Arc<Inode>) -> bool {
+        !inode.is_dir() && self.settle(inode, MAX_SETTLED_NAMES).unwrap_or(false) && !self.is_renamed(inode)
+    }
+
+    /// What an fsync of a directory needs; what can be recorded of it is made durable.
+    pub(crate) fn of_dir(self, dir: &Inode) -> Result<DirNames> {
+        if self.is_recoverable(dir)? {
+            return Ok(DirNames::Recoverable);
+        }
+        Ok(if self.record(dir)? { DirNames::Recorded } else { DirNames::NeedsCheckpoint })
+    }
+
     /// Makes durable, in their own inodes, what changed of the names in a directory, where that is little; `false` where it takes
     /// a checkpoint.
-    pub(crate) fn record_names(&self, dir: &Inode) -> Result<bool> {
-        if !self.dir_log.on || !self.is_delta_volume() || !self.nat.peek(&self.io, dir.ino)?.checkpointed {
+    fn record(self, dir: &Inode) -> Result<bool> {
+        let fs = self.fs;
+        if !fs.dir_log.on || !fs.is_delta_volume() || !fs.nat.peek(&fs.io, dir.ino)?.checkpointed {
             return Ok(false);
         }
-        let Some(Wants { files, gone }) = self.dir_log.wants(dir.ino) else { return Ok(false) };
+        let Some(Wants { files, gone }) = fs.dir_log.wants(dir.ino) else { return Ok(false) };
         let mut due = Vec::new();
         for file in files {
             if !self.is_satisfied(file)? {
-                let Ok(inode) = self.inode(file.ino) else { return Ok(false) };
+                let Ok(inode) = fs.inode(file.ino) else { return Ok(false) };
                 if due.iter().all(|other: &Arc<Inode>| other.ino != inode.ino) {
                     due.push(inode);
                 }
@@ -42,59 +89,127 @@ impl Fs {
             return Ok(false);
         }
         for inode in &due {
-            if !self.record_name(inode)? {
+            if !self.may_record(inode)? || !self.record_after(inode, MAX_SETTLED_NAMES)? {
                 return Ok(false);
             }
         }
         if !gone.is_empty() && !self.record_gone(dir.ino, &gone)? {
             return Ok(false);
         }
-        self.dir_is_recoverable(dir)
+        self.is_recoverable(dir)
     }
 
     /// Makes durable that files lost names in a directory; `false` where that takes a checkpoint.
-    fn record_gone(&self, dir: Ino, gone: &[(Vec<u8>, Loser)]) -> Result<bool> {
+    fn record_gone(self, dir: Ino, gone: &[(Vec<u8>, Loser)]) -> Result<bool> {
+        let fs = self.fs;
         for (_, loser) in gone {
             // What an fsync under way still writes must lie before.
             if let Some(inode) = loser.inode.upgrade() {
                 drop(inode.wb.lock());
             }
         }
-        let _op = self.op()?;
-        if !self.space.room_for_roll_forward(0) {
-            return Ok(false);
-        }
         let names: Vec<_> =
             gone.iter().map(|(name, loser)| RemovedName { ino: loser.ino, dir, name }).collect();
-        self.write_removed(&names)?;
-        self.dir_log.recorded(dir, gone);
+        let set = ChangeSet::of_names(fs, names)?;
+        let log = &self.commit.log;
+        if log.admits_names(fs, &set.names).is_err() {
+            return Ok(false);
+        }
+        log.commit(fs, set)?;
+        fs.dir_log.recorded(dir, gone);
         Ok(true)
+    }
+
+    /// Makes a file durable with the name that it has now, after files that had its name are settled; `false` where that takes a checkpoint.
+    fn record_after(self, inode: &Arc<Inode>, most: usize) -> Result<bool> {
+        let purpose = Purpose::Fsync { datasync: false };
+        let request = Request { inode, purpose, naming: Naming::Record };
+        Ok(self.settle(inode, most)? && self.commit.by_log(self.fs, request)?.is_none())
+    }
+
+    /// Makes durable the new names of files that had the name by which `inode` would be recovered: otherwise recovery
+    /// would take that name from them, and with it their last link. `false` where only a checkpoint can do that.
+    fn settle(self, inode: &Arc<Inode>, most: usize) -> Result<bool> {
+        let fs = self.fs;
+        if fs.since.moved_names.lock().is_empty() {
+            return Ok(true);
+        }
+        let (parent, name) = recorded_name(inode);
+        let Some(other) = fs.since.other_of_name(inode.ino, parent, name.clone()) else { return Ok(true) };
+        if !fs.needs_dentry_mark(inode)? && !inode.raw(|r| r.advise().contains(Advise::LOST_PINO)) {
+            return Ok(true); // recovery leaves its names alone
+        }
+        let entry = fs.nat.peek(&fs.io, other)?;
+        let gone = entry.addr == NULL_ADDR;
+        if !gone && most == 0 {
+            return Ok(false);
+        }
+        if !gone && !self.is_recorded(other)? && (entry.fsynced_inode || entry.checkpointed) {
+            let Ok(other) = fs.inode(other) else { return Ok(false) };
+            if !self.may_record(&other)? || !self.record_after(&other, most - 1)? {
+                return Ok(false);
+            }
+        }
+        fs.since.moved_names.lock().remove(&(parent, name));
+        Ok(true)
+    }
+
+    /// Whether a file's name is not yet durable and could be recorded: see [`NameJournal::may_record`].
+    fn is_renamed(self, inode: &Inode) -> bool {
+        self.fs.is_delta_volume()
+            && self.fs.since.ordered
+            && inode.raw(|r| r.advise().contains(Advise::LOST_PINO))
+            && self.fs.dir_log.renamed_plainly(inode.ino)
     }
 
     /// Whether roll-forward can take the name that a file has now from its inode alone. It can where the last checkpoint does not
     /// know the file, or knows it by the name in its inode there, which is then taken away.
-    pub(crate) fn may_record(&self, inode: &Inode) -> Result<bool> {
-        let known = self.nat.peek(&self.io, inode.ino)?.checkpointed;
+    fn may_record(self, inode: &Inode) -> Result<bool> {
+        let known = self.fs.nat.peek(&self.fs.io, inode.ino)?.checkpointed;
         Ok(inode.kind() == FileKind::Regular
             && self.inode_tells_names(inode.ino, known)
-            && self.name_is_right(inode))
+            && self.is_right(inode))
     }
 
     /// Whether the inode of a file, which the last checkpoint knows or not, says with its name all that roll-forward has to know of names.
-    fn inode_tells_names(&self, ino: Ino, known: bool) -> bool {
+    fn inode_tells_names(self, ino: Ino, known: bool) -> bool {
         if known {
-            self.is_delta_volume() && self.dir_log.renamed_plainly(ino)
+            self.fs.is_delta_volume() && self.fs.dir_log.renamed_plainly(ino)
         } else {
-            !self.dir_log.uncovers(ino)
+            !self.fs.dir_log.uncovers(ino)
         }
     }
 
+    /// Whether the inode's one name is the one that its block records.
+    fn is_right(self, inode: &Inode) -> bool {
+        let fs = self.fs;
+        let (parent, name) = recorded_name(inode);
+        if inode.nlink() != 1 || name.is_empty() {
+            return false;
+        }
+        let Ok(dir) = fs.inode(parent) else { return false };
+        let state = dir.lock.read();
+        dir.is_dir()
+            && fs.find_entry(&dir, &state, &name).is_ok_and(|e| e.is_some_and(|e| e.ino == inode.ino))
+    }
+
+    /// After a checkpoint, a file whose parent and name are recorded rightly can be recovered by itself again.
+    pub(crate) fn find_lost_parent(self, inode: &Arc<Inode>) -> Result<()> {
+        let _op = self.fs.op()?;
+        if self.is_right(inode) {
+            let _state = inode.lock.write();
+            self.fs.edit(inode, Dirty::Times, |r| r.i_advise &= !Advise::LOST_PINO.bits());
+        }
+        Ok(())
+    }
+
     /// Whether roll-forward would bring back everything that changed in a directory since the last checkpoint.
-    pub(crate) fn dir_is_recoverable(&self, dir: &Inode) -> Result<bool> {
-        if !self.dir_log.on || !dir.is_dir() || !self.nat.peek(&self.io, dir.ino)?.checkpointed {
+    fn is_recoverable(self, dir: &Inode) -> Result<bool> {
+        let fs = self.fs;
+        if !fs.dir_log.on || !dir.is_dir() || !fs.nat.peek(&fs.io, dir.ino)?.checkpointed {
             return Ok(false);
         }
-        let Some(wants) = self.dir_log.wants(dir.ino).filter(|wants| wants.gone.is_empty()) else {
+        let Some(wants) = fs.dir_log.wants(dir.ino).filter(|wants| wants.gone.is_empty()) else {
             return Ok(false);
         };
         for file in wants.files {
@@ -106,17 +221,18 @@ impl Fs {
     }
 
     /// Whether a file is as an fsync of its directory wants it.
-    fn is_satisfied(&self, file: Wanted) -> Result<bool> {
-        let alive = self.inode(file.ino).is_ok_and(|inode| inode.nlink() > 0 && !self.is_kept(file.ino));
+    fn is_satisfied(self, file: Wanted) -> Result<bool> {
+        let fs = self.fs;
+        let alive = fs.inode(file.ino).is_ok_and(|inode| inode.nlink() > 0 && !fs.is_kept(file.ino));
         if alive { self.is_recorded(file.ino) } else { Ok(file.if_alive) }
     }
 
     /// Whether a file, new or renamed, was fsynced with its name, so that roll-forward finds that.
-    pub(crate) fn is_recorded(&self, ino: Ino) -> Result<bool> {
-        let Ok(inode) = self.inode(ino) else { return Ok(false) };
+    fn is_recorded(self, ino: Ino) -> Result<bool> {
+        let Ok(inode) = self.fs.inode(ino) else { return Ok(false) };
         // Waits for an fsync under way: what it has placed is not durable before it ends.
         drop(inode.wb.lock());
-        let entry = self.nat.peek(&self.io, ino)?;
+        let entry = self.fs.nat.peek(&self.fs.io, ino)?;
         let advise = inode.raw(RawInode::advise);
         let said = self.inode_tells_names(ino, entry.checkpointed);
         let recorded = entry.fsynced_inode && said && !advise.contains(Advise::LOST_PINO);
@@ -124,8 +240,9 @@ impl Fs {
     }
 
     /// Whether a directory's inode says what the last checkpoint does of everything but its entries and their times.
-    fn only_entries_changed(&self, dir: &Inode) -> Result<bool> {
-        let addr = self.nat.peek(&self.io, dir.ino)?.addr;
+    fn only_entries_changed(self, dir: &Inode) -> Result<bool> {
+        let fs = self.fs;
+        let addr = fs.nat.peek(&fs.io, dir.ino)?.addr;
         if !is_block(addr) {
             return Ok(false);
         }
@@ -134,13 +251,21 @@ impl Fs {
             return Ok(false);
         }
         let xattrs = dir.raw(|r| r.i_xattr_nid.get());
-        if xattrs != 0 && self.nodes.is_dirty(dir.ino, xattrs, Dirty::Full) {
+        if xattrs != 0 && fs.nodes.is_dirty(dir.ino, xattrs, Dirty::Full) {
             return Ok(false);
         }
-        let flexible = self.flexible_inline_xattr();
+        let flexible = fs.flexible_inline_xattr();
         let now = dir.node.read(|d| identity(&d.block, flexible));
-        Ok(now == identity(&*self.io.read(addr)?, flexible))
+        Ok(now == identity(&*fs.io.read(addr)?, flexible))
     }
+}
+
+/// Parent and name that an inode's block records.
+pub(crate) fn recorded_name(inode: &Inode) -> (Ino, Vec<u8>) {
+    inode.raw(|r| {
+        let len = (r.i_namelen.get() as usize).min(r.i_name.len());
+        (r.i_pino.get(), r.i_name[..len].to_vec())
+    })
 }
 
 /// Everything of an inode block that is not its entries, where they are, or a time.

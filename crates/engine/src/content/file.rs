@@ -8,7 +8,6 @@ use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState, set_atime, set_ctime, set_mtime};
 use crate::options::Atime;
-use crate::stats::Counters;
 use crate::types::{Attr, FileFlags, SetAttr, Timestamp};
 use medfs_format::node::{Advise, FileKind, Inline, RawInode};
 use medfs_format::path::max_pages;
@@ -487,15 +486,6 @@ impl Fs {
             return Err(Posix::NotSupported.into());
         }
         self.touch_changed(&inode);
-        Ok(())
-    }
-
-    pub(crate) fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        let inode = self.inode(ino)?;
-        let dirty = self.is_dirty_for_sync(&inode, datasync);
-        if self.sync_file(&inode, datasync)? && dirty {
-            Counters::add(&self.counters.fsyncs_dirty, 1);
-        }
         Ok(())
     }
 }

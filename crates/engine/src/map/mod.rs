@@ -48,12 +48,12 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// The map of a store, with no inode in memory yet.
-    pub(crate) fn over(store: Store, read_only: bool) -> Map {
+    /// The map of a store, with no inode in memory yet. `since` is empty.
+    pub(crate) fn over(store: Store, read_only: bool, since: SinceCheckpoint) -> Map {
         Map {
             inodes: Inodes::new(store.nodes.limit() / 2),
             orphans: Orphans::new(&store.geo),
-            since: SinceCheckpoint::default(),
+            since,
             ops: RwLock::new(()).ranked(ranks::OPS),
             read_only,
             closed: AtomicBool::new(false),

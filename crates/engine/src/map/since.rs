@@ -2,6 +2,7 @@
 //!
 //! Locks: each set has one of its own, a leaf.
 
+use crate::map::inode::Inode;
 use medfs_format::Ino;
 use medfs_sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,9 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// of its own, a leaf.
 #[derive(Default)]
 pub(crate) struct SinceCheckpoint {
-    /// Directories that were moved, or whose attributes changed, since the last checkpoint (strict fsync mode).
+    /// Whether an fsync must not show a name ahead of what was changed before it, as the option `fsync_mode` asks.
+    pub(crate) ordered: bool,
+    /// Directories that were moved, or whose attributes changed, since the last checkpoint (where names are ordered).
     pub(crate) trans_dirs: Mutex<BTreeSet<Ino>>,
-    /// Names taken from inodes that live on, since the last checkpoint, and those inodes (strict fsync mode). A new file of
+    /// Names taken from inodes that live on, since the last checkpoint, and those inodes (where names are ordered). A new file of
     /// such a name must not be recovered before the other inode's new name is durable.
     pub(crate) moved_names: Mutex<BTreeMap<(Ino, Vec<u8>), Ino>>,
     /// Files whose names are not those of the last checkpoint, unless an fsync has recorded them since. Of any other file
@@ -27,9 +30,39 @@ pub(crate) struct SinceCheckpoint {
 }
 
 impl SinceCheckpoint {
+    pub(crate) fn new(ordered: bool) -> SinceCheckpoint {
+        SinceCheckpoint { ordered, ..SinceCheckpoint::default() }
+    }
+
+    /// Notes that what is fsynced in or below a directory needs a checkpoint first, where names are ordered.
+    pub(crate) fn note_changed_dir(&self, ino: Ino) {
+        if self.ordered {
+            self.trans_dirs.lock().insert(ino);
+        }
+    }
+
+    /// Notes that a name no longer leads to an inode.
+    pub(crate) fn note_moved_name(&self, dir: Ino, name: &[u8], inode: &Inode) {
+        let directory = inode.is_dir();
+        if directory {
+            self.left_by_dirs.lock().insert((dir, name.to_vec()));
+        } else {
+            self.renamed_files.lock().insert(inode.ino);
+        }
+        if self.ordered && (directory || inode.nlink() > 0) {
+            self.moved_names.lock().insert((dir, name.to_vec()), inode.ino);
+        }
+    }
+
+    /// The inode other than `ino` that had this name at the last checkpoint or since, and lives on.
+    pub(crate) fn other_of_name(&self, ino: Ino, parent: Ino, name: Vec<u8>) -> Option<Ino> {
+        self.moved_names.lock().get(&(parent, name)).copied().filter(|&other| other != ino)
+    }
+
     /// After a checkpoint nothing happened since.
     pub(crate) fn committed(&self) {
-        let SinceCheckpoint { trans_dirs, moved_names, renamed_files, left_by_dirs, cut_trees } = self;
+        let SinceCheckpoint { ordered: _, trans_dirs, moved_names, renamed_files, left_by_dirs, cut_trees } =
+            self;
         trans_dirs.lock().clear();
         moved_names.lock().clear();
         renamed_files.lock().clear();

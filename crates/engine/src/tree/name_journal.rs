@@ -7,15 +7,16 @@
 //! are understood are noted by name.
 //!
 //! On a volume that may hold deltas a renamed file is like a new one: an fsync of it, or of either directory, writes its inode
-//! with the name that it has now, and roll-forward takes the one away that the last checkpoint knows ([`Fs::may_record`]).
+//! with the name that it has now, and roll-forward takes the one away that the last checkpoint knows.
 //! That one block is the rename. A file that came to its former name where a durable one had lost it, by a rename over
 //! that one for instance, takes a checkpoint: roll-forward knows its last name alone, and would show the lost file again. So does one
 //! whose former name an older file left before, until that is durable by its new name.
 //! Names that durable files lost, and none has now, are listed in one block ([`medfs_format::removed`]).
 //!
-//! Locks: the log's mutex is a leaf. [`Fs::dir_is_recoverable`] and [`Fs::record_names`] are called with no lock held.
+//! Locks: the log's mutex is a leaf.
 //! The kernel makes a checkpoint in each of these cases.
 
+use crate::error::Result;
 use crate::map::Map;
 use crate::map::inode::Inode;
 use medfs_format::Ino;
@@ -296,6 +297,12 @@ impl Map {
     /// A file that loses its name, where it may be found after a crash.
     pub(crate) fn durable_loser(&self, inode: &Arc<Inode>) -> Option<Loser> {
         self.may_be_durable(inode).then(|| Loser { ino: inode.ino, inode: Arc::downgrade(inode) })
+    }
+
+    /// Whether recovery would have to make a file's directory entry too: neither the last checkpoint nor an fsync since has it.
+    pub(crate) fn needs_dentry_mark(&self, inode: &Inode) -> Result<bool> {
+        let entry = self.nat.peek(&self.io, inode.ino)?;
+        Ok(!entry.checkpointed && !entry.fsynced_inode)
     }
 
     /// Whether a file may be found after a crash: it is in the last checkpoint, or was fsynced since, or is being fsynced.

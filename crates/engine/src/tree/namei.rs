@@ -9,7 +9,6 @@
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState, set_ctime, set_name};
-use crate::options::FsyncMode;
 use crate::tree::dir::Found;
 use crate::types::Attr;
 use medfs_format::node::{Advise, FileFlags, FileKind, Inline, NAME_LEN, RawInode};
@@ -99,26 +98,6 @@ impl Fs {
             Error::Posix(Posix::Stale) => wrong("which is no inode"),
             e => e,
         })
-    }
-
-    /// Notes that what is fsynced in or below a directory needs a checkpoint first (strict fsync mode).
-    pub(crate) fn note_changed_dir(&self, ino: Ino) {
-        if self.opts.fsync_mode == FsyncMode::Strict {
-            self.since.trans_dirs.lock().insert(ino);
-        }
-    }
-
-    /// Notes that a name no longer leads to an inode.
-    pub(crate) fn note_moved_name(&self, dir: Ino, name: &[u8], inode: &Inode) {
-        let directory = inode.is_dir();
-        if directory {
-            self.since.left_by_dirs.lock().insert((dir, name.to_vec()));
-        } else {
-            self.since.renamed_files.lock().insert(inode.ino);
-        }
-        if self.opts.fsync_mode == FsyncMode::Strict && (directory || inode.nlink() > 0) {
-            self.since.moved_names.lock().insert((dir, name.to_vec()), inode.ino);
-        }
     }
 
     /// Attributes of an inode, with one hold on it.
@@ -242,7 +221,7 @@ impl Fs {
             self.edit(&dir, Dirty::Full, |r| add_links(r, -1));
         }
         self.touch_modified(&dir);
-        self.note_moved_name(dir.ino, name, &inode);
+        self.since.note_moved_name(dir.ino, name, &inode);
         if inode.nlink() == 0 && !directory {
             self.dir_log.lost(dir.ino, name, || self.durable_loser(&inode));
         }

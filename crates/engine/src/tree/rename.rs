@@ -9,7 +9,6 @@
 use crate::error::{Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState, set_ctime, set_name};
-use crate::options::FsyncMode;
 use crate::profile::file_class;
 use crate::tree::dir::{Found, Search};
 use crate::tree::name_journal::Move;
@@ -185,15 +184,15 @@ impl Fs {
         moved?;
         if let Some(replaced) = replaced.as_ref().filter(|_| kept.is_none()) {
             self.drop_name(replaced);
-            self.note_moved_name(new.dir.ino, new.name, replaced);
+            self.since.note_moved_name(new.dir.ino, new.name, replaced);
         }
-        self.note_moved_name(old.dir.ino, old.name, &inode);
+        self.since.note_moved_name(old.dir.ino, old.name, &inode);
         let gone = |r: &Inode| r.kind() == FileKind::Regular && (r.nlink() == 0 || self.is_kept(r.ino));
         if !whiteout && inode.kind() == FileKind::Regular && replaced.as_deref().is_none_or(gone) {
             self.explain_rename(&old, &new, &inode, replaced.as_ref(), rightly);
         }
         if inode.is_dir() {
-            self.note_changed_dir(inode.ino);
+            self.since.note_changed_dir(inode.ino);
             let (gone, come) = (-1, i32::from(replaced.is_none()));
             self.edit(&old.dir, Dirty::Full, |r| add_links(r, gone));
             self.edit(&new.dir, Dirty::Full, |r| add_links(r, come));
@@ -215,7 +214,7 @@ impl Fs {
         rightly: bool,
     ) {
         // In other modes nobody makes a file durable whose former name another file takes.
-        if self.is_delta_volume() && self.opts.fsync_mode == FsyncMode::Strict {
+        if self.is_delta_volume() && self.since.ordered {
             self.dir_log.moved(&Move {
                 ino: inode.ino,
                 from: (old.dir.ino, old.name),
@@ -403,10 +402,10 @@ impl Fs {
         }
         for (side, gone) in [(old, inode), (new, other)] {
             self.touch_modified(&side.dir);
-            self.note_moved_name(side.dir.ino, side.name, gone);
+            self.since.note_moved_name(side.dir.ino, side.name, gone);
         }
         for inode in [inode, other].into_iter().filter(|i| i.is_dir()) {
-            self.note_changed_dir(inode.ino);
+            self.since.note_changed_dir(inode.ino);
         }
         Ok(())
     }

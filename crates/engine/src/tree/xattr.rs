@@ -195,7 +195,7 @@ impl Fs {
         });
         if inode.is_dir() {
             // What is made in the directory may depend on its attributes: an fsync of that must find them durable.
-            self.note_changed_dir(inode.ino);
+            self.since.note_changed_dir(inode.ino);
         }
         Ok(())
     }

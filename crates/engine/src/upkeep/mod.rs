@@ -9,6 +9,7 @@ pub(crate) mod restore;
 pub(crate) mod rewrite_window;
 pub(crate) mod trim;
 
+use crate::commit::checkpoint::CheckpointSink;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::stats::RestoreStats;
@@ -85,7 +86,7 @@ impl UpkeepTask for CommitTimer {
     }
 
     fn step(&self, fs: &Fs) -> Result<ControlFlow<()>> {
-        fs.sync()?;
+        CheckpointSink.sync(fs)?;
         Ok(ControlFlow::Break(()))
     }
 }

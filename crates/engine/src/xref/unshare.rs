@@ -76,7 +76,7 @@ impl Fs {
             changed => changed?,
         }
         Counters::add(&self.deltas.counters.released, pages.len() as u64);
-        self.sync_file(inode, false).map(|_| ())
+        self.commit.file(self, inode)
     }
 
     /// The same inside a checkpoint, which makes all of it durable in one go.

@@ -19,7 +19,7 @@ mod dentry;
 mod file;
 mod xattr;
 
-use crate::commit::fsync::recorded_name;
+use crate::commit::name_journal::recorded_name;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::inode::Inode;

@@ -1,0 +1,203 @@
+//! What is to become durable together, and the sinks that make it so.
+//!
+//! A [`ChangeSet`] is staged before any of its pages has an address: the sink that takes it decides whether pages are placed. Every
+//! commit takes the same way, one file or many: *stage*, ask the sink whether it *admits* the set, *commit*, and *conclude*, which keeps in
+//! memory what did not become durable.
+//!
+//! Invariants:
+//! 1. While a set is staged nothing but the sink writes pages or nodes of its files, and no checkpoint begins: the set holds the locks for it.
+//! 2. What a file releases is taken in the moment in which the sink takes its nodes, not before: pages that are being placed release more.
+//!
+//! Locks: a set holds the `wb` of its files and the operation lock; an inode's lock is taken to stage it, and again to place its pages.
+
+use crate::content::placement::Purpose;
+use crate::content::writeback::Placing;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::map::inode::{Inode, InodeState};
+use crate::map::op::Op;
+use medfs_device::Cause;
+use medfs_format::Block;
+use medfs_format::node::FileKind;
+use medfs_format::removed::RemovedName;
+use medfs_sync::MutexGuard;
+use std::sync::Arc;
+
+/// Why a sink does not take a change: it takes a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NeedsCheckpoint {
+    NotRegular,
+    NamesChanged,
+    NoRoomToRecover,
+    NoRoom,
+    ParentNotCheckpointed,
+    DirectoryChanged,
+    TreeCut,
+    Compressed,
+}
+
+/// What a commit does about a file's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// The name is durable, or the file is new and its first fsync records it.
+    AsItWas,
+    /// The file was renamed since its last fsync, and the new name is recorded.
+    Record,
+    /// Another file's new name must become durable first, which only a checkpoint can do.
+    Unsettled,
+}
+
+/// A file that is to become durable.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) inode: &'a Arc<Inode>,
+    pub(crate) purpose: Purpose,
+    pub(crate) naming: Naming,
+}
+
+/// A file as it was at one moment, before any of its pages is placed.
+pub(crate) struct StagedFile<'a> {
+    pub(crate) inode: &'a Arc<Inode>,
+    pub(crate) purpose: Purpose,
+    pub(crate) naming: Naming,
+    /// Its dirty pages, by index. None of what is no regular file: a checkpoint alone writes these.
+    pub(crate) pages: Vec<(u64, Arc<Block>)>,
+    pub(crate) regular: bool,
+    /// Whether anything of it is to be written, as far as is known before its pages are placed.
+    pub(crate) dirty: bool,
+    /// Whether nodes of it are due whatever becomes of its pages.
+    pub(crate) nodes_due: bool,
+    /// Why the sink that was asked does not take it.
+    pub(crate) refused: Option<NeedsCheckpoint>,
+}
+
+/// What placing the pages of a file came to.
+pub(crate) struct WrittenPages {
+    /// The write mark after the file's last page.
+    pub(crate) mark: u64,
+    /// Pages that have to wait for those of other files; what could be written is.
+    pub(crate) blocked: Vec<u64>,
+    /// How placing and writing went.
+    pub(crate) outcome: Result<()>,
+}
+
+impl<'a> StagedFile<'a> {
+    /// Takes a file as it is, after `change` changed it in the same moment. Its `wb` and the operation lock are held.
+    fn stage(
+        fs: &Fs,
+        request: Request<'a>,
+        change: impl FnOnce(&mut InodeState) -> Result<()>,
+    ) -> Result<StagedFile<'a>> {
+        let Request { inode, purpose, naming } = request;
+        let mut state = inode.lock.write();
+        inode.check_alive(&state)?;
+        change(&mut state)?;
+        let regular = inode.kind() == FileKind::Regular;
+        let nodes_due = fs.nodes.dirtiness_of(inode.ino) >= purpose.least_to_write();
+        let dirty = nodes_due || !state.dirty.is_empty();
+        let pages = match regular {
+            true => state.dirty.iter().map(|(&index, page)| (index, page.clone())).collect(),
+            false => Vec::new(),
+        };
+        Ok(StagedFile { inode, purpose, naming, pages, regular, dirty, nodes_due, refused: None })
+    }
+
+    /// Gives the staged pages their blocks and writes them. `take` runs in the moment in which they are placed, and is told whether all of
+    /// them are.
+    pub(crate) fn write_pages<T>(&self, fs: &Fs, take: impl FnOnce(bool) -> T) -> (WrittenPages, T) {
+        let inode = self.inode;
+        let mut state = inode.lock.write();
+        let indices: Vec<u64> = self.pages.iter().map(|&(index, _)| index).collect();
+        let placing = fs.place_pages(inode, &mut state, &indices, self.purpose);
+        let Placing { pages: placed, outcome, blocked, .. } = placing;
+        // Pages of an atomic write that are placed must not become durable without the others.
+        let no_room = matches!(outcome, Err(Error::NoSpace));
+        state.with_checkpoint |=
+            !blocked.is_empty() || (outcome.is_err() && (self.purpose == Purpose::Atomic || !no_room));
+        let taken = take(outcome.is_ok() && blocked.is_empty());
+        drop(state);
+
+        let written = fs.write_pages(&placed, Cause::Data);
+        let mark = {
+            let mut state = inode.lock.write();
+            if written.is_ok() {
+                fs.pages_written(inode, &mut state, placed);
+            }
+            state.data_mark
+        };
+        (WrittenPages { mark, blocked, outcome: written.and(outcome) }, taken)
+    }
+}
+
+/// Changes that become durable together, staged.
+pub(crate) struct ChangeSet<'a> {
+    pub(crate) files: Vec<StagedFile<'a>>,
+    /// Names that files lost.
+    pub(crate) names: Vec<RemovedName<'a>>,
+    _writeback: Vec<MutexGuard<'a, ()>>,
+    _op: Op<'a>,
+}
+
+impl<'a> ChangeSet<'a> {
+    /// Stages one file; `change` changes it first, in the same moment. No lock is held.
+    pub(crate) fn of_file(
+        fs: &'a Fs,
+        request: Request<'a>,
+        change: impl FnOnce(&mut InodeState) -> Result<()>,
+    ) -> Result<ChangeSet<'a>> {
+        let writeback = vec![request.inode.wb.lock()];
+        let op = fs.op()?;
+        let file = StagedFile::stage(fs, request, change)?;
+        Ok(ChangeSet { files: vec![file], names: Vec::new(), _writeback: writeback, _op: op })
+    }
+
+    /// Stages files, sorted by number; the errors of those that cannot be are returned. No lock is held.
+    pub(crate) fn of_files(fs: &'a Fs, requests: &[Request<'a>]) -> Result<(ChangeSet<'a>, Vec<Error>)> {
+        let writeback = requests.iter().map(|request| request.inode.wb.lock()).collect();
+        let op = fs.op()?;
+        let (mut files, mut failed) = (Vec::with_capacity(requests.len()), Vec::new());
+        for &request in requests {
+            match StagedFile::stage(fs, request, |_| Ok(())) {
+                Ok(file) => files.push(file),
+                Err(error) => failed.push(error),
+            }
+        }
+        Ok((ChangeSet { files, names: Vec::new(), _writeback: writeback, _op: op }, failed))
+    }
+
+    /// Asks a sink which of the files it takes. One that it refuses may stay in a set of several: a checkpoint will need its pages
+    /// written, and they are, with those of the others.
+    pub(crate) fn ask(&mut self, fs: &Fs, sink: &dyn CommitSink) {
+        for file in &mut self.files {
+            file.refused = sink.admits(fs, file).err();
+        }
+    }
+
+    /// Stages that files lost names.
+    pub(crate) fn of_names(fs: &'a Fs, names: Vec<RemovedName<'a>>) -> Result<ChangeSet<'a>> {
+        Ok(ChangeSet { files: Vec::new(), names, _writeback: Vec::new(), _op: fs.op()? })
+    }
+}
+
+/// What became of a file of a set.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Durable,
+    /// The sink cannot make it durable, which showed when its pages were placed.
+    Refused(NeedsCheckpoint),
+    /// Pages have to wait for those of other files; what could be written is.
+    Blocked(Vec<u64>),
+}
+
+/// Where changes become durable.
+pub(crate) trait CommitSink: Send + Sync {
+    /// Whether the sink makes a staged file durable, as far as can be told before its pages have addresses.
+    fn admits(&self, fs: &Fs, file: &StagedFile<'_>) -> Result<(), NeedsCheckpoint>;
+
+    /// Whether it makes durable that files lost names.
+    fn admits_names(&self, fs: &Fs, names: &[RemovedName<'_>]) -> Result<(), NeedsCheckpoint>;
+
+    /// Makes a set durable, but for the files in it that it was asked about and refused; returns what became of each file, in the order of the set. Where the set as a whole failed
+    /// nothing of it counts as durable, and all of it is still in memory.
+    fn commit(&self, fs: &Fs, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>>;
+}

@@ -1,0 +1,258 @@
+//! The roll-forward log: the chain of fsynced nodes as a sink of commits.
+//!
+//! Order in strict mode (rules 2 and 3 of docs/ARCHITECTURE.md): data, and all but the last node; FLUSH; the last node, which carries the
+//! fsync mark; FLUSH. The first flush is left out where the node names nothing new. Nodes of one fsync are a snapshot
+//! taken together with the pages, so that a crash shows the file as it was at one moment.
+//! Invariant: when a marked node is durable, every node before it in the log's chain is too, because nodes are placed
+//! and written under the `chain` lock and one flush follows.
+//! Locks: the set's; the inode's while pages are placed and nodes taken; `chain`.
+//! Kernel counterpart: `f2fs_fsync_node_pages`.
+
+use crate::commit::change_set::{
+    ChangeSet, CommitSink, Naming, NeedsCheckpoint, Outcome, StagedFile, WrittenPages,
+};
+use crate::commit::flush::FlushPolicy;
+use crate::commit::group_commit::{GroupCommit, LastNode};
+use crate::commit::name_journal::recorded_name;
+use crate::delta::addr_redo::Notes;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::map::inode::Inode;
+use crate::map::refs::Gone;
+use medfs_format::node::{Advise, RawDirectNode};
+use medfs_format::path::first_page;
+use medfs_format::removed::RemovedName;
+use medfs_format::{Block, NULL_ADDR};
+use medfs_store::{Dirty, NodeMarks, NodePage, node_offset};
+use std::sync::Arc;
+
+type NodeSnapshot = (Arc<NodePage>, Arc<Block>);
+
+/// Nodes of a file as an fsync writes them.
+#[derive(Default)]
+struct Due {
+    nodes: Vec<NodeSnapshot>,
+    /// What the inode among them says of those that are left out.
+    left_out: Arc<Notes>,
+    /// Sources that are free once they are durable.
+    gone: Gone,
+}
+
+/// What is taken of a file in the moment in which its pages are placed.
+struct Taken {
+    due: Due,
+    /// The inode is the only node, and nothing but its times differs from what is durable.
+    times_only: bool,
+    /// Why the nodes cannot be written, where they cannot.
+    reason: Option<NeedsCheckpoint>,
+}
+
+/// A file whose pages are written, and whose nodes are not yet.
+struct OnItsWay<'s, 'a> {
+    file: &'s StagedFile<'a>,
+    pages: WrittenPages,
+    taken: Taken,
+}
+
+/// The chain of fsynced nodes.
+pub(crate) struct RollForwardLog {
+    pub(crate) flush: FlushPolicy,
+    pub(crate) group: GroupCommit,
+}
+
+impl CommitSink for RollForwardLog {
+    fn admits(&self, fs: &Fs, file: &StagedFile<'_>) -> Result<(), NeedsCheckpoint> {
+        let reason = match file.regular {
+            false => file.dirty.then_some(NeedsCheckpoint::NotRegular),
+            // Placing its pages may change no node, and then nothing is in the way.
+            true if !file.nodes_due => None,
+            true => in_the_way(fs, file),
+        };
+        reason.map_or(Ok(()), Err)
+    }
+
+    fn admits_names(&self, fs: &Fs, _: &[RemovedName<'_>]) -> Result<(), NeedsCheckpoint> {
+        if fs.space.room_for_roll_forward(0) { Ok(()) } else { Err(NeedsCheckpoint::NoRoomToRecover) }
+    }
+
+    fn commit(&self, fs: &Fs, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>> {
+        let mut files = Vec::with_capacity(set.files.len());
+        let mut last_nodes = Vec::with_capacity(set.files.len());
+        for file in &set.files {
+            if !file.regular {
+                files.push(Err(file.refused));
+                continue;
+            }
+            let (pages, taken) = file.write_pages(fs, |all| self.take(fs, file, all));
+            let mut file = OnItsWay { file, pages, taken };
+            match self.lead_up(fs, &file) {
+                Ok(last) => last_nodes.extend(last),
+                Err(error) => file.pages.outcome = Err(error),
+            }
+            files.push(Ok(file));
+        }
+        let written = self.write(fs, last_nodes, &set.names);
+        let failed = written.is_err();
+        let conclude = |file: Result<OnItsWay<'_, '_>, Option<NeedsCheckpoint>>| match file {
+            Ok(file) => conclude(fs, file, if failed { Err(Error::ReadOnly) } else { Ok(()) }),
+            Err(refused) => Ok(refused.map_or(Outcome::Durable, Outcome::Refused)),
+        };
+        let outcomes = files.into_iter().map(conclude).collect();
+        written.map(|()| outcomes)
+    }
+}
+
+impl RollForwardLog {
+    /// Takes the nodes that go with the pages of a file, of which all are placed or not. The inode's lock is held.
+    fn take(&self, fs: &Fs, file: &StagedFile<'_>, all: bool) -> Taken {
+        let (inode, least) = (file.inode, file.purpose.least_to_write());
+        let dirtiness = fs.nodes.dirtiness_of(inode.ino);
+        let write_nodes = all && dirtiness >= least;
+        // Asked again: pages that were placed may have cut the tree of nodes, or made nodes due.
+        let reason = match write_nodes {
+            true => file.refused.or_else(|| in_the_way(fs, file)),
+            false => None,
+        };
+        let write_nodes = write_nodes && reason.is_none();
+        if write_nodes && file.naming == Naming::Record {
+            fs.edit(inode, Dirty::Times, |r| r.i_advise &= !Advise::LOST_PINO.bits());
+        }
+        let due = if write_nodes { take_due(fs, inode, least) } else { Due::default() };
+        Taken { due, times_only: dirtiness == Dirty::Times, reason }
+    }
+
+    /// Writes all nodes of a file but the last, which it returns with what its mode asks for; without one the pages
+    /// become durable. An inode of which only times differ names no block that it did not name before: its pages were
+    /// written in place, and whichever is durable first, the file is one that was written. So one flush serves both.
+    fn lead_up(&self, fs: &Fs, on_its_way: &OnItsWay<'_, '_>) -> Result<Option<LastNode>> {
+        let OnItsWay { file, pages, taken: Taken { due, times_only, reason } } = on_its_way;
+        if pages.outcome.is_err() || reason.is_some() || !pages.blocked.is_empty() {
+            return Ok(None);
+        }
+        let inode = file.inode;
+        let Some(last) = position_of_last(inode, &due.nodes) else {
+            self.flush.after_pages(&fs.io, pages.mark)?;
+            return Ok(None);
+        };
+        let data_durable = fs.io.is_durable(pages.mark);
+        let mut others: Vec<NodeSnapshot> = due.nodes.clone();
+        let (page, block) = others.remove(last);
+        if !others.is_empty() {
+            let _chain = fs.chain.lock();
+            fs.write_in_order(&others, NodeMarks::default())?;
+            fs.space.wrote_in_chain(others.len(), 0);
+        }
+        let in_order = *times_only || (others.is_empty() && data_durable);
+        let flush_first = self.flush.before_last_node(|| fs.has_deltas(inode)) && !in_order;
+        let is_inode = page.nid == page.ino;
+        let dentry = is_inode && (file.naming == Naming::Record || fs.needs_dentry_mark(inode)?);
+        Ok(Some(LastNode { page, block, notes: due.left_out.clone(), dentry, flush_first }))
+    }
+
+    /// Makes the last nodes of files durable, and that files lost names.
+    fn write(&self, fs: &Fs, last_nodes: Vec<LastNode>, names: &[RemovedName<'_>]) -> Result<()> {
+        self.group.write(fs, &fs.deltas, self.flush, last_nodes)?;
+        if names.is_empty() { Ok(()) } else { self.group.write_removed(fs, self.flush, names) }
+    }
+}
+
+/// Why the nodes of a file cannot be written, where they cannot.
+fn in_the_way(fs: &Fs, file: &StagedFile<'_>) -> Option<NeedsCheckpoint> {
+    let (inode, naming) = (file.inode, file.naming);
+    if naming == Naming::Unsettled {
+        return Some(NeedsCheckpoint::DirectoryChanged);
+    }
+    if naming == Naming::AsItWas && fs.since.renamed_files.lock().contains(&inode.ino) {
+        return Some(NeedsCheckpoint::NamesChanged);
+    }
+    let named = naming == Naming::Record || fs.needs_dentry_mark(inode).unwrap_or(true);
+    if !fs.space.room_for_roll_forward(named.into()) {
+        return Some(NeedsCheckpoint::NoRoomToRecover);
+    }
+    if named {
+        let reason = name_in_the_way(fs, inode);
+        if reason.is_some() {
+            return reason;
+        }
+    }
+    if fs.since.cut_trees.lock().contains(&inode.ino) {
+        return Some(NeedsCheckpoint::TreeCut);
+    }
+    // The kernel does not roll clusters forward; a volume with deltas it never mounts.
+    if !fs.is_delta_volume() && fs.is_compressed(inode) {
+        return Some(NeedsCheckpoint::Compressed);
+    }
+    None
+}
+
+/// Why roll-forward could not give a file the name that its inode records, where it could not.
+fn name_in_the_way(fs: &Fs, inode: &Inode) -> Option<NeedsCheckpoint> {
+    let (parent, name) = recorded_name(inode);
+    if !fs.nat.peek(&fs.io, parent).is_ok_and(|e| e.checkpointed) {
+        return Some(NeedsCheckpoint::ParentNotCheckpointed);
+    }
+    let ordered = fs.since.ordered;
+    let changed = fs.since.left_by_dirs.lock().contains(&(parent, name.clone()))
+        || (ordered && fs.since.trans_dirs.lock().contains(&parent))
+        || (ordered && fs.since.other_of_name(inode.ino, parent, name).is_some());
+    changed.then_some(NeedsCheckpoint::DirectoryChanged)
+}
+
+/// After the nodes of a file were written, or not: keeps what did not reach the device.
+fn conclude(fs: &Fs, file: OnItsWay<'_, '_>, written: Result<()>) -> Result<Outcome> {
+    let OnItsWay { file, pages, taken: Taken { due, reason, .. } } = file;
+    if let Err(e) = pages.outcome.and(written) {
+        // Keep in memory what did not reach the device.
+        due.nodes.iter().map(|(page, _)| page).chain(&due.left_out.nodes).for_each(|p| fs.nodes.mark(p));
+        fs.dependents.give_back(due.gone);
+        return Err(e);
+    }
+    fs.dependents.settle(&due.gone);
+    if !pages.blocked.is_empty() {
+        return Ok(Outcome::Blocked(pages.blocked));
+    }
+    if let Some(reason) = reason {
+        return Ok(Outcome::Refused(reason));
+    }
+    if file.naming == Naming::Record {
+        let _state = file.inode.lock.read();
+        // Unless it was renamed again meanwhile.
+        if !file.inode.raw(|r| r.advise().contains(Advise::LOST_PINO)) {
+            fs.dir_log.settled(file.inode.ino);
+            fs.since.renamed_files.lock().remove(&file.inode.ino);
+        }
+    }
+    Ok(Outcome::Durable)
+}
+
+/// Takes the nodes that an fsync has to write: where the inode is one of them, it may speak for others.
+fn take_due(fs: &Fs, inode: &Inode, least: Dirty) -> Due {
+    let with_inode = fs.nodes.is_dirty(inode.ino, inode.ino, least) || reaches_beyond_end(fs, inode, least);
+    // An inode that is not due takes the place of as many nodes as it speaks for.
+    let left_out = fs.note_addresses(inode, if with_inode { 1 } else { 2 });
+    if with_inode || !left_out.nodes.is_empty() {
+        fs.nodes.make_due(&inode.node, least);
+    }
+    let nodes = fs.nodes.take_dirty_of(inode.ino, least);
+    Due { nodes, left_out: Arc::new(left_out), gone: fs.dependents.take_gone(inode.ino) }
+}
+
+/// Whether a direct node that is due has pages behind the end of its file: roll-forward would take them for a part of it, unless
+/// an inode follows that knows the size.
+fn reaches_beyond_end(fs: &Fs, inode: &Inode, least: Dirty) -> bool {
+    let (fanout, end) = (fs.slots(inode).fanout(), inode.pages());
+    let keeps_size = inode.raw(|r| r.advise().contains(Advise::KEEP_SIZE));
+    !keeps_size
+        && fs.nodes.due_direct(inode.ino, least).iter().any(|page| {
+            let last = page
+                .read(|d| d.block.view::<RawDirectNode>().addr.iter().rposition(|a| a.get() != NULL_ADDR));
+            let first =
+                first_page(node_offset(page), fanout).filter(|&first| first < fs.compact_start(inode));
+            first.zip(last).is_some_and(|(first, last)| first + last as u64 >= end)
+        })
+}
+
+/// The node to write last: the inode where it is among them, as only a marked inode can restore its directory entry.
+fn position_of_last(inode: &Inode, nodes: &[NodeSnapshot]) -> Option<usize> {
+    nodes.iter().position(|(p, _)| p.nid == inode.ino).or(nodes.len().checked_sub(1))
+}
