@@ -1,6 +1,7 @@
 //! Errors of the engine, and the one place where they become `errno`.
 
 use medfs_format::FormatError;
+use medfs_format::acl::AclError;
 use std::io;
 use thiserror::Error;
 
@@ -87,6 +88,15 @@ impl From<FormatError> for Error {
         match e {
             FormatError::Incompatible(message) => Error::Incompatible(message),
             corrupt @ FormatError::Corrupt { .. } => Error::Corrupt(corrupt),
+        }
+    }
+}
+
+impl From<AclError> for Error {
+    fn from(e: AclError) -> Error {
+        match e {
+            AclError::Version => Posix::NotSupported.into(),
+            AclError::Invalid(_) => Posix::InvalidArgument.into(),
         }
     }
 }

@@ -45,7 +45,6 @@ mod upkeep;
 mod volume;
 mod xref;
 
-pub mod acl;
 pub mod convert;
 pub mod error;
 pub mod files;
@@ -58,6 +57,7 @@ pub use delta::Folded;
 pub use error::{Error, Posix, Result};
 pub use files::{Caller, Files};
 pub use layout::LayoutWork;
+pub use medfs_format::acl;
 pub use medfs_format::compress::Algorithm;
 pub use medfs_store::{AllocMode, Clock, ManualClock, SystemClock};
 pub use options::{

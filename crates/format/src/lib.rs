@@ -11,6 +11,7 @@
 //! `mkfs.f2fs`. Sizes are in blocks of 4096 bytes unless a name says otherwise.
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod block;
 pub mod checkpoint;
 pub mod compress;

@@ -11,8 +11,9 @@
 //! Memory: an entry for each directory, once one is lost.
 
 use crate::finding::Code;
+use crate::reach::Verdict;
 use crate::space::Owner;
-use crate::walk::{Verdict, Walker};
+use crate::walk::Walker;
 use foldhash::{HashSet, HashSetExt};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::nat::RawNatEntry;

@@ -7,11 +7,14 @@
 use crate::finding::{Code, Cut, Finding, Findings, Losses, Severity};
 use crate::image::{CANNOT_BE_READ, Image, Stop};
 use crate::log::{self, FsyncLog};
+use crate::lost;
 use crate::medium::Medium;
 use crate::mend::{Held, Mend};
 use crate::pack;
-use crate::walk::{Verdict, Via, Walker};
+use crate::reach::{Verdict, Via};
+use crate::walk::Walker;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
+use medfs_format::Ino;
 use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::FileKind;
 use medfs_format::superblock::{Feature, RawSuperblock};
@@ -267,25 +270,7 @@ fn pass(
     }
     w.drain()?;
     check_quota_files(&mut w)?;
-    if w.fix {
-        // Orphans are not walked: what they hold becomes free.
-        // But for those whose blocks other files need: these get a name.
-        let needed = |ino: &&u32| w.slices.is_source(**ino);
-        let free: Vec<_> = orphans.iter().filter(|ino| mend == Mend::All && !needed(ino)).copied().collect();
-        w.orphans.extend(free);
-        w.image.find_strays(&mut w.findings)?;
-        orphans.iter().try_for_each(|&ino| w.image.take_up(ino))?;
-        w.image.take_up_the_rest(&mut w.findings)?;
-        w.settle_homes()?;
-        w.rescue()?;
-    } else {
-        for &ino in &orphans {
-            w.visit(ino, 0, Via::Orphan, "orphan list")?;
-        }
-        w.drain()?;
-        w.image.take_up_the_rest(&mut w.findings)?;
-        w.settle_homes()?;
-    }
+    settle_names(&mut w, &orphans, mend)?;
     w.settle_slices()?;
     w.check_links()?;
     w.check_cursegs()?;
@@ -314,6 +299,31 @@ fn pass(
         ..report_of(w.findings)
     };
     Ok((report, Ends { held: w.held, cuts: w.cuts.list }))
+}
+
+/// Orphans, what only the journals led to, and what has no name or another file's.
+fn settle_names(w: &mut Walker<'_, '_>, orphans: &[Ino], mend: Mend) -> io::Result<()> {
+    if !w.fix {
+        for &ino in orphans {
+            w.visit(ino, 0, Via::Orphan, "orphan list")?;
+        }
+        w.drain()?;
+        w.image.take_up_the_rest(&mut w.findings)?;
+        w.settle_homes()?;
+        return lost::lead_foreign(w);
+    }
+    // Orphans are not walked: what they hold becomes free.
+    // But for those whose blocks other files need: these get a name.
+    let needed = |ino: &&u32| w.slices.is_source(**ino);
+    let free: Vec<_> = orphans.iter().filter(|ino| mend == Mend::All && !needed(ino)).copied().collect();
+    w.orphans.extend(free);
+    w.image.find_strays(&mut w.findings)?;
+    orphans.iter().try_for_each(|&ino| w.image.take_up(ino))?;
+    w.image.take_up_the_rest(&mut w.findings)?;
+    w.settle_homes()?;
+    lost::lead_foreign(w)?;
+    w.rescue()?;
+    lost::remove_foreign(w)
 }
 
 /// Walks the quota files, with or without the feature, as fsck.f2fs does. One that cannot be used is taken out of the superblock: whoever needs it makes a new one.

@@ -3,7 +3,8 @@
 use crate::entries::{is_opaque, own_name};
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
-use crate::walk::{FileWalk, Verdict, Via, Walker};
+use crate::reach::{Verdict, Via};
+use crate::walk::{FileWalk, Walker};
 use foldhash::{HashSet, HashSetExt};
 use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH, bucket_blocks, bucket_start, buckets, slots_for};
 use medfs_format::hash::dentry_hash;
@@ -113,27 +114,30 @@ fn unflipped(name: &[u8], hash: u32) -> Option<Vec<u8>> {
     None
 }
 
-/// Whether an inode that an entry names is a directory with its place elsewhere.
-fn is_placed_elsewhere(w: &mut Walker<'_, '_>, ino: Ino, dir: Ino, name: &[u8]) -> io::Result<bool> {
+/// The kind of an inode that an entry names, where it can have one name and has another: a directory, or a file with one link.
+fn placed_elsewhere(w: &mut Walker<'_, '_>, ino: Ino, dir: Ino, name: &[u8]) -> io::Result<Option<FileKind>> {
     let addr = if w.image.g.is_nid(ino) { w.image.nat(ino)?.block_addr.get() } else { 0 };
     if !w.image.g.in_main(addr) {
-        return Ok(false);
+        return Ok(None);
     }
     let inode: &RawInode = w.image.cache.get(addr)?.view();
-    let is_directory = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory);
-    if !is_directory || (inode.i_pino.get(), own_name(inode)) == (dir, Some(name)) {
-        return Ok(false);
+    let directory = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory);
+    if !(directory || inode.i_links.get() == 1) || (inode.i_pino.get(), own_name(inode)) == (dir, Some(name))
+    {
+        return Ok(None);
     }
     let Some(claim) = w.claim_of(ino)?.filter(|claim| claim.sure && claim.parent != ino) else {
-        return Ok(false);
+        return Ok(None);
     };
-    if (claim.parent, &claim.name[..]) == (dir, name) {
-        return Ok(false); // once its flipped bit is turned back
+    // Once its flipped bit is turned back.
+    let one_name = claim.kind == FileKind::Directory || claim.links == 1;
+    if (claim.parent, &claim.name[..]) == (dir, name) || !one_name {
+        return Ok(None);
     }
-    let Some((_, block)) = w.readable_inode(claim.parent)? else { return Ok(false) };
+    let Some((_, block)) = w.readable_inode(claim.parent)? else { return Ok(None) };
     let above: &RawInode = block.view();
     let above = FileKind::from_mode(above.i_mode.get()) == Some(FileKind::Directory);
-    Ok(above && w.find(claim.parent, &claim.name)? == Some(ino))
+    Ok((above && w.find(claim.parent, &claim.name)? == Some(ino)).then_some(claim.kind))
 }
 
 impl Walker<'_, '_> {
@@ -364,10 +368,21 @@ impl Walker<'_, '_> {
             self.findings.add(Code::DentryTwice, format!("{place}: a second entry of this name"));
             return Ok(None);
         }
-        if is_placed_elsewhere(self, target, ino, name)? {
-            self.findings
-                .add(Code::DirectoryTwice, format!("{place}: directory {target} has its name elsewhere"));
-            return Ok(None);
+        match placed_elsewhere(self, target, ino, name)? {
+            None => {}
+            Some(FileKind::Directory) => {
+                let text = format!("{place}: directory {target} has its name elsewhere");
+                self.findings.add(Code::DirectoryTwice, text);
+                return Ok(None);
+            }
+            Some(is) => {
+                let text = format!("{place}: file {target} has one link, and its name elsewhere");
+                self.findings.add(Code::DentryForeign, text);
+                self.foreign.add(ino, name, target, kind);
+                dir.names.insert(key);
+                dir.subdirs += u32::from(kind == Some(FileKind::Directory));
+                return Ok(Some((target, kind.unwrap_or(is)))); // until the end of the walk
+            }
         }
         let mut verdict = self.visit(target, ino, Via::Dentry(kind), place)?;
         if verdict == Verdict::Rejected && kind == Some(FileKind::Directory) {

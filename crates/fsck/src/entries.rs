@@ -325,12 +325,25 @@ pub(crate) fn lead_entry_to(
     ino: Ino,
     kind: FileKind,
 ) -> io::Result<()> {
+    change_entry(w, dir, name, &|area, slot| area.set_target(slot, ino, kind))
+}
+
+/// Takes an entry away.
+pub(crate) fn remove_entry(w: &mut Walker<'_, '_>, dir: Ino, name: &[u8]) -> io::Result<()> {
+    change_entry(w, dir, name, &|area, slot| area.remove(slot, name.len()))
+}
+
+/// What is done to the entry in a slot.
+type Change<'a> = &'a dyn Fn(&mut Area<&mut [u8]>, usize);
+
+/// Changes the entry of a name in a directory, where there is one.
+fn change_entry(w: &mut Walker<'_, '_>, dir: Ino, name: &[u8], change: Change<'_>) -> io::Result<()> {
     let Some((addr, mut block)) = w.directory_block(dir)? else { return Ok(()) };
     let inode: &mut RawInode = block.view_mut();
     if inode.inline().contains(Inline::DENTRY) {
         let range = inode.slots(w.rules.flexible()).inline_content_range();
         let bytes = &mut inode.as_mut_bytes()[range];
-        if set_target(&mut Area::new(AreaLayout::inline(bytes.len()), bytes), dir, name, ino, kind) {
+        if change_in_area(&mut Area::new(AreaLayout::inline(bytes.len()), bytes), dir, name, change) {
             w.write_inode(addr, &mut block)?;
         }
         return Ok(());
@@ -338,40 +351,22 @@ pub(crate) fn lead_entry_to(
     for level in 0..inode.i_current_depth.get().clamp(1, MAX_DEPTH) {
         for page in bucket(inode, level, name) {
             let addr = w.image.address(inode, page)?;
-            if w.image.g.in_main(addr) && lead_in_block(w, addr, dir, name, ino, kind)? {
-                return Ok(());
+            if !w.image.g.in_main(addr) {
+                continue;
+            }
+            let mut data = w.image.cache.read(addr)?;
+            if change_in_area(&mut Area::new(AreaLayout::BLOCK, &mut data.0), dir, name, change) {
+                return w.write(addr, &data, Cause::Data);
             }
         }
     }
     Ok(())
 }
 
-fn lead_in_block(
-    w: &mut Walker<'_, '_>,
-    addr: BlockAddr,
-    dir: Ino,
-    name: &[u8],
-    ino: Ino,
-    kind: FileKind,
-) -> io::Result<bool> {
-    let mut data = w.image.cache.read(addr)?;
-    let found = set_target(&mut Area::new(AreaLayout::BLOCK, &mut data.0), dir, name, ino, kind);
-    if found {
-        w.write(addr, &data, Cause::Data)?;
-    }
-    Ok(found)
-}
-
-/// Sets what a name in an area stands for; `false` where it is not there.
-fn set_target<B: AsRef<[u8]> + AsMut<[u8]>>(
-    area: &mut Area<B>,
-    dir: Ino,
-    name: &[u8],
-    ino: Ino,
-    kind: FileKind,
-) -> bool {
+/// Changes the entry of a name in an area; `false` where it is not there.
+fn change_in_area(area: &mut Area<&mut [u8]>, dir: Ino, name: &[u8], change: Change<'_>) -> bool {
     let slot = area.find(name, dir.into()).ok().flatten().map(|entry| entry.slot);
-    slot.map(|slot| area.set_target(slot, ino, kind)).is_some()
+    slot.map(|slot| change(area, slot)).is_some()
 }
 
 /// The name that an inode says it has.

@@ -142,6 +142,8 @@ codes! {
     InodeDoubt = 617, Error;
     /// A directory's names fit another hash level than its inode's.
     DirLevel = 618, Error;
+    /// An ACL that cannot be read.
+    Acl = 619, Error;
     /// A node id that is out of range or has no NAT entry.
     NodeId = 701, Error;
     /// A node block that is not the node it is taken for.
@@ -162,6 +164,8 @@ codes! {
     LogEnd = 709, Warning;
     /// An inode that is lost, of which the fsync log has a newer version.
     LogInode = 710, Error;
+    /// An address in a node of the fsync log with a flipped bit, which makes it that of another file's block.
+    LogAddress = 711, Error;
     /// A directory entry of impossible length.
     DentryLength = 801, Error;
     /// A directory entry's hash is not that of its name.
@@ -186,6 +190,8 @@ codes! {
     DentryName = 811, Error;
     /// A directory whose inode is lost, and to which files belong: it is made anew, empty, and they go back to it.
     DirLost = 812, Error;
+    /// An entry that leads to a file with one link, which has its name elsewhere: it led to another file.
+    DentryForeign = 813, Error;
     /// A delta zone's structure is damaged.
     DeltaZone = 901, Error;
     /// A delta zone that is not the first attribute of a file's inode, and wholly in it.

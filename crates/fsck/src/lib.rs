@@ -9,6 +9,7 @@
 //! id, a byte for each segment, and small change).
 #![forbid(unsafe_code)]
 
+mod acls;
 mod anew;
 mod cache;
 mod check;
@@ -20,17 +21,20 @@ pub mod dump;
 mod entries;
 mod evidence;
 mod finding;
+mod foreign;
 mod image;
 #[cfg(feature = "test-support")]
 pub mod inject;
 mod inode;
 mod log;
+mod log_addresses;
 mod lost;
 mod medium;
 mod mend;
 mod no_pack;
 mod no_super;
 mod pack;
+mod reach;
 mod rebuild;
 mod root;
 mod slices;

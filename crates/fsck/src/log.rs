@@ -5,6 +5,7 @@
 //! - Entries of shared record nodes that stand for no inode block, and names of no file, are taken out: the file then is as its fsync
 //!   before left it.
 //! - A node of no inode gets the number that makes it one; where none does, it loses its fsync mark.
+//! - A block that two nodes name belongs to one of them, where the other's address has a flipped bit ([`crate::log_addresses`]).
 //! - A node that cannot be read is overwritten: the log ends there. One at the end is taken for the one that was being written when power
 //!   was lost, and a warning; with others behind it, it is an error.
 //!
@@ -12,6 +13,7 @@
 
 use crate::finding::{Code, Findings};
 use crate::image::{CANNOT_BE_READ, Image};
+use crate::log_addresses;
 use foldhash::{HashMap, HashSet, HashSetExt};
 use medfs_codec::Codecs;
 use medfs_device::{Cause, Temperature, WriteTag};
@@ -75,25 +77,14 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
     let mut log = LogWalk::default();
     let version = image.chain_version();
     let deltas = image.raw_sb().is_delta_volume();
-    let mut inodes: HashSet<Ino> = HashSet::new();
+    let (mut inodes, mut nodes) = (HashSet::<Ino>::new(), Vec::new());
     let mut seen: HashSet<BlockAddr> = HashSet::new();
     let warm = &image.cursegs[Log::WarmNode as usize];
     let mut addr = image.g.seg_start(warm.segno) + warm.blkoff;
     while image.g.in_main(addr) && seen.insert(addr) {
         let mut block = image.cache.medium.read(addr)?;
         if image.cache.medium.tell_unreadable(addr) {
-            let (code, text) = if goes_on_behind(image, addr)? {
-                let lost = "what was fsynced by it and behind it is lost, and a repair ends the log there";
-                (Code::LogNode, format!("node of the fsync log in block {addr} {CANNOT_BE_READ}: {lost}"))
-            } else {
-                let lost = "an fsync that was the last to write before power was lost may be lost";
-                (Code::LogEnd, format!("block {addr}, where the fsync log ends, {CANNOT_BE_READ}: {lost}"))
-            };
-            findings.add(code, text);
-            if fix {
-                let tag = WriteTag::new(Cause::Node, Temperature::Warm);
-                image.cache.medium.write(addr, &[&Block::ZERO], tag)?;
-            }
+            end_at_unreadable(image, addr, findings, fix)?;
             break;
         }
         if !version.belongs(footer(&block).cp_ver.get()) || is_torn(image, &block) {
@@ -139,11 +130,35 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
             inodes.insert(f.ino.get());
         }
         log.take_inode(addr, &block);
+        nodes.push(addr);
         keep_data(image, &block, &mut log);
         addr = f.next_blkaddr.get();
     }
+    log_addresses::judge(image, &nodes, findings, fix)?;
     log.summary.inodes = inodes.len() as u64;
     Ok(log)
+}
+
+/// Lets the log end at a block that cannot be read.
+fn end_at_unreadable(
+    image: &mut Image<'_>,
+    addr: BlockAddr,
+    findings: &mut Findings,
+    fix: bool,
+) -> io::Result<()> {
+    let (code, text) = if goes_on_behind(image, addr)? {
+        let lost = "what was fsynced by it and behind it is lost, and a repair ends the log there";
+        (Code::LogNode, format!("node of the fsync log in block {addr} {CANNOT_BE_READ}: {lost}"))
+    } else {
+        let lost = "an fsync that was the last to write before power was lost may be lost";
+        (Code::LogEnd, format!("block {addr}, where the fsync log ends, {CANNOT_BE_READ}: {lost}"))
+    };
+    findings.add(code, text);
+    if fix {
+        let tag = WriteTag::new(Cause::Node, Temperature::Warm);
+        image.cache.medium.write(addr, &[&Block::ZERO], tag)?;
+    }
+    Ok(())
 }
 
 /// Whether the log has nodes behind a block: in its segment or, where it is the last of it, in another one.

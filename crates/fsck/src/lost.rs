@@ -5,9 +5,10 @@
 //!
 //! Invariant: an inode that reads is never freed. Where the volume has no room for a name it is kept without one.
 
-use crate::entries::{is_encrypted, is_opaque, lead_entry_to, own_name};
+use crate::entries::{is_encrypted, is_opaque, lead_entry_to, own_name, remove_entry};
+use crate::reach::{Verdict, Via};
 use crate::slices::Nids;
-use crate::walk::{Verdict, Via, Walker};
+use crate::walk::Walker;
 use foldhash::{HashSet, HashSetExt};
 use medfs_format::node::{Advise, FileKind, NAME_LEN, RawInode};
 use medfs_format::{BlockAddr, Ino, Nid};
@@ -19,12 +20,13 @@ const NAMES_TRIED: u32 = 100;
 
 /// What a file without a name says of itself.
 pub(crate) struct Claim {
-    kind: FileKind,
+    pub(crate) kind: FileKind,
     pub(crate) parent: Ino,
     /// Its name; empty where it cannot be one.
     pub(crate) name: Vec<u8>,
     /// Whether parent and name can be believed.
     pub(crate) sure: bool,
+    pub(crate) links: u32,
 }
 
 /// Which way a file came to have no name, and which way it goes.
@@ -58,6 +60,10 @@ impl Walker<'_, '_> {
         let (dirs, files) = (&dirs, &files);
         for nid in dirs.iter().chain(files.iter()) {
             let Some(claim) = self.claim_of(nid)? else { continue };
+            if self.foreign.led.contains(&nid) {
+                self.losses.renamed += 1;
+                continue;
+            }
             if dirs.contains(claim.parent) && claim.parent != nid {
                 continue; // it goes where its directory goes
             }
@@ -104,7 +110,7 @@ impl Walker<'_, '_> {
             && !inode.advise().intersects(Advise::LOST_PINO | Advise::ENC_NAME)
             && inode.i_links.get() > 0 // or else its name was taken away
             && !name.is_empty();
-        Ok(Some(Claim { kind, parent: inode.i_pino.get(), name, sure }))
+        Ok(Some(Claim { kind, parent: inode.i_pino.get(), name, sure, links: inode.i_links.get() }))
     }
 
     /// Where a file without a name goes.
@@ -128,6 +134,7 @@ impl Walker<'_, '_> {
         let file = claim.kind != FileKind::Directory;
         Ok(match self.find(parent, &claim.name)? {
             None => Way::Back,
+            Some(_) if self.foreign.has(parent, &claim.name) => Way::Instead,
             Some(other) if file && is_mistaken(self, other, parent, &claim.name)? => Way::Instead,
             Some(_) => Way::Lost,
         })
@@ -310,9 +317,82 @@ fn is_mistaken(w: &mut Walker<'_, '_>, ino: Ino, dir: Ino, name: &[u8]) -> io::R
 fn set_right(w: &mut Walker<'_, '_>, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> io::Result<()> {
     let Some(mistaken) = w.find(dir, name)? else { return Ok(()) };
     lead_entry_to(w, dir, name, ino, kind)?;
-    if let Some(links) = w.links.get_mut(&mistaken) {
+    let foreign = w.foreign.entries.remove(&(dir, name.to_vec())).is_some();
+    if let Some(links) = w.links.get_mut(&mistaken).filter(|_| !foreign) {
         links.found -= 1;
     }
     w.visit(ino, dir, Via::Dentry(Some(kind)), "an entry with another inode's number")?;
+    w.drain()
+}
+
+/// Lets entries with another file's number lead to the one that lacks a name and whose number is a flipped bit away.
+pub(crate) fn lead_foreign(w: &mut Walker<'_, '_>) -> io::Result<()> {
+    let entries: Vec<_> = w.foreign.entries.iter().map(|(place, lead)| (place.clone(), *lead)).collect();
+    for ((dir, name), (target, kind)) in entries {
+        let mut meant = Vec::new();
+        for bit in 0..Ino::BITS {
+            meant.extend(may_be_meant(w, target ^ 1 << bit, dir, &name, kind)?);
+        }
+        let surest = meant.iter().map(|meant| meant.sure).max().unwrap_or_default();
+        meant.retain(|meant| meant.sure == surest);
+        let [Meant { ino, kind, named, .. }] = meant[..] else { continue };
+        match w.links.get_mut(&ino).filter(|_| named) {
+            Some(links) => links.found += 1,
+            None if !w.fix => drop(w.foreign.led.insert(ino)),
+            None => {}
+        }
+        if !w.fix {
+            continue;
+        }
+        w.foreign.entries.remove(&(dir, name.clone()));
+        lead_entry_to(w, dir, &name, ino, kind)?;
+        if !named {
+            w.visit(ino, dir, Via::Dentry(Some(kind)), "an entry with another inode's number")?;
+            w.drain()?;
+        }
+    }
+    Ok(())
+}
+
+/// A file that an entry may have led to.
+struct Meant {
+    ino: Ino,
+    kind: FileKind,
+    /// It says so itself.
+    sure: bool,
+    /// It has other names.
+    named: bool,
+}
+
+/// Whether a file lacks a name, and may have had this one.
+fn may_be_meant(
+    w: &mut Walker<'_, '_>,
+    ino: Ino,
+    dir: Ino,
+    name: &[u8],
+    kind: Option<FileKind>,
+) -> io::Result<Option<Meant>> {
+    if !w.image.g.is_nid(ino) || w.orphans.contains(&ino) || w.foreign.led.contains(&ino) {
+        return Ok(None);
+    }
+    let named = w.space.nid_reached(ino);
+    if named && w.links.get(&ino).is_none_or(|links| links.found == 0 || links.found >= links.claimed) {
+        return Ok(None);
+    }
+    let Some(claim) = w.claim_of(ino)?.filter(|claim| kind.is_none_or(|kind| kind == claim.kind)) else {
+        return Ok(None);
+    };
+    let sure = claim.sure && (claim.parent, &claim.name[..]) == (dir, name);
+    let elsewhere = claim.sure && !sure && !named;
+    Ok((!elsewhere).then_some(Meant { ino, kind: claim.kind, sure, named }))
+}
+
+/// Takes those entries away that led to no file that can be told.
+pub(crate) fn remove_foreign(w: &mut Walker<'_, '_>) -> io::Result<()> {
+    for ((dir, name), (target, _)) in std::mem::take(&mut w.foreign.entries) {
+        if w.find(dir, &name)? == Some(target) {
+            remove_entry(w, dir, &name)?;
+        }
+    }
     Ok(())
 }

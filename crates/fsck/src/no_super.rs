@@ -1,7 +1,7 @@
 //! A superblock where no copy is usable, from what the volume shows.
 //!
-//! A whole checkpoint pack, found by its checksum, says how large SIT, NAT and the main area are, and lies at the beginning of all. What it does not say
-//! is how far the SSA is padded, and so where the main area begins: that is where the summaries name the nodes that the NAT leads to.
+//! A checkpoint pack, found by the checksums of its headers, or by one of them where no pack is whole, says how large SIT, NAT and the main area are,
+//! and lies at the beginning of all. What it does not say is how far the SSA is padded, and so where the main area begins: that is where the summaries name the nodes that the NAT leads to.
 //! Sections and zones are what `mkfs` would have chosen for these numbers. What inodes are like is seen later ([`crate::traits`]).
 //!
 //! Invariant: where two places fit equally well none is taken. All that is guessed is said.
@@ -10,6 +10,7 @@ use crate::cache::Cache;
 use crate::finding::{Code, Findings};
 use crate::image::Stop;
 use crate::medium::Medium;
+use crate::no_pack;
 use crate::pack;
 use foldhash::{HashSet, HashSetExt};
 use medfs_device::BlockDevice;
@@ -24,6 +25,8 @@ use std::io;
 
 /// Blocks at the beginning in which a checkpoint pack is looked for (256 MiB): volumes of larger zones are found by hand.
 const LOOKED_THROUGH: u64 = 1 << 16;
+/// Headers without the other one of their pack that are asked.
+const MOST_HALVES: usize = 8;
 /// Nodes that are asked where the main area begins.
 const ASKED: usize = 256;
 /// Segments of padding behind the SSA, at most.
@@ -35,7 +38,7 @@ pub(crate) struct Rebuilt {
     pub(crate) g: Geometry,
 }
 
-/// A checkpoint block with a right checksum that is the first of a whole pack.
+/// A checkpoint pack, by a header of it with a right checksum.
 struct Seen {
     at: BlockAddr,
     cp: RawCheckpoint,
@@ -54,7 +57,7 @@ struct Candidate {
 /// Makes a superblock, and says so. The error is that nothing fits, or two things do.
 pub(crate) fn rebuild(medium: &Medium<'_>, findings: &mut Findings) -> Result<Rebuilt, Stop> {
     let mut candidates = Vec::new();
-    for seen in whole_packs(medium)? {
+    for seen in packs(medium)? {
         // It may be the first of the two packs or the second.
         let starts = [Some(seen.at), seen.at.checked_sub(BLOCKS_PER_SEG).filter(|&at| at >= 2)];
         for (index, start) in starts.into_iter().enumerate() {
@@ -103,47 +106,61 @@ pub fn shows_volume(dev: &dyn BlockDevice) -> io::Result<bool> {
     }
 }
 
-/// The packs that are whole, as far as can be said without a superblock.
-fn whole_packs(medium: &Medium<'_>) -> io::Result<Vec<Seen>> {
-    let mut found: Vec<Seen> = Vec::new();
+/// The packs that are whole, as far as can be said without a superblock; where there is none, those with one of their two headers.
+fn packs(medium: &Medium<'_>) -> io::Result<Vec<Seen>> {
+    let (mut whole, mut halves) = (Vec::<Seen>::new(), Vec::<Seen>::new());
     let mut end = medium.block_count().min(LOOKED_THROUGH) as u32;
     let mut at = 2;
     while at < end {
-        if let Some(seen) = whole_pack(medium, at)? {
-            end = end.min(found.first().map_or(at, |first| first.at) + BLOCKS_PER_SEG + 1);
-            found.push(seen);
+        if let Some(header) = header(medium, at)? {
+            let last = at + header.cp_pack_total_block_count.get() - 1;
+            if is_other_header(medium, &header, last)? {
+                end = end.min(whole.first().map_or(at, |first| first.at) + BLOCKS_PER_SEG + 1);
+                whole.extend(Seen::at(medium, at, &header)?);
+            } else {
+                // It may be the last block of a pack.
+                let first = (at + 1).checked_sub(header.cp_pack_total_block_count.get());
+                for start in [Some(at), first.filter(|&first| first >= 2)].into_iter().flatten() {
+                    halves.extend(Seen::at(medium, start, &header)?);
+                }
+            }
         }
         at += 1;
     }
-    Ok(found)
+    halves.truncate(MOST_HALVES);
+    Ok(if whole.is_empty() { halves } else { whole })
 }
 
-fn whole_pack(medium: &Medium<'_>, at: BlockAddr) -> io::Result<Option<Seen>> {
+/// A block as the first or last one of a pack.
+fn header(medium: &Medium<'_>, at: BlockAddr) -> io::Result<Option<RawCheckpoint>> {
     let block = medium.read(at)?;
     let cp = RawCheckpoint::in_block(&block);
-    let total = cp.cp_pack_total_block_count.get();
-    let in_pack = 2..BLOCKS_PER_SEG;
-    if checkpoint::verify_checksum(&block, at).is_err() || !in_pack.contains(&total) {
-        return Ok(None);
-    }
-    let last = medium.read(at + total - 1)?;
-    let same = RawCheckpoint::in_block(&last).checkpoint_ver == cp.checkpoint_ver;
-    if checkpoint::verify_checksum(&last, at).is_err() || !same {
-        return Ok(None);
-    }
-    // Behind payload and orphans the summaries start.
-    let before = cp.cp_pack_start_sum.get();
-    if !(1..total).contains(&before) {
-        return Ok(None);
-    }
-    let orphans = match cp.flags().contains(CpFlags::ORPHAN_PRESENT) {
-        true => medium.read(at + before - 1)?.view::<RawOrphanBlock>().blk_count.get().into(),
-        false => 0,
-    };
-    Ok((before - 1).checked_sub(orphans).map(|payload| Seen { at, cp: cp.clone(), payload }))
+    let in_pack = (2..BLOCKS_PER_SEG).contains(&cp.cp_pack_total_block_count.get());
+    Ok((in_pack && checkpoint::verify_checksum(&block, at).is_ok()).then(|| cp.clone()))
+}
+
+/// Whether a pack with this first block has this last one.
+fn is_other_header(medium: &Medium<'_>, first: &RawCheckpoint, last: BlockAddr) -> io::Result<bool> {
+    let block = medium.read(last)?;
+    let same = RawCheckpoint::in_block(&block).checkpoint_ver == first.checkpoint_ver;
+    Ok(same && checkpoint::verify_checksum(&block, last).is_ok())
 }
 
 impl Seen {
+    /// A pack that begins there, with this header; `None` where that cannot be.
+    fn at(medium: &Medium<'_>, at: BlockAddr, cp: &RawCheckpoint) -> io::Result<Option<Seen>> {
+        // Behind payload and orphans the summaries start.
+        let before = cp.cp_pack_start_sum.get();
+        if !(1..cp.cp_pack_total_block_count.get()).contains(&before) {
+            return Ok(None);
+        }
+        let orphans = match cp.flags().contains(CpFlags::ORPHAN_PRESENT) {
+            true => medium.read(at + before - 1)?.view::<RawOrphanBlock>().blk_count.get().into(),
+            false => 0,
+        };
+        Ok((before - 1).checked_sub(orphans).map(|payload| Seen { at, cp: cp.clone(), payload }))
+    }
+
     /// The layouts that this pack allows where the areas begin at `start` and it is one of two.
     fn candidates(&self, medium: &Medium<'_>, start: BlockAddr, index: usize) -> io::Result<Vec<Candidate>> {
         let mut found = Vec::new();
@@ -155,7 +172,11 @@ impl Seen {
             let Ok(g) = sb.validate() else { break };
             if asked.is_none() {
                 // Nothing before the main area depends on its place.
-                let Ok((bytes, ..)) = pack::read_header(&mut cache, &g, index)? else { return Ok(found) };
+                let bytes = match pack::read_header(&mut cache, &g, index)? {
+                    Ok((bytes, ..)) => Some(bytes),
+                    Err(_) => no_pack::pack_of_one_header(&mut cache, &g)?.map(|(_, bytes, _)| bytes),
+                };
+                let Some(bytes) = bytes else { return Ok(found) };
                 let summaries = pack::read_summaries(&mut cache, &g, &self.cp, self.at)?;
                 asked = Some(Asked { nodes: some_nodes(&mut cache, &g, &self.cp, &bytes)?, summaries });
             }

@@ -2,7 +2,8 @@
 //! was in it goes back to it ([`crate::lost`]).
 
 use crate::finding::Code;
-use crate::walk::{Verdict, Via, Walker};
+use crate::reach::{Verdict, Via};
+use crate::walk::Walker;
 use medfs_format::node::{FileKind, RawInode, footer};
 use std::io;
 

@@ -7,14 +7,17 @@
 //! Memory, beside [`Space`] and [`Slices`]: one entry for each directory not yet walked, for each inode whose link count is not 1,
 //! and for each name of the directory in hand.
 
+use crate::acls;
 use crate::anew::Anew;
 use crate::compact::Region;
 use crate::dir::DirWalk;
 use crate::evidence::Sense;
 use crate::finding::{Code, Cuts, Findings, Losses};
+use crate::foreign::Foreign;
 use crate::image::{CANNOT_BE_READ, Image};
 use crate::inode::Rules;
 use crate::mend::{Held, Mend};
+use crate::reach::{Links, Verdict, Via};
 use crate::slices::Slices;
 use crate::space::{Owner, Space, has_no_addresses};
 use crate::supply::Supply;
@@ -33,30 +36,6 @@ use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Ni
 use std::io;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
-
-/// How an inode was come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Via {
-    /// The root, or a quota file: named by the superblock.
-    Superblock,
-    /// A directory entry, with the kind that it says.
-    Dentry(Option<FileKind>),
-    /// The orphan list.
-    Orphan,
-}
-
-/// What became of an inode that was named.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Accepted(FileKind),
-    Rejected,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Links {
-    pub(crate) found: u32,
-    pub(crate) claimed: u32,
-}
 
 /// A directory that was accepted and not yet walked.
 struct Pending {
@@ -117,6 +96,8 @@ pub(crate) struct Walker<'d, 'p> {
     pub(crate) names: bool,
     /// lost+found, once it was needed.
     pub(crate) home: Option<Ino>,
+    /// Entries with another file's number.
+    pub(crate) foreign: Foreign,
     /// Inodes that a repair kept without a name.
     pub(crate) held: Held,
     pending: Vec<Pending>,
@@ -151,6 +132,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             anew: Anew::default(),
             names: mend != Mend::AllButNames,
             home: None,
+            foreign: Foreign::default(),
             held: Held::default(),
             pending: Vec::new(),
             progress,
@@ -453,10 +435,13 @@ impl<'d, 'p> Walker<'d, 'p> {
         let (mut good, error) = xattr::parse_prefix(&area, u64::from(f.ino));
         if let Some(error) = &error {
             self.findings.add(Code::Xattr, format!("inode {}: {error}", f.ino));
+        }
+        let acls = acls::judge(f.ino, inode, &mut good, &mut self.findings);
+        if error.is_some() || acls.lost {
             self.losses.attributes += 1;
             self.cuts.add_attributes(f.ino);
         }
-        if !self.place_zone(f, inode, &mut good, inline_len) && error.is_none() {
+        if !self.place_zone(f, inode, &mut good, inline_len) && error.is_none() && !acls.changed {
             return Ok(());
         }
         if !xattr::write(&mut area, &good) {

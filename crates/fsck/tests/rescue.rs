@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Bed, META, number};
-use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume, XattrMode};
 use medfs_device::{BlockDevice, MemDevice, read_block};
+use medfs_format::acl::{Acl, AclEntry, Who};
 use medfs_format::flip::Bit;
 use medfs_format::node::{Advise, FileKind, RawInode};
 use medfs_format::{BLOCK_SIZE, Block, Ino};
@@ -633,5 +634,120 @@ fn a_volume_without_a_checkpoint_gets_one_made_of_what_is_left() {
                 Bed::new().judge(&dev).unwrap();
             }
         }
+    }
+}
+
+/// Files of which two have numbers that differ in one bit; with the names and numbers of these.
+fn neighbours(
+    features: &str,
+    prepare: impl Fn(&Volume, [(&str, Ino); 2]),
+) -> (MemDevice, [(String, Ino); 2]) {
+    volume(64, features, |v| {
+        let inos: Vec<Ino> =
+            (0..8).map(|i| make(v, v.root(), name(i).as_bytes(), FileKind::Regular)).collect();
+        let at = (0..8).find(|&i| inos.contains(&(inos[i] ^ 1))).expect("numbers follow one another");
+        let other = inos.iter().position(|&ino| ino == inos[at] ^ 1).expect("it is there");
+        let [one, two] = [at, other].map(|i| (name(i as u32), inos[i]));
+        for (ino, seed) in [(one.1, 1), (two.1, 2)] {
+            v.write(ino, 0, &content(seed, 9000)).expect("write");
+        }
+        prepare(v, [(&one.0, one.1), (&two.0, two.1)]);
+        [one, two]
+    })
+}
+
+fn links_of(dev: &MemDevice, ino: Ino) -> u32 {
+    read_block(dev, address_of(dev, ino)).unwrap().view::<RawInode>().i_links.get()
+}
+
+/// Once the file whose number it became got a second name, and the other one a number in lost+found.
+#[test]
+fn an_entry_with_another_files_number_leads_to_its_own_again() {
+    for features in [PLAIN, CHECKSUMS] {
+        // The file was renamed, as the kernel does it: it does not say where it is.
+        let (dev, [(one, ino), (two, other)]) = neighbours(features, |_, _| {});
+        let lost = |advise| advise | u64::from(Advise::LOST_PINO.bits());
+        inject::change(&dev, &Target::Inode(other), "i_advise", lost).unwrap();
+        inject::set(&dev, &Target::Dentry(3, two.as_bytes()), "ino", ino.into()).unwrap();
+        let before = mended(&dev).before;
+        assert!(before.has(Code::DentryForeign), "{features}: {:?}", before.findings);
+        assert_eq!((before.losses.nameless, before.losses.renamed), (0, 1));
+        assert_eq!((ino_of(&dev, &one), ino_of(&dev, &two)), (Some(ino), Some(other)), "{features}");
+        assert_eq!((links_of(&dev, ino), links_of(&dev, other)), (1, 1));
+        // It has two names, and one of them is lost.
+        let (dev, [(one, ino), (two, other)]) = neighbours(features, |v, [_, (_, other)]| {
+            v.link(other, v.root(), b"other").expect("link");
+        });
+        inject::set(&dev, &Target::Dentry(3, b"other"), "ino", ino.into()).unwrap();
+        assert!(mended(&dev).before.has(Code::DentryForeign), "{features}");
+        assert_eq!(ino_of(&dev, &one), Some(ino), "{features}");
+        assert_eq!([ino_of(&dev, &two), ino_of(&dev, "other")], [Some(other); 2], "{features}");
+        assert_eq!((links_of(&dev, ino), links_of(&dev, other)), (1, 2));
+        Bed::new().judge(&dev).unwrap();
+    }
+}
+
+#[test]
+fn an_entry_with_another_files_number_goes_where_its_own_cannot_be_told() {
+    for features in [PLAIN, CHECKSUMS] {
+        let (dev, [(one, ino), (two, other)]) = neighbours(features, |_, _| {});
+        lose(&dev, other);
+        inject::set(&dev, &Target::Dentry(3, two.as_bytes()), "ino", ino.into()).unwrap();
+        let before = mended(&dev).before;
+        assert!(before.has(Code::DentryForeign), "{features}: {:?}", before.findings);
+        assert_eq!((ino_of(&dev, &one), ino_of(&dev, &two)), (Some(ino), None), "{features}");
+        assert_eq!((links_of(&dev, ino), read(&dev, &[&one]).unwrap()), (1, content(1, 9000)));
+        Bed::new().judge(&dev).unwrap();
+    }
+}
+
+/// Once the kernel answered every access but the owner's with an error, and a check was silent.
+#[test]
+fn an_acl_with_a_flipped_bit_is_what_it_was_and_one_that_is_none_goes() {
+    let acl = |v: &Volume, ino: Ino| v.getxattr(ino, b"system.posix_acl_access").map_err(|e| e.errno());
+    let entry = |who, perm| AclEntry { who, perm };
+    let entries = vec![
+        entry(Who::Owner, 6),
+        entry(Who::User(70_000), 6),
+        entry(Who::OwningGroup, 4),
+        entry(Who::Group(50), 4),
+        entry(Who::Mask, 6),
+        entry(Who::Other, 4),
+    ];
+    let wanted = Acl::new(entries).unwrap();
+    for features in [PLAIN, CHECKSUMS] {
+        let (whole, ino) = volume(64, features, |v| {
+            let ino = make(v, v.root(), b"file", FileKind::Regular);
+            v.setxattr(ino, b"user.large", &[7; 900], XattrMode::Set).expect("setxattr");
+            v.setxattr(ino, b"system.posix_acl_access", &wanted.to_xattr(), XattrMode::Set)
+                .expect("setxattr");
+            ino
+        });
+        let stored = wanted.to_disk();
+        let node = (0..whole.block_count()).rev().find_map(|addr| {
+            let block = read_block(&whole, addr).unwrap();
+            let at = block.0.windows(stored.len()).position(|bytes| bytes == stored);
+            let f = medfs_format::node::footer(&block);
+            at.filter(|_| f.ino.get() == ino && f.nid.get() != ino).map(|at| (addr, at))
+        });
+        let (addr, at) = node.expect("it is in a node of attributes");
+        let dev = whole.snapshot();
+        change(&dev, addr, |block| block.0[at + 8] ^= 1); // the first tag of a user
+        let before = mended(&dev).before;
+        assert!(before.has(Code::Acl) && before.losses.attributes == 0, "{features}: {before:?}");
+        let v = open(&Arc::new(dev));
+        assert_eq!(
+            (acl(&v, ino), v.getattr(ino).unwrap().perm),
+            (Ok(wanted.to_xattr()), 0o664),
+            "{features}"
+        );
+        let dev = whole.snapshot();
+        change(&dev, addr, |block| block.0[at..at + stored.len()].fill(0xa5));
+        let before = mended(&dev).before;
+        assert!(before.has(Code::Acl) && before.losses.attributes == 1, "{features}: {before:?}");
+        Bed::new().judge(&dev).unwrap();
+        let v = open(&Arc::new(dev));
+        assert_eq!((acl(&v, ino), v.getattr(ino).unwrap().perm), (Err(61), 0o604), "{features}");
+        assert_eq!(v.getxattr(ino, b"user.large").unwrap(), [7; 900], "{features}");
     }
 }

@@ -5,6 +5,7 @@ use common::{Bed, Failing, META, load};
 use medfs::{MountOptions, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice, read_block};
+use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::node::{RawInode, footer};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{Block, Geometry};
@@ -118,14 +119,57 @@ fn copies_that_cannot_be_read_are_written_anew() {
     bed.judge(dev.inner()).unwrap();
 }
 
+/// Once both packs counted as lost.
+#[test]
+fn one_header_of_a_checkpoint_pack_is_enough() {
+    for (name, dev) in [("deltas", delta_volume("").dev.snapshot()), ("plain", plain())] {
+        let model = shown(dev.snapshot());
+        let files = model.inodes().filter(|(_, inode)| !inode.is_dir()).count() as u64;
+        let [other, in_force] = headers(&dev);
+        for left in in_force {
+            let damaged = without_superblocks(&dev);
+            for addr in other.into_iter().chain(in_force).filter(|&addr| addr != left) {
+                damaged.write(addr, &[&Block::ZERO], META).unwrap();
+            }
+            let repaired = repair(&damaged, &Options::default(), &mut |_| {}).unwrap();
+            assert!(repaired.before.has(Code::SuperblockLost), "{name}: {:?}", repaired.before.findings);
+            assert_eq!(repaired.after.findings, [], "{name}, header {left}");
+            assert_eq!(
+                format!("{:?}", geometry(&dev)),
+                format!("{:?}", geometry(&damaged)),
+                "{name}, {left}"
+            );
+            let kept = Kept::count(&model, &Arc::new(damaged.snapshot()));
+            assert_eq!(kept, Kept { in_place: files, ..Kept::default() }, "{name}, header {left}");
+        }
+    }
+}
+
+fn plain() -> MemDevice {
+    let bed = Bed::new();
+    load(&bed.filled("plain.img", &[]))
+}
+
+/// The first and the last block of the pack that is not in force, and of the one that is.
+fn headers(dev: &MemDevice) -> [[u64; 2]; 2] {
+    let cp = u64::from(geometry(dev).cp_blkaddr);
+    let packs = [cp, cp + 512].map(|first| {
+        let block = read_block(dev, first).unwrap();
+        let pack = RawCheckpoint::in_block(&block);
+        (pack.checkpoint_ver.get(), [first, first + u64::from(pack.cp_pack_total_block_count.get()) - 1])
+    });
+    let [one, two] = packs;
+    if one.0 < two.0 { [one.1, two.1] } else { [two.1, one.1] }
+}
+
 #[test]
 fn nothing_is_made_of_what_shows_nothing() {
     let bed = Bed::new();
     let whole = load(&bed.mkfs("nothing.img", 64, &[]));
     let cp = u64::from(geometry(&whole).cp_blkaddr);
     let dev = without_superblocks(&whole);
-    for pack in [cp, cp + 512] {
-        dev.write(pack, &[&Block::ZERO], META).unwrap();
+    for block in cp..cp + 1024 {
+        dev.write(block, &[&Block::ZERO], META).unwrap();
     }
     let report = check(&dev, &Options::default(), &mut |_| {}).unwrap();
     assert!(report.has(Code::NoSuperblock), "{:?}", report.findings);

@@ -12,11 +12,12 @@
 //!   file that was fsynced will do as at any of its fsyncs, or at the checkpoint. That a flipped bit in an address, a name or a count goes unnoticed is
 //!   allowed where it concerns nothing but the file or directory whose block it is in.
 
+mod judge;
 mod rescue;
 
 use crate::harness::guarded;
-use crate::model::{Id, Inode, Model, PAGE, ROOT};
-use crate::observe::{compare_attributes, compare_inode, observe};
+use crate::model::Model;
+use crate::observe::observe;
 use crate::volume::test_clock;
 use medfs::{Error, FileKind, Ino, MountOptions, Volume as Engine};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
@@ -297,7 +298,12 @@ impl Volume {
     /// Damages these blocks of a copy, repairs it, and judges what is left. Bits to flip come from `rng`.
     pub fn strike(&self, hits: &[(Target, Damage)], rng: &mut Xoshiro256PlusPlus) -> Result<(), Failure> {
         let dev = Arc::new(self.damaged(hits, rng));
-        let done = guarded(|| Self::repaired(&dev).map_err(|f| f.to_string()));
+        self.end(hits, &dev)
+    }
+
+    /// Repairs what these hits, and maybe an interrupted repair, left of a copy, and judges it.
+    fn end(&self, hits: &[(Target, Damage)], dev: &Arc<FaultDevice<MemDevice>>) -> Result<(), Failure> {
+        let done = guarded(|| Self::repaired(dev).map_err(|f| f.to_string()));
         let found = match done {
             Ok(found) => found,
             Err(e) if e.starts_with("panicked") => return fail("panic", e),
@@ -367,134 +373,5 @@ impl Volume {
         let found = observe(&volume).or_else(|e| fail("observe", e))?;
         volume.close().or_else(|e| fail("mount", format!("close: {e}")))?;
         Ok(found)
-    }
-
-    fn judge(&self, hits: &[(Target, Damage)], found: &Model) -> Result<(), Failure> {
-        let struck: BTreeSet<u64> = hits.iter().map(|(t, _)| t.block).collect();
-        let mut allowed = vec![&self.shown];
-        if hits.iter().any(|(t, _)| t.part == Part::Log) {
-            allowed.push(&self.at_checkpoint);
-        }
-        if hits.iter().any(|(t, _)| t.part == Part::Pack(true)) {
-            allowed.push(&self.at_checkpoint);
-            allowed.extend(&self.by_other_pack);
-        }
-        let by_ino: BTreeMap<Ino, Id> = found.inodes().map(|(id, inode)| (inode.ino, id)).collect();
-        for (id, inode) in self.shown.inodes() {
-            let hit = self.own.get(&inode.ino).is_some_and(|own| !own.is_disjoint(&struck));
-            let versions: Vec<&Inode> = allowed
-                .iter()
-                .filter_map(|m| m.inodes().find(|(_, i)| i.ino == inode.ino).map(|(_, i)| i))
-                .collect();
-            let path = self.shown.path_of(id);
-            let Some(&at) = by_ino.get(&inode.ino) else {
-                if hit && self.may_be_gone(inode, hits) || versions.len() < allowed.len() {
-                    continue;
-                }
-                return fail("lost", format!("{path} (inode {})", inode.ino));
-            };
-            let log = hits.iter().any(|(t, _)| t.part == Part::Log);
-            if log && versions.get(1).is_some_and(|before| compare_inode(before, inode).is_err()) {
-                continue; // as at any of its fsyncs
-            }
-            let judged = versions.iter().map(|v| self.judge_inode(v, found.inode(at), hit, hits, &struck));
-            if let Some(Err(e)) = judged.reduce(Result::or) {
-                return fail("content", format!("{path} (inode {}): {e}", inode.ino));
-            }
-            if allowed.len() == 1 {
-                self.judge_place(id, at, found, &struck, inode)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a file with a struck block of its own may be lost: its inode was struck, or a flipped bit made it another file's.
-    fn may_be_gone(&self, inode: &Inode, hits: &[(Target, Damage)]) -> bool {
-        let own = &self.own[&inode.ino];
-        hits.iter().any(|(t, _)| own.contains(&t.block) && matches!(t.part, Part::Inode(_) | Part::Log))
-    }
-
-    fn is_struck(&self, ino: Ino, struck: &BTreeSet<u64>) -> bool {
-        self.own.get(&ino).is_some_and(|own| !own.is_disjoint(struck))
-    }
-
-    fn judge_inode(
-        &self,
-        was: &Inode,
-        is: &Inode,
-        hit: bool,
-        hits: &[(Target, Damage)],
-        struck: &BTreeSet<u64>,
-    ) -> Result<(), String> {
-        if hit {
-            let own = &self.own[&was.ino];
-            let nodes = |t: &Target| own.contains(&t.block);
-            let only = |parts: &[Part]| hits.iter().all(|(t, _)| !nodes(t) || parts.contains(&t.part));
-            let flipped = hits.iter().any(|(t, d)| nodes(t) && *d == Damage::Flipped);
-            if was.is_dir() || flipped || !only(&[Part::Direct, Part::Indirect, Part::Xattr]) {
-                return Ok(());
-            }
-            if was.content.size() != is.content.size() {
-                return Err(format!("size {} instead of {}", is.content.size(), was.content.size()));
-            }
-            let xattrs_only = only(&[Part::Xattr]);
-            if self.reverting.contains(&was.ino) && !xattrs_only {
-                return Ok(());
-            }
-            let known = hits.len() == 1 && !self.compressed.contains(&was.ino) && self.whole_summaries;
-            for (index, _) in was.content.pages().chain(is.content.pages()) {
-                let (was, is) = (was.content.page(index), is.content.page(index));
-                if was != is && (xattrs_only || known || is.iter().any(|&b| b != 0)) {
-                    return Err(format!("page {index} is another one"));
-                }
-            }
-            return Ok(());
-        }
-        let in_struck = |ino: Ino| {
-            let names = self.shown.inodes().filter(|(_, i)| i.ino == ino);
-            names
-                .flat_map(|(id, _)| self.shown.names_of(id))
-                .any(|(dir, _)| self.is_struck(self.shown.inode(dir).ino, struck))
-        };
-        if was.is_dir() || in_struck(was.ino) {
-            let mut was = was.clone();
-            // A directory's time is that of its last new entry, and its links are those of the directories in it.
-            (was.nlink, was.mtime) = (is.nlink, if was.is_dir() { None } else { was.mtime });
-            return if was.is_dir() { compare_attributes(&was, is) } else { compare_inode(&was, is) };
-        }
-        compare_inode(was, is)
-    }
-
-    /// Every name is at its place, unless a directory on the way was struck.
-    fn judge_place(
-        &self,
-        id: Id,
-        at: Id,
-        found: &Model,
-        struck: &BTreeSet<u64>,
-        inode: &Inode,
-    ) -> Result<(), Failure> {
-        if self.is_struck(inode.ino, struck) {
-            return Ok(());
-        }
-        for (dir, name) in self.shown.names_of(id) {
-            let mut above = dir;
-            let mut whole = true;
-            loop {
-                whole &= !self.is_struck(self.shown.inode(above).ino, struck);
-                match self.shown.names_of(above).first() {
-                    Some((next, _)) if above != ROOT => above = *next,
-                    _ => break,
-                }
-            }
-            let path = format!("{}/{}", self.shown.path_of(dir), String::from_utf8_lossy(&name));
-            let dir_ino = self.shown.inode(dir).ino;
-            let here = found.inodes().find(|(_, i)| i.ino == dir_ino).map(|(id, _)| id);
-            let there = here.and_then(|here| found.lookup(here, &name).ok());
-            if whole && there != Some(at) {
-                return fail("place", format!("{path} (inode {})", inode.ino));
-            }
-        }
-        Ok(())
     }
 }

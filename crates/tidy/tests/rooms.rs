@@ -160,7 +160,7 @@ fn debts_that_shrank_are_written_down() {
 /// room composes them, and is above all.
 const ROOMS: [&[&str]; 10] = [
     &["error"],
-    &["acl", "options", "ranks", "stats", "types", "xattr_names"],
+    &["options", "ranks", "stats", "types", "xattr_names"],
     &["profile"],
     &["map"],
     &["content"],

@@ -5,12 +5,12 @@
 //! Locks: the parent's, then the new inode's.
 //! Kernel counterpart: `f2fs_new_inode`, `f2fs_init_inode_metadata`, `f2fs_init_acl`.
 
-use crate::acl::Acl;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState, encode_dev, set_atime, set_ctime, set_mtime, set_name};
 use crate::tree::namei::{LINK_MAX, add_links, check_new_name};
 use crate::types::{Attr, NewFile, Timestamp};
+use medfs_format::acl::Acl;
 use medfs_format::node::{
     Advise, DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline, RawInode,
 };

@@ -9,12 +9,12 @@
 //! (an fsync may be writing the xattr node) and the operation lock too; those that take a number lock it themselves.
 //! Kernel counterpart: `xattr.c`, `acl.c`.
 
-use crate::acl::Acl;
 use crate::error::{Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::Inode;
 use crate::types::XattrMode;
 use crate::xattr_names;
+use medfs_format::acl::Acl;
 use medfs_format::node::{Advise, FileFlags, FileKind, Inline, RawInode};
 use medfs_format::path::XATTR_NODE_OFFSET;
 use medfs_format::xattr::{self, HEADER_SIZE, NODE_BYTES, NameIndex, XattrEntry};

@@ -305,6 +305,9 @@ fn acls_follow_posix() {
     assert_eq!(v.getattr(f.ino).expect("stat").perm, 0o640);
     assert_eq!(errno(v.getxattr(f.ino, b"system.posix_acl_access")), 61);
     assert_eq!(errno(v.setxattr(f.ino, b"system.posix_acl_default", &default, XattrMode::Set)), 13);
+    for (wrong, expected) in [(&default[..10], 22), (&[1, 0, 0, 0], 95)] {
+        assert_eq!(errno(v.setxattr(d, b"system.posix_acl_default", wrong, XattrMode::Set)), expected);
+    }
     let outside = v.create(v.root(), b"outside", &wanted).expect("create");
     assert_eq!(outside.perm, 0o600, "without a default ACL the umask counts");
 }

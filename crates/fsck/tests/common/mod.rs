@@ -189,10 +189,11 @@ pub fn is_of_clusters(code: medfs_fsck::Code) -> bool {
     (Code::ClusterPlace..Code::Unreadable).contains(&code) || code == Code::SavedBlocks
 }
 
-/// Whether a code is of what a device does not read or write, and of the fsync log: `medium.rs` plants these faults.
+/// Whether a code is of what a device does not read or write, and of the fsync log: `medium.rs` and `special.rs` plant these faults.
 pub fn is_of_medium(code: medfs_fsck::Code) -> bool {
     use medfs_fsck::Code;
-    code >= Code::Unreadable || [Code::LogNode, Code::LogEnd, Code::LogInode].contains(&code)
+    code >= Code::Unreadable
+        || [Code::LogNode, Code::LogEnd, Code::LogInode, Code::LogAddress].contains(&code)
 }
 
 /// A volume with deltas and a file of so many pages on it, of which these have deltas; the file's number, its content

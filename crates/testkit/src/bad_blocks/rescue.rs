@@ -7,7 +7,8 @@
 //! - Neither writes to the device.
 
 use super::*;
-use crate::model::{Page, USER_FLAGS};
+use crate::model::{Id, Inode, PAGE, Page, ROOT, USER_FLAGS};
+use crate::observe::compare_inode;
 use medfs_device::CountingDevice;
 use medfs_rescue::{Meta, Outcome, Place, Sink, Walk, salvage};
 use std::collections::HashMap;

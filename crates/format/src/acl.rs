@@ -14,13 +14,26 @@
 //! are three bits. All numbers are little-endian. Only bits that agree with [`Acl::mode`] stand beside
 //! an access ACL, and an ACL that says no more than the bits is not stored.
 
-use crate::error::{Error, Posix, Result};
-use medfs_format::{FormatError, Structure};
+use crate::{FormatError, Structure};
+use thiserror::Error;
 
 const XATTR_VERSION: u32 = 2;
 const DISK_VERSION: u32 = 1;
 const NO_ID: u32 = u32::MAX;
 const RWX: u16 = 0o7;
+/// Longest stored value of which [`Acl::unflipped`] looks for the flipped bit, in bytes: more than 120 entries.
+const MOST_LOOKED_THROUGH: usize = 1024;
+
+/// Why bytes are no value of a `system.posix_acl_*` attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum AclError {
+    /// Another version than Linux's.
+    #[error("an ACL of another version")]
+    Version,
+    /// What is wrong.
+    #[error("an invalid ACL: {0}")]
+    Invalid(&'static str),
+}
 
 /// Whom an entry speaks of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,26 +136,25 @@ impl Acl {
     }
 
     /// Reads the value of a `system.posix_acl_*` attribute; `None` where it has no entries, which
-    /// means: remove the ACL. Fails with `NotSupported` for another version, else `InvalidArgument`.
-    pub fn from_xattr(value: &[u8]) -> Result<Option<Acl>> {
-        let invalid = || Error::from(Posix::InvalidArgument);
+    /// means: remove the ACL.
+    pub fn from_xattr(value: &[u8]) -> Result<Option<Acl>, AclError> {
         if value.is_empty() {
             return Ok(None);
         }
-        let (version, rest) = value.split_first_chunk::<4>().ok_or_else(invalid)?;
+        let (version, rest) = value.split_first_chunk::<4>().ok_or(AclError::Invalid("no version"))?;
         if u32::from_le_bytes(*version) != XATTR_VERSION {
-            return Err(Posix::NotSupported.into());
+            return Err(AclError::Version);
         }
         if rest.is_empty() {
             return Ok(None);
         }
-        let (raw, []) = rest.as_chunks::<8>() else { return Err(invalid()) };
+        let (raw, []) = rest.as_chunks::<8>() else { return Err(AclError::Invalid("half an entry")) };
         let entries = raw.iter().map(|&[t0, t1, p0, p1, id @ ..]| {
             let who = Who::from_raw(u16::from_le_bytes([t0, t1]), u32::from_le_bytes(id))?;
             Some(AclEntry { who, perm: u16::from_le_bytes([p0, p1]) })
         });
-        let entries = entries.collect::<Option<Vec<_>>>().ok_or_else(invalid)?;
-        Acl::new(entries).map(Some).map_err(|_| invalid())
+        let entries = entries.collect::<Option<Vec<_>>>().ok_or(AclError::Invalid("an unknown tag"))?;
+        Acl::new(entries).map(Some).map_err(AclError::Invalid)
     }
 
     /// The value of a `system.posix_acl_*` attribute.
@@ -189,6 +201,29 @@ impl Acl {
             value.extend(e.who.id().into_iter().flat_map(u32::to_le_bytes));
         }
         value
+    }
+
+    /// The ACL that a stored value was before one of its bits was flipped, of inode `ino`; `None` where more than one is possible. `perm` are the
+    /// permission bits beside an access ACL: where some of those possible have these bits, the others are not meant.
+    pub fn unflipped(value: &[u8], ino: u32, perm: Option<u16>) -> Option<Acl> {
+        if value.len() > MOST_LOOKED_THROUGH {
+            return None;
+        }
+        let mut tried = value.to_vec();
+        let mut possible = Vec::new();
+        for bit in 0..value.len() * 8 {
+            tried[bit / 8] ^= 1 << (bit % 8);
+            possible.extend(Acl::from_disk(&tried, ino).ok().flatten());
+            tried[bit / 8] ^= 1 << (bit % 8);
+        }
+        let fits = |acl: &Acl| perm.is_some_and(|perm| acl.mode() == perm & 0o777);
+        if possible.iter().any(fits) {
+            possible.retain(fits);
+        }
+        match possible.len() {
+            1 => possible.pop(),
+            _ => None,
+        }
     }
 
     /// The nine permission bits that `stat` shows beside this access ACL.
@@ -338,28 +373,25 @@ mod tests {
 
     #[test]
     fn wrong_values_fail_as_on_linux() {
-        let errno = |value: &str| Acl::from_xattr(&hex(value)).unwrap_err().errno();
-        for (what, value, expected) in [
-            ("version 1", "0100000001000600ffffffff04000400ffffffff20000000ffffffff", 95),
-            ("short header", "020000", 22),
-            ("half an entry", "0200000001000600", 22),
-            ("unknown tag", "0200000003000600ffffffff04000400ffffffff20000000ffffffff", 22),
-            ("permission 8", "0200000001000e00ffffffff04000400ffffffff20000000ffffffff", 22),
-            ("order", "0200000004000600ffffffff01000400ffffffff20000000ffffffff", 22),
-            ("no others", "0200000001000600ffffffff04000400ffffffff", 22),
-            ("two owners", "0200000001000600ffffffff01000600ffffffff04000400ffffffff20000000ffffffff", 22),
-            (
-                "named, no mask",
-                "0200000001000600ffffffff020006000500000004000400ffffffff20000000ffffffff",
-                22,
-            ),
+        assert_eq!(
+            Acl::from_xattr(&hex("0100000001000600ffffffff04000400ffffffff20000000ffffffff")),
+            Err(AclError::Version)
+        );
+        for (what, value) in [
+            ("short header", "020000"),
+            ("half an entry", "0200000001000600"),
+            ("unknown tag", "0200000003000600ffffffff04000400ffffffff20000000ffffffff"),
+            ("permission 8", "0200000001000e00ffffffff04000400ffffffff20000000ffffffff"),
+            ("order", "0200000004000600ffffffff01000400ffffffff20000000ffffffff"),
+            ("no others", "0200000001000600ffffffff04000400ffffffff"),
+            ("two owners", "0200000001000600ffffffff01000600ffffffff04000400ffffffff20000000ffffffff"),
+            ("named, no mask", "0200000001000600ffffffff020006000500000004000400ffffffff20000000ffffffff"),
             (
                 "user ~0",
                 "0200000001000600ffffffff02000600ffffffff04000400ffffffff10000700ffffffff20000000ffffffff",
-                22,
             ),
         ] {
-            assert_eq!(errno(value), expected, "{what}");
+            assert!(matches!(Acl::from_xattr(&hex(value)), Err(AclError::Invalid(_))), "{what}");
         }
         assert_eq!(Acl::from_xattr(b"").unwrap(), None);
         assert_eq!(Acl::from_xattr(&hex("02000000")).unwrap(), None);
@@ -368,6 +400,28 @@ mod tests {
             "0200000001000600ffffffff0200060009000000020006000500000004000400ffffffff10000700ffffffff20000000ffffffff",
         );
         from("020000000100060003000000040004000000000020000000ffffffff");
+    }
+
+    #[test]
+    fn one_flipped_bit_is_found_where_it_can_be_told() {
+        let right = from(NAMED);
+        let disk = right.to_disk();
+        let (mut told, mut wrong) = (0, 0);
+        for bit in 0..disk.len() * 8 {
+            let mut flipped = disk.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            if Acl::from_disk(&flipped, 9).is_ok() {
+                continue; // another permission, or another user
+            }
+            wrong += 1;
+            told += u32::from(Acl::unflipped(&flipped, 9, Some(right.mode())) == Some(right.clone()));
+        }
+        assert!(wrong > 150 && told * 10 > wrong * 9, "{told} of {wrong}");
+        // Two bits.
+        let mut flipped = disk;
+        (flipped[0], flipped[4]) = (3, 3);
+        assert_eq!(Acl::unflipped(&flipped, 9, Some(right.mode())), None);
+        assert_eq!(Acl::unflipped(&[1; 4096], 9, None), None);
     }
 
     #[test]
