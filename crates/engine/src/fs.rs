@@ -37,8 +37,9 @@ use crate::profile::hotness::Hcluster;
 use crate::tree::name_journal::DirLog;
 use crate::xref::ref_index::Registry;
 use crate::xref::retained::Bases;
+use medfs_format::Ino;
 use medfs_sync::Mutex;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// Blocks that a log may be unable to take of those there is room for: the last one of each segment it leaves.
@@ -84,8 +85,11 @@ pub(crate) trait MakeDurable: Send + Sync {
     /// starts after they came.
     fn checkpoint(&self, fs: &Fs) -> Result<()>;
 
-    /// Makes a file durable.
-    fn file(&self, fs: &Fs, inode: &Arc<Inode>) -> Result<()>;
+    /// Makes pages of a file whole that are made from blocks of others, and durable.
+    fn whole(&self, fs: &Fs, inode: &Arc<Inode>, pages: &[u64]) -> Result<()>;
+
+    /// Makes whole, and durable, what other files make of these pages of a file.
+    fn unshare(&self, fs: &Fs, ino: Ino, pages: Range<u64>) -> Result<()>;
 }
 
 /// While a volume is being opened: until orphans are freed and fsynced files rolled forward, a checkpoint would lose what it has

@@ -250,7 +250,7 @@ impl Fs {
         }
         let mut freed = None;
         if work.needed_blocks() > 0 {
-            freed = Some(self.release_all_sources(inode, 0..u64::MAX)?);
+            freed = Some(self.unshare(inode.ino, 0..u64::MAX)?);
             self.make_room_for(work.needed_blocks())?;
         }
         let mut may_free = true;

@@ -6,6 +6,7 @@
 
 use crate::cluster::Compress;
 use crate::commit::flush::FlushPolicy;
+use crate::commit::recovery::{self, RecoverySource};
 use crate::content::page_cache::Pages;
 use crate::content::placement::KernelPlacement;
 use crate::delta::{BASES_PART, Deltas};
@@ -80,38 +81,36 @@ impl Fs {
         Ok(fs)
     }
 
-    /// Frees orphans and rolls fsynced files forward; what changed becomes a checkpoint.
+    /// Brings back what became durable, from its sources in their order; what changed becomes a checkpoint. On a read-only mount nothing is
+    /// written: the next mount that may write finds the same.
     fn bring_up_to_date(&mut self, gc: Arc<dyn Reclaim>) -> Result<()> {
-        if self.read_only {
-            self.load_bases_to_hide();
-            return self.roll_forward_in_memory();
+        for source in &mut recovery::sources() {
+            if !self.opts.recover {
+                source.leave(self)?;
+            } else if !self.read_only || self.shows(source.as_mut())? {
+                let recovered = source.replay(self)?;
+                Counters::add(&self.counters.recovered_inodes, recovered.inodes);
+            }
         }
-        self.load_registry()?;
-        self.free_orphans_at_mount()?;
-        if self.opts.recover {
-            let recovered = self.roll_forward()?;
-            Counters::add(&self.counters.recovered_inodes, recovered.inodes);
-        } else {
-            self.abandon_chain()?;
+        if self.read_only {
+            return Ok(());
         }
         let done = self.write_recovered(gc);
         if matches!(done, Err(Error::NoSpace)) { self.show_without_writing() } else { done }
     }
 
-    /// Shows what was fsynced on a read-only mount. Nothing is written: the next mount that may write finds the same.
-    fn roll_forward_in_memory(&self) -> Result<()> {
-        if !self.opts.recover || !self.roll_forward_needed()? {
-            return Ok(());
+    /// Whether a read-only mount shows what a source has.
+    fn shows(&self, source: &mut dyn RecoverySource) -> Result<bool> {
+        if !source.has_more(self)? {
+            return Ok(false);
         }
-        if !WRITABLE.contains(self.features) || self.sb.has_unknown_ro_compat() {
+        let shown = WRITABLE.contains(self.features) && !self.sb.has_unknown_ro_compat();
+        if !shown && source.is_newer() {
             tracing::warn!(
                 "fsynced files were not checkpointed; the volume is shown as of its last checkpoint"
             );
-            return Ok(());
         }
-        let recovered = self.roll_forward()?;
-        Counters::add(&self.counters.recovered_inodes, recovered.inodes);
-        Ok(())
+        Ok(shown || !source.is_newer())
     }
 
     /// Makes a checkpoint of what was recovered. What an fsync acknowledged fits, on volumes of this engine.

@@ -12,9 +12,10 @@ use crate::commit::checkpoint::CheckpointSink;
 use crate::commit::name_journal::{DirNames, NameJournal};
 use crate::content::placement::Purpose;
 use crate::error::{Error, Result};
-use crate::fs::{Fs, MakeDurable};
+use crate::fs::Fs;
 use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState};
+use crate::map::refs::Attempt;
 use crate::stats::Counters;
 use medfs_format::Ino;
 use medfs_format::node::FileFlags;
@@ -145,38 +146,39 @@ impl Commit {
         refused: Refused,
     ) -> Result<Option<NeedsCheckpoint>> {
         let inode = request.inode;
-        let (mut change, mut left, mut freed) = (Some(change), None, None);
-        loop {
+        let (mut change, mut left) = (Some(change), None);
+        fs.with_unshared(|| {
             let change = |state: &mut InodeState| change.take().map_or(Ok(()), |change| change(state));
             let mut set = ChangeSet::of_file(fs, request, change)?;
             set.ask(fs, &self.log);
             let reason = set.files.iter().find_map(|file| file.refused);
             let outcome = match (reason, refused) {
                 (None, _) => only(self.log.commit(fs, set)),
-                (Some(reason), Refused::Tell) => return Ok(Some(reason)),
+                (Some(reason), Refused::Tell) => return Ok(Attempt::Done(Some(reason))),
                 (Some(_), Refused::Checkpoint) => only(CheckpointSink.commit(fs, set)),
             };
             match outcome {
-                Ok(Outcome::Durable) => return Ok(reason),
+                Ok(Outcome::Durable) => Ok(Attempt::Done(reason)),
                 Ok(Outcome::Refused(reason)) => {
                     if refused == Refused::Checkpoint {
                         fs.checkpoint_now()?;
                     }
-                    return Ok(Some(reason));
+                    Ok(Attempt::Done(Some(reason)))
                 }
-                Ok(Outcome::Blocked(pages)) => drop(freed.replace(fs.release_sources(inode, &pages)?)),
+                Ok(Outcome::Blocked(pages)) => Ok(Attempt::Blocked(inode.ino, pages)),
                 // A checkpoint writes what is left of it in one go.
                 Err(Error::NoSpace) if request.purpose == Purpose::Atomic => {
                     fs.checkpoint_now()?;
-                    return Ok(Some(NeedsCheckpoint::NoRoom));
+                    Ok(Attempt::Done(Some(NeedsCheckpoint::NoRoom)))
                 }
                 Err(Error::NoSpace) => {
                     fs.make_room_again(inode, &mut left)?;
                     fs.write_back_for(inode, request.purpose)?;
+                    Ok(Attempt::Again)
                 }
-                Err(e) => return Err(e),
+                Err(e) => Err(e),
             }
-        }
+        })
     }
 
     /// Makes a file durable that was just written to, where it is to be written synchronously: the flag SYNC (`chattr +S`) and the mount
@@ -199,16 +201,6 @@ impl Commit {
             }
         }
         Ok(())
-    }
-}
-
-impl MakeDurable for Commit {
-    fn checkpoint(&self, fs: &Fs) -> Result<()> {
-        CheckpointSink.now(fs)
-    }
-
-    fn file(&self, fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
-        self.sync_file(fs, inode, false).map(drop)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Commits: what makes changes durable together, by the chain of fsynced nodes or by a checkpoint, and what finds them again.
 //!
 //! One pipeline: [`change_set`] stages what changed, the sinks [`roll_forward_log`] and [`checkpoint`] admit and commit it, [`fsync`] is the
-//! way through them. When the device is flushed is in [`flush`].
+//! way through them. When the device is flushed is in [`flush`]; which file goes before another one, in `order`.
 //!
 //! Invariants: those of `docs/ARCHITECTURE.md`, "Four rules".
 //! Locks: `cp`, an inode's `wb`, `chain`; see `fs.rs`.
@@ -13,6 +13,7 @@ pub(crate) mod flush;
 pub(crate) mod fsync;
 pub(crate) mod group_commit;
 pub(crate) mod name_journal;
+mod order;
 pub(crate) mod recovery;
 pub(crate) mod roll_forward_log;
 

@@ -8,6 +8,7 @@ use crate::content::shift::Shift;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
+use crate::map::refs::Attempt;
 use crate::types::{FallocateMode, FileFlags, Seek};
 use medfs_format::{BLOCK_SIZE, Block, Ino, NEW_ADDR, NULL_ADDR, is_block};
 use std::ops::Range;
@@ -20,21 +21,17 @@ const COPY_CHUNK: usize = 1 << 20;
 impl Fs {
     pub(crate) fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         let inode = self.inode(ino)?;
-        let mut freed = None;
         // What was freed since the last checkpoint makes room for the pages that move.
         let mut may_free = mode.intersects(FallocateMode::COLLAPSE_RANGE | FallocateMode::INSERT_RANGE);
-        loop {
-            match self.try_fallocate(&inode, mode, offset, len) {
-                Ok(true) => break,
-                Ok(false) => freed = Some(self.release_all_sources(&inode, offset / PAGE..u64::MAX)?),
-                Err(Error::NoSpace) if may_free => {
-                    may_free = false;
-                    self.checkpoint_now()?;
-                }
-                Err(e) => return Err(e),
+        self.with_unshared(|| match self.try_fallocate(&inode, mode, offset, len) {
+            Ok(true) => Ok(Attempt::Done(())),
+            Ok(false) => Ok(Attempt::Shared(ino, offset / PAGE..u64::MAX)),
+            Err(Error::NoSpace) if std::mem::take(&mut may_free) => {
+                self.checkpoint_now()?;
+                Ok(Attempt::Again)
             }
-        }
-        drop(freed);
+            Err(e) => Err(e),
+        })?;
         self.throttle(&inode)
     }
 

@@ -7,6 +7,7 @@ use crate::content::page_io::copy_out;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState, set_atime, set_ctime, set_mtime};
+use crate::map::refs::Attempt;
 use crate::options::Atime;
 use crate::types::{Attr, FileFlags, SetAttr, Timestamp};
 use medfs_format::node::{Advise, FileKind, Inline, RawInode};
@@ -361,23 +362,11 @@ impl Fs {
 
     pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
         let inode = self.inode(ino)?;
-        let mut freed = None;
-        loop {
-            match self.try_setattr(&inode, set)? {
-                Some(attr) => {
-                    drop(freed);
-                    return Ok(attr);
-                }
-                None => {
-                    let first = set.size.map_or(u64::MAX, |size| size.div_ceil(PAGE));
-                    freed = Some(self.release_all_sources(&inode, first..u64::MAX)?);
-                }
-            }
-        }
+        self.with_unshared(|| self.try_setattr(&inode, set))
     }
 
-    /// Sets attributes; `None` (nothing changed) where pages that would go are sources of other files.
-    fn try_setattr(&self, inode: &Arc<Inode>, set: &SetAttr) -> Result<Option<Attr>> {
+    /// Sets attributes; [`Attempt::Shared`] (nothing changed) where pages that would go are sources of other files.
+    fn try_setattr(&self, inode: &Arc<Inode>, set: &SetAttr) -> Result<Attempt<Attr>> {
         self.check_writable()?;
         self.make_room()?;
         // Nodes may be freed: none of them may be on its way to the device.
@@ -400,7 +389,7 @@ impl Fs {
             self.check_resize_of_released(inode, size)?;
             let first = size.div_ceil(PAGE);
             if size < inode.size() && self.dependents.others_need(inode.ino, first..u64::MAX) {
-                return Ok(None);
+                return Ok(Attempt::Shared(inode.ino, first..u64::MAX));
             }
             self.resize(inode, &mut state, size)?;
         }
@@ -414,7 +403,7 @@ impl Fs {
             false => Dirty::Times,
         };
         if !owner_or_mode && set.size.is_none() && times_are(inode, set) {
-            return Ok(Some(self.attr(inode)));
+            return Ok(Attempt::Done(self.attr(inode)));
         }
         self.edit(inode, dirty, |r| {
             if let Some(perm) = set.perm {
@@ -440,7 +429,7 @@ impl Fs {
             // Roll-forward does not bring back a time that somebody set.
             self.dir_log.changed(inode.ino);
         }
-        Ok(Some(self.attr(inode)))
+        Ok(Attempt::Done(self.attr(inode)))
     }
 
     pub(crate) fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {

@@ -12,6 +12,7 @@ use crate::fs::Fs;
 use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
+use crate::map::refs::Attempt;
 use crate::stats::Counters;
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::node::Inline;
@@ -54,7 +55,7 @@ impl Placed {
 /// Pages that were placed, and whether all were that should be.
 pub(crate) struct Placing {
     pub(crate) pages: Vec<Placed>,
-    /// Pages whose blocks other files need ([`Fs::release_sources`]): they stay dirty, and the inode must not be written.
+    /// Pages whose blocks other files need ([`Fs::unshare`]): they stay dirty, and the inode must not be written.
     pub(crate) blocked: Vec<u64>,
     /// Deltas that have no place yet.
     pending: Vec<Pending>,
@@ -356,24 +357,22 @@ impl Fs {
 
     /// The same, for a purpose. Where a log has no room left, room is made and the rest written.
     pub(crate) fn write_back_for(&self, inode: &Arc<Inode>, purpose: Purpose) -> Result<()> {
-        let (mut from, mut first) = (0, First::default());
-        let (mut freed, mut left) = (None, None);
-        while let Some(Batch { next, blocked, outcome }) = self.write_batch(inode, from, purpose)? {
+        let (mut from, mut first, mut left) = (0, First::default(), None);
+        self.with_unshared(|| {
+            let Some(Batch { next, blocked, outcome }) = self.write_batch(inode, from, purpose)? else {
+                return Ok(Attempt::Done(()));
+            };
             match outcome {
                 Err(Error::NoSpace) => {
                     self.make_room_again(inode, &mut left)?;
-                    continue;
+                    return Ok(Attempt::Again);
                 }
                 Err(e) if !self.is_damage(&e) => return Err(e),
                 outcome => first.note(outcome),
             }
-            from = next;
-            if let Some(&page) = blocked.first() {
-                freed = Some(self.release_sources(inode, &blocked)?);
-                from = page;
-            }
-        }
-        drop(freed);
+            from = blocked.first().copied().unwrap_or(next);
+            Ok(if blocked.is_empty() { Attempt::Again } else { Attempt::Blocked(inode.ino, blocked) })
+        })?;
         first.result()
     }
 

@@ -60,6 +60,29 @@ pub(crate) struct Gone {
     sources: Vec<(Ino, u32)>,
 }
 
+/// Keeps the pages of a file from becoming sources.
+pub(crate) struct Barrier<'a> {
+    dependents: &'a Dependents,
+    ino: Ino,
+}
+
+impl Drop for Barrier<'_> {
+    fn drop(&mut self) {
+        self.dependents.unbar(self.ino);
+    }
+}
+
+/// How an attempt at an operation ended that files made from others may be in the way of.
+pub(crate) enum Attempt<R> {
+    Done(R),
+    /// Nothing changed: pages in this range of the file are sources of others.
+    Shared(Ino, Range<u64>),
+    /// Not all was done: these pages of the file are sources of others.
+    Blocked(Ino, Vec<u64>),
+    /// It is to be tried again.
+    Again,
+}
+
 /// By whom a page's block is needed as a base, the strongest need first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
@@ -110,12 +133,13 @@ impl Dependents {
         true
     }
 
-    /// Lets no page of a file become a source until [`Dependents::unbar`] is called as often.
-    pub(crate) fn bar(&self, ino: Ino) {
+    /// Lets no page of a file become a source as long as the barrier is held.
+    pub(crate) fn barrier(&self, ino: Ino) -> Barrier<'_> {
         *self.inner.lock().barred.entry(ino).or_default() += 1;
+        Barrier { dependents: self, ino }
     }
 
-    pub(crate) fn unbar(&self, ino: Ino) {
+    fn unbar(&self, ino: Ino) {
         let mut inner = self.inner.lock();
         if let Some(count) = inner.barred.get_mut(&ino) {
             *count -= 1;

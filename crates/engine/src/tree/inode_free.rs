@@ -37,7 +37,7 @@ impl Fs {
     pub(crate) fn free_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         let _freed = match self.dependents.others_need(inode.ino, 0..u64::MAX) {
             // Without a name it does not become a source again.
-            true if inode.nlink() == 0 => Some(self.release_all_sources(inode, 0..u64::MAX)?),
+            true if inode.nlink() == 0 => Some(self.unshare(inode.ino, 0..u64::MAX)?),
             _ => None,
         };
         self.check_writable()?;

@@ -9,6 +9,7 @@
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState, set_ctime, set_name};
+use crate::map::refs::Attempt;
 use crate::tree::dir::Found;
 use crate::types::Attr;
 use medfs_format::node::{Advise, FileFlags, FileKind, Inline, NAME_LEN, RawInode};
@@ -185,17 +186,12 @@ impl Fs {
     }
 
     fn remove(&self, parent: Ino, name: &[u8], directory: bool) -> Result<()> {
-        let mut freed = None;
-        while let Some(inode) = self.try_remove(parent, name, directory)? {
-            freed = Some(self.release_all_sources(&inode, 0..u64::MAX)?);
-        }
-        drop(freed);
-        Ok(())
+        self.with_unshared(|| self.try_remove(parent, name, directory))
     }
 
-    /// Removes a name. Returns the inode (nothing changed) where other files must be made whole first, so that none is made
+    /// Removes a name. [`Attempt::Shared`] (nothing changed) where other files must be made whole first, so that none is made
     /// from a file that a mount would free.
-    fn try_remove(&self, parent: Ino, name: &[u8], directory: bool) -> Result<Option<Arc<Inode>>> {
+    fn try_remove(&self, parent: Ino, name: &[u8], directory: bool) -> Result<Attempt<()>> {
         let op = self.begin()?;
         let dir = self.directory(parent)?;
         let mut dir_state = dir.lock.write();
@@ -212,8 +208,7 @@ impl Fs {
         }
         self.check_linked(&dir, &inode)?;
         if inode.nlink() == 1 && self.dependents.others_need(inode.ino, 0..u64::MAX) {
-            drop(state);
-            return Ok(Some(inode));
+            return Ok(Attempt::Shared(inode.ino, 0..u64::MAX));
         }
         self.take_name(&inode, || self.remove_name(&dir, &mut dir_state, &found))?;
         self.drop_name(&inode);
@@ -227,7 +222,7 @@ impl Fs {
         }
         drop((state, dir_state, op));
         self.free_if_unused(&inode);
-        Ok(None)
+        Ok(Attempt::Done(()))
     }
 
     /// Checks that an inode that a name leads to has a link to give away.

@@ -9,6 +9,7 @@
 use crate::error::{Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState, set_ctime, set_name};
+use crate::map::refs::Attempt;
 use crate::profile::file_class;
 use crate::tree::dir::{Found, Search};
 use crate::tree::name_journal::Move;
@@ -72,15 +73,10 @@ impl Fs {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        let mut freed = None;
-        while let Some(replaced) = self.try_rename(parent, name, new_parent, new_name, flags)? {
-            freed = Some(self.release_all_sources(&replaced, 0..u64::MAX)?);
-        }
-        drop(freed);
-        Ok(())
+        self.with_unshared(|| self.try_rename(parent, name, new_parent, new_name, flags))
     }
 
-    /// Renames. Returns the inode that would lose its last name (nothing changed) where other files must be made whole first,
+    /// Renames. [`Attempt::Shared`] (nothing changed) of an inode that would lose its last name where other files must be made whole first,
     /// so that none is made from a file that a mount would free.
     fn try_rename(
         &self,
@@ -89,7 +85,7 @@ impl Fs {
         new_parent: Ino,
         new_name: &[u8],
         flags: RenameFlags,
-    ) -> Result<Option<Arc<Inode>>> {
+    ) -> Result<Attempt<()>> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         if !RenameFlags::all().contains(flags) || (exchange && flags != RenameFlags::EXCHANGE) {
             return Err(Posix::InvalidArgument.into());
@@ -124,7 +120,7 @@ impl Fs {
         let search = self.search(&new.dir, dirs.target(), new_name)?;
         match search.found {
             Some(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Posix::Exists.into()),
-            Some(replaced) if replaced.ino == found.ino => return Ok(None),
+            Some(replaced) if replaced.ino == found.ino => return Ok(Attempt::Done(())),
             None if exchange => return Err(Posix::NotFound.into()),
             _ => {}
         }
@@ -149,7 +145,7 @@ impl Fs {
         if let (true, Some(other), Some(there)) = (exchange, &replaced, search.found) {
             self.check_project(&old.dir, other)?;
             self.exchange(&old, &new, &mut dirs, [(&inode, found), (other, there)], &mut named)?;
-            return Ok(None);
+            return Ok(Attempt::Done(()));
         }
         if let (Some(replaced), Some(state)) = (&replaced, &named.new) {
             match (inode.is_dir(), replaced.is_dir()) {
@@ -165,9 +161,7 @@ impl Fs {
             replaced.as_ref().filter(|r| r.nlink() == 1 && self.dependents.others_need(r.ino, 0..u64::MAX))
             && !(self.may_keep(replaced, &inode)? && self.keep_base(replaced)?)
         {
-            let replaced = replaced.clone();
-            drop((named, dirs));
-            return Ok(Some(replaced));
+            return Ok(Attempt::Shared(replaced.ino, 0..u64::MAX));
         }
         let whiteout = flags.contains(RenameFlags::WHITEOUT);
         // What the inode says of its name, before that changes.
@@ -201,7 +195,7 @@ impl Fs {
         if let Some(replaced) = &replaced {
             self.free_if_unused(replaced);
         }
-        Ok(None)
+        Ok(Attempt::Done(()))
     }
 
     /// Lets the directories know that nothing happened to them but this rename of a regular file.

@@ -87,7 +87,7 @@ impl Fs {
         self.make_hidden_files()?;
         if self.registry.lock().file.is_none() {
             for ino in dependents {
-                self.make_pages_whole(&self.inode(ino)?, &self.dependents.pages(ino))?;
+                self.commit.whole(self, &self.inode(ino)?, &self.dependents.pages(ino))?;
             }
         }
         Ok(())

@@ -1,82 +1,52 @@
 //! Letting a source go: the pages that are made from it become whole, durably, before its block changes or is freed.
 //!
-//! Invariant: from [`Fs::release_sources`] until the [`Barrier`] it returns is dropped, no page of the file is a source in
-//! the range asked for, nor becomes one.
+//! An operation that meets a source gives its locks back and says so ([`Attempt::Shared`]). What makes changes durable then orders the files
+//! ([`MakeDurable::unshare`](crate::fs::MakeDurable::unshare)): nothing here fsyncs.
+//! Invariant: while a [`Barrier`] is held no page of its file becomes a source.
 //! Locks: called with no lock held, but for the variant of a checkpoint, which has the operation lock exclusively.
 
-use crate::error::{Error, Posix, Result};
+use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
-use crate::map::refs::Dependents;
+use crate::map::refs::{Attempt, Barrier};
 use crate::stats::Counters;
 use medfs_format::Ino;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Keeps the pages of a file from becoming sources.
-pub(crate) struct Barrier<'a> {
-    dependents: &'a Dependents,
-    ino: Ino,
-}
-
-impl Drop for Barrier<'_> {
-    fn drop(&mut self) {
-        self.dependents.unbar(self.ino);
-    }
-}
-
 impl Fs {
-    /// Makes whole whatever is made from these pages of a file, and durable.
-    pub(crate) fn release_sources(&self, inode: &Inode, pages: &[u64]) -> Result<Barrier<'_>> {
-        let barrier = self.barrier(inode.ino);
-        for &page in pages {
-            self.release_range(inode.ino, page..page + 1)?;
-        }
-        Ok(barrier)
-    }
-
-    fn barrier(&self, ino: Ino) -> Barrier<'_> {
-        self.dependents.bar(ino);
-        Barrier { dependents: &self.dependents, ino }
-    }
-
-    /// As [`Fs::release_sources`], for a range.
-    pub(crate) fn release_all_sources(&self, inode: &Inode, pages: Range<u64>) -> Result<Barrier<'_>> {
-        let barrier = self.barrier(inode.ino);
-        self.release_range(inode.ino, pages)?;
-        Ok(barrier)
-    }
-
-    fn release_range(&self, ino: Ino, pages: Range<u64>) -> Result<()> {
-        for dependent in self.dependents.others(ino, pages.clone()) {
-            match self.inode(dependent.ino) {
-                Ok(inode) => {
-                    // What an fsync cannot make durable the checkpoint below does.
-                    let whole = self.make_pages_whole(&inode, &dependent.pages);
-                    self.pass_by("a file made from blocks of another is not durable", dependent.ino, whole)?;
-                }
-                Err(Error::Posix(Posix::Stale)) => {}
-                Err(e) if self.is_damage(&e) => self.give_up(dependent.ino, &dependent.pages, &e),
-                Err(e) => return Err(e),
+    /// Runs an operation until no other file is in its way. Pages that were, once made whole, do not become sources again before it ends.
+    pub(crate) fn with_unshared<R>(&self, mut attempt: impl FnMut() -> Result<Attempt<R>>) -> Result<R> {
+        let mut barrier = None;
+        loop {
+            match attempt()? {
+                Attempt::Done(result) => return Ok(result),
+                Attempt::Shared(ino, pages) => drop(barrier.replace(self.unshare(ino, pages)?)),
+                Attempt::Blocked(ino, pages) => drop(barrier.replace(self.unshare_each(ino, &pages)?)),
+                Attempt::Again => {}
             }
         }
-        if !self.dependents.others(ino, pages.clone()).is_empty() {
-            // Of files that are gone, or whose last change no fsync has to carry.
-            self.checkpoint_now()?;
-        }
-        debug_assert!(self.dependents.others(ino, pages).is_empty());
-        Ok(())
     }
 
+    /// Makes whole, durably, what other files make of these pages, which do not become sources again while the barrier is held.
+    pub(crate) fn unshare(&self, ino: Ino, pages: Range<u64>) -> Result<Barrier<'_>> {
+        let barrier = self.dependents.barrier(ino);
+        self.commit.unshare(self, ino, pages.clone())?;
+        debug_assert!(!self.dependents.others_need(ino, pages));
+        Ok(barrier)
+    }
+
+    fn unshare_each(&self, ino: Ino, pages: &[u64]) -> Result<Barrier<'_>> {
+        let barrier = self.dependents.barrier(ino);
+        pages.iter().try_for_each(|&page| self.unshare(ino, page..page + 1).map(drop))?;
+        Ok(barrier)
+    }
+
+    /// Makes pages whole, in memory, whose sources are to go.
     pub(crate) fn make_pages_whole(&self, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
-        let changed = self.change_settled(inode, |state| self.make_whole_or_give_up(inode, state, pages));
-        match changed {
-            // Freed meanwhile.
-            Err(Error::Posix(Posix::Stale)) => return Ok(()),
-            changed => changed?,
-        }
+        self.change_settled(inode, |state| self.make_whole_or_give_up(inode, state, pages))?;
         Counters::add(&self.deltas.counters.released, pages.len() as u64);
-        self.commit.file(self, inode)
+        Ok(())
     }
 
     /// The same inside a checkpoint, which makes all of it durable in one go.
@@ -109,7 +79,7 @@ impl Fs {
     }
 
     /// Pages that cannot be read hold back none of the blocks that they were made from.
-    fn give_up(&self, ino: Ino, pages: &[u64], error: &Error) {
+    pub(crate) fn give_up(&self, ino: Ino, pages: &[u64], error: &Error) {
         self.note_damage("a page is lost, as a block that it is made from cannot be read", ino, error);
         pages.iter().for_each(|&page| self.dependents.drop_pages(ino, page..page + 1));
     }

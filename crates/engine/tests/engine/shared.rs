@@ -1,9 +1,12 @@
 //! Shared record nodes: what fsyncs of several files cost, and that a crash shows what each made durable.
 
 use crate::common::*;
-use medfs::{Ino, Volume};
-use medfs_device::MemDevice;
-use std::sync::{Arc, Barrier};
+use medfs::{Ino, ManualClock, Volume};
+use medfs_device::{BlockDevice, Cause, MemDevice, WriteTag};
+use medfs_format::Block;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Barrier, Mutex};
 
 /// Pages of a file, which its inode has the addresses of.
 const PAGES: u64 = 6;
@@ -303,4 +306,65 @@ fn node_blocks_and_flushes_by_threads() {
             threads * 200
         );
     }
+}
+
+/// A device that notes which blocks are written as nodes, and how often each block is read by itself: reading ahead takes many at once.
+struct Noted {
+    inner: MemDevice,
+    nodes: Mutex<BTreeSet<u64>>,
+    reads: Mutex<BTreeMap<u64, u32>>,
+}
+
+impl BlockDevice for Noted {
+    fn block_count(&self) -> u64 {
+        self.inner.block_count()
+    }
+    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
+        if blocks.len() == 1 {
+            *self.reads.lock().unwrap().entry(addr).or_default() += 1;
+        }
+        self.inner.read(addr, blocks)
+    }
+    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
+        if tag.cause == Cause::Node {
+            self.nodes.lock().unwrap().extend((addr..).take(blocks.len()));
+        }
+        self.inner.write(addr, blocks, tag)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
+        self.inner.discard(addr, count)
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+/// Nodes of their own and shared ones: roll-forward follows the chain, then replays it, and looks at inodes ahead of their turn.
+#[test]
+fn a_mount_reads_each_block_of_the_chain_once() {
+    let device = Arc::new(Noted { inner: blank_delta(64), nodes: Mutex::default(), reads: Mutex::default() });
+    let open = |options| open_with(device.clone(), options, Arc::new(ManualClock::new(START)));
+    let v = open("");
+    let mut files = files(&v, 8);
+    device.nodes.lock().unwrap().clear();
+    for round in 0..5 {
+        update(&v, &mut files, round);
+        v.fsync_many(&inos(&files), false).unwrap();
+        update(&v, &mut files[..1], round + 50);
+        v.fsync(files[0].0, false).unwrap();
+    }
+    drop(v);
+    let chain = std::mem::take(&mut *device.nodes.lock().unwrap());
+    assert!(chain.len() >= 10, "{} nodes", chain.len());
+    device.reads.lock().unwrap().clear();
+    // A mount that writes looks at what lies ahead of the log, too.
+    let v = open("ro");
+    let reads = device.reads.lock().unwrap().clone();
+    let again: Vec<_> = chain.iter().filter(|addr| reads.get(addr).copied() != Some(1)).collect();
+    let again: Vec<_> = again.into_iter().map(|addr| (addr, reads.get(addr))).collect();
+    assert!(again.is_empty(), "how often blocks of the chain were read: {again:?}");
+    assert_shown(&v, &files, "after recovery");
 }

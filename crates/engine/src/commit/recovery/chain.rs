@@ -8,22 +8,40 @@
 //! behind it, as each ends with a flush of all before. So the chain ends there too. The same holds for a shared record node;
 //! each of its entries is a link of its own, an inode block with the fsync mark that is made of its base. A node of removed names is
 //! not a link: it counts at its place between two.
+//!
+//! Each block is read once: it is kept for the replay, as many as memory is given for; those beyond are read again.
+//! Locks: none, as the volume is not shared yet.
 
 use crate::error::Result;
-use crate::fs::Fs;
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::node::{RawInode, footer};
+use medfs_format::shared::{ENTRY_SIZE, RawSharedHeader};
 use medfs_format::summary::Log;
 use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Ino, SegNo, Structure, removed, shared};
+use medfs_store::{Io, Store};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An entry of a shared record node.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    /// The node.
+    pub(super) node: BlockAddr,
+    pub(super) codec: u8,
+    pub(super) checksum: u32,
+    /// Where its delta is in the node.
+    pub(super) delta: Range<usize>,
+}
 
 /// One node of the chain.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Link {
     /// Where it is; of an entry of a shared record node: its base.
     pub(super) addr: BlockAddr,
-    /// The shared record node, and which of its entries, counted from zero.
-    pub(super) shared: Option<(BlockAddr, usize)>,
+    /// Of an entry of a shared record node: what makes its inode block of the base.
+    pub(super) shared: Option<Entry>,
     pub(super) ino: Ino,
     is_inode: bool,
     fsync: bool,
@@ -49,6 +67,13 @@ pub(super) struct Removal {
     pub(super) after: usize,
 }
 
+/// Blocks that were read.
+#[derive(Debug, Default)]
+struct Blocks {
+    kept: HashMap<BlockAddr, Arc<Block>>,
+    most: usize,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     pub(super) links: Vec<Link>,
@@ -57,47 +82,50 @@ pub(super) struct Chain {
     /// Nodes of removed names, in the order in which they were written.
     pub(super) removals: Vec<Removal>,
     addrs: HashSet<BlockAddr>,
+    blocks: RefCell<Blocks>,
 }
 
 /// Whether an inode block was stored in part, as far as the volume's features can tell.
-fn is_torn(fs: &Fs, block: &Block) -> bool {
-    let (inode, rules): (&RawInode, _) = (block.view(), &fs.nodes.rules);
+fn is_torn(store: &Store, block: &Block) -> bool {
+    let (inode, rules): (&RawInode, _) = (block.view(), &store.nodes.rules);
     // Every inode of a volume with checksums has room for one: where it seems not to, the first sector is an old one.
     rules.checksum_seed().is_some_and(|seed| !inode.is_sealed(rules.layouts, seed))
 }
 
 /// Whether there are nodes of the chain behind a block that cannot be read: in its segment or, where it is the last of it, in another
 /// one. Otherwise it is taken for the one that was being written when power was lost, or the one to be written next.
-fn goes_on_behind(fs: &Fs, addr: BlockAddr, version: ChainVersion) -> bool {
-    let end = fs.geo.seg_start(fs.geo.segno(addr)) + BLOCKS_PER_SEG;
+fn goes_on_behind(store: &Store, addr: BlockAddr, version: ChainVersion) -> bool {
+    let end = store.geo.seg_start(store.geo.segno(addr)) + BLOCKS_PER_SEG;
     let belongs = |addr: BlockAddr| {
-        let block = fs.io.read(addr).ok()?;
+        let block = store.io.read(addr).ok()?;
         version.belongs(footer(&block).cp_ver.get()).then_some(block)
     };
     let is_free = |segno: SegNo| {
-        let mut segs = fs.segs.lock();
-        segs.valid_blocks(&fs.io, segno) == 0 && !segs.is_curseg(segno)
+        let mut segs = store.segs.lock();
+        segs.valid_blocks(&store.io, segno) == 0 && !segs.is_curseg(segno)
     };
     if addr + 1 < end {
         return (addr + 1..end).any(|behind| belongs(behind).is_some());
     }
-    (0..fs.geo.segment_count_main).filter(|&segno| is_free(segno)).any(|segno| {
-        let blocks = fs.geo.seg_start(segno)..fs.geo.seg_start(segno) + BLOCKS_PER_SEG;
+    (0..store.geo.segment_count_main).filter(|&segno| is_free(segno)).any(|segno| {
+        let blocks = store.geo.seg_start(segno)..store.geo.seg_start(segno) + BLOCKS_PER_SEG;
         // Other logs go on in free segments too.
         belongs(blocks.start).is_some() && blocks.filter_map(belongs).any(|block| footer(&block).is_fsync())
     })
 }
 
 impl Chain {
-    /// Follows the chain. It ends at a block that does not belong to it, and, against damage, where it meets itself.
-    pub(super) fn read(fs: &Fs) -> Result<Chain> {
-        let version = fs.cp.lock().chain();
+    /// Follows the chain; `most` blocks of it stay in memory. It ends at a block that does not belong to it, and, against damage, where it
+    /// meets itself.
+    pub(super) fn read(store: &Store, most: usize) -> Result<Chain> {
+        let version = store.cp.lock().chain();
         let mut chain = Chain::default();
-        let mut addr = fs.segs.lock().next_addr(Log::WarmNode);
-        while fs.geo.in_main(addr) {
-            let block = match fs.io.read(addr) {
+        chain.blocks.borrow_mut().most = most;
+        let mut addr = store.segs.lock().next_addr(Log::WarmNode);
+        while store.geo.in_main(addr) {
+            let block = match chain.block(&store.io, addr) {
                 Ok(block) => block,
-                Err(error) if goes_on_behind(fs, addr, version) => {
+                Err(error) if goes_on_behind(store, addr, version) => {
                     let what = format!("cannot be read ({error}), and there is more behind it");
                     return Err(super::bad_node(addr, "block", what));
                 }
@@ -106,64 +134,84 @@ impl Chain {
                     break;
                 }
             };
-            let f = footer(&block);
-            if !version.belongs(f.cp_ver.get()) {
+            if !version.belongs(footer(&block).cp_ver.get()) {
                 break;
             }
             if !chain.addrs.insert(addr) {
                 tracing::warn!(addr, "the chain of fsynced nodes meets itself: it ends here");
                 break;
             }
-            if fs.is_delta_volume() && f.nid.get() == fs.geo.node_ino {
-                if removed::is_removed_names(&block, fs.geo.node_ino) {
-                    chain.removals.push(Removal { addr, after: chain.links.len() });
-                    addr = f.next_blkaddr.get();
-                    continue;
-                }
-                if !shared::is_shared(&block, fs.geo.node_ino) {
-                    tracing::warn!(addr, "a torn shared record node: the chain of fsynced nodes ends here");
-                    break;
-                }
-                chain.add_shared(fs, addr, &block)?;
-                addr = f.next_blkaddr.get();
-                continue;
-            }
-            let is_inode = f.nid.get() == f.ino.get() && f.node_offset() == 0;
-            if is_inode && is_torn(fs, &block) {
-                tracing::warn!(addr, ino = f.ino.get(), "a torn inode: the chain of fsynced nodes ends here");
+            if !chain.add(store, addr, &block)? {
                 break;
             }
-            let at = chain.links.len();
-            let link =
-                Link { addr, shared: None, ino: f.ino.get(), is_inode, fsync: f.is_fsync(), layout: None };
-            chain.links.push(link);
-            if link.fsync {
-                if !fs.geo.is_nid(link.ino) || link.ino == fs.geo.root_ino || !fs.geo.is_nid(f.nid.get()) {
-                    return Err(super::bad_node(addr, "ino", format!("node {} of inode {}", f.nid, f.ino)));
-                }
-                let file = chain.files.entry(link.ino).or_default();
-                file.last_fsync = at;
-                if link.is_inode && f.is_dentry() {
-                    file.first_dentry.get_or_insert(at);
-                    file.last_dentry = Some(at);
-                }
-            }
-            addr = f.next_blkaddr.get();
+            addr = footer(&block).next_blkaddr.get();
         }
         chain.find_layouts();
         Ok(chain)
     }
 
+    /// A block of the chain, or one that an entry of it is made of.
+    pub(super) fn block(&self, io: &Io, addr: BlockAddr) -> Result<Arc<Block>> {
+        let mut blocks = self.blocks.borrow_mut();
+        if let Some(block) = blocks.kept.get(&addr) {
+            return Ok(block.clone());
+        }
+        let block: Arc<Block> = io.read(addr)?.into();
+        if blocks.kept.len() < blocks.most {
+            blocks.kept.insert(addr, block.clone());
+        }
+        Ok(block)
+    }
+
+    /// Takes up a block of the chain; `false` where the chain ends with it, as it was torn.
+    fn add(&mut self, store: &Store, addr: BlockAddr, block: &Block) -> Result<bool> {
+        let (f, geo) = (footer(block), &store.geo);
+        if store.is_delta_volume() && f.nid.get() == geo.node_ino {
+            if removed::is_removed_names(block, geo.node_ino) {
+                self.removals.push(Removal { addr, after: self.links.len() });
+                return Ok(true);
+            }
+            if !shared::is_shared(block, geo.node_ino) {
+                tracing::warn!(addr, "a torn shared record node: the chain of fsynced nodes ends here");
+                return Ok(false);
+            }
+            self.add_shared(store, addr, block)?;
+            return Ok(true);
+        }
+        let is_inode = f.nid.get() == f.ino.get() && f.node_offset() == 0;
+        if is_inode && is_torn(store, block) {
+            tracing::warn!(addr, ino = f.ino.get(), "a torn inode: the chain of fsynced nodes ends here");
+            return Ok(false);
+        }
+        let (ino, fsync, at) = (f.ino.get(), f.is_fsync(), self.links.len());
+        self.links.push(Link { addr, shared: None, ino, is_inode, fsync, layout: None });
+        if fsync {
+            if !geo.is_nid(ino) || ino == geo.root_ino || !geo.is_nid(f.nid.get()) {
+                return Err(super::bad_node(addr, "ino", format!("node {} of inode {}", f.nid, f.ino)));
+            }
+            let file = self.files.entry(ino).or_default();
+            file.last_fsync = at;
+            if is_inode && f.is_dentry() {
+                file.first_dentry.get_or_insert(at);
+                file.last_dentry = Some(at);
+            }
+        }
+        Ok(true)
+    }
+
     /// Takes up the entries of a shared record node.
-    fn add_shared(&mut self, fs: &Fs, addr: BlockAddr, block: &Block) -> Result<()> {
-        for (nth, entry) in shared::entries(block, addr)?.iter().enumerate() {
+    fn add_shared(&mut self, store: &Store, addr: BlockAddr, block: &Block) -> Result<()> {
+        let mut start = size_of::<RawSharedHeader>();
+        for entry in shared::entries(block, addr)? {
             let (ino, base) = (entry.ino, entry.base);
-            if !fs.geo.is_nid(ino) || ino == fs.geo.root_ino || !fs.geo.in_main(base) {
+            if !store.geo.is_nid(ino) || ino == store.geo.root_ino || !store.geo.in_main(base) {
                 let value = format!("{base} for inode {ino}");
                 return Err(FormatError::corrupt(Structure::SharedNode, addr, "base", value).into());
             }
             self.files.entry(ino).or_default().last_fsync = self.links.len();
-            let shared = Some((addr, nth));
+            let delta = start + ENTRY_SIZE..start + ENTRY_SIZE + entry.delta.len();
+            start = delta.end;
+            let shared = Some(Entry { node: addr, codec: entry.codec, checksum: entry.checksum, delta });
             self.links.push(Link { addr: base, shared, ino, is_inode: true, fsync: true, layout: None });
         }
         Ok(())

@@ -60,7 +60,7 @@ impl Replay<'_> {
     /// Takes the names away that a node of removed names lists, from the files that still have them.
     pub(super) fn remove_names(&mut self, addr: BlockAddr) -> Result<()> {
         let fs = self.fs;
-        let block = fs.io.read(addr)?;
+        let block = self.chain.block(&fs.io, addr)?;
         for RemovedName { ino, dir, name } in removed_names(&block, addr)? {
             let dir = fs.directory(dir).map_err(|e| match e {
                 Error::Posix(_) => {

@@ -1,4 +1,5 @@
-//! Roll-forward: brings back at mount what was fsynced after the last checkpoint.
+//! Recovery: brings back at mount what became durable, from a list of sources: the last checkpoint, and the chain of nodes that was fsynced
+//! after it ([`RecoverySource`]).
 //!
 //! The nodes that fsyncs wrote form a chain in the warm node log (see [`chain`]). Recovery replays it into memory in
 //! the order in which it was written: attributes, extended attributes, inline content and addresses ([`file`]), and the
@@ -27,9 +28,12 @@ use chain::{Chain, ChainFile};
 use medfs_format::node::footer;
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::summary::Log;
-use medfs_format::{Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, is_block, shared};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, is_block};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// One block in so many of the cache is given to blocks of the chain while it is replayed.
+const KEPT_PART: usize = 4;
 
 /// What a roll-forward brought back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,25 +62,88 @@ struct Replay<'a> {
     recovered: Recovered,
 }
 
-impl Fs {
-    /// Whether there is anything to roll forward. Changes nothing.
-    pub(crate) fn roll_forward_needed(&self) -> Result<bool> {
-        let chain = Chain::read(self)?;
+/// Where a mount finds what became durable. Mounting walks a list of sources, the oldest state first: each brings back what is newer.
+pub(crate) trait RecoverySource {
+    /// Whether what it has is newer than the last checkpoint.
+    fn is_newer(&self) -> bool;
+
+    /// Whether it has anything that the sources before it do not have. Changes nothing.
+    fn has_more(&mut self, fs: &Fs) -> Result<bool>;
+
+    /// Brings back in memory what it has. After an error the volume must not be written to.
+    fn replay(&mut self, fs: &Fs) -> Result<Recovered>;
+
+    /// Leaves it behind, as the user asked for: what is written later must not lead into it.
+    fn leave(&mut self, fs: &Fs) -> Result<()>;
+}
+
+/// The sources of a volume, in the order of their age.
+pub(crate) fn sources() -> [Box<dyn RecoverySource>; 2] {
+    [Box::new(LastCheckpoint), Box::<FsyncChain>::default()]
+}
+
+/// The last checkpoint: what it lists of hidden files, and files without a name, which are freed unless the volume is read-only.
+struct LastCheckpoint;
+
+impl RecoverySource for LastCheckpoint {
+    fn is_newer(&self) -> bool {
+        false
+    }
+
+    fn has_more(&mut self, _: &Fs) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn replay(&mut self, fs: &Fs) -> Result<Recovered> {
+        if fs.read_only {
+            fs.load_bases_to_hide();
+        } else {
+            fs.load_registry()?;
+            fs.free_orphans_at_mount()?;
+        }
+        Ok(Recovered::default())
+    }
+
+    /// There is nothing older to go back to.
+    fn leave(&mut self, fs: &Fs) -> Result<()> {
+        self.replay(fs).map(drop)
+    }
+}
+
+/// The chain of fsynced nodes. It is read when it is first asked for, once.
+#[derive(Default)]
+struct FsyncChain(Option<Chain>);
+
+impl FsyncChain {
+    fn chain(&mut self, fs: &Fs) -> Result<&Chain> {
+        let chain = match self.0.take() {
+            Some(chain) => chain,
+            None => Chain::read(fs, fs.opts.cache_bytes / BLOCK_SIZE / KEPT_PART)?,
+        };
+        Ok(self.0.insert(chain))
+    }
+}
+
+impl RecoverySource for FsyncChain {
+    fn is_newer(&self) -> bool {
+        true
+    }
+
+    fn has_more(&mut self, fs: &Fs) -> Result<bool> {
+        let chain = self.chain(fs)?;
         if !chain.removals.is_empty() {
             return Ok(true);
         }
         for (&ino, file) in &chain.files {
-            if file.first_dentry.is_some() || is_block(self.nat.get(&self.io, ino)?.addr) {
+            if file.first_dentry.is_some() || is_block(fs.nat.get(&fs.io, ino)?.addr) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Replays the chain of fsynced nodes into memory. Called once at mount, after the orphans of the checkpoint were
-    /// freed; the caller makes a checkpoint afterwards. After an error the volume must not be written to.
-    pub(crate) fn roll_forward(&self) -> Result<Recovered> {
-        self.replay().map_err(|e| match e {
+    fn replay(&mut self, fs: &Fs) -> Result<Recovered> {
+        self.chain(fs).and_then(|chain| replay(fs, chain)).map_err(|e| match e {
             Error::Corrupt(FormatError::Corrupt { structure, id, field, value }) => {
                 let value = format!(
                     "{value}; found while replaying what was fsynced: `medfs fsck --repair` keeps what can be read of it"
@@ -87,42 +154,40 @@ impl Fs {
         })
     }
 
-    fn replay(&self) -> Result<Recovered> {
-        let chain = Chain::read(self)?;
-        if !self.read_only {
-            self.pin_chain(&chain)?;
-        }
-        let mut replay = Replay {
-            fs: self,
-            chain: &chain,
-            inodes: BTreeMap::new(),
-            old_names: BTreeMap::new(),
-            nameless: BTreeMap::new(),
-            replaced_dirs: Vec::new(),
-            sized: BTreeSet::new(),
-            recovered: Recovered::default(),
-        };
-        replay.load_inodes()?;
-        replay.nodes()?;
-        replay.finish()?;
-        let r = replay.recovered;
-        if r.nodes > 0 {
-            tracing::info!(inodes = r.inodes, nodes = r.nodes, data_blocks = r.data_blocks, "rolled forward");
-        }
-        Ok(r)
+    /// As after a replay there is now something for a checkpoint to write, so that nodes written later do not lead into the old chain.
+    fn leave(&mut self, fs: &Fs) -> Result<()> {
+        if fs.read_only { Ok(()) } else { pin(fs, self.chain(fs)?) }
     }
+}
 
-    /// Leaves what was fsynced behind. As after a roll-forward there is now something for a checkpoint to write, so that
-    /// nodes written later do not lead into the old chain.
-    pub(crate) fn abandon_chain(&self) -> Result<()> {
-        self.pin_chain(&Chain::read(self)?)
+fn replay(fs: &Fs, chain: &Chain) -> Result<Recovered> {
+    if !fs.read_only {
+        pin(fs, chain)?;
     }
+    let mut replay = Replay {
+        fs,
+        chain,
+        inodes: BTreeMap::new(),
+        old_names: BTreeMap::new(),
+        nameless: BTreeMap::new(),
+        replaced_dirs: Vec::new(),
+        sized: BTreeSet::new(),
+        recovered: Recovered::default(),
+    };
+    replay.load_inodes()?;
+    replay.nodes()?;
+    replay.finish()?;
+    let r = replay.recovered;
+    if r.nodes > 0 {
+        tracing::info!(inodes = r.inodes, nodes = r.nodes, data_blocks = r.data_blocks, "rolled forward");
+    }
+    Ok(r)
+}
 
-    /// Keeps the chain from being overwritten, and so makes a checkpoint necessary even where nothing is recovered.
-    fn pin_chain(&self, chain: &Chain) -> Result<()> {
-        let mut segs = self.segs.lock();
-        Ok(chain.blocks().try_for_each(|addr| segs.pin(&self.io, addr))?)
-    }
+/// Keeps the chain from being overwritten, and so makes a checkpoint necessary even where nothing is recovered.
+fn pin(fs: &Fs, chain: &Chain) -> Result<()> {
+    let mut segs = fs.segs.lock();
+    Ok(chain.blocks().try_for_each(|addr| segs.pin(&fs.io, addr))?)
 }
 
 impl Replay<'_> {
@@ -173,26 +238,22 @@ impl Replay<'_> {
         }
     }
 
-    fn read_link(&self, at: usize) -> Result<Box<Block>> {
+    /// The node block of a link; of an entry of a shared record node, the inode block that it stands for.
+    fn read_link(&self, at: usize) -> Result<Arc<Block>> {
+        let fs = self.fs;
         let link = &self.chain.links[at];
-        let mut block = self.fs.io.read(link.addr)?;
-        if let Some((node, nth)) = link.shared {
-            self.apply_entry(&mut block, node, nth)?;
+        let mut block = self.chain.block(&fs.io, link.addr)?;
+        if let Some(entry) = &link.shared {
+            let node = self.chain.block(&fs.io, entry.node)?;
+            let (made, delta) = (&mut Arc::make_mut(&mut block).0, &node.0[entry.delta.clone()]);
+            let rebuilt =
+                fs.deltas.with_codecs(|codecs| codecs.rebuild(entry.codec, delta, entry.checksum, made));
+            rebuilt.map_err(|e| {
+                let what = format!("{e} for inode {}", link.ino);
+                FormatError::corrupt(Structure::SharedNode, entry.node, "delta", what)
+            })?;
         }
         Ok(block)
-    }
-
-    /// Makes the inode block of a base that an entry of a shared record node stands for.
-    fn apply_entry(&self, block: &mut Block, node: BlockAddr, nth: usize) -> Result<()> {
-        let fs = self.fs;
-        let shared_node = fs.io.read(node)?;
-        let entries = shared::entries(&shared_node, node)?;
-        let bad = |field, value: String| FormatError::corrupt(Structure::SharedNode, node, field, value);
-        let Some(entry) = entries.get(nth) else { return Err(bad("used", format!("no entry {nth}")).into()) };
-        let rebuilt = fs
-            .deltas
-            .with_codecs(|codecs| codecs.rebuild(entry.codec, entry.delta, entry.checksum, &mut block.0));
-        Ok(rebuilt.map_err(|e| bad("delta", format!("{e} for inode {}", entry.ino)))?)
     }
 
     /// Replays every node up to the last fsync of its file, and the removal of names in between.

@@ -1,0 +1,48 @@
+//! The order in which files become durable where one is made from blocks of another.
+//!
+//! Invariant: a source's block changes, or is freed, after the files that are made from it are durable without it. Those are never sources
+//! themselves, so the order has two ranks and no circle.
+//! Locks: called with none held.
+
+use crate::commit::Commit;
+use crate::commit::checkpoint::CheckpointSink;
+use crate::error::{Error, Posix, Result};
+use crate::fs::{Fs, MakeDurable};
+use crate::map::inode::Inode;
+use medfs_format::Ino;
+use std::ops::Range;
+use std::sync::Arc;
+
+impl MakeDurable for Commit {
+    fn checkpoint(&self, fs: &Fs) -> Result<()> {
+        CheckpointSink.now(fs)
+    }
+
+    fn whole(&self, fs: &Fs, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
+        match fs.make_pages_whole(inode, pages) {
+            // Freed meanwhile.
+            Err(Error::Posix(Posix::Stale)) => Ok(()),
+            made => made.and_then(|()| self.sync_file(fs, inode, false).map(drop)),
+        }
+    }
+
+    fn unshare(&self, fs: &Fs, ino: Ino, pages: Range<u64>) -> Result<()> {
+        for dependent in fs.dependents.others(ino, pages.clone()) {
+            match fs.inode(dependent.ino) {
+                Ok(inode) => {
+                    // What an fsync cannot make durable the checkpoint below does.
+                    let whole = self.whole(fs, &inode, &dependent.pages);
+                    fs.pass_by("a file made from blocks of another is not durable", dependent.ino, whole)?;
+                }
+                Err(Error::Posix(Posix::Stale)) => {}
+                Err(e) if fs.is_damage(&e) => fs.give_up(dependent.ino, &dependent.pages, &e),
+                Err(e) => return Err(e),
+            }
+        }
+        if fs.dependents.others_need(ino, pages) {
+            // Of files that are gone, or whose last change no fsync has to carry.
+            CheckpointSink.now(fs)?;
+        }
+        Ok(())
+    }
+}
