@@ -5,6 +5,7 @@
 
 use medfs_format::{Block, Ino};
 use medfs_store::{Cache, cache};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -51,6 +52,11 @@ impl Pages {
         } else {
             self.clean.retain(|&(i, index), _| i != ino || index < start || index >= end);
         }
+    }
+
+    /// Whether a page of a range is remembered. Looks at all pages: for checks.
+    pub(crate) fn has_any(&self, ino: Ino, pages: Range<u64>) -> bool {
+        self.clean.iter().any(|((i, index), _)| i == ino && pages.contains(&index))
     }
 
     pub(crate) fn add_dirty(&self, count: usize) {

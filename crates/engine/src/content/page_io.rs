@@ -9,8 +9,10 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
+use medfs_format::node::ADDRS_PER_BLOCK;
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
@@ -141,7 +143,19 @@ impl Fs {
             state.with_checkpoint = false;
             self.inodes.set_clean(inode.ino);
         }
-        self.pages.remove_range(inode.ino, start, end);
+        self.forget_clean_pages(inode, start..end);
+    }
+
+    /// Drops the clean pages of a range: a file has none beyond its end but compact pages, so a range without an end takes
+    /// no walk through the cache.
+    fn forget_clean_pages(&self, inode: &Inode, range: Range<u64>) {
+        let last = inode.size().div_ceil(BLOCK_SIZE as u64);
+        self.pages.remove_range(inode.ino, range.start, range.end.min(last));
+        let compact = self.compact_start(inode).max(range.start);
+        if range.end > compact && self.is_compact_page(inode, compact) {
+            self.pages.remove_range(inode.ino, compact, range.end.min(compact + ADDRS_PER_BLOCK as u64));
+        }
+        debug_assert!(!self.pages.has_any(inode.ino, range), "a clean page lies beyond the end of its file");
     }
 
     /// Reads `buf.len()` bytes of a file's pages from `offset` on; the caller has clamped the range to the file.

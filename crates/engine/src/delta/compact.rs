@@ -13,7 +13,7 @@
 //!
 //! Locks: as for pages; the map's mutex is taken with the inode's lock held, before the leaves.
 
-use super::compact_map::{CompactMap, CompactPage, Load};
+use super::compact_map::{CompactMap, Load};
 use crate::content::record::{OwnedRecord, total_size};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -97,7 +97,7 @@ impl Fs {
             if is_block(addr) {
                 let block = self.io.read(addr)?;
                 let (sequence, records) = delta::compact_records(&block, inode.ino)?;
-                if map.pages.contains_key(&sequence) {
+                if map.has_sequence(sequence) {
                     let value = format!("{sequence} twice");
                     let corrupt = FormatError::corrupt(Structure::CompactPage, inode.ino, "sequence", value);
                     return Err(corrupt.into());
@@ -115,11 +115,7 @@ impl Fs {
     /// What compact pages say of a page that has no record in the zone.
     pub(super) fn compact_record(&self, inode: &Inode, index: u64) -> Result<Option<OwnedRecord>> {
         let Ok(index) = u32::try_from(index) else { return Ok(None) };
-        let found = self.with_map(inode, |map| {
-            let newest = map.newest.get(&index).filter(|n| n.counts && n.delta)?;
-            let page = map.pages.get(&newest.sequence)?;
-            Some((page.place, page.unwritten.clone()))
-        })?;
+        let found = self.with_map(inode, |map| map.delta_of(index))?;
         let Some((place, unwritten)) = found else { return Ok(None) };
         let block = match unwritten {
             Some(block) => block,
@@ -146,12 +142,7 @@ impl Fs {
 
     /// The pages of a range that have deltas in compact pages.
     pub(super) fn compact_pages_in(&self, inode: &Inode, pages: &Range<u64>) -> Result<Vec<u64>> {
-        let clamp = |page: u64| u32::try_from(page).unwrap_or(u32::MAX);
-        let range = clamp(pages.start)..clamp(pages.end);
-        self.with_map(inode, |map| {
-            let newest = map.newest.range(range).filter(|(_, n)| n.counts && n.delta);
-            newest.map(|(&index, _)| u64::from(index)).collect()
-        })
+        self.with_map(inode, |map| map.deltas_in(indices(pages)).map(u64::from).collect())
     }
 
     /// Forgets the map of a file: it is read again when it is next asked for.
@@ -186,11 +177,9 @@ impl Fs {
         state: &mut InodeState,
         pages: &Range<u64>,
     ) -> Result<()> {
-        let within = |index: u32| pages.contains(&u64::from(index));
         let (showing, others) = self.with_map(inode, |map| {
-            let showing: Vec<u32> =
-                map.newest.keys().copied().filter(|&i| within(i) && map.would_show(i)).collect();
-            let others = map.newest.iter().any(|(&i, n)| !within(i) && n.counts && n.delta);
+            let showing = map.showing_in(indices(pages));
+            let others = !showing.is_empty() && map.has_deltas_outside(indices(pages));
             (showing, others)
         })?;
         if showing.is_empty() {
@@ -229,8 +218,7 @@ impl Fs {
     /// Lets no compact page count any more; their blocks are freed when the next compact page is made.
     fn forget_compact(&self, inode: &Inode) -> Result<()> {
         let first = self.with_map(inode, |map| {
-            map.newest.clear();
-            map.pages.values_mut().for_each(|p| p.indices.clear());
+            map.clear();
             map.next_sequence
         })?;
         self.set_zone_compact(inode, true, first);
@@ -270,10 +258,7 @@ impl Fs {
 
     /// Records in compact pages that count: of one of them, or of all.
     fn counting_records(&self, inode: &Inode, of: Option<u32>) -> Result<Vec<OwnedRecord>> {
-        let indices: Vec<(u32, bool)> = self.with_map(inode, |map| {
-            let counting = map.newest.iter().filter(|(_, n)| n.counts && of.is_none_or(|s| n.sequence == s));
-            counting.map(|(&index, n)| (index, n.delta)).collect()
-        })?;
+        let indices = self.with_map(inode, |map| map.counting(of))?;
         let mut records = Vec::with_capacity(indices.len());
         for (index, delta) in indices {
             if !delta {
@@ -354,20 +339,7 @@ impl Fs {
     /// those of a page all or none. Where most of the pages is waste, a page's worth.
     fn records_to_merge(&self, inode: &Inode, room: Load) -> Result<Vec<OwnedRecord>> {
         let sharing = self.deltas.most_sharing();
-        let victims = self.with_map(inode, |map| {
-            let mut pages: Vec<(Load, u32)> = map.pages.keys().map(|&s| (map.counting(s), s)).collect();
-            pages.retain(|&(load, _)| load != Load::default());
-            pages.sort_unstable();
-            let all: Load = pages.iter().map(|p| p.0).sum();
-            let wasteful = pages.len() > MERGE_FROM && all.wastes(pages.len(), sharing);
-            let mut left = if wasteful { Load { bytes: COMPACT_ROOM, records: sharing } } else { room };
-            let fitting = pages.into_iter().take_while(|&(load, _)| {
-                let fits = load.fits(left);
-                left = left.without(load);
-                fits
-            });
-            fitting.map(|(_, sequence)| sequence).collect::<BTreeSet<u32>>()
-        })?;
+        let victims = self.with_map(inode, |map| map.victims(room, sharing, MERGE_FROM))?;
         let (mut records, mut leaving) = (Vec::new(), BTreeSet::new());
         for &sequence in &victims {
             let counting = self.counting_records(inode, Some(sequence));
@@ -388,9 +360,7 @@ impl Fs {
         leaving: &BTreeSet<u32>,
     ) -> Result<()> {
         self.with_map(inode, |map| {
-            let others: Vec<&CompactPage> =
-                map.pages.iter().filter(|(s, _)| !leaving.contains(s)).map(|(_, p)| p).collect();
-            records.retain(|r| r.is_delta() || others.iter().any(|p| p.indices.contains(&r.index)));
+            records.retain(|r| r.is_delta() || map.is_elsewhere(r.index, leaving));
         })
     }
 
@@ -448,6 +418,13 @@ impl Fs {
         self.store_records(inode, &[]);
         Ok(())
     }
+}
+
+/// A range of pages as records number them.
+fn indices(pages: &Range<u64>) -> Range<u32> {
+    let clamp = |page: u64| u32::try_from(page).unwrap_or(u32::MAX);
+    let start = clamp(pages.start);
+    start..clamp(pages.end).max(start)
 }
 
 /// Records in the order given, divided among as few compact pages as that order takes, `sharing` to a page at most. The word

@@ -94,12 +94,28 @@ struct Table {
     dirty: BTreeMap<Ino, Arc<Inode>>,
     lookups: u64,
     hits: u64,
+    /// Inodes there are when the next look for some to forget is due.
+    sweep_at: usize,
+}
+
+impl Table {
+    /// Forgets a quarter of `limit` inodes that are not in use. Where fewer can go, the next look waits until there are an eighth
+    /// more: looking at all of them for each that comes would cost more with every dirty file.
+    fn sweep(&mut self, limit: usize) {
+        let mut spare = limit / 4;
+        self.loaded.retain(|_, inode| {
+            let keep = spare == 0 || Arc::strong_count(inode) > 1 || inode.has_open_atomic_write();
+            spare -= usize::from(!keep);
+            keep
+        });
+        self.sweep_at = if spare == 0 { limit } else { limit.max(self.loaded.len()) + limit / 8 };
+    }
 }
 
 impl Inodes {
     pub(crate) fn new(limit: usize) -> Inodes {
         let (loaded, holds) = (HashMap::default(), HashMap::default());
-        let table = Table { loaded, holds, dirty: BTreeMap::new(), lookups: 0, hits: 0 };
+        let table = Table { loaded, holds, dirty: BTreeMap::new(), lookups: 0, hits: 0, sweep_at: 0 };
         Inodes { table: Mutex::new(table), limit: limit.max(64) }
     }
 
@@ -119,13 +135,8 @@ impl Inodes {
         {
             return inode.clone();
         }
-        if t.loaded.len() >= self.limit {
-            let mut spare = self.limit / 4;
-            t.loaded.retain(|_, inode| {
-                let keep = spare == 0 || Arc::strong_count(inode) > 1 || inode.has_open_atomic_write();
-                spare -= usize::from(!keep);
-                keep
-            });
+        if t.loaded.len() >= t.sweep_at.max(self.limit) {
+            t.sweep(self.limit);
         }
         let state = InodeState { data_mark, ..InodeState::default() };
         let inode = Arc::new(Inode {

@@ -31,24 +31,61 @@ struct Inner {
     gone: HashMap<Ino, Vec<(Ino, u32)>>,
     /// Files of which no page may become a source now, and how often that was asked for.
     barred: HashMap<Ino, usize>,
+    /// By source: how many of its users, page by page, current or gone, are other files. No entry where there is none.
+    foreign: HashMap<Ino, usize>,
 }
 
 impl Inner {
-    fn drop_pages(&mut self, ino: Ino, pages: Range<u64>) {
-        let Some(current) = self.current.get_mut(&ino) else { return };
+    /// Takes away what a range of a file's pages is made from.
+    fn take_current(&mut self, ino: Ino, pages: &Range<u64>) -> Vec<(u32, Vec<(Ino, u32)>)> {
+        let Some(current) = self.current.get_mut(&ino) else { return Vec::new() };
         let start = u32::try_from(pages.start).unwrap_or(u32::MAX);
         let within = current.range(start..).map(|(&i, _)| i).take_while(|&i| u64::from(i) < pages.end);
-        for index in within.collect::<Vec<u32>>() {
-            for (source, page) in current.remove(&index).unwrap_or_default() {
-                if let Some(users) = self.users.get_mut(&source).and_then(|pages| pages.get_mut(&page)) {
-                    users.current.remove(&(ino, index));
-                    *users.gone.entry(ino).or_default() += 1;
-                    self.gone.entry(ino).or_default().push((source, page));
-                }
-            }
-        }
+        let within: Vec<u32> = within.collect();
+        let taken = within.into_iter().filter_map(|index| Some((index, current.remove(&index)?))).collect();
         if current.is_empty() {
             self.current.remove(&ino);
+        }
+        taken
+    }
+
+    /// Notes that another file began to be a user of one of a source's pages.
+    fn foreign_came(&mut self, source: Ino, user: Ino) {
+        if source != user {
+            *self.foreign.entry(source).or_default() += 1;
+        }
+    }
+
+    /// Notes that it ceased to be one.
+    fn foreign_went(&mut self, source: Ino, user: Ino) {
+        if source == user {
+            return;
+        }
+        let Some(count) = self.foreign.get_mut(&source) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.foreign.remove(&source);
+        }
+    }
+
+    fn drop_pages(&mut self, ino: Ino, pages: Range<u64>) {
+        for (index, sources) in self.take_current(ino, &pages) {
+            for (source, page) in sources {
+                let Some(users) = self.users.get_mut(&source).and_then(|pages| pages.get_mut(&page)) else {
+                    continue;
+                };
+                let went = users.current.remove(&(ino, index));
+                let count = users.gone.entry(ino).or_default();
+                *count += 1;
+                let came = *count == 1;
+                self.gone.entry(ino).or_default().push((source, page));
+                if came {
+                    self.foreign_came(source, ino);
+                }
+                if went {
+                    self.foreign_went(source, ino);
+                }
+            }
         }
     }
 }
@@ -126,7 +163,9 @@ impl Dependents {
         }
         for &(source, page) in &sources {
             let users = inner.users.entry(source).or_default().entry(page).or_default();
-            users.current.insert((ino, index));
+            if users.current.insert((ino, index)) {
+                inner.foreign_came(source, ino);
+            }
         }
         inner.current.entry(ino).or_default().insert(index, sources);
         self.count.store(inner.users.len(), Ordering::Release);
@@ -173,11 +212,13 @@ impl Dependents {
         let inner = &mut *self.inner.lock();
         for &(source, page) in &gone.sources {
             let Some(pages) = inner.users.get_mut(&source) else { continue };
+            let mut went = false;
             if let Some(users) = pages.get_mut(&page) {
                 if let Some(count) = users.gone.get_mut(&gone.ino) {
                     *count -= 1;
                     if *count == 0 {
                         users.gone.remove(&gone.ino);
+                        went = true;
                     }
                 }
                 if users.gone.is_empty() && users.current.is_empty() {
@@ -186,6 +227,9 @@ impl Dependents {
             }
             if pages.is_empty() {
                 inner.users.remove(&source);
+            }
+            if went {
+                inner.foreign_went(source, gone.ino);
             }
         }
         self.count.store(inner.users.len(), Ordering::Release);
@@ -255,9 +299,22 @@ impl Dependents {
         others.into_iter().collect()
     }
 
+    /// Whether other files need blocks of a file: in constant time, as every page of a log asks.
+    pub(crate) fn others_need_any(&self, ino: Ino) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && self.inner.lock().foreign.contains_key(&ino)
+    }
+
     /// Whether other files need blocks of a range of a file's pages.
     pub(crate) fn others_need(&self, ino: Ino, pages: Range<u64>) -> bool {
-        !self.others(ino, pages).is_empty()
+        if !self.others_need_any(ino) {
+            return false;
+        }
+        let inner = self.inner.lock();
+        let start = u32::try_from(pages.start).unwrap_or(u32::MAX);
+        let sources = inner.users.get(&ino).into_iter().flat_map(|p| p.range(start..));
+        sources.take_while(|(page, _)| u64::from(**page) < pages.end).any(|(_, users)| {
+            users.current.iter().any(|&(user, _)| user != ino) || users.gone.keys().any(|&user| user != ino)
+        })
     }
 
     /// The other files that need blocks of a range of a file's pages.
@@ -312,6 +369,8 @@ impl Dependents {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     const WAL: Ino = 20;
     const DB: Ino = 10;
@@ -340,6 +399,52 @@ mod tests {
         d.committed();
         assert!(!d.is_source(DB, 8) && !d.others_need(DB, 0..100) && !d.is_dependent(WAL));
         assert!(d.all().is_empty());
+    }
+
+    /// A step of a random history.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Hold(Ino, u32, Vec<(Ino, u32)>),
+        Drop(Ino, u64),
+        Take(Ino),
+        Settle,
+        GiveBack,
+        Commit,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let sources = vec((1..5u32, 0..4u32), 0..4);
+        prop_oneof![
+            4 => (1..5u32, 0..6u32, sources).prop_map(|(ino, index, from)| Step::Hold(ino, index, from)),
+            1 => (1..5u32, 0..6u64).prop_map(|(ino, index)| Step::Drop(ino, index)),
+            1 => (1..5u32).prop_map(Step::Take),
+            1 => Just(Step::Settle),
+            1 => Just(Step::GiveBack),
+            1 => Just(Step::Commit),
+        ]
+    }
+
+    proptest! {
+        /// The count of other files against what a walk over all users finds, after every step.
+        #[test]
+        fn whether_others_need_a_file_is_known_without_looking_at_its_pages(steps in vec(step(), 1..60)) {
+            let (d, mut taken) = (Dependents::default(), Vec::new());
+            for step in steps {
+                match step {
+                    Step::Hold(ino, index, sources) => drop(d.hold(ino, index, sources)),
+                    Step::Drop(ino, index) => d.drop_pages(ino, index..index + 2),
+                    Step::Take(ino) => taken.push(d.take_gone(ino)),
+                    Step::Settle => taken.pop().iter().for_each(|gone| d.settle(gone)),
+                    Step::GiveBack => taken.pop().into_iter().for_each(|gone| d.give_back(gone)),
+                    Step::Commit => d.committed(),
+                }
+                for ino in 1..5 {
+                    let all = !d.others(ino, 0..u64::MAX).is_empty();
+                    prop_assert_eq!((d.others_need_any(ino), d.others_need(ino, 0..u64::MAX)), (all, all));
+                    prop_assert_eq!(d.others_need(ino, 1..3), !d.others(ino, 1..3).is_empty());
+                }
+            }
+        }
     }
 
     #[test]

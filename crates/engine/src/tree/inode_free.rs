@@ -35,7 +35,7 @@ impl Fs {
 
     /// Frees an inode if it is an orphan that nobody holds.
     pub(crate) fn free_inode(&self, inode: &Arc<Inode>) -> Result<()> {
-        let _freed = match self.dependents.others_need(inode.ino, 0..u64::MAX) {
+        let _freed = match self.dependents.others_need_any(inode.ino) {
             // Without a name it does not become a source again.
             true if inode.nlink() == 0 => Some(self.unshare(inode.ino, 0..u64::MAX)?),
             _ => None,

@@ -207,7 +207,7 @@ impl Fs {
             _ => {}
         }
         self.check_linked(&dir, &inode)?;
-        if inode.nlink() == 1 && self.dependents.others_need(inode.ino, 0..u64::MAX) {
+        if inode.nlink() == 1 && self.dependents.others_need_any(inode.ino) {
             return Ok(Attempt::Shared(inode.ino, 0..u64::MAX));
         }
         self.take_name(&inode, || self.remove_name(&dir, &mut dir_state, &found))?;

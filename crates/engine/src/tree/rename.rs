@@ -158,7 +158,7 @@ impl Fs {
             return Err(Posix::TooManyLinks.into());
         }
         if let Some(replaced) =
-            replaced.as_ref().filter(|r| r.nlink() == 1 && self.dependents.others_need(r.ino, 0..u64::MAX))
+            replaced.as_ref().filter(|r| r.nlink() == 1 && self.dependents.others_need_any(r.ino))
             && !(self.may_keep(replaced, &inode)? && self.keep_base(replaced)?)
         {
             return Ok(Attempt::Shared(replaced.ino, 0..u64::MAX));

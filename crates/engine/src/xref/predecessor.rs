@@ -51,7 +51,7 @@ impl Fs {
         if !self.deltas.repeats
             || state.whole.contains(&u64::from(index))
             || u64::from(index) >= MOST_BASE_PAGES
-            || self.dependents.others_need(inode.ino, 0..u64::MAX)
+            || self.dependents.others_need_any(inode.ino)
         {
             return Ok(None);
         }

@@ -147,7 +147,7 @@ impl Fs {
             }
         };
         for ino in files {
-            if !self.dependents.others_need(ino, 0..u64::MAX) {
+            if !self.dependents.others_need_any(ino) {
                 let released = self.release_base(dir, ino);
                 self.pass_by("a replaced file is kept until the next mount", ino, released)?;
             }

@@ -214,7 +214,7 @@ impl Fs {
             || self.is_compressed(inode)
             || !matches!(name, Name::Log | Name::Journal)
             || state.whole.contains(&u64::from(index))
-            || self.dependents.others_need(inode.ino, 0..u64::MAX)
+            || self.dependents.others_need_any(inode.ino)
         {
             return Ok(None);
         }

@@ -332,7 +332,7 @@ impl Replay<'_> {
         // What the chain's files were made from before counts no more: its blocks stay until the next checkpoint anyway.
         self.fs.dependents.committed();
         for (&ino, inode) in &self.nameless {
-            if self.fs.dependents.others_need(ino, 0..u64::MAX) {
+            if self.fs.dependents.others_need_any(ino) {
                 self.fs.keep_base(inode)?;
             }
             self.fs.free_if_unused(inode);
