@@ -46,7 +46,7 @@ impl Pages {
     }
 
     /// Forgets the pages of a range (`end` exclusive).
-    pub(crate) fn remove_range(&self, ino: Ino, start: u64, end: u64) {
+    fn remove_range(&self, ino: Ino, start: u64, end: u64) {
         if end.saturating_sub(start) <= self.clean.len() as u64 {
             (start..end).for_each(|i| drop(self.remove(ino, i)));
         } else {
@@ -54,9 +54,16 @@ impl Pages {
         }
     }
 
-    /// Whether a page of a range is remembered. Looks at all pages: for checks.
-    pub(crate) fn has_any(&self, ino: Ino, pages: Range<u64>) -> bool {
-        self.clean.iter().any(|((i, index), _)| i == ino && pages.contains(&index))
+    /// Forgets the pages of a range, of a file that has none outside `has`: so a range without an end takes no walk through the
+    /// pages of all files.
+    pub(crate) fn remove_within(&self, ino: Ino, range: Range<u64>, has: [Range<u64>; 2]) {
+        for pages in has {
+            self.remove_range(ino, range.start.max(pages.start), range.end.min(pages.end));
+        }
+        debug_assert!(
+            !self.clean.iter().any(|((i, index), _)| i == ino && range.contains(&index)),
+            "a page of file {ino} in {range:?} lies where it has none"
+        );
     }
 
     pub(crate) fn add_dirty(&self, count: usize) {

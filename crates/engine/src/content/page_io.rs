@@ -12,7 +12,6 @@ use crate::map::node_tree::Slot;
 use medfs_format::node::ADDRS_PER_BLOCK;
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
@@ -143,19 +142,10 @@ impl Fs {
             state.with_checkpoint = false;
             self.inodes.set_clean(inode.ino);
         }
-        self.forget_clean_pages(inode, start..end);
-    }
-
-    /// Drops the clean pages of a range: a file has none beyond its end but compact pages, so a range without an end takes
-    /// no walk through the cache.
-    fn forget_clean_pages(&self, inode: &Inode, range: Range<u64>) {
-        let last = inode.size().div_ceil(BLOCK_SIZE as u64);
-        self.pages.remove_range(inode.ino, range.start, range.end.min(last));
-        let compact = self.compact_start(inode).max(range.start);
-        if range.end > compact && self.is_compact_page(inode, compact) {
-            self.pages.remove_range(inode.ino, compact, range.end.min(compact + ADDRS_PER_BLOCK as u64));
-        }
-        debug_assert!(!self.pages.has_any(inode.ino, range), "a clean page lies beyond the end of its file");
+        let compact = self.compact_start(inode);
+        let compact = if self.is_compact_page(inode, compact) { compact } else { u64::MAX };
+        let has = [0..inode.pages(), compact..compact.saturating_add(ADDRS_PER_BLOCK as u64)];
+        self.pages.remove_within(inode.ino, start..end, has);
     }
 
     /// Reads `buf.len()` bytes of a file's pages from `offset` on; the caller has clamped the range to the file.
