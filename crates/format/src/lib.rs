@@ -29,6 +29,7 @@ pub mod nat;
 pub mod node;
 pub mod overprovision;
 pub mod path;
+pub mod quota;
 pub mod removed;
 pub mod shared;
 pub mod sit;

@@ -11,6 +11,7 @@ use crate::lost;
 use crate::medium::Medium;
 use crate::mend::{Held, Mend};
 use crate::pack;
+use crate::quota;
 use crate::reach::{Verdict, Via};
 use crate::walk::Walker;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
@@ -279,7 +280,8 @@ fn pass(
         w.foresee_rescue()?;
     }
     let free_segments = w.check_sit()?;
-    let counts = w.check_counts(free_segments, free_nid);
+    let mut counts = w.check_counts(free_segments, free_nid);
+    counts.recount = quota::judge(&mut w.image, &w.space.usage, &mut w.findings, w.fix)?;
     if w.fix {
         let (space, image) = (&mut w.space, &mut w.image);
         space.flush_ssa(&mut image.cache, &image.g)?;

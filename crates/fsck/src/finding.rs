@@ -144,6 +144,8 @@ codes! {
     DirLevel = 618, Error;
     /// An ACL that cannot be read.
     Acl = 619, Error;
+    /// A quota file that cannot be read, or says another usage than there is.
+    QuotaContent = 620, Error;
     /// A node id that is out of range or has no NAT entry.
     NodeId = 701, Error;
     /// A node block that is not the node it is taken for.

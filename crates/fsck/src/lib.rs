@@ -34,6 +34,7 @@ mod mend;
 mod no_pack;
 mod no_super;
 mod pack;
+mod quota;
 mod reach;
 mod rebuild;
 mod root;

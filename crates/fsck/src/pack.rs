@@ -239,6 +239,8 @@ pub(crate) struct Counts {
     pub(crate) inodes: u32,
     pub(crate) free_segments: u32,
     pub(crate) next_free_nid: u32,
+    /// A quota file says what is not so, and could not be written.
+    pub(crate) recount: bool,
 }
 
 /// Writes a fresh checkpoint pack with empty journals and no orphans.
@@ -258,9 +260,7 @@ pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, keep_log: bool) -> i
             | CpFlags::NAT_BITS
             | CpFlags::TRIMMED,
     );
-    let freed = cp.valid_block_count.get() != counts.blocks || cp.valid_inode_count.get() != counts.inodes;
-    if freed && image.features.contains(Feature::QUOTA) {
-        // What the quota files say of the usage is not recomputed here.
+    if counts.recount && image.features.contains(Feature::QUOTA) {
         flags.insert(CpFlags::QUOTA_NEED_FSCK);
     }
     // What the volume has been written in its life is in the summary of a node log.

@@ -1,5 +1,6 @@
 //! How inodes are come to, and what becomes of those that are named.
 
+use medfs_format::Ino;
 use medfs_format::node::FileKind;
 
 /// How an inode was come to.
@@ -27,4 +28,10 @@ pub(crate) struct Links {
     pub(crate) found: u32,
     /// What its inode says.
     pub(crate) claimed: u32,
+}
+
+/// A directory that was accepted and not yet walked.
+pub(crate) struct Pending {
+    pub(crate) ino: Ino,
+    pub(crate) parent: Ino,
 }

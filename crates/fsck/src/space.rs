@@ -6,6 +6,7 @@
 use crate::cache::Cache;
 use crate::finding::{Code, Findings};
 use crate::image::Image;
+use crate::quota::Usage;
 use foldhash::{HashMap, HashMapExt};
 use medfs_device::Cause;
 use medfs_format::node::{self, RawDirectNode, RawInode};
@@ -62,13 +63,15 @@ pub(crate) struct Space {
     pub(crate) blocks: u64,
     pub(crate) nodes: u32,
     pub(crate) inodes: u32,
+    pub(crate) usage: Usage,
 }
 
 /// Changed SSA blocks held before they are written out.
 const MAX_SSA_HELD: usize = 256;
 
 impl Space {
-    pub(crate) fn new(g: &Geometry, fix: bool) -> Space {
+    pub(crate) fn new(image: &Image<'_>, fix: bool) -> Space {
+        let g = &image.g;
         Space {
             main: vec![0; g.segment_count_main as usize * VALID_MAP_SIZE],
             nids: vec![0; (g.max_nid() as usize).div_ceil(8)],
@@ -78,6 +81,7 @@ impl Space {
             blocks: 0,
             nodes: 0,
             inodes: 0,
+            usage: Usage::of(image),
         }
     }
 

@@ -278,6 +278,7 @@ impl Walker<'_, '_> {
             inodes: s.inodes,
             free_segments,
             next_free_nid: if self.image.g.is_nid(next) { next } else { free_nid },
+            recount: false,
         };
         for (code, field, says, is) in [
             (Code::ValidBlockCount, "valid_block_count", cp.valid_block_count.get(), counts.blocks),

@@ -9,14 +9,13 @@ use foldhash::HashMap;
 use medfs_format::delta;
 use medfs_format::nat::{self, RawNatBlock};
 use medfs_format::node::{Advise, FileFlags, FileKind, Inline, RawInode, footer};
+use medfs_format::quota;
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry};
 use medfs_format::{Ino, crc};
 use std::io;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// First bytes of quota files of users, groups and projects.
-const QUOTA_MAGICS: [u32; 3] = [0xD9C0_1F11, 0xD9C0_1927, 0xD9C0_3F14];
 /// Inodes that are asked for the seed.
 const ASKED: usize = 1000;
 
@@ -82,7 +81,7 @@ impl Traits {
         let addr = inode.i_addr[inode.slots(false).extra.min(inode.i_addr.len() - 1)].get();
         if image.g.in_main(addr) {
             let bytes = image.cache.get(addr)?.0[..4].try_into().expect("four bytes");
-            let kind = QUOTA_MAGICS.iter().position(|magic| *magic == u32::from_le_bytes(bytes));
+            let kind = quota::MAGICS.iter().position(|magic| *magic == u32::from_le_bytes(bytes));
             if let Some(kind) = kind {
                 self.quota[kind] = ino;
             }

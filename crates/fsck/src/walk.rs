@@ -17,7 +17,7 @@ use crate::foreign::Foreign;
 use crate::image::{CANNOT_BE_READ, Image};
 use crate::inode::Rules;
 use crate::mend::{Held, Mend};
-use crate::reach::{Links, Verdict, Via};
+use crate::reach::{Links, Pending, Verdict, Via};
 use crate::slices::Slices;
 use crate::space::{Owner, Space, has_no_addresses};
 use crate::supply::Supply;
@@ -36,12 +36,6 @@ use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Ni
 use std::io;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
-
-/// A directory that was accepted and not yet walked.
-struct Pending {
-    ino: Ino,
-    parent: Ino,
-}
 
 /// One file's walk.
 pub(crate) struct FileWalk {
@@ -114,7 +108,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         let fix = mend != Mend::Nothing;
         Walker {
             rules: Rules::of(&image),
-            space: Space::new(&image.g, fix),
+            space: Space::new(&image, fix),
             slices: Slices::new(image.g.max_nid()),
             image,
             cuts: Cuts::new(&findings),
@@ -368,6 +362,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         self.end_before_compact(&f, inode);
         self.settle_zone(&mut f, inode)?;
         self.settle(&mut f, inode, kind)?;
+        self.space.usage.count(ino, inode, f.blocks);
         self.losses.blocks += f.lost;
         self.losses.cut += u64::from(f.lost > 0);
         if checksum_wrong || inode.as_bytes() != before.as_bytes() {

@@ -263,6 +263,13 @@ const FAULTS: &[Fault] = &[
         v.set(Target::Superblock(0), "qf_ino[1]", 40_000);
         v.set(Target::Superblock(1), "qf_ino[1]", 40_000);
     }),
+    ("usage in a quota file", Code::QuotaContent, |v| {
+        // What id 0 uses, in the first leaf of the file of users, which is the first inode behind the root.
+        let addr = v.addr(4, 1).into();
+        let mut block = read_block(&v.dev, addr).unwrap();
+        block.0[1024 + 16 + 48] ^= 16;
+        v.dev.write(addr, &[&block], common::META).unwrap();
+    }),
     ("dentry hash", Code::DentryHash, |v| v.set(Target::Dentry(v.ino("many"), MANY), "hash_code", 1)),
     ("dentry type unknown", Code::DentryType, |v| {
         v.set(Target::Dentry(v.ino("many"), MANY), "file_type", 77)
@@ -350,7 +357,8 @@ fn every_fault(options: &[&str]) {
         }
         let checksums = options.iter().any(|o| o.contains("inode_checksum"));
         let needs_extra = name.contains("checksum") || name.contains("extra");
-        if !checksums && (needs_extra || *name == "superblock copy 2 crc") {
+        let needs_quota = name.contains("usage") && !options.iter().any(|o| o.contains("quota"));
+        if needs_quota || !checksums && (needs_extra || *name == "superblock copy 2 crc") {
             continue;
         }
         let v = Volume { dev: whole.snapshot() };

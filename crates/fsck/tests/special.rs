@@ -2,7 +2,7 @@
 //! and a repair that is interrupted.
 mod common;
 
-use common::{Bed, Failing, META, load, number};
+use common::{Bed, Failing, META, load, number, tool};
 use medfs::{FileKind, MountOptions, NewFile, SetAttr, Volume};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::checkpoint::RawCheckpoint;
@@ -346,4 +346,49 @@ fn an_address_in_the_log_with_a_flipped_bit_costs_no_other_file_a_page() {
         assert_eq!(v.read(ino, 0, &mut is).unwrap(), bytes.len());
         assert!(is == bytes, "inode {ino}");
     }
+}
+
+/// Once a check did not look into quota files.
+#[test]
+fn a_quota_file_with_a_flipped_bit_is_written_anew() {
+    let bed = Bed::new();
+    let whole = load(&bed.filled("quota.img", &["-O", "extra_attr,project_quota,quota"]));
+    assert_eq!(checked(&whole).findings, []);
+    let change = |dev: &MemDevice, kind: u32, byte: usize, change: u8| {
+        let node = number(Dump::open(dev).unwrap().nat(4 + kind).unwrap().get("block_addr"));
+        let inode = read_block(dev, node.into()).unwrap();
+        let inode: &RawInode = inode.view();
+        let addr = inode.i_addr[inode.slots(false).extra + byte / BLOCK_SIZE].get();
+        let mut block = read_block(dev, addr.into()).unwrap();
+        block.0[byte % BLOCK_SIZE] ^= change;
+        dev.write(addr.into(), &[&block], META).unwrap();
+    };
+    let differ = |dev: &MemDevice| {
+        let other = |addr: &u64| read_block(dev, *addr).unwrap().0 != read_block(&whole, *addr).unwrap().0;
+        (512 * 5..whole.block_count()).find(other)
+    };
+    // A limit of the first record's inodes.
+    (0..3).for_each(|kind| change(&whole, kind, 5136 + 10, 1));
+    // Magic, version, blocks; a reference of the tree's root; the id of a record, its inodes and bytes.
+    for (kind, byte) in [(0, 0), (1, 4), (2, 21), (1, 1025), (1, 5136), (2, 5160), (0, 5184)] {
+        let dev = whole.snapshot();
+        change(&dev, kind, byte, 8);
+        let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+        let found = &repaired.before.findings;
+        assert!(found.len() == 1 && repaired.before.has(Code::QuotaContent), "{kind}, {byte}: {found:?}");
+        assert_eq!(repaired.after.findings, [], "{kind}, {byte}");
+        let limit_lost = [1025, 5136].contains(&byte);
+        assert!(limit_lost || differ(&dev).is_none(), "{kind}, {byte}: block {:?}", differ(&dev));
+        bed.judge(&dev).unwrap_or_else(|e| panic!("{kind}, {byte}: {e}"));
+    }
+    // What a repair changes of the usage is in the files too.
+    let dev = whole.snapshot();
+    let page = ino(&dev, "page");
+    set(&dev, Target::Inode(page), "i_addr[9]", 0xffff_0000);
+    let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+    assert!(repaired.before.has(Code::Address) && !repaired.before.has(Code::QuotaContent));
+    assert_eq!(repaired.after.findings, []);
+    bed.judge(&dev).unwrap();
+    let out = tool("fsck.f2fs", &["-f", "--dry-run", bed.path("judged.img").to_str().unwrap()]);
+    assert!(!String::from_utf8_lossy(&out.stdout).contains("Quota file"), "fsck.f2fs counts the same");
 }

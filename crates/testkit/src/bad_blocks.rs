@@ -12,6 +12,7 @@
 //!   file that was fsynced will do as at any of its fsyncs, or at the checkpoint. That a flipped bit in an address, a name or a count goes unnoticed is
 //!   allowed where it concerns nothing but the file or directory whose block it is in.
 
+mod interrupted;
 mod judge;
 mod rescue;
 
@@ -97,6 +98,8 @@ pub struct Volume {
     compressed: BTreeSet<Ino>,
     /// Whether the checkpoint has the newest summaries of all logs.
     whole_summaries: bool,
+    /// Whether the fsync log has shared nodes.
+    shared: bool,
     /// Metadata blocks, in the order of their addresses.
     pub targets: Vec<Target>,
 }
@@ -157,6 +160,7 @@ impl Volume {
             reverting: Vec::new(),
             compressed: BTreeSet::new(),
             whole_summaries: false,
+            shared: false,
             targets: Vec::new(),
         };
         v.look();
@@ -285,6 +289,7 @@ impl Volume {
                 break;
             }
             let ino = f.ino.get();
+            self.shared |= f.nid.get() == g.node_ino;
             self.own.entry(ino).or_default().insert(addr.into());
             addr = f.next_blkaddr.get();
         }

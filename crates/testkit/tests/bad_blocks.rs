@@ -371,6 +371,48 @@ fn several_blocks() {
     assert_eq!(tally.failures(), 0);
 }
 
+/// Repairs of a volume with these seeds' groups of struck blocks that lose power behind each `step` of their writes; how many did.
+fn interrupt_several(volume: &Volume, seeds: Range<u64>, step: u64, tally: &mut Tally) -> u64 {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let mut interrupted = 0;
+    for case in seeds {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(case);
+        let hits = several(volume, &mut rng);
+        let went = volume.interrupt(&hits, &mut rng, step, folder.path());
+        tally.count(volume, &hits, went.map(|count| interrupted += count), case);
+    }
+    interrupted
+}
+
+/// A repair that loses power at some of its writes.
+#[test]
+fn a_repair_is_interrupted() {
+    let (seed, mut tally) = (sample_seed(), Tally::default());
+    let volume = Volume::new("features", made(FEATURE_SETS[1], false), &[]);
+    let interrupted = interrupt_several(&volume, seed..seed + 2, 4, &mut tally);
+    tally.print();
+    assert!(tally.failures() == 0 && interrupted > 2, "{interrupted} were interrupted");
+}
+
+/// Repairs of every volume that lose power at each of their writes, or behind each `MEDFS_STEP` of them, of `MEDFS_CASES` groups of struck
+/// blocks: each is repaired again, and once more is taken back by its undo file. A failure names its case as with
+/// `several_blocks`.
+#[test]
+#[ignore = "takes minutes"]
+fn interrupted_repairs() {
+    let (seed, cases) = (sample_seed(), variable("MEDFS_CASES").unwrap_or(1));
+    let step = variable("MEDFS_STEP").unwrap_or(1);
+    let wanted = std::env::var("MEDFS_VOLUME").unwrap_or_default();
+    let mut tally = Tally::default();
+    for volume in kinds().iter().map(|make| make()).filter(|volume| volume.name.contains(&wanted)) {
+        let started = std::time::Instant::now();
+        let interrupted = interrupt_several(&volume, seed..seed + cases, step, &mut tally);
+        println!("{}: {cases} cases, {interrupted} interruptions in {:?}", volume.name, started.elapsed());
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
 /// Each kind of damage to some blocks of each kind of plain F2FS volumes, repaired by medfs and by `fsck.f2fs`: what both keep of the files, as
 /// a table. `MEDFS_BLOCKS` is how many of each kind, of each volume.
 #[test]

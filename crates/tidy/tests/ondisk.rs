@@ -4,7 +4,7 @@
 //! words. A number is a table row: `` `name` ``, value, words. Both directions are checked.
 
 use medfs_format::{
-    checkpoint, compress, delta, dentry, geometry, nat, node, path, removed, shared, sit, summary,
+    checkpoint, compress, delta, dentry, geometry, nat, node, path, quota, removed, shared, sit, summary,
     superblock, undo, xattr,
 };
 use medfs_tidy::read;
@@ -94,6 +94,11 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
         node::RawDirectNode { addr, footer }
         node::RawIndirectNode { nid, footer }
         dentry::RawDirEntry { hash_code, ino, name_len, file_type }
+        quota::RawQuotaHeader { magic, version, block_grace, inode_grace, flags, blocks, free_block, free_record }
+        quota::RawQuotaLeaf { next_free, previous_free, records, pad }
+        quota::RawQuotaRecord {
+            id, pad, inode_hard, inode_soft, inodes, block_hard, block_soft, space, block_time, inode_time,
+        }
         undo::RawUndoHeader {
             magic, version, ended, sequence, uuid, blocks, salt, records, afters, afters_crc, reserved, crc,
         }

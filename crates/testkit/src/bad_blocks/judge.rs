@@ -8,7 +8,8 @@ impl Volume {
     pub(super) fn judge(&self, hits: &[(Target, Damage)], found: &Model) -> Result<(), Failure> {
         let struck: BTreeSet<u64> = hits.iter().map(|(t, _)| t.block).collect();
         let mut allowed = vec![&self.shown];
-        if hits.iter().any(|(t, _)| t.part == Part::Log) {
+        let log = hits.iter().any(|(t, _)| t.part == Part::Log) || self.loses_shared_nodes(&struck);
+        if log {
             allowed.push(&self.at_checkpoint);
         }
         if hits.iter().any(|(t, _)| t.part == Part::Pack(true)) {
@@ -29,7 +30,6 @@ impl Volume {
                 }
                 return fail("lost", format!("{path} (inode {})", inode.ino));
             };
-            let log = hits.iter().any(|(t, _)| t.part == Part::Log);
             if log && versions.get(1).is_some_and(|before| compare_inode(before, inode).is_err()) {
                 continue; // as at any of its fsyncs
             }
@@ -42,6 +42,11 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// Whether nothing says any more that the volume's log has shared nodes: where no file has deltas, the superblock alone does.
+    fn loses_shared_nodes(&self, struck: &BTreeSet<u64>) -> bool {
+        self.shared && [0, 1].iter().all(|copy| struck.contains(copy))
     }
 
     /// Whether a file with a struck block of its own may be lost: its inode was struck, or a flipped bit made it another file's.

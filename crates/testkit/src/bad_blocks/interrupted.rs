@@ -1,0 +1,123 @@
+//! Repairs of damaged metadata that lose power at each of their writes.
+//!
+//! - What is left of one, repaired again, passes the judge of [`Volume::strike`].
+//! - `--restore` with the undo file of one gives back every block that could be read, bit for bit: the file has no end, as the repair had none.
+//!
+//! Sectors that cannot be read stay so until they are written.
+
+use super::*;
+use medfs_fsck::undo::{UndoDevice, restore};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// ENODEV: the device is gone.
+const GONE: i32 = 19;
+
+/// A device that loses power behind so many written blocks.
+struct PowerCut<'d> {
+    dev: &'d FaultDevice<MemDevice>,
+    left: AtomicU64,
+}
+
+impl<'d> PowerCut<'d> {
+    fn after(blocks: u64, dev: &'d FaultDevice<MemDevice>) -> PowerCut<'d> {
+        PowerCut { dev, left: AtomicU64::new(blocks) }
+    }
+}
+
+impl BlockDevice for PowerCut<'_> {
+    fn block_count(&self) -> u64 {
+        self.dev.block_count()
+    }
+
+    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
+        self.dev.read(addr, blocks)
+    }
+
+    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
+        for (addr, block) in (addr..).zip(blocks) {
+            let spend = |left: u64| left.checked_sub(1);
+            if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_err() {
+                return Err(io::Error::from_raw_os_error(GONE));
+            }
+            self.dev.write(addr, &[block], tag)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.dev.flush()
+    }
+
+    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
+        self.dev.discard(addr, count)
+    }
+
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+impl Volume {
+    /// Damages these blocks of a copy and repairs it, with the power lost at the first write, behind `step` of them and so on, until a repair
+    /// ends; once more each time with an undo file in `folder`. Returns how many repairs were interrupted.
+    pub fn interrupt(
+        &self,
+        hits: &[(Target, Damage)],
+        rng: &mut Xoshiro256PlusPlus,
+        step: u64,
+        folder: &Path,
+    ) -> Result<u64, Failure> {
+        let bits = rng.clone();
+        let damaged = || self.damaged(hits, &mut bits.clone());
+        for count in 0.. {
+            let writes = count * step;
+            let told = |f: Failure| fail(f.class, format!("after {writes} writes: {f}"));
+            let dev = Arc::new(damaged());
+            let ended = is_repaired(&PowerCut::after(writes, &dev))?;
+            self.end(hits, &dev).or_else(told)?;
+            let (dev, file) = (damaged(), folder.join(format!("undo {writes}")));
+            let before = dev.inner().snapshot();
+            let undo =
+                UndoDevice::create(&file, PowerCut::after(writes, &dev)).or_else(|e| fail("undo", e))?;
+            let undone = is_repaired(&undo)?;
+            drop(undo);
+            is_taken_back(hits, &before, &dev, &file).or_else(told)?;
+            std::fs::remove_file(&file).or_else(|e| fail("undo", e))?;
+            if ended && undone {
+                return Ok(count);
+            }
+        }
+        unreachable!("a repair writes so many blocks")
+    }
+}
+
+/// Repairs a device; `false` where the power is lost.
+fn is_repaired(dev: &dyn BlockDevice) -> Result<bool, Failure> {
+    match repair(dev, &Options { max_findings: 20 }, &mut |_| {}) {
+        Ok(_) => Ok(true),
+        Err(RepairError::Io(e)) if e.raw_os_error() == Some(GONE) => Ok(false),
+        Err(e) => fail("repair", e),
+    }
+}
+
+/// Whether a device is as it was once its undo file is restored, but for sectors that could not be read.
+fn is_taken_back(
+    hits: &[(Target, Damage)],
+    before: &MemDevice,
+    dev: &FaultDevice<MemDevice>,
+    file: &Path,
+) -> Result<(), Failure> {
+    if let Err(e) = restore(file, dev) {
+        return fail("restore", e);
+    }
+    let unreadable =
+        |addr: u64| hits.iter().any(|(t, damage)| t.block == addr && *damage == Damage::Unreadable);
+    let block = |dev: &MemDevice, addr| read_block(dev, addr).expect("memory does not fail");
+    let other = |addr: &u64| block(before, *addr).0 != block(dev.inner(), *addr).0 && !unreadable(*addr);
+    match (0..before.block_count()).find(other) {
+        Some(addr) => fail("restore", format!("block {addr} is another one")),
+        None => Ok(()),
+    }
+}
