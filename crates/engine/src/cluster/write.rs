@@ -2,9 +2,10 @@
 //! blocks.
 
 use super::bad_cluster;
-use crate::content::page_plan::{Kept, Pending};
-use crate::content::placement::{Page, Purpose};
-use crate::content::writeback::{Placed, Placing, temperature};
+use crate::content::block_writer::temperature;
+use crate::content::page_plan::{Decide, Kept, Pending};
+use crate::content::placement::{Batch, Purpose};
+use crate::content::writeback::{Placed, Placing};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::damage::First;
@@ -13,19 +14,14 @@ use crate::map::node_tree::Slot;
 use crate::stats::Counters;
 use medfs_device::Cause;
 use medfs_format::compress::{CLUSTER_HEADER_SIZE, Compression, RawClusterHeader, blocks_of, most_content};
-use medfs_format::node::{Inline, RawInode};
-use medfs_format::summary::{Log, RawSummary};
+use medfs_format::node::RawInode;
 use medfs_format::{
-    BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, FormatError, NEW_ADDR, NULL_ADDR, Structure, crc, is_block,
+    BLOCK_SIZE, Block, COMPRESS_ADDR, FormatError, NEW_ADDR, NULL_ADDR, Structure, crc, is_block,
 };
-use medfs_store::Spare;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
-
-/// Log of compressed blocks, as in the kernel.
-const LOG: Log = Log::ColdData;
 
 /// Pages that may have to be written because pages of closed clusters are dirty.
 const MOST_OPENED: usize = 1024;
@@ -53,19 +49,10 @@ impl Fs {
         let mut clusters: Vec<u64> = indices.iter().map(|index| index / pages * pages).collect();
         clusters.sort_unstable();
         clusters.dedup();
-        let about = inode.raw(|r| Page {
-            purpose,
-            is_dir: false,
-            advise: r.advise(),
-            pinned: r.inline().contains(Inline::PIN_FILE),
-            dirty_pages: state.dirty.len(),
-            deltas: !matches!(purpose, Purpose::Move | Purpose::Restore),
-            inode_due: true,
-        });
+        let about = Decide::about(Batch::of(inode, purpose, state.dirty.len()), true);
         let mut placing = Placing::of(Vec::with_capacity(indices.len()), Ok(()));
         placing.outcome =
             self.place_all_clusters(inode, state, compression, &clusters, &about, &mut placing.pages);
-        self.space.wrote(placing.pages.iter().filter(|p| is_block(p.addr)).count() as u64);
         placing
     }
 
@@ -75,7 +62,7 @@ impl Fs {
         state: &mut InodeState,
         compression: Compression,
         clusters: &[u64],
-        about: &Page,
+        about: &Decide,
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
         let mut pending = Vec::new();
@@ -87,7 +74,7 @@ impl Fs {
                 kept => kept?,
             };
             if !kept {
-                let done = self.place_cluster(inode, state, compression, first, about, placed);
+                let done = self.place_cluster(inode, state, compression, first, &about.batch, placed);
                 self.put_off(&mut damage, done)?;
             }
         }
@@ -99,7 +86,7 @@ impl Fs {
             whole.find(|first| !tried.contains(first))
         };
         while let Some(first) = untried(state, &tried) {
-            let done = self.place_cluster(inode, state, compression, first, about, placed);
+            let done = self.place_cluster(inode, state, compression, first, &about.batch, placed);
             self.put_off(&mut damage, done)?;
             if state.whole.range(first..first + pages).next().is_some() {
                 tried.insert(first);
@@ -111,7 +98,7 @@ impl Fs {
         let compact = state.dirty.range(self.compact_start(inode)..);
         let new = compact.filter(|(index, _)| placed.iter().all(|p| p.index != **index));
         let new: Vec<DirtyPage> = new.map(|(&index, page)| (index, page.clone())).collect();
-        let done = self.place_plain(inode, about, new, placed);
+        let done = self.place_plain(inode, &about.batch, new, placed);
         self.put_off(&mut damage, done)?;
         damage.result()
     }
@@ -143,7 +130,7 @@ impl Fs {
         state: &mut InodeState,
         compression: Compression,
         first: u64,
-        about: &Page,
+        about: &Decide,
         pending: &mut Vec<Pending>,
     ) -> Result<bool> {
         if !about.deltas || !self.updates_in_clusters(inode) {
@@ -181,7 +168,7 @@ impl Fs {
         state: &mut InodeState,
         compression: Compression,
         first: u64,
-        about: &Page,
+        batch: &Batch,
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
         let pages = compression.cluster_pages() as u64;
@@ -189,13 +176,13 @@ impl Fs {
         let dirty = dirty_pages(state, compression, first);
         state.whole.retain(|index| !(first..first + pages).contains(index));
         let whole = dirty.len() as u64 == pages && first + pages <= inode.pages();
-        if whole && about.purpose != Purpose::Move && self.compresses(state) {
+        if whole && batch.purpose != Purpose::Move && self.compresses(state) {
             if let Some(content) = self.compress_pages(compression, &dirty) {
-                return self.place_compressed(inode, &dirty, content, about.purpose.spare(), placed);
+                return self.place_compressed(inode, &dirty, content, batch, placed);
             }
             Counters::add(&self.compress.counters.kept_plain, 1);
         }
-        self.place_plain(inode, about, dirty, placed)
+        self.place_plain(inode, batch, dirty, placed)
     }
 
     /// Called before a page is changed: opens its cluster, unless what changes may become a delta. Tells whether the page is
@@ -225,7 +212,7 @@ impl Fs {
     fn place_plain(
         &self,
         inode: &Inode,
-        about: &Page,
+        batch: &Batch,
         dirty: Vec<DirtyPage>,
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
@@ -236,7 +223,7 @@ impl Fs {
                 return Err(bad_cluster(inode, index, "i_addr", "dirty page without space"));
             }
             let compact = self.is_compact_page(inode, index);
-            self.place_page(inode, &slot, about, compact, Placed::new(index, page), placed)?;
+            self.place_page(inode, &slot, batch, compact, Placed::new(index, page), placed)?;
             near = Some(slot);
         }
         Ok(())
@@ -268,7 +255,7 @@ impl Fs {
         inode: &Inode,
         dirty: &[DirtyPage],
         content: Vec<Arc<Block>>,
-        spare: Spare,
+        batch: &Batch,
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
         let first = self.make_slot(inode, dirty[0].0)?;
@@ -277,7 +264,8 @@ impl Fs {
             return Err(bad_cluster(inode, dirty[0].0, "i_addr", "dirty page without space"));
         }
         let slots: Vec<Slot> = dirty.iter().filter_map(|(index, _)| first.step_to(*index)).collect();
-        let new = self.allocate_for(LOG, &slots[1..=content.len()], spare)?;
+        let kind = batch.compressed();
+        let new = self.block_writer().assign_beside(&slots[1..=content.len()], &kind)?;
         let now = self.elapsed();
         {
             let mut segs = self.segs.lock();
@@ -301,33 +289,11 @@ impl Fs {
             placed.push(Placed {
                 addr: block.as_ref().map_or(NULL_ADDR, |(addr, _)| *addr),
                 content: block.map(|(_, content)| content),
-                temperature: temperature(LOG),
+                temperature: temperature(kind.log()),
                 ..Placed::new(*index, page.clone())
             });
         }
         Ok(())
-    }
-
-    /// New blocks for these slots: all of them, or none.
-    pub(crate) fn allocate_for(&self, log: Log, slots: &[Slot], spare: Spare) -> Result<Vec<BlockAddr>> {
-        let now = self.elapsed();
-        let mut new = Vec::with_capacity(slots.len());
-        for slot in slots {
-            let owner = RawSummary {
-                nid: slot.node.nid.into(),
-                version: self.node_version(slot.node.nid)?,
-                ofs_in_node: slot.offset.into(),
-            };
-            let mut segs = self.segs.lock();
-            match segs.allocate(&self.io, log, owner, now, spare) {
-                Ok(addr) => new.push(addr),
-                Err(e) => {
-                    new.iter().try_for_each(|&addr| segs.mark_invalid(&self.io, addr, now))?;
-                    return Err(e.into());
-                }
-            }
-        }
-        Ok(new)
     }
 
     /// Opens the cluster of page `index` where it is compressed: afterwards its pages are dirty as they are now, without deltas,
@@ -420,7 +386,7 @@ impl Fs {
     ) -> Result<Vec<u64>> {
         let mut others = Vec::with_capacity(indices.len());
         let (mut placed, mut moved) = (Vec::new(), Vec::new());
-        let about = Page::moved(inode.raw(|r| r.advise()));
+        let batch = Batch::of(inode, Purpose::Move, 0);
         let mut outcome = Ok(());
         for &index in indices {
             let Some(slot) = self.find_slot(inode, index)? else { continue };
@@ -434,7 +400,7 @@ impl Fs {
             outcome = self.io.read(slot.addr()).map_err(Error::from).and_then(|block| {
                 let block = Placed::new(index, Arc::new(*block));
                 moved.push((slot.clone(), slot.addr()));
-                self.place_page(inode, &slot, &about, true, block, &mut placed)
+                self.place_page(inode, &slot, &batch, true, block, &mut placed)
             });
             if outcome.is_err() {
                 break;
@@ -447,7 +413,6 @@ impl Fs {
         }
         if !placed.is_empty() {
             state.data_mark = self.io.write_mark();
-            self.space.wrote(placed.len() as u64);
         }
         outcome.map(|()| others)
     }

@@ -2,6 +2,7 @@
 //!
 //! Writeback asks, and acts on the answer; the layers above decide.
 
+use crate::content::placement::{Batch, Purpose};
 use crate::content::record::OwnedRecord;
 use crate::map::node_tree::Slot;
 use medfs_format::Block;
@@ -9,6 +10,23 @@ use std::sync::Arc;
 
 /// Pages that are asked about at once: their bases are read together.
 pub(crate) const GATHERED: usize = 64;
+
+/// What the layer that stores pages may look at, beside what changed of a page.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Decide {
+    pub(crate) batch: Batch,
+    /// Whether pages may be kept as deltas.
+    pub(crate) deltas: bool,
+    /// Whether the inode has to be written anyway, so that a delta in it saves a block.
+    pub(crate) inode_due: bool,
+}
+
+impl Decide {
+    /// About pages of this batch; where they move or become blocks again they are no deltas.
+    pub(crate) fn about(batch: Batch, inode_due: bool) -> Decide {
+        Decide { batch, deltas: !matches!(batch.purpose, Purpose::Move | Purpose::Restore), inode_due }
+    }
+}
 
 /// What a look at a page that is to be written decided.
 #[derive(Debug, Clone)]

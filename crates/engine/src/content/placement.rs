@@ -2,8 +2,10 @@
 //!
 //! The default policy is the kernel's (`segment.c`: in-place update policies and `__get_segment_type_6`).
 
+use crate::map::inode::Inode;
 use crate::options::InPlace;
-use medfs_format::node::Advise;
+use medfs_format::BlockAddr;
+use medfs_format::node::{Advise, Inline};
 use medfs_format::summary::Log;
 use medfs_store::Dirty;
 use medfs_store::Spare;
@@ -52,42 +54,85 @@ impl Purpose {
     }
 }
 
-/// What the policy may look at.
+/// Pages of one file that are written for one purpose: what the policy may look at of all of them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Page {
+pub(crate) struct Batch {
     pub(crate) purpose: Purpose,
     pub(crate) is_dir: bool,
     pub(crate) advise: Advise,
     pub(crate) pinned: bool,
     /// Dirty pages the file has.
     pub(crate) dirty_pages: usize,
-    /// Whether pages may be kept as deltas.
-    pub(crate) deltas: bool,
-    /// Whether the inode has to be written anyway, so that a delta in it saves a block.
-    pub(crate) inode_due: bool,
 }
 
-impl Page {
-    /// A block that cleaning moves as it is.
-    pub(crate) fn moved(advise: Advise) -> Page {
-        Page {
-            purpose: Purpose::Move,
-            is_dir: false,
-            advise,
-            pinned: false,
-            dirty_pages: 0,
-            deltas: false,
-            inode_due: true,
+impl Batch {
+    /// Pages of a file that has so many dirty ones.
+    pub(crate) fn of(inode: &Inode, purpose: Purpose, dirty_pages: usize) -> Batch {
+        inode.raw(|r| Batch {
+            purpose,
+            is_dir: inode.is_dir(),
+            advise: r.advise(),
+            pinned: r.inline().contains(Inline::PIN_FILE),
+            dirty_pages,
+        })
+    }
+
+    /// A page of them whose old block must stay as it is, or that has none.
+    pub(crate) fn new_block(self) -> PageRef {
+        PageRef { batch: self, own: None, compressed: false }
+    }
+
+    /// A page of them whose block, at `own`, nothing else needs.
+    pub(crate) fn overwritable(self, own: BlockAddr) -> PageRef {
+        PageRef { batch: self, own: Some(own), compressed: false }
+    }
+
+    /// A block of a compressed cluster.
+    pub(crate) fn compressed(self) -> PageRef {
+        PageRef { batch: self, own: None, compressed: true }
+    }
+}
+
+/// A data block that is to be written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PageRef {
+    pub(crate) batch: Batch,
+    /// The page's own block, where it may be overwritten.
+    pub(crate) own: Option<BlockAddr>,
+    /// It is a block of a compressed cluster.
+    pub(crate) compressed: bool,
+}
+
+impl PageRef {
+    /// The log that data of this kind goes to, as in the kernel.
+    pub(crate) fn log(&self) -> Log {
+        let Batch { purpose, is_dir, advise, .. } = self.batch;
+        if purpose == Purpose::Move || self.compressed {
+            Log::ColdData
+        } else if is_dir {
+            Log::HotData
+        } else if advise.contains(Advise::COLD) {
+            Log::ColdData
+        } else if advise.contains(Advise::HOT) || purpose == Purpose::Atomic {
+            Log::HotData
+        } else {
+            Log::WarmData
         }
     }
 }
 
-/// Decides for each page.
+/// Where a data block goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Over the page's own block: only where [`PageRef::own`] names it.
+    InPlace,
+    /// To the next block of a log.
+    Append(Log),
+}
+
+/// Decides for each data block.
 pub(crate) trait Placement: Send + Sync {
-    /// Whether to overwrite the page's block, given that it has one.
-    fn in_place(&self, page: &Page) -> bool;
-    /// The log otherwise.
-    fn log(&self, page: &Page) -> Log;
+    fn target(&self, page: &PageRef) -> Target;
 }
 
 /// The kernel's policy.
@@ -96,35 +141,31 @@ pub(crate) struct KernelPlacement {
     pub(crate) in_place: InPlace,
 }
 
-impl Placement for KernelPlacement {
-    fn in_place(&self, page: &Page) -> bool {
-        if page.is_dir || matches!(page.purpose, Purpose::Move | Purpose::Atomic | Purpose::Restore) {
+impl KernelPlacement {
+    /// Whether a page that may be overwritten is.
+    fn in_place(&self, batch: &Batch) -> bool {
+        if batch.is_dir || matches!(batch.purpose, Purpose::Move | Purpose::Atomic | Purpose::Restore) {
             return false;
         }
-        if page.pinned || page.advise.contains(Advise::COLD) {
+        if batch.pinned || batch.advise.contains(Advise::COLD) {
             return true;
         }
         match self.in_place {
             InPlace::Off => false,
             InPlace::Force => true,
-            InPlace::Fsync { min_blocks } => match page.purpose {
-                Purpose::Fsync { datasync } => datasync || page.dirty_pages <= min_blocks as usize,
+            InPlace::Fsync { min_blocks } => match batch.purpose {
+                Purpose::Fsync { datasync } => datasync || batch.dirty_pages <= min_blocks as usize,
                 _ => false,
             },
         }
     }
+}
 
-    fn log(&self, page: &Page) -> Log {
-        if page.purpose == Purpose::Move {
-            Log::ColdData
-        } else if page.is_dir {
-            Log::HotData
-        } else if page.advise.contains(Advise::COLD) {
-            Log::ColdData
-        } else if page.advise.contains(Advise::HOT) || page.purpose == Purpose::Atomic {
-            Log::HotData
-        } else {
-            Log::WarmData
+impl Placement for KernelPlacement {
+    fn target(&self, page: &PageRef) -> Target {
+        match page.own {
+            Some(_) if self.in_place(&page.batch) => Target::InPlace,
+            _ => Target::Append(page.log()),
         }
     }
 }

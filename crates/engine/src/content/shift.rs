@@ -9,17 +9,15 @@
 //! Locks: those of [`Fs::change_settled`].
 //! Kernel counterpart: `f2fs_do_collapse`, `f2fs_insert_range`, which exchange block addresses page by page.
 
-use crate::content::placement::{Page, Purpose};
-use crate::content::writeback::temperature;
+use crate::content::block_writer::temperature;
+use crate::content::placement::{Batch, Purpose};
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use medfs_device::{Cause, WriteTag};
-use medfs_format::node::Inline;
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_block};
 use medfs_store::NodePage;
-use medfs_store::Spare;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -212,17 +210,8 @@ impl Fs {
         shift: &Shift,
         runs: &mut Runs,
     ) -> Result<()> {
-        let about = inode.raw(|r| Page {
-            purpose: Purpose::Background,
-            is_dir: inode.is_dir(),
-            advise: r.advise(),
-            pinned: r.inline().contains(Inline::PIN_FILE),
-            dirty_pages: WINDOW as usize,
-            deltas: false,
-            inode_due: true,
-        });
-        let log = self.placement.log(&about);
-        let tag = WriteTag::new(Cause::Data, temperature(log));
+        let block = Batch::of(inode, Purpose::Background, WINDOW as usize).new_block();
+        let tag = WriteTag::new(Cause::Data, temperature(block.log()));
         let size = inode.size();
         let mut near = None;
         let mut near_to: Option<Slot> = None;
@@ -241,7 +230,7 @@ impl Fs {
                 near_to = Some(to.clone());
                 slots.extend(copied.then_some(to));
             }
-            let mut new = self.allocate_for(log, &slots, Spare::Keep)?.into_iter();
+            let mut new = self.block_writer().assign_beside(&slots, &block)?.into_iter();
             let mut blocks: Vec<(BlockAddr, Block)> = Vec::with_capacity(slots.len());
             for &There { page, copied, .. } in &there {
                 let addr = if copied { new.next().unwrap_or(NEW_ADDR) } else { NEW_ADDR };

@@ -5,18 +5,16 @@
 //! the holder of the inode's `wb`, after the pages, or by a checkpoint, which waits for every operation.
 //! Locks: `wb`, then the operation lock, then the inode's lock, which is released during I/O.
 
-use crate::content::page_plan::{Changed, GATHERED, Kept, Pending};
-use crate::content::placement::{Page, Purpose};
+use crate::content::block_writer::temperature;
+use crate::content::page_plan::{Changed, Decide, GATHERED, Kept, Pending};
+use crate::content::placement::{Batch, Purpose, Target};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::map::refs::Attempt;
-use crate::stats::Counters;
 use medfs_device::{Cause, Temperature, WriteTag};
-use medfs_format::node::Inline;
-use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
 use medfs_store::runs;
 use std::collections::{BTreeSet, HashMap};
@@ -65,7 +63,7 @@ pub(crate) struct Placing {
 }
 
 /// A batch of dirty pages that was written.
-struct Batch {
+struct WrittenBatch {
     /// The page behind it.
     next: u64,
     /// Pages that must wait, as in [`Placing`].
@@ -101,21 +99,13 @@ impl Fs {
         if let Some(compression) = self.compression(inode) {
             return self.place_clusters(inode, state, compression, indices, purpose);
         }
-        let is_dir = inode.is_dir();
-        let about = inode.raw(|r| Page {
-            purpose,
-            is_dir,
-            advise: r.advise(),
-            pinned: r.inline().contains(Inline::PIN_FILE),
-            dirty_pages: state.dirty.len(),
-            deltas: !matches!(purpose, Purpose::Move | Purpose::Restore),
-            inode_due: false,
-        });
-        let inode_due = !self.placement.in_place(&about)
+        let batch = Batch::of(inode, purpose, state.dirty.len());
+        let overwritten = |addr| self.placement.target(&batch.overwritable(addr)) == Target::InPlace;
+        let inode_due = !overwritten(NULL_ADDR)
             || indices.len() >= WORTH_AN_INODE
             || indices.iter().any(|&index| self.dependents.is_source(inode.ino, index))
             || self.nodes.dirtiness_of(inode.ino) >= purpose.least_for_deltas();
-        let about = Page { inode_due, ..about };
+        let about = Decide::about(batch, inode_due);
         let mut placing = Placing::of(Vec::with_capacity(indices.len()), Ok(()));
         let mut first = First::default();
         first.note(self.place_all(inode, state, indices, &about, &mut placing));
@@ -127,7 +117,6 @@ impl Fs {
             placing.leaves_out_none(state, indices),
             "a page is neither placed, nor kept, nor waits"
         );
-        self.space.wrote(placing.pages.len() as u64);
         placing
     }
 
@@ -136,7 +125,7 @@ impl Fs {
         inode: &Arc<Inode>,
         state: &mut InodeState,
         indices: &[u64],
-        about: &Page,
+        about: &Decide,
         placing: &mut Placing,
     ) -> Result<()> {
         for some in indices.chunks(GATHERED) {
@@ -152,7 +141,7 @@ impl Fs {
         inode: &Arc<Inode>,
         state: &mut InodeState,
         indices: &[u64],
-        about: &Page,
+        about: &Decide,
         mut bases: HashMap<u64, Arc<Block>>,
         placing: &mut Placing,
     ) -> Result<()> {
@@ -175,7 +164,7 @@ impl Fs {
         state: &mut InodeState,
         near: Option<&Slot>,
         changed: Changed,
-        about: &Page,
+        about: &Decide,
         placing: &mut Placing,
     ) -> Result<Slot> {
         let index = changed.index;
@@ -189,7 +178,7 @@ impl Fs {
             kept => {
                 let new_block = matches!(kept, Kept::NewBlock);
                 let page = Placed::new(index, page);
-                self.place_page(inode, &slot, about, new_block, page, &mut placing.pages)?;
+                self.place_page(inode, &slot, &about.batch, new_block, page, &mut placing.pages)?;
                 self.drop_deltas(inode, state, index..index + 1)?;
                 state.whole.remove(&index);
                 let noted = self.note_whole(inode, state, index);
@@ -205,13 +194,13 @@ impl Fs {
         &self,
         inode: &Arc<Inode>,
         state: &mut InodeState,
-        about: &Page,
+        about: &Decide,
         placing: &mut Placing,
     ) -> Result<()> {
         if !self.is_delta_volume() {
             return Ok(());
         }
-        let about = Page { deltas: false, ..*about };
+        let about = Decide { deltas: false, ..*about };
         let pending = std::mem::take(&mut placing.pending);
         let indices: Vec<u64> = pending.iter().map(Pending::index).collect();
         let mut whole = self.settle_pending(inode, state, pending)?;
@@ -250,30 +239,20 @@ impl Fs {
         &self,
         inode: &Inode,
         slot: &Slot,
-        about: &Page,
+        batch: &Batch,
         new_block: bool,
         page: Placed,
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
-        let (log, old) = (self.placement.log(about), slot.addr());
-        let temperature = temperature(log);
-        let page = Placed { compact: self.is_compact_page(inode, page.index), ..page };
-        if is_block(old) && !new_block && self.placement.in_place(about) {
-            Counters::add(&self.counters.in_place_blocks, 1);
-            placed.push(Placed { addr: old, temperature, ..page });
-            return Ok(());
-        }
+        let old = slot.addr();
         debug_assert_ne!(old, NULL_ADDR, "space is reserved when a page becomes dirty");
-        let owner = RawSummary {
-            nid: slot.node.nid.into(),
-            version: self.node_version(slot.node.nid)?,
-            ofs_in_node: slot.offset.into(),
-        };
-        let now = self.elapsed();
-        let spare = about.purpose.spare();
-        let addr = self.segs.lock().replace(&self.io, log, owner, (now, spare), old)?;
-        self.set_addr(inode, slot, addr);
-        placed.push(Placed { addr, temperature, ..page });
+        let block = if is_block(old) && !new_block { batch.overwritable(old) } else { batch.new_block() };
+        let addr = self.block_writer().assign(slot, &block)?;
+        if addr != old {
+            self.set_addr(inode, slot, addr);
+        }
+        let compact = self.is_compact_page(inode, page.index);
+        placed.push(Placed { addr, temperature: temperature(block.log()), compact, ..page });
         Ok(())
     }
 
@@ -359,7 +338,7 @@ impl Fs {
     pub(crate) fn write_back_for(&self, inode: &Arc<Inode>, purpose: Purpose) -> Result<()> {
         let (mut from, mut first, mut left) = (0, First::default(), None);
         self.with_unshared(|| {
-            let Some(Batch { next, blocked, outcome }) = self.write_batch(inode, from, purpose)? else {
+            let Some(WrittenBatch { next, blocked, outcome }) = self.write_batch(inode, from, purpose)? else {
                 return Ok(Attempt::Done(()));
             };
             match outcome {
@@ -387,7 +366,7 @@ impl Fs {
     }
 
     /// Writes a batch of dirty pages from `from` on; `None` where there was nothing to write.
-    fn write_batch(&self, inode: &Arc<Inode>, from: u64, purpose: Purpose) -> Result<Option<Batch>> {
+    fn write_batch(&self, inode: &Arc<Inode>, from: u64, purpose: Purpose) -> Result<Option<WrittenBatch>> {
         self.check_writable()?;
         self.make_room()?;
         let _wb = inode.wb.lock();
@@ -398,7 +377,7 @@ impl Fs {
         let placing = self.place_pages(inode, &mut state, &indices, purpose);
         drop(state);
         let (blocked, outcome) = self.write_placing(inode, placing, Cause::Data)?;
-        Ok(Some(Batch { next: last + 1, blocked, outcome }))
+        Ok(Some(WrittenBatch { next: last + 1, blocked, outcome }))
     }
 
     /// Writes the dirty pages of all files. A file that cannot be written keeps no other from it; the first error is returned.
@@ -508,25 +487,16 @@ impl Fs {
     /// For cleaning: moves the base of a page that is a delta, which stays, or of other files' pages, or a compact page. Readers wait: they look for
     /// it at its address, and nowhere else.
     fn move_base(&self, inode: &Arc<Inode>, state: &mut InodeState, slot: &Slot, index: u64) -> Result<()> {
-        let about = Page::moved(inode.raw(|r| r.advise()));
+        let batch = Batch::of(inode, Purpose::Move, 0);
         let (old, base) = (slot.addr(), Placed::new(index, self.base(slot.addr())?));
         let mut placed = Vec::new();
-        let outcome = self.place_page(inode, slot, &about, true, base, &mut placed);
+        let outcome = self.place_page(inode, slot, &batch, true, base, &mut placed);
         if let Err(e) = self.write_pages(&placed, Cause::Gc) {
             // Nothing is written any more; who reads finds it where it is.
             self.set_addr(inode, slot, old);
             return Err(e);
         }
         state.data_mark = self.io.write_mark();
-        self.space.wrote(placed.len() as u64);
         outcome
-    }
-}
-
-pub(crate) fn temperature(log: Log) -> Temperature {
-    match log {
-        Log::HotData | Log::HotNode => Temperature::Hot,
-        Log::WarmData | Log::WarmNode => Temperature::Warm,
-        Log::ColdData | Log::ColdNode => Temperature::Cold,
     }
 }

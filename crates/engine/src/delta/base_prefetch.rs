@@ -6,7 +6,7 @@
 //! Locks: the inode's, exclusive.
 
 use crate::content::page_io::requests;
-use crate::content::placement::Page;
+use crate::content::page_plan::Decide;
 use crate::fs::Fs;
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
@@ -22,7 +22,7 @@ impl Fs {
         &self,
         inode: &Inode,
         indices: &[u64],
-        about: &Page,
+        about: &Decide,
     ) -> HashMap<u64, Arc<Block>> {
         let mut gathered = HashMap::new();
         if indices.len() < 2 || !self.compares_with_blocks(inode, about) {
@@ -48,11 +48,11 @@ impl Fs {
     }
 
     /// Whether pages of this file will be compared with their own blocks whether these are in memory or not.
-    fn compares_with_blocks(&self, inode: &Inode, about: &Page) -> bool {
+    fn compares_with_blocks(&self, inode: &Inode, about: &Decide) -> bool {
         let repeats = || self.deltas.repeats && matches!(inode.raw(Name::of), Name::Journal | Name::Log);
         about.deltas
             && about.inode_due
-            && about.dirty_pages <= self.most_dirty(inode)
+            && about.batch.dirty_pages <= self.most_dirty(inode)
             && self.deltas.alone.is_none()
             && self.makes_records(inode)
             && !repeats()

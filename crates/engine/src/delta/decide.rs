@@ -7,8 +7,8 @@
 use super::Encoding;
 use super::compact::pack;
 use super::zone::has_nodes;
-use crate::content::page_plan::{Changed, Kept, Pending};
-use crate::content::placement::{Page, Purpose};
+use crate::content::page_plan::{Changed, Decide, Kept, Pending};
+use crate::content::placement::Purpose;
 use crate::content::record::{OwnedRecord, total_size};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -34,7 +34,7 @@ impl Fs {
         state: &mut InodeState,
         slot: &Slot,
         changed: &Changed,
-        about: &Page,
+        about: &Decide,
     ) -> Result<Kept> {
         let (index, page) = (changed.index, &changed.page);
         if !self.is_delta_volume() {
@@ -50,7 +50,7 @@ impl Fs {
         };
         let fixed = old || unknown.is_some() || state.whole.contains(&index);
         let otherwise = match self.dependents.need(inode.ino, index) {
-            Need::ByOthersOnDevice if about.purpose == Purpose::Checkpoint => Kept::NewBlock,
+            Need::ByOthersOnDevice if about.batch.purpose == Purpose::Checkpoint => Kept::NewBlock,
             Need::ByOthers | Need::ByOthersOnDevice | Need::ByItsFile => Kept::Blocked,
             Need::ByItsFileOnDevice => Kept::NewBlock,
             Need::None if fixed => Kept::NewBlock,

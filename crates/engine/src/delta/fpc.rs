@@ -11,8 +11,7 @@
 //! Locks: the inode's, exclusive, and the operation lock.
 
 use super::ZEROS;
-use crate::content::page_plan::{Kept, Pending};
-use crate::content::placement::Page;
+use crate::content::page_plan::{Decide, Kept, Pending};
 use crate::content::record::OwnedRecord;
 use crate::error::Result;
 use crate::fs::Fs;
@@ -65,7 +64,7 @@ impl Fs {
         slot: &Slot,
         index: u64,
         page: &Block,
-        about: &Page,
+        about: &Decide,
         otherwise: Kept,
     ) -> Result<Kept> {
         let (Some(tag), Ok(index)) = (self.deltas.alone, u32::try_from(index)) else { return Ok(otherwise) };
@@ -74,7 +73,7 @@ impl Fs {
         if matches!(otherwise, Kept::Blocked) || !has_place || !self.compacts(inode) {
             return Ok(otherwise);
         }
-        if about.dirty_pages > self.most_dirty(inode) {
+        if about.batch.dirty_pages > self.most_dirty(inode) {
             return Ok(otherwise);
         }
         match self.compress_alone(tag, index, page) {

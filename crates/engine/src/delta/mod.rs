@@ -34,8 +34,7 @@ mod occupancy;
 mod remembered;
 pub(crate) mod zone;
 
-use crate::content::page_plan::Changed;
-use crate::content::placement::Page;
+use crate::content::page_plan::{Changed, Decide};
 use crate::content::record::OwnedRecord;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
@@ -450,7 +449,7 @@ impl Fs {
         state: &mut InodeState,
         addr: BlockAddr,
         changed: &Changed,
-        about: &Page,
+        about: &Decide,
     ) -> Result<Encoding> {
         let Ok(index) = u32::try_from(changed.index) else { return Ok(Encoding::None) };
         let page = &changed.page;
@@ -468,7 +467,7 @@ impl Fs {
             state.data_mark = state.data_mark.max(after);
             return Ok(Encoding::Delta(record));
         }
-        let many = about.dirty_pages > self.most_dirty(inode);
+        let many = about.batch.dirty_pages > self.most_dirty(inode);
         let own;
         let base = if addr == NEW_ADDR && self.deltas.appends && !many {
             &ZEROS

@@ -11,7 +11,7 @@
 //! hinders no other.
 //! Locks: `pending` is a leaf; files are written back as in [`crate::content::writeback`].
 
-use crate::content::placement::{Page, Purpose};
+use crate::content::placement::{Batch, Purpose, Target};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
@@ -289,7 +289,9 @@ impl Restoring<'_> {
         if is_nearly_full(self.fs, most) {
             return Ok(Vec::new());
         }
-        let about = Page { purpose: Purpose::Restore, ..Page::moved(inode.raw(|r| r.advise())) };
-        Ok(self.fs.segs.lock().ahead(&self.fs.io, self.fs.placement.log(&about), most)?)
+        match self.fs.placement.target(&Batch::of(inode, Purpose::Restore, 0).new_block()) {
+            Target::Append(log) => Ok(self.fs.segs.lock().ahead(&self.fs.io, log, most)?),
+            Target::InPlace => Ok(Vec::new()),
+        }
     }
 }

@@ -11,7 +11,7 @@ use medfs_format::node::{
 };
 use medfs_format::node::{footer, validate_footer};
 use medfs_format::path::{NodePath, first_page, max_pages};
-use medfs_format::summary::{Log, RawSummary};
+use medfs_format::summary::Log;
 use medfs_format::{
     BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, FormatError, Ino, NULL_ADDR, Structure, is_block,
 };
@@ -287,20 +287,8 @@ impl Replay<'_> {
             fs.space.reserve(1)?;
             fs.add_blocks(inode, 1);
         }
-        let nid = slot.node.nid;
-        let owner =
-            RawSummary { nid: nid.into(), version: fs.node_version(nid)?, ofs_in_node: slot.offset.into() };
-        let now = fs.elapsed();
-        let mut segs = fs.segs.lock();
-        if is_block(old) {
-            segs.mark_invalid(&fs.io, old, now)?;
-        }
-        if is_block(addr) {
-            segs.set_owner(&fs.io, addr, RECOVERED_LOG, owner)?;
-            segs.mark_valid(&fs.io, addr, now)?;
-            self.recovered.data_blocks += 1;
-        }
-        drop(segs);
+        fs.block_writer().replay(slot, addr, RECOVERED_LOG)?;
+        self.recovered.data_blocks += u64::from(is_block(addr));
         fs.set_addr(inode, slot, addr);
         fs.pages.remove(inode.ino, index);
         Ok(())

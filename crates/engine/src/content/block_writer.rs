@@ -1,0 +1,105 @@
+//! The one place where data blocks get their addresses.
+//!
+//! Purpose: for each block the placement policy is asked, the segments hand the block out, its owner goes into the summary, and it is
+//! counted. Addresses in nodes are the caller's business.
+//! Invariant: a data block is handed out here alone, whether its page is written, moved, copied, compressed or recovered.
+//! Locks: the inode's lock, exclusive, and the operation lock are held by callers; `segs` and `space` are taken one after the other.
+
+use crate::content::placement::{PageRef, Placement, Target};
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::map::Map;
+use crate::map::node_tree::Slot;
+use crate::stats::Counters;
+use medfs_device::Temperature;
+use medfs_format::summary::{Log, RawSummary};
+use medfs_format::{BlockAddr, NULL_ADDR, is_block};
+
+/// Hands out data blocks of a volume.
+pub(crate) struct BlockWriter<'a> {
+    map: &'a Map,
+    placement: &'a dyn Placement,
+}
+
+impl Fs {
+    /// What hands out data blocks.
+    pub(crate) fn block_writer(&self) -> BlockWriter<'_> {
+        BlockWriter { map: &self.map, placement: &*self.placement }
+    }
+}
+
+impl BlockWriter<'_> {
+    /// Gives a page its block, in place of the one that its slot names, if any. `NoSpace`, with nothing changed, where there is none.
+    pub(crate) fn assign(&self, slot: &Slot, page: &PageRef) -> Result<BlockAddr> {
+        let addr = match self.placement.target(page) {
+            Target::InPlace => {
+                Counters::add(&self.map.counters.in_place_blocks, 1);
+                page.own.unwrap_or(NULL_ADDR)
+            }
+            Target::Append(log) => {
+                let owner = self.owner(slot)?;
+                let at = (self.map.elapsed(), page.batch.purpose.spare());
+                self.map.segs.lock().replace(&self.map.io, log, owner, at, slot.addr())?
+            }
+        };
+        debug_assert!(is_block(addr), "a block of its own, or a new one");
+        self.map.space.wrote(1);
+        Ok(addr)
+    }
+
+    /// New blocks for these slots beside those that they name: all of them, or none.
+    pub(crate) fn assign_beside(&self, slots: &[Slot], page: &PageRef) -> Result<Vec<BlockAddr>> {
+        let (now, spare) = (self.map.elapsed(), page.batch.purpose.spare());
+        let page = PageRef { own: None, ..*page };
+        let mut new = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let owner = self.owner(slot)?;
+            let log = match self.placement.target(&page) {
+                Target::Append(log) => log,
+                Target::InPlace => page.log(),
+            };
+            let mut segs = self.map.segs.lock();
+            match segs.allocate(&self.map.io, log, owner, now, spare) {
+                Ok(addr) => new.push(addr),
+                Err(e) => {
+                    new.iter().try_for_each(|&addr| segs.mark_invalid(&self.map.io, addr, now))?;
+                    return Err(e.into());
+                }
+            }
+        }
+        self.map.space.wrote(new.len() as u64);
+        Ok(new)
+    }
+
+    /// For roll-forward: makes `addr`, written before power was lost, the block of a slot in place of the one it names.
+    pub(crate) fn replay(&self, slot: &Slot, addr: BlockAddr, log: Log) -> Result<()> {
+        let (owner, now, old) = (self.owner(slot)?, self.map.elapsed(), slot.addr());
+        let mut segs = self.map.segs.lock();
+        if is_block(old) {
+            segs.mark_invalid(&self.map.io, old, now)?;
+        }
+        if is_block(addr) {
+            segs.set_owner(&self.map.io, addr, log, owner)?;
+            segs.mark_valid(&self.map.io, addr, now)?;
+        }
+        Ok(())
+    }
+
+    /// Who owns the block of a slot, as the SSA has it.
+    fn owner(&self, slot: &Slot) -> Result<RawSummary> {
+        Ok(RawSummary {
+            nid: slot.node.nid.into(),
+            version: self.map.node_version(slot.node.nid)?,
+            ofs_in_node: slot.offset.into(),
+        })
+    }
+}
+
+/// How often the blocks of a log change, as the device is told.
+pub(crate) fn temperature(log: Log) -> Temperature {
+    match log {
+        Log::HotData | Log::HotNode => Temperature::Hot,
+        Log::WarmData | Log::WarmNode => Temperature::Warm,
+        Log::ColdData | Log::ColdNode => Temperature::Cold,
+    }
+}
