@@ -33,6 +33,7 @@ mod cluster;
 mod commit;
 mod content;
 mod delta;
+mod extents;
 mod fs;
 mod layout;
 mod map;
@@ -55,13 +56,14 @@ pub mod xattr_names;
 
 pub use delta::Folded;
 pub use error::{Error, Posix, Result};
+pub use extents::Extent;
 pub use files::{Caller, Files};
 pub use layout::LayoutWork;
 pub use medfs_format::acl;
 pub use medfs_format::compress::Algorithm;
 pub use medfs_store::{AllocMode, Clock, ManualClock, SystemClock};
 pub use options::{
-    Atime, CompactFiles, CompressMode, CompressOptions, DeltaMode, FsyncMode, InPlace, MountOptions,
+    Atime, CompactFiles, CompressMode, CompressOptions, DeltaMode, FsyncMode, InPlace, Mode, MountOptions,
     VictimPolicy,
 };
 pub use past_damage::{Listed, PastDamage, Piece, Unreadable};

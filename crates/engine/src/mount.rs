@@ -15,7 +15,7 @@ use crate::fs::{Fs, MakeDurable, NoCheckpoint, Reclaim};
 use crate::map::Map;
 use crate::map::refs::Dependents;
 use crate::map::since::SinceCheckpoint;
-use crate::options::{DirFsync, InPlace, MIN_FSYNC_BLOCKS, MountOptions};
+use crate::options::{DirFsync, InPlace, MountOptions};
 use crate::profile::hotness::{Hcluster, MOST_FILES};
 use crate::ranks;
 use crate::stats::Counters;
@@ -70,6 +70,7 @@ impl Fs {
         let options = StoreOptions {
             read_only,
             alloc_mode: opts.alloc_mode,
+            scatter: opts.scatter(),
             node_limit: opts.cache_bytes / BLOCK_SIZE / 4,
         };
         let store = Store::open(io, sb, geo, options, clock)?;
@@ -199,7 +200,7 @@ fn check_devices(sb: &RawSuperblock) -> Result<()> {
 /// The options in force on a volume, defaults that depend on it filled in.
 fn settled(opts: &MountOptions, store: &Store, deltas: &Deltas, read_only: bool) -> MountOptions {
     let small = Store::is_small(&store.geo);
-    let in_place = if small { InPlace::Force } else { InPlace::Fsync { min_blocks: MIN_FSYNC_BLOCKS } };
+    let in_place = if small { InPlace::FORCE } else { InPlace::FSYNC };
     let dir_fsync = if store.is_delta_volume() { DirFsync::Recover } else { DirFsync::Checkpoint };
     MountOptions {
         read_only,
@@ -223,7 +224,7 @@ impl Fs {
         let now = store.clock.monotonic();
         let since = SinceCheckpoint::new(FlushPolicy::new(opts.fsync_mode).orders_names());
         Fs {
-            placement: Box::new(KernelPlacement { in_place: settled.in_place.unwrap_or(InPlace::Off) }),
+            placement: Box::new(KernelPlacement::new(&settled)),
             deltas,
             dependents: Dependents::default(),
             registry: Mutex::default().ranked(ranks::REGISTRY),

@@ -7,16 +7,18 @@
 
 mod compress;
 mod ignored;
+mod in_place;
 mod list;
 pub(crate) mod table;
 
 pub use compress::{CompressMode, CompressOptions};
+pub use in_place::{InPlace, MIN_FSYNC_BLOCKS, MIN_IPU_UTIL, Occasion};
 pub use table::{Described, Form, MountOption, unknown};
 
 use crate::error::{Error, Result};
 use compress::OPTIONS as OF_COMPRESSION;
 use list::OPTIONS;
-use medfs_store::AllocMode;
+use medfs_store::{AllocMode, Scatter};
 use std::time::Duration;
 
 /// How much `fsync` guarantees.
@@ -31,22 +33,17 @@ pub enum FsyncMode {
     Nobarrier,
 }
 
-/// When a page of a file is overwritten where it lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum InPlace {
-    /// Never.
-    Off,
-    /// In an fdatasync, and in an fsync of few dirty pages.
-    Fsync {
-        /// An fsync of more dirty pages than this writes to the log (the kernel's `min_fsync_blocks`).
-        min_blocks: u32,
-    },
-    /// Whenever it is legal.
-    Force,
+/// How logs lie on the volume (`mode=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Mode {
+    /// One segment after the other, or through holes where free sections are few.
+    #[default]
+    Adaptive,
+    /// Free segments are taken at random.
+    FragmentSegment,
+    /// That, and free segments are filled with holes between runs.
+    FragmentBlock,
 }
-
-/// The kernel's `min_fsync_blocks`.
-pub const MIN_FSYNC_BLOCKS: u32 = 8;
 
 /// How background cleaning chooses the section to clean. Cleaning for want of space is always greedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -114,8 +111,18 @@ pub struct MountOptions {
     pub fsync_mode: FsyncMode,
     /// `alloc_mode=default|reuse`; `None`: by the size of the volume, as the kernel does.
     pub alloc_mode: Option<AllocMode>,
-    /// `in_place=off|fsync[:N]|force`; `None`: by the size of the volume, as the kernel does.
+    /// `mode=adaptive|fragment:segment|fragment:block`.
+    pub mode: Mode,
+    /// With `mode=fragment:block`, most blocks of a run (`max_fragment_chunk=4`).
+    pub max_fragment_chunk: u16,
+    /// With `mode=fragment:block`, most blocks of a hole (`max_fragment_hole=4`).
+    pub max_fragment_hole: u16,
+    /// `in_place=off|force|...`, `ipu_policy=N`; `None`: by the size of the volume, as the kernel does.
     pub in_place: Option<InPlace>,
+    /// For [`InPlace::UTIL`]: percent of the volume that must be in use (`min_ipu_util=70`).
+    pub min_ipu_util: u32,
+    /// For [`InPlace::FSYNC`]: most dirty pages of such an fsync (`min_fsync_blocks=8`).
+    pub min_fsync_blocks: u32,
     /// Tell the device what is no longer needed (`discard`, `nodiscard`).
     pub discard: bool,
     /// Clean when there is nothing else to do (`background_gc=on|off`).
@@ -184,7 +191,12 @@ impl Default for MountOptions {
             cache_bytes: 64 << 20,
             fsync_mode: FsyncMode::default(),
             alloc_mode: None,
+            mode: Mode::default(),
+            max_fragment_chunk: 4,
+            max_fragment_hole: 4,
             in_place: None,
+            min_ipu_util: MIN_IPU_UTIL,
+            min_fsync_blocks: MIN_FSYNC_BLOCKS,
             discard: true,
             background_gc: true,
             victim: VictimPolicy::default(),
@@ -260,6 +272,17 @@ impl MountOptions {
         Ok(())
     }
 
+    /// How logs scatter what they write.
+    pub(crate) fn scatter(&self) -> Scatter {
+        match self.mode {
+            Mode::Adaptive => Scatter::No,
+            Mode::FragmentSegment => Scatter::Segments,
+            Mode::FragmentBlock => {
+                Scatter::Blocks { chunk: self.max_fragment_chunk, hole: self.max_fragment_hole }
+            }
+        }
+    }
+
     /// What becomes of small updates where the volume may hold deltas.
     pub fn delta_mode(&self) -> DeltaMode {
         match self.delta {
@@ -331,15 +354,20 @@ mod tests {
     #[test]
     fn every_option_sets_its_field() {
         let all = parsed(
-            "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync:4,nodiscard,background_gc=off,victim=greedy,\
-             noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,note_addresses=off,shared_records=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
+            "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync+ssr_util,min_fsync_blocks=4,min_ipu_util=80,nodiscard,background_gc=off,victim=greedy,\
+             mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,note_addresses=off,shared_records=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
         );
         let expected = MountOptions {
             read_only: true,
             cache_bytes: 128 << 20,
             fsync_mode: FsyncMode::Posix,
             alloc_mode: Some(AllocMode::Reuse),
-            in_place: Some(InPlace::Fsync { min_blocks: 4 }),
+            mode: Mode::FragmentBlock,
+            max_fragment_chunk: 2,
+            max_fragment_hole: 512,
+            in_place: Some(InPlace::FSYNC | InPlace::SSR_UTIL),
+            min_ipu_util: 80,
+            min_fsync_blocks: 4,
             discard: false,
             background_gc: false,
             victim: VictimPolicy::Greedy,
@@ -370,7 +398,7 @@ mod tests {
             dirsync: true,
         };
         assert_eq!(all, expected);
-        let undone = "rw,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
+        let undone = "rw,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
              inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,compress_deltas=on,note_addresses=on,shared_records=on,hot_window=1m,idle=5,restore=on,delta=full,async";
         let mut back = all;
         back.parse(undone).unwrap();
@@ -395,9 +423,10 @@ mod tests {
         assert_eq!(parsed("cache=1G").cache_bytes, 1 << 30);
         assert_eq!(parsed("commit=250ms").commit_interval, Duration::from_millis(250));
         assert_eq!(parsed("commit=2m").commit_interval, Duration::from_secs(120));
-        assert_eq!(parsed("in_place=fsync").in_place, Some(InPlace::Fsync { min_blocks: 8 }));
-        assert_eq!(parsed("in_place=force").in_place, Some(InPlace::Force));
-        assert_eq!(parsed("in_place=off").in_place, Some(InPlace::Off));
+        assert_eq!(parsed("in_place=force").in_place, Some(InPlace::FORCE));
+        assert_eq!(parsed("in_place=off").in_place, Some(InPlace::empty()));
+        assert_eq!(parsed("ipu_policy=18").in_place, parsed("in_place=ssr+fsync").in_place);
+        assert_eq!(parsed("ipu_policy=0").in_place, Some(InPlace::empty()));
     }
 
     #[test]
@@ -425,8 +454,18 @@ mod tests {
             ("alloc_mode=", "invalid value '' for alloc_mode: expected default|reuse"),
             ("background_gc=fast", "expected on|off|sync"),
             ("active_logs=4", "invalid value '4' for active_logs: expected 6"),
-            ("in_place=fsync:0", "expected off|fsync[:N]|force, with N from 1 on"),
-            ("in_place=fsync:99999999999", "expected off|fsync[:N]|force"),
+            (
+                "in_place=often",
+                "expected off|force|ssr|util|ssr_util|fsync|async|nocache|honor_opu_write, several with +",
+            ),
+            (
+                "ipu_policy=256",
+                "invalid value '256' for ipu_policy: expected N, the sum of the kernel's bits, up to 255",
+            ),
+            ("min_ipu_util=101", "a number up to 100"),
+            ("max_fragment_hole=0", "a number from 1 to 512"),
+            ("mode=lfs", "mode=lfs is not supported"),
+            ("mode=fragment", "expected adaptive|fragment:segment|fragment:block"),
             ("cache=lots", "expected SIZE, a number of bytes, or one with K, M or G, at least 1M"),
             ("cache=4K", "at least 1M"),
             ("cache=99999999999999999999G", "expected SIZE"),
@@ -517,7 +556,7 @@ mod tests {
     #[test]
     fn what_was_taken_is_shown_as_it_would_be_given() {
         let given = "ro,noatime,sync,dirsync,disable_roll_forward,cache=3M,commit=250ms,fsync_mode=posix,dir_fsync=checkpoint,\
-                     alloc_mode=reuse,in_place=fsync:4,nodiscard,background_gc=off,victim=greedy,noinline_data,noacl,delta=inline,\
+                     alloc_mode=reuse,in_place=ssr+fsync,min_fsync_blocks=4,mode=fragment:segment,nodiscard,background_gc=off,victim=greedy,noinline_data,noacl,delta=inline,\
                      inline_threshold=512,compact_threshold=3,compact_files=all,norepeat_deltas,hot_window=90s,compress=zstd:7,\
                      compress_log_size=4,compress_chksum,compress_mode=user,compress_extension=txt,compress_extension=so,\
                      nocompress_extension=zip";

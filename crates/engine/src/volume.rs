@@ -20,8 +20,7 @@ use medfs_format::compress::Algorithm;
 use medfs_format::summary::LOG_COUNT;
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Geometry};
-use medfs_store::Clock;
-use medfs_store::Refusal;
+use medfs_store::{Clock, FreeFor, Refusal};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -152,7 +151,7 @@ impl Volume {
             valid_blocks: counts.valid_blocks,
             valid_nodes: counts.valid_nodes,
             valid_inodes: counts.valid_inodes,
-            free_segments: fs.segs.lock().free_segments(),
+            free_segments: fs.segs.lock().free.segments(FreeFor::Volume),
             dirty_pages: fs.pages.dirty() as u64,
             dirty_nodes: fs.nodes.dirty_count() as u64,
             cached_pages: fs.pages.clean() as u64,

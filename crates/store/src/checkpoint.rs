@@ -9,7 +9,7 @@
 use crate::Store;
 use crate::error::Result;
 use crate::pack::{COMPACT_BYTES, SUMMARY_SIZE, check_pack, compact_blocks, stored_checksum};
-use crate::segment::{Freed, Segments, sum_type};
+use crate::segment::{FreeFor, Freed, Segments, sum_type};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{
     BitmapPlaces, ChainVersion, CpFlags, RawCheckpoint, RawOrphanBlock, orphan_blocks, seal,
@@ -152,7 +152,7 @@ impl Store {
         header.valid_block_count = counts.valid_blocks.into();
         header.valid_node_count = counts.valid_nodes.into();
         header.valid_inode_count = counts.valid_inodes.into();
-        header.free_segment_count = (segs.free_segments() + segs.prefree_segments()).into();
+        header.free_segment_count = (segs.free.segments(FreeFor::Volume) + segs.prefree_segments()).into();
         header.next_free_nid = self.nat.next_free_hint().into();
         header.elapsed_time = self.elapsed().into();
         header.cp_pack_start_sum = (start_sum as u32).into();

@@ -28,7 +28,10 @@ pub use error::{Error, Result, is_full, of_device};
 pub use io::{Io, IoCounters, runs};
 pub use nat::{Nat, NatEntry};
 pub use node::{Changed, Dirty, NodeData, NodeMarks, NodePage, NodeRules, Nodes, node_offset};
-pub use segment::{AllocMode, CurSeg, Fill, Freed, Refusal, SegEntry, Segments, Spare};
+pub use segment::{
+    AllocMode, CurSeg, Fill, FreeFor, FreeSegments, Freed, Refusal, Scatter, SegEntry, Segments, Spare,
+    Withheld,
+};
 pub use space::{Counts, Space};
 pub use superblock::{read_superblock, write_superblocks};
 
@@ -53,6 +56,8 @@ pub struct StoreOptions {
     pub read_only: bool,
     /// Where new blocks are looked for; `None` decides by the size of the volume, as the kernel does.
     pub alloc_mode: Option<AllocMode>,
+    /// Whether logs scatter what they write.
+    pub scatter: Scatter,
     /// Node blocks kept in memory.
     pub node_limit: usize,
 }
@@ -226,8 +231,8 @@ fn tables(
         chain: ChainVersion::of(header, pack.crc),
         read_only: options.read_only,
     };
-    let segs =
-        Segments::new(io, geo, at_mount, options.alloc_mode.unwrap_or(Store::default_alloc_mode(geo)))?;
+    let alloc_mode = options.alloc_mode.unwrap_or(Store::default_alloc_mode(geo));
+    let segs = Segments::new(io, geo, at_mount, (alloc_mode, options.scatter))?;
     let nat = Nat::new(geo, nat_bitmap, &nat_journal, header.next_free_nid.get())?;
     Ok((nat, segs, kbytes_at_mount, nat_journal))
 }

@@ -97,6 +97,12 @@ impl Space {
         *self.0.lock()
     }
 
+    /// Percent of the blocks users can have that are in use or reserved.
+    pub fn utilization(&self) -> u32 {
+        let c = self.counts();
+        (c.valid_blocks * 100 / c.user_blocks.max(1)).try_into().unwrap_or(u32::MAX)
+    }
+
     /// Reserves data blocks.
     pub fn reserve(&self, blocks: u64) -> Result<()> {
         self.0.lock().take(blocks)

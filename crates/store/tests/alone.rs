@@ -6,7 +6,8 @@ use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR, Timestamp};
 use medfs_mkfs::{MkfsOptions, format_volume};
 use medfs_store::{
-    Error, Io, ManualClock, NodeMarks, Spare, Store, StoreOptions, read_superblock, write_superblocks,
+    Error, Io, ManualClock, NodeMarks, Scatter, Spare, Store, StoreOptions, read_superblock,
+    write_superblocks,
 };
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ fn formatted() -> Arc<MemDevice> {
 fn try_open(device: &Arc<MemDevice>) -> Result<Store, Error> {
     let io = Io::new(device.clone());
     let (sb, geo, _) = read_superblock(&io)?;
-    let options = StoreOptions { read_only: false, alloc_mode: None, node_limit: 1000 };
+    let options = StoreOptions { read_only: false, alloc_mode: None, scatter: Scatter::No, node_limit: 1000 };
     Store::open(io, sb, geo, options, Arc::new(ManualClock::new(Timestamp::default())))
 }
 

@@ -7,7 +7,6 @@
 
 use crate::content::placement::{PageRef, Placement, Target};
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::map::Map;
 use crate::map::node_tree::Slot;
 use crate::stats::Counters;
@@ -17,21 +16,14 @@ use medfs_format::{BlockAddr, NULL_ADDR, is_block};
 
 /// Hands out data blocks of a volume.
 pub(crate) struct BlockWriter<'a> {
-    map: &'a Map,
-    placement: &'a dyn Placement,
-}
-
-impl Fs {
-    /// What hands out data blocks.
-    pub(crate) fn block_writer(&self) -> BlockWriter<'_> {
-        BlockWriter { map: &self.map, placement: &*self.placement }
-    }
+    pub(crate) map: &'a Map,
+    pub(crate) placement: &'a dyn Placement,
 }
 
 impl BlockWriter<'_> {
     /// Gives a page its block, in place of the one that its slot names, if any. `NoSpace`, with nothing changed, where there is none.
     pub(crate) fn assign(&self, slot: &Slot, page: &PageRef) -> Result<BlockAddr> {
-        let addr = match self.placement.target(page) {
+        let addr = match self.placement.target(page, &self.map.store) {
             Target::InPlace => {
                 Counters::add(&self.map.counters.in_place_blocks, 1);
                 page.own.unwrap_or(NULL_ADDR)
@@ -54,7 +46,7 @@ impl BlockWriter<'_> {
         let mut new = Vec::with_capacity(slots.len());
         for slot in slots {
             let owner = self.owner(slot)?;
-            let log = match self.placement.target(&page) {
+            let log = match self.placement.target(&page, &self.map.store) {
                 Target::Append(log) => log,
                 Target::InPlace => page.log(),
             };

@@ -3,12 +3,11 @@
 //! The default policy is the kernel's (`segment.c`: in-place update policies and `__get_segment_type_6`).
 
 use crate::map::inode::Inode;
-use crate::options::InPlace;
+use crate::options::{InPlace, MountOptions, Occasion};
 use medfs_format::BlockAddr;
 use medfs_format::node::{Advise, Inline};
 use medfs_format::summary::Log;
-use medfs_store::Dirty;
-use medfs_store::Spare;
+use medfs_store::{Dirty, Spare, Store};
 
 /// Why pages are being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +34,11 @@ impl Purpose {
             Purpose::Move => Spare::Clean,
             _ => Spare::Keep,
         }
+    }
+
+    /// Whether the page's old block must survive it.
+    fn leaves_old(self) -> bool {
+        matches!(self, Purpose::Move | Purpose::Atomic | Purpose::Restore)
     }
 
     /// The mark from which on the inode is written for this purpose.
@@ -132,39 +136,59 @@ pub(crate) enum Target {
 
 /// Decides for each data block.
 pub(crate) trait Placement: Send + Sync {
-    fn target(&self, page: &PageRef) -> Target;
+    /// Where a block goes, on this volume as it is now.
+    fn target(&self, page: &PageRef, store: &Store) -> Target;
 }
 
-/// The kernel's policy.
+/// The kernel's policy: over the page's own block where an in-place update policy says so, otherwise to a log.
 #[derive(Debug)]
 pub(crate) struct KernelPlacement {
-    pub(crate) in_place: InPlace,
+    in_place: InPlace,
+    min_util: u32,
+    min_fsync_blocks: usize,
 }
 
 impl KernelPlacement {
+    /// The policy of these options.
+    pub(crate) fn new(opts: &MountOptions) -> KernelPlacement {
+        KernelPlacement {
+            in_place: opts.in_place.unwrap_or(InPlace::empty()),
+            min_util: opts.min_ipu_util,
+            min_fsync_blocks: opts.min_fsync_blocks as usize,
+        }
+    }
+
     /// Whether a page that may be overwritten is.
-    fn in_place(&self, batch: &Batch) -> bool {
-        if batch.is_dir || matches!(batch.purpose, Purpose::Move | Purpose::Atomic | Purpose::Restore) {
+    fn in_place(&self, batch: &Batch, store: &Store) -> bool {
+        if batch.is_dir || batch.purpose.leaves_old() {
             return false;
         }
-        if batch.pinned || batch.advise.contains(Advise::COLD) {
-            return true;
-        }
-        match self.in_place {
-            InPlace::Off => false,
-            InPlace::Force => true,
-            InPlace::Fsync { min_blocks } => match batch.purpose {
-                Purpose::Fsync { datasync } => datasync || batch.dirty_pages <= min_blocks as usize,
+        batch.pinned
+            || batch.advise.contains(Advise::COLD)
+            || self.in_place.applies(self.occasion(batch, store))
+    }
+
+    fn occasion(&self, batch: &Batch, store: &Store) -> Occasion {
+        let occasion = Occasion {
+            fsync: match batch.purpose {
+                Purpose::Fsync { datasync } => datasync || batch.dirty_pages <= self.min_fsync_blocks,
                 _ => false,
             },
+            waited_for: batch.purpose != Purpose::Background,
+            ..Occasion::default()
+        };
+        if !self.in_place.needs_fill() {
+            return occasion;
         }
+        let is_full = store.space.utilization() > self.min_util;
+        Occasion { fills_holes: store.segs.lock().prefers_ssr(), is_full, ..occasion }
     }
 }
 
 impl Placement for KernelPlacement {
-    fn target(&self, page: &PageRef) -> Target {
+    fn target(&self, page: &PageRef, store: &Store) -> Target {
         match page.own {
-            Some(_) if self.in_place(&page.batch) => Target::InPlace,
+            Some(_) if self.in_place(&page.batch, store) => Target::InPlace,
             _ => Target::Append(page.log()),
         }
     }

@@ -5,7 +5,7 @@
 //! the holder of the inode's `wb`, after the pages, or by a checkpoint, which waits for every operation.
 //! Locks: `wb`, then the operation lock, then the inode's lock, which is released during I/O.
 
-use crate::content::block_writer::temperature;
+use crate::content::block_writer::{BlockWriter, temperature};
 use crate::content::page_plan::{Changed, Decide, GATHERED, Kept, Pending};
 use crate::content::placement::{Batch, Purpose, Target};
 use crate::error::{Error, Result};
@@ -100,8 +100,8 @@ impl Fs {
             return self.place_clusters(inode, state, compression, indices, purpose);
         }
         let batch = Batch::of(inode, purpose, state.dirty.len());
-        let overwritten = |addr| self.placement.target(&batch.overwritable(addr)) == Target::InPlace;
-        let inode_due = !overwritten(NULL_ADDR)
+        let overwritten = self.placement.target(&batch.overwritable(NULL_ADDR), &self.store);
+        let inode_due = overwritten != Target::InPlace
             || indices.len() >= WORTH_AN_INODE
             || indices.iter().any(|&index| self.dependents.is_source(inode.ino, index))
             || self.nodes.dirtiness_of(inode.ino) >= purpose.least_for_deltas();
@@ -234,6 +234,11 @@ impl Fs {
         damage.result()
     }
 
+    /// What hands out data blocks.
+    pub(crate) fn block_writer(&self) -> BlockWriter<'_> {
+        BlockWriter { map: &self.map, placement: &*self.placement }
+    }
+
     /// Gives one page its block and adds it to those placed.
     pub(crate) fn place_page(
         &self,
@@ -338,7 +343,8 @@ impl Fs {
     pub(crate) fn write_back_for(&self, inode: &Arc<Inode>, purpose: Purpose) -> Result<()> {
         let (mut from, mut first, mut left) = (0, First::default(), None);
         self.with_unshared(|| {
-            let Some(WrittenBatch { next, blocked, outcome }) = self.write_batch(inode, from, purpose)? else {
+            let Some(WrittenBatch { next, blocked, outcome }) = self.write_batch(inode, from, purpose)?
+            else {
                 return Ok(Attempt::Done(()));
             };
             match outcome {

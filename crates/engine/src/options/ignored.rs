@@ -65,7 +65,6 @@ const OF_THE_KERNEL: &[(&str, Form)] = &[
     ("jqfmt", Value("vfsold|vfsv0|vfsv1")),
     ("lookup_mode", Value("perf|compat|auto")),
     ("memory", Value("normal|low")),
-    ("mode", Value("adaptive")),
     ("nat_bits", Word),
     ("no_heap", Word),
     ("prjjquota", Value("NAME")),
@@ -80,15 +79,14 @@ const OF_THE_KERNEL: &[(&str, Form)] = &[
 ];
 
 /// Options that say what happens here in any case.
-const AS_IT_IS: [&str; 3] = ["errors=remount-ro", "checkpoint=enable", "mode=adaptive"];
+const AS_IT_IS: [&str; 2] = ["errors=remount-ro", "checkpoint=enable"];
 
 /// Options of the kernel's f2fs that mean something here that is not done, and why.
-const REFUSED: [(&str, &str); 4] = [
+const REFUSED: [(&str, &str); 3] = [
     (
         "mode=lfs",
         "the holes of used segments are written to as well; in_place=off keeps pages from being overwritten",
     ),
-    ("mode=fragment:", "it fragments a volume to test the kernel's f2fs"),
     (
         "checkpoint=disable",
         "nothing would be durable; mount a copy of the volume, or with ro, to keep it as it is",
@@ -167,7 +165,7 @@ mod tests {
         ("active_logs=6 disable_ext_identify inline_xattr noinline_xattr inline_xattr_size=56", true),
         ("inline_data inline_dentry noinline_dentry flush_merge noflush_merge nobarrier barrier", true),
         ("fastboot extent_cache noextent_cache noinline_data data_flush", true),
-        ("reserve_root=8 resuid=0 resgid=1065 mode=adaptive", true),
+        ("reserve_root=8 resuid=0 resgid=1065 mode=adaptive mode=fragment:segment mode=fragment:block", true),
         ("usrquota grpquota prjquota usrjquota=a grpjquota=b prjjquota=c jqfmt=vfsold", true),
         ("jqfmt=vfsv0 jqfmt=vfsv1 quota noquota alloc_mode=reuse alloc_mode=default", true),
         ("fsync_mode=posix fsync_mode=strict fsync_mode=nobarrier checkpoint=enable", true),
@@ -179,7 +177,7 @@ mod tests {
         ("discard_unit=segment discard_unit=section memory=normal memory=low age_extent_cache", true),
         ("errors=panic errors=continue errors=remount-ro nat_bits lookup_mode=perf", true),
         ("lookup_mode=compat lookup_mode=auto whint_mode=off io_bits=2", true),
-        ("mode=lfs mode=fragment:segment mode=fragment:block checkpoint=disable", false),
+        ("mode=lfs checkpoint=disable", false),
         ("checkpoint=disable:10% fault_injection=1 fault_type=1 test_dummy_encryption=v2", false),
         ("active_logs=2 active_logs=4 nodata_flush nocompress_cache noage_extent_cache nofastboot", false),
         ("noheap nousrquota noinlinecrypt nonat_bits reserve_root reserve_root=-1 jqfmt errors", false),
@@ -255,7 +253,6 @@ mod tests {
     fn what_is_refused_says_why() {
         for (option, why) in [
             ("mode=lfs", "mode=lfs is not supported: the holes of used segments are written to as well"),
-            ("mode=fragment:block", "mode=fragment:block is not supported: it fragments"),
             ("checkpoint=disable:10%", "checkpoint=disable:10% is not supported: nothing would be durable"),
             (
                 "test_dummy_encryption=v2",

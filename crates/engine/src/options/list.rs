@@ -3,8 +3,7 @@
 use super::table::Form::{Switch, Value, Word};
 use super::table::MountOption;
 use super::{
-    AllocMode, Atime, CompactFiles, DeltaMode, DirFsync, FsyncMode, InPlace, MIN_FSYNC_BLOCKS, MountOptions,
-    VictimPolicy,
+    AllocMode, Atime, CompactFiles, DeltaMode, DirFsync, FsyncMode, InPlace, Mode, MountOptions, VictimPolicy,
 };
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -21,10 +20,17 @@ const DELTA_MODES: &[(&str, DeltaMode)] = &[
     ("compact", DeltaMode::Compact),
     ("full", DeltaMode::Full),
 ];
+const MODES: &[(&str, Mode)] = &[
+    ("adaptive", Mode::Adaptive),
+    ("fragment:segment", Mode::FragmentSegment),
+    ("fragment:block", Mode::FragmentBlock),
+];
 const COMPACT_FILES: &[(&str, CompactFiles)] = &[("hot", CompactFiles::Hot), ("all", CompactFiles::All)];
 const DIR_FSYNCS: &[(&str, DirFsync)] =
     &[("checkpoint", DirFsync::Checkpoint), ("recover", DirFsync::Recover)];
 
+/// Accepted for `max_fragment_chunk` and `max_fragment_hole`, as by the kernel.
+const FRAGMENTS: RangeInclusive<usize> = 1..=512;
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 const TIME_MAX: Duration = Duration::from_secs(86_400);
 /// Accepted for `compact_threshold`.
@@ -214,13 +220,75 @@ pub(super) const OPTIONS: &[Row] = &[
     ),
     MountOption {
         name: "in_place",
-        form: Value("off|fsync[:N]|force"),
-        accepts: "with N from 1 on",
+        form: Value("off|force|ssr|util|ssr_util|fsync|async|nocache|honor_opu_write"),
+        accepts: "several with +",
         default: "by the size of the volume, as the kernel does: force up to 16 GiB, otherwise fsync",
-        help: "When a page of a file is overwritten where it lies: never; in an fdatasync and an fsync of at most N dirty pages \
-               (8 where N is left out); whenever it is legal.",
-        set: |o, value| in_place(value).map(|mode| o.in_place = Some(mode)).is_some(),
-        show: |o| o.in_place.map(show_in_place).into_iter().collect(),
+        help: "When a page of a file is overwritten where it lies. off: never. force: whenever it is legal. ssr: while free sections \
+               are few. util: while more than min_ipu_util percent are in use. ssr_util: where both is so. fsync: in an fdatasync, and \
+               an fsync of at most min_fsync_blocks dirty pages. async: where no caller waits. nocache and honor_opu_write change \
+               nothing here.",
+        set: |o, value| value.parse().map(|policies| o.in_place = Some(policies)).is_ok(),
+        show: |o| o.in_place.map(|policies| policies.to_string()).into_iter().collect(),
+    },
+    MountOption {
+        name: "ipu_policy",
+        form: Value("N"),
+        accepts: "the sum of the kernel's bits, up to 255",
+        default: "",
+        help: "The same as in_place, by the kernel's bits: 1 force, 2 ssr, 4 util, 8 ssr_util, 16 fsync, 32 async, 64 nocache, 128 \
+               honor_opu_write.",
+        set: |o, value| {
+            let bits = number(value).and_then(|n| u8::try_from(n).ok());
+            bits.map(|bits| o.in_place = Some(InPlace::of_kernel(bits))).is_some()
+        },
+        show: |_| Vec::new(),
+    },
+    MountOption {
+        name: "min_ipu_util",
+        form: Value("PERCENT"),
+        accepts: "a number up to 100",
+        default: "70",
+        help: "With in_place=util and ssr_util, how much of the volume must be in use.",
+        set: |o, value| number_in(value, 0..=100).map(|n| o.min_ipu_util = n as u32).is_some(),
+        show: |o| vec![o.min_ipu_util.to_string()],
+    },
+    MountOption {
+        name: "min_fsync_blocks",
+        form: Value("N"),
+        accepts: "a number from 1 to 1000000",
+        default: "8",
+        help: "With in_place=fsync, most dirty pages of an fsync that overwrites them.",
+        set: |o, value| number_in(value, 1..=1_000_000).map(|n| o.min_fsync_blocks = n as u32).is_some(),
+        show: |o| vec![o.min_fsync_blocks.to_string()],
+    },
+    choice!(
+        "mode",
+        "adaptive|fragment:segment|fragment:block",
+        "adaptive",
+        "fragment:segment takes free segments at random; fragment:block leaves holes in them too, between runs of blocks. Both age a \
+         volume for experiments.",
+        MODES,
+        mode,
+        itself,
+        Some
+    ),
+    MountOption {
+        name: "max_fragment_chunk",
+        form: Value("N"),
+        accepts: "a number from 1 to 512",
+        default: "4",
+        help: "With mode=fragment:block, most blocks of a run.",
+        set: |o, value| number_in(value, FRAGMENTS).map(|n| o.max_fragment_chunk = n as u16).is_some(),
+        show: |o| vec![o.max_fragment_chunk.to_string()],
+    },
+    MountOption {
+        name: "max_fragment_hole",
+        form: Value("N"),
+        accepts: "a number from 1 to 512",
+        default: "4",
+        help: "With mode=fragment:block, most blocks of a hole.",
+        set: |o, value| number_in(value, FRAGMENTS).map(|n| o.max_fragment_hole = n as u16).is_some(),
+        show: |o| vec![o.max_fragment_hole.to_string()],
     },
     switch!("discard", discard, "on", "Tell the device which blocks are no longer needed."),
     MountOption {
@@ -404,25 +472,6 @@ fn show_time(time: Duration) -> String {
 /// A number with one of some units; the one without a name comes last.
 fn with_unit(value: &str, units: &[(&str, u64)]) -> Option<u64> {
     units.iter().find_map(|(unit, factor)| number(value.strip_suffix(unit)?)?.checked_mul(*factor))
-}
-
-fn in_place(value: &str) -> Option<InPlace> {
-    match value {
-        "off" => return Some(InPlace::Off),
-        "force" => return Some(InPlace::Force),
-        "fsync" => return Some(InPlace::Fsync { min_blocks: MIN_FSYNC_BLOCKS }),
-        _ => {}
-    }
-    let blocks = value.strip_prefix("fsync:").and_then(number).and_then(|n| u32::try_from(n).ok());
-    blocks.filter(|&n| n > 0).map(|min_blocks| InPlace::Fsync { min_blocks })
-}
-
-fn show_in_place(mode: InPlace) -> String {
-    match mode {
-        InPlace::Off => "off".into(),
-        InPlace::Force => "force".into(),
-        InPlace::Fsync { min_blocks } => format!("fsync:{min_blocks}"),
-    }
 }
 
 /// A decimal number: digits only.

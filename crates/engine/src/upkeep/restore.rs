@@ -289,7 +289,8 @@ impl Restoring<'_> {
         if is_nearly_full(self.fs, most) {
             return Ok(Vec::new());
         }
-        match self.fs.placement.target(&Batch::of(inode, Purpose::Restore, 0).new_block()) {
+        let block = Batch::of(inode, Purpose::Restore, 0).new_block();
+        match self.fs.placement.target(&block, &self.fs.store) {
             Target::Append(log) => Ok(self.fs.segs.lock().ahead(&self.fs.io, log, most)?),
             Target::InPlace => Ok(Vec::new()),
         }

@@ -25,6 +25,7 @@ mod medium;
 mod names;
 mod notes;
 mod orphans;
+mod placement;
 mod promises;
 mod promises_crash;
 mod recovery;

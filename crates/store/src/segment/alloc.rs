@@ -1,6 +1,6 @@
 //! The six logs: handing out blocks, moving on to the next segment, SSR.
 
-use super::{AllocMode, Segments};
+use super::{AllocMode, FreeFor, Segments};
 use crate::error::{Error, Result};
 use crate::io::Io;
 use medfs_format::summary::{Log, RawSummary, RawSummaryBlock, SUM_TYPE_DATA, SUM_TYPE_NODE};
@@ -113,7 +113,14 @@ impl Segments {
         let CurSeg { segno, next, fill, .. } = self.cursegs[log as usize];
         let offset = usize::from(next);
         let is_last = self.refusal.as_mut().is_some_and(|refusal| refusal.is_last(log));
-        let behind = if is_last { END } else { self.next_offset(io, log, segno, fill, offset + 1)? };
+        let behind = if is_last {
+            END
+        } else {
+            let scatters = fill == Fill::Lfs && self.scattering.is_on() && !self.prefers_ssr();
+            let hole = if scatters { self.scattering.hole(log) } else { 0 };
+            let next = (offset + 1 + hole).min(END);
+            self.next_offset(io, log, segno, fill, next)?
+        };
         let entered = if behind < END { None } else { Some(self.find_segment(io, log, self.kept(spare))?) };
         let addr = self.geo.seg_start(segno) + u32::from(next);
         self.mark_valid(io, addr, now)?;
@@ -217,7 +224,7 @@ impl Segments {
     fn find_any(&mut self, io: &Io, log: Log, keep: u32) -> Result<Entered> {
         let mut holes = if self.prefers_ssr() { self.find_holes(io, log) } else { None };
         if holes.is_none()
-            && self.free > keep
+            && self.free.segments(FreeFor::Logs) > keep
             && let Some(segno) = self.find_free(io, log)?
         {
             return Ok(Entered::Free(segno, 0));
@@ -249,14 +256,12 @@ impl Segments {
         }
     }
 
-    /// Whether free sections are so few that holes are filled first.
-    fn prefers_ssr(&self) -> bool {
-        self.free_sections() <= 2 * self.reserved_sections()
-    }
-
     /// Addresses that the next allocations from a log will give, `most` at most and as far as they can be told: to the end of
     /// its segment, and of the one that it would open next.
     pub fn ahead(&mut self, io: &Io, log: Log, most: usize) -> Result<Vec<BlockAddr>> {
+        if self.scattering.is_on() {
+            return Ok(Vec::new());
+        }
         let CurSeg { segno, next, fill, .. } = self.cursegs[log as usize];
         let mut ahead = Vec::with_capacity(most);
         self.add_ahead(io, log, (segno, next.into(), fill), most, &mut ahead)?;
@@ -305,7 +310,7 @@ impl Segments {
 
     fn open_free(&mut self, io: &Io, log: Log, segno: SegNo, first: usize) -> Result<()> {
         self.set_type(io, segno, log)?;
-        self.set_used(segno, true);
+        self.free.set_used(segno, true);
         self.leave(io, log)?;
         let mut summary = Box::new(<RawSummaryBlock as zerocopy::FromZeros>::new_zeroed());
         summary.footer.entry_type = sum_type(log);
@@ -329,43 +334,51 @@ impl Segments {
         Ok(())
     }
 
+    /// Whether free sections are so few that holes are filled first.
+    pub fn prefers_ssr(&self) -> bool {
+        self.free.sections() <= 2 * self.reserved_sections()
+    }
+
+    /// Whether a segment is free for a log to enter.
+    pub(super) fn is_free_for_logs(&mut self, io: &Io, segno: SegNo) -> bool {
+        self.free.withheld(segno).is_none() && self.is_free(io, segno)
+    }
+
     /// A free segment: the next of the same section where there is one, otherwise of a free section.
     fn find_free(&mut self, io: &Io, log: Log) -> Result<Option<SegNo>> {
         let per = self.geo.segs_per_sec;
         let segments = self.geo.section_count * per;
         let current = self.cursegs[log as usize].segno;
         if per > 1 {
-            for segno in current + 1..(self.geo.section_of(current) + 1) * per {
-                if segno < segments && self.is_free(io, segno) {
+            for segno in self.scattering.rest_of_section(current, per) {
+                if segno < segments && self.is_free_for_logs(io, segno) {
                     return Ok(Some(segno));
                 }
             }
         }
-        if self.free == 0 {
+        if self.free.segments(FreeFor::Logs) == 0 {
             return Ok(None);
         }
-        let start = if per > 1 {
-            (self.geo.section_of(current) + 1) * per
-        } else {
-            match self.alloc_mode {
-                AllocMode::Reuse => 0,
-                AllocMode::Default => current + 1,
-            }
-        };
         let sections = self.geo.section_count;
+        let start = match (self.scattering.start(sections), self.alloc_mode) {
+            (Some(section), _) => section * per,
+            (None, _) if per > 1 => (self.geo.section_of(current) + 1) * per,
+            (None, AllocMode::Reuse) => 0,
+            (None, AllocMode::Default) => current + 1,
+        };
         for i in 0..sections {
             let section = (start / per + i) % sections;
-            if self.section_used.as_ref().is_some_and(|used| used[section as usize] != 0) {
+            if !self.free.may_be_open(section) {
                 continue;
             }
             let segno = section * per;
-            if !self.evacuating.contains(&segno) && self.is_free(io, segno) {
+            if self.is_free_for_logs(io, segno) {
                 return Ok(Some(segno));
             }
         }
         // No whole section: any free segment serves.
         for segno in 0..segments {
-            if per > 1 && !self.evacuating.contains(&segno) && self.is_free(io, segno) {
+            if per > 1 && self.is_free_for_logs(io, segno) {
                 return Ok(Some(segno));
             }
         }
@@ -414,14 +427,14 @@ impl Segments {
         let fits = if own_type { t == log as u8 } else { same_class && t != log as u8 };
         let used = valid != 0 && u32::from(valid) != BLOCKS_PER_SEG;
         let closed = self.is_curseg(segno)
-            || self.evacuating.contains(&segno)
+            || self.free.withheld(segno).is_some()
             || self.without_summary.contains(&segno);
         (fits && used && !closed).then_some(valid)
     }
 
     /// Blocks that the data logs can take in all, as ordinary writing may: counted up to `enough`.
     pub fn room_for_data(&mut self, io: &Io, enough: u64) -> u64 {
-        let free = self.free.saturating_sub(self.kept(Spare::Keep));
+        let free = self.free.segments(FreeFor::Logs).saturating_sub(self.kept(Spare::Keep));
         let mut room = u64::from(free) * u64::from(BLOCKS_PER_SEG);
         if room >= enough {
             return room;

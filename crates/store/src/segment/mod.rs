@@ -17,11 +17,16 @@
 mod alloc;
 mod earlier;
 mod recover;
+mod reserve;
+mod scatter;
 mod sit;
+mod withheld;
 
 pub(crate) use alloc::sum_type;
 pub use alloc::{CurSeg, Fill, Refusal, Spare};
+pub use scatter::Scatter;
 pub use sit::{Freed, SegEntry};
+pub use withheld::{FreeFor, FreeSegments, Withheld};
 
 use crate::cache::HashMap;
 use crate::error::Result;
@@ -31,6 +36,7 @@ use medfs_format::checkpoint::ChainVersion;
 use medfs_format::sit::RawSitEntry;
 use medfs_format::summary::{LOG_COUNT, Log, RawJournal, RawSummaryBlock};
 use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, SegNo, Structure};
+use scatter::Scattering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a summary word of an unread segment holds; see [`Segments::known`].
@@ -60,18 +66,15 @@ pub struct Segments {
     known: Vec<u16>,
     all_known: bool,
     prefree: BTreeSet<SegNo>,
-    /// Number of free segments (prefree ones not counted).
-    free: u32,
-    /// Segments in use of each section, where sections are larger than a segment.
-    section_used: Option<Vec<u32>>,
+    /// How many segments are free, and which of all are withheld from the logs.
+    pub free: FreeSegments,
     cursegs: [CurSeg; LOG_COUNT],
     /// Summary blocks of filled segments, to be written with the next checkpoint.
     pending_ssa: BTreeMap<SegNo, Box<Block>>,
     alloc_mode: AllocMode,
+    scattering: Scattering,
     /// Segments without a summary that can be read: no log goes through their holes.
     without_summary: BTreeSet<SegNo>,
-    /// Segments that cleaning empties and that no log may enter.
-    pub evacuating: BTreeSet<SegNo>,
     reserved_segments: u32,
     /// Free segments that the next checkpoint may need: see [`Spare`].
     pub kept_for_checkpoint: u32,
@@ -116,7 +119,7 @@ impl Segments {
         io: &Io,
         geo: &Geometry,
         at: SegmentsAtMount,
-        alloc_mode: AllocMode,
+        (alloc_mode, scatter): (AllocMode, Scatter),
     ) -> Result<Segments> {
         let sit_journal = journal_entries(geo, &at.sit_journal)?;
         let mut segments = Segments {
@@ -128,13 +131,12 @@ impl Segments {
             known: vec![UNKNOWN; geo.segment_count_main as usize],
             all_known: false,
             prefree: BTreeSet::new(),
-            free: at.free_segments,
-            section_used: None,
+            free: FreeSegments::new(geo, at.free_segments),
             cursegs: at.cursegs,
             pending_ssa: BTreeMap::new(),
+            scattering: Scattering::new(scatter, at.chain.in_footers()),
             alloc_mode,
             without_summary: BTreeSet::new(),
-            evacuating: BTreeSet::new(),
             reserved_segments: at.reserved_segments,
             kept_for_checkpoint: 0,
             refusal: None,
@@ -150,7 +152,9 @@ impl Segments {
         }
         if geo.segs_per_sec > 1 {
             segments.learn_all(io);
-            segments.count_sections();
+            let mut free = std::mem::replace(&mut segments.free, FreeSegments::new(geo, 0));
+            free.count(geo, |segno| segments.is_free_known(segno));
+            segments.free = free;
         }
         Ok(segments)
     }
@@ -164,52 +168,14 @@ impl Segments {
         self.cursegs.iter().any(|c| c.segno == segno)
     }
 
-    /// Free segments, prefree ones not counted.
-    pub fn free_segments(&self) -> u32 {
-        self.free
-    }
-
     /// Segments that were emptied since the last checkpoint.
     pub fn prefree_segments(&self) -> u32 {
         self.prefree.len() as u32
     }
 
-    /// Sections in which every segment is free.
-    pub fn free_sections(&self) -> u32 {
-        match &self.section_used {
-            None => self.free,
-            Some(used) => used.iter().filter(|&&u| u == 0).count() as u32,
-        }
-    }
-
     /// Sections kept for cleaning.
     pub fn reserved_sections(&self) -> u32 {
         self.reserved_segments / self.geo.segs_per_sec
-    }
-
-    /// Counts free segments and sections anew: `mkfs.f2fs` miscounts where sections are larger than a segment.
-    fn count_sections(&mut self) {
-        let mut used = vec![0u32; self.geo.section_count as usize];
-        self.free = (0..self.geo.segment_count_main).filter(|&s| self.is_free_known(s)).count() as u32;
-        for segno in 0..self.geo.segment_count_main {
-            let section = self.geo.section_of(segno) as usize;
-            if !self.is_free_known(segno) && section < used.len() {
-                used[section] += 1;
-            }
-        }
-        self.section_used = Some(used);
-    }
-
-    fn set_used(&mut self, segno: SegNo, in_use: bool) {
-        if in_use {
-            self.free = self.free.saturating_sub(1)
-        } else {
-            self.free += 1
-        }
-        let section = self.geo.section_of(segno) as usize;
-        if let Some(slot) = self.section_used.as_mut().and_then(|u| u.get_mut(section)) {
-            if in_use { *slot += 1 } else { *slot = slot.saturating_sub(1) }
-        }
     }
 
     /// The summary of a segment: of a log, not yet written, or from the SSA.

@@ -14,7 +14,7 @@ impl Segments {
         let (segno, offset) = (self.geo.segno(addr), self.geo.offset_in_seg(addr) as usize);
         if self.is_free(io, segno) {
             // Not free before the checkpoint.
-            self.set_used(segno, true);
+            self.free.set_used(segno, true);
             self.prefree.insert(segno);
         }
         let e = self.entry(io, segno)?;

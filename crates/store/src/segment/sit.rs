@@ -201,7 +201,7 @@ impl Segments {
         e.valid += 1;
         self.touch(segno);
         if was_free {
-            self.set_used(segno, true);
+            self.free.set_used(segno, true);
         }
         self.prefree.remove(&segno);
         Ok(())
@@ -337,7 +337,7 @@ impl Segments {
             e.pinned = e.cur;
         }
         for segno in std::mem::take(&mut self.prefree) {
-            self.set_used(segno, false);
+            self.free.set_used(segno, false);
         }
         self.earlier = None;
         self.shrink();

@@ -4,7 +4,7 @@
 //! of files are rewritten to the cold data log. The section is free after that checkpoint; until then the old blocks
 //! stay as they are (rule 1 of docs/ARCHITECTURE.md), so a crash in the middle loses nothing.
 //!
-//! Invariants: the section being emptied is in `Segments::evacuating`, so that no log enters it. A block that cannot be
+//! Invariants: the section being emptied is withheld from the logs ([`medfs_store::Withheld`]). A block that cannot be
 //! moved (pinned file, no room) stays valid where it is, and its section is left alone for a while; one that is damaged or
 //! cannot be read, until the next mount. No writer hears of that.
 //! Locks: `gc` for the whole of a cleaning; the others as [`crate::fs`] orders them, none across steps.
@@ -20,6 +20,7 @@ use crate::ranks;
 use crate::stats::Counters;
 use evacuate::Evacuation;
 use medfs_format::BLOCKS_PER_SEG;
+use medfs_store::FreeFor;
 use medfs_sync::{Mutex, Ranked};
 use std::collections::BTreeSet;
 
@@ -143,7 +144,7 @@ impl Gc {
             return Ok(false);
         }
         let mut cleaner = self.cleaner.lock();
-        fs.segs.lock().evacuating.clear();
+        fs.segs.lock().free.end_evacuation();
         let Some(section) = cleaner.find_victim(fs, victim::policy(fs.opts.victim))? else {
             return Ok(false);
         };
@@ -157,7 +158,7 @@ impl Cleaner {
     fn clean_sections(&mut self, fs: &Fs, most: u32) -> Result<()> {
         let cleaned = self.empty_sections(fs, most);
         let cleaned = cleaned.and_then(|emptied| if emptied > 0 { fs.checkpoint_now() } else { Ok(()) });
-        fs.segs.lock().evacuating.clear();
+        fs.segs.lock().free.end_evacuation();
         cleaned
     }
 
@@ -176,11 +177,7 @@ impl Cleaner {
     /// Empties one section. Damage and want of space leave it as it is.
     fn clean_section(&mut self, fs: &Fs, section: u32) -> Result<()> {
         Counters::add(&fs.counters.gc_sections, 1);
-        let per = fs.geo.segs_per_sec;
-        {
-            let mut segs = fs.segs.lock();
-            segs.evacuating.extend(section * per..(section + 1) * per);
-        }
+        fs.segs.lock().free.begin_evacuation(section);
         let emptied = match (Evacuation { fs }).evacuate(section) {
             Ok(Emptied::Wholly) => return Ok(()),
             Ok(emptied) => emptied,
@@ -222,7 +219,8 @@ fn is_cleaning_worthwhile(fs: &Fs) -> bool {
     let unused = counts.user_blocks.saturating_sub(counts.valid_blocks);
     let spare = u64::from(fs.geo.main_blocks()).saturating_sub(counts.user_blocks);
     let segs = fs.segs.lock();
-    let free = u64::from(segs.free_segments() + segs.prefree_segments()) * u64::from(BLOCKS_PER_SEG);
+    let free =
+        u64::from(segs.free.segments(FreeFor::Volume) + segs.prefree_segments()) * u64::from(BLOCKS_PER_SEG);
     let in_holes = unused.saturating_sub(free.saturating_sub(spare));
     in_holes * 100 > unused * HOLES_PERCENT
 }
@@ -244,7 +242,7 @@ impl Room {
         let dentries = u32::from(fs.pages.dirty() > 0);
         let segs = fs.segs.lock();
         Room {
-            free: segs.free_sections(),
+            free: segs.free.sections(),
             prefree: segs.prefree_segments(),
             wanted: segs.reserved_sections() + nodes + dentries,
         }

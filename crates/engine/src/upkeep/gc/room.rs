@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use medfs_format::BLOCKS_PER_SEG;
 use medfs_format::node::FileKind;
+use medfs_store::FreeFor;
 
 /// Logs that a checkpoint writes to: those of nodes, and of directories.
 const LOGS_OF_A_CHECKPOINT: u32 = 4;
@@ -27,14 +28,14 @@ pub(super) fn keep_for_checkpoint(fs: &Fs) -> Result<()> {
     let segments = |blocks: u64| LOGS_OF_A_CHECKPOINT + blocks.div_ceil(BLOCKS_PER_SEG.into()) as u32;
     let free = {
         let mut segs = fs.segs.lock();
-        if 2 * segments(dirty) <= segs.free_segments() {
+        if 2 * segments(dirty) <= segs.free.segments(FreeFor::Logs) {
             segs.kept_for_checkpoint = segments(dirty);
             return Ok(());
         }
         if segs.dirty_when_counted.abs_diff(dirty) < COUNTED_EVERY {
             return Ok(());
         }
-        segs.free_segments()
+        segs.free.segments(FreeFor::Logs)
     };
     let mut due = nodes + pages_of_checkpoint(fs);
     if due >= u64::from(BLOCKS_PER_SEG) && segments(due + u64::from(BLOCKS_PER_SEG)) > free {

@@ -117,7 +117,7 @@ fn movable(store: &Store, segs: &mut Segments, section: u32) -> Option<u64> {
     let per = store.geo.segs_per_sec;
     let mut valid = 0;
     for segno in section * per..(section + 1) * per {
-        if segs.is_curseg(segno) || segs.evacuating.contains(&segno) {
+        if segs.is_curseg(segno) || segs.free.withheld(segno).is_some() {
             return None;
         }
         valid += u64::from(segs.valid_blocks(&store.io, segno));
