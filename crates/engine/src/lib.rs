@@ -64,7 +64,7 @@ pub use medfs_format::compress::Algorithm;
 pub use medfs_store::{AllocMode, Clock, ManualClock, SystemClock};
 pub use options::{
     Atime, CompactFiles, CompressMode, CompressOptions, DeltaMode, FsyncMode, InPlace, Mode, MountOptions,
-    VictimPolicy,
+    PlacementPolicy, ReserveFiles, VictimPolicy,
 };
 pub use past_damage::{Listed, PastDamage, Piece, Unreadable};
 pub use profile::hotness::{self, Hotness};

@@ -8,14 +8,15 @@ use crate::cluster::Compress;
 use crate::commit::flush::FlushPolicy;
 use crate::commit::recovery::{self, RecoverySource};
 use crate::content::page_cache::Pages;
-use crate::content::placement::KernelPlacement;
+use crate::content::placement::{KernelPlacement, Placement};
+use crate::content::reserve::ReservePlacement;
 use crate::delta::{BASES_PART, Deltas};
 use crate::error::{Error, Result};
 use crate::fs::{Fs, MakeDurable, NoCheckpoint, Reclaim};
 use crate::map::Map;
 use crate::map::refs::Dependents;
 use crate::map::since::SinceCheckpoint;
-use crate::options::{DirFsync, InPlace, MountOptions};
+use crate::options::{DirFsync, InPlace, MountOptions, PlacementPolicy};
 use crate::profile::hotness::{Hcluster, MOST_FILES};
 use crate::ranks;
 use crate::stats::Counters;
@@ -197,6 +198,15 @@ fn check_devices(sb: &RawSuperblock) -> Result<()> {
     Ok(())
 }
 
+/// The policy that says where data blocks go.
+fn placement(opts: &MountOptions) -> Box<dyn Placement> {
+    let kernel = KernelPlacement::new(opts);
+    match opts.placement {
+        PlacementPolicy::Log => Box::new(kernel),
+        PlacementPolicy::Reserve => Box::new(ReservePlacement::new(kernel, opts.reserve_files)),
+    }
+}
+
 /// The options in force on a volume, defaults that depend on it filled in.
 fn settled(opts: &MountOptions, store: &Store, deltas: &Deltas, read_only: bool) -> MountOptions {
     let small = Store::is_small(&store.geo);
@@ -224,7 +234,7 @@ impl Fs {
         let now = store.clock.monotonic();
         let since = SinceCheckpoint::new(FlushPolicy::new(opts.fsync_mode).orders_names());
         Fs {
-            placement: Box::new(KernelPlacement::new(&settled)),
+            placement: placement(&settled),
             deltas,
             dependents: Dependents::default(),
             registry: Mutex::default().ranked(ranks::REGISTRY),

@@ -9,6 +9,7 @@ mod compress;
 mod ignored;
 mod in_place;
 mod list;
+mod placing;
 pub(crate) mod table;
 
 pub use compress::{CompressMode, CompressOptions};
@@ -19,6 +20,7 @@ use crate::error::{Error, Result};
 use compress::OPTIONS as OF_COMPRESSION;
 use list::OPTIONS;
 use medfs_store::{AllocMode, Scatter};
+use placing::OPTIONS as OF_PLACING;
 use std::time::Duration;
 
 /// How much `fsync` guarantees.
@@ -31,6 +33,26 @@ pub enum FsyncMode {
     Posix,
     /// No flush at all: for comparison, or for media that cannot lose what they took.
     Nobarrier,
+}
+
+/// Where data blocks go (`placement=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum PlacementPolicy {
+    /// To the logs, or over the page's own block where `in_place=` says so.
+    #[default]
+    Log,
+    /// Files of `reserve_files=` have sections of their own (ARS), in which each page has its place; others as with `Log`.
+    Reserve,
+}
+
+/// Which files get sections of their own (`reserve_files=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum ReserveFiles {
+    /// Pinned ones.
+    #[default]
+    Pinned,
+    /// All that are not compressed (ARS, Fig. 3, the second scheme).
+    All,
 }
 
 /// How logs lie on the volume (`mode=`).
@@ -111,6 +133,10 @@ pub struct MountOptions {
     pub fsync_mode: FsyncMode,
     /// `alloc_mode=default|reuse`; `None`: by the size of the volume, as the kernel does.
     pub alloc_mode: Option<AllocMode>,
+    /// `placement=log|reserve`.
+    pub placement: PlacementPolicy,
+    /// `reserve_files=pinned|all`.
+    pub reserve_files: ReserveFiles,
     /// `mode=adaptive|fragment:segment|fragment:block`.
     pub mode: Mode,
     /// With `mode=fragment:block`, most blocks of a run (`max_fragment_chunk=4`).
@@ -191,6 +217,8 @@ impl Default for MountOptions {
             cache_bytes: 64 << 20,
             fsync_mode: FsyncMode::default(),
             alloc_mode: None,
+            placement: PlacementPolicy::default(),
+            reserve_files: ReserveFiles::default(),
             mode: Mode::default(),
             max_fragment_chunk: 4,
             max_fragment_hole: 4,
@@ -251,7 +279,7 @@ pub fn names() -> impl Iterator<Item = String> {
 }
 
 fn tables() -> impl Iterator<Item = &'static [MountOption<MountOptions>]> {
-    [OPTIONS, OF_COMPRESSION].into_iter()
+    [OPTIONS, OF_PLACING, OF_COMPRESSION].into_iter()
 }
 
 impl MountOptions {
@@ -355,13 +383,15 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync+ssr_util,min_fsync_blocks=4,min_ipu_util=80,nodiscard,background_gc=off,victim=greedy,\
-             mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,note_addresses=off,shared_records=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
+             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,note_addresses=off,shared_records=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
         );
         let expected = MountOptions {
             read_only: true,
             cache_bytes: 128 << 20,
             fsync_mode: FsyncMode::Posix,
             alloc_mode: Some(AllocMode::Reuse),
+            placement: PlacementPolicy::Reserve,
+            reserve_files: ReserveFiles::All,
             mode: Mode::FragmentBlock,
             max_fragment_chunk: 2,
             max_fragment_hole: 512,
@@ -398,7 +428,7 @@ mod tests {
             dirsync: true,
         };
         assert_eq!(all, expected);
-        let undone = "rw,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
+        let undone = "rw,placement=log,reserve_files=pinned,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
              inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,compress_deltas=on,note_addresses=on,shared_records=on,hot_window=1m,idle=5,restore=on,delta=full,async";
         let mut back = all;
         back.parse(undone).unwrap();

@@ -6,7 +6,7 @@ use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR, Timestamp};
 use medfs_mkfs::{MkfsOptions, format_volume};
 use medfs_store::{
-    Error, Io, ManualClock, NodeMarks, Scatter, Spare, Store, StoreOptions, read_superblock,
+    Error, FreeFor, Io, ManualClock, NodeMarks, Scatter, Spare, Store, StoreOptions, read_superblock,
     write_superblocks,
 };
 use std::sync::Arc;
@@ -211,4 +211,60 @@ fn a_device_that_is_too_small_for_its_volume_is_refused() {
     }
     let Err(Error::Incompatible(message)) = try_open(&cut) else { panic!("opened") };
     assert!(message.contains("truncated"), "{message}");
+}
+
+/// Blocks of a larger volume, 256 MiB.
+const LARGE: u64 = 256 << 8;
+
+#[test]
+fn what_is_reserved_is_free_on_the_volume_and_not_for_logs() {
+    let device = Arc::new(MemDevice::new(LARGE));
+    format_volume(&device, &MkfsOptions::new([7; 16], 0)).expect("memory takes a volume");
+    let store = opened(&device);
+    let free = store.segs.lock().free.segments(FreeFor::Volume);
+    let section = {
+        let mut segs = store.segs.lock();
+        let mut segs = segs.reserving(&store.io);
+        let section = segs.find_run(1).expect("a free section");
+        assert!(segs.reserve(section, 50) && !segs.reserve(section, 51));
+        section
+    };
+    let start = store.geo.seg_start(section);
+    {
+        let segs = store.segs.lock();
+        assert_eq!(segs.free.segments(FreeFor::Volume), free);
+        assert_eq!(segs.free.segments(FreeFor::Logs), free - 1);
+    }
+    // A log that fills the volume goes around it.
+    let owner = RawSummary { nid: 3.into(), ..RawSummary::default() };
+    let mut taken = Vec::new();
+    while let Ok(addr) = store.segs.lock().allocate(&store.io, Log::WarmData, owner, 1, Spare::Keep) {
+        assert!(store.geo.segno(addr) != section);
+        taken.push(addr);
+    }
+    assert!(taken.len() > 20_000, "{}", taken.len());
+    // A block of it is handed out by its address, once, and its owner is in the SSA after the checkpoint.
+    let home = start + 7;
+    {
+        let mut segs = store.segs.lock();
+        let mut segs = segs.reserving(&store.io);
+        assert!(segs.is_writable(home).expect("readable"));
+        segs.replace((home, Log::WarmData), owner, 1, NULL_ADDR).expect("a free block");
+        assert!(!segs.is_writable(home).expect("readable"));
+        assert!(segs.replace((home, Log::WarmData), owner, 1, NULL_ADDR).is_err());
+    }
+    checkpoint(&store);
+    let header = store.cp.lock().header.free_segment_count.get();
+    assert_eq!(header, store.segs.lock().free.segments(FreeFor::Volume));
+    drop(store);
+    let store = opened(&device);
+    let summary = store.segs.lock().summary(&store.io, section).expect("the SSA reads");
+    assert_eq!(summary.entries[7].nid.get(), 3);
+    assert!(store.segs.lock().is_valid(&store.io, home).expect("readable"));
+    // Nothing on the volume says that it was reserved; a file that has blocks there may take it up again.
+    let mut segs = store.segs.lock();
+    let mut segs = segs.reserving(&store.io);
+    assert!(segs.adopt(section, 50) && !segs.adopt(section, 50));
+    segs.release(section);
+    assert!(segs.adopt(section, 51));
 }

@@ -13,6 +13,7 @@ use crate::stats::Counters;
 use medfs_device::Temperature;
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{BlockAddr, NULL_ADDR, is_block};
+use medfs_store::Withheld;
 
 /// Hands out data blocks of a volume.
 pub(crate) struct BlockWriter<'a> {
@@ -23,8 +24,18 @@ pub(crate) struct BlockWriter<'a> {
 impl BlockWriter<'_> {
     /// Gives a page its block, in place of the one that its slot names, if any. `NoSpace`, with nothing changed, where there is none.
     pub(crate) fn assign(&self, slot: &Slot, page: &PageRef) -> Result<BlockAddr> {
-        let addr = match self.placement.target(page, &self.map.store) {
-            Target::InPlace => {
+        let mut target = self.placement.target(page, slot, &self.map.store);
+        if let Target::At(addr) = target {
+            match self.assign_at(slot, page, addr)? {
+                true => {
+                    self.map.space.wrote(1);
+                    return Ok(addr);
+                }
+                false => target = Target::Append(page.log()),
+            }
+        }
+        let addr = match target {
+            Target::InPlace | Target::At(_) => {
                 Counters::add(&self.map.counters.in_place_blocks, 1);
                 page.own.unwrap_or(NULL_ADDR)
             }
@@ -39,6 +50,22 @@ impl BlockWriter<'_> {
         Ok(addr)
     }
 
+    /// Gives a page a block that is reserved for its file; `false` where it was given back meanwhile.
+    fn assign_at(&self, slot: &Slot, page: &PageRef, addr: BlockAddr) -> Result<bool> {
+        let (owner, now, old) = (self.owner(slot)?, self.map.elapsed(), slot.addr());
+        let segno = self.map.geo.segno(addr);
+        let mut segs = self.map.segs.lock();
+        if segs.free.withheld(segno) != Some(Withheld::Reserved(page.batch.ino)) {
+            return Ok(false);
+        }
+        let mut reserving = segs.reserving(&self.map.io);
+        if !reserving.is_writable(addr)? {
+            return Ok(false);
+        }
+        reserving.replace((addr, page.log()), owner, now, old)?;
+        Ok(true)
+    }
+
     /// New blocks for these slots beside those that they name: all of them, or none.
     pub(crate) fn assign_beside(&self, slots: &[Slot], page: &PageRef) -> Result<Vec<BlockAddr>> {
         let (now, spare) = (self.map.elapsed(), page.batch.purpose.spare());
@@ -46,9 +73,9 @@ impl BlockWriter<'_> {
         let mut new = Vec::with_capacity(slots.len());
         for slot in slots {
             let owner = self.owner(slot)?;
-            let log = match self.placement.target(&page, &self.map.store) {
+            let log = match self.placement.target(&page, slot, &self.map.store) {
                 Target::Append(log) => log,
-                Target::InPlace => page.log(),
+                Target::InPlace | Target::At(_) => page.log(),
             };
             let mut segs = self.map.segs.lock();
             match segs.allocate(&self.map.io, log, owner, now, spare) {

@@ -3,10 +3,11 @@
 //! The default policy is the kernel's (`segment.c`: in-place update policies and `__get_segment_type_6`).
 
 use crate::map::inode::Inode;
+use crate::map::node_tree::Slot;
 use crate::options::{InPlace, MountOptions, Occasion};
-use medfs_format::BlockAddr;
-use medfs_format::node::{Advise, Inline};
+use medfs_format::node::{Advise, FileKind, Inline};
 use medfs_format::summary::Log;
+use medfs_format::{BlockAddr, Ino};
 use medfs_store::{Dirty, Spare, Store};
 
 /// Why pages are being written.
@@ -37,7 +38,7 @@ impl Purpose {
     }
 
     /// Whether the page's old block must survive it.
-    fn leaves_old(self) -> bool {
+    pub(crate) fn leaves_old(self) -> bool {
         matches!(self, Purpose::Move | Purpose::Atomic | Purpose::Restore)
     }
 
@@ -61,39 +62,48 @@ impl Purpose {
 /// Pages of one file that are written for one purpose: what the policy may look at of all of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Batch {
+    pub(crate) ino: Ino,
     pub(crate) purpose: Purpose,
     pub(crate) is_dir: bool,
+    /// A regular file that is not compressed.
+    pub(crate) is_plain_file: bool,
     pub(crate) advise: Advise,
     pub(crate) pinned: bool,
     /// Dirty pages the file has.
     pub(crate) dirty_pages: usize,
+    /// Pages up to the file's end.
+    pub(crate) pages: u64,
 }
 
 impl Batch {
     /// Pages of a file that has so many dirty ones.
     pub(crate) fn of(inode: &Inode, purpose: Purpose, dirty_pages: usize) -> Batch {
+        let (pages, is_file) = (inode.pages(), inode.kind() == FileKind::Regular);
         inode.raw(|r| Batch {
+            ino: inode.ino,
             purpose,
+            is_plain_file: is_file && r.compression().is_none(),
             is_dir: inode.is_dir(),
             advise: r.advise(),
             pinned: r.inline().contains(Inline::PIN_FILE),
             dirty_pages,
+            pages,
         })
     }
 
     /// A page of them whose old block must stay as it is, or that has none.
     pub(crate) fn new_block(self) -> PageRef {
-        PageRef { batch: self, own: None, compressed: false }
+        PageRef { batch: self, index: None, own: None, compressed: false }
     }
 
     /// A page of them whose block, at `own`, nothing else needs.
     pub(crate) fn overwritable(self, own: BlockAddr) -> PageRef {
-        PageRef { batch: self, own: Some(own), compressed: false }
+        PageRef { batch: self, index: None, own: Some(own), compressed: false }
     }
 
     /// A block of a compressed cluster.
     pub(crate) fn compressed(self) -> PageRef {
-        PageRef { batch: self, own: None, compressed: true }
+        PageRef { batch: self, index: None, own: None, compressed: true }
     }
 }
 
@@ -101,6 +111,8 @@ impl Batch {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageRef {
     pub(crate) batch: Batch,
+    /// Which page of the file it is, where that decides where it belongs: it does not of compact pages.
+    pub(crate) index: Option<u64>,
     /// The page's own block, where it may be overwritten.
     pub(crate) own: Option<BlockAddr>,
     /// It is a block of a compressed cluster.
@@ -132,12 +144,34 @@ pub(crate) enum Target {
     InPlace,
     /// To the next block of a log.
     Append(Log),
+    /// To this block, which is reserved for the file.
+    At(BlockAddr),
 }
 
 /// Decides for each data block.
 pub(crate) trait Placement: Send + Sync {
-    /// Where a block goes, on this volume as it is now.
-    fn target(&self, page: &PageRef, store: &Store) -> Target;
+    /// Where the block of a slot goes, on this volume as it is now.
+    fn target(&self, page: &PageRef, slot: &Slot, store: &Store) -> Target;
+
+    /// Whether such pages of a file are overwritten where nothing else needs their blocks, as far as can be told of all of them.
+    fn overwrites(&self, batch: &Batch, store: &Store) -> bool;
+
+    /// The log that such pages of a file go to where they are not overwritten; `None` where they go elsewhere too.
+    fn log(&self, batch: &Batch) -> Option<Log>;
+
+    /// Before an operation: gives back what is reserved where the logs are short of segments or the volume is nearly full.
+    /// Tells whether that was anything.
+    fn relieve(&self, _: &Store) -> bool {
+        false
+    }
+
+    /// Gives back all that is reserved; tells whether that was anything.
+    fn give_back(&self, _: &Store) -> bool {
+        false
+    }
+
+    /// A file is gone.
+    fn forget(&self, _: Ino, _: &Store) {}
 }
 
 /// The kernel's policy: over the page's own block where an in-place update policy says so, otherwise to a log.
@@ -186,10 +220,18 @@ impl KernelPlacement {
 }
 
 impl Placement for KernelPlacement {
-    fn target(&self, page: &PageRef, store: &Store) -> Target {
+    fn target(&self, page: &PageRef, _: &Slot, store: &Store) -> Target {
         match page.own {
             Some(_) if self.in_place(&page.batch, store) => Target::InPlace,
             _ => Target::Append(page.log()),
         }
+    }
+
+    fn overwrites(&self, batch: &Batch, store: &Store) -> bool {
+        self.in_place(batch, store)
+    }
+
+    fn log(&self, batch: &Batch) -> Option<Log> {
+        Some(batch.new_block().log())
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::content::block_writer::{BlockWriter, temperature};
 use crate::content::page_plan::{Changed, Decide, GATHERED, Kept, Pending};
-use crate::content::placement::{Batch, Purpose, Target};
+use crate::content::placement::{Batch, PageRef, Purpose};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::damage::First;
@@ -100,8 +100,7 @@ impl Fs {
             return self.place_clusters(inode, state, compression, indices, purpose);
         }
         let batch = Batch::of(inode, purpose, state.dirty.len());
-        let overwritten = self.placement.target(&batch.overwritable(NULL_ADDR), &self.store);
-        let inode_due = overwritten != Target::InPlace
+        let inode_due = !self.placement.overwrites(&batch, &self.store)
             || indices.len() >= WORTH_AN_INODE
             || indices.iter().any(|&index| self.dependents.is_source(inode.ino, index))
             || self.nodes.dirtiness_of(inode.ino) >= purpose.least_for_deltas();
@@ -251,12 +250,13 @@ impl Fs {
     ) -> Result<()> {
         let old = slot.addr();
         debug_assert_ne!(old, NULL_ADDR, "space is reserved when a page becomes dirty");
+        let compact = self.is_compact_page(inode, page.index);
         let block = if is_block(old) && !new_block { batch.overwritable(old) } else { batch.new_block() };
+        let block = PageRef { index: (!compact).then_some(page.index), ..block };
         let addr = self.block_writer().assign(slot, &block)?;
         if addr != old {
             self.set_addr(inode, slot, addr);
         }
-        let compact = self.is_compact_page(inode, page.index);
         placed.push(Placed { addr, temperature: temperature(block.log()), compact, ..page });
         Ok(())
     }

@@ -115,6 +115,7 @@ impl Fs {
         self.since.renamed_files.lock().remove(&inode.ino);
         self.inodes.forget(inode.ino);
         self.hotness.forget(inode.ino);
+        self.placement.forget(inode.ino, &self.store);
         Ok(())
     }
 }

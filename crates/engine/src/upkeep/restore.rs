@@ -11,7 +11,7 @@
 //! hinders no other.
 //! Locks: `pending` is a leaf; files are written back as in [`crate::content::writeback`].
 
-use crate::content::placement::{Batch, Purpose, Target};
+use crate::content::placement::{Batch, Purpose};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
@@ -289,10 +289,9 @@ impl Restoring<'_> {
         if is_nearly_full(self.fs, most) {
             return Ok(Vec::new());
         }
-        let block = Batch::of(inode, Purpose::Restore, 0).new_block();
-        match self.fs.placement.target(&block, &self.fs.store) {
-            Target::Append(log) => Ok(self.fs.segs.lock().ahead(&self.fs.io, log, most)?),
-            Target::InPlace => Ok(Vec::new()),
+        match self.fs.placement.log(&Batch::of(inode, Purpose::Restore, 0)) {
+            Some(log) => Ok(self.fs.segs.lock().ahead(&self.fs.io, log, most)?),
+            None => Ok(Vec::new()),
         }
     }
 }

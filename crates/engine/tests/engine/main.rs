@@ -32,6 +32,7 @@ mod recovery;
 mod renames;
 mod repeats;
 mod replaced;
+mod reserve;
 mod reuse;
 mod room;
 mod sectors;

@@ -190,7 +190,7 @@ impl Segments {
         Ok(Box::new(block.view::<RawSummaryBlock>().clone()))
     }
 
-    /// For recovery: records the owner of a block that was written after the checkpoint, wherever its segment is.
+    /// Records the owner of a block that no log hands out, wherever its segment is: of roll-forward, or of a reserved segment.
     pub fn set_owner(
         &mut self,
         io: &Io,
@@ -203,14 +203,22 @@ impl Segments {
             c.summary.entries[offset] = owner;
             return Ok(());
         }
-        let mut summary = self.summary(io, segno)?;
-        if self.entry(io, segno)?.valid == 0 {
-            summary.entries = [Default::default(); 512];
-            self.set_type(io, segno, log)?;
+        let is_empty = self.entry(io, segno)?.valid == 0;
+        if is_empty || !self.pending_ssa.contains_key(&segno) {
+            let mut summary = self.summary(io, segno)?;
+            // What was freed since the last checkpoint is that checkpoint's still.
+            if is_empty && !self.prefree.contains(&segno) {
+                summary.entries = [Default::default(); 512];
+            }
+            if is_empty {
+                self.set_type(io, segno, log)?;
+            }
+            summary.footer.entry_type = alloc::sum_type(log);
+            self.pend_summary(segno, &summary);
         }
-        summary.entries[offset] = owner;
-        summary.footer.entry_type = alloc::sum_type(log);
-        self.pend_summary(segno, &summary);
+        if let Some(block) = self.pending_ssa.get_mut(&segno) {
+            block.view_mut::<RawSummaryBlock>().entries[offset] = owner;
+        }
         Ok(())
     }
 

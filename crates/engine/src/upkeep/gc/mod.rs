@@ -94,6 +94,7 @@ impl Reclaim for Gc {
 
 impl Gc {
     fn try_to_make_room(&self, fs: &Fs) -> Result<()> {
+        fs.placement.relieve(&fs.store);
         room::keep_for_checkpoint(fs)?;
         if fs.nodes.dirty_count() > fs.nodes.limit() / 2
             || fs.nat.dirty_count() > MAX_DIRTY_NAT
@@ -110,6 +111,9 @@ impl Gc {
 
     /// Cleans until free sections suffice, or until that brings nothing.
     fn clean_for_space(&self, fs: &Fs) -> Result<()> {
+        if fs.placement.give_back(&fs.store) && !Room::of(fs).is_short() {
+            return Ok(());
+        }
         let mut cleaner = self.cleaner.lock();
         if fs.io.write_mark() < cleaner.rest_until {
             return Ok(());
@@ -177,7 +181,11 @@ impl Cleaner {
     /// Empties one section. Damage and want of space leave it as it is.
     fn clean_section(&mut self, fs: &Fs, section: u32) -> Result<()> {
         Counters::add(&fs.counters.gc_sections, 1);
-        fs.segs.lock().free.begin_evacuation(section);
+        {
+            let mut segs = fs.segs.lock();
+            segs.reserving(&fs.io).release(section);
+            segs.free.begin_evacuation(section);
+        }
         let emptied = match (Evacuation { fs }).evacuate(section) {
             Ok(Emptied::Wholly) => return Ok(()),
             Ok(emptied) => emptied,

@@ -63,7 +63,7 @@ impl Gc {
     /// Makes room for so many pages: by a checkpoint, which frees what was overwritten since the last one, and by cleaning.
     /// `NoSpace` where that does not bring it. No lock is held.
     pub(super) fn find_room_for(&self, fs: &Fs, blocks: u64) -> Result<()> {
-        if fs.has_room_for(blocks) {
+        if fs.has_room_for(blocks) || (fs.placement.give_back(&fs.store) && fs.has_room_for(blocks)) {
             return Ok(());
         }
         fs.checkpoint_now()?;

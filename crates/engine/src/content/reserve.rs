@@ -1,0 +1,289 @@
+//! Reserved sections: a file's pages have homes of their own (ARS, section IV).
+//!
+//! Purpose: of a file that is written at random, in many small synced pieces, a log makes as many extents. Here each window of a file,
+//! as many pages as a section has blocks, gets a section that no log enters, and page `i` is at home at block `i` mod that number. So
+//! random first writes make one extent, and later writes overwrite.
+//! Invariants:
+//! 1. Only a page's own block is overwritten, and only where nothing else needs it: no base of a delta, no block of an atomic write.
+//! 2. A home that was freed since the checkpoint is not written before the next one. The page goes to another free block of the
+//!    section, else to a log, and comes home when it is written after that.
+//! 3. A reserve is in memory alone. What is not written of it is free on the volume: in no user's count, and the logs' when they need it.
+//! 4. The segments know what is reserved; what is remembered here of a section that they gave back is dropped when it is met.
+//!
+//! Steps of utilisation, as in the paper: from [`NO_NEW_FILES`] percent on files get no first reserve, and those that have one grow. From
+//! [`NO_RESERVES`] percent on what is not written is given back, and pages are overwritten where they are.
+//! Locks: `files` is a leaf, held for a look or a change of it alone. Callers hold the file's lock exclusively.
+
+use crate::content::placement::{Batch, KernelPlacement, PageRef, Placement, Purpose, Target};
+use crate::map::node_tree::Slot;
+use crate::options::ReserveFiles;
+use medfs_format::summary::Log;
+use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino, is_block};
+use medfs_store::{Store, Withheld};
+use medfs_sync::Mutex;
+use std::collections::BTreeMap;
+
+/// Percent of a volume in use from which on no file gets its first reserve (the kernel's `min_ipu_util`; ARS, section IV-B).
+const NO_NEW_FILES: u32 = 70;
+/// Percent in use from which on nothing stays reserved.
+const NO_RESERVES: u32 = 80;
+/// Nodes that may own the blocks of a section which is adopted: a window's addresses are in so many, and one more.
+const NODES_OF_WINDOW: usize = 4;
+
+/// What is remembered of a window that has, or had, a section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Home {
+    /// The section is reserved for it.
+    Reserved(u32),
+    /// It was given back to the logs; what was written there is overwritten.
+    GivenBack,
+}
+
+/// The windows of files that were reserved.
+#[derive(Debug, Default)]
+struct Windows {
+    homes: BTreeMap<(Ino, u64), Home>,
+    /// Of those, reserved ones.
+    reserved: usize,
+}
+
+impl Windows {
+    fn set(&mut self, key: (Ino, u64), home: Home) {
+        let old = self.homes.insert(key, home);
+        self.reserved += usize::from(matches!(home, Home::Reserved(_)));
+        self.reserved -= usize::from(matches!(old, Some(Home::Reserved(_))));
+    }
+
+    /// The reserved window of a file that is nearest to one.
+    fn nearest(&self, (ino, window): (Ino, u64)) -> Option<(u64, u32)> {
+        let reserved = |(&(_, window), home): (&(Ino, u64), &Home)| match home {
+            Home::Reserved(section) => Some((window, *section)),
+            Home::GivenBack => None,
+        };
+        let before = self.homes.range((ino, 0)..(ino, window)).rev().find_map(reserved);
+        let behind = self.homes.range((ino, window)..=(ino, u64::MAX)).find_map(reserved);
+        before.into_iter().chain(behind).min_by_key(|(other, _)| other.abs_diff(window))
+    }
+}
+
+/// The policy: reserved files at home, others by the kernel's.
+pub(crate) struct ReservePlacement {
+    others: KernelPlacement,
+    which: ReserveFiles,
+    files: Mutex<Windows>,
+}
+
+impl ReservePlacement {
+    /// Reserves for these files; the rest is the kernel's policy's.
+    pub(crate) fn new(others: KernelPlacement, which: ReserveFiles) -> ReservePlacement {
+        ReservePlacement { others, which, files: Mutex::default() }
+    }
+
+    fn is_reserved_kind(&self, batch: &Batch) -> bool {
+        batch.is_plain_file
+            && match self.which {
+                ReserveFiles::All => true,
+                ReserveFiles::Pinned => batch.pinned,
+            }
+    }
+
+    /// The home of a page, if its window has a section, or gets one now.
+    fn home_of(&self, page: &PageRef, slot: &Slot, store: &Store) -> Option<At> {
+        let index = page.index?;
+        let blocks = u64::from(store.geo.segs_per_sec * BLOCKS_PER_SEG);
+        let key = (page.batch.ino, index / blocks);
+        let known = self.files.lock().homes.get(&key).copied();
+        let section = match known {
+            Some(Home::Reserved(section)) if is_reserved(store, section, key.0) => section,
+            Some(Home::Reserved(_)) => {
+                self.files.lock().set(key, Home::GivenBack);
+                return Some(At::Elsewhere);
+            }
+            Some(Home::GivenBack) if store.space.utilization() >= NO_NEW_FILES => return Some(At::Elsewhere),
+            _ if matches!(page.batch.purpose, Purpose::Move | Purpose::Restore) => return None,
+            _ => self.reserve(key, page, slot, store)?,
+        };
+        let start = store.geo.seg_start(section * store.geo.segs_per_sec);
+        Some(At::Section { section, home: start + (index % blocks) as BlockAddr })
+    }
+
+    /// Gives a window a section: the one that its pages are at home in already, the one beside the file's others, or any.
+    fn reserve(&self, key: (Ino, u64), page: &PageRef, slot: &Slot, store: &Store) -> Option<u32> {
+        let used = store.space.utilization();
+        let nearest = self.files.lock().nearest(key);
+        if used >= NO_RESERVES || (used >= NO_NEW_FILES && nearest.is_none()) {
+            return None;
+        }
+        let section = adopted(key, slot, store).or_else(|| {
+            let mut segs = store.segs.lock();
+            let mut segs = segs.reserving(&store.io);
+            let beside = nearest.and_then(|(window, section)| {
+                let wanted = i64::from(section) + key.1 as i64 - window as i64;
+                u32::try_from(wanted).ok().filter(|&section| segs.reserve(section, key.0))
+            });
+            beside.or_else(|| {
+                let blocks = u64::from(store.geo.segs_per_sec * BLOCKS_PER_SEG);
+                // Room for the windows before and behind, where the file is as long as it is known to be.
+                let windows =
+                    if nearest.is_none() { page.batch.pages.div_ceil(blocks).max(key.1 + 1) } else { 1 };
+                let windows = u32::try_from(windows).unwrap_or(u32::MAX);
+                let at = if nearest.is_none() { key.1 as u32 } else { 0 };
+                let whole = segs.find_run(windows).map(|first| first + at);
+                let section = whole.or_else(|| segs.find_run(1));
+                section.filter(|&section| segs.reserve(section, key.0))
+            })
+        })?;
+        self.files.lock().set(key, Home::Reserved(section));
+        Some(section)
+    }
+}
+
+/// Where a page of a reserved file belongs.
+enum At {
+    /// At this block of its section.
+    Section { section: u32, home: BlockAddr },
+    /// Its section was given back: where it is.
+    Elsewhere,
+}
+
+fn is_reserved(store: &Store, section: u32, ino: Ino) -> bool {
+    let segno = section * store.geo.segs_per_sec;
+    store.segs.lock().free.withheld(segno) == Some(Withheld::Reserved(ino))
+}
+
+/// The section in which the other pages of a window are at home, where it holds nothing else: after a remount it is the window's again.
+fn adopted(key: (Ino, u64), slot: &Slot, store: &Store) -> Option<u32> {
+    let blocks = u64::from(store.geo.segs_per_sec * BLOCKS_PER_SEG);
+    let (ino, window) = key;
+    let main = store.geo.seg_start(0);
+    let section = (window * blocks..(window + 1) * blocks).find_map(|index| {
+        let addr = slot.step_to(index)?.addr();
+        let from_start = u64::from(addr.checked_sub(main).filter(|_| is_block(addr))?);
+        (from_start % blocks == index % blocks).then_some((from_start / blocks) as u32)
+    })?;
+    if !holds_only(store, section, ino) {
+        return None;
+    }
+    store.segs.lock().reserving(&store.io).adopt(section, ino).then_some(section)
+}
+
+/// Whether every valid block of a section belongs to a file. Not where this cannot be read.
+fn holds_only(store: &Store, section: u32, ino: Ino) -> bool {
+    let mut nids = Vec::new();
+    {
+        let mut segs = store.segs.lock();
+        for segno in section * store.geo.segs_per_sec..(section + 1) * store.geo.segs_per_sec {
+            if segs.valid_blocks(&store.io, segno) == 0 {
+                continue;
+            }
+            let (Ok(summary), Ok(entry)) = (segs.summary(&store.io, segno), segs.entry(&store.io, segno))
+            else {
+                return false;
+            };
+            if entry.seg_type >= Log::HotNode as u8 {
+                return false;
+            }
+            let valid = (0..BLOCKS_PER_SEG as usize).filter(|&o| medfs_format::sit::test_bit(&entry.cur, o));
+            for nid in valid.map(|o| summary.entries[o].nid.get()) {
+                if !nids.contains(&nid) {
+                    nids.push(nid);
+                }
+                if nids.len() > NODES_OF_WINDOW * store.geo.segs_per_sec as usize {
+                    return false;
+                }
+            }
+        }
+    }
+    nids.iter().all(|&nid| store.nodes.get(&store.io, &store.nat, nid).is_ok_and(|node| node.ino == ino))
+}
+
+impl Placement for ReservePlacement {
+    fn target(&self, page: &PageRef, slot: &Slot, store: &Store) -> Target {
+        if !self.is_reserved_kind(&page.batch) {
+            return self.others.target(page, slot, store);
+        }
+        let own = page.own.filter(|_| !page.batch.purpose.leaves_old());
+        let (section, home) = match self.home_of(page, slot, store) {
+            Some(At::Section { section, home }) => (section, home),
+            Some(At::Elsewhere) if own.is_some() => return Target::InPlace,
+            _ => return self.others.target(page, slot, store),
+        };
+        if own == Some(home) {
+            return Target::InPlace;
+        }
+        let mut segs = store.segs.lock();
+        let mut segs = segs.reserving(&store.io);
+        match segs.is_writable(home) {
+            Ok(true) => Target::At(home),
+            Ok(false) if own.is_some() => Target::InPlace,
+            Ok(false) => match segs.any_writable(section, home) {
+                Ok(Some(addr)) => Target::At(addr),
+                _ => Target::Append(page.log()),
+            },
+            Err(_) => Target::Append(page.log()),
+        }
+    }
+
+    fn overwrites(&self, batch: &Batch, store: &Store) -> bool {
+        let reserved = self.is_reserved_kind(batch) && !batch.purpose.leaves_old() && {
+            let files = self.files.lock();
+            files.homes.range((batch.ino, 0)..=(batch.ino, u64::MAX)).next().is_some()
+        };
+        reserved || self.others.overwrites(batch, store)
+    }
+
+    fn log(&self, batch: &Batch) -> Option<Log> {
+        let files = self.files.lock();
+        let reserved = files.homes.range((batch.ino, 0)..=(batch.ino, u64::MAX)).next().is_some();
+        if reserved { None } else { self.others.log(batch) }
+    }
+
+    fn relieve(&self, store: &Store) -> bool {
+        if self.files.lock().reserved == 0 {
+            return false;
+        }
+        let short = store.segs.lock().prefers_ssr();
+        if !short && store.space.utilization() < NO_RESERVES {
+            return false;
+        }
+        self.give_back(store)
+    }
+
+    fn give_back(&self, store: &Store) -> bool {
+        let mut given = Vec::new();
+        {
+            let mut files = self.files.lock();
+            for home in files.homes.values_mut() {
+                if let Home::Reserved(section) = std::mem::replace(home, Home::GivenBack) {
+                    given.push(section);
+                }
+            }
+            files.reserved = 0;
+        }
+        let mut segs = store.segs.lock();
+        given.iter().for_each(|&section| segs.reserving(&store.io).release(section));
+        !given.is_empty()
+    }
+
+    fn forget(&self, ino: Ino, store: &Store) {
+        let mut given = Vec::new();
+        {
+            let mut files = self.files.lock();
+            let gone: Vec<(Ino, u64)> =
+                files.homes.range((ino, 0)..=(ino, u64::MAX)).map(|(key, _)| *key).collect();
+            for key in gone {
+                if let Some(Home::Reserved(section)) = files.homes.remove(&key) {
+                    files.reserved -= 1;
+                    given.push(section);
+                }
+            }
+        }
+        let mut segs = store.segs.lock();
+        for section in given {
+            let segno = section * store.geo.segs_per_sec;
+            if segs.free.withheld(segno) == Some(Withheld::Reserved(ino)) {
+                segs.reserving(&store.io).release(section);
+            }
+        }
+    }
+}

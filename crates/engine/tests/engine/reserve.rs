@@ -1,0 +1,315 @@
+//! Reserved sections (ARS): first writes in any order make one extent, later ones overwrite, and a crash shows what the log would show.
+
+use crate::common::*;
+use medfs::{Extent, SetAttr, Volume};
+use medfs_device::MemDevice;
+use std::sync::Arc;
+
+const RESERVE: &str = "placement=reserve,reserve_files=all";
+/// Pages of a file: two segments and a half.
+const PAGES: u64 = 1280;
+const MIB: u64 = 256;
+
+fn volumes() -> [Arc<MemDevice>; 2] {
+    [Arc::new(blank(MIB, all_features())), Arc::new(blank_delta(MIB))]
+}
+
+fn extents(v: &Volume, f: u32) -> Vec<Extent> {
+    Extent::of(v, f).expect("extents")
+}
+
+/// The pages of a file in an order without order.
+fn shuffled(pages: u64) -> Vec<u64> {
+    let mut order: Vec<u64> = (0..pages).collect();
+    let mut random = Random(77);
+    for n in (1..order.len()).rev() {
+        order.swap(n, random.below(n as u64 + 1) as usize);
+    }
+    order
+}
+
+fn write_page(v: &Volume, f: u32, index: u64, seed: u64) {
+    write(v, f, index * PAGE as u64, &noise(seed));
+    v.fsync(f, false).expect("fsync");
+}
+
+/// Random synced writes of one file by eight threads.
+fn written_by_threads(device: &Arc<MemDevice>, options: &str, pages: u64) -> usize {
+    let v = open_device(device, options);
+    let f = file(&v, v.root(), "f");
+    let order = shuffled(pages);
+    std::thread::scope(|scope| {
+        for part in order.chunks(order.len().div_ceil(8)) {
+            let v = &v;
+            scope.spawn(move || part.iter().for_each(|&index| write_page(v, f, index, index)));
+        }
+    });
+    let expected: Vec<u8> = (0..pages).flat_map(noise).collect();
+    assert!(content(&v, f) == expected);
+    let found = extents(&v, f).len();
+    v.close().expect("close");
+    judge(device);
+    found
+}
+
+#[test]
+fn random_synced_writes_of_threads_make_one_extent() {
+    for device in volumes() {
+        assert_eq!(written_by_threads(&device, RESERVE, PAGES), 1);
+    }
+    let [plain, _] = volumes();
+    assert!(written_by_threads(&plain, "placement=log", PAGES) > 100);
+}
+
+#[test]
+fn what_is_at_home_is_overwritten_there() {
+    for device in volumes() {
+        let v = open_device(&device, &format!("{RESERVE},in_place=off,delta=off"));
+        let (f, _) = noisy_file(&v, "f", PAGES);
+        let before = extents(&v, f);
+        assert_eq!(before.len(), 1);
+        let nodes = v.stats().written.node;
+        for index in [3, 700, 3, 1279] {
+            write(&v, f, index * PAGE as u64, &noise(index + 5000));
+            v.fsync(f, true).expect("fdatasync");
+        }
+        assert_eq!(extents(&v, f), before);
+        assert_eq!(v.stats().written.node, nodes, "addresses are what they were");
+        v.close().expect("close");
+        judge(&device);
+    }
+}
+
+#[test]
+fn other_files_are_where_a_log_puts_them() {
+    let device = Arc::new(blank(MIB, all_features()));
+    let v = open_device(&device, "placement=reserve,reserve_files=pinned");
+    let f = file(&v, v.root(), "f");
+    for index in shuffled(64) {
+        write_page(&v, f, index, index);
+    }
+    assert!(extents(&v, f).len() > 20);
+}
+
+/// Makes a file shorter, or longer.
+fn truncate(v: &Volume, f: u32, size: u64) {
+    v.setattr(f, &SetAttr { size: Some(size), ..SetAttr::default() }).expect("truncate");
+}
+
+#[test]
+fn a_freed_home_waits_for_the_checkpoint() {
+    for device in volumes() {
+        let v = open_device(&device, &format!("{RESERVE},delta=off"));
+        let (f, _) = noisy_file(&v, "f", 20);
+        let homes = extents(&v, f);
+        truncate(&v, f, 0);
+        let new: Vec<u8> = (100..120).flat_map(noise).collect();
+        write(&v, f, 0, &new);
+        v.fsync(f, false).expect("fsync");
+        let elsewhere = extents(&v, f);
+        let touches = |e: &Extent| e.addr < homes[0].addr + 20 && homes[0].addr < e.addr + e.len as u32;
+        assert!(!elsewhere.iter().any(touches), "{homes:?} {elsewhere:?}");
+        v.checkpoint().expect("checkpoint");
+        write(&v, f, 0, &new);
+        v.fsync(f, false).expect("fsync");
+        assert_eq!(extents(&v, f), homes, "they came home");
+        assert!(content(&v, f) == new);
+        v.close().expect("close");
+        judge(&device);
+    }
+}
+
+#[test]
+fn half_a_reserve_is_a_volume_like_any_and_is_taken_up_again() {
+    for device in volumes() {
+        let order = shuffled(PAGES);
+        let half =
+            |v: &Volume, f: u32, part: &[u64]| part.iter().for_each(|&index| write_page(v, f, index, index));
+        let v = open_device(&device, RESERVE);
+        let f = file(&v, v.root(), "f");
+        truncate(&v, f, PAGES * PAGE as u64);
+        half(&v, f, &order[..PAGES as usize / 2]);
+        v.close().expect("close");
+        judge(&device);
+        let v = open_device(&device, RESERVE);
+        let f = at(&v, "f").expect("the file").ino;
+        half(&v, f, &order[PAGES as usize / 2..]);
+        assert_eq!(extents(&v, f).len(), 1);
+        assert!(content(&v, f) == (0..PAGES).flat_map(noise).collect::<Vec<u8>>());
+        v.close().expect("close");
+        judge(&device);
+    }
+}
+
+#[test]
+fn what_is_reserved_is_in_no_users_count() {
+    let free = |options: &str| {
+        let device = Arc::new(blank(MIB, all_features()));
+        let v = open_device(&device, options);
+        for n in 0..8 {
+            noisy_file(&v, &format!("f{n}"), 3);
+        }
+        let (free, segments) = (v.statfs(), v.stats().free_segments);
+        v.close().expect("close");
+        judge(&device);
+        (free, segments)
+    };
+    let (log, reserved) = (free("placement=log"), free(RESERVE));
+    assert_eq!(reserved.0, log.0);
+    assert!(reserved.1 + 8 >= log.1, "{} of {}: empty reserves are free", reserved.1, log.1);
+}
+
+#[test]
+fn a_full_volume_takes_as_much_as_with_a_log() {
+    let full = |options: &str| {
+        let device = Arc::new(blank(160, all_features()));
+        let v = open_device(&device, options);
+        let mut pages = 0;
+        'full: for n in 0.. {
+            let f = file(&v, v.root(), &format!("f{n}"));
+            for index in shuffled(300) {
+                if v.write(f, index * PAGE as u64, &noise(index)).ok() != Some(PAGE) {
+                    break 'full;
+                }
+                pages += 1;
+            }
+            v.fsync(f, false).expect("what was taken is durable");
+        }
+        v.sync().expect("sync");
+        let f = at(&v, "f1").expect("a file").ino;
+        for index in shuffled(300) {
+            write_page(&v, f, index, index);
+        }
+        v.close().expect("close");
+        judge(&device);
+        pages
+    };
+    let (log, reserved) = (full("placement=log"), full(RESERVE));
+    assert!(reserved * 100 >= log * 99, "{reserved} of {log} pages");
+}
+
+/// Overwrites, truncation, deltas, a checkpoint and a file that grows, each fsynced: what the marks say.
+fn workload(v: &Volume, mark: &dyn Fn(u64)) {
+    let f = at(v, "f").expect("the file").ino;
+    let step = |n: u8, pages: &[u64]| {
+        for &index in pages {
+            write(v, f, index * PAGE as u64, &page(n));
+        }
+        v.fsync(f, n.is_multiple_of(2)).expect("fsync");
+        mark(n.into());
+    };
+    step(1, &[0, 1, 2, 3]);
+    step(2, &[2]);
+    step(3, &[600, 0]);
+    v.checkpoint().expect("checkpoint");
+    step(4, &[1, 600]);
+    truncate(v, f, 0);
+    step(5, &[0, 1, 2, 3, 600]);
+    step(6, &[0, 600]);
+    v.checkpoint().expect("checkpoint");
+    step(7, &[0, 1, 2, 3, 600]);
+    step(8, &[3]);
+}
+
+/// After power loss every page is one version, whole, no older than the last fsync that had returned, and page 0 is at the newest of them.
+fn shows(v: &Volume, mark: u64) {
+    const LAST: [(u64, [u8; 8]); 5] = [
+        (0, [1, 1, 3, 3, 5, 6, 7, 7]),
+        (1, [1, 1, 1, 4, 5, 5, 7, 7]),
+        (2, [1, 2, 2, 2, 5, 5, 7, 7]),
+        (3, [1, 1, 1, 1, 5, 5, 7, 8]),
+        (600, [0, 0, 3, 4, 5, 6, 7, 7]),
+    ];
+    let f = at(v, "f").expect("the file").ino;
+    let bytes = content(v, f);
+    for (index, versions) in LAST {
+        let Some(found) = bytes.get(index as usize * PAGE..(index as usize + 1) * PAGE) else {
+            // A truncation that no fsync followed may be seen.
+            continue;
+        };
+        let (found, at) = (version(found), mark as usize);
+        let least = at.checked_sub(1).map_or(0, |n| versions[n]);
+        assert!(found >= least || (mark == 4 && found == 0), "page {index}: {found} after fsync {mark}");
+    }
+    if mark >= 1 && mark != 4 {
+        assert!(bytes.len() >= 4 * PAGE, "{} bytes after fsync {mark}", bytes.len());
+    }
+}
+
+#[test]
+fn every_crash_shows_what_was_fsynced() {
+    for device in [blank(MIB, all_features()), blank_delta(MIB)] {
+        let device = Arc::new(device);
+        let v = open_device(&device, RESERVE);
+        file(&v, v.root(), "f");
+        v.close().expect("close");
+        for options in ["in_place=off", "in_place=force", "delta=off,in_place=fsync"] {
+            crash(&device, &format!("{RESERVE},{options}"), workload, shows);
+        }
+    }
+}
+
+#[test]
+fn after_a_crash_the_volume_is_sound_and_owners_are_known() {
+    use medfs_device::crash::{CrashPlan, RecordingDevice};
+    use medfs_testkit::images::FsckMedfs;
+    use medfs_testkit::subject::Check;
+    let device = Arc::new(blank(MIB, all_features()));
+    let v = open_device(&device, RESERVE);
+    file(&v, v.root(), "f");
+    v.close().expect("close");
+    let recorder = Arc::new(RecordingDevice::new(&device));
+    let v = open_with(recorder.clone(), RESERVE, Arc::new(medfs::ManualClock::new(START)));
+    workload(&v, &|mark| recorder.mark(mark));
+    drop(v);
+    let plan = CrashPlan { exhaustive: 8, samples: 4, seed: 3, ..CrashPlan::default() };
+    for state in recorder.recording().states(&plan) {
+        let device = Arc::new(state.device());
+        let v = open_device(&device, RESERVE);
+        let f = at(&v, "f").expect("the file").ino;
+        write_page(&v, f, 2, 9);
+        v.close().expect("close");
+        FsckMedfs.check(device).unwrap_or_else(|e| panic!("{state:?}: {e}"));
+    }
+}
+
+#[test]
+fn a_base_of_a_delta_stays_where_it_is() {
+    let device = Arc::new(blank_delta(MIB));
+    let v = open_device(&device, RESERVE);
+    let (f, mut expected) = noisy_file(&v, "f", 40);
+    let homes = extents(&v, f);
+    for n in 0..40 {
+        patch(&v, f, &mut expected, n * PAGE + 100, b"a small change");
+    }
+    v.fsync(f, false).expect("fsync");
+    assert!(v.stats().zones.deltas > 3, "{:?}", v.stats().zones);
+    assert_eq!(extents(&v, f), homes);
+    // Pages that are deltas are written as a whole: beside their bases, and over them once these are free.
+    let mut whole = Vec::new();
+    for round in 0..2 {
+        whole = (200 + round * 50..240 + round * 50).flat_map(noise).collect();
+        write(&v, f, 0, &whole);
+        v.fsync(f, false).expect("fsync");
+        assert!(content(&v, f) == whole);
+        v.checkpoint().expect("checkpoint");
+    }
+    v.close().expect("close");
+    judge(&device);
+    let v = open_device(&device, RESERVE);
+    assert!(content(&v, at(&v, "f").expect("the file").ino) == whole);
+}
+
+#[test]
+#[ignore = "a measurement: cargo test -p medfs --test engine -- --ignored --nocapture reserve::fio_frag_new"]
+fn fio_frag_new() {
+    for features in [false, true] {
+        for options in ["placement=log", RESERVE] {
+            let mib = 512;
+            let device = Arc::new(if features { blank_delta(mib) } else { blank(mib, all_features()) });
+            let started = std::time::Instant::now();
+            let extents = written_by_threads(&device, options, 32_768);
+            println!("deltas {features}, {options}: {extents} extents, {:?}", started.elapsed());
+        }
+    }
+}
