@@ -81,7 +81,17 @@ impl Combination {
         options.join(",")
     }
 
-    /// Mount options with what varies with a seed beside: caches, writing in place, the algorithm of `compress=fpc`.
+    /// Whether files have sections of their own under a seed: each second time that a combination is met.
+    fn reserves(seed: u64) -> bool {
+        seed / Combination::COUNT as u64 % 2 == 1
+    }
+
+    /// MiB of the volume under a seed: a small one has no section to reserve.
+    pub fn mebibytes_of(seed: u64) -> u64 {
+        if Combination::reserves(seed) { 256 } else { 64 }
+    }
+
+    /// Mount options with what varies with a seed beside: caches, writing in place, placement, the algorithm of `compress=fpc`.
     pub fn options_of(self, seed: u64) -> String {
         let pick = |step: u64, of: &[&'static str]| of[(seed / step % of.len() as u64) as usize];
         let in_place = pick(1, &["off", "fsync", "force"]);
@@ -95,6 +105,9 @@ impl Combination {
         // Where some files stay as they are, others of compressed ones may be made from them.
         if self.features() == COMPRESSED[1] && seed % 2 == 1 {
             options += ",nocompress_extension=db,nocompress_extension=xml";
+        }
+        if Combination::reserves(seed) {
+            options += ",placement=reserve,reserve_files=all";
         }
         format!("{options},in_place={in_place},cache={cache},hot_window={window},compact_files=all")
     }

@@ -116,7 +116,8 @@ fn combined(seed: u64, plain: usize, crowded: usize) -> (Combination, Report) {
     let mut options = MountOptions::default();
     options.parse(&combination.options_of(seed)).expect("options are right");
     let step = Duration::from_millis(STEPS[seed as usize % STEPS.len()]);
-    let mut setup = Setup { mounter: mounter_in_time(options, step), ..setup(combination.features()) };
+    let image = formatted(Combination::mebibytes_of(seed), combination.features());
+    let mut setup = Setup { image, mounter: mounter_in_time(options, step), ..setup(combination.features()) };
     setup.plan = CrashPlan { seed, exhaustive: 16, samples: 8, ..setup.plan };
     (setup.raw_every, setup.check_every, setup.nested_every) = (50, 50, 300);
     setup.one_in = 4;
@@ -137,6 +138,14 @@ fn some_states_of_some_combinations() {
     }
     println!("interrupted: {:?}", counts.named());
     assert!(counts.cleaned > 0 && counts.made > 0, "{counts:?}");
+}
+
+/// Where files have sections of their own, with deltas and without.
+#[test]
+fn some_states_of_reserves() {
+    for seed in [272 + 6, 272 + 11] {
+        println!("{}", combined(seed, 3, 0).0);
+    }
 }
 
 /// Each seed runs the workloads of its combination until there are states enough.
