@@ -85,6 +85,12 @@ pub(crate) trait MakeDurable: Send + Sync {
     /// starts after they came.
     fn checkpoint(&self, fs: &Fs) -> Result<()>;
 
+    /// A checkpoint is durable.
+    fn checkpointed(&self);
+
+    /// Commits what fsyncs closed and left for later, as it is about to change.
+    fn settle(&self, fs: &Fs) -> Result<()>;
+
     /// Makes pages of a file whole that are made from blocks of others, and durable.
     fn whole(&self, fs: &Fs, inode: &Arc<Inode>, pages: &[u64]) -> Result<()>;
 
@@ -115,8 +121,9 @@ impl Deref for Fs {
 }
 
 impl Fs {
-    /// Makes room, where there is a cleaner: see [`Reclaim::make_room`].
+    /// Before a change: settles what fsyncs left for later, and makes room, where there is a cleaner: see [`Reclaim::make_room`].
     pub(crate) fn make_room(&self) -> Result<()> {
+        self.commit.settle(self)?;
         self.reclaim.make_room(self)
     }
 

@@ -44,6 +44,7 @@ mod ranks;
 mod tree;
 mod upkeep;
 mod volume;
+mod volume_stats;
 mod xref;
 
 pub mod convert;
@@ -51,6 +52,8 @@ pub mod error;
 pub mod files;
 pub mod options;
 pub mod stats;
+#[doc(hidden)]
+pub mod testing;
 pub mod types;
 pub mod xattr_names;
 

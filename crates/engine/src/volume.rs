@@ -8,19 +8,18 @@ use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::options::{DeltaMode, MountOptions};
 use crate::profile::hotness::Hotness;
-use crate::stats::{Stats, Written};
 use crate::types::*;
 use crate::upkeep::Upkeep;
 use crate::upkeep::gc::Gc;
 use crate::upkeep::idle::Did;
 use crate::upkeep::restore::restore_file;
-use medfs_device::{BlockDevice, Cause};
+use medfs_device::BlockDevice;
+use medfs_format::Geometry;
 #[cfg(doc)]
 use medfs_format::compress::Algorithm;
 use medfs_format::summary::LOG_COUNT;
 use medfs_format::superblock::RawSuperblock;
-use medfs_format::{BLOCK_SIZE, Geometry};
-use medfs_store::{Clock, FreeFor, Refusal};
+use medfs_store::{Clock, Refusal};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -33,8 +32,8 @@ use std::sync::atomic::Ordering;
 /// Dropping a volume without [`Volume::close`] equals a crash: the next open recovers what was made durable.
 pub struct Volume {
     pub(crate) fs: Fs,
-    commit: Arc<Commit>,
-    upkeep: Upkeep,
+    pub(crate) commit: Arc<Commit>,
+    pub(crate) upkeep: Upkeep,
 }
 
 impl std::fmt::Debug for Volume {
@@ -46,16 +45,26 @@ impl std::fmt::Debug for Volume {
     }
 }
 
+/// Opens a volume whose changes become durable in this way.
+pub(crate) fn open_with(
+    dev: Arc<dyn BlockDevice>,
+    opts: MountOptions,
+    clock: Arc<dyn Clock>,
+    commit: Commit,
+) -> Result<Volume> {
+    opts.check()?;
+    let (gc, commit) = (Arc::new(Gc::default()), Arc::new(commit));
+    let fs = Fs::mount(dev, opts, clock, gc.clone(), commit.clone())?;
+    fs.check_root()?;
+    let upkeep = Upkeep::new(gc, fs.clock.monotonic());
+    Ok(Volume { fs, commit, upkeep })
+}
+
 impl Volume {
     /// Opens a volume: checks it, frees orphans, rolls fsynced files forward.
     pub fn open(dev: Arc<dyn BlockDevice>, opts: MountOptions, clock: Arc<dyn Clock>) -> Result<Volume> {
-        opts.check()?;
-        let gc = Arc::new(Gc::default());
-        let commit = Arc::new(Commit::new(&opts));
-        let fs = Fs::mount(dev, opts, clock, gc.clone(), commit.clone())?;
-        fs.check_root()?;
-        let upkeep = Upkeep::new(gc, fs.clock.monotonic());
-        Ok(Volume { fs, commit, upkeep })
+        let commit = Commit::new(&opts);
+        open_with(dev, opts, clock, commit)
     }
 
     /// Writes everything and a final checkpoint. Afterwards every call that changes something fails. Where some file cannot be written
@@ -106,67 +115,6 @@ impl Volume {
     /// (`Invalid` otherwise); durable with the next checkpoint. `progress` is told how many inodes of how many are done.
     pub fn fold_deltas(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Folded> {
         self.fs.fold_deltas(progress)
-    }
-
-    /// What happened since the volume was opened.
-    pub fn stats(&self) -> Stats {
-        let fs = &self.fs;
-        let get = |c: &std::sync::atomic::AtomicU64| c.load(Ordering::Relaxed);
-        let written = |cause: Cause| get(&fs.io.counters.written[cause as usize]);
-        let written = Written {
-            data: written(Cause::Data),
-            node: written(Cause::Node),
-            compact: written(Cause::Compact),
-            meta: written(Cause::Meta),
-            gc: written(Cause::Gc),
-        };
-        let counts = fs.space.counts();
-        let (shared_nodes, shared_inodes) = self.commit.log.group.shared();
-        let (inode_hits, inode_lookups) = fs.inodes.lookups();
-        Stats {
-            written,
-            written_bytes: written.total() * BLOCK_SIZE as u64,
-            read: get(&fs.io.counters.read),
-            flushes: get(&fs.io.counters.flushes),
-            discarded: get(&fs.io.counters.discarded),
-            checkpoints: get(&fs.counters.checkpoints),
-            fsyncs: get(&fs.counters.fsyncs),
-            fsyncs_dirty: get(&fs.counters.fsyncs_dirty),
-            fsyncs_with_checkpoint: get(&fs.counters.fsyncs_with_checkpoint),
-            dir_fsyncs_saved: get(&fs.counters.dir_fsyncs_saved),
-            shared_nodes,
-            shared_inodes,
-            in_place_blocks: get(&fs.counters.in_place_blocks),
-            deltas: fs.deltas.counters.stats(),
-            zones: fs.zone_stats(),
-            fpc: fs.fpc_stats(),
-            hotness: fs.hotness.stats(),
-            restored: self.upkeep.restored(),
-            compress: fs.compress.counters.stats(),
-            gc_sections: get(&fs.counters.gc_sections),
-            gc_foreground: get(&fs.counters.gc_foreground),
-            recovered_inodes: get(&fs.counters.recovered_inodes),
-            orphans_freed: get(&fs.counters.orphans_freed),
-            damage_passed: get(&fs.counters.damage_passed),
-            valid_blocks: counts.valid_blocks,
-            valid_nodes: counts.valid_nodes,
-            valid_inodes: counts.valid_inodes,
-            free_segments: fs.segs.lock().free.segments(FreeFor::Volume),
-            dirty_pages: fs.pages.dirty() as u64,
-            dirty_nodes: fs.nodes.dirty_count() as u64,
-            cached_pages: fs.pages.clean() as u64,
-            cached_nodes: fs.nodes.cached() as u64,
-            inode_lookups,
-            inode_hits,
-            page_hits: get(&fs.pages.hits),
-            page_misses: get(&fs.pages.misses),
-            open_millis: fs.open_for().as_millis() as u64,
-            volume_bytes: fs.geo.block_count * BLOCK_SIZE as u64,
-            kbytes_written: fs.kbytes_written(),
-            options: fs.in_force.clone(),
-            read_only: self.is_read_only(),
-            failure: fs.io.failure().map(str::to_owned),
-        }
     }
 
     /// Makes everything durable: dirty pages of all files, then a checkpoint. Where some file cannot be written because blocks of it

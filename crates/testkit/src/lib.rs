@@ -5,6 +5,7 @@
 //! - [`oracle`]: which trees the durability contract allows after a crash.
 //! - [`harness`]: long random runs with remounts and crashes, shrinking what fails.
 //! - [`crash_states`]: short workloads, and every state that a crash may leave on the device ([`workloads`]: more of them).
+//! - [`committed`]: what was committed, exactly and in order, against what a crash at that moment brings back.
 //! - [`second_crash`]: power lost again while a volume is being opened after a crash, or soon after.
 //! - [`room`]: want of room at every block that a workload takes, and on volumes with every number of free blocks.
 //! - [`combine`]: every combination of options that change what is written.
@@ -22,6 +23,7 @@ pub mod acl;
 pub mod bad_blocks;
 pub mod bad_sectors;
 pub mod combine;
+pub mod committed;
 pub mod crash_states;
 pub mod delta_volume;
 pub mod footprint;

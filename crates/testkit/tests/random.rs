@@ -5,11 +5,13 @@
 
 use medfs::MountOptions;
 use medfs_testkit::combine::{Combination, Coverage};
+use medfs_testkit::committed;
 use medfs_testkit::fuzz::variable;
-use medfs_testkit::harness::{Report, Setup, run_seed};
+use medfs_testkit::harness::{Report, Setup, guarded, run_seed};
 use medfs_testkit::images::{
     COMPRESSED, DELTAS, Exported, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
 };
+use medfs_testkit::ops::Generator;
 use medfs_testkit::subject::Counts;
 use medfs_testkit::volume::{mounter, test_clock};
 use std::sync::Arc;
@@ -295,5 +297,53 @@ fn long_run() {
         };
         let report = run_seed(&setup, seed, ops, |_| {});
         println!("{report:?} in {:.1?}", start.elapsed());
+    }
+}
+
+/// Operations of a run that looks at what was committed.
+const COMMITS: usize = 250;
+
+/// A run whose commits are held in memory, as the seed's combination of options decides; `after_a_cut` changes how it is opened then.
+fn run_held(seed: u64, options: &str, after_a_cut: &str) -> Result<committed::Report, String> {
+    let combination = Combination::of_seed(seed);
+    let parsed = |more: &str| {
+        let mut parsed = MountOptions::default();
+        parsed.parse(&combination.options_of(seed)).expect("options of a combination");
+        parsed.parse(more).expect("options of the test");
+        parsed
+    };
+    let image = formatted(64, combination.features());
+    let setup = committed::Setup {
+        image: &image,
+        options: parsed(options),
+        after_a_cut: parsed(after_a_cut),
+        clock: test_clock(),
+    };
+    let mut generator = Generator::new(seed);
+    generator.patching = true;
+    generator.clustering = true;
+    let ops = generator.ops(COMMITS);
+    guarded(|| committed::run(&setup, &ops))
+}
+
+/// What is held of each commit is what a cut of power at that moment brings back.
+#[test]
+fn what_was_committed_is_brought_back() {
+    let (mut cuts, mut pages) = (0, 0);
+    for seed in (0..Combination::COUNT as u64).step_by(23) {
+        let report = run_held(seed, "rw", "rw").unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        cuts += report.cuts;
+        pages += report.pages;
+    }
+    println!("{cuts} cuts, {pages} pages");
+    assert!(cuts > 300 && pages > 1000, "{cuts} cuts, {pages} pages");
+}
+
+/// A recovery without the log of fsyncs, and fsyncs without a flush, are both seen.
+#[test]
+fn a_commit_that_is_not_brought_back_is_seen() {
+    for (options, after_a_cut) in [("rw", "disable_roll_forward"), ("fsync_mode=nobarrier", "rw")] {
+        let seen = (0..4).filter(|&seed| run_held(seed, options, after_a_cut).is_err()).count();
+        assert!(seen > 0, "{options}, then {after_a_cut}");
     }
 }

@@ -200,4 +200,7 @@ pub(crate) trait CommitSink: Send + Sync {
     /// Makes a set durable, but for the files in it that it was asked about and refused; returns what became of each file, in the order of the set. Where the set as a whole failed
     /// nothing of it counts as durable, and all of it is still in memory.
     fn commit(&self, fs: &Fs, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>>;
+
+    /// A checkpoint has made everything durable: what the sink keeps for a mount after a crash is void.
+    fn checkpointed(&self);
 }

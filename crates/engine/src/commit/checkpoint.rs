@@ -36,6 +36,9 @@ impl CommitSink for CheckpointSink {
         }
         Ok(written)
     }
+
+    /// It keeps nothing beside the pack.
+    fn checkpointed(&self) {}
 }
 
 /// Writes the pages of a file that a checkpoint leaves out otherwise.
@@ -116,6 +119,7 @@ fn write_pack(fs: &Fs, cp: &mut Checkpoint, unmount: bool) -> Result<()> {
     fs.since.committed();
     fs.dir_log.committed();
     fs.dependents.committed();
+    fs.commit.checkpointed();
     *fs.last_checkpoint_at.lock() = fs.clock.monotonic();
     Counters::add(&fs.counters.checkpoints, 1);
     if fs.opts.discard {

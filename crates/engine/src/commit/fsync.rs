@@ -9,6 +9,7 @@ use crate::commit::Commit;
 use crate::commit::change_set::Naming;
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, Request};
 use crate::commit::checkpoint::CheckpointSink;
+use crate::commit::durability::{SyncPlan, Version};
 use crate::commit::name_journal::{DirNames, NameJournal};
 use crate::content::placement::Purpose;
 use crate::error::{Error, Result};
@@ -33,8 +34,16 @@ enum Refused {
 }
 
 impl Commit {
-    /// Makes a file durable: everything where `datasync` is not set, otherwise all but times.
+    /// Makes a file durable when the policy says so: everything where `datasync` is not set, otherwise all but times.
     pub(crate) fn fsync(&self, fs: &Fs, ino: Ino, datasync: bool) -> Result<()> {
+        match self.durability.on_fsync(Version { ino, datasync }) {
+            SyncPlan::Now => self.sync(fs, ino, datasync),
+            SyncPlan::Later => fs.inode(ino).map(drop),
+        }
+    }
+
+    /// The same at once.
+    fn sync(&self, fs: &Fs, ino: Ino, datasync: bool) -> Result<()> {
         let inode = fs.inode(ino)?;
         let least = Purpose::Fsync { datasync }.least_to_write();
         let dirty = !inode.lock.read().dirty.is_empty() || fs.nodes.dirtiness_of(ino) >= least;
@@ -77,7 +86,9 @@ impl Commit {
     /// Makes files durable, those together that need neither another name nor a checkpoint.
     pub(crate) fn fsync_many(&self, fs: &Fs, files: &[Ino], datasync: bool) -> Result<()> {
         let files: BTreeSet<Ino> = files.iter().copied().collect();
-        let inodes = files.into_iter().map(|ino| fs.inode(ino)).collect::<Result<Vec<_>>>()?;
+        let mut inodes = files.into_iter().map(|ino| fs.inode(ino)).collect::<Result<Vec<_>>>()?;
+        inodes
+            .retain(|inode| self.durability.on_fsync(Version { ino: inode.ino, datasync }) == SyncPlan::Now);
         let mut first = First::default();
         for some in inodes.chunks(MOST_TOGETHER) {
             for inode in self.together(fs, some, Purpose::Fsync { datasync }, &mut first)? {
@@ -107,9 +118,9 @@ impl Commit {
         let requests: Vec<Request<'_>> = plain.into_iter().map(request).collect();
         let (mut set, failed) = ChangeSet::of_files(fs, &requests)?;
         failed.into_iter().for_each(|error| first.note(Err(error)));
-        set.ask(fs, &self.log);
+        set.ask(fs, &*self.sink);
         let committed: Vec<&Arc<Inode>> = set.files.iter().map(|file| file.inode).collect();
-        for (inode, outcome) in committed.into_iter().zip(self.log.commit(fs, set)?) {
+        for (inode, outcome) in committed.into_iter().zip(self.sink.commit(fs, set)?) {
             match outcome {
                 Ok(Outcome::Durable) => Counters::add(&fs.counters.fsyncs, 1),
                 Ok(Outcome::Refused(_) | Outcome::Blocked(_)) | Err(Error::NoSpace) => {
@@ -150,10 +161,10 @@ impl Commit {
         fs.with_unshared(|| {
             let change = |state: &mut InodeState| change.take().map_or(Ok(()), |change| change(state));
             let mut set = ChangeSet::of_file(fs, request, change)?;
-            set.ask(fs, &self.log);
+            set.ask(fs, &*self.sink);
             let reason = set.files.iter().find_map(|file| file.refused);
             let outcome = match (reason, refused) {
-                (None, _) => only(self.log.commit(fs, set)),
+                (None, _) => only(self.sink.commit(fs, set)),
                 (Some(reason), Refused::Tell) => return Ok(Attempt::Done(Some(reason))),
                 (Some(_), Refused::Checkpoint) => only(CheckpointSink.commit(fs, set)),
             };
@@ -197,7 +208,7 @@ impl Commit {
         let all = fs.opts.sync || fs.opts.dirsync;
         for &dir in dirs {
             if all || fs.inode(dir)?.has_flags(FileFlags::SYNC | FileFlags::DIRSYNC) {
-                self.fsync(fs, dir, false)?;
+                self.sync(fs, dir, false)?;
             }
         }
         Ok(())

@@ -6,7 +6,7 @@
 //! The kernel makes a checkpoint in each of these cases.
 
 use crate::commit::Commit;
-use crate::commit::change_set::{ChangeSet, CommitSink, Naming, Request};
+use crate::commit::change_set::{ChangeSet, Naming, Request};
 use crate::content::placement::Purpose;
 use crate::error::Result;
 use crate::fs::Fs;
@@ -111,11 +111,11 @@ impl NameJournal<'_> {
         let names: Vec<_> =
             gone.iter().map(|(name, loser)| RemovedName { ino: loser.ino, dir, name }).collect();
         let set = ChangeSet::of_names(fs, names)?;
-        let log = &self.commit.log;
-        if log.admits_names(fs, &set.names).is_err() {
+        let sink = &self.commit.sink;
+        if sink.admits_names(fs, &set.names).is_err() {
             return Ok(false);
         }
-        log.commit(fs, set)?;
+        sink.commit(fs, set)?;
         fs.dir_log.recorded(dir, gone);
         Ok(true)
     }

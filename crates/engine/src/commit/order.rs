@@ -1,4 +1,5 @@
-//! The order in which files become durable where one is made from blocks of another.
+//! The order in which files become durable: those that are made from blocks of another one before that, and closed versions as they were
+//! closed.
 //!
 //! Invariant: a source's block changes, or is freed, after the files that are made from it are durable without it. Those are never sources
 //! themselves, so the order has two ranks and no circle.
@@ -6,6 +7,7 @@
 
 use crate::commit::Commit;
 use crate::commit::checkpoint::CheckpointSink;
+use crate::commit::durability::Version;
 use crate::error::{Error, Posix, Result};
 use crate::fs::{Fs, MakeDurable};
 use crate::map::inode::Inode;
@@ -16,6 +18,14 @@ use std::sync::Arc;
 impl MakeDurable for Commit {
     fn checkpoint(&self, fs: &Fs) -> Result<()> {
         CheckpointSink.now(fs)
+    }
+
+    fn checkpointed(&self) {
+        self.sink.checkpointed();
+    }
+
+    fn settle(&self, fs: &Fs) -> Result<()> {
+        self.commit_closed(fs)
     }
 
     fn whole(&self, fs: &Fs, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
@@ -44,5 +54,25 @@ impl MakeDurable for Commit {
             CheckpointSink.now(fs)?;
         }
         Ok(())
+    }
+}
+
+impl Commit {
+    /// Commits the versions that fsyncs closed. What failed to be committed, and what was closed after it, is kept.
+    pub(crate) fn commit_closed(&self, fs: &Fs) -> Result<()> {
+        if self.durability.oldest().is_none() {
+            return Ok(());
+        }
+        self.committing.in_turn(|| {
+            while let Some(Version { ino, datasync }) = self.durability.oldest() {
+                match fs.inode(ino) {
+                    Ok(inode) => drop(self.sync_file(fs, &inode, datasync)?),
+                    Err(Error::Posix(Posix::Stale)) => {}
+                    Err(error) => return Err(error),
+                }
+                self.durability.committed();
+            }
+            Ok(())
+        })
     }
 }

@@ -12,6 +12,7 @@ mod cluster_deltas;
 mod compress;
 mod convert;
 mod damage;
+mod deferred;
 mod deltas;
 mod economy;
 mod fpc;

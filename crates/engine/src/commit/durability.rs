@@ -1,0 +1,133 @@
+//! When an fsync makes a file durable: the policy that is asked at the face of the volume.
+//!
+//! An fsync closes a version of its file. [`Immediate`] has it committed before the call returns. [`Deferred`] has it committed later, with
+//! those that were closed before it, in their order: when it is asked to, or before anything changes, so that what is committed is the
+//! version that was closed. What is to be synchronous by a flag or a mount option is never put off.
+//!
+//! Invariant: versions are committed in the order in which they were closed, each as it was then.
+//! Locks: the turn of [`Committing`] is held while versions are committed, and taken with no other lock held; `closed` is a leaf.
+
+use medfs_format::Ino;
+use medfs_sync::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ThreadId;
+
+/// A version of a file that an fsync closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) ino: Ino,
+    pub(crate) datasync: bool,
+}
+
+/// What becomes of a version that an fsync closes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SyncPlan {
+    /// It is committed before the fsync returns.
+    Now,
+    /// The policy keeps it.
+    Later,
+}
+
+/// When versions are committed.
+pub(crate) trait Durability: Send + Sync {
+    /// Asked at each fsync.
+    fn on_fsync(&self, version: Version) -> SyncPlan;
+
+    /// The closed version that is to be committed next.
+    fn oldest(&self) -> Option<Version>;
+
+    /// That version is durable, or its file is gone.
+    fn committed(&self);
+}
+
+/// POSIX: an fsync returns when its file is durable.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Immediate;
+
+impl Durability for Immediate {
+    fn on_fsync(&self, _: Version) -> SyncPlan {
+        SyncPlan::Now
+    }
+
+    fn oldest(&self) -> Option<Version> {
+        None
+    }
+
+    fn committed(&self) {}
+}
+
+/// An fsync returns at once. For tests: it bounds neither time nor bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Deferred {
+    closed: Mutex<VecDeque<Version>>,
+    count: AtomicUsize,
+}
+
+impl Durability for Deferred {
+    fn on_fsync(&self, version: Version) -> SyncPlan {
+        let mut closed = self.closed.lock();
+        // Nothing changed since the same one was closed.
+        if closed.back() != Some(&version) {
+            closed.push_back(version);
+        }
+        self.count.store(closed.len(), Ordering::Release);
+        SyncPlan::Later
+    }
+
+    fn oldest(&self) -> Option<Version> {
+        match self.count.load(Ordering::Acquire) {
+            0 => None,
+            _ => self.closed.lock().front().copied(),
+        }
+    }
+
+    fn committed(&self) {
+        let mut closed = self.closed.lock();
+        closed.pop_front();
+        self.count.store(closed.len(), Ordering::Release);
+    }
+}
+
+/// The thread that commits closed versions: what it does for that changes no version.
+#[derive(Debug, Default)]
+pub(crate) struct Committing {
+    turn: Mutex<()>,
+    thread: Mutex<Option<ThreadId>>,
+}
+
+impl Committing {
+    /// Runs `commit` after what other threads commit; not within itself.
+    pub(crate) fn in_turn<E>(&self, commit: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let this = std::thread::current().id();
+        if *self.thread.lock() == Some(this) {
+            return Ok(());
+        }
+        let _turn = self.turn.lock();
+        *self.thread.lock() = Some(this);
+        let committed = commit();
+        *self.thread.lock() = None;
+        committed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_come_back_in_their_order() {
+        let policy = Deferred::default();
+        let version = |ino| Version { ino, datasync: false };
+        assert_eq!(policy.oldest(), None);
+        for ino in [9, 9, 4, 9] {
+            assert_eq!(policy.on_fsync(version(ino)), SyncPlan::Later);
+        }
+        for ino in [9, 4, 9] {
+            assert_eq!(policy.oldest(), Some(version(ino)));
+            policy.committed();
+        }
+        assert_eq!(policy.oldest(), None);
+        assert_eq!((Immediate.on_fsync(version(9)), Immediate.oldest()), (SyncPlan::Now, None));
+    }
+}

@@ -1,0 +1,73 @@
+//! The counters of a volume, put together from those of its rooms.
+//!
+//! Locks: leaves, one after the other: the numbers need not be of one moment.
+
+use crate::stats::{Stats, Written};
+use crate::volume::Volume;
+use medfs_device::Cause;
+use medfs_format::BLOCK_SIZE;
+use medfs_store::FreeFor;
+use std::sync::atomic::Ordering;
+
+impl Volume {
+    /// What happened since the volume was opened.
+    pub fn stats(&self) -> Stats {
+        let fs = &self.fs;
+        let get = |c: &std::sync::atomic::AtomicU64| c.load(Ordering::Relaxed);
+        let written = |cause: Cause| get(&fs.io.counters.written[cause as usize]);
+        let written = Written {
+            data: written(Cause::Data),
+            node: written(Cause::Node),
+            compact: written(Cause::Compact),
+            meta: written(Cause::Meta),
+            gc: written(Cause::Gc),
+        };
+        let counts = fs.space.counts();
+        let (shared_nodes, shared_inodes) = self.commit.log.group.shared();
+        let (inode_hits, inode_lookups) = fs.inodes.lookups();
+        Stats {
+            written,
+            written_bytes: written.total() * BLOCK_SIZE as u64,
+            read: get(&fs.io.counters.read),
+            flushes: get(&fs.io.counters.flushes),
+            discarded: get(&fs.io.counters.discarded),
+            checkpoints: get(&fs.counters.checkpoints),
+            fsyncs: get(&fs.counters.fsyncs),
+            fsyncs_dirty: get(&fs.counters.fsyncs_dirty),
+            fsyncs_with_checkpoint: get(&fs.counters.fsyncs_with_checkpoint),
+            dir_fsyncs_saved: get(&fs.counters.dir_fsyncs_saved),
+            shared_nodes,
+            shared_inodes,
+            in_place_blocks: get(&fs.counters.in_place_blocks),
+            deltas: fs.deltas.counters.stats(),
+            zones: fs.zone_stats(),
+            fpc: fs.fpc_stats(),
+            hotness: fs.hotness.stats(),
+            restored: self.upkeep.restored(),
+            compress: fs.compress.counters.stats(),
+            gc_sections: get(&fs.counters.gc_sections),
+            gc_foreground: get(&fs.counters.gc_foreground),
+            recovered_inodes: get(&fs.counters.recovered_inodes),
+            orphans_freed: get(&fs.counters.orphans_freed),
+            damage_passed: get(&fs.counters.damage_passed),
+            valid_blocks: counts.valid_blocks,
+            valid_nodes: counts.valid_nodes,
+            valid_inodes: counts.valid_inodes,
+            free_segments: fs.segs.lock().free.segments(FreeFor::Volume),
+            dirty_pages: fs.pages.dirty() as u64,
+            dirty_nodes: fs.nodes.dirty_count() as u64,
+            cached_pages: fs.pages.clean() as u64,
+            cached_nodes: fs.nodes.cached() as u64,
+            inode_lookups,
+            inode_hits,
+            page_hits: get(&fs.pages.hits),
+            page_misses: get(&fs.pages.misses),
+            open_millis: fs.open_for().as_millis() as u64,
+            volume_bytes: fs.geo.block_count * BLOCK_SIZE as u64,
+            kbytes_written: fs.kbytes_written(),
+            options: fs.in_force.clone(),
+            read_only: self.is_read_only(),
+            failure: fs.io.failure().map(str::to_owned),
+        }
+    }
+}
