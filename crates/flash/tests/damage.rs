@@ -82,6 +82,20 @@ impl World {
         self.device = Some(Device::open(&self.path, None).unwrap());
     }
 
+    /// The flash page with the newest commit, once the device is closed.
+    fn newest_commit(&mut self) -> u32 {
+        let g = self.device().ftl().nand().geometry();
+        self.reopen();
+        self.device.take().unwrap().close().unwrap();
+        let file = std::fs::read(&self.path).unwrap();
+        let first = file.len() - (g.pages() * u64::from(g.page_bytes)) as usize;
+        let commits = (0..).zip(file[first..].chunks_exact(g.page_bytes as usize));
+        let commits = commits.filter(|(_, page)| page.starts_with(b"MEDFTL\0"));
+        let newest = commits.max_by_key(|(_, page)| u64::from_le_bytes(page[32..40].try_into().unwrap()));
+        self.device = Some(Device::open(&self.path, None).unwrap());
+        newest.expect("there is one").0
+    }
+
     /// The logical pages that cannot be read. All others are right; what is said of these names the flash page, or the one behind it.
     fn unreadable(&mut self) -> Vec<u32> {
         let mut all = Vec::new();
@@ -215,5 +229,22 @@ fn damage_that_is_being_moved_stays_damage_after_power_loss() {
         let mut ftl = Ftl::open(nand, codec, method, config, Some(&image)).map_err(|(_, e)| e).unwrap();
         let read = ftl.read(7, &mut [&mut [0; PAGE]]);
         assert!(matches!(read, Err(FtlError::Corrupt(..))), "cut at {cut} of {last}: {read:?}");
+    }
+}
+
+/// The commit that counts has an older one behind it.
+#[test]
+fn a_commit_that_cannot_be_read_costs_no_page() {
+    for ftl in ["pm", "zftl", "sc", "ldc"] {
+        let mut world = World::new("emmc", ftl);
+        let pages = world.device().logical_pages();
+        (0..pages).for_each(|lpn| world.write(lpn, 0.6));
+        for round in 0..2 {
+            (0..pages / 2).for_each(|_| world.write_any(0.6));
+            let newest = world.newest_commit();
+            world.flip([newest], 40);
+            assert_eq!(world.unreadable(), [0; 0], "{ftl}, round {round}");
+            world.device().ftl_mut().check().unwrap_or_else(|e| panic!("{ftl}, round {round}: {e}"));
+        }
     }
 }
