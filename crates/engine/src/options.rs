@@ -486,7 +486,7 @@ mod tests {
             ("active_logs=4", "invalid value '4' for active_logs: expected 6"),
             (
                 "in_place=often",
-                "expected off|force|ssr|util|ssr_util|fsync|async|nocache|honor_opu_write, several with +",
+                "expected off|POLICY[+...], POLICY is one of force, ssr, util, ssr_util, fsync, async",
             ),
             (
                 "ipu_policy=256",

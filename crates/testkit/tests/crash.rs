@@ -123,6 +123,7 @@ fn combined(seed: u64, plain: usize, crowded: usize) -> (Combination, Report) {
     setup.one_in = 4;
     let mut report = run(&setup, &mixed(seed, plain));
     setup.preparation = workloads::crowded();
+    setup.image = formatted(64, combination.features());
     // Cleaning writes much at a time.
     setup.one_in = 24;
     report += run(&setup, &mixed(!seed, crowded));

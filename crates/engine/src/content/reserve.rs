@@ -18,7 +18,7 @@ use crate::content::placement::{Batch, KernelPlacement, PageRef, Placement, Purp
 use crate::map::node_tree::Slot;
 use crate::options::ReserveFiles;
 use medfs_format::summary::Log;
-use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino, is_block};
+use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino};
 use medfs_store::{Store, Withheld};
 use medfs_sync::Mutex;
 use std::collections::BTreeMap;
@@ -99,7 +99,7 @@ impl ReservePlacement {
                 self.files.lock().set(key, Home::GivenBack);
                 return Some(At::Elsewhere);
             }
-            Some(Home::GivenBack) if store.space.utilization() >= NO_NEW_FILES => return Some(At::Elsewhere),
+            Some(Home::GivenBack) if is_pressed(store, NO_NEW_FILES) => return Some(At::Elsewhere),
             _ if matches!(page.batch.purpose, Purpose::Move | Purpose::Restore) => return None,
             _ => self.reserve(key, page, slot, store)?,
         };
@@ -109,9 +109,8 @@ impl ReservePlacement {
 
     /// Gives a window a section: the one that its pages are at home in already, the one beside the file's others, or any.
     fn reserve(&self, key: (Ino, u64), page: &PageRef, slot: &Slot, store: &Store) -> Option<u32> {
-        let used = store.space.utilization();
         let nearest = self.files.lock().nearest(key);
-        if used >= NO_RESERVES || (used >= NO_NEW_FILES && nearest.is_none()) {
+        if is_pressed(store, if nearest.is_some() { NO_RESERVES } else { NO_NEW_FILES }) {
             return None;
         }
         let section = adopted(key, slot, store).or_else(|| {
@@ -146,6 +145,11 @@ enum At {
     Elsewhere,
 }
 
+/// Whether so many percent of a volume are in use, or logs are so short of segments that they fill holes.
+fn is_pressed(store: &Store, percent: u32) -> bool {
+    store.space.utilization() >= percent || store.segs.lock().prefers_ssr()
+}
+
 fn is_reserved(store: &Store, section: u32, ino: Ino) -> bool {
     let segno = section * store.geo.segs_per_sec;
     store.segs.lock().free.withheld(segno) == Some(Withheld::Reserved(ino))
@@ -158,7 +162,8 @@ fn adopted(key: (Ino, u64), slot: &Slot, store: &Store) -> Option<u32> {
     let main = store.geo.seg_start(0);
     let section = (window * blocks..(window + 1) * blocks).find_map(|index| {
         let addr = slot.step_to(index)?.addr();
-        let from_start = u64::from(addr.checked_sub(main).filter(|_| is_block(addr))?);
+        // Where the slot's node was divided anew since, a word may be no address.
+        let from_start = u64::from(store.geo.in_main(addr).then(|| addr - main)?);
         (from_start % blocks == index % blocks).then_some((from_start / blocks) as u32)
     })?;
     if !holds_only(store, section, ino) {
@@ -167,7 +172,7 @@ fn adopted(key: (Ino, u64), slot: &Slot, store: &Store) -> Option<u32> {
     store.segs.lock().reserving(&store.io).adopt(section, ino).then_some(section)
 }
 
-/// Whether every valid block of a section belongs to a file. Not where this cannot be read.
+/// Whether a section holds blocks of a file, and no others. Not where this cannot be read.
 fn holds_only(store: &Store, section: u32, ino: Ino) -> bool {
     let mut nids = Vec::new();
     {
@@ -194,7 +199,10 @@ fn holds_only(store: &Store, section: u32, ino: Ino) -> bool {
             }
         }
     }
-    nids.iter().all(|&nid| store.nodes.get(&store.io, &store.nat, nid).is_ok_and(|node| node.ino == ino))
+    !nids.is_empty()
+        && nids
+            .iter()
+            .all(|&nid| store.nodes.get(&store.io, &store.nat, nid).is_ok_and(|node| node.ino == ino))
 }
 
 impl Placement for ReservePlacement {
@@ -242,11 +250,7 @@ impl Placement for ReservePlacement {
         if self.files.lock().reserved == 0 {
             return false;
         }
-        let short = store.segs.lock().prefers_ssr();
-        if !short && store.space.utilization() < NO_RESERVES {
-            return false;
-        }
-        self.give_back(store)
+        is_pressed(store, NO_RESERVES) && self.give_back(store)
     }
 
     fn give_back(&self, store: &Store) -> bool {

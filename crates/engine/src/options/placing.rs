@@ -33,8 +33,8 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
     ),
     MountOption {
         name: "in_place",
-        form: Value("off|force|ssr|util|ssr_util|fsync|async|nocache|honor_opu_write"),
-        accepts: "several with +",
+        form: Value("off|POLICY[+...]"),
+        accepts: "POLICY is one of force, ssr, util, ssr_util, fsync, async, nocache and honor_opu_write",
         default: "by the size of the volume, as the kernel does: force up to 16 GiB, otherwise fsync",
         help: "When a page of a file is overwritten where it lies. off: never. force: whenever it is legal. ssr: while free sections \
                are few. util: while more than min_ipu_util percent are in use. ssr_util: where both is so. fsync: in an fdatasync, and \

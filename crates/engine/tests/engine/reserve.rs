@@ -341,6 +341,27 @@ fn a_base_of_a_delta_stays_where_it_is() {
     assert!(content(&v, at(&v, "f").expect("the file").ino) == whole);
 }
 
+/// A delta makes the zone larger while pages are placed: what is in it then is no address.
+#[test]
+fn what_is_in_the_zone_is_no_address() {
+    let device = Arc::new(blank_delta(MIB));
+    let v = open_device(&device, RESERVE);
+    for n in 0..40 {
+        let f = file(&v, v.root(), &format!("f{n}"));
+        let mut expected = vec![0; 12 * PAGE];
+        for at in 0..12 {
+            expected[at * PAGE..at * PAGE + 200].copy_from_slice(&noise(n * 100 + at as u64)[..200]);
+        }
+        expected.extend(noise(n));
+        write(&v, f, 0, &expected);
+        v.fsync(f, false).expect("fsync");
+        assert!(content(&v, f) == expected);
+    }
+    assert!(v.stats().zones.deltas > 100, "{:?}", v.stats().zones);
+    v.close().expect("close");
+    judge(&device);
+}
+
 /// Pages become deltas, and then are written as a whole: until that is durable, a crash shows the deltas on their bases.
 #[test]
 fn every_crash_finds_the_bases_of_deltas() {
