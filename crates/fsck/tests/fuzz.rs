@@ -3,6 +3,7 @@
 //!
 //! The variables of [`medfs_testkit::fuzz`], and `MEDFS_FUZZ_JUDGE`: every so many cases, fsck.f2fs must agree with
 //! the repair (and memory is not limited).
+#[path = "fsck/common/mod.rs"]
 mod common;
 
 use common::{Bed, load, save};

@@ -1,7 +1,6 @@
 //! Volumes made by f2fs-tools, with every feature combination it is to support, have no findings.
-mod common;
 
-use common::{Bed, load};
+use crate::common::{Bed, load};
 use medfs_fsck::{Options, check};
 
 const FEATURES: &[&[&str]] = &[

@@ -1,7 +1,5 @@
 //! Faults of compressed clusters: each is found under its code, names file and page, is mended, and costs no other cluster.
 
-mod common;
-
 use medfs::{Ino, ManualClock, MountOptions, Timestamp, Volume};
 use medfs_device::MemDevice;
 use medfs_format::COMPRESS_ADDR;
@@ -31,7 +29,7 @@ fn open(dev: &Arc<MemDevice>, read_only: bool) -> Volume {
 }
 
 fn bed() -> Bed {
-    let (dev, ino, content) = common::compressed_volume(PAGES);
+    let (dev, ino, content) = crate::common::compressed_volume(PAGES);
     Bed { dev, ino, content }
 }
 
@@ -178,7 +176,7 @@ fn a_sound_volume_with_clusters_is_clean_with_and_without_what_they_save() {
 /// Pages of clusters that are deltas: a wrong delta costs its page's update, a damaged cluster its pages.
 #[test]
 fn deltas_in_clusters_are_judged_by_what_the_clusters_hold() {
-    let (dev, ino, content) = common::updated_clusters(40, &[0, 3, 9, 22]);
+    let (dev, ino, content) = crate::common::updated_clusters(40, &[0, 3, 9, 22]);
     assert_eq!(look(&dev).findings, []);
     let shown = Dump::open(&dev).expect("open").inode(ino).expect("the inode").to_string();
     assert!(shown.matches("cluster").count() >= 4, "{shown}");
@@ -206,7 +204,7 @@ fn deltas_in_clusters_are_judged_by_what_the_clusters_hold() {
 
 #[test]
 fn every_code_of_clusters_has_a_fault() {
-    for code in Code::ALL.iter().filter(|code| common::is_of_clusters(**code)) {
+    for code in Code::ALL.iter().filter(|code| crate::common::is_of_clusters(**code)) {
         assert!(FAULTS.iter().any(|(c, ..)| c == code), "no fault is planted for {code} ({code:?})");
     }
 }

@@ -1,7 +1,6 @@
 //! What `dump` shows is what f2fs-tools put there.
-mod common;
 
-use common::{Bed, load};
+use crate::common::{Bed, load};
 use medfs_fsck::dump::{Dump, DumpError, Value};
 
 #[test]

@@ -1,8 +1,6 @@
 //! A repair loses nothing that can be read: names, files, and what one flipped bit changed.
 
-mod common;
-
-use common::{Bed, META, number};
+use crate::common::{Bed, META, number};
 use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume, XattrMode};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::acl::{Acl, AclEntry, Who};
@@ -307,7 +305,7 @@ fn lost_and_found_takes_more_than_its_inode_has_room_for() {
     inject::set(&dev, &Target::Inode(found), "i_inline_xattr_size", 803).unwrap();
     lose(&dev, dir);
     let before = mended(&dev).before;
-    assert_eq!(before.losses.nameless, FILES.into(), "{:?}", before.losses);
+    assert_eq!(before.losses.nameless, u64::from(FILES), "{:?}", before.losses);
     let v = open(&Arc::new(dev.snapshot()));
     let mut count = 0;
     v.readdir(found, 0, &mut |entry| {

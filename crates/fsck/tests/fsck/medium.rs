@@ -1,8 +1,7 @@
 //! Sectors that cannot be read or written: each is a finding, what has another copy loses nothing, and neither a check nor a repair ends
 //! at one.
-mod common;
 
-use common::{Bed, META, delta_volume, load, number, updated_clusters};
+use crate::common::{Bed, META, delta_volume, load, number, updated_clusters};
 use medfs::{FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice, read_block};

@@ -1,8 +1,6 @@
 //! What is no fault is not called one, and what other drivers refuse is found.
 
-mod common;
-
-use common::{Bed, META, load};
+use crate::common::{Bed, META, load};
 use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::{BlockDevice, FileDevice, FileOptions, MemDevice, read_block};
 use medfs_format::node::FileKind;

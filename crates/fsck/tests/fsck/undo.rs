@@ -1,9 +1,7 @@
 //! A repair is taken back bit for bit, whether it ended or was interrupted; a file that is not whole, or not of the volume, takes
 //! nothing back.
 
-mod common;
-
-use common::{Bed, Failing, META, load};
+use crate::common::{Bed, Failing, META, load};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::superblock::RawSuperblock;
 use medfs_fsck::inject::{self, Target};

@@ -1,8 +1,7 @@
 //! What single planted faults do not show: volumes that cannot be mended, orphans, the log of fsynced files,
 //! and a repair that is interrupted.
-mod common;
 
-use common::{Bed, Failing, META, load, number, tool};
+use crate::common::{Bed, Failing, META, load, number, tool};
 use medfs::{FileKind, MountOptions, NewFile, SetAttr, Volume};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::checkpoint::RawCheckpoint;

@@ -1,7 +1,6 @@
 //! Every planted fault is found under its code, mended, and then neither this crate nor fsck.f2fs finds anything.
-mod common;
 
-use common::{Bed, load};
+use crate::common::{Bed, load};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::node::RawInode;
 use medfs_fsck::dump::{Dump, Value};
@@ -268,7 +267,7 @@ const FAULTS: &[Fault] = &[
         let addr = v.addr(4, 1).into();
         let mut block = read_block(&v.dev, addr).unwrap();
         block.0[1024 + 16 + 48] ^= 16;
-        v.dev.write(addr, &[&block], common::META).unwrap();
+        v.dev.write(addr, &[&block], crate::common::META).unwrap();
     }),
     ("dentry hash", Code::DentryHash, |v| v.set(Target::Dentry(v.ino("many"), MANY), "hash_code", 1)),
     ("dentry type unknown", Code::DentryType, |v| {
@@ -332,7 +331,7 @@ const FAULTS: &[Fault] = &[
     ("both checkpoint packs", Code::CheckpointLost, |v| {
         let packs = u64::from(v.superblock("cp_blkaddr"));
         for addr in [packs, packs + 512] {
-            v.dev.write(addr, &[&medfs_format::Block::ZERO], common::META).unwrap();
+            v.dev.write(addr, &[&medfs_format::Block::ZERO], crate::common::META).unwrap();
         }
     }),
     ("SIT journal", Code::Journal, |v| v.set(Target::Journal(2), "count", 7)),
@@ -396,8 +395,8 @@ fn faults_on_a_plain_volume() {
 fn every_code_has_a_fault() {
     let fatal = |code: &&Code| code.severity() == medfs_fsck::Severity::Fatal;
     let elsewhere = |code: &&Code| {
-        let made_elsewhere = common::is_of_deltas(**code) || common::is_of_clusters(**code);
-        made_elsewhere || common::is_of_medium(**code) || **code == Code::Acl
+        let made_elsewhere = crate::common::is_of_deltas(**code) || crate::common::is_of_clusters(**code);
+        made_elsewhere || crate::common::is_of_medium(**code) || **code == Code::Acl
     };
     for code in Code::ALL.iter().filter(|c| !fatal(c) && !elsewhere(c)) {
         assert!(FAULTS.iter().any(|(_, c, _)| c == code), "no fault is planted for {code} ({code:?})");

@@ -1,7 +1,6 @@
 //! Both copies of the superblock are lost: one is made of what the volume shows, and every file is where it was.
-mod common;
 
-use common::{Bed, Failing, META, load};
+use crate::common::{Bed, Failing, META, load};
 use medfs::{MountOptions, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice, read_block};
@@ -96,8 +95,8 @@ fn volumes_with_deltas_and_compressed_files_get_their_superblock_back() {
     for (name, dev) in [
         ("deltas", delta_volume("").dev.snapshot()),
         ("compact pages", delta_volume("delta=compact").dev.snapshot()),
-        ("compressed", common::compressed_volume(300).0),
-        ("compressed with deltas", common::updated_clusters(300, &[3, 40]).0),
+        ("compressed", crate::common::compressed_volume(300).0),
+        ("compressed with deltas", crate::common::updated_clusters(300, &[3, 40]).0),
     ] {
         let mended = comes_back(name, &dev);
         let (was, is) = (superblock(&dev), superblock(&mended));

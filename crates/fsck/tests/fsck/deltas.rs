@@ -1,8 +1,6 @@
 //! Faults of delta zones: each is found under its code, names file and page, is mended, and costs no other page.
 
-mod common;
-
-use common::delta_volume;
+use crate::common::delta_volume;
 use medfs::{Ino, ManualClock, MountOptions, Timestamp, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::node::RawInode;
@@ -221,7 +219,7 @@ fn of_copies_of_different_kinds_the_plain_one_counts() {
 
 #[test]
 fn every_code_of_deltas_has_a_fault() {
-    for code in Code::ALL.iter().filter(|c| common::is_of_deltas(**c)) {
+    for code in Code::ALL.iter().filter(|c| crate::common::is_of_deltas(**c)) {
         // `compact.rs` has the faults from there on.
         let elsewhere = *code == Code::SuperblockKinds || *code >= Code::CompactPage;
         let planted = elsewhere || FAULTS.iter().any(|(c, ..)| c == code);

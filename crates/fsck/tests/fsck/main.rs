@@ -1,0 +1,21 @@
+//! Checks and repairs of whole volumes: one test program, which links once. A module is a subject.
+//!
+//! `cargo test -p medfs-fsck --test fsck rescue::` runs one of them.
+
+mod common;
+
+mod alarms;
+mod clean;
+mod clusters;
+mod compact;
+mod deltas;
+mod dump;
+mod faults;
+mod interrupted;
+mod medium;
+mod removed;
+mod rescue;
+mod shared;
+mod special;
+mod superblock;
+mod undo;
