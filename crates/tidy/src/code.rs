@@ -24,6 +24,51 @@ pub struct Parsed {
     pub lines: usize,
 }
 
+/// Sentences among the literals of some code: of expressions, of what macros are given, and of attributes that are no documentation.
+#[derive(Default)]
+struct Sentences(BTreeSet<String>);
+
+impl Sentences {
+    /// Notes a literal of three words or more.
+    fn note(&mut self, text: &str) {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = text.split(' ').filter(|word| word.chars().any(char::is_alphabetic));
+        if words.count() >= 3 {
+            self.0.insert(text);
+        }
+    }
+
+    fn note_tokens(&mut self, tokens: proc_macro2::TokenStream) {
+        for token in tokens {
+            match token {
+                proc_macro2::TokenTree::Group(group) => self.note_tokens(group.stream()),
+                proc_macro2::TokenTree::Literal(literal) => {
+                    if let syn::Lit::Str(text) = syn::Lit::new(literal) {
+                        self.note(&text.value());
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Sentences {
+    fn visit_lit_str(&mut self, text: &'ast syn::LitStr) {
+        self.note(&text.value());
+    }
+
+    fn visit_macro(&mut self, called: &'ast syn::Macro) {
+        self.note_tokens(called.tokens.clone());
+    }
+
+    fn visit_attribute(&mut self, attribute: &'ast syn::Attribute) {
+        if let syn::Meta::List(list) = &attribute.meta {
+            self.note_tokens(list.tokens.clone());
+        }
+    }
+}
+
 /// A function with a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
@@ -73,6 +118,13 @@ impl Parsed {
         let (tests, items): (Vec<_>, Vec<_>) = file.items.into_iter().partition(|i| is_test(attributes(i)));
         let lines = source.text.lines().count() - tests.iter().map(lines_of).sum::<usize>();
         Some(Parsed { path: source.path.clone(), folder, module, items, lines })
+    }
+
+    /// What it may say to people: its string literals of three words or more, documentation left out.
+    pub fn sentences(&self) -> BTreeSet<String> {
+        let mut found = Sentences::default();
+        self.items.iter().for_each(|item| found.visit_item(item));
+        found.0
     }
 
     /// Its functions and methods.
