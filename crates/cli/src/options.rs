@@ -163,7 +163,7 @@ mod tests {
                     "SIZE" => "1M",
                     "TIME" => "5s",
                     "BYTES" => "100",
-                    "N" => "4",
+                    "N" | "PERCENT" => "4",
                     "EXTENSION" => "txt",
                     value => value,
                 };

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
-use medfs_format::node::ADDRS_PER_BLOCK;
+use medfs_format::node::{ADDRS_PER_BLOCK, FileKind};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -144,7 +144,9 @@ impl Fs {
         }
         let compact = self.compact_start(inode);
         let compact = if self.is_compact_page(inode, compact) { compact } else { u64::MAX };
-        let has = [0..inode.pages(), compact..compact.saturating_add(ADDRS_PER_BLOCK as u64)];
+        // Where a damaged directory has blocks its size does not tell.
+        let last = if inode.kind() == FileKind::Regular { inode.pages() } else { u64::MAX };
+        let has = [0..last, compact..compact.saturating_add(ADDRS_PER_BLOCK as u64)];
         self.pages.remove_within(inode.ino, start..end, has);
     }
 

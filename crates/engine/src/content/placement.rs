@@ -78,12 +78,12 @@ pub(crate) struct Batch {
 impl Batch {
     /// Pages of a file that has so many dirty ones.
     pub(crate) fn of(inode: &Inode, purpose: Purpose, dirty_pages: usize) -> Batch {
-        let (pages, is_file) = (inode.pages(), inode.kind() == FileKind::Regular);
+        let (pages, kind) = (inode.pages(), inode.kind());
         inode.raw(|r| Batch {
             ino: inode.ino,
             purpose,
-            is_plain_file: is_file && r.compression().is_none(),
-            is_dir: inode.is_dir(),
+            is_plain_file: kind == FileKind::Regular && r.compression().is_none(),
+            is_dir: kind == FileKind::Directory,
             advise: r.advise(),
             pinned: r.inline().contains(Inline::PIN_FILE),
             dirty_pages,
