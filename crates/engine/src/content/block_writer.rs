@@ -40,9 +40,9 @@ impl BlockWriter<'_> {
                 page.own.unwrap_or(NULL_ADDR)
             }
             Target::Append(log) => {
-                let owner = self.owner(slot)?;
+                let (owner, old) = (self.owner(slot)?, slot.addr());
                 let at = (self.map.elapsed(), page.batch.purpose.spare());
-                self.map.segs.lock().replace(&self.map.io, log, owner, at, slot.addr())?
+                self.map.segs.lock().replace(&self.map.io, log, owner, at, old)?
             }
         };
         debug_assert!(is_block(addr), "a block of its own, or a new one");
