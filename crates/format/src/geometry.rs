@@ -213,6 +213,16 @@ impl Geometry {
         self.main_blkaddr + segno * BLOCKS_PER_SEG
     }
 
+    /// Blocks of a section.
+    pub fn blocks_per_section(&self) -> u32 {
+        self.segs_per_sec * BLOCKS_PER_SEG
+    }
+
+    /// Segments of a section.
+    pub fn segments_of(&self, section: u32) -> std::ops::Range<SegNo> {
+        section * self.segs_per_sec..(section + 1) * self.segs_per_sec
+    }
+
     /// Section of a segment.
     pub fn section_of(&self, segno: SegNo) -> u32 {
         segno / self.segs_per_sec

@@ -37,6 +37,7 @@ pub mod observe;
 pub mod ops;
 pub mod oracle;
 pub mod planted;
+pub mod power_cut;
 pub mod room;
 #[cfg(feature = "schedule")]
 pub mod schedules;

@@ -54,6 +54,11 @@ impl Windows {
         self.reserved -= usize::from(matches!(old, Some(Home::Reserved(_))));
     }
 
+    /// Whether any window of a file is remembered.
+    fn has(&self, ino: Ino) -> bool {
+        self.homes.range((ino, 0)..=(ino, u64::MAX)).next().is_some()
+    }
+
     /// The reserved window of a file that is nearest to one.
     fn nearest(&self, (ino, window): (Ino, u64)) -> Option<(u64, u32)> {
         let reserved = |(&(_, window), home): (&(Ino, u64), &Home)| match home {
@@ -90,7 +95,7 @@ impl ReservePlacement {
     /// The home of a page, if its window has a section, or gets one now.
     fn home_of(&self, page: &PageRef, slot: &Slot, store: &Store) -> Option<At> {
         let index = page.index?;
-        let blocks = u64::from(store.geo.segs_per_sec * BLOCKS_PER_SEG);
+        let blocks = u64::from(store.geo.blocks_per_section());
         let key = (page.batch.ino, index / blocks);
         let known = self.files.lock().homes.get(&key).copied();
         let section = match known {
@@ -103,7 +108,7 @@ impl ReservePlacement {
             _ if matches!(page.batch.purpose, Purpose::Move | Purpose::Restore) => return None,
             _ => self.reserve(key, page, slot, store)?,
         };
-        let start = store.geo.seg_start(section * store.geo.segs_per_sec);
+        let start = store.geo.seg_start(store.geo.segments_of(section).start);
         Some(At::Section { section, home: start + (index % blocks) as BlockAddr })
     }
 
@@ -121,7 +126,7 @@ impl ReservePlacement {
                 u32::try_from(wanted).ok().filter(|&section| segs.reserve(section, key.0))
             });
             beside.or_else(|| {
-                let blocks = u64::from(store.geo.segs_per_sec * BLOCKS_PER_SEG);
+                let blocks = u64::from(store.geo.blocks_per_section());
                 // Room for the windows before and behind, where the file is as long as it is known to be.
                 let windows =
                     if nearest.is_none() { page.batch.pages.div_ceil(blocks).max(key.1 + 1) } else { 1 };
@@ -151,13 +156,13 @@ fn is_pressed(store: &Store, percent: u32) -> bool {
 }
 
 fn is_reserved(store: &Store, section: u32, ino: Ino) -> bool {
-    let segno = section * store.geo.segs_per_sec;
+    let segno = store.geo.segments_of(section).start;
     store.segs.lock().free.withheld(segno) == Some(Withheld::Reserved(ino))
 }
 
 /// The section in which the other pages of a window are at home, where it holds nothing else: after a remount it is the window's again.
 fn adopted(key: (Ino, u64), slot: &Slot, store: &Store) -> Option<u32> {
-    let blocks = u64::from(store.geo.segs_per_sec * BLOCKS_PER_SEG);
+    let blocks = u64::from(store.geo.blocks_per_section());
     let (ino, window) = key;
     let main = store.geo.seg_start(0);
     let section = (window * blocks..(window + 1) * blocks).find_map(|index| {
@@ -177,7 +182,7 @@ fn holds_only(store: &Store, section: u32, ino: Ino) -> bool {
     let mut nids = Vec::new();
     {
         let mut segs = store.segs.lock();
-        for segno in section * store.geo.segs_per_sec..(section + 1) * store.geo.segs_per_sec {
+        for segno in store.geo.segments_of(section) {
             if segs.valid_blocks(&store.io, segno) == 0 {
                 continue;
             }
@@ -233,17 +238,12 @@ impl Placement for ReservePlacement {
     }
 
     fn overwrites(&self, batch: &Batch, store: &Store) -> bool {
-        let reserved = self.is_reserved_kind(batch) && !batch.purpose.leaves_old() && {
-            let files = self.files.lock();
-            files.homes.range((batch.ino, 0)..=(batch.ino, u64::MAX)).next().is_some()
-        };
-        reserved || self.others.overwrites(batch, store)
+        let reserved = self.is_reserved_kind(batch) && !batch.purpose.leaves_old();
+        (reserved && self.files.lock().has(batch.ino)) || self.others.overwrites(batch, store)
     }
 
     fn log(&self, batch: &Batch) -> Option<Log> {
-        let files = self.files.lock();
-        let reserved = files.homes.range((batch.ino, 0)..=(batch.ino, u64::MAX)).next().is_some();
-        if reserved { None } else { self.others.log(batch) }
+        if self.files.lock().has(batch.ino) { None } else { self.others.log(batch) }
     }
 
     fn relieve(&self, store: &Store) -> bool {
@@ -284,7 +284,7 @@ impl Placement for ReservePlacement {
         }
         let mut segs = store.segs.lock();
         for section in given {
-            let segno = section * store.geo.segs_per_sec;
+            let segno = store.geo.segments_of(section).start;
             if segs.free.withheld(segno) == Some(Withheld::Reserved(ino)) {
                 segs.reserving(&store.io).release(section);
             }

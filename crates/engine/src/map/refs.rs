@@ -21,6 +21,18 @@ struct Users {
     gone: BTreeMap<Ino, usize>,
 }
 
+impl Users {
+    /// Whether records of other files than this one name it.
+    fn has_others(&self, ino: Ino) -> bool {
+        self.current.iter().any(|&(user, _)| user != ino)
+    }
+
+    /// Whether those of other files on the device do.
+    fn had_others(&self, ino: Ino) -> bool {
+        self.gone.keys().any(|&user| user != ino)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     /// By source.
@@ -36,6 +48,13 @@ struct Inner {
 }
 
 impl Inner {
+    /// The users of a range of a file's pages.
+    fn users_of(&self, ino: Ino, pages: Range<u64>) -> impl Iterator<Item = &Users> {
+        let start = u32::try_from(pages.start).unwrap_or(u32::MAX);
+        let from_start = self.users.get(&ino).into_iter().flat_map(move |p| p.range(start..));
+        from_start.take_while(move |(page, _)| u64::from(**page) < pages.end).map(|(_, users)| users)
+    }
+
     /// Takes away what a range of a file's pages is made from.
     fn take_current(&mut self, ino: Ino, pages: &Range<u64>) -> Vec<(u32, Vec<(Ino, u32)>)> {
         let Some(current) = self.current.get_mut(&ino) else { return Vec::new() };
@@ -259,10 +278,9 @@ impl Dependents {
         let Ok(page) = u32::try_from(page) else { return Need::None };
         let inner = self.inner.lock();
         let Some(users) = inner.users.get(&ino).and_then(|pages| pages.get(&page)) else { return Need::None };
-        let others = users.current.iter().any(|&(user, _)| user != ino);
-        if others {
+        if users.has_others(ino) {
             Need::ByOthers
-        } else if users.gone.keys().any(|&user| user != ino) {
+        } else if users.had_others(ino) {
             Need::ByOthersOnDevice
         } else if !users.current.is_empty() {
             Need::ByItsFile
@@ -306,15 +324,12 @@ impl Dependents {
 
     /// Whether other files need blocks of a range of a file's pages.
     pub(crate) fn others_need(&self, ino: Ino, pages: Range<u64>) -> bool {
-        if !self.others_need_any(ino) {
+        if self.count.load(Ordering::Acquire) == 0 {
             return false;
         }
         let inner = self.inner.lock();
-        let start = u32::try_from(pages.start).unwrap_or(u32::MAX);
-        let sources = inner.users.get(&ino).into_iter().flat_map(|p| p.range(start..));
-        sources.take_while(|(page, _)| u64::from(**page) < pages.end).any(|(_, users)| {
-            users.current.iter().any(|&(user, _)| user != ino) || users.gone.keys().any(|&user| user != ino)
-        })
+        inner.foreign.contains_key(&ino)
+            && inner.users_of(ino, pages).any(|users| users.has_others(ino) || users.had_others(ino))
     }
 
     /// The other files that need blocks of a range of a file's pages.
@@ -339,9 +354,7 @@ impl Dependents {
         }
         let inner = self.inner.lock();
         let mut found: BTreeMap<Ino, BTreeSet<u64>> = BTreeMap::new();
-        let start = u32::try_from(pages.start).unwrap_or(u32::MAX);
-        let sources = inner.users.get(&ino).into_iter().flat_map(|p| p.range(start..));
-        for (_, users) in sources.take_while(|(page, _)| u64::from(**page) < pages.end) {
+        for users in inner.users_of(ino, pages) {
             for &(dependent, index) in &users.current {
                 found.entry(dependent).or_default().insert(index.into());
             }

@@ -1,7 +1,7 @@
 //! What single planted faults do not show: volumes that cannot be mended, orphans, the log of fsynced files,
 //! and a repair that is interrupted.
 
-use crate::common::{Bed, Failing, META, load, number, tool};
+use crate::common::{Bed, META, load, number, tool};
 use medfs::{FileKind, MountOptions, NewFile, SetAttr, Volume};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::checkpoint::RawCheckpoint;
@@ -11,6 +11,7 @@ use medfs_fsck::dump::{Dump, Record, Value};
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Options, Report, Severity, check, repair};
 use medfs_testkit::images::{FEATURE_SETS, formatted};
+use medfs_testkit::power_cut::PowerCut;
 use medfs_testkit::volume::test_clock;
 use std::sync::Arc;
 
@@ -270,7 +271,7 @@ fn a_repair_that_is_interrupted_after_any_write_can_be_repeated() {
         let (mut writes, mut under_the_old) = (0, 0);
         loop {
             let dev = broken.snapshot();
-            let prefix = Failing { dev: &dev, left: writes.into() };
+            let prefix = PowerCut::after(writes, &dev);
             let whole = repair(&prefix, &Options::default(), &mut |_| {}).is_ok();
             assert_ne!(checked(&dev).worst(), Some(Severity::Fatal), "power off after {writes} writes");
             Dump::open(&dev).unwrap().path("indirect").expect("readable at every moment");

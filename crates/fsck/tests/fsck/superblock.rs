@@ -1,6 +1,6 @@
 //! Both copies of the superblock are lost: one is made of what the volume shows, and every file is where it was.
 
-use crate::common::{Bed, Failing, META, load};
+use crate::common::{Bed, META, load};
 use medfs::{MountOptions, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice, read_block};
@@ -14,6 +14,7 @@ use medfs_testkit::delta_volume::delta_volume;
 use medfs_testkit::kept::Kept;
 use medfs_testkit::model::Model;
 use medfs_testkit::observe::observe;
+use medfs_testkit::power_cut::PowerCut;
 use medfs_testkit::volume::test_clock;
 use std::sync::Arc;
 
@@ -199,7 +200,7 @@ fn a_superblock_that_was_made_can_be_taken_back() {
     let bed = Bed::new();
     let damaged = without_superblocks(&load(&bed.filled("undo.img", &[])));
     let (dev, file) = (damaged.snapshot(), bed.path("undo"));
-    let undo = UndoDevice::create(&file, Failing { dev: &dev, left: usize::MAX.into() }).unwrap();
+    let undo = UndoDevice::create(&file, PowerCut::never(&dev)).unwrap();
     assert_eq!(repair(&undo, &Options::default(), &mut |_| {}).unwrap().after.findings, []);
     undo.finish().unwrap();
     drop(undo);

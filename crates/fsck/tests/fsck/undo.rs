@@ -1,20 +1,16 @@
 //! A repair is taken back bit for bit, whether it ended or was interrupted; a file that is not whole, or not of the volume, takes
 //! nothing back.
 
-use crate::common::{Bed, Failing, META, load};
+use crate::common::{Bed, META, load};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::superblock::RawSuperblock;
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::undo::{UndoDevice, UndoError, restore};
 use medfs_fsck::{Options, check, repair};
+use medfs_testkit::power_cut::PowerCut;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-
-/// One that does not fail.
-fn whole(dev: &MemDevice) -> Failing<'_> {
-    Failing { dev, left: usize::MAX.into() }
-}
 
 fn broken(bed: &Bed) -> MemDevice {
     let dev = load(&bed.filled("undo.img", &["-O", "extra_attr,inode_checksum"]));
@@ -34,7 +30,7 @@ fn same(a: &MemDevice, b: &MemDevice) -> bool {
 fn repaired(bed: &Bed) -> (MemDevice, PathBuf, MemDevice) {
     let (before, file) = (broken(bed), bed.path("undo"));
     let dev = before.snapshot();
-    let undo = UndoDevice::create(&file, whole(&dev)).unwrap();
+    let undo = UndoDevice::create(&file, PowerCut::never(&dev)).unwrap();
     let repaired = repair(&undo, &Options::default(), &mut |_| {}).unwrap();
     assert_eq!(repaired.after.findings, []);
     assert!(undo.finish().unwrap() > 10);
@@ -62,7 +58,7 @@ fn a_repair_that_is_interrupted_at_any_write_is_taken_back() {
     let mut writes = 0;
     loop {
         let (dev, file) = (before.snapshot(), bed.path(&format!("undo{writes}")));
-        let undo = UndoDevice::create(&file, Failing { dev: &dev, left: writes.into() }).unwrap();
+        let undo = UndoDevice::create(&file, PowerCut::after(writes, &dev)).unwrap();
         let ended = repair(&undo, &Options::default(), &mut |_| {}).is_ok();
         drop(undo);
         // The volume of a repair that is interrupted can be repaired again, too.
@@ -157,10 +153,13 @@ fn an_undo_file_is_a_new_one_and_goes_where_nothing_was_changed() {
     let dev = load(&bed.mkfs("clean.img", 64, &[]));
     let file = bed.path("undo");
     fs::write(&file, "mine").unwrap();
-    assert_eq!(UndoDevice::create(&file, whole(&dev)).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(
+        UndoDevice::create(&file, PowerCut::never(&dev)).err().unwrap().kind(),
+        io::ErrorKind::AlreadyExists
+    );
     assert_eq!(fs::read(&file).unwrap(), b"mine");
     fs::remove_file(&file).unwrap();
-    let undo = UndoDevice::create(&file, whole(&dev)).unwrap();
+    let undo = UndoDevice::create(&file, PowerCut::never(&dev)).unwrap();
     assert!(!repair(&undo, &Options::default(), &mut |_| {}).unwrap().changed);
     assert_eq!(undo.finish().unwrap(), 0);
     assert!(!file.exists());

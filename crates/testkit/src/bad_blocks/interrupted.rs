@@ -6,58 +6,9 @@
 //! Sectors that cannot be read stay so until they are written.
 
 use super::*;
+use crate::power_cut::{GONE, PowerCut};
 use medfs_fsck::undo::{UndoDevice, restore};
-use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// ENODEV: the device is gone.
-const GONE: i32 = 19;
-
-/// A device that loses power behind so many written blocks.
-struct PowerCut<'d> {
-    dev: &'d FaultDevice<MemDevice>,
-    left: AtomicU64,
-}
-
-impl<'d> PowerCut<'d> {
-    fn after(blocks: u64, dev: &'d FaultDevice<MemDevice>) -> PowerCut<'d> {
-        PowerCut { dev, left: AtomicU64::new(blocks) }
-    }
-}
-
-impl BlockDevice for PowerCut<'_> {
-    fn block_count(&self) -> u64 {
-        self.dev.block_count()
-    }
-
-    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
-        self.dev.read(addr, blocks)
-    }
-
-    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
-        for (addr, block) in (addr..).zip(blocks) {
-            let spend = |left: u64| left.checked_sub(1);
-            if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_err() {
-                return Err(io::Error::from_raw_os_error(GONE));
-            }
-            self.dev.write(addr, &[block], tag)?;
-        }
-        Ok(())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.dev.flush()
-    }
-
-    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
-        self.dev.discard(addr, count)
-    }
-
-    fn read_only(&self) -> bool {
-        false
-    }
-}
 
 impl Volume {
     /// Damages these blocks of a copy and repairs it, with the power lost at the first write, behind `step` of them and so on, until a repair

@@ -218,7 +218,7 @@ fn noted_since_checkpoint(fs: &Fs) -> usize {
 /// Whether writing so many blocks could lead to cleaning, or to a checkpoint for want of space.
 pub(crate) fn is_nearly_full(fs: &Fs, blocks: usize) -> bool {
     let room = Room::of(fs);
-    let sections = (blocks as u32).div_ceil(fs.geo.segs_per_sec * BLOCKS_PER_SEG);
+    let sections = (blocks as u32).div_ceil(fs.geo.blocks_per_section());
     room.free <= room.wanted + sections || !fs.space.room_for_rewriting(blocks as u64)
 }
 
@@ -245,7 +245,7 @@ struct Room {
 
 impl Room {
     fn of(fs: &Fs) -> Room {
-        let per_section = (fs.geo.segs_per_sec * BLOCKS_PER_SEG) as usize;
+        let per_section = fs.geo.blocks_per_section() as usize;
         let nodes = fs.nodes.dirty_count().div_ceil(per_section) as u32;
         let dentries = u32::from(fs.pages.dirty() > 0);
         let segs = fs.segs.lock();

@@ -1,14 +1,12 @@
 //! Volumes made and judged by f2fs-tools, in memory while this crate works on them.
 #![allow(dead_code, unreachable_pub)]
 
-use medfs_device::{BlockDevice, Cause, FileDevice, FileOptions, MemDevice, Temperature, WriteTag};
-use medfs_format::{BLOCK_SIZE, Block};
+use medfs_device::{Cause, FileDevice, FileOptions, MemDevice, Temperature, WriteTag};
+use medfs_format::BLOCK_SIZE;
 use medfs_fsck::dump::Value;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What tests write themselves.
 pub const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
@@ -18,40 +16,6 @@ pub fn number(value: Option<&Value>) -> u32 {
     match value {
         Some(Value::Number(n)) => *n as u32,
         other => panic!("not a number: {other:?}"),
-    }
-}
-
-/// Fails every write after the first `left` blocks, and every flush then.
-pub struct Failing<'a> {
-    pub dev: &'a MemDevice,
-    pub left: AtomicUsize,
-}
-
-impl BlockDevice for Failing<'_> {
-    fn block_count(&self) -> u64 {
-        self.dev.block_count()
-    }
-    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
-        self.dev.read(addr, blocks)
-    }
-    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
-        for (addr, block) in (addr..).zip(blocks) {
-            let spend = |left: usize| left.checked_sub(1);
-            if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_err() {
-                return Err(io::Error::other("power is off"));
-            }
-            self.dev.write(addr, &[block], tag)?;
-        }
-        Ok(())
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.dev.flush()
-    }
-    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
-        self.dev.discard(addr, count)
-    }
-    fn read_only(&self) -> bool {
-        false
     }
 }
 
