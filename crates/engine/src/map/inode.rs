@@ -94,13 +94,30 @@ struct Table {
     dirty: BTreeMap<Ino, Arc<Inode>>,
     lookups: u64,
     hits: u64,
-    /// Inodes there are when the next look for some to forget is due.
-    sweep_at: usize,
+    sweeps: Sweeps,
+}
+
+/// When inodes that can be forgotten are looked for, among all in memory.
+#[derive(Debug, Default)]
+struct Sweeps {
+    /// Inodes there are when the next look is due, where that is more than the limit.
+    at: usize,
+}
+
+impl Sweeps {
+    fn is_due(&self, loaded: usize, limit: usize) -> bool {
+        loaded >= self.at.max(limit)
+    }
+
+    /// A look has ended, and left so many. Where it did not find `enough`, the next one waits until there are an eighth more: looking
+    /// at all of them for each that comes would cost more with every file that is in use.
+    fn ended(&mut self, loaded: usize, enough: bool) {
+        self.at = if enough { 0 } else { loaded + loaded / 8 };
+    }
 }
 
 impl Table {
-    /// Forgets a quarter of `limit` inodes that are not in use. Where fewer can go, the next look waits until there are an eighth
-    /// more: looking at all of them for each that comes would cost more with every dirty file.
+    /// Forgets a quarter of `limit` inodes that are not in use, or as many as there are.
     fn sweep(&mut self, limit: usize) {
         let mut spare = limit / 4;
         self.loaded.retain(|_, inode| {
@@ -108,14 +125,15 @@ impl Table {
             spare -= usize::from(!keep);
             keep
         });
-        self.sweep_at = if spare == 0 { limit } else { limit.max(self.loaded.len()) + limit / 8 };
+        self.sweeps.ended(self.loaded.len(), spare == 0);
     }
 }
 
 impl Inodes {
     pub(crate) fn new(limit: usize) -> Inodes {
         let (loaded, holds) = (HashMap::default(), HashMap::default());
-        let table = Table { loaded, holds, dirty: BTreeMap::new(), lookups: 0, hits: 0, sweep_at: 0 };
+        let table =
+            Table { loaded, holds, dirty: BTreeMap::new(), lookups: 0, hits: 0, sweeps: Sweeps::default() };
         Inodes { table: Mutex::new(table), limit: limit.max(64) }
     }
 
@@ -135,7 +153,7 @@ impl Inodes {
         {
             return inode.clone();
         }
-        if t.loaded.len() >= t.sweep_at.max(self.limit) {
+        if t.sweeps.is_due(t.loaded.len(), self.limit) {
             t.sweep(self.limit);
         }
         let state = InodeState { data_mark, ..InodeState::default() };
@@ -401,4 +419,36 @@ fn inline_sectors(r: &RawInode) -> u64 {
         _ => return 0,
     };
     if r.inline().contains(shown) { r.i_size.get().div_ceil(512) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Inodes looked at while so many come of which none can go, for each.
+    fn looked_at(files: usize) -> usize {
+        let (mut sweeps, mut looks) = (Sweeps::default(), 0);
+        for loaded in 0..files {
+            if sweeps.is_due(loaded, 1000) {
+                looks += loaded;
+                sweeps.ended(loaded, false);
+            }
+        }
+        looks / files
+    }
+
+    #[test]
+    fn an_inode_that_comes_costs_the_same_however_many_are_in_use() {
+        let looks = [2000, 20_000, 200_000, 2_000_000].map(looked_at);
+        assert!(looks.iter().all(|&n| n <= 9), "{looks:?}");
+    }
+
+    #[test]
+    fn inodes_are_looked_for_at_the_limit_again_once_enough_were_found() {
+        let mut sweeps = Sweeps::default();
+        sweeps.ended(4000, false);
+        assert!(!sweeps.is_due(4400, 1000) && sweeps.is_due(4500, 1000));
+        sweeps.ended(750, true);
+        assert!(!sweeps.is_due(999, 1000) && sweeps.is_due(1000, 1000));
+    }
 }

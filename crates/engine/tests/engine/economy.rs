@@ -6,7 +6,6 @@ use medfs_device::count::CountingDevice;
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, Cause};
 use medfs_format::Block;
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -267,54 +266,4 @@ fn bases_are_read_and_pages_are_written_in_one_request_each() {
     v.close().expect("close");
     drop(v);
     assert!(content(&open(device), f) == expected);
-}
-
-/// Milliseconds of the processor's time for each of so many rounds.
-fn times(rounds: usize, mut round: impl FnMut(usize)) -> Vec<f64> {
-    let now = || {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
-    };
-    (0..rounds)
-        .map(|n| {
-            let before = now();
-            round(n);
-            now() - before
-        })
-        .collect()
-}
-
-/// Whether the last rounds cost no more than a few times what the first ones did.
-fn stays(times: &[f64]) -> bool {
-    let median = |times: &[f64]| {
-        let mut times = times.to_vec();
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
-    };
-    let quarter = times.len() / 4;
-    // Of the very first round much is not yet in memory.
-    let (early, late) = (median(&times[1..quarter]), median(&times[3 * quarter..]));
-    println!("{early} ms a round became {late} ms: {times:?}");
-    late < 3.0 * early
-}
-
-#[test]
-fn what_grows_with_each_round_is_seen() {
-    let growing: Vec<f64> = (1..=16).map(f64::from).collect();
-    assert!(!stays(&growing) && stays(&[1.0; 16]));
-}
-
-/// Once each new file looked at all dirty ones.
-#[test]
-fn a_new_file_costs_the_same_beside_many_dirty_ones() {
-    let v = open_device(&Arc::new(blank(256, all_features())), "cache=128M");
-    let dirs: Vec<u32> = (0..32).map(|n| dir(&v, v.root(), &format!("d{n}"))).collect();
-    let times = times(16, |round| {
-        for n in 0..500 {
-            let f = file(&v, dirs[n % 32], &format!("{round} {n}"));
-            write(&v, f, 0, &[1; 100]);
-            v.release(f, 1);
-        }
-    });
-    assert!(stays(&times));
 }
