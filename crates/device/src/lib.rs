@@ -20,6 +20,8 @@ pub mod mapfile;
 pub mod mapped;
 pub mod mem;
 pub mod mounts;
+pub mod nvram;
+mod nvram_file;
 pub mod overlay;
 pub mod trace;
 
@@ -32,6 +34,8 @@ pub use holder::Holder;
 pub use mapfile::Mapfile;
 pub use mapped::MappedDevice;
 pub use mem::MemDevice;
+pub use nvram::{MemNvram, Nvram};
+pub use nvram_file::FileNvram;
 pub use overlay::Overlay;
 pub use trace::TracingDevice;
 

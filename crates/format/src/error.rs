@@ -28,6 +28,8 @@ pub enum Structure {
     RemovedNames,
     Cluster,
     UndoFile,
+    NvramJournal,
+    NvramRecord,
 }
 
 impl std::fmt::Display for Structure {
@@ -55,6 +57,8 @@ impl std::fmt::Display for Structure {
             Structure::RemovedNames => "node of removed names",
             Structure::Cluster => "compressed cluster of inode",
             Structure::UndoFile => "undo file, record",
+            Structure::NvramJournal => "NVRAM journal",
+            Structure::NvramRecord => "NVRAM record",
         };
         f.write_str(name)
     }

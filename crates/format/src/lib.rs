@@ -27,6 +27,7 @@ pub mod hash;
 pub mod limits;
 pub mod nat;
 pub mod node;
+pub mod nvram;
 pub mod overprovision;
 pub mod path;
 pub mod quota;

@@ -19,6 +19,8 @@ pub const DELTA_FEATURES: Feature =
     Feature::EXTRA_ATTR.union(Feature::FLEXIBLE_INLINE_XATTR).union(Feature::INODE_CHECKSUM);
 /// Bit of [`RawDeltaInfo::incompat`]: inodes may lack extra attributes, as an import that gives them to all has not ended.
 pub const DELTA_OLD_LAYOUTS: u32 = 1;
+/// Bit of [`RawDeltaInfo::incompat`]: fsyncs may lie in an NVRAM beside the volume ([`crate::nvram`]).
+pub const DELTA_NVRAM: u32 = 2;
 /// Offset of the superblock inside its block.
 pub const OFFSET_IN_BLOCK: usize = 1024;
 /// Offset of the checksum inside the superblock, which is also the number of bytes it covers.
@@ -131,7 +133,8 @@ pub struct RawSuperblock {
     pub s_stop_reason: [u8; 32],
     pub s_errors: [u8; 16],
     pub delta: RawDeltaInfo,
-    pub reserved: [u8; 242],
+    pub nvram: RawNvramInfo,
+    pub reserved: [u8; 162],
     pub crc: U32,
 }
 
@@ -151,8 +154,42 @@ pub struct RawDeltaInfo {
     pub incompat: U32,
 }
 
+/// Which NVRAM holds fsyncs of a volume whose [`DELTA_NVRAM`] is set (80 bytes); zeros otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawNvramInfo {
+    /// Generation of the journal.
+    pub generation: U64,
+    /// Version of the checkpoint that was in force when it was begun.
+    pub checkpoint: U64,
+    /// Where it was, cut off or filled with zeros.
+    pub path: [u8; 64],
+}
+
+impl RawNvramInfo {
+    /// Of no journal.
+    pub const NONE: RawNvramInfo =
+        RawNvramInfo { generation: U64::ZERO, checkpoint: U64::ZERO, path: [0; 64] };
+
+    /// A journal of this generation, begun under this checkpoint, that is at `path`.
+    pub fn new(generation: u64, checkpoint: u64, path: &str) -> RawNvramInfo {
+        let mut info =
+            RawNvramInfo { generation: generation.into(), checkpoint: checkpoint.into(), path: [0; 64] };
+        let len = path.len().min(info.path.len());
+        info.path[..len].copy_from_slice(&path.as_bytes()[..len]);
+        info
+    }
+
+    /// Where it was.
+    pub fn place(&self) -> String {
+        let len = self.path.iter().position(|&byte| byte == 0).unwrap_or(self.path.len());
+        String::from_utf8_lossy(&self.path[..len]).into_owned()
+    }
+}
+
 const _: () = assert!(
-    size_of::<RawSuperblock>() == 3072
+    size_of::<RawNvramInfo>() == 80
+        && size_of::<RawSuperblock>() == 3072
         && std::mem::offset_of!(RawSuperblock, crc) == CRC_OFFSET
         && std::mem::offset_of!(RawSuperblock, feature) == 2180
         && size_of::<RawSuperblock>() + OFFSET_IN_BLOCK == BLOCK_SIZE
@@ -212,8 +249,22 @@ impl RawSuperblock {
         true
     }
 
-    /// Checks every field that is later trusted and derives the volume's geometry from them.
+    /// Checks every field that is later trusted and derives the volume's geometry from them. `Incompatible` where fsyncs may lie in an NVRAM.
     pub fn validate(&self) -> Result<Geometry, FormatError> {
+        let geometry = self.validate_with_nvram()?;
+        match self.nvram_in_use() {
+            None => Ok(geometry),
+            Some(nvram) => Err(FormatError::Incompatible(format!(
+                "fsyncs of this volume may lie in the NVRAM {} (generation {}): mount it with nvram= first, which brings them back, or with \
+                 nvram=discard, which gives them up",
+                nvram.place(),
+                nvram.generation
+            ))),
+        }
+    }
+
+    /// The same, for who looks into the NVRAM as well.
+    pub fn validate_with_nvram(&self) -> Result<Geometry, FormatError> {
         let bad = |field, value: String| FormatError::corrupt(Structure::Superblock, 0u32, field, value);
         if self.magic.get() != MAGIC && !self.is_delta_volume() {
             let expected = format!("neither F2FS's {MAGIC:#010x} nor medfs's {DELTA_MAGIC:#010x}");
@@ -278,6 +329,20 @@ impl RawSuperblock {
         self.seal();
     }
 
+    /// Which NVRAM may hold fsyncs of the volume.
+    pub fn nvram_in_use(&self) -> Option<RawNvramInfo> {
+        let used = self.is_delta_volume() && self.delta.incompat.get() & DELTA_NVRAM != 0;
+        used.then_some(self.nvram)
+    }
+
+    /// Says which NVRAM may hold fsyncs of the volume, or that none does.
+    pub fn set_nvram(&mut self, nvram: Option<RawNvramInfo>) {
+        let others = self.delta.incompat.get() & !DELTA_NVRAM;
+        self.delta.incompat = if nvram.is_some() { others | DELTA_NVRAM } else { others }.into();
+        self.nvram = nvram.unwrap_or(RawNvramInfo::NONE);
+        self.seal();
+    }
+
     /// Whether inodes of the volume may lack extra attributes although its features demand them.
     pub fn has_old_layouts(&self) -> bool {
         self.is_delta_volume() && self.delta.incompat.get() & DELTA_OLD_LAYOUTS != 0
@@ -317,6 +382,7 @@ impl RawSuperblock {
     pub fn become_plain(&mut self) {
         self.magic = MAGIC.into();
         self.delta = RawDeltaInfo::default();
+        self.nvram = RawNvramInfo::NONE;
         self.seal();
     }
 
@@ -331,7 +397,9 @@ impl RawSuperblock {
             return Ok(());
         }
         let info = &self.delta;
-        if info.version.get() != DELTA_VERSION || info.incompat.get() & !DELTA_OLD_LAYOUTS != 0 {
+        if info.version.get() != DELTA_VERSION
+            || info.incompat.get() & !(DELTA_OLD_LAYOUTS | DELTA_NVRAM) != 0
+        {
             return Err(FormatError::Incompatible(format!(
                 "deltas of version {} with additions {:#x}: this medfs knows version {DELTA_VERSION} alone; use a newer one",
                 info.version, info.incompat

@@ -4,8 +4,8 @@
 //! words. A number is a table row: `` `name` ``, value, words. Both directions are checked.
 
 use medfs_format::{
-    checkpoint, compress, delta, dentry, geometry, nat, node, path, quota, removed, shared, sit, summary,
-    superblock, undo, xattr,
+    checkpoint, compress, delta, dentry, geometry, nat, node, nvram, path, quota, removed, shared, sit,
+    summary, superblock, undo, xattr,
 };
 use medfs_tidy::read;
 use std::collections::BTreeMap;
@@ -52,9 +52,13 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
             sit_blkaddr, nat_blkaddr, ssa_blkaddr, main_blkaddr, root_ino, node_ino, meta_ino, uuid, volume_name,
             extension_count, extension_list, cp_payload, version, init_version, feature, encryption_level,
             encrypt_pw_salt, devs, qf_ino, hot_ext_count, s_encoding, s_encoding_flags, s_stop_reason, s_errors,
-            delta, reserved, crc,
+            delta, nvram, reserved, crc,
         }
         superblock::RawDeltaInfo { version, compat, ro_compat, incompat }
+        superblock::RawNvramInfo { generation, checkpoint, path }
+        nvram::RawMeta { magic, version, uuid, generation, update, first, sequence, size, unit, reserved, checksum }
+        nvram::RawTag { ino, home, offset, length, flags, codec }
+        nvram::RawCommit { magic, length, sequence, generation, checkpoint, chain, seconds, nanos, checksum }
         compress::RawClusterHeader { clen, chksum, reserved }
         delta::RawZoneHeader { version, flags, used, first }
         delta::RawRecord { index, size, codec, slices, checksum }
@@ -121,6 +125,22 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         superblock::DELTA_MAGIC,
         superblock::DELTA_VERSION,
         superblock::DELTA_OLD_LAYOUTS,
+        superblock::DELTA_NVRAM,
+        nvram::META_MAGIC,
+        nvram::NVRAM_VERSION,
+        nvram::JD_MAGIC,
+        nvram::JC_MAGIC,
+        nvram::META_STRIDE,
+        nvram::RING_START,
+        nvram::MIN_SIZE,
+        nvram::MAX_SIZE,
+        nvram::MAX_TAGS,
+        nvram::MAX_RECORD,
+        nvram::TYPE_DELTA,
+        nvram::TYPE_NON_DELTA,
+        nvram::TYPE_REVOKE,
+        nvram::TAG_NODE,
+        nvram::TAG_LAST,
         delta::ZONE_VERSION,
         compress::COMPRESS_CHECKSUM,
         compress::Algorithm::Lzo,

@@ -1,0 +1,85 @@
+//! The records of a journal, found one behind the other.
+
+use super::record::{JC_SIZE, MAX_RECORD, Record, sequence_of};
+use super::{Meta, RING_START, round_up};
+use crate::{FormatError, Structure};
+
+/// Most places behind the last record that begin as one does and are none: a crash leaves one.
+const MOST_ALIKE: usize = 64;
+
+/// What a journal holds.
+#[derive(Debug)]
+pub struct Scanned<'a> {
+    /// Its records, in order, with the place of each.
+    pub records: Vec<(u64, Record<'a>)>,
+    /// Where the next record begins.
+    pub next: u64,
+    /// Its sequence.
+    pub sequence: u64,
+    /// Bytes of the ring that they take, gaps included.
+    pub used: u64,
+}
+
+/// Where a record of `size` bytes begins that comes behind `at`: there, or at the ring's start. The bytes that are left over where it is not
+/// `at` are returned too. The caller has seen that it fits the ring.
+pub fn next_start(meta: &Meta, at: u64, size: u64) -> (u64, u64) {
+    if at + size <= meta.size { (at, 0) } else { (RING_START, meta.size - at) }
+}
+
+/// The records of a journal, from the first live one on. `memory` is all of it. A bad record before a good one is an error.
+pub fn scan<'a>(memory: &'a [u8], meta: &Meta) -> Result<Scanned<'a>, FormatError> {
+    let Some(memory) = memory.get(..meta.size as usize) else {
+        let value = format!("{} bytes, of {}", memory.len(), meta.size);
+        return Err(FormatError::corrupt(Structure::NvramJournal, 0u32, "size", value));
+    };
+    let ring = meta.size - RING_START;
+    let (mut records, mut next, mut sequence) = (Vec::new(), meta.first, meta.sequence);
+    let mut used = 0;
+    loop {
+        let found = [(next, 0), (RING_START, meta.size - next)].into_iter().find_map(|(at, gap)| {
+            let record = Record::parse(memory.get(at as usize..)?, at).ok()?;
+            let belongs = record.stamp.sequence == sequence && record.stamp.generation == meta.generation;
+            belongs.then_some((at, gap, record))
+        });
+        let Some((at, gap, record)) = found else { break };
+        let end = round_up(at + record.size() as u64, meta.unit.into());
+        used += gap + (end - at);
+        if used > ring {
+            break;
+        }
+        records.push((at, record));
+        sequence = sequence.wrapping_add(1);
+        next = if end == meta.size { RING_START } else { end };
+    }
+    match later(memory, meta, sequence)? {
+        None => Ok(Scanned { records, next, sequence, used }),
+        Some((at, found)) => {
+            let value = format!("record {sequence} is none, and record {found} lies at {at:#x}");
+            Err(FormatError::corrupt(Structure::NvramRecord, next, "record", value))
+        }
+    }
+}
+
+/// A record of the journal's generation that is not older than `sequence`, anywhere in the ring.
+fn later(memory: &[u8], meta: &Meta, sequence: u64) -> Result<Option<(u64, u64)>, FormatError> {
+    let mut alike = 0;
+    for at in (RING_START..meta.size).step_by(meta.unit as usize) {
+        let bytes = &memory[at as usize..];
+        let bytes = &bytes[..bytes.len().min(MAX_RECORD + JC_SIZE)];
+        if sequence_of(bytes).is_none_or(|found| found < sequence) {
+            continue;
+        }
+        match Record::parse(bytes, at) {
+            Ok(record) if record.stamp.generation == meta.generation => {
+                return Ok(Some((at, record.stamp.sequence)));
+            }
+            Ok(_) => {}
+            Err(_) if alike == MOST_ALIKE => {
+                let value = format!("more than {MOST_ALIKE} that begin and are none");
+                return Err(FormatError::corrupt(Structure::NvramRecord, at, "record", value));
+            }
+            Err(_) => alike += 1,
+        }
+    }
+    Ok(None)
+}
