@@ -3,6 +3,7 @@
 //! Full blocks are in doubly linked lists by their score, and in others by how many of their pages hold anything valid, so that the choice of a
 //! victim by either and a change of both take constant time. Free blocks are ordered by wear, for each unit.
 
+use crate::WHOLE;
 use crate::nand::Geometry;
 use crate::policy::Policy;
 use alloc::collections::BTreeSet;
@@ -50,6 +51,36 @@ impl State {
         ];
         ALL.get(usize::from(byte)).copied()
     }
+}
+
+/// What a block is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockUse {
+    /// The map.
+    Map,
+    /// Unusable.
+    Bad,
+    /// Nothing.
+    Free,
+    /// It is being written.
+    Open,
+    /// Data.
+    Full,
+}
+
+/// A block, as it is seen from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockInfo {
+    /// What it is used for.
+    pub usage: BlockUse,
+    /// Times it was erased.
+    pub erases: u32,
+    /// Bytes that collecting it would move.
+    pub valid_bytes: u32,
+    /// Pages written.
+    pub written: u16,
+    /// Mean predicted ratio of its valid uncompressed pages in units of 1 / [`WHOLE`](crate::WHOLE); 200 where there are none.
+    pub ratio: u8,
 }
 
 /// One block.
@@ -136,6 +167,11 @@ impl Lists {
 }
 
 /// All blocks.
+///
+/// 1. A block is in both lists of victims exactly while it is [`State::Full`], and in its unit's free ones exactly while it is
+///    [`State::Free`].
+/// 2. Its places in the lists are those of its score and of its pages at the last [`Blocks::rescore`], which follows every change of either.
+/// 3. `free_count` is the number of free blocks of all units; a free block's wear does not change.
 pub(crate) struct Blocks {
     all: Vec<Block>,
     /// Full blocks by score.
@@ -253,6 +289,23 @@ impl Blocks {
     /// The block with the fewest pages that hold anything valid, to a 256th of a block.
     pub(crate) fn emptiest(&mut self) -> Option<u32> {
         self.lives.first().map(|(block, _)| block)
+    }
+
+    /// All blocks, in order, as they are seen from outside.
+    pub(crate) fn infos(&self) -> impl Iterator<Item = BlockInfo> {
+        self.all.iter().map(|b| BlockInfo {
+            usage: match b.state {
+                State::Map => BlockUse::Map,
+                State::Bad => BlockUse::Bad,
+                State::Free => BlockUse::Free,
+                State::Open => BlockUse::Open,
+                State::Full | State::Victim | State::Drained | State::Retiring => BlockUse::Full,
+            },
+            erases: b.erases,
+            valid_bytes: b.occupied,
+            written: b.written,
+            ratio: b.ratios.checked_div(u32::from(b.plain)).map_or(WHOLE, |r| r.min(u32::from(WHOLE)) as u8),
+        })
     }
 
     /// Memory in use, in bytes.

@@ -1,192 +1,76 @@
 //! The layer: requests of the host, each from beginning to end.
-//!
-//! Invariants:
-//! - A map entry names a place on flash, or one that is reserved for a slot whose bytes are in memory.
-//! - A block is erased only when everything that replaced its content is on flash (`FLASH.md`, recovery), so power loss at any
-//!   operation finds the newest version that was acknowledged as durable, or a newer one.
-//! - There are always as many free blocks as collection can need; [`Ftl::write`] collects before it places a page.
 
-use crate::blocks::{Blocks, State};
-use crate::counters::Counters;
-use crate::entry::Entry;
+use crate::blocks::BlockInfo;
+use crate::check::{Check, Checked};
+use crate::compress::Packer;
+use crate::config::Config;
 use crate::error::{FtlError, Result};
-use crate::logs::{Log, NEVER, Pending, Whole};
-use crate::meta::MetaLog;
-use crate::nand::{Codec, Geometry, Nand, Work};
-use crate::paged::Paged;
-pub use crate::policy::Hint;
-use crate::policy::Policy;
-use crate::spare::{Kind, NOBODY, Spare, records_max};
-use crate::{PAGE, WHOLE};
+use crate::gc::{Collector, Hands};
+use crate::map::Entry;
+use crate::nand::{Codec, Nand};
+use crate::policy::{Hint, Policy};
+use crate::reader::Reader;
+use crate::recover::{Image, Recovery};
+use crate::stats::Counters;
+use crate::store::Store;
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 
-/// The log of pages compressed for the host.
-pub(crate) const PACKED: usize = 0;
-/// The log of compressed pages that collection moves.
-pub(crate) const PACKED_MOVED: usize = 1;
-/// The first log of uncompressed pages.
-pub(crate) const PLAIN: usize = 2;
-
-/// How a medium is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
-    /// Logical pages the host sees.
-    pub logical_pages: u32,
-    /// Flash pages programmed between two checkpoints of the map, which bounds what recovery reads; 0: only when asked.
-    pub checkpoint_every: u64,
-    /// Largest difference of erase counts before a block of cold data is moved; 0: never.
-    pub level_spread: u32,
-    /// The write buffer survives power loss, so a flush need not program it.
-    pub capacitor: bool,
-    /// Free blocks beyond what a write needs that idle collection provides.
-    pub idle_blocks: u32,
-}
-
-impl Config {
-    /// Blocks a medium of this geometry needs for the map.
-    pub fn map_blocks(&self, g: &Geometry) -> u32 {
-        crate::meta::blocks_for(g, self.logical_pages)
-    }
-
-    /// Blocks for data that a medium needs at least for its logical pages, with this policy.
-    pub fn data_blocks_min(&self, g: &Geometry, policy: &dyn Policy) -> u32 {
-        let bytes = u64::from(self.logical_pages) * PAGE as u64;
-        bytes.div_ceil(u64::from(g.block_bytes())) as u32 + reserve(g, policy) + 4
-    }
-}
-
-/// Blocks that are free before a write begins: every log may need one for each unit, and collection some.
-pub(crate) fn reserve(g: &Geometry, policy: &dyn Policy) -> u32 {
-    let logs = u32::from(policy.groups()) + PLAIN as u32;
-    logs * ways(g) + 3
-}
-
-/// Units that a log writes in turn: few on a small device.
-fn ways(g: &Geometry) -> u32 {
-    g.units.min(g.blocks / 64).max(1)
-}
-
-/// The bytes of a flash page are not what was programmed.
-fn damage(page: u32) -> FtlError {
-    FtlError::Corrupt("bytes that do not fit their checksum", page)
-}
-
-/// What a block is used for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlockUse {
-    /// The map.
-    Map,
-    /// Unusable.
-    Bad,
-    /// Nothing.
-    Free,
-    /// It is being written.
-    Open,
-    /// Data.
-    Full,
-}
-
-/// A block, as it is seen from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockInfo {
-    /// What it is used for.
-    pub usage: BlockUse,
-    /// Times it was erased.
-    pub erases: u32,
-    /// Bytes that collecting it would move.
-    pub valid_bytes: u32,
-    /// Pages written.
-    pub written: u16,
-    /// Mean predicted ratio of its valid uncompressed pages in units of 1 / [`WHOLE`]; 200 where there are none.
-    pub ratio: u8,
-}
-
 /// A flash translation layer. See the crate.
+///
+/// 1. When a request has ended without an error, what it wrote is on flash or in the write buffer.
+/// 2. There are always as many free blocks as collection can need: [`Ftl::write`] collects before it places a page.
 pub struct Ftl<N: Nand, C: Codec> {
-    pub(crate) nand: N,
-    pub(crate) codec: C,
-    pub(crate) policy: Box<dyn Policy>,
-    pub(crate) config: Config,
-    pub(crate) g: Geometry,
-    pub(crate) records_max: usize,
-    pub(crate) blocks: Blocks,
-    pub(crate) paged: Paged,
-    pub(crate) logs: Vec<Log>,
-    pub(crate) meta: MetaLog,
-    /// Sequence number of the last page programmed.
-    pub(crate) seq: u64,
-    /// The clock of records: one tick for each that is placed or dropped.
-    pub(crate) stamp: u64,
-    /// Trimmed ranges that flash does not know of, and since when.
-    pub(crate) trims: Vec<(u32, u32)>,
-    pub(crate) trims_born: u64,
-    pub(crate) drained: Vec<u32>,
-    pub(crate) retiring: Vec<u32>,
-    pub(crate) victim: Option<(u32, u32)>,
-    /// What a failed program left without a place.
-    pub(crate) salvage: Vec<Whole>,
-    /// Since when any of it waits.
-    pub(crate) salvage_born: u64,
-    pub(crate) counters: Counters,
-    pub(crate) since_checkpoint: u64,
-    pub(crate) since_level: u32,
-    /// The medium says that it is in use.
-    pub(crate) marked: bool,
-    /// The flash page in `page_buf`.
-    pub(crate) cached: Option<u32>,
-    /// What is in `page_buf` is not what was programmed.
-    pub(crate) damaged: bool,
-    pub(crate) page_buf: Vec<u8>,
-    pub(crate) next_buf: Vec<u8>,
-    pub(crate) packed_buf: Vec<u8>,
-    pub(crate) plain_buf: Vec<u8>,
-    pub(crate) spare_buf: Vec<u8>,
-    pub(crate) spare: Spare,
+    store: Store<N>,
+    reader: Reader,
+    packer: Packer<C>,
+    collector: Collector,
 }
 
 impl<N: Nand, C: Codec> Ftl<N, C> {
-    pub(crate) fn empty(nand: N, codec: C, policy: Box<dyn Policy>, config: Config) -> Ftl<N, C> {
-        let g = nand.geometry();
-        let logs = PLAIN + usize::from(policy.groups());
-        let page_buf = if C::CONTENT { vec![0; g.page_bytes as usize] } else { Vec::new() };
-        let plain_buf = if C::CONTENT { vec![0; PAGE] } else { Vec::new() };
-        // Collected pages may lie across two flash pages: of one block, as only one is open for them.
-        let ways = |log| if log == PACKED_MOVED { 1 } else { ways(&g) as usize };
+    fn new(nand: N, codec: C, policy: Box<dyn Policy>, config: Config) -> Ftl<N, C> {
+        let store = Store::new(nand, policy, config, C::CONTENT);
         Ftl {
-            records_max: records_max(g.spare_bytes),
-            blocks: Blocks::new(&g),
-            paged: Paged::new(&g, config.logical_pages),
-            logs: (0..logs).map(|log| Log::new(ways(log), C::CONTENT, &g)).collect(),
-            meta: MetaLog::new(crate::meta::blocks_for(&g, config.logical_pages)),
-            seq: 0,
-            stamp: 1,
-            trims: Vec::new(),
-            trims_born: NEVER,
-            drained: Vec::new(),
-            retiring: Vec::new(),
-            victim: None,
-            salvage: Vec::new(),
-            salvage_born: NEVER,
-            counters: Counters::default(),
-            since_checkpoint: 0,
-            since_level: 0,
-            marked: false,
-            cached: None,
-            damaged: false,
-            next_buf: page_buf.clone(),
-            page_buf,
-            packed_buf: plain_buf.clone(),
-            plain_buf,
-            spare_buf: vec![0; g.spare_bytes as usize],
-            spare: Spare::new(Kind::Data, 0, 0),
-            nand,
-            codec,
-            policy,
-            config,
-            g,
+            reader: Reader::new(store.medium.page_buffer()),
+            packer: Packer::new(codec, store.medium.logical_buffer()),
+            collector: Collector::new(store.medium.logical_buffer()),
+            store,
         }
+    }
+
+    /// Makes a medium anew: everything on it is lost. Blocks that read as erased are taken to be so: one whose last erase was cut short
+    /// must be erased before.
+    ///
+    /// # Errors
+    /// [`FtlError::WornOut`] where the good blocks are too few for the logical pages; the medium's.
+    pub fn format(nand: N, codec: C, policy: Box<dyn Policy>, config: Config) -> Result<Ftl<N, C>> {
+        let mut ftl = Ftl::new(nand, codec, policy, config);
+        Recovery::of(&mut ftl.store).format()?;
+        Ok(ftl)
+    }
+
+    /// Opens a medium, after a clean end or power loss. `retained`: what [`Nand::retain`] kept last, or what
+    /// [`Ftl::retained`] gave at the moment power was lost.
+    ///
+    /// # Errors
+    /// [`FtlError::Unformatted`], [`FtlError::Incompatible`], [`FtlError::Corrupt`]; the medium's. The medium is given back.
+    pub fn open(
+        nand: N,
+        codec: C,
+        policy: Box<dyn Policy>,
+        config: Config,
+        retained: Option<&[u8]>,
+    ) -> core::result::Result<Ftl<N, C>, (N, FtlError)> {
+        let mut ftl = Ftl::new(nand, codec, policy, config);
+        match Recovery::of(&mut ftl.store).open(retained) {
+            Ok(()) => Ok(ftl),
+            Err(e) => Err((ftl.store.medium.nand, e)),
+        }
+    }
+
+    fn split(&mut self) -> (&mut Collector, Hands<'_, N, C>) {
+        let Ftl { store, reader, packer, collector } = self;
+        (collector, Hands { store, reader, packer })
     }
 
     /// Writes neighbouring logical pages, one request of the host. Each of `pages` has 4096 bytes, or none where the codec has
@@ -196,56 +80,20 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     /// # Errors
     /// Beyond the end; the medium's; [`FtlError::WornOut`].
     pub fn write(&mut self, lpn: u32, pages: &[&[u8]], hint: Hint) -> Result<()> {
-        self.check_range(lpn, pages.len() as u64)?;
-        self.mark_in_use()?;
-        let threshold = self.policy.threshold(pages.len() as u32);
+        self.store.check_range(lpn, pages.len() as u64)?;
+        self.store.mark_in_use()?;
+        let threshold = self.store.medium.policy.threshold(pages.len() as u32);
         for (lpn, page) in (lpn..).zip(pages) {
-            self.make_room()?;
-            self.write_page(lpn, page, threshold, hint)?;
+            let (collector, mut hands) = self.split();
+            collector.make_room(&mut hands)?;
+            let Hands { store, packer, .. } = hands;
+            store.medium.counters.host_writes += 1;
+            store.medium.counters.host_hints[hint as usize] += 1;
+            let packing = packer.for_host(&mut store.medium, (lpn, page), threshold, hint);
+            store.append(&packing, None)?;
         }
-        self.nand.settle();
-        if self.config.checkpoint_every > 0 && self.since_checkpoint >= self.config.checkpoint_every {
-            self.checkpoint(false)?;
-        }
-        Ok(())
-    }
-
-    fn write_page(&mut self, lpn: u32, page: &[u8], threshold: Option<u8>, hint: Hint) -> Result<()> {
-        self.counters.host_writes += 1;
-        self.counters.host_hints[hint as usize] += 1;
-        let mut ratio = WHOLE;
-        if self.policy.predicts() {
-            ratio = self.codec.predict(lpn, page).min(WHOLE);
-            if !self.policy.is_free() {
-                self.nand.spend(Work::Predict);
-            }
-        }
-        if threshold.is_some_and(|most| ratio <= most) {
-            self.counters.compressed_host += 1;
-            if let Some(size) = self.compress(lpn, page) {
-                self.counters.compressed_bytes += u64::from(size);
-                let packed = core::mem::take(&mut self.packed_buf);
-                let bytes = packed.get(..usize::from(size)).unwrap_or_default();
-                let page = Pending { lpn, size, ratio, compressed: true, damaged: false };
-                let done = self.append(PACKED, page, bytes, false, None);
-                self.packed_buf = packed;
-                return done;
-            }
-            self.counters.compressed_vain += 1;
-            ratio = WHOLE;
-        }
-        let log = PLAIN + usize::from(self.policy.group(ratio, hint, false));
-        let plain = Pending { lpn, size: PAGE as u16, ratio, compressed: false, damaged: false };
-        self.append(log, plain, page, false, None)
-    }
-
-    /// Compresses a page into `packed_buf`, on the controller's time.
-    pub(crate) fn compress(&mut self, lpn: u32, page: &[u8]) -> Option<u16> {
-        if !self.policy.is_free() {
-            self.nand.spend(Work::Compress);
-        }
-        let size = self.codec.compress(lpn, page, &mut self.packed_buf)?;
-        (1..PAGE).contains(&size).then_some(size as u16)
+        self.store.medium.nand.settle();
+        self.store.checkpoint_if_due()
     }
 
     /// Reads neighbouring logical pages, one request of the host; what was never written or was trimmed reads as zeros.
@@ -253,119 +101,27 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     /// # Errors
     /// Beyond the end; the medium's; [`FtlError::Corrupt`].
     pub fn read(&mut self, lpn: u32, pages: &mut [&mut [u8]]) -> Result<()> {
-        self.check_range(lpn, pages.len() as u64)?;
-        self.cached = None;
+        self.store.check_range(lpn, pages.len() as u64)?;
+        self.reader.forget();
         for (lpn, out) in (lpn..).zip(pages) {
-            self.counters.host_reads += 1;
-            match self.paged.entry(&mut self.nand, lpn)? {
+            self.store.medium.counters.host_reads += 1;
+            match self.store.entry(lpn)? {
                 None => out.fill(0),
-                Some(entry) => self.read_page(lpn, entry, out)?,
+                Some(entry) => self.read_page(lpn, &entry, out)?,
             }
         }
-        self.cached = None;
-        self.nand.settle();
+        self.reader.forget();
+        self.store.medium.nand.settle();
         Ok(())
     }
 
-    fn read_page(&mut self, lpn: u32, entry: Entry, out: &mut [u8]) -> Result<()> {
-        let packed = core::mem::take(&mut self.packed_buf);
-        let done = self.read_with(lpn, entry, out, packed);
-        let (packed, done) = match done {
-            Ok(packed) => (packed, Ok(())),
-            Err((packed, e)) => (packed, Err(e)),
-        };
-        self.packed_buf = packed;
-        done
-    }
-
-    fn read_with(
-        &mut self,
-        lpn: u32,
-        entry: Entry,
-        out: &mut [u8],
-        mut packed: Vec<u8>,
-    ) -> core::result::Result<Vec<u8>, (Vec<u8>, FtlError)> {
-        let size = usize::from(entry.size).min(packed.len());
-        let place = if entry.compressed { packed.get_mut(..size).unwrap_or_default() } else { &mut *out };
-        if let Err(e) = self.fetch(lpn, &entry, place, true) {
-            return Err((packed, e));
+    fn read_page(&mut self, lpn: u32, entry: &Entry, out: &mut [u8]) -> Result<()> {
+        let Store { medium, streams, .. } = &mut self.store;
+        if !entry.compressed {
+            return self.reader.fetch(medium, streams, (lpn, entry), out);
         }
-        if entry.compressed {
-            if !self.policy.is_free() {
-                self.nand.spend(Work::Expand);
-            }
-            if C::CONTENT && self.codec.expand(&packed[..size], out).is_err() {
-                return Err((packed, FtlError::Corrupt("a compressed page", entry.page)));
-            }
-        }
-        Ok(packed)
-    }
-
-    /// Gets the bytes of a logical page as they are stored.
-    pub(crate) fn fetch(&mut self, lpn: u32, entry: &Entry, out: &mut [u8], host: bool) -> Result<()> {
-        for log in &self.logs {
-            if let Some(whole) = log.ending.as_ref().filter(|w| w.page.lpn == lpn && entry.across) {
-                out.copy_from_slice(whole.bytes.get(..out.len()).unwrap_or_default());
-                return Ok(());
-            }
-            if log.slot.page == Some(entry.page) {
-                out.copy_from_slice(log.slot.bytes(usize::from(entry.index)));
-                return Ok(());
-            }
-        }
-        self.load(entry.page, host)?;
-        if C::CONTENT && self.damaged {
-            return Err(damage(entry.page));
-        }
-        let index = usize::from(entry.index);
-        if self.spare.records.get(index).is_none_or(|r| r.lpn != lpn || r.size != entry.size) {
-            return Err(FtlError::Corrupt("the map names a page that holds something else", entry.page));
-        }
-        let from = self.spare.offset(index);
-        if !C::CONTENT {
-            if entry.across {
-                self.load_next(entry.page + 1, host)?;
-            }
-            return Ok(());
-        }
-        let here = out.len().min(self.page_buf.len().saturating_sub(from));
-        out[..here].copy_from_slice(&self.page_buf[from..from + here]);
-        if here < out.len() {
-            let rest = out.len() - here;
-            if !self.load_next(entry.page + 1, host)? {
-                return Err(damage(entry.page + 1));
-            }
-            out[here..].copy_from_slice(&self.next_buf[..rest]);
-        }
-        Ok(())
-    }
-
-    /// Reads a flash page into `page_buf` and `spare`, unless it is there.
-    pub(crate) fn load(&mut self, page: u32, host: bool) -> Result<()> {
-        if self.cached == Some(page) {
-            return Ok(());
-        }
-        self.cached = None;
-        self.nand.read(page, &mut self.page_buf, &mut self.spare_buf)?;
-        let read = self.spare.read_into(&self.spare_buf);
-        if read.is_none() || self.spare.kind != Kind::Data {
-            return Err(FtlError::Corrupt("out-of-band bytes of data", page));
-        }
-        self.damaged = C::CONTENT && !self.spare.fits(&self.page_buf);
-        self.cached = Some(page);
-        self.count_read(host);
-        Ok(())
-    }
-
-    /// Reads a flash page into `next_buf`. Returns whether that is what was programmed.
-    pub(crate) fn load_next(&mut self, page: u32, host: bool) -> Result<bool> {
-        self.nand.read(page, &mut self.next_buf, &mut self.spare_buf)?;
-        self.count_read(host);
-        Ok(!C::CONTENT || Spare::read(&self.spare_buf).is_some_and(|spare| spare.fits(&self.next_buf)))
-    }
-
-    fn count_read(&mut self, host: bool) {
-        *if host { &mut self.counters.reads_host } else { &mut self.counters.reads_collected } += 1;
+        self.reader.fetch(medium, streams, (lpn, entry), self.packer.stored(entry))?;
+        self.packer.expand(medium, entry, out)
     }
 
     /// Forgets neighbouring logical pages, which read as zeros from now on; durable with the next flush.
@@ -373,39 +129,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     /// # Errors
     /// Beyond the end; the medium's.
     pub fn trim(&mut self, lpn: u32, count: u32) -> Result<()> {
-        self.check_range(lpn, u64::from(count))?;
-        self.mark_in_use()?;
-        let (mut at, end) = (lpn, lpn + count);
-        while at < end {
-            if let Some(pages) = self.paged.empty_from(at) {
-                at = at.saturating_add(pages).min(end);
-                continue;
-            }
-            if let Some(entry) = self.paged.entry(&mut self.nand, at)? {
-                self.trim_page(at, &entry)?;
-            }
-            at += 1;
-        }
-        Ok(())
-    }
-
-    fn trim_page(&mut self, lpn: u32, entry: &Entry) -> Result<()> {
-        self.counters.trimmed += 1;
-        if self.trims_born == NEVER {
-            self.trims_born = self.stamp;
-        }
-        match self.trims.last_mut() {
-            Some((from, count)) if *from + *count == lpn => *count += 1,
-            _ => self.trims.push((lpn, 1)),
-        }
-        self.stamp += 1;
-        self.paged.set_entry(&mut self.nand, lpn, None)?;
-        let waits = self.release(entry)?;
-        self.trims_born = self.trims_born.min(waits);
-        if self.trims.len() >= self.trims_max() {
-            self.write_trims()?;
-        }
-        Ok(())
+        self.store.trim(lpn, count)
     }
 
     /// Makes everything acknowledged durable.
@@ -413,21 +137,44 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     /// # Errors
     /// The medium's; [`FtlError::WornOut`].
     pub fn flush(&mut self) -> Result<()> {
-        self.counters.flushes += 1;
-        self.write_trims()?;
-        if self.config.capacitor {
+        self.store.medium.counters.flushes += 1;
+        self.store.write_trims()?;
+        if self.store.config.capacitor {
             self.retain();
         } else {
-            self.settle_host()?;
+            self.store.settle_host()?;
         }
-        self.nand.settle();
+        self.store.medium.nand.settle();
         Ok(())
+    }
+
+    /// Collects while the controller's clock is before `until` and there is something to gain; how often the caller looks
+    /// is up to the granularity of a page. Returns whether anything was done.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn idle(&mut self, until: u64) -> Result<bool> {
+        let (collector, mut hands) = self.split();
+        collector.idle(&mut hands, until)
+    }
+
+    /// Writes down all that changed, so that recovery begins here. `clean`: nothing will follow.
+    ///
+    /// # Errors
+    /// The medium's; [`FtlError::WornOut`] where the map's region has too many bad blocks. The last checkpoint stands then.
+    pub fn checkpoint(&mut self, clean: bool) -> Result<()> {
+        self.store.checkpoint(clean)
+    }
+
+    /// What waits for the host in the write buffer, for memory that survives power loss.
+    pub fn retained(&self) -> Vec<u8> {
+        Image::write(self.store.medium.seq, &self.store.streams, &self.store.trims)
     }
 
     /// Hands what waits in the write buffer to the memory that survives power loss.
     pub fn retain(&mut self) {
         let image = self.retained();
-        self.nand.retain(&image);
+        self.store.medium.nand.retain(&image);
     }
 
     /// Ends the use of the medium: everything is written, and the next opening needs no recovery.
@@ -436,70 +183,67 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     /// The medium's. What was flushed before is safe all the same.
     pub fn close(mut self) -> core::result::Result<(N, C), (N, FtlError)> {
         // Nothing changed since a clean checkpoint: it stands.
-        if self.marked
-            && let Err(e) = self.checkpoint(true)
+        if self.store.marked
+            && let Err(e) = self.store.checkpoint(true)
         {
-            return Err((self.nand, e));
+            return Err((self.store.medium.nand, e));
         }
-        self.nand.settle();
-        Ok((self.nand, self.codec))
+        self.store.medium.nand.settle();
+        Ok(self.abandon())
     }
 
     /// Stops without writing anything, as power loss does.
     pub fn abandon(self) -> (N, C) {
-        (self.nand, self.codec)
+        (self.store.medium.nand, self.packer.codec)
+    }
+
+    /// Compares every entry of the map with the out-of-band bytes it names, every count with what the entries add up to, and, where pages have
+    /// content, all that is in use with its checksum. Damaged content is counted and no error, as the layer itself agrees.
+    ///
+    /// # Errors
+    /// [`FtlError::Corrupt`] with the first difference; the medium's.
+    pub fn check(&mut self) -> Result<Checked> {
+        Check { store: &mut self.store, reader: &mut self.reader }.run()
     }
 
     /// What was counted since the medium was opened.
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.store.medium.counters
     }
 
     /// The method.
     pub fn policy(&self) -> &dyn Policy {
-        &*self.policy
+        &*self.store.medium.policy
     }
 
     /// How the medium is used.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.store.config
     }
 
     /// The medium.
     pub fn nand(&self) -> &N {
-        &self.nand
+        &self.store.medium.nand
     }
 
     /// The medium. Programming or erasing it behind the layer's back destroys what it holds.
     pub fn nand_mut(&mut self) -> &mut N {
-        &mut self.nand
+        &mut self.store.medium.nand
     }
 
     /// The compressor.
     pub fn codec_mut(&mut self) -> &mut C {
-        &mut self.codec
+        &mut self.packer.codec
     }
 
     /// Free blocks.
     pub fn free_blocks(&self) -> u32 {
-        self.blocks.free_count()
+        self.store.medium.blocks.free_count()
     }
 
     /// All blocks, in order.
     pub fn blocks(&self) -> impl Iterator<Item = BlockInfo> {
-        self.blocks.iter().map(|(_, b)| BlockInfo {
-            usage: match b.state {
-                State::Map => BlockUse::Map,
-                State::Bad => BlockUse::Bad,
-                State::Free => BlockUse::Free,
-                State::Open => BlockUse::Open,
-                State::Full | State::Victim | State::Drained | State::Retiring => BlockUse::Full,
-            },
-            erases: b.erases,
-            valid_bytes: b.occupied,
-            written: b.written,
-            ratio: b.ratios.checked_div(u32::from(b.plain)).map_or(WHOLE, |r| r.min(u32::from(WHOLE)) as u8),
-        })
+        self.store.medium.blocks.infos()
     }
 
     /// Where a logical page is: flash page, index in it, and whether it is compressed.
@@ -507,27 +251,16 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     /// # Errors
     /// Beyond the end; the medium's.
     pub fn place(&mut self, lpn: u32) -> Result<Option<(u32, u8, bool)>> {
-        self.check_range(lpn, 1)?;
-        let entry = self.paged.entry(&mut self.nand, lpn)?;
-        Ok(entry.map(|e| (e.page, e.index, e.compressed)))
+        self.store.check_range(lpn, 1)?;
+        Ok(self.store.entry(lpn)?.map(|e| (e.page, e.index, e.compressed)))
     }
 
     /// Memory in use in bytes: 8 for each logical page (the map, of which only what was needed is loaded), 1 for each flash page
     /// (valid records), 56 for each block, and the buffers.
     pub fn ram_bytes(&self) -> usize {
-        let buffers = [&self.page_buf, &self.next_buf, &self.packed_buf, &self.plain_buf, &self.spare_buf];
-        self.paged.ram_bytes()
-            + self.blocks.ram_bytes()
-            + self.logs.iter().map(Log::ram_bytes).sum::<usize>()
-            + buffers.iter().map(|b| b.len()).sum::<usize>()
-            + self.trims.capacity() * size_of::<(u32, u32)>()
-    }
-
-    fn check_range(&self, lpn: u32, count: u64) -> Result<()> {
-        let end = u64::from(lpn) + count;
-        if end > u64::from(self.config.logical_pages) || end > u64::from(NOBODY) {
-            return Err(FtlError::OutOfRange);
-        }
-        Ok(())
+        self.store.ram_bytes()
+            + self.reader.ram_bytes()
+            + self.packer.ram_bytes()
+            + self.collector.ram_bytes()
     }
 }

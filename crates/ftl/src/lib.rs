@@ -5,6 +5,21 @@
 //! Flash Storage* (LDC), with the baselines the paper compares with. It needs `alloc` and nothing else; time, the medium
 //! and the compressor are passed in ([`Nand`], [`Codec`]).
 //!
+//! The rooms, from the lowest up; a room knows those before it:
+//!
+//! | room | what it holds |
+//! |---|---|
+//! | `format`, `oob`, `nand`, `policy`, `stats` | what the bytes mean, what is passed in, what is counted |
+//! | `blocks`, `medium` | every block's state and wear; the NAND with its blocks |
+//! | `map` | where each logical page is, and how much of each block is valid |
+//! | `streams`, `trims` | what waits in memory: the logs' slots, and ranges that were trimmed |
+//! | `region` | the map's log on flash: chunks, tables, commits |
+//! | `store` | places pages, settles them, commits the map, frees blocks whose content was replaced |
+//! | `compress`, `reader` | what is packed for the host and in collection; pages off the medium |
+//! | `gc` | victims, and what becomes of what they hold |
+//! | `recover`, `check` | opening after power loss; a comparison of everything with everything |
+//! | `ftl` | the host's requests |
+//!
 //! Memory: [`Ftl::ram_bytes`], at most 16 bytes for each logical page once there are some thousand pages; see there.
 //!
 //! How it recovers, and what is where on the medium, is in `docs/FLASH.md`.
@@ -15,49 +30,38 @@ extern crate alloc;
 
 mod blocks;
 mod check;
-mod counters;
-mod entry;
+mod compress;
+mod config;
 mod error;
+pub mod format;
 mod ftl;
 mod gc;
-mod logs;
-mod meta;
+mod map;
+mod medium;
+#[cfg(test)]
+mod memory;
 mod nand;
-mod paged;
-mod place;
+mod oob;
 mod policy;
+mod reader;
 mod recover;
-mod spare;
+mod region;
+mod stats;
+mod store;
+mod streams;
+mod trims;
 
+pub use blocks::{BlockInfo, BlockUse};
 pub use check::Checked;
-pub use counters::{Counters, PageCounts};
+pub use config::Config;
 pub use error::{FtlError, Result};
-pub use ftl::{BlockInfo, BlockUse, Config, Ftl, Hint};
+pub use ftl::Ftl;
 pub use nand::{Codec, CodecFailed, Geometry, Nand, NandError, Work};
-pub use policy::{Collect, Costs, Lightweight, Policy, Selective, Separating, Uncompressed, Unconditional};
-pub use spare::spare_bytes_for;
-
-/// Numbers of what is on the medium, as `docs/ONDISK.md` has them.
-pub mod format {
-    use crate::spare::Kind;
-
-    pub use crate::meta::{BLOCK_BYTES, VERSION};
-    pub use crate::spare::{HEADER as SPARE_HEADER, RECORD as SPARE_RECORD};
-    /// Bytes of an entry of the mapping.
-    pub const ENTRY_BYTES: usize = 8;
-    /// A flash page of data.
-    pub const DATA: u8 = Kind::Data as u8;
-    /// A chunk of the mapping or of the counts.
-    pub const CHUNK: u8 = Kind::Chunk as u8;
-    /// A part of a checkpoint's tables.
-    pub const TABLE: u8 = Kind::Table as u8;
-    /// The end of a checkpoint.
-    pub const COMMIT: u8 = Kind::Commit as u8;
-    /// Ranges that were trimmed.
-    pub const TRIM: u8 = Kind::Trim as u8;
-    /// The medium was opened.
-    pub const OPENED: u8 = Kind::Opened as u8;
-}
+pub use oob::spare_bytes_for;
+pub use policy::{
+    Collect, Costs, Hint, Lightweight, Policy, Selective, Separating, Uncompressed, Unconditional,
+};
+pub use stats::{Counters, PageCounts};
 
 /// Bytes of a logical page.
 pub const PAGE: usize = 4096;

@@ -1,8 +1,8 @@
 //! Logs and their write buffers. A log fills blocks page by page; its slot is the flash page being put together.
 
-use crate::entry::Entry;
+use crate::map::Entry;
 use crate::nand::Geometry;
-use crate::spare::NOBODY;
+use crate::oob::NOBODY;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -26,6 +26,17 @@ pub(crate) struct Pending {
 pub(crate) struct Whole {
     pub(crate) page: Pending,
     pub(crate) bytes: Vec<u8>,
+}
+
+/// A logical page on its way to a log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Packing<'a> {
+    pub(crate) log: usize,
+    pub(crate) page: Pending,
+    /// As it is stored; none where pages have no content.
+    pub(crate) bytes: &'a [u8],
+    /// It may end in the next flash page.
+    pub(crate) across: bool,
 }
 
 /// A flash page that is being put together. Empty: no page is reserved for it.
@@ -52,6 +63,13 @@ impl Slot {
         self.records.clear();
     }
 
+    /// The checksum of what is programmed; of damaged bytes its complement. What is not used becomes zeros.
+    pub(crate) fn checksum(&mut self) -> u32 {
+        self.data[self.used as usize..].fill(0);
+        let sum = crc32fast::hash(&self.data);
+        if self.records.iter().any(|page| page.damaged) { !sum } else { sum }
+    }
+
     /// The bytes of a record.
     pub(crate) fn bytes(&self, index: usize) -> &[u8] {
         let before: usize = self.records[..index].iter().map(|r| usize::from(r.size)).sum();
@@ -65,7 +83,7 @@ impl Slot {
 pub(crate) struct Log {
     /// The block that each unit in turn gives a page of.
     pub(crate) open: Vec<Option<u32>>,
-    pub(crate) turn: usize,
+    turn: usize,
     pub(crate) slot: Slot,
     /// The logical page that ends in the slot and began in the flash page before: kept until its end is on flash.
     pub(crate) ending: Option<Whole>,
@@ -82,6 +100,18 @@ impl Log {
             ending: None,
             beginning: None,
         }
+    }
+
+    /// The unit whose turn it is, and the block that is open there.
+    pub(crate) fn next_way(&mut self) -> (usize, Option<u32>) {
+        let way = self.turn % self.open.len();
+        self.turn = way + 1;
+        (way, self.open[way])
+    }
+
+    /// A block takes nothing more.
+    pub(crate) fn close(&mut self, block: u32) {
+        self.open.iter_mut().filter(|open| **open == Some(block)).for_each(|open| *open = None);
     }
 
     /// Says that a record of the slot is nobody's any more. Returns since when the slot waits; [`NEVER`] where the record is not in it.

@@ -6,12 +6,9 @@
 //! map have 8 bytes instead: index 4, checksum of the content 4. The checksum is the CRC-32 of everything else.
 
 use crate::PAGE;
+use crate::format::{self, SPARE_HEADER as HEADER, SPARE_RECORD as RECORD};
 use alloc::vec::Vec;
 
-/// Bytes before the records.
-pub const HEADER: usize = 24;
-/// Bytes of a record.
-pub const RECORD: usize = 7;
 /// Bytes of the checksum of the content.
 const CONTENT: usize = 4;
 /// Flag of a record's size.
@@ -31,19 +28,20 @@ pub(crate) fn records_max(spare_bytes: u32) -> usize {
 
 /// What a flash page is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Kind {
     /// Logical pages.
-    Data = 1,
+    Data = format::DATA,
     /// A chunk of the mapping or of the counts.
-    Chunk = 2,
+    Chunk = format::CHUNK,
     /// A part of a checkpoint's tables.
-    Table = 3,
+    Table = format::TABLE,
     /// The end of a checkpoint: it counts from here on.
-    Commit = 4,
+    Commit = format::COMMIT,
     /// Ranges that were trimmed.
-    Trim = 5,
+    Trim = format::TRIM,
     /// The medium was opened: the checkpoint before is not all.
-    Opened = 6,
+    Opened = format::OPENED,
 }
 
 impl Kind {

@@ -2,11 +2,11 @@
 //! byte for each flash page). Chunks of a flash page are read when first needed and stay; changed ones are written by the
 //! next checkpoint.
 
-use crate::entry::Entry;
+use super::entry::Entry;
 use crate::error::{FtlError, Result};
 use crate::format::ENTRY_BYTES;
 use crate::nand::{Geometry, Nand};
-use crate::spare::{Kind, Spare};
+use crate::oob::{Kind, Spare};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,6 +14,10 @@ use alloc::vec::Vec;
 /// A chunk that is nowhere on flash: all zeros.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
+/// Both tables.
+///
+/// 1. A chunk that is not in memory is what `places` names on flash, or all zeros where it is [`NOWHERE`].
+/// 2. A chunk in memory that differs from the one on flash is dirty; `dirty_count` is how many are.
 pub(crate) struct Paged {
     chunk_bytes: usize,
     /// Binary logarithm of `chunk_bytes`.
@@ -224,5 +228,29 @@ impl Paged {
             return Err(FtlError::Corrupt("a chunk of the map", place));
         }
         Ok(bytes)
+    }
+
+    /// Whether every chunk is where a checkpoint may have put it.
+    pub(crate) fn places_are_in(&self, first_data_page: u32) -> bool {
+        self.places.iter().all(|place| *place == NOWHERE || *place < first_data_page)
+    }
+
+    /// The chunks in this block change, so that the next checkpoint writes them elsewhere.
+    pub(crate) fn soil_in(&mut self, block: u32, g: &Geometry) {
+        for chunk in 0..self.len() {
+            let place = self.places[chunk];
+            if place != NOWHERE && g.block_of(place) == block {
+                self.soil(chunk);
+            }
+        }
+    }
+
+    /// All chunks that are on flash change.
+    pub(crate) fn soil_all(&mut self) {
+        for chunk in 0..self.len() {
+            if self.places[chunk] != NOWHERE {
+                self.soil(chunk);
+            }
+        }
     }
 }
