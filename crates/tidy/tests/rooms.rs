@@ -211,6 +211,53 @@ fn an_import_of_a_higher_room_is_found() {
     assert_eq!(found, [("content > tree".to_owned(), 1), ("error > the engine".to_owned(), 1)]);
 }
 
+/// The rule that has these debts.
+fn rule(of: &str) -> &'static Rule {
+    RULES.iter().find(|rule| rule.debts == of).expect("a rule of that name")
+}
+
+/// Findings of a rule in the code as it is, with these files beside it.
+fn with_planted(of: &str, files: &mut Vec<Parsed>, planted: &[(String, String)]) -> Vec<String> {
+    let before = files.len();
+    files.extend(planted.iter().map(|(path, text)| Parsed::new(&Source::new(path, text)).expect("parses")));
+    let rule = rule(of);
+    let found = judged(&(rule.sizes)(files), rule.limit, &debts(of));
+    files.truncate(before);
+    found
+}
+
+/// Canary: the code as it is passes, and one method or file more than a ceiling is found, in a type with a debt and in one without.
+#[test]
+fn a_planted_method_and_a_planted_circle_are_found() {
+    let mut files = parsed();
+    let planted = |folder: &str, of: &str, count: usize| {
+        let methods: String = (0..count).map(|n| format!("fn planted_{n}(&self) {{}}")).collect();
+        [(format!("{folder}/src/planted.rs"), format!("impl {of} {{ {methods} }}"))]
+    };
+    let sizes = (rule("methods").sizes)(&files);
+    for (name, debt) in debts("methods") {
+        let (folder, of) = name.split_once(' ').expect("a folder and a type");
+        let room = debt - sizes[&name];
+        assert_eq!(with_planted("methods", &mut files, &planted(folder, of, room)), [""; 0]);
+        let found = with_planted("methods", &mut files, &planted(folder, of, room + 1));
+        assert_eq!(found, [format!("{name}: {}, at most {debt}", debt + 1)]);
+    }
+    assert_eq!(with_planted("methods", &mut files, &planted("crates/ftl", "Planted", METHODS)), [""; 0]);
+    let found = with_planted("methods", &mut files, &planted("crates/ftl", "Planted", METHODS + 1));
+    assert_eq!(found, ["crates/ftl Planted: 61, at most 60"]);
+
+    let circle = |count: usize| -> Vec<(String, String)> {
+        let file = |n: usize| {
+            let next = (n + 1) % count;
+            (format!("crates/ftl/src/planted_{n}.rs"), format!("use crate::planted_{next}::Planted;"))
+        };
+        (0..count).map(file).collect()
+    };
+    assert_eq!(with_planted("imports", &mut files, &circle(CIRCLE)), [""; 0]);
+    let found = with_planted("imports", &mut files, &circle(CIRCLE + 1));
+    assert_eq!(found, ["crates/ftl: 4, at most 3"]);
+}
+
 #[test]
 fn what_grows_is_found_and_what_shrank_is_told() {
     let sizes =
