@@ -19,7 +19,7 @@ pub(crate) enum Command {
     /// Make a volume, and fill it from a directory or a tar archive if asked
     Mkfs(MkfsArgs),
     /// Mount a volume through FUSE
-    #[command(after_long_help = crate::options::help())]
+    #[command(after_help = crate::options::short_help(), after_long_help = crate::options::help())]
     Mount(MountArgs),
     /// Unmount a volume and wait until it is on its device
     Umount(DirArgs),

@@ -3,7 +3,7 @@
 use crate::args::{ConvertArgs, ImportArgs};
 use crate::fsck::checked;
 use crate::words::{count, grouped};
-use crate::{exit, json, progress, target};
+use crate::{exit, json, output, progress, target};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use medfs::SystemClock;
@@ -86,6 +86,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     let done = import.run(&mut |phase, done, total| bars.show(phase, done, total));
     bars.clear();
     let done = done.with_context(cannot)?;
+    output::done("the import is complete");
     let text = match (done.switched, done.layouts.inodes) {
         (true, _) => "may hold deltas now; only medfs reads it ('medfs export' makes it plain F2FS again)",
         _ if plan.resumes => "the import that was interrupted has ended",
@@ -133,6 +134,7 @@ pub(crate) fn export(args: &ConvertArgs) -> Result<u8> {
         convert::export(dev, Arc::new(SystemClock), &mut |phase, done, total| bars.show(phase, done, total));
     bars.clear();
     let done = done.with_context(|| format!("cannot export {}", path.display()))?;
+    output::done("the export is complete");
     let text = if done.switched {
         let folded = done.folded;
         let (pages, files) = (count(folded.pages, "page"), count(folded.files, "file"));

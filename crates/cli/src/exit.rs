@@ -49,9 +49,13 @@ impl std::error::Error for Coded {}
 /// Runs a command; prints its error and returns the exit code.
 pub(crate) fn run(name: &str, failure: u8, command: impl FnOnce() -> Result<u8>) -> u8 {
     match (command(), output::failed()) {
-        (Ok(SUCCESS), Some(reason)) => {
-            tell(name, &without_numbers(reason));
-            failure
+        (Ok(code), Some(reason)) => {
+            let reason = without_numbers(reason);
+            match output::what_is_done() {
+                Some(done) => tell(name, &format!("{done}, but its report is not complete: {reason}")),
+                None => tell(name, &reason),
+            }
+            if code == SUCCESS { failure } else { code }
         }
         (Ok(code), _) => code,
         (Err(e), _) if is_closed_pipe(&e) => SUCCESS,

@@ -6,7 +6,7 @@
 
 use crate::args::FsckArgs;
 use crate::exit::{self, Coded};
-use crate::{json, progress, target, words};
+use crate::{json, output, progress, target, words};
 use anyhow::{Context, Result};
 use medfs::MountOptions;
 use medfs_device::BlockDevice;
@@ -201,6 +201,9 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
         (true, true) => exit::FSCK_REPAIRED,
         (true, false) => exit::SUCCESS,
     };
+    if mended.changed {
+        output::done("the repair is complete");
+    }
     if args.json {
         print_json(&args.image, &found, Some(&mended), code)?;
     } else {
@@ -233,9 +236,8 @@ fn take_turns(args: &FsckArgs, dev: &target::Target, found: Report) -> Result<Me
             break;
         }
         if turn == TURNS && !mended.left.is_clean() {
-            let left = mended.left.findings.len();
-            mended.unfinished =
-                Some(format!("after {TURNS} turns of repair and roll-forward {left} findings are left"));
+            let left = words::count(mended.left.findings.len() as u64, "finding");
+            mended.unfinished = Some(format!("left after {TURNS} turns of repair and roll-forward: {left}"));
         }
     }
     Ok(mended)
@@ -270,7 +272,7 @@ fn print_mended(args: &FsckArgs, mended: &Mended, code: u8) {
         (Some(file), Some(0)) => outln!("nothing was changed, so {} was not kept", file.display()),
         (Some(file), Some(blocks)) => outln!(
             "{} as before the repair in {file}: 'medfs fsck --restore {file} {}' takes it back",
-            counted(blocks, "block", "blocks"),
+            words::count(blocks, "block"),
             args.image.display(),
             file = file.display()
         ),
@@ -310,7 +312,7 @@ fn take_back(args: &FsckArgs, dev: &dyn BlockDevice, file: &Path) -> Result<u8> 
             &serde_json::json!({ "image": image.to_string(), "restored_blocks": blocks, "exit": 0 }),
         )?;
     } else {
-        outln!("{image}: {} as before the repair", counted(blocks, "block", "blocks"));
+        outln!("{image}: {} as before the repair", words::count(blocks, "block"));
     }
     Ok(exit::SUCCESS)
 }
@@ -319,14 +321,9 @@ fn named(error: io::Error, file: &Path) -> anyhow::Error {
     anyhow::Error::from(error).context(format!("cannot restore from {}", file.display()))
 }
 
-/// A number with its noun.
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
-}
-
 /// What a repair will cost, in one line; nothing where it costs nothing.
 fn costs(losses: &Losses) -> Option<String> {
-    let files = |count| counted(count, "file", "files");
+    let files = |count| words::count(count, "file");
     let mut parts = Vec::new();
     if losses.nameless > 0 {
         parts.push(format!("{} without a name: lost+found", files(losses.nameless)));
@@ -335,7 +332,7 @@ fn costs(losses: &Losses) -> Option<String> {
         parts.push(format!("{} back in the directory they were in", files(losses.renamed)));
     }
     if losses.blocks > 0 {
-        let blocks = counted(losses.blocks, "block", "blocks");
+        let blocks = words::count(losses.blocks, "block");
         parts.push(format!("{blocks} of {} cut off", files(losses.cut)));
     }
     if losses.attributes > 0 {
@@ -386,11 +383,11 @@ fn print_findings(report: &Report) {
 fn print_counts(image: &Path, r: &Report) {
     let state = if r.is_clean() { "clean" } else { "faulty" };
     outln!(
-        "{}: {state}, {} directories, {} files, {} blocks in use",
+        "{}: {state}, {}, {}, {} in use",
         image.display(),
-        r.directories,
-        r.files,
-        r.blocks
+        words::count(r.directories, "directory"),
+        words::count(r.files, "file"),
+        words::count(r.blocks, "block"),
     );
 }
 

@@ -5,7 +5,7 @@ use crate::content::Content;
 use crate::fill::Filled;
 use crate::undo::Undo;
 use crate::words::count;
-use crate::{exit, fill, size, tarball, target};
+use crate::{exit, fill, output, size, tarball, target};
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::{ManualClock, MountOptions, SetAttr, SystemClock, Timestamp, Volume};
@@ -48,6 +48,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
     if let Some(unfinished) = unfinished {
         unfinished.disarm();
     }
+    output::done("the volume is made");
     Ok(exit::SUCCESS)
 }
 
@@ -222,7 +223,8 @@ fn make(
         None => target::open_volume_at(dev, path, MountOptions::default(), Arc::new(SystemClock))?,
     };
     let filled = fill_from(&volume, content, args)?;
-    volume.close().with_context(|| format!("cannot finish writing {}", path.display()))?;
+    let closed = medfs::convert::close_in_both_packs(&volume);
+    closed.with_context(|| format!("cannot finish writing {}", path.display()))?;
     report(&filled, args);
     Ok(())
 }

@@ -16,7 +16,111 @@ const INDENT: usize = 6;
 /// The flags of `mount(2)`, which mount(8) describes.
 const FLAGS: &str = "nosuid, suid, nodev, dev, noexec, exec, nodiratime, diratime";
 
-/// All options, by what they are about.
+/// Which options are told of where. Those that no group names are told of under [`TUNING`], before what comes behind it.
+const GROUPS: &[(&str, &[&str])] = &[
+    (
+        "Daily use",
+        &[
+            "ro",
+            "rw",
+            "relatime",
+            "noatime",
+            "strictatime",
+            "cache",
+            "discard",
+            "acl",
+            "user_xattr",
+            "allow_other",
+            "sync",
+            "dirsync",
+        ],
+    ),
+    (
+        "Durability",
+        &[
+            "commit",
+            "fsync_mode",
+            "dir_fsync",
+            "recover",
+            "disable_roll_forward",
+            "note_addresses",
+            "shared_records",
+        ],
+    ),
+    (
+        "Deltas",
+        &[
+            "delta",
+            "inline_threshold",
+            "compact_threshold",
+            "compact_files",
+            "append_deltas",
+            "repeat_deltas",
+            "compress_deltas",
+            "restore",
+        ],
+    ),
+    (
+        "Compression",
+        &[
+            "compress",
+            "compress_extension",
+            "nocompress_extension",
+            "compress_log_size",
+            "compress_chksum",
+            "compress_mode",
+        ],
+    ),
+    (
+        "Placement",
+        &[
+            "placement",
+            "reserve_files",
+            "alloc_mode",
+            "in_place",
+            "min_ipu_util",
+            "min_fsync_blocks",
+            "background_gc",
+            "victim",
+        ],
+    ),
+    (TUNING, &[]),
+    ("Recording", &["trace", "trace_private"]),
+    (
+        COMPATIBILITY,
+        &[
+            "atime",
+            "nostrictatime",
+            "async",
+            "norecovery",
+            "active_logs",
+            "compress_algorithm",
+            "ipu_policy",
+            "mode",
+            "max_fragment_chunk",
+            "max_fragment_hole",
+        ],
+    ),
+];
+const TUNING: &str = "Tuning";
+const COMPATIBILITY: &str = "Compatibility and experiments";
+
+/// All options, by who needs them.
+fn groups() -> Vec<(&'static str, Vec<Described>)> {
+    let all: Vec<Described> = sections().into_iter().flat_map(|(_, all)| all).collect();
+    let group_of = |option: &Described| {
+        GROUPS.iter().find(|(_, names)| names.contains(&option.name)).map_or(TUNING, |(title, _)| title)
+    };
+    let group = |&(title, names): &(&'static str, &[&str])| {
+        let mut group: Vec<Described> =
+            all.iter().filter(|option| group_of(option) == title).copied().collect();
+        group.sort_by_key(|option| names.iter().position(|name| *name == option.name));
+        (title, group)
+    };
+    GROUPS.iter().map(group).collect()
+}
+
+/// All options, by who takes them.
 fn sections() -> [(&'static str, Vec<Described>); 3] {
     [
         ("The volume", options::described().collect()),
@@ -67,12 +171,12 @@ fn wrapped(text: &str, indent: usize) -> String {
 /// The end of `medfs mount --help`.
 pub(crate) fn help() -> String {
     let mut text = String::from("Mount options (-o), separated by commas:\n");
-    for (title, all) in sections() {
+    for (title, all) in groups() {
         text.push_str(&format!("\n{title}\n"));
         for option in all {
             text.push_str(&format!("  {option}\n{}\n", wrapped(&details(&option), INDENT)));
         }
-        if title == "The mount" {
+        if title == COMPATIBILITY {
             let flags = format!("{FLAGS}, remount: as mount(8) describes them.");
             text.push_str(&format!("{}\n", wrapped(&flags, 2)));
         }
@@ -84,6 +188,23 @@ pub(crate) fn help() -> String {
         0,
     ));
     text
+}
+
+/// The end of `medfs mount -h`: what a user needs every day.
+pub(crate) fn short_help() -> String {
+    let mut text = String::from("Mount options (-o), separated by commas:\n");
+    for (_, daily) in groups().into_iter().take(1) {
+        for option in daily {
+            let help = option.help.split(". ").next().unwrap_or_default().trim_end_matches('.');
+            let default = if option.default.is_empty() {
+                String::new()
+            } else {
+                format!(" [default: {}]", option.default)
+            };
+            text.push_str(&format!("  {:<18} {help}{default}\n", option.to_string()));
+        }
+    }
+    text + "'medfs mount --help' tells of all: durability, deltas, compression, placement, tuning."
 }
 
 /// medfs(5).
@@ -114,7 +235,7 @@ pub(crate) fn manual() -> String {
         italic("DIR"),
         roman("."),
     ]);
-    for (title, all) in sections() {
+    for (title, all) in groups() {
         page.control("SH", [format!("OPTIONS: {}", title.to_uppercase()).as_str()]);
         for option in all {
             page.control("TP", []);
@@ -150,6 +271,19 @@ pub(crate) fn manual() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_option_is_told_of_once() {
+        let names = |all: Vec<Described>| all.into_iter().map(|option| option.name).collect::<Vec<_>>();
+        let mut told: Vec<&str> = groups().into_iter().flat_map(|(_, all)| names(all)).collect();
+        let mut all: Vec<&str> = sections().into_iter().flat_map(|(_, all)| names(all)).collect();
+        told.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(told, all);
+        let unknown = GROUPS.iter().flat_map(|(_, names)| *names).filter(|name| !all.contains(name));
+        assert_eq!(unknown.collect::<Vec<_>>(), Vec::<&&str>::new());
+        assert_eq!(names(groups().swap_remove(0).1)[..2], ["ro", "rw"]);
+    }
 
     #[test]
     fn every_option_that_is_told_is_taken() {

@@ -38,6 +38,19 @@ pub(crate) fn line(text: Arguments<'_>) {
     }
 }
 
+/// What the command has changed, once that is done.
+static DONE: OnceLock<&str> = OnceLock::new();
+
+/// Notes what was changed: a command that cannot print its report then says so.
+pub(crate) fn done(what: &'static str) {
+    let _ = DONE.set(what);
+}
+
+/// What the command has changed.
+pub(crate) fn what_is_done() -> Option<&'static str> {
+    DONE.get().copied()
+}
+
 /// Why not all lines were printed, where that is so.
 pub(crate) fn failed() -> Option<&'static str> {
     FAILED.get().map(String::as_str)

@@ -23,6 +23,7 @@ pub mod mounts;
 pub mod nvram;
 mod nvram_file;
 pub mod overlay;
+mod ranges;
 pub mod trace;
 
 pub use claim::{Claim, Share};

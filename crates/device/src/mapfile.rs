@@ -1,117 +1,162 @@
 //! Maps of what cannot be read, in the format of GNU ddrescue's mapfiles.
 //!
-//! A map is lines `POSITION SIZE STATUS` that follow each other without a gap, behind a line with the present position. Status `-` is a range
-//! that cannot be read; `*` and `/` are ranges that ddrescue has not given up yet; `?` was not tried and `+` was read. A map of ddrescue's is kept as it
-//! is but for the ranges that were found bad here.
+//! A map begins with the comment of the program that made it. Lines `POSITION SIZE STATUS` follow each other without a gap, behind a line with
+//! the present position. Status `-` is a range that cannot be read; `*` and `/` are ranges that ddrescue has not given up yet; `?` was not tried
+//! and `+` was read. Of a map of ddrescue's the ranges are kept as they are, but for those that were found bad here: its `+` says that a range
+//! is in the copy that ddrescue makes. What was read here is noted in comments.
 //!
 //! Invariant: the ranges of a map begin at 0, follow each other, and neighbours differ in status. Of a file that breaks the form nothing is taken.
 
+use crate::ranges::Ranges;
 use medfs_format::BLOCK_SIZE;
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Read, Write as _};
 use std::ops::Range;
 use std::path::Path;
 
 /// First line of maps that were made here: `?` means that nobody needed the range.
 const OURS: &str = "# Mapfile. Created by medfs";
+/// How the first lines of ddrescue's maps begin, of today and before version 1.20.
+const DDRESCUES: [&str; 2] =
+    ["# Mapfile. Created by GNU ddrescue", "# Rescue Logfile. Created by GNU ddrescue"];
+/// The volume on the device, in a map that was made here.
+const VOLUME: &str = "# Volume: ";
+/// A range that was read here, in a map of ddrescue's.
+const READ_HERE: &str = "# Read by medfs: ";
 /// Longest map that is read.
 const BYTES_MAX: u64 = 256 << 20;
 /// ddrescue's marks.
 const UNTRIED: char = '?';
 const BAD: char = '-';
+const READ: char = '+';
 const STATUSES: &str = "?*/-+";
+/// What ddrescue may be doing.
+const PHASES: &str = "?*/-FG+";
 
 /// Which bytes of a device are known to be bad.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapfile {
-    /// Ranges by where they begin: end and status.
-    ranges: BTreeMap<u64, (u64, char)>,
-    /// Of a map of another program's: its lines that are no ranges.
-    foreign: Option<Vec<String>>,
+    ranges: Ranges,
+    /// Of a map that was made here: which volume the device has.
+    volume: Option<String>,
+    /// Of a map of ddrescue's.
+    foreign: Option<Foreign>,
+}
+
+/// What a map of ddrescue's has beside its ranges.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Foreign {
+    /// Its lines that are no ranges.
+    head: Vec<String>,
+    /// What was read here.
+    read: Ranges,
 }
 
 impl Mapfile {
     /// A map of a device of so many bytes, of which nothing is known.
     pub fn new(bytes: u64) -> Mapfile {
-        let mut ranges = BTreeMap::new();
-        if bytes > 0 {
-            ranges.insert(0, (bytes, UNTRIED));
-        }
-        Mapfile { ranges, foreign: None }
+        let mut ranges = Ranges::default();
+        ranges.set(0..bytes, UNTRIED);
+        Mapfile { ranges, volume: None, foreign: None }
     }
 
-    /// Reads a map; `None` where there is no such file.
+    /// Reads a map; `None` where there is no such file, or an empty one.
     pub fn read(path: &Path) -> io::Result<Option<Mapfile>> {
         match std::fs::metadata(path) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
+            Ok(meta) if !meta.is_file() => return Err(invalid("it is not a regular file")),
             Ok(meta) if meta.len() > BYTES_MAX => return Err(invalid("it is too long for one")),
             Ok(_) => {}
         }
-        let text = std::fs::read_to_string(path)?;
+        let mut file = File::open(path)?;
+        let longest = DDRESCUES[1].len();
+        let mut text = Vec::new();
+        Read::by_ref(&mut file).take(longest as u64).read_to_end(&mut text)?;
         // As mktemp(1) makes a file.
-        if text.is_empty() { Ok(None) } else { Mapfile::parse(&text).map(Some) }
+        if text.is_empty() {
+            return Ok(None);
+        }
+        if !is_head(&text) {
+            return Err(invalid(NO_HEAD));
+        }
+        file.read_to_end(&mut text)?;
+        let text = String::from_utf8(text).map_err(|_| invalid("it is not text"))?;
+        Mapfile::parse(&text).map(Some)
     }
 
     /// Where what it knows ends, in bytes.
     pub fn end(&self) -> u64 {
-        self.ranges.last_key_value().map_or(0, |(_, (end, _))| *end)
+        self.ranges.end()
     }
 
-    /// `InvalidData` where it knows more than a block behind the end of a device of so many bytes, so that it is of another one.
-    pub fn check_fits(&self, bytes: u64) -> io::Result<()> {
+    /// The volume on the device, where the map says it.
+    pub fn volume(&self) -> Option<&str> {
+        self.volume.as_deref()
+    }
+
+    /// Notes which volume the device has, in one word, in a map that was made here.
+    pub fn set_volume(&mut self, volume: &str) {
+        if self.foreign.is_none() {
+            self.volume = Some(volume.to_owned());
+        }
+    }
+
+    /// `InvalidData` where it does not end with a device of so many bytes, but for a part of a block, so that it is of another one. `cut_short`: of
+    /// a device that may have been longer.
+    pub fn check_fits(&self, bytes: u64, cut_short: bool) -> io::Result<()> {
         let end = self.end();
-        if end.saturating_sub(bytes) < BLOCK_SIZE as u64 {
+        let longer = !cut_short && end.saturating_sub(bytes) >= BLOCK_SIZE as u64;
+        let shorter = bytes.saturating_sub(end) >= BLOCK_SIZE as u64;
+        if !longer && !shorter {
             return Ok(());
         }
         let text = format!("it is of a device of {end} bytes, and this one has {bytes}");
         Err(io::Error::new(ErrorKind::InvalidData, text))
     }
 
-    /// The map of a device of so many bytes, or more. What lies behind its end is not tried: it was of a part of the device, or of a
-    /// device that was smaller.
+    /// The map with a device's last block as a whole.
     pub fn extended(mut self, bytes: u64) -> Mapfile {
-        let end = self.end();
-        if end < bytes {
-            self.ranges.insert(end, (bytes, UNTRIED));
-            self.merge();
-        }
+        self.ranges.set(self.end()..bytes.max(self.end()), UNTRIED);
         self
     }
 
     /// Takes the text of a map.
     pub fn parse(text: &str) -> io::Result<Mapfile> {
-        let (mut head, mut has_status, mut ranges) = (Vec::new(), false, BTreeMap::new());
-        let mut end = 0;
+        if !is_head(text.as_bytes()) {
+            return Err(invalid(NO_HEAD));
+        }
+        let ours = text.starts_with(OURS);
+        let mut map = Mapfile { ranges: Ranges::default(), volume: None, foreign: None };
+        let (mut foreign, mut has_status) = (Foreign::default(), false);
         for (number, line) in (1..).zip(text.lines()) {
             let wrong = |what: &str| invalid(&format!("line {number}: {what}"));
-            let is_comment = line.starts_with('#') || line.trim().is_empty();
-            if is_comment || !has_status {
-                has_status |= !is_comment;
-                head.push(line.to_owned());
-                continue;
+            if let Some(volume) = line.strip_prefix(VOLUME).filter(|_| ours) {
+                map.volume = Some(volume.to_owned());
+            } else if let Some(range) = line.strip_prefix(READ_HERE) {
+                let (range, _) = range_of(&format!("{range} +")).map_err(wrong)?;
+                foreign.read.set(range, READ);
+            } else if line.starts_with('#') || line.trim().is_empty() {
+                foreign.head.push(line.to_owned());
+            } else if !has_status {
+                has_status = is_status(line);
+                if !has_status {
+                    return Err(wrong("expected POSITION STATUS PASS"));
+                }
+                foreign.head.push(line.to_owned());
+            } else {
+                let (range, mark) = range_of(line).map_err(wrong)?;
+                if range.start != map.end() {
+                    return Err(wrong("the ranges do not follow each other"));
+                }
+                map.ranges.set(range, mark);
             }
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let [position, size, mark] = fields[..] else {
-                return Err(wrong("expected POSITION SIZE STATUS"));
-            };
-            let (position, size) = (number_of(position), number_of(size));
-            let (Some(position), Some(size)) = (position, size) else { return Err(wrong("not a number")) };
-            let mark = mark.chars().next().filter(|c| mark.len() == 1 && STATUSES.contains(*c));
-            let Some(mark) = mark else { return Err(wrong("unknown status")) };
-            let next = position.checked_add(size).filter(|_| position == end && size > 0);
-            let Some(next) = next else { return Err(wrong("the ranges do not follow each other")) };
-            ranges.insert(position, (next, mark));
-            end = next;
         }
-        if !has_status {
-            return Err(invalid("it has no status line"));
+        if map.end() == 0 {
+            return Err(invalid("it has no ranges"));
         }
-        let ours = head.first().is_some_and(|line| line.starts_with(OURS));
-        let mut map = Mapfile { ranges, foreign: (!ours).then_some(head) };
-        map.merge();
+        map.foreign = (!ours).then_some(foreign);
         Ok(map)
     }
 
@@ -120,91 +165,59 @@ impl Mapfile {
         self.foreign.is_some()
     }
 
-    /// Whether some byte of a range is known to be bad: it could not be read, or another program has not read it.
+    /// Whether some byte of a range is known to be bad: it could not be read, or another program has not read it, and neither was it here.
     pub fn is_bad(&self, bytes: Range<u64>) -> bool {
-        self.overlapping(bytes).any(|(_, mark)| match mark {
-            '+' => false,
-            UNTRIED => self.is_foreign(),
-            _ => true,
+        self.ranges.overlapping(bytes.clone()).any(|(range, mark)| {
+            let part = range.start.max(bytes.start)..range.end.min(bytes.end);
+            match (mark, &self.foreign) {
+                (READ, _) | (UNTRIED, None) => false,
+                (_, Some(foreign)) => !foreign.read.covers(part),
+                (_, None) => true,
+            }
         })
     }
 
     /// Bytes that could not be read.
     pub fn bad_bytes(&self) -> u64 {
-        self.ranges.iter().filter(|(_, (_, mark))| *mark == BAD).map(|(start, (end, _))| end - start).sum()
+        let bad = self.ranges.iter().filter(|(_, mark)| *mark == BAD);
+        bad.map(|(range, _)| range.end - range.start).sum()
     }
 
     /// Notes that a range cannot be read.
     pub fn set_bad(&mut self, bytes: Range<u64>) {
-        self.set(bytes, BAD);
+        if let Some(foreign) = &mut self.foreign {
+            foreign.read.clear(bytes.clone());
+        }
+        self.ranges.set(bytes, BAD);
     }
 
-    /// Notes that a range, which was bad, can be read.
-    pub fn set_good(&mut self, bytes: Range<u64>) {
-        if !self.is_foreign() {
-            self.set(bytes, UNTRIED);
+    /// Notes that a range was read.
+    pub fn set_read(&mut self, bytes: Range<u64>) {
+        match &mut self.foreign {
+            Some(foreign) => foreign.read.set(bytes, READ),
+            None => self.ranges.set(bytes, READ),
         }
-    }
-
-    fn overlapping(&self, bytes: Range<u64>) -> impl Iterator<Item = (Range<u64>, char)> + '_ {
-        let first = self.ranges.range(..=bytes.start).next_back().map_or(bytes.start, |(start, _)| *start);
-        let all = self.ranges.range(first..bytes.end).map(|(start, (end, mark))| (*start..*end, *mark));
-        all.filter(move |(range, _)| range.end > bytes.start)
-    }
-
-    fn set(&mut self, bytes: Range<u64>, mark: char) {
-        let mut start = bytes.start;
-        let old: Vec<_> = self.overlapping(bytes.clone()).collect();
-        for (range, other) in old {
-            self.ranges.remove(&range.start);
-            if range.start < bytes.start {
-                self.ranges.insert(range.start, (bytes.start, other));
-            }
-            if range.end > bytes.end {
-                self.ranges.insert(bytes.end, (range.end, other));
-            }
-        }
-        let mut end = bytes.end;
-        if let Some((&before, &(until, other))) = self.ranges.range(..start).next_back()
-            && (until, other) == (start, mark)
-        {
-            start = before;
-        }
-        if let Some(&(until, other)) = self.ranges.get(&end)
-            && other == mark
-        {
-            self.ranges.remove(&end);
-            end = until;
-        }
-        self.ranges.insert(start, (end, mark));
-    }
-
-    /// Makes one range of neighbours of one status.
-    fn merge(&mut self) {
-        let mut merged: Vec<(u64, (u64, char))> = Vec::new();
-        for (&start, &(end, mark)) in &self.ranges {
-            match merged.last_mut() {
-                Some((_, (until, other))) if (*until, *other) == (start, mark) => *until = end,
-                _ => merged.push((start, (end, mark))),
-            }
-        }
-        self.ranges = merged.into_iter().collect();
     }
 
     /// The text of the file.
     pub fn text(&self) -> String {
         let mut text = String::new();
         match &self.foreign {
-            Some(head) => head.iter().for_each(|line| text.extend([line, "\n"])),
+            Some(foreign) => foreign.head.iter().for_each(|line| text.extend([line, "\n"])),
             None => {
-                let _ = writeln!(
-                    text,
-                    "{OURS}\n# '-' cannot be read, '?' was not needed, or was read\n0x00000000     ?     1"
-                );
+                let _ = writeln!(text, "{OURS}\n# '-' cannot be read, '+' was read, '?' was not needed");
+                if let Some(volume) = &self.volume {
+                    let _ = writeln!(text, "{VOLUME}{volume}");
+                }
+                let _ = writeln!(text, "0x00000000     ?     1");
             }
         }
-        for (start, (end, mark)) in &self.ranges {
-            let _ = writeln!(text, "{start:#010x}  {:#010x}  {mark}", end - start);
+        let read = self.foreign.iter().flat_map(|foreign| foreign.read.iter());
+        for (range, _) in read {
+            let _ = writeln!(text, "{READ_HERE}{:#010x}  {:#010x}", range.start, range.end - range.start);
+        }
+        for (range, mark) in self.ranges.iter() {
+            let _ = writeln!(text, "{:#010x}  {:#010x}  {mark}", range.start, range.end - range.start);
         }
         text
     }
@@ -225,6 +238,37 @@ impl Mapfile {
     }
 }
 
+const NO_HEAD: &str = "it does not begin as maps of ddrescue and medfs do";
+
+/// Whether a text begins as a map does.
+fn is_head(text: &[u8]) -> bool {
+    text.starts_with(OURS.as_bytes()) || DDRESCUES.iter().any(|head| text.starts_with(head.as_bytes()))
+}
+
+/// Whether a line says where ddrescue is, and what it does.
+fn is_status(line: &str) -> bool {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let [position, phase, ref pass @ ..] = fields[..] else { return false };
+    let known = phase.len() == 1 && PHASES.contains(phase);
+    number_of(position).is_some()
+        && known
+        && pass.len() <= 1
+        && pass.iter().all(|pass| number_of(pass).is_some())
+}
+
+/// The range of a line, and its status.
+fn range_of(line: &str) -> Result<(Range<u64>, char), &'static str> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let [position, size, mark] = fields[..] else { return Err("expected POSITION SIZE STATUS") };
+    let (Some(position), Some(size)) = (number_of(position), number_of(size)) else {
+        return Err("not a number");
+    };
+    let mark =
+        mark.chars().next().filter(|c| mark.len() == 1 && STATUSES.contains(*c)).ok_or("unknown status")?;
+    let end = position.checked_add(size).filter(|_| size > 0).ok_or("a range that has no end")?;
+    Ok((position..end, mark))
+}
+
 fn number_of(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -233,7 +277,7 @@ fn number_of(text: &str) -> Option<u64> {
 }
 
 fn invalid(what: &str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, format!("not a mapfile of ddrescue's: {what}"))
+    io::Error::new(ErrorKind::InvalidData, format!("not a mapfile: {what}"))
 }
 
 #[cfg(test)]
@@ -264,9 +308,12 @@ mod tests {
         let again = Mapfile::parse(&map.text()).unwrap();
         assert_eq!(again, map);
         assert_eq!(map.text().lines().count(), 3 + 5, "{}", map.text());
-        map.set_good(0x4000..0x5000);
+        map.set_read(0x4000..0x5000);
         assert!(!map.is_bad(0x4000..0x5000) && map.is_bad(0x4fff..0x5001));
         assert!(map.text().contains("0x00003000  0x00001000  -"), "{}", map.text());
+        assert!(map.text().contains("0x00004000  0x00001000  +"), "{}", map.text());
+        map.set_volume("some");
+        assert_eq!(Mapfile::parse(&map.text()).unwrap().volume(), Some("some"));
     }
 
     #[test]
@@ -283,31 +330,59 @@ mod tests {
         );
     }
 
+    /// ddrescue would take a `+` for what is in its own copy.
     #[test]
-    fn a_map_of_a_part_of_the_device_stays_a_map() {
-        let mut map = Mapfile::parse(OF_DDRESCUE).unwrap().extended(0x9000);
-        assert!(map.is_bad(0x8000..0x9000), "what ddrescue has not read is not in its image");
-        map.set_bad(0x7000..0x8000);
-        assert_eq!(Mapfile::parse(&map.text()).unwrap(), map);
+    fn what_was_read_beside_ddrescue_is_noted_beside_its_ranges() {
+        let mut map = Mapfile::parse(OF_DDRESCUE).unwrap();
+        map.set_read(0x4000..0x5000);
+        map.set_read(0x2000..0x3000);
+        assert!(!map.is_bad(0x2000..0x5000));
+        let again = Mapfile::parse(&map.text()).unwrap();
+        assert_eq!(again, map);
+        let ranges = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| !line.starts_with('#')).map(str::to_lowercase).collect()
+        };
+        assert_eq!(ranges(&map.text()), ranges(OF_DDRESCUE));
+        map.set_bad(0x4000..0x4200);
+        assert!(map.is_bad(0x4000..0x4001) && !map.is_bad(0x4200..0x5000));
+    }
+
+    #[test]
+    fn a_map_is_of_a_device_of_its_size() {
+        let map = Mapfile::parse(OF_DDRESCUE).unwrap();
         // A device need not end with a whole block.
-        assert!(Mapfile::parse(OF_DDRESCUE).unwrap().check_fits(0x4800).is_ok());
-        assert!(Mapfile::parse(OF_DDRESCUE).unwrap().check_fits(0x4000).is_err());
+        assert!(map.check_fits(0x4800, false).is_ok() && map.check_fits(0x5800, false).is_ok());
+        assert!(map.check_fits(0x4000, false).is_err() && map.check_fits(0x6000, false).is_err());
+        assert!(map.check_fits(0x4000, true).is_ok() && map.check_fits(0x6000, true).is_err());
+        let map = map.extended(0x5800);
+        assert!(map.is_bad(0x5000..0x5800), "what ddrescue has not read is not in its image");
+        assert_eq!(Mapfile::parse(&map.text()).unwrap(), map);
     }
 
     #[test]
     fn what_is_no_map_is_refused() {
+        let head = "# Mapfile. Created by GNU ddrescue version 1.27\n";
+        assert!(Mapfile::parse(&format!("{head}0 ? 1\n0 5 +\n")).is_ok());
         for wrong in [
             "",
-            "# only\n",
             "0 ? 1\n0 5",
             "0 ? 1\n0 5 x",
             "0 ? 1\n0 0 -",
             "0 ? 1\n1 5 -",
             "0 ? 1\n0 5 +\n6 1 -",
             "0 ? 1\n0 x -",
+            "0 ? 1",
+            "hello",
+            "hello\n0 5 +",
+            "0 ? one\n0 5 +",
+            "0 ? 1 2\n0 5 +",
+            "0 x 1\n0 5 +",
+            "0 ? 1\n0 0xffffffffffffffff +\n0xffffffffffffffff 1 -",
         ] {
-            assert!(Mapfile::parse(wrong).is_err(), "{wrong}");
+            assert!(Mapfile::parse(&format!("{head}{wrong}")).is_err(), "{wrong}");
         }
-        assert!(Mapfile::parse("0 ? 1\n0 0xffffffffffffffff +\n0xffffffffffffffff 1 -").is_err());
+        for other in ["", "hello", "0 ? 1\n0 5 +\n", "# only\n0 ? 1\n0 5 +\n"] {
+            assert!(Mapfile::parse(other).is_err(), "{other}");
+        }
     }
 }

@@ -20,7 +20,10 @@ pub struct MappedDevice<D> {
     /// Whether blocks that are known to be bad are tried again, once.
     retry: bool,
     tried: Mutex<std::collections::HashSet<u64>>,
+    /// What is bad has changed since the map was asked for.
     news: AtomicBool,
+    /// Something has.
+    changed: AtomicBool,
     read: AtomicU64,
 }
 
@@ -32,8 +35,8 @@ fn bytes(addr: u64, count: u64) -> Range<u64> {
 impl<D: BlockDevice> MappedDevice<D> {
     /// Over a device; `retry`: what the map calls bad is tried once more.
     pub fn new(below: D, map: Mapfile, retry: bool) -> MappedDevice<D> {
-        let (news, read) = (AtomicBool::new(false), AtomicU64::new(0));
-        MappedDevice { below, map: Mutex::new(map), retry, tried: Mutex::default(), news, read }
+        let (news, changed, read) = Default::default();
+        MappedDevice { below, map: Mutex::new(map), retry, tried: Mutex::default(), news, changed, read }
     }
 
     /// The map as it is now.
@@ -41,9 +44,29 @@ impl<D: BlockDevice> MappedDevice<D> {
         self.map.lock().clone()
     }
 
-    /// The map, where it has changed since it was asked for last.
+    /// The map, where it has changed in what is bad since it was asked for last.
     pub fn new_map(&self) -> Option<Mapfile> {
         self.news.swap(false, Ordering::AcqRel).then(|| self.map())
+    }
+
+    /// The map, where it has changed at all, in what was read too.
+    pub fn changed_map(&self) -> Option<Mapfile> {
+        let news = self.news.swap(false, Ordering::AcqRel);
+        (self.changed.swap(false, Ordering::AcqRel) || news).then(|| self.map())
+    }
+
+    /// Notes which volume the device has.
+    pub fn set_volume(&self, volume: &str) {
+        self.map.lock().set_volume(volume);
+    }
+
+    /// Notes that blocks were read, of which none was known to be bad.
+    fn note_read(&self, addr: u64, count: u64) {
+        let mut map = self.map.lock();
+        if !map.is_foreign() {
+            map.set_read(bytes(addr, count));
+            self.changed.store(true, Ordering::Release);
+        }
     }
 
     /// Bytes read from the device so far.
@@ -70,7 +93,12 @@ impl<D: BlockDevice> MappedDevice<D> {
         let mut map = self.map.lock();
         let known = map.is_bad(bytes(addr, 1));
         match &tried {
-            Ok(()) if known && self.retry => map.set_good(bytes(addr, 1)),
+            Ok(()) if known => map.set_read(bytes(addr, 1)),
+            Ok(()) => {
+                drop(map);
+                self.note_read(addr, 1);
+                return tried;
+            }
             Err(error) if !known && error.raw_os_error() == Some(libc::EIO) => {
                 drop(map);
                 if !self.is_there(addr) {
@@ -106,7 +134,9 @@ impl<D: BlockDevice> BlockDevice for MappedDevice<D> {
         if self.map.lock().is_bad(bytes(addr, blocks.len() as u64)) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
-        self.below.read(addr, blocks)
+        self.below.read(addr, blocks)?;
+        self.note_read(addr, blocks.len() as u64);
+        Ok(())
     }
 
     fn write(&self, _addr: u64, _blocks: &[&Block], _tag: WriteTag) -> io::Result<()> {
@@ -163,6 +193,7 @@ mod tests {
         let retried = MappedDevice::new(CountingDevice::new(failing(7..8)), map, true);
         assert!(read_block(&retried, 7).is_err() && read_block(&retried, 8).is_ok());
         assert_eq!(retried.map().bad_bytes(), 4096);
+        assert!(retried.map().text().contains("0x00008000  0x00001000  +"), "{}", retried.map().text());
         let before = reads(&retried);
         assert!(read_block(&retried, 7).is_err() && reads(&retried) == before, "once is enough");
     }

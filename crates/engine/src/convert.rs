@@ -3,7 +3,8 @@
 //! The superblock's magic is what tells the two apart, so a switch is two writes, of one copy after the other, each
 //! durable before the next. Copies that disagree mean a volume without deltas: an import has made none yet, an export has
 //! folded all. Whoever opens such a volume to write makes both plain again. So a crash at any moment leaves the old or the
-//! new kind, with everything in it.
+//! new kind, with everything in it. Before a switch the last checkpoint is in both packs: of a pack that is damaged later, nothing leads back to a
+//! volume of the other kind.
 //!
 //! A volume that lacks features that deltas need gets them with the magic. `flexible_inline_xattr` demands extra attributes of every
 //! inode, which then have none, and no F2FS driver would take a volume on the way. So the import of such a volume has these steps:
@@ -19,6 +20,7 @@
 //! the old layout take no deltas. An import that was interrupted goes on when it is run again; an export ends it first.
 //! That all inodes are laid out at once, not when they are next written, keeps an export certain: it never needs room for inodes.
 
+use crate::commit::checkpoint::CheckpointSink;
 use crate::delta::Folded;
 use crate::error::{Error, Result};
 use crate::layout::LayoutWork;
@@ -144,7 +146,10 @@ impl Import {
             layouts: LayoutWork::default(),
             recovered_inodes: volume.stats().recovered_inodes,
         };
-        volume.close()?;
+        match done.switched {
+            true => close_in_both_packs(&volume)?,
+            false => volume.close()?,
+        }
         if done.switched {
             switch(dev, &volume, RawSuperblock::become_delta_volume)?;
         }
@@ -152,7 +157,7 @@ impl Import {
         if has_work(sb, *options) {
             let volume = open(dev, clock.clone())?;
             done.layouts = lay_out(&volume, *options, progress)?;
-            volume.close()?;
+            close_in_both_packs(&volume)?;
             if volume.superblock().has_old_layouts() {
                 switch(dev, &volume, RawSuperblock::leave_old_layouts)?;
             }
@@ -179,7 +184,10 @@ pub fn export(dev: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>, progress: Progre
     if sb.is_delta_volume() {
         folded = volume.fold_deltas(&mut |done, total| progress(Phase::Fold, done, total))?;
     }
-    volume.close()?;
+    match sb.is_delta_volume() {
+        true => close_in_both_packs(&volume)?,
+        false => volume.close()?,
+    }
     if sb.is_delta_volume() {
         switch(&dev, &volume, RawSuperblock::become_plain)?;
     }
@@ -195,6 +203,16 @@ fn open(dev: &Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Volume> {
     let options = MountOptions { delta: Some(DeltaMode::Off), ..MountOptions::default() };
     let volume = Volume::open(dev.clone(), options, clock)?;
     if volume.is_read_only() { Err(Error::ReadOnly) } else { Ok(volume) }
+}
+
+/// [`Volume::close`] with the final checkpoint in both packs, for a volume that was filled or converted as a whole. The checkpoint before it
+/// is of a volume that was half done: nothing leads back to it afterwards, also where a pack is damaged. It costs one pack more, some six
+/// blocks.
+pub fn close_in_both_packs(volume: &Volume) -> Result<()> {
+    if volume.is_read_only() {
+        return volume.close();
+    }
+    CheckpointSink.for_unmount_in_both_packs(volume.fs())
 }
 
 /// Changes both superblocks of a volume that was closed.

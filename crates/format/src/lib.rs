@@ -24,6 +24,7 @@ pub mod flip;
 pub mod footer;
 pub mod geometry;
 pub mod hash;
+pub mod header_left;
 pub mod limits;
 pub mod nat;
 pub mod node;

@@ -4,7 +4,7 @@
 //! in the copies not in force; flush; the checkpoint, last. Until then the old checkpoint is in force with its own
 //! NAT and SIT, so that a crash at any moment leaves a volume on which the same repair starts over.
 
-use crate::finding::{Code, Cut, Finding, Findings, Losses, Severity};
+use crate::finding::{Code, Cut, Finding, Findings, Losses, Severity, counted};
 use crate::image::{CANNOT_BE_READ, Image, Stop};
 use crate::log::{self, FsyncLog};
 use crate::lost;
@@ -196,7 +196,8 @@ pub fn repair_found(
         if same || round == MAX_ROUNDS {
             let left = after.findings.len() as u64 + after.suppressed;
             unfinished = Some(ends.held.why().unwrap_or_else(|| {
-                format!("the repair came to no end: after {round} passes {left} findings are left")
+                let (left, passes) = (counted(left, "finding"), counted(round as u64, "turn"));
+                format!("the repair came to no end: {left} left after {passes}")
             }));
             break;
         }

@@ -84,6 +84,10 @@ codes! {
     CheckpointBit = 214, Error;
     /// Neither checkpoint pack is whole: one is made of what is left.
     CheckpointLost = 215, Error;
+    /// One of the two headers of the pack in force is lost.
+    CheckpointHeader = 216, Error;
+    /// The pack of a later checkpoint is lost: the volume is as of the one before.
+    CheckpointOlder = 217, Error;
     /// A SIT entry contradicts itself.
     SitEntry = 301, Error;
     /// Blocks in use are marked free.
@@ -342,9 +346,25 @@ impl Findings {
     }
 }
 
+/// A number with its noun: `1 entry`, `2 entries`.
+pub(crate) fn counted(number: impl Into<u64>, noun: &str) -> String {
+    match (number.into(), noun.strip_suffix('y')) {
+        (1, _) => format!("1 {noun}"),
+        (number, Some(stem)) => format!("{number} {stem}ies"),
+        (number, None) => format!("{number} {noun}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nouns_agree_with_their_numbers() {
+        let some =
+            [(0u32, "node"), (1, "entry"), (2, "entry"), (1, "node")].map(|(n, noun)| counted(n, noun));
+        assert_eq!(some, ["0 nodes", "1 entry", "2 entries", "1 node"]);
+    }
 
     #[test]
     fn codes_are_distinct_and_printed_with_four_digits() {

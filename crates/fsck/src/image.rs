@@ -6,8 +6,8 @@
 
 use crate::cache::Cache;
 use crate::finding::{Code, Findings};
+use crate::in_force;
 use crate::medium::Medium;
-use crate::no_pack::{self, Pack};
 use crate::no_super;
 use crate::pack;
 use crate::strays::Strays;
@@ -21,7 +21,7 @@ use medfs_format::path::NodePath;
 use medfs_format::sit::{self, RawSitBlock, RawSitEntry};
 use medfs_format::summary::{LOG_COUNT, Log, RawExtraInfo, RawSummaryBlock};
 use medfs_format::superblock::{Feature, RawSuperblock};
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc};
+use medfs_format::{Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc};
 use std::io;
 use zerocopy::IntoBytes;
 
@@ -93,7 +93,7 @@ impl<'d> Image<'d> {
         };
         let features = RawSuperblock::in_block(&sb).features();
         let mut cache = Cache::new(medium);
-        let ((pack, cp, unflipped), reckoned) = checkpoint_pack(&mut cache, &g, findings)?;
+        let ((pack, cp, unflipped), reckoned) = in_force::pack(&mut cache, &g, findings)?;
         let mut image = Image {
             cache,
             sb,
@@ -423,61 +423,4 @@ fn same(a: &Block, b: &Block) -> bool {
         sb
     };
     strip(a).as_bytes() == strip(b).as_bytes()
-}
-
-/// Chooses the newest pack that is whole, but for one bit in its first or last block maybe, or else the newest of which only the
-/// journals are lost.
-/// Without any, one made of what is left; `true` where it is reckoned.
-fn checkpoint_pack(
-    cache: &mut Cache<'_>,
-    g: &Geometry,
-    findings: &mut Findings,
-) -> Result<(Pack, bool), Stop> {
-    let mut best: Option<(Pack, u64, bool)> = None;
-    let mut flipped = Vec::new();
-    for index in 0..2 {
-        match pack::read_header(cache, g, index)? {
-            Ok((bytes, version, unflipped)) => {
-                if !unflipped.is_empty() {
-                    flipped.push((
-                        index,
-                        unflipped.iter().map(|(_, _, bit)| bit.to_string()).collect::<Vec<_>>(),
-                    ));
-                }
-                let unflipped = unflipped.into_iter().map(|(addr, block, _)| (addr, block)).collect();
-                let journals = pack::journals_readable(cache, g, index, &bytes)?;
-                if let Err(e) = &journals {
-                    findings.add(Code::CheckpointPack, format!("checkpoint pack {}: {e}", index + 1));
-                }
-                let newer = |v: u64| (version.wrapping_sub(v) as i64) > 0;
-                let whole = journals.is_ok();
-                if best.as_ref().is_none_or(|&(_, v, w)| if w == whole { newer(v) } else { whole }) {
-                    best = Some(((index, bytes, unflipped), version, whole));
-                }
-            }
-            Err(e) => {
-                findings.add(Code::CheckpointPack, format!("checkpoint pack {}: {e}", index + 1));
-            }
-        }
-    }
-    let Some((pack, ..)) = best else {
-        if let Some(pack) = no_pack::pack_of_one_header(cache, g)? {
-            let text = "neither checkpoint pack is whole; the newest one with one of its two headers counts";
-            findings.add(Code::CheckpointLost, text);
-            return Ok((pack, false));
-        }
-        let text = "neither checkpoint pack is usable; a repair makes one anew from the tables and the nodes";
-        findings.add(Code::CheckpointLost, text);
-        return Ok((no_pack::reckoned(cache, g)?, true));
-    };
-    debug_assert!(pack.1.len() >= BLOCK_SIZE);
-    for (index, bits) in flipped {
-        let code = if index == pack.0 { Code::CheckpointBit } else { Code::CheckpointPack };
-        let bits = bits.join(" and ");
-        findings.add(
-            code,
-            format!("checkpoint pack {}: the checksum is right with {bits} the other way round", index + 1),
-        );
-    }
-    Ok((pack, false))
 }

@@ -23,6 +23,7 @@ mod evidence;
 mod finding;
 mod foreign;
 mod image;
+mod in_force;
 #[cfg(feature = "test-support")]
 pub mod inject;
 mod inode;

@@ -328,15 +328,18 @@ fn summary_block(curseg: &Curseg) -> Box<Block> {
     block
 }
 
-/// Writes one pack: its first block is made invalid before anything else changes and written last.
+/// Writes one pack: its first block is made invalid before anything else changes and written last, after the last block.
 fn write_pack(image: &mut Image<'_>, index: usize, blocks: &[Box<Block>], last: &Block) -> io::Result<()> {
     let medium = &image.cache.medium;
     let start = image.g.cp_pack(index);
     let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
     medium.write(start, &[&Block::ZERO], tag)?;
     medium.flush()?;
-    let rest: Vec<&Block> = blocks[1..].iter().map(|b| &**b).chain([last]).collect();
+    let rest: Vec<&Block> = blocks[1..].iter().map(|b| &**b).collect();
     medium.write(start + 1, &rest, tag)?;
+    medium.flush()?;
+    // Each header alone says that the pack is complete.
+    medium.write(start + blocks.len() as u32, &[last], tag)?;
     medium.flush()?;
     medium.write(start, &[&blocks[0]], tag)?;
     medium.flush()

@@ -5,7 +5,7 @@
 //!
 //! Memory: an entry for each user, group and project that has files, one for each block of a tree, and a file that is written.
 
-use crate::finding::{Code, Findings};
+use crate::finding::{Code, Findings, counted};
 use crate::image::{CANNOT_BE_READ, Image};
 use foldhash::{HashMap, HashSet};
 use medfs_device::Cause;
@@ -275,8 +275,11 @@ impl Tally<'_> {
         let is = is.unwrap_or_default();
         if is != says && self.differs.is_none() {
             self.differs = Some(format!(
-                "id {id} uses {} inodes and {} bytes, but counted {} and {}",
-                says.inodes, says.bytes, is.inodes, is.bytes
+                "id {id} uses {} and {}, but counted {} and {}",
+                counted(says.inodes, "inode"),
+                counted(says.bytes, "byte"),
+                is.inodes,
+                is.bytes
             ));
         }
     }

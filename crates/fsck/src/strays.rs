@@ -10,7 +10,7 @@
 //!
 //! Memory: an entry for each node that the NAT has lost, of which one pass takes [`MAX_STRAYS`].
 
-use crate::finding::{Code, Findings};
+use crate::finding::{Code, Findings, counted};
 use crate::image::Image;
 use foldhash::{HashMap, HashMapExt, HashSet};
 use medfs_format::checkpoint::ChainVersion;
@@ -95,8 +95,8 @@ impl Image<'_> {
         for (index, nids) in found {
             let first = nids.iter().min().expect("not empty");
             let text = format!(
-                "NAT block {index}: {} entries do not lead to their nodes and are made anew from these, the first is {first}",
-                nids.len()
+                "NAT block {index}: {} made anew from nodes to which the table does not lead, the first is node {first}",
+                counted(nids.len() as u64, "entry")
             );
             findings.add(Code::NatLost, text);
         }
@@ -138,7 +138,8 @@ impl Image<'_> {
         let count = self.strays.taken_up;
         if count > 0 {
             let text = format!(
-                "{count} nodes have no NAT entry: those that were in the journals are lost, and made anew from the nodes"
+                "{} without a NAT entry: those that were in the journals are lost, and made anew from the nodes",
+                counted(count, "node")
             );
             findings.add(Code::NatLost, text);
         }

@@ -2,7 +2,7 @@
 //!
 //! SIT and NAT are written to the copy that is not in force and take effect with the checkpoint.
 
-use crate::finding::{Code, Findings};
+use crate::finding::{Code, Findings, counted};
 use crate::pack::Counts;
 use crate::space::Kind;
 use crate::walk::Walker;
@@ -22,7 +22,7 @@ impl Walker<'_, '_> {
         for (ino, l) in wrong {
             self.findings.add(
                 Code::InodeLinks,
-                format!("inode {ino}: i_links is {}, but it has {} names", l.claimed, l.found),
+                format!("inode {ino}: i_links is {}, but it has {}", l.claimed, counted(l.found, "name")),
             );
             if self.fix {
                 let addr = self.image.nat(ino)?.block_addr.get();
@@ -170,8 +170,8 @@ impl Walker<'_, '_> {
             self.findings.add(
                 Code::SitMissing,
                 format!(
-                    "segment {segno}: {} blocks in use are marked free, the first is {first}",
-                    missing.len()
+                    "segment {segno}: {} in use but marked free, the first is {first}",
+                    counted(missing.len() as u64, "block")
                 ),
             );
         }
@@ -179,8 +179,8 @@ impl Walker<'_, '_> {
             self.findings.add(
                 Code::SitLeaked,
                 format!(
-                    "segment {segno}: {} blocks marked in use belong to nothing, the first is {first}",
-                    leaked.len()
+                    "segment {segno}: {} marked in use but of nothing, the first is {first}",
+                    counted(leaked.len() as u64, "block")
                 ),
             );
         }

@@ -3,7 +3,7 @@
 //! The checksum of an inode is linear in the seed, so that each inode tells it; the one that most tell is taken, and a UUID that has this seed. A
 //! feature counts where one inode makes use of it: without it, a check would take that for damage.
 
-use crate::finding::{Code, Findings};
+use crate::finding::{Code, Findings, counted};
 use crate::image::Image;
 use foldhash::HashMap;
 use medfs_format::delta;
@@ -143,7 +143,9 @@ impl Traits {
     fn told(&self, sb: &RawSuperblock) -> String {
         let kind = if self.deltas { "with deltas" } else { "of plain F2FS" };
         let seed = match self.seed() {
-            Some((_, count)) => format!("a new UUID has the seed of the checksums of {count} inodes"),
+            Some((_, count)) => {
+                format!("a new UUID has the seed of the checksums of {}", counted(count, "inode"))
+            }
             None => "the UUID is a new one".into(),
         };
         format!(

@@ -1,7 +1,8 @@
 //! Reading checkpoint packs: which of the two counts, and the summaries and journals it holds.
 //!
 //! Pack: `[header | payload.. | orphans.. | data summaries | node summaries at unmount | header again]`.
-//! Invariant: a pack counts only where its first and last block are whole and of one version; of two that count, the newer does.
+//! Invariant: a pack counts only where its first and last block are whole and of one version; of two that count, the newer does. One
+//! header is enough where it shows that the checkpoint was complete.
 //! Kernel counterpart: `checkpoint.c`, summaries in `segment.c`.
 
 use crate::error::{Error, Result};
@@ -9,6 +10,7 @@ use crate::io::Io;
 use crate::nat;
 use crate::segment::{self, CurSeg, Fill, sum_type};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint, verify_checksum};
+use medfs_format::header_left::{HeaderLeft, MOST_VERSIONS_AHEAD};
 use medfs_format::node::footer;
 use medfs_format::summary::{JOURNAL_SIZE, Log, RawJournal, RawSummary, RawSummaryBlock};
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, FormatError, Geometry, Structure};
@@ -68,9 +70,35 @@ pub(crate) fn read_pack(io: &Io, geo: &Geometry) -> Result<Pack> {
             let newer = b.header.checkpoint_ver.get().wrapping_sub(a.header.checkpoint_ver.get()) as i64 > 0;
             Ok(if newer { b } else { a })
         }
-        (Ok(whole), Err(_)) | (Err(_), Ok(whole)) => beside_a_broken_one(io, geo, whole),
+        (Ok(whole), Err(_)) | (Err(_), Ok(whole)) => match newer_of_one_header(io, geo, &whole)? {
+            Some(newer) => Ok(newer),
+            None => beside_a_broken_one(io, geo, whole),
+        },
         (Err(a), Err(_)) => Err(a),
     }
+}
+
+/// The pack beside a whole one, where one of its two headers is damaged, and the other says that it is complete and newer.
+fn newer_of_one_header(io: &Io, geo: &Geometry, whole: &Pack) -> Result<Option<Pack>> {
+    let pack = 1 - whole.pack;
+    let than = whole.header.checkpoint_ver.get();
+    let mut read = |addr| match io.read(addr) {
+        Ok(block) => Ok::<_, Error>(Some(block)),
+        Err(_) => Ok(None),
+    };
+    let Some(left) = HeaderLeft::of(geo, pack, than, &mut read)? else { return Ok(None) };
+    let mut head = left.block.0.to_vec();
+    for i in 1..=geo.cp_payload {
+        let Some(block) = read(geo.cp_pack(pack) + i)? else { return Ok(None) };
+        head.extend_from_slice(&block.0);
+    }
+    tracing::warn!(
+        addr = left.lost,
+        "one of the two headers of the last checkpoint is damaged, and the other one counts; run `medfs fsck --repair` on the volume"
+    );
+    let header = RawCheckpoint::in_block(&left.block).clone();
+    let next_version = left.version().wrapping_add(1);
+    Ok(Some(Pack { header, head, crc: stored_checksum(&left.block), pack, next_version }))
 }
 
 /// A pack that is the only whole one. The other may have been in force before it was damaged, with nodes of its version behind it: that
@@ -84,9 +112,6 @@ fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
     let ahead = if ahead < MOST_VERSIONS_AHEAD { ahead } else { 0 };
     Ok(Pack { next_version: version.wrapping_add(ahead.div_ceil(2) * 2 + 3), ..pack })
 }
-
-/// How far a broken pack's version may be ahead of the whole one's; beyond it is no version.
-const MOST_VERSIONS_AHEAD: u64 = 1 << 10;
 
 fn try_pack(read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {
     let start = geo.cp_pack(pack);

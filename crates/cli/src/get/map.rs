@@ -1,9 +1,10 @@
 //! The device that files are copied from, and the map of its bad blocks.
 
 use crate::target::{self, Target};
-use anyhow::{Context, Result};
-use medfs_device::{BlockDevice, Mapfile, MappedDevice};
+use anyhow::{Context, Result, bail};
+use medfs_device::{BlockDevice, Mapfile, MappedDevice, read_block};
 use medfs_format::BLOCK_SIZE;
+use medfs_format::superblock::RawSuperblock;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,14 +43,22 @@ pub(crate) fn open(
     let bytes = device.block_count() * BLOCK_SIZE as u64;
     let map = match (known, file) {
         (Some(known), Some(file)) => {
-            if !cut_short {
-                known.check_fits(bytes).with_context(|| format!("cannot use the map {}", file.display()))?;
-            }
+            let fits = known.check_fits(bytes, cut_short);
+            fits.with_context(|| format!("cannot use the map {}", file.display()))?;
             known.extended(bytes)
         }
         _ => Mapfile::new(bytes),
     };
+    let of = map.volume().map(str::to_owned);
     let device = Arc::new(MappedDevice::new(device, map, retry));
+    match (of, volume_on(&*device), file) {
+        (Some(of), Some(volume), Some(file)) if of != volume => {
+            let (file, image) = (file.display(), image.display());
+            bail!("cannot use the map {file}: it is of volume {of}, and {image} holds volume {volume}");
+        }
+        (None, Some(volume), _) => device.set_volume(&volume),
+        _ => {}
+    }
     let keeper = Keeper {
         device: device.clone(),
         file: file.map(Path::to_owned),
@@ -63,6 +72,16 @@ pub(crate) fn open(
         keeper.write(&device.map())?;
     }
     Ok((device, keeper))
+}
+
+/// The UUID of the volume on a device, where a superblock can be read.
+fn volume_on(device: &dyn BlockDevice) -> Option<String> {
+    let uuid = |copy| {
+        let block = read_block(device, copy).ok()?;
+        let sb = RawSuperblock::in_block(&block);
+        sb.validate().is_ok().then(|| uuid::Uuid::from_bytes(sb.uuid).to_string())
+    };
+    uuid(0).or_else(|| uuid(1))
 }
 
 impl Keeper {
@@ -81,7 +100,7 @@ impl Keeper {
 
     /// Writes the map where it has changed.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        match self.device.new_map() {
+        match self.device.changed_map() {
             Some(map) => self.write(&map),
             None if self.unkept => self.write(&self.device.map()),
             None => Ok(()),

@@ -379,6 +379,35 @@ fn what_cannot_be_printed_is_an_error_and_a_reader_that_leaves_is_none() {
 }
 
 #[test]
+fn a_conversion_that_cannot_print_its_report_is_complete_and_says_so() {
+    let s = Scratch::with_volume("64M");
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let why = "but its report is not complete: cannot write to standard output: No space left on device\n";
+    for (command, args, kind) in [
+        ("export", &[][..], "f2fs"),
+        ("import", &[], "medfs"),
+        ("export", &["--json"], "f2fs"),
+        ("import", &["--json"], "medfs"),
+    ] {
+        let expected = format!("medfs {command}: the {command} is complete, {why}");
+        assert_eq!(printing_to(full(), command, args, &s.image()), (Some(1), expected), "{args:?}");
+        assert!(output(&["probe"], &[&s.image()]).contains(&format!("TYPE={kind}\n")), "{command} {args:?}");
+        medfs().arg("fsck").arg(s.image()).assert().code(0);
+    }
+    let (code, text) = printing_to(full(), "mkfs", &["--force"], &s.image());
+    assert_eq!((code, text), (Some(1), format!("medfs mkfs: the volume is made, {why}")));
+    std::os::unix::fs::FileExt::write_all_at(
+        &File::options().write(true).open(s.image()).unwrap(),
+        &[0xa5; 4096],
+        0,
+    )
+    .unwrap();
+    let (code, text) = printing_to(full(), "fsck", &["--repair"], &s.image());
+    assert_eq!((code, text), (Some(1), format!("medfs fsck: the repair is complete, {why}")));
+    medfs().arg("fsck").arg(s.image()).assert().code(0);
+}
+
+#[test]
 fn help_fits_a_page() {
     let commands =
         [&["mkfs"][..], &["mount"], &["stat"], &["replay"], &["trace", "record"], &["flash", "replay"]];

@@ -3,7 +3,7 @@
 use crate::common::*;
 use medfs_format::Block;
 use medfs_format::node::{FileKind, RawInode, footer};
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -164,4 +164,42 @@ fn what_another_file_system_was_made_of_is_not_repaired() {
     let text = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
     assert!(text.contains("holds a Btrfs file system"), "{text}");
     assert!(fs::read(s.image()).unwrap() == before);
+}
+
+#[test]
+fn what_mkfs_filled_outlives_the_loss_of_a_checkpoint_pack() {
+    for kind in [&["--plain"][..], &[]] {
+        let s = Scratch::new();
+        let tree = s.path("tree");
+        make_tree(&tree);
+        medfs()
+            .args(["mkfs", "-q", "--size", "100M", "--from"])
+            .arg(&tree)
+            .args(kind)
+            .arg(s.image())
+            .assert()
+            .success();
+        let pack = File::options().write(true).open(s.image()).unwrap();
+        for block in 512..520 {
+            pack.write_all_at(&[0xa5; 4096], block * 4096).unwrap();
+        }
+        for repaired in [false, true] {
+            if repaired {
+                medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+            }
+            let out = s.path(if repaired { "after" } else { "before" });
+            medfs().args(["get", "-r"]).args([&s.image(), Path::new("/"), &out]).assert().success();
+            assert_eq!(describe(&out), describe(&tree), "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn one_file_is_no_files() {
+    let s = plain();
+    with_engine(&s.image(), true, |v| {
+        make(v, v.root(), "one", FileKind::Regular);
+    });
+    let text = output(&["fsck"], &[&s.image()]);
+    assert!(text.contains(": clean, 1 directory, 1 file, "), "{text}");
 }

@@ -75,6 +75,28 @@ impl CheckpointSink {
         }
         written.and(committed)
     }
+
+    /// The same, in both packs: where either is damaged afterwards, the other says the same.
+    pub(crate) fn for_unmount_in_both_packs(self, fs: &Fs) -> Result<()> {
+        let written = fs.write_back_all();
+        let committed = checkpoint(fs, true).and_then(|()| again(fs));
+        if committed.is_ok() {
+            fs.closed.store(true, Ordering::Release);
+        }
+        written.and(committed)
+    }
+}
+
+/// Writes the checkpoint of an unmount once more, into the other pack.
+fn again(fs: &Fs) -> Result<()> {
+    let mut cp = fs.cp.lock();
+    let _ops = fs.ops.write();
+    fs.check_writable()?;
+    let result = write_pack(fs, &mut cp, true);
+    if let Err(error) = &result {
+        fs.io.stop_writing(&format!("a checkpoint failed: {error}"));
+    }
+    result
 }
 
 fn checkpoint(fs: &Fs, unmount: bool) -> Result<()> {

@@ -90,17 +90,17 @@ pub(crate) const OPTIONS: &[MountOption<MountOptions>] = &[
     MountOption {
         name: "compress",
         form: Form::Value(ALGORITHMS),
-        accepts: "with a LEVEL from 1 to 22",
+        accepts: "LEVEL, for zstd, is 1 to 22",
         default: "lz4",
         help: "How files that become compressed are, on volumes with the feature compression. off: no cluster is compressed. fpc: \
-               changed pages of files that are written often and read seldom are compressed alone, in place of deltas. lz4:3 to lz4:12 are lz4.",
+               changed pages of files that are written often and read seldom are compressed alone, in place of deltas. lz4 has one level: the kernel's lz4:3 to lz4:12 mean lz4.",
         set: |o, value| o.compress.set_algorithm(value).is_some(),
         show: |o| vec![o.compress.algorithm_in_force()],
     },
     MountOption {
         name: "compress_algorithm",
         form: Form::Value(ALGORITHMS),
-        accepts: "with a LEVEL from 1 to 22",
+        accepts: "LEVEL, for zstd, is 1 to 22",
         default: "",
         help: "The kernel's name of compress.",
         set: |o, value| o.compress.set_algorithm(value).is_some(),

@@ -125,14 +125,19 @@ pub(super) const OPTIONS: &[Row] = &[
         |o, _| put(&mut o.atime, Atime::Strictatime),
         |o| given(o.atime == Atime::Strictatime),
     ),
-    word("atime", "Takes noatime back.", |o, _| take_back(&mut o.atime, Atime::Noatime), |_| Vec::new()),
+    word(
+        "atime",
+        "Undoes an earlier noatime.",
+        |o, _| take_back(&mut o.atime, Atime::Noatime),
+        |_| Vec::new(),
+    ),
     word(
         "nostrictatime",
-        "Takes strictatime back.",
+        "Undoes an earlier strictatime.",
         |o, _| take_back(&mut o.atime, Atime::Strictatime),
         |_| Vec::new(),
     ),
-    word("async", "Takes sync back (the default).", |o, _| put(&mut o.sync, false), |_| Vec::new()),
+    word("async", "Undoes an earlier sync (the default).", |o, _| put(&mut o.sync, false), |_| Vec::new()),
     word(
         "sync",
         "Every write and every change of a name is durable when its call returns.",

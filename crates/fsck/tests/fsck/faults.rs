@@ -390,13 +390,17 @@ fn faults_on_a_plain_volume() {
     every_fault(&[]);
 }
 
-/// Codes of volumes that cannot be mended are tested in `special.rs`, those of deltas in `deltas.rs`, of ACLs in `rescue.rs`.
+/// Codes of volumes that cannot be mended are tested in `special.rs`, those of deltas in `deltas.rs`, of ACLs in `rescue.rs`, of lost
+/// checkpoints in `junk.rs`.
 #[test]
 fn every_code_has_a_fault() {
     let fatal = |code: &&Code| code.severity() == medfs_fsck::Severity::Fatal;
     let elsewhere = |code: &&Code| {
         let made_elsewhere = crate::common::is_of_deltas(**code) || crate::common::is_of_clusters(**code);
-        made_elsewhere || crate::common::is_of_medium(**code) || **code == Code::Acl
+        made_elsewhere
+            || crate::common::is_of_medium(**code)
+            || **code == Code::Acl
+            || [Code::CheckpointHeader, Code::CheckpointOlder].contains(code)
     };
     for code in Code::ALL.iter().filter(|c| !fatal(c) && !elsewhere(c)) {
         assert!(FAULTS.iter().any(|(_, c, _)| c == code), "no fault is planted for {code} ({code:?})");

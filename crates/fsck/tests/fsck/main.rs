@@ -12,6 +12,7 @@ mod deltas;
 mod dump;
 mod faults;
 mod interrupted;
+mod junk;
 mod medium;
 mod removed;
 mod rescue;

@@ -1,0 +1,189 @@
+//! Which of the two checkpoint packs is in force.
+//!
+//! The newest that is whole, but for one bit in its first or last block maybe, or of which one header is damaged and the other shows that the
+//! checkpoint was complete; or else the newest of which only the journals are lost. Without any, one is made of what is left ([`no_pack`]).
+//!
+//! Invariant: a pack that counts in place of a newer one is a finding that says so.
+
+use crate::cache::Cache;
+use crate::finding::{Code, Findings};
+use crate::image::Stop;
+use crate::no_pack::{self, Pack};
+use crate::pack;
+use medfs_format::checkpoint::{ChainVersion, RawCheckpoint, verify_checksum};
+use medfs_format::header_left::HeaderLeft;
+use medfs_format::node::footer;
+use medfs_format::summary::Log;
+use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, FormatError, Geometry};
+use std::io;
+
+/// A pack that can be used.
+struct Usable {
+    pack: Pack,
+    version: u64,
+    /// Whether its journals are readable.
+    whole: bool,
+}
+
+impl Usable {
+    /// Whether it counts rather than another one.
+    fn counts_before(&self, other: &Usable) -> bool {
+        if self.whole == other.whole { is_newer(self.version, other.version) } else { self.whole }
+    }
+}
+
+fn is_newer(version: u64, than: u64) -> bool {
+    (version.wrapping_sub(than) as i64) > 0
+}
+
+/// Chooses the pack in force; `true` where it is reckoned.
+pub(crate) fn pack(
+    cache: &mut Cache<'_>,
+    g: &Geometry,
+    findings: &mut Findings,
+) -> Result<(Pack, bool), Stop> {
+    let mut best: Option<Usable> = None;
+    let mut flipped = Vec::new();
+    let mut broken = Vec::new();
+    for index in 0..2 {
+        match pack::read_header(cache, g, index)? {
+            Ok((bytes, version, unflipped)) => {
+                if !unflipped.is_empty() {
+                    flipped
+                        .push((index, unflipped.iter().map(|(.., bit)| bit.to_string()).collect::<Vec<_>>()));
+                }
+                let unflipped = unflipped.into_iter().map(|(addr, block, _)| (addr, block)).collect();
+                let journals = pack::journals_readable(cache, g, index, &bytes)?;
+                if let Err(e) = &journals {
+                    findings.add(Code::CheckpointPack, format!("checkpoint pack {}: {e}", index + 1));
+                }
+                let usable = Usable { pack: (index, bytes, unflipped), version, whole: journals.is_ok() };
+                if best.as_ref().is_none_or(|best| usable.counts_before(best)) {
+                    best = Some(usable);
+                }
+            }
+            Err(e) => broken.push((index, e)),
+        }
+    }
+    let Some(best) = best else { return of_what_is_left(cache, g, broken, findings) };
+    debug_assert!(best.pack.1.len() >= BLOCK_SIZE);
+    for (index, bits) in flipped {
+        let code = if index == best.pack.0 { Code::CheckpointBit } else { Code::CheckpointPack };
+        let bits = bits.join(" and ");
+        findings.add(
+            code,
+            format!("checkpoint pack {}: the checksum is right with {bits} the other way round", index + 1),
+        );
+    }
+    let mut counts = best;
+    for (index, error) in broken {
+        counts = beside_a_broken_one(cache, g, counts, (index, error), findings)?;
+    }
+    Ok((counts.pack, false))
+}
+
+/// Neither pack can be used as it is.
+fn of_what_is_left(
+    cache: &mut Cache<'_>,
+    g: &Geometry,
+    broken: Vec<(usize, FormatError)>,
+    findings: &mut Findings,
+) -> Result<(Pack, bool), Stop> {
+    for (index, e) in broken {
+        findings.add(Code::CheckpointPack, format!("checkpoint pack {}: {e}", index + 1));
+    }
+    if let Some(pack) = no_pack::pack_of_one_header(cache, g)? {
+        let text = "neither checkpoint pack is whole; the newest one with one of its two headers counts";
+        findings.add(Code::CheckpointLost, text);
+        return Ok((pack, false));
+    }
+    let text = "neither checkpoint pack is usable; a repair makes one anew from the tables and the nodes";
+    findings.add(Code::CheckpointLost, text);
+    Ok((no_pack::reckoned(cache, g)?, true))
+}
+
+/// The pack that counts of one that can be used and one with a damaged header.
+fn beside_a_broken_one(
+    cache: &mut Cache<'_>,
+    g: &Geometry,
+    usable: Usable,
+    (index, error): (usize, FormatError),
+    findings: &mut Findings,
+) -> io::Result<Usable> {
+    let place = format!("checkpoint pack {}: {error}", index + 1);
+    if let Some(half) = of_one_header(cache, g, index, usable.version)?
+        && half.counts_before(&usable)
+    {
+        let (is, was) = (half.version, usable.version);
+        let text = format!(
+            "{place}; its other header says that checkpoint {is} is complete, which counts rather than {was}"
+        );
+        findings.add(Code::CheckpointHeader, text);
+        return Ok(half);
+    }
+    let version = usable.version;
+    let as_of = format!("the volume is as of checkpoint {version} of the other pack");
+    match known_version(cache, g, index)? {
+        Some(later) if is_newer(later, version) => findings.add(
+            Code::CheckpointPack,
+            format!(
+                "{place}; {as_of}: of what was to be in checkpoint {later}, only what was fsynced is there"
+            ),
+        ),
+        None if was_followed(cache, g, &usable.pack)? => findings.add(
+            Code::CheckpointOlder,
+            format!("{place}; {as_of}: of what was done since, only what was fsynced is there"),
+        ),
+        _ => findings.add(Code::CheckpointPack, place),
+    }
+    Ok(usable)
+}
+
+/// A pack with one damaged header.
+fn of_one_header(cache: &mut Cache<'_>, g: &Geometry, index: usize, than: u64) -> io::Result<Option<Usable>> {
+    let medium = cache.medium.again();
+    let mut read = |addr| -> io::Result<Option<Box<Block>>> {
+        let block = medium.read(addr)?;
+        Ok((!medium.is_unreadable(addr)).then_some(block))
+    };
+    let Some(left) = HeaderLeft::of(g, index, than, &mut read)? else { return Ok(None) };
+    let mut bytes = left.block.0.to_vec();
+    for i in 0..g.cp_payload {
+        let Some(block) = read(g.cp_pack(index) + 1 + i)? else { return Ok(None) };
+        bytes.extend_from_slice(&block.0);
+    }
+    let whole = pack::journals_readable(cache, g, index, &bytes)?.is_ok();
+    let version = left.version();
+    Ok(Some(Usable { pack: (index, bytes, vec![(left.lost, left.block)]), version, whole }))
+}
+
+/// The version of a damaged pack, where one of its headers is left: power loss leaves the old one or the new one.
+fn known_version(cache: &mut Cache<'_>, g: &Geometry, index: usize) -> io::Result<Option<u64>> {
+    let medium = cache.medium.again();
+    let start = g.cp_pack(index);
+    for addr in start..start + BLOCKS_PER_SEG {
+        let block = medium.read(addr)?;
+        let header = RawCheckpoint::in_block(&block);
+        if verify_checksum(&block, addr).is_ok() && header.validate(addr, g).is_ok() {
+            return Ok(Some(header.checkpoint_ver.get()));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether nodes were written after a checkpoint: a later one may have been made.
+fn was_followed(cache: &mut Cache<'_>, g: &Geometry, (index, bytes, _): &Pack) -> io::Result<bool> {
+    let mut head = Block::boxed();
+    head.0.copy_from_slice(&bytes[..BLOCK_SIZE]);
+    let crc = verify_checksum(&head, g.cp_pack(*index)).unwrap_or_default();
+    let header = RawCheckpoint::in_block(&head);
+    let chain = ChainVersion::of(header, crc);
+    for log in [Log::HotNode, Log::WarmNode, Log::ColdNode] {
+        let (segno, next) = header.curseg(log as usize);
+        let block = cache.get(g.seg_start(segno) + u32::from(next))?;
+        if chain.belongs(footer(block).cp_ver.get()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

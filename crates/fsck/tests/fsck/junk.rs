@@ -1,0 +1,272 @@
+//! Junk over one block of metadata after another of volumes that were filled: after a repair each file is as it was, or a finding names it.
+
+use medfs::{Error, FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs_device::{BlockDevice, MemDevice, read_block};
+use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
+use medfs_format::superblock::RawSuperblock;
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Geometry};
+use medfs_fsck::{Code, Options, Repair, check, repair};
+use rand::{Rng, RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::common::META;
+
+/// Files by their path: a directory and a name.
+type Files = BTreeMap<(String, String), Vec<u8>>;
+
+const NEW: NewFile = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+
+/// A filled volume.
+struct Filled {
+    dev: MemDevice,
+    g: Geometry,
+    files: Files,
+}
+
+fn opened(dev: Arc<MemDevice>, read_only: bool) -> Result<Volume, Error> {
+    let clock = ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 });
+    Volume::open(dev, MountOptions { read_only, ..MountOptions::default() }, Arc::new(clock))
+}
+
+fn geometry(dev: &MemDevice) -> Geometry {
+    let block = read_block(dev, 0).unwrap();
+    RawSuperblock::in_block(&block).validate().unwrap()
+}
+
+/// How a volume is filled and ended.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    deltas: bool,
+    /// Checkpoints between the files: so that either pack is the last one.
+    checkpoints: usize,
+    both_packs: bool,
+}
+
+impl Filled {
+    /// A volume with so many files of mixed sizes in some directories. Files that were there at a checkpoint grow and change after it.
+    fn with(files: usize, how: How) -> Filled {
+        let dev = Arc::new(MemDevice::new(64 << 8));
+        let options =
+            medfs_mkfs::MkfsOptions { deltas: how.deltas, ..medfs_mkfs::MkfsOptions::new([9; 16], 1) };
+        medfs_mkfs::format_volume(&*dev, &options).expect("a volume can be made");
+        let v = opened(dev.clone(), false).expect("the volume opens");
+        let mut rng = Random::seed_from_u64(files as u64);
+        let mut all = Files::new();
+        let dirs: Vec<(String, Ino)> = (0..7)
+            .map(|i| {
+                let name = format!("d{i}");
+                let ino = v.create(
+                    v.root(),
+                    name.as_bytes(),
+                    &NewFile { kind: FileKind::Directory, perm: 0o755, ..NEW },
+                );
+                (name, ino.unwrap().ino)
+            })
+            .collect();
+        let every = files / (how.checkpoints + 1);
+        for i in 0..files {
+            let (dir, parent) = &dirs[i % dirs.len()];
+            let name = format!("f{i}");
+            let sizes = [0, 10, 500, 3000, 5000, 20_000, 100_000, 300_000];
+            let mut content = vec![0; sizes[rng.random_range(0..sizes.len())]];
+            rng.fill_bytes(&mut content);
+            let ino = v.create(*parent, name.as_bytes(), &NEW).unwrap().ino;
+            v.write(ino, 0, &content).unwrap();
+            v.release(ino, 1);
+            all.insert((dir.clone(), name), content);
+            if i % every == every - 1 && i / every < how.checkpoints {
+                v.checkpoint().unwrap();
+            }
+        }
+        match how.both_packs {
+            true => medfs::convert::close_in_both_packs(&v).unwrap(),
+            false => v.close().unwrap(),
+        }
+        drop(v);
+        let dev = dev.snapshot();
+        let report = check(&dev, &Options::default(), &mut |_| {}).unwrap();
+        assert_eq!(report.findings, [], "{how:?}");
+        Filled { g: geometry(&dev), dev, files: all }
+    }
+
+    /// The same volume with these blocks written over.
+    fn damaged(&self, blocks: &[(BlockAddr, Block)]) -> Arc<MemDevice> {
+        let dev = self.dev.snapshot();
+        for (addr, block) in blocks {
+            dev.write(u64::from(*addr), &[block], META).unwrap();
+        }
+        Arc::new(dev)
+    }
+
+    /// Files that read otherwise than they were written: as something else, or not at all.
+    fn differing(&self, v: &Volume) -> (Vec<&(String, String)>, Vec<&(String, String)>) {
+        let (mut wrong, mut lost) = (Vec::new(), Vec::new());
+        for (path, content) in &self.files {
+            match read(v, path, content.len()) {
+                Ok(found) if found == *content => {}
+                Ok(_) => wrong.push(path),
+                Err(_) => lost.push(path),
+            }
+        }
+        (wrong, lost)
+    }
+
+    /// Blocks of metadata that have something in them.
+    fn metadata(&self) -> Vec<BlockAddr> {
+        let zero = |&addr: &BlockAddr| read_block(&self.dev, addr.into()).unwrap().0.iter().all(|&b| b == 0);
+        (0..self.g.main_blkaddr).filter(|addr| !zero(addr)).collect()
+    }
+
+    /// Repairs the damaged volume, and judges it: before, as it is read without a repair.
+    fn judge(&self, what: &str, blocks: &[(BlockAddr, Block)]) -> Repair {
+        let dev = self.damaged(blocks);
+        if let Ok(v) = opened(dev.clone(), true) {
+            let (wrong, _) = self.differing(&v);
+            assert!(wrong.is_empty(), "{what}: read as something else before a repair: {wrong:?}");
+        }
+        let done = repair(&*dev, &Options::default(), &mut |_| {}).expect("a repair ends");
+        assert!(done.after.is_clean(), "{what}: {:?}", done.after.findings);
+        let v = opened(dev, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let (wrong, lost) = self.differing(&v);
+        let unnamed: Vec<_> = wrong.into_iter().chain(lost).filter(|path| !names(&done, path)).collect();
+        assert!(unnamed.is_empty(), "{what}: no finding names {unnamed:?}: {:?}", done.before.findings);
+        done
+    }
+}
+
+fn read(v: &Volume, (dir, name): &(String, String), len: usize) -> Result<Vec<u8>, Error> {
+    let dir = v.lookup(v.root(), dir.as_bytes())?.ino;
+    let file = v.lookup(dir, name.as_bytes())?;
+    let mut content = vec![0; len.max(file.size as usize)];
+    let read = v.read(file.ino, 0, &mut content)?;
+    content.truncate(read);
+    v.release(file.ino, 1);
+    v.release(dir, 1);
+    Ok(content)
+}
+
+/// Whether a finding names a file.
+fn names(done: &Repair, (dir, name): &(String, String)) -> bool {
+    let path = format!("/{dir}/{name}");
+    done.before
+        .findings
+        .iter()
+        .any(|f| f.message.split(|c: char| c.is_whitespace() || ":',".contains(c)).any(|word| word == path))
+}
+
+fn junk(seed: u64) -> Block {
+    let mut block = Block::ZERO;
+    Random::seed_from_u64(seed).fill_bytes(&mut block.0);
+    block
+}
+
+fn hows() -> impl Iterator<Item = How> {
+    [true, false].into_iter().flat_map(|deltas| {
+        [(0, true), (1, true), (1, false), (2, false)].map(|(checkpoints, both_packs)| How {
+            deltas,
+            checkpoints,
+            both_packs,
+        })
+    })
+}
+
+#[test]
+fn junk_over_any_block_of_metadata_costs_no_file_its_content() {
+    for how in hows() {
+        let filled = Filled::with(120, how);
+        for addr in filled.metadata() {
+            for (what, block) in [("junk", junk(addr.into())), ("zeros", Block::ZERO)] {
+                if what == "zeros" && addr == pack_in_force(&filled).2 && !how.both_packs {
+                    continue; // as power loss leaves a checkpoint
+                }
+                filled.judge(&format!("{how:?}: {what} over block {addr}"), &[(addr, block)]);
+            }
+        }
+    }
+}
+
+/// The pack in force, its first block and its last.
+fn pack_in_force(filled: &Filled) -> (usize, BlockAddr, BlockAddr) {
+    let header = |index| {
+        let start = filled.g.cp_pack(index);
+        let block = read_block(&filled.dev, start.into()).unwrap();
+        let cp = RawCheckpoint::in_block(&block);
+        (cp.checkpoint_ver.get(), index, start, start + cp.cp_pack_total_block_count.get() - 1)
+    };
+    let (_, index, first, last) = header(0).max(header(1));
+    (index, first, last)
+}
+
+#[test]
+fn one_header_of_the_pack_in_force_is_enough() {
+    for checkpoints in [1, 2] {
+        let filled = Filled::with(60, How { deltas: false, checkpoints, both_packs: false });
+        let (_, first, last) = pack_in_force(&filled);
+        for addr in [first, last] {
+            let done = filled.judge("a header", &[(addr, junk(7))]);
+            assert!(done.before.has(Code::CheckpointHeader), "{:?}", done.before.findings);
+        }
+    }
+}
+
+#[test]
+fn a_volume_that_was_filled_has_its_last_checkpoint_in_both_packs() {
+    for deltas in [true, false] {
+        let filled = Filled::with(60, How { deltas, checkpoints: 1, both_packs: true });
+        let (_, first, last) = pack_in_force(&filled);
+        let pack: Vec<_> = (first..=last).map(|addr| (addr, junk(addr.into()))).collect();
+        let dev = filled.damaged(&pack);
+        let (wrong, lost) = filled.differing(&opened(dev, true).unwrap());
+        assert!(wrong.is_empty() && lost.is_empty(), "{wrong:?} {lost:?}");
+        filled.judge("a whole pack", &pack);
+    }
+}
+
+#[test]
+fn a_volume_that_is_as_of_an_older_checkpoint_is_a_finding() {
+    let filled = Filled::with(60, How { deltas: false, checkpoints: 1, both_packs: false });
+    let (_, first, last) = pack_in_force(&filled);
+    let pack: Vec<_> = (first..=last).map(|addr| (addr, junk(addr.into()))).collect();
+    let dev = filled.damaged(&pack);
+    let report = check(&*dev, &Options::default(), &mut |_| {}).unwrap();
+    assert!(report.has(Code::CheckpointOlder) && !report.is_clean(), "{:?}", report.findings);
+    let done = repair(&*dev, &Options::default(), &mut |_| {}).unwrap();
+    assert!(done.after.is_clean(), "{:?}", done.after.findings);
+}
+
+#[test]
+fn a_checkpoint_that_was_not_written_to_its_end_does_not_count() {
+    let filled = Filled::with(60, How { deltas: false, checkpoints: 1, both_packs: false });
+    let (index, first, last) = pack_in_force(&filled);
+    let older = read_block(&filled.dev, filled.g.cp_pack(1 - index).into()).unwrap();
+    for block in [Block::ZERO, *older, *read_block(&filled.dev, u64::from(last) - 1).unwrap()] {
+        let dev = filled.damaged(&[(last, block)]);
+        let report = check(&*dev, &Options::default(), &mut |_| {}).unwrap();
+        assert!(
+            !report.has(Code::CheckpointHeader) && report.has(Code::CheckpointPack),
+            "{:?}",
+            report.findings
+        );
+    }
+    let header = read_block(&filled.dev, first.into()).unwrap();
+    assert!(RawCheckpoint::in_block(&header).flags().contains(CpFlags::UMOUNT));
+    assert_eq!(header.0.len(), BLOCK_SIZE);
+}
+
+#[test]
+fn an_export_leaves_no_pack_with_deltas() {
+    let (dev, ino, _, content) = crate::common::delta_volume(12, &[1, 5, 9]);
+    let dev = Arc::new(dev);
+    let clock = ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 });
+    medfs::convert::export(dev.clone(), Arc::new(clock), &mut |_, _, _| ()).unwrap();
+    let dev = dev.snapshot();
+    let filled = Filled { g: geometry(&dev), dev, files: Files::new() };
+    let (_, first, last) = pack_in_force(&filled);
+    let pack: Vec<_> = (first..=last).map(|addr| (addr, junk(addr.into()))).collect();
+    let v = opened(filled.damaged(&pack), true).unwrap();
+    let mut found = vec![0; content.len()];
+    v.read(ino, 0, &mut found).unwrap();
+    assert!(found == content, "an exported file reads as it was before its deltas");
+}
