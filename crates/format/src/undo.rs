@@ -18,7 +18,7 @@ pub const UNDO_MAGIC: [u8; 8] = *b"medfsUND";
 /// First bytes of a record.
 pub const UNDO_RECORD_MAGIC: u32 = 0x4352_4e55;
 /// Version of the layout.
-pub const UNDO_VERSION: u32 = 1;
+pub const UNDO_VERSION: u32 = 2;
 /// Where the headers are.
 pub const HEADERS: [u64; 2] = [0, BLOCK_SIZE as u64];
 /// Where the first record is.
@@ -178,9 +178,11 @@ impl RawUndoRecord {
     }
 }
 
-/// CRC of a block's content, as the afters have it.
+/// CRC of a block's content, as the afters have it: of its second half and then of its first. In order, the CRC of a block that ends with its
+/// own CRC, as the head of a checkpoint pack does, is the same whatever it holds.
 pub fn block_checksum(block: &Block) -> u32 {
-    crc::f2fs(&block.0)
+    let (first, second) = block.0.split_at(BLOCK_SIZE / 2);
+    crc::chain(crc::f2fs(second), first)
 }
 
 fn record_checksum(salt: u64, index: u64, addr: u64, block: &Block) -> u32 {
@@ -204,6 +206,21 @@ mod tests {
             assert!(RawUndoHeader::parse(&bytes).is_err(), "byte {byte}");
         }
         assert!(RawUndoHeader::parse(&header.as_bytes()[..80]).is_err());
+    }
+
+    #[test]
+    fn blocks_that_end_with_their_checksum_have_checksums_that_differ() {
+        let of = |version: u64| {
+            let mut block = Block::boxed();
+            let cp = crate::checkpoint::RawCheckpoint::in_block_mut(&mut block);
+            (cp.checkpoint_ver, cp.checksum_offset) = (version.into(), 4092.into());
+            crate::checkpoint::seal(&mut block);
+            block_checksum(&block)
+        };
+        let mut all: Vec<u32> = (0..1000).map(of).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 1000);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Nodes that the NAT does not lead to: where its blocks were lost, or an entry is wrong, it is made anew from the nodes themselves.
 //!
 //! A node says its number and its inode in its footer. SIT and SSA say which blocks hold nodes, so that of all others none is read.
-//! An entry is replaced only where it leads to no node of that number, to one in a block that SIT calls free, or to an older one.
+//! An entry is replaced only where it leads to no node of that number, or to an older one; what SIT says of either counts for nothing.
 //!
 //! Journals that are empty may be lost: what the last checkpoint changed is then in neither table, and SIT calls its nodes free. They are in the
 //! segments that the node logs write to, before the place where these go on: there the newest node of a number counts. One whose
@@ -233,7 +233,9 @@ impl Image<'_> {
         }
         let f = *footer(self.cache.get(addr)?);
         let right = f.nid.get() == nid && self.g.is_nid(f.ino.get());
-        Ok(!right || stray.version > f.cp_ver.get() as u32 || (stray.valid && !self.is_valid(addr)?))
+        let version = self.checkpoint().checkpoint_ver.get() as u32;
+        let newer = stray.version > f.cp_ver.get() as u32 && (self.reckoned || stray.version <= version);
+        Ok(!right || newer)
     }
 
     /// The version in the copy of a node's NAT entry that is not in force: most have never changed theirs.

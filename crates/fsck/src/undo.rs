@@ -47,8 +47,10 @@ pub enum UndoError {
     /// It is something else.
     #[error("{0} is not an undo file of medfs")]
     Foreign(PathBuf),
-    /// It was made by a newer medfs.
-    #[error("{0} is an undo file of version {1}; this medfs knows version {UNDO_VERSION}")]
+    /// It was made by another version of medfs: the first one's does not tell whether the volume was used since.
+    #[error(
+        "{0} is an undo file of version {1}; this medfs knows version {UNDO_VERSION}: nothing was restored"
+    )]
     Version(PathBuf, u32),
     /// It is not whole.
     #[error("{0} is damaged or cut short ({1}): nothing was restored")]
@@ -59,6 +61,9 @@ pub enum UndoError {
     /// The volume was used since.
     #[error("block {1} was changed since the repair that {0} undoes: nothing was restored")]
     Changed(PathBuf, u64),
+    /// The volume is as it was.
+    #[error("the volume is as it was before the repair that {0} undoes: nothing was restored")]
+    Restored(PathBuf),
 }
 
 /// A set of blocks, with memory for groups of which some are in it.
@@ -342,7 +347,7 @@ impl Undo {
             file.read_exact_at(&mut bytes, at)?;
             let raw = RawUndoHeader::read_from_bytes(&bytes).expect("sized");
             known |= raw.magic == UNDO_MAGIC;
-            if raw.magic == UNDO_MAGIC && raw.version.get() > UNDO_VERSION {
+            if raw.magic == UNDO_MAGIC && raw.version.get() != UNDO_VERSION {
                 return Err(UndoError::Version(path.to_owned(), raw.version.get()));
             }
             headers.extend(RawUndoHeader::parse(&bytes).ok());
@@ -451,6 +456,7 @@ impl Undo {
         if sum != self.header.afters_crc.get() || afters < records {
             return Err(self.damaged("the checksum of its end is wrong"));
         }
+        let mut as_left = afters == 0;
         for index in 0..afters {
             let after = self.after(start, index)?;
             let addr = after.addr.get();
@@ -462,8 +468,10 @@ impl Undo {
             if now != after.crc.get() && !before {
                 return Err(UndoError::Changed(self.path.clone(), addr));
             }
+            as_left |= index < records && !before;
         }
-        Ok(())
+        // Some are as the repair left them; a restore that was interrupted goes on.
+        if as_left { Ok(()) } else { Err(UndoError::Restored(self.path.clone())) }
     }
 }
 

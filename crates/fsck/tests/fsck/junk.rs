@@ -91,6 +91,46 @@ impl Filled {
         Filled { g: geometry(&dev), dev, files: all }
     }
 
+    /// A volume that was written in two mounts: nodes have older copies all over the logs.
+    fn worked_on(deltas: bool) -> Filled {
+        let dev = Arc::new(MemDevice::new(100 << 8));
+        let options = medfs_mkfs::MkfsOptions { deltas, ..medfs_mkfs::MkfsOptions::new([9; 16], 1) };
+        medfs_mkfs::format_volume(&*dev, &options).expect("a volume can be made");
+        let mut rng = Random::seed_from_u64(5);
+        let mut files = Files::new();
+        let dir = NewFile { kind: FileKind::Directory, perm: 0o755, ..NEW };
+        for round in 0..2 {
+            let v = opened(dev.clone(), false).expect("the volume opens");
+            let parent = match round {
+                0 => v.create(v.root(), b"many", &dir).unwrap().ino,
+                _ => v.lookup(v.root(), b"many").unwrap().ino,
+            };
+            let sizes = if round == 0 { vec![3000; 260] } else { vec![1_900_000; 8] };
+            for (i, size) in sizes.into_iter().enumerate() {
+                let mut content = vec![0; size];
+                rng.fill_bytes(&mut content);
+                let name = format!("{round}-{i}");
+                let ino = v.create(parent, name.as_bytes(), &NEW).unwrap().ino;
+                v.write(ino, 0, &content).unwrap();
+                v.release(ino, 1);
+                files.insert(("many".into(), name), content);
+            }
+            for _ in 0..300 * round {
+                let name = format!("0-{}", rng.random_range(0..260));
+                let ino = v.lookup(parent, name.as_bytes()).unwrap().ino;
+                let (at, mut some) = (rng.random_range(0..2900), [0; 40]);
+                rng.fill_bytes(&mut some);
+                v.write(ino, at as u64, &some).unwrap();
+                v.fsync(ino, false).unwrap();
+                v.release(ino, 1);
+                files.get_mut(&("many".into(), name)).unwrap()[at..at + 40].copy_from_slice(&some);
+            }
+            v.close().unwrap();
+        }
+        let dev = dev.snapshot();
+        Filled { g: geometry(&dev), dev, files }
+    }
+
     /// The same volume with these blocks written over.
     fn damaged(&self, blocks: &[(BlockAddr, Block)]) -> Arc<MemDevice> {
         let dev = self.dev.snapshot();
@@ -182,6 +222,25 @@ fn junk_over_any_block_of_metadata_costs_no_file_its_content() {
                     continue; // as power loss leaves a checkpoint
                 }
                 filled.judge(&format!("{how:?}: {what} over block {addr}"), &[(addr, block)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn junk_over_any_block_of_metadata_brings_no_older_content_back() {
+    for deltas in [true, false] {
+        let filled = Filled::worked_on(deltas);
+        let last = pack_in_force(&filled).2;
+        for addr in filled.metadata() {
+            for seed in 0..3 {
+                filled.judge(
+                    &format!("junk {seed} over block {addr}"),
+                    &[(addr, junk(seed << 32 | u64::from(addr)))],
+                );
+            }
+            if addr != last {
+                filled.judge(&format!("zeros over block {addr}"), &[(addr, Block::ZERO)]);
             }
         }
     }
