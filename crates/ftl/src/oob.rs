@@ -1,18 +1,19 @@
 //! The out-of-band bytes of a flash page: whose data it holds, and since when.
 //!
-//! Little-endian: kind 1, log 1, records 1, whether the content has a checksum 1, tail 2 (bytes at the page's beginning that end the last
-//! record of the page before), zero 2, sequence number 8, erase count of the block 4, checksum 4; then 7 bytes for each record: logical page 4
-//! (all ones: nobody's any more), size 2 (the highest bit: compressed), ratio 1; then, if it has one, the content's checksum 4. Pages of the
-//! map have 8 bytes instead: index 4, checksum of the content 4. The checksum is the CRC-32 of everything else.
+//! A [`RawSpareHeader`], then for pages of data a [`RawSpareRecord`] for each logical page and, where pages have content, its CRC-32; for
+//! pages of the map a [`RawMapSpare`].
 
 use crate::PAGE;
-use crate::format::{self, SPARE_HEADER as HEADER, SPARE_RECORD as RECORD};
+use crate::format::{self, RECORD_COMPRESSED, RawMapSpare, RawSpareHeader, RawSpareRecord};
 use alloc::vec::Vec;
+use core::mem::offset_of;
+use zerocopy::{FromBytes, IntoBytes};
+
+const HEADER: usize = format::SPARE_HEADER;
+const RECORD: usize = format::SPARE_RECORD;
 
 /// Bytes of the checksum of the content.
 const CONTENT: usize = 4;
-/// Flag of a record's size.
-const COMPRESSED: u16 = 1 << 15;
 /// Logical page of a record that is nobody's.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
@@ -101,29 +102,27 @@ impl Spare {
 
     /// The same, into this one, whose memory is used again.
     pub(crate) fn read_into(&mut self, bytes: &[u8]) -> Option<()> {
-        let header = bytes.get(..HEADER)?;
-        self.kind = Kind::from(header[0])?;
-        self.log = header[1];
-        let count = usize::from(header[2]);
-        self.tail = u16::from_le_bytes([header[4], header[5]]);
-        self.seq = u64::from_le_bytes(header[8..16].try_into().ok()?);
-        self.erases = u32_at(header, 16);
-        let records = if self.kind == Kind::Data { count * RECORD } else { 4 };
-        let has_content = self.kind != Kind::Data || header[3] != 0;
-        let length = records + if has_content { CONTENT } else { 0 };
-        let rest = bytes.get(HEADER..HEADER + length)?;
-        if checksum(header, rest) != u32_at(header, 20) {
+        let (header, rest) = RawSpareHeader::ref_from_prefix(bytes).ok()?;
+        self.kind = Kind::from(header.kind)?;
+        (self.log, self.tail) = (header.log, header.tail.get());
+        (self.seq, self.erases) = (header.seq.get(), header.erases.get());
+        let is_data = self.kind == Kind::Data;
+        let records = if is_data { usize::from(header.records) * RECORD } else { 0 };
+        let has_content = is_data && header.flags != 0;
+        let behind = if has_content { CONTENT } else { 0 };
+        let rest = rest.get(..if is_data { records + behind } else { size_of::<RawMapSpare>() })?;
+        if checksum(header.as_bytes(), rest) != header.crc.get() {
             return None;
         }
         self.records.clear();
-        self.index = 0;
-        self.content = has_content.then(|| u32_at(rest, records));
-        if self.kind == Kind::Data {
-            self.records.extend(rest[..records].chunks_exact(RECORD).map(record));
-            return self.records.iter().all(|r| (1..=PAGE as u16).contains(&r.size)).then_some(());
+        if !is_data {
+            let of_map = RawMapSpare::read_from_bytes(rest).ok()?;
+            (self.index, self.content) = (of_map.index.get(), Some(of_map.content.get()));
+            return Some(());
         }
-        self.index = u32_at(rest, 0);
-        Some(())
+        (self.index, self.content) = (0, has_content.then(|| u32_at(rest, records)));
+        self.records.extend(rest[..records].chunks_exact(RECORD).filter_map(Record::read));
+        self.records.iter().all(|r| (1..=PAGE as u16).contains(&r.size)).then_some(())
     }
 
     /// Whether the bytes of the page are those that were programmed, as far as anything says so.
@@ -144,44 +143,52 @@ pub(crate) fn write(
     records: impl ExactSizeIterator<Item = Record>,
     (index, content): (u32, Option<u32>),
 ) {
-    let count = records.len();
+    let mut header = RawSpareHeader {
+        kind: kind as u8,
+        log,
+        records: records.len() as u8,
+        flags: u8::from(kind == Kind::Data && content.is_some()),
+        tail: tail.into(),
+        zero: 0.into(),
+        seq: seq.into(),
+        erases: erases.into(),
+        crc: 0.into(),
+    };
     let mut end = HEADER;
-    out[0] = kind as u8;
-    out[1] = log;
-    out[2] = count as u8;
-    out[3] = u8::from(kind == Kind::Data && content.is_some());
-    out[4..6].copy_from_slice(&tail.to_le_bytes());
-    out[6..8].fill(0);
-    out[8..16].copy_from_slice(&seq.to_le_bytes());
-    out[16..20].copy_from_slice(&erases.to_le_bytes());
+    let mut put = |bytes: &[u8]| {
+        out[end..end + bytes.len()].copy_from_slice(bytes);
+        end += bytes.len();
+    };
     if kind == Kind::Data {
-        for r in records {
-            let size = r.size | if r.compressed { COMPRESSED } else { 0 };
-            out[end..end + 4].copy_from_slice(&r.lpn.to_le_bytes());
-            out[end + 4..end + 6].copy_from_slice(&size.to_le_bytes());
-            out[end + 6] = r.ratio;
-            end += RECORD;
-        }
+        records.for_each(|record| put(record.raw().as_bytes()));
     } else {
-        out[end..end + 4].copy_from_slice(&index.to_le_bytes());
-        end += 4;
+        put(&index.to_le_bytes());
     }
     if let Some(content) = content {
-        out[end..end + CONTENT].copy_from_slice(&content.to_le_bytes());
-        end += CONTENT;
+        put(&content.to_le_bytes());
     }
-    let sum = checksum(&out[..HEADER], &out[HEADER..end]);
-    out[20..24].copy_from_slice(&sum.to_le_bytes());
+    header.crc = checksum(header.as_bytes(), &out[HEADER..end]).into();
+    out[..HEADER].copy_from_slice(header.as_bytes());
     out[end..].fill(0);
 }
 
-fn record(bytes: &[u8]) -> Record {
-    let size = u16::from_le_bytes([bytes[4], bytes[5]]);
-    Record {
-        lpn: u32_at(bytes, 0),
-        size: size & !COMPRESSED,
-        compressed: size & COMPRESSED != 0,
-        ratio: bytes[6],
+impl Record {
+    /// As it is on flash.
+    pub(crate) fn raw(&self) -> RawSpareRecord {
+        let size = self.size | if self.compressed { RECORD_COMPRESSED } else { 0 };
+        RawSpareRecord { lpn: self.lpn.into(), size: size.into(), ratio: self.ratio }
+    }
+
+    /// The record of these bytes; `None` where they are too few or too many.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Record> {
+        let raw = RawSpareRecord::read_from_bytes(bytes).ok()?;
+        let size = raw.size.get();
+        Some(Record {
+            lpn: raw.lpn.get(),
+            size: size & !RECORD_COMPRESSED,
+            compressed: size & RECORD_COMPRESSED != 0,
+            ratio: raw.ratio,
+        })
     }
 }
 
@@ -191,7 +198,7 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 fn checksum(header: &[u8], rest: &[u8]) -> u32 {
-    const BEFORE: usize = 20;
+    const BEFORE: usize = offset_of!(RawSpareHeader, crc);
     // Few records, as nearly always: in one piece, which takes half the time.
     let mut piece = [0; 64];
     if let Some(place) = piece.get_mut(BEFORE..BEFORE + rest.len()) {

@@ -1,10 +1,10 @@
 //! Ranges of logical pages that were trimmed and that flash does not know of yet.
 
+use crate::format::{RawRun, RawTrims};
 use crate::nand::Geometry;
-use crate::oob::u32_at;
 use crate::streams::NEVER;
-use alloc::vec;
 use alloc::vec::Vec;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Most ranges that wait.
 const WAITING_MAX: usize = 500;
@@ -87,23 +87,19 @@ impl Trims {
 }
 
 fn write(part: &[(u32, u32)], page_bytes: usize) -> Vec<u8> {
-    let mut page = vec![0; page_bytes];
-    page[..4].copy_from_slice(&(part.len() as u32).to_le_bytes());
-    for ((from, count), at) in part.iter().zip(page[8..].chunks_exact_mut(8)) {
-        at[..4].copy_from_slice(&from.to_le_bytes());
-        at[4..].copy_from_slice(&count.to_le_bytes());
-    }
+    let head = RawTrims { runs: (part.len() as u32).into(), zero: 0.into() };
+    let mut page = Vec::from(head.as_bytes());
+    part.iter().for_each(|run| page.extend(RawRun::new(*run).as_bytes()));
+    page.resize(page_bytes, 0);
     page
 }
 
-/// The ranges of a page of trims that lie within the logical pages.
+/// The ranges of a page of trims that lie within the logical pages; of bytes that are no page none.
 pub(crate) fn read(page: &[u8], logical_pages: u32) -> Vec<(u32, u32)> {
-    let count = u32_at(page, 0) as usize;
-    let ranges = page[8..].chunks_exact(8).take(count);
-    let ranges = ranges.map(|b| (u32_at(b, 0), u32_at(b, 4)));
-    let sound =
-        ranges.filter(|(from, count)| u64::from(*from) + u64::from(*count) <= u64::from(logical_pages));
-    sound.collect()
+    let Ok((head, runs)) = RawTrims::ref_from_prefix(page) else { return Vec::new() };
+    let ranges = RawRun::all(runs).take(head.runs.get() as usize);
+    let logical_pages = u64::from(logical_pages);
+    ranges.filter(|(from, count)| u64::from(*from) + u64::from(*count) <= logical_pages).collect()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use medfs_format::{
     checkpoint, compress, delta, dentry, geometry, nat, node, nvram, path, quota, removed, shared, sit,
     summary, superblock, undo, xattr,
 };
+use medfs_ftl::format as ftl;
 use medfs_tidy::read;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -108,6 +109,16 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
         }
         undo::RawUndoRecord { magic, crc, index, addr, reserved }
         undo::RawUndoAfter { addr, crc, reserved }
+        ftl::RawSpareHeader { kind, log, records, flags, tail, zero, seq, erases, crc }
+        ftl::RawSpareRecord { lpn, size, ratio }
+        ftl::RawMapSpare { index, content }
+        ftl::RawBlockRow { erases, occupied, ratios, state, written, plain, live }
+        ftl::RawMapCommit {
+            magic, version, logical_pages, page_bytes, spare_bytes, pages_per_block, blocks, policy, seq, clean, runs,
+        }
+        ftl::RawRun { from, count }
+        ftl::RawTrims { runs, zero }
+        ftl::RawImage { magic, seq, pages }
         xattr::RawXattrHeader { h_magic, h_refcount, h_reserved }
         xattr::RawXattrEntry { e_name_index, e_name_len, e_value_size }
     }
@@ -221,6 +232,8 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         medfs_ftl::format::SPARE_RECORD,
         medfs_ftl::format::ENTRY_BYTES,
         medfs_ftl::format::BLOCK_BYTES,
+        medfs_ftl::format::RECORD_COMPRESSED,
+        medfs_ftl::format::BLOCK_CLEAN,
         medfs_ftl::format::DATA,
         medfs_ftl::format::CHUNK,
         medfs_ftl::format::TABLE,

@@ -3,16 +3,19 @@
 use super::{Commit, Region, table_pages};
 use crate::blocks::{Block, State};
 use crate::error::{FtlError, Result};
-use crate::format::BLOCK_BYTES;
+use crate::format::{BLOCK_BYTES, BLOCK_CLEAN, RawBlockRow};
 use crate::map::{NOWHERE, Paged};
 use crate::medium::Medium;
 use crate::nand::Nand;
 use crate::oob::{Kind, u32_at};
 use alloc::vec;
 use alloc::vec::Vec;
+use zerocopy::{FromBytes, IntoBytes};
 
-/// Bit of a block's state and log: it is erased, and nothing happened since.
-const CLEAN: u8 = 8;
+/// Bits of a row's state that are the block's.
+const STATE: u8 = 7;
+/// Where the log begins.
+const LOG_SHIFT: u8 = 4;
 
 impl Region {
     /// Writes the tables, and returns the runs of flash pages that hold them.
@@ -26,7 +29,7 @@ impl Region {
             bytes.extend(place.to_le_bytes());
         }
         for (_, block) in medium.blocks.iter() {
-            write_block(block, &mut bytes);
+            bytes.extend(row(block).as_bytes());
         }
         let mut runs: Vec<(u32, u32)> = Vec::new();
         let page_bytes = medium.g.page_bytes as usize;
@@ -73,37 +76,42 @@ impl Region {
             }
             chunks.places[chunk] = place;
         }
-        for (block, bytes) in (0..medium.g.blocks).zip(bytes[at..].chunks_exact(BLOCK_BYTES)) {
-            read_block(medium, block, bytes)?;
+        let rows =
+            bytes[at..].chunks_exact(BLOCK_BYTES).filter_map(|row| RawBlockRow::ref_from_bytes(row).ok());
+        for (block, row) in (0..medium.g.blocks).zip(rows) {
+            take_row(medium, block, row)?;
         }
         Ok(())
     }
 }
 
-fn write_block(b: &Block, bytes: &mut Vec<u8>) {
-    bytes.extend(b.erases.to_le_bytes());
-    bytes.extend(b.occupied.to_le_bytes());
-    bytes.extend(b.ratios.to_le_bytes()[..3].iter());
-    bytes.push(b.state as u8 | if b.clean { CLEAN } else { 0 } | b.log << 4);
-    bytes.extend(b.written.to_le_bytes());
-    bytes.extend(b.plain.to_le_bytes());
-    bytes.extend(b.live.to_le_bytes());
+fn row(b: &Block) -> RawBlockRow {
+    let [r0, r1, r2, _] = b.ratios.to_le_bytes();
+    RawBlockRow {
+        erases: b.erases.into(),
+        occupied: b.occupied.into(),
+        ratios: [r0, r1, r2],
+        state: b.state as u8 | if b.clean { BLOCK_CLEAN } else { 0 } | b.log << LOG_SHIFT,
+        written: b.written.into(),
+        plain: b.plain.into(),
+        live: b.live.into(),
+    }
 }
 
-fn read_block<N: Nand>(medium: &mut Medium<N>, block: u32, bytes: &[u8]) -> Result<()> {
-    let number = |at: usize| u32_at(bytes, at);
-    let state = State::from(bytes[11] & 7);
-    let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-    let (written, plain, live) = (short(12), short(14), short(16));
+fn take_row<N: Nand>(medium: &mut Medium<N>, block: u32, row: &RawBlockRow) -> Result<()> {
+    let state = State::from(row.state & STATE);
+    let (written, live) = (row.written.get(), row.live.get());
     let sound = u32::from(written) <= medium.g.pages_per_block && live <= written;
     let Some(state) = state.filter(|_| sound) else {
         return Err(FtlError::Corrupt("a block in the tables", medium.g.first_page(block)));
     };
     let b = medium.blocks.get_mut(block);
-    (b.erases, b.occupied, b.ratios) = (number(0), number(4), number(8) & 0xff_ffff);
-    (b.written, b.plain, b.live) = (written, plain, live);
-    (b.clean, b.log) = (bytes[11] & CLEAN != 0, bytes[11] >> 4);
-    medium.blocks.most_erases = medium.blocks.most_erases.max(number(0));
+    let [r0, r1, r2] = row.ratios;
+    (b.erases, b.occupied) = (row.erases.get(), row.occupied.get());
+    b.ratios = u32::from_le_bytes([r0, r1, r2, 0]);
+    (b.written, b.plain, b.live) = (written, row.plain.get(), live);
+    (b.clean, b.log) = (row.state & BLOCK_CLEAN != 0, row.state >> LOG_SHIFT);
+    medium.blocks.most_erases = medium.blocks.most_erases.max(row.erases.get());
     medium.set_state(block, state);
     Ok(())
 }
