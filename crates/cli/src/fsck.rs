@@ -147,7 +147,7 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
         return Ok(code);
     }
     print_findings(&report);
-    print_costs(&report.losses);
+    print_costs(&report);
     print_counts(&args.image, &report);
     if report.log_to_replay.nodes > 0 {
         outln!("{}", after_checkpoint(report.log_to_replay.inodes));
@@ -184,7 +184,7 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     let found = checked(&args.image, &*dev)?;
     if !args.json {
         print_findings(&found);
-        print_costs(&found.losses);
+        print_costs(&found);
     }
     let mended = match &args.undo {
         None => take_turns(args, &dev, found.clone())?,
@@ -207,7 +207,7 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     if args.json {
         print_json(&args.image, &found, Some(&mended), code)?;
     } else {
-        print_mended(args, &mended, code);
+        print_mended(args, &found, &mended, code);
     }
     Ok(code)
 }
@@ -243,7 +243,7 @@ fn take_turns(args: &FsckArgs, dev: &target::Target, found: Report) -> Result<Me
     Ok(mended)
 }
 
-fn print_mended(args: &FsckArgs, mended: &Mended, code: u8) {
+fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
     let (ends, left) = (&mended.ends, &mended.left);
     if ends.rolled_forward > 0 {
         outln!("rolled {} forward", words::count(ends.rolled_forward, "fsynced file"));
@@ -259,6 +259,7 @@ fn print_mended(args: &FsckArgs, mended: &Mended, code: u8) {
         outln!("left after the repair:");
         print_findings(left);
     }
+    print_lost(found, "lost: ");
     print_counts(&args.image, left);
     match code {
         exit::FSCK_REPAIRED => outln!("{}: repaired", args.image.display()),
@@ -341,11 +342,29 @@ fn costs(losses: &Losses) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn print_costs(losses: &Losses) {
-    if let Some(costs) = costs(losses) {
+fn print_costs(found: &Report) {
+    if let Some(costs) = costs(&found.losses) {
         outln!("a repair leaves {costs}");
     }
+    if found.losses.lost > 0 {
+        outln!("a repair cannot keep {}:", words::count(found.losses.lost, "file or directory"));
+        print_lost(found, "  ");
+    }
 }
+
+/// Names whose inode is lost, a line each.
+fn print_lost(found: &Report, before: &str) {
+    for lost in found.lost.iter().take(LOST_SHOWN) {
+        outln!("{before}{} (inode {})", String::from_utf8_lossy(&lost.path), lost.ino);
+    }
+    let more = found.losses.lost.saturating_sub(LOST_SHOWN as u64);
+    if more > 0 {
+        outln!("{before}and {} more", words::count(more, "file or directory"));
+    }
+}
+
+/// Lost files that are named.
+const LOST_SHOWN: usize = 1000;
 
 /// Rolls fsynced inodes forward and frees orphans, by opening the volume. A log that cannot be replayed is given up: the
 /// volume then is that of the last checkpoint. `logged`: inodes in the log.

@@ -69,8 +69,7 @@ fn list(args: &LsArgs, volume: &Volume) -> Result<u8> {
         failed: Outcome::default(),
         listed: HashSet::new(),
     };
-    for (ino, why) in PastDamage::of(volume).unrecovered() {
-        let reason = format!("what was fsynced since the last checkpoint cannot be shown: {why}");
+    for (ino, reason) in PastDamage::of(volume).unrecovered() {
         let path = ino.map_or_else(|| "/".to_owned(), |ino| format!("inode {ino}")).into_bytes();
         lister.failed.fail(Failure { path, ino, reason, lost: Lost::default() });
     }

@@ -1,5 +1,6 @@
 //! Opening images and devices, with errors that say what is wrong and what would do.
 
+use crate::content::Content;
 use anyhow::{Context, Result, bail};
 use medfs::{Clock, MountOptions, SystemClock, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions, read_block};
@@ -115,7 +116,7 @@ pub(crate) fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T
 
 /// Says what is on a device that is no volume, rather than which field of a superblock is wrong.
 pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
-    let path = path.display();
+    let (image, path) = (path, path.display());
     if dev.block_count() < 2 {
         bail!("{path} is too short for an F2FS volume: it has less than 8 KiB");
     }
@@ -132,9 +133,16 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
     if blocks[0].0.starts_with(&medfs_flash::format::MAGIC) {
         bail!("{path} is the file of a simulated flash device: its volume is 'flash:{path}'");
     }
-    match medfs_mkfs::probe::find(dev)? {
+    match medfs_mkfs::probe::find_past_damage(dev) {
+        Some(what) if what.contains("partition table") => bail!(
+            "{path} holds {what}, not an F2FS volume: name a partition of it; 'losetup -fP --show {path}' makes devices of those of an image"
+        ),
         Some(what) => bail!("{path} holds {what}, not an F2FS volume"),
-        None if blocks.iter().all(|block| block.0.iter().all(|byte| *byte == 0)) => {
+        None if medfs_fsck::shows_volume(dev)? => bail!(
+            "{path} holds an F2FS volume whose superblocks are lost: 'medfs get --salvage {path} DIRECTORY' brings what can be read, and \
+             'medfs fsck --repair {path}' makes them anew"
+        ),
+        None if image.is_file() && Content::of(image).is_ok_and(|content| content == Content::Zeros) => {
             bail!("{path} holds no F2FS volume: make one with 'medfs mkfs {path}'")
         }
         None => bail!("{path} holds no F2FS volume"),

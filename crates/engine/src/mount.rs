@@ -79,6 +79,9 @@ impl Fs {
         if !read_only {
             fs.restore_superblocks(&stale_copies)?;
         }
+        if let Some(why) = &fs.store.older {
+            fs.damage.note_older_checkpoint(why);
+        }
         fs.orphans()?.into_iter().for_each(|ino| fs.orphans.add_at_mount(ino));
         Ok(fs)
     }

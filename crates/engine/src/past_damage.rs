@@ -61,8 +61,8 @@ impl<'v> PastDamage<'v> {
         PastDamage { fs: &volume.fs }
     }
 
-    /// What was fsynced since the last checkpoint and a read-only mount does not show, or not whole, because of damage: of which inode (`None`: all
-    /// of it), and why.
+    /// What a mount does not show, or not whole, because of damage, in sentences: of an inode, or (`None`) of all that was fsynced since the last
+    /// checkpoint, or done since the checkpoint that is shown.
     pub fn unrecovered(&self) -> Vec<(Option<Ino>, String)> {
         self.fs.damage.unrecovered()
     }

@@ -4,7 +4,7 @@
 //! in the copies not in force; flush; the checkpoint, last. Until then the old checkpoint is in force with its own
 //! NAT and SIT, so that a crash at any moment leaves a volume on which the same repair starts over.
 
-use crate::finding::{Code, Cut, Finding, Findings, Losses, Severity, counted};
+use crate::finding::{Code, Cut, Finding, Findings, Losses, LostFile, Severity, counted};
 use crate::image::{CANNOT_BE_READ, Image, Stop};
 use crate::log::{self, FsyncLog};
 use crate::lost;
@@ -58,6 +58,8 @@ pub struct Report {
     pub log_to_replay: FsyncLog,
     /// What a repair would cost.
     pub losses: Losses,
+    /// Which names have lost their inodes, the first of them.
+    pub lost: Vec<LostFile>,
 }
 
 impl Report {
@@ -299,6 +301,7 @@ fn pass(
         orphans: orphans.len() as u64,
         log_to_replay: log.summary,
         losses,
+        lost: w.lost,
         ..report_of(w.findings)
     };
     Ok((report, Ends { held: w.held, cuts: w.cuts.list }))

@@ -1,6 +1,6 @@
 //! Directories: every entry is judged by its length, name, hash, place, type and inode.
 
-use crate::entries::{is_opaque, own_name};
+use crate::entries::{is_opaque, note_lost, own_name};
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
 use crate::reach::{Verdict, Via};
@@ -389,7 +389,7 @@ impl Walker<'_, '_> {
             verdict = self.renew_directory(target, ino, name, place)?;
         }
         match verdict {
-            Verdict::Rejected => Ok(None),
+            Verdict::Rejected => note_lost(self, ino, name, target).map(|()| None),
             Verdict::Accepted(is) => {
                 if kind != Some(is) {
                     self.findings.add(

@@ -4,6 +4,7 @@
 //! written yet.
 
 use crate::dir::level_of;
+use crate::finding::LostFile;
 use crate::space::Owner;
 use crate::walk::Walker;
 use medfs_device::Cause;
@@ -21,6 +22,10 @@ use zerocopy::IntoBytes;
 
 /// Hash levels above the deepest one in which room is looked for: those further up are full in a directory that has grown.
 const LEVELS_BACK: u32 = 2;
+/// Names without an inode that are kept; the rest is counted.
+const MOST_NAMES: usize = 10_000;
+/// Directories that a path goes down.
+const MOST_LEVELS: usize = 2048;
 
 /// Room for an entry in a directory.
 pub(crate) enum Spot {
@@ -372,4 +377,30 @@ fn change_in_area(area: &mut Area<&mut [u8]>, dir: Ino, name: &[u8], change: Cha
 /// The name that an inode says it has.
 pub(crate) fn own_name(inode: &RawInode) -> Option<&[u8]> {
     inode.i_name.get(..inode.i_namelen.get() as usize)
+}
+
+/// Notes an entry that goes, where no inode that can be read stands behind it.
+pub(crate) fn note_lost(w: &mut Walker<'_, '_>, dir: Ino, name: &[u8], target: Ino) -> io::Result<()> {
+    if w.image.g.is_nid(target) && (w.space.nid_reached(target) || w.claim_of(target)?.is_some()) {
+        return Ok(());
+    }
+    w.losses.lost += 1;
+    if w.lost.len() < MOST_NAMES {
+        let path = path_below(w, dir, name)?;
+        w.lost.push(LostFile { path, ino: target });
+    }
+    Ok(())
+}
+
+/// The path of a name in a directory, as the inodes on the way say it.
+fn path_below(w: &mut Walker<'_, '_>, dir: Ino, name: &[u8]) -> io::Result<Vec<u8>> {
+    let mut names = vec![name.to_vec()];
+    let mut at = dir;
+    while at != w.image.g.root_ino && names.len() < MOST_LEVELS {
+        let Some((_, block)) = w.readable_inode(at)? else { break };
+        let inode: &RawInode = block.view();
+        names.push(own_name(inode).unwrap_or(b"?").to_vec());
+        at = inode.i_pino.get();
+    }
+    Ok(names.iter().rev().flat_map(|name| [&b"/"[..], name].concat()).collect())
 }

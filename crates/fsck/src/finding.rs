@@ -6,6 +6,7 @@
 
 use medfs_format::Ino;
 use serde::Serialize;
+use serde::ser::SerializeStruct;
 use std::ops::Range;
 
 /// How bad a finding is.
@@ -281,6 +282,30 @@ pub struct Losses {
     pub cut: u64,
     /// Files and directories that lose extended attributes.
     pub attributes: u64,
+    /// Names whose inode is lost, and with it the file.
+    pub lost: u64,
+}
+
+/// A name whose inode is lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostFile {
+    /// Where it is in the volume.
+    pub path: Vec<u8>,
+    /// The number of the inode.
+    pub ino: Ino,
+}
+
+impl Serialize for LostFile {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let mut fields = s.serialize_struct("LostFile", 3)?;
+        fields.serialize_field("path", &String::from_utf8_lossy(&self.path))?;
+        if std::str::from_utf8(&self.path).is_err() {
+            let hex: String = self.path.iter().map(|byte| format!("{byte:02x}")).collect();
+            fields.serialize_field("path_hex", &hex)?;
+        }
+        fields.serialize_field("ino", &self.ino)?;
+        fields.end()
+    }
 }
 
 /// What a repair cut off a file or directory.

@@ -52,6 +52,6 @@ mod zone;
 pub use check::{
     Bared, Options, Repair, RepairError, Report, check, repair, repair_found, repair_without_names,
 };
-pub use finding::{Code, Cut, Finding, Losses, Severity};
+pub use finding::{Code, Cut, Finding, Losses, LostFile, Severity};
 pub use log::FsyncLog;
 pub use no_super::shows_volume;

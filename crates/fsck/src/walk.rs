@@ -12,7 +12,7 @@ use crate::anew::Anew;
 use crate::compact::Region;
 use crate::dir::DirWalk;
 use crate::evidence::Sense;
-use crate::finding::{Code, Cuts, Findings, Losses};
+use crate::finding::{Code, Cuts, Findings, Losses, LostFile};
 use crate::foreign::Foreign;
 use crate::image::{CANNOT_BE_READ, Image};
 use crate::inode::Rules;
@@ -80,6 +80,8 @@ pub(crate) struct Walker<'d, 'p> {
     pub(crate) compressors: Compressors,
     pub(crate) slices: Slices,
     pub(crate) losses: Losses,
+    /// Names whose inode is lost.
+    pub(crate) lost: Vec<LostFile>,
     /// The last inode block of each file in the fsync log.
     pub(crate) logged: HashMap<Ino, BlockAddr>,
     /// Directories that are made anew.
@@ -122,6 +124,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             codecs: Codecs::default(),
             compressors: Compressors::default(),
             losses: Losses::default(),
+            lost: Vec::new(),
             logged: HashMap::new(),
             anew: Anew::default(),
             names: mend != Mend::AllButNames,

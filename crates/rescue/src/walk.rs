@@ -8,7 +8,7 @@ use crate::place::{MOST_LEVELS, Place};
 use crate::seen::Seen;
 use crate::sink::{Meta, Sink};
 use medfs::{Attr, DirEntry, FileKind, Ino, PastDamage, Piece, Volume};
-use medfs_fsck::Cut;
+use medfs_fsck::{Cut, LostFile};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
 
@@ -46,8 +46,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         let past = PastDamage::of(volume);
         let mut outcome = Outcome::default();
         let mut older = BTreeMap::new();
-        for (ino, why) in past.unrecovered() {
-            let reason = format!("what was fsynced since the last checkpoint cannot be shown: {why}");
+        for (ino, reason) in past.unrecovered() {
             match ino {
                 Some(ino) => drop(older.insert(ino, reason)),
                 None => outcome.fail(Failure { path: b"/".to_vec(), ino, reason, lost: Lost::default() }),
@@ -60,6 +59,15 @@ impl<'v, S: Sink> Walk<'v, S> {
     pub fn with_cuts(mut self, cuts: Vec<Cut>) -> Walk<'v, S> {
         for cut in cuts {
             self.cuts.entry(cut.ino).or_default().push(cut);
+        }
+        self
+    }
+
+    /// Tells which names have lost their inodes, and so were not come to.
+    pub fn with_lost(mut self, lost: &[LostFile]) -> Walk<'v, S> {
+        for LostFile { path, ino } in lost {
+            let reason = "its inode is lost".to_owned();
+            self.outcome.fail(Failure { path: path.clone(), ino: Some(*ino), reason, lost: Lost::default() });
         }
         self
     }

@@ -95,6 +95,8 @@ pub struct Store {
     pub chain: Mutex<()>,
     /// Version and checksum of the checkpoint in force, as node footers carry them.
     pub cp_ver: AtomicU64,
+    /// Why the checkpoint that the volume was opened with may not be the last one that was made.
+    pub older: Option<String>,
     /// KiB written to the volume in its life before it was opened; 0 where the last checkpoint was not an unmount's.
     kbytes_at_mount: u64,
     /// `elapsed_time` of the checkpoint at mount, and the clock then.
@@ -140,6 +142,7 @@ impl Store {
             space: Space::new(Counts::at_checkpoint(&header, &geo)),
             chain: Mutex::new(()).ranked(ranks::CHAIN),
             cp_ver: AtomicU64::new(chain.in_footers()),
+            older: pack.older,
             kbytes_at_mount,
             elapsed_base: header.elapsed_time.get(),
             mounted_at: clock.monotonic(),

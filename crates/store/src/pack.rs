@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::io::Io;
 use crate::nat;
 use crate::segment::{self, CurSeg, Fill, sum_type};
-use medfs_format::checkpoint::{CpFlags, RawCheckpoint, verify_checksum};
+use medfs_format::checkpoint::{ChainVersion, CpFlags, RawCheckpoint, verify_checksum};
 use medfs_format::header_left::{HeaderLeft, MOST_VERSIONS_AHEAD};
 use medfs_format::node::footer;
 use medfs_format::summary::{JOURNAL_SIZE, Log, RawJournal, RawSummary, RawSummaryBlock};
@@ -29,6 +29,8 @@ pub(crate) struct Pack {
     pub(crate) pack: usize,
     /// Version of the next checkpoint.
     pub(crate) next_version: u64,
+    /// Why it may not be the last one that was made.
+    pub(crate) older: Option<String>,
 }
 
 impl Pack {
@@ -98,7 +100,7 @@ fn newer_of_one_header(io: &Io, geo: &Geometry, whole: &Pack) -> Result<Option<P
     );
     let header = RawCheckpoint::in_block(&left.block).clone();
     let next_version = left.version().wrapping_add(1);
-    Ok(Some(Pack { header, head, crc: stored_checksum(&left.block), pack, next_version }))
+    Ok(Some(Pack { header, head, crc: stored_checksum(&left.block), pack, next_version, older: None }))
 }
 
 /// A pack that is the only whole one. The other may have been in force before it was damaged, with nodes of its version behind it: that
@@ -110,7 +112,33 @@ fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
         .map_or(0, |block| RawCheckpoint::in_block(&block).checkpoint_ver.get());
     let ahead = other.wrapping_sub(version);
     let ahead = if ahead < MOST_VERSIONS_AHEAD { ahead } else { 0 };
-    Ok(Pack { next_version: version.wrapping_add(ahead.div_ceil(2) * 2 + 3), ..pack })
+    let destroyed = !has_a_header(io, geo, 1 - pack.pack) && was_followed(io, geo, &pack);
+    let older = destroyed.then(|| {
+        let number = 2 - pack.pack;
+        format!("checkpoint pack {number} is destroyed, and the volume is shown as of checkpoint {version}, the one before")
+    });
+    Ok(Pack { next_version: version.wrapping_add(ahead.div_ceil(2) * 2 + 3), older, ..pack })
+}
+
+/// Whether a damaged pack has one of its headers, the old one or the new: power loss leaves one.
+fn has_a_header(io: &Io, geo: &Geometry, pack: usize) -> bool {
+    let start = geo.cp_pack(pack);
+    (start..start + BLOCKS_PER_SEG).any(|addr| {
+        io.read(addr).is_ok_and(|block| {
+            verify_checksum(&block, addr).is_ok()
+                && RawCheckpoint::in_block(&block).validate(addr, geo).is_ok()
+        })
+    })
+}
+
+/// Whether nodes were written after a checkpoint: a later one may have been made.
+fn was_followed(io: &Io, geo: &Geometry, pack: &Pack) -> bool {
+    let chain = ChainVersion::of(&pack.header, pack.crc);
+    [Log::HotNode, Log::WarmNode, Log::ColdNode].into_iter().any(|log| {
+        let (segno, next) = pack.header.curseg(log as usize);
+        let block = io.read(geo.seg_start(segno) + u32::from(next));
+        block.is_ok_and(|block| chain.belongs(footer(&block).cp_ver.get()))
+    })
 }
 
 fn try_pack(read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {
@@ -137,7 +165,7 @@ fn try_pack(read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {
     }
     debug_assert_eq!(crc, stored_checksum(&first));
     let next_version = header.checkpoint_ver.get().wrapping_add(1);
-    Ok(Pack { header, head, crc, pack, next_version })
+    Ok(Pack { header, head, crc, pack, next_version, older: None })
 }
 
 /// Reads the summaries of the six logs, and the journals.

@@ -145,7 +145,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     let bar = progress::bytes("copying", bytes_in_use(&volume));
     let host = Host::new(destination, bar.clone(), keeper)
         .with_context(|| format!("cannot copy to {}", destination.display()))?;
-    let mut walk = Walk::new(&volume, host).with_cuts(salvaged.cuts);
+    let mut walk = Walk::new(&volume, host).with_cuts(salvaged.cuts).with_lost(&salvaged.found.lost);
     let top = Place::top(None, b"/");
     let ended = walk.tree(volume.root(), top.clone()).and_then(|()| walk.unnamed(&top));
     bar.finish_and_clear();

@@ -6,7 +6,7 @@ use medfs_format::node::{FileKind, RawInode, footer};
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Block};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 const PAGE: usize = BLOCK_SIZE;
@@ -329,6 +329,23 @@ fn two_files_of_one_name_are_both_brought() {
     assert_eq!(other.len(), 1, "{text}");
     has(&format!("dir/{}", other[0]), "two");
     assert!(text.contains("another file has its name"), "{text}");
+}
+
+#[test]
+fn a_salvage_and_a_repair_name_what_they_cannot_bring() {
+    let s = volume();
+    let inode = blocks(&s.image(), |block| is_inode(block, "b"));
+    let image = fs::File::options().write(true).open(s.image()).unwrap();
+    for addr in inode {
+        image.write_all_at(&[0xa5; PAGE], addr * PAGE as u64).unwrap();
+    }
+    let assert = medfs().args(["get", "--salvage"]).arg(s.image()).arg(s.path("out")).assert().code(1);
+    let text = stderr(&assert);
+    assert!(text.contains("/dir/b: its inode is lost"), "{text}");
+    let assert = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+    let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    assert!(text.contains("a repair cannot keep 1 file or directory:\n  /dir/b (inode "), "{text}");
+    assert!(text.contains("\nlost: /dir/b (inode "), "{text}");
 }
 
 #[test]

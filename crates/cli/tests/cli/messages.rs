@@ -104,6 +104,33 @@ fn what_is_no_volume_is_named() {
 }
 
 #[test]
+fn where_data_may_be_nothing_is_to_be_made() {
+    let s = Scratch::with_volume("64M");
+    let file = File::options().write(true).open(s.image()).unwrap();
+    file.write_all_at(&[0; 8192], 0).unwrap();
+    for (command, code) in [("ls", 1), ("stat", 1), ("export", 1)] {
+        let text = error(code, medfs().arg(command).arg(s.image()));
+        assert!(
+            text.contains("superblocks are lost: 'medfs get --salvage ") && !text.contains("mkfs"),
+            "{text}"
+        );
+    }
+    // Zeros at the beginning, and something behind them.
+    let other = s.path("other");
+    let file = File::create(&other).unwrap();
+    file.set_len(64 << 20).unwrap();
+    file.write_all_at(b"something", 20 << 20).unwrap();
+    assert!(error(1, medfs().arg("ls").arg(&other)).ends_with("holds no F2FS volume\n"));
+    file.write_all_at(&[0x55, 0xaa], 510).unwrap();
+    let text = error(1, medfs().arg("ls").arg(&other));
+    assert!(
+        text.contains("a partition table, not an F2FS volume: name a partition")
+            && text.contains("losetup -fP"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_truncated_volume_is_refused() {
     let s = Scratch::with_volume("128M");
     let file = File::options().write(true).open(s.image()).unwrap();

@@ -30,8 +30,14 @@ impl Damage {
         tracing::warn!(ino, %error, "what was fsynced last cannot be shown");
         let mut all = self.unrecovered.lock();
         if all.len() < MOST_TOLD && all.last().is_none_or(|(last, _)| *last != ino) {
-            all.push((ino, error.to_string()));
+            all.push((ino, format!("what was fsynced since the last checkpoint cannot be shown: {error}")));
         }
+    }
+
+    /// Notes that the volume is shown as of an older checkpoint.
+    pub(crate) fn note_older_checkpoint(&self, why: &str) {
+        tracing::warn!("{why}; run `medfs fsck` on it");
+        self.unrecovered.lock().push((None, why.to_owned()));
     }
 
     /// What was noted.

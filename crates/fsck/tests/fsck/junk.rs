@@ -11,7 +11,7 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::common::META;
+use crate::common::{META, number};
 
 /// Files by their path: a directory and a name.
 type Files = BTreeMap<(String, String), Vec<u8>>;
@@ -289,6 +289,8 @@ fn a_volume_that_is_as_of_an_older_checkpoint_is_a_finding() {
     let (_, first, last) = pack_in_force(&filled);
     let pack: Vec<_> = (first..=last).map(|addr| (addr, junk(addr.into()))).collect();
     let dev = filled.damaged(&pack);
+    let told = medfs::PastDamage::of(&opened(dev.clone(), true).unwrap()).unrecovered();
+    assert!(told.len() == 1 && told[0].1.contains("the one before"), "{told:?}");
     let report = check(&*dev, &Options::default(), &mut |_| {}).unwrap();
     assert!(report.has(Code::CheckpointOlder) && !report.is_clean(), "{:?}", report.findings);
     let done = repair(&*dev, &Options::default(), &mut |_| {}).unwrap();
@@ -328,4 +330,18 @@ fn an_export_leaves_no_pack_with_deltas() {
     let mut found = vec![0; content.len()];
     v.read(ino, 0, &mut found).unwrap();
     assert!(found == content, "an exported file reads as it was before its deltas");
+}
+
+#[test]
+fn a_file_whose_inode_is_lost_is_named_with_its_path() {
+    let filled = Filled::with(60, How { deltas: false, checkpoints: 0, both_packs: true });
+    let mut dump = medfs_fsck::dump::Dump::open(&filled.dev).unwrap();
+    let ino = number(dump.path("/d3/f10").unwrap().get("ino"));
+    let addr = number(dump.nat(ino).unwrap().get("block_addr"));
+    let dev = filled.damaged(&[(addr, junk(1))]);
+    let found = check(&*dev, &Options::default(), &mut |_| {}).unwrap();
+    assert_eq!(found.losses.lost, 1, "{:?}", found.findings);
+    assert_eq!(found.lost[0].path, b"/d3/f10");
+    let done = repair(&*dev, &Options::default(), &mut |_| {}).unwrap();
+    assert_eq!((done.before.lost.len(), done.after.losses.lost), (1, 0));
 }
