@@ -23,6 +23,8 @@ impl Volume {
             gc: written(Cause::Gc),
         };
         let counts = fs.space.counts();
+        // Given back before other locks are taken.
+        let free_segments = fs.segs.lock().free.segments(FreeFor::Volume);
         let (shared_nodes, shared_inodes) = self.commit.log.group.shared();
         let (inode_hits, inode_lookups) = fs.inodes.lookups();
         Stats {
@@ -53,7 +55,7 @@ impl Volume {
             valid_blocks: counts.valid_blocks,
             valid_nodes: counts.valid_nodes,
             valid_inodes: counts.valid_inodes,
-            free_segments: fs.segs.lock().free.segments(FreeFor::Volume),
+            free_segments,
             dirty_pages: fs.pages.dirty() as u64,
             dirty_nodes: fs.nodes.dirty_count() as u64,
             cached_pages: fs.pages.clean() as u64,

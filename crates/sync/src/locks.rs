@@ -1,12 +1,15 @@
-//! Locks that the scheduler sees, with the interface of `parking_lot`'s.
+//! Locks that know their rank, with the interface of `parking_lot`'s.
 //!
-//! Invariants: a thread that the scheduler runs never waits for a lock inside `parking_lot`: it tries, and tells the scheduler
+//! Invariants: a lock that is waited for is compared with what its thread holds (`order`).
+//! A thread that the scheduler runs never waits for a lock inside `parking_lot`: it tries, and tells the scheduler
 //! that it is blocked where that fails. The scheduler is asked before a lock is taken and after it is given back.
 //! A reader waits while a writer does, as in `parking_lot`, so that a lock that is read twice by a thread is found.
 //! Locks: those that they stand for.
 
-use crate::schedule::{Claim, Me, Want};
-use crate::{Rank, Ranked};
+use crate::order::{self, Claim, Want};
+use crate::rank::{Rank, Ranked};
+#[cfg(feature = "schedule")]
+use crate::schedule::Me;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
@@ -29,6 +32,29 @@ fn key<T>(lock: &T) -> usize {
     std::ptr::from_ref(lock).addr()
 }
 
+/// Takes a lock: as the scheduler says, where one runs the thread, otherwise by waiting.
+fn take<G>(claim: Claim, wait: impl FnOnce() -> G, _attempt: impl FnMut() -> Option<G>) -> G {
+    #[cfg(feature = "schedule")]
+    if let Some(me) = Me::current() {
+        return me.take(claim, _attempt);
+    }
+    order::check(&claim);
+    let guard = wait();
+    order::took(claim);
+    guard
+}
+
+/// Takes a lock where it is free, in any order: nobody waits for it.
+fn try_take<G>(claim: Claim, attempt: impl FnOnce() -> Option<G>) -> Option<G> {
+    #[cfg(feature = "schedule")]
+    if let Some(me) = Me::current() {
+        return me.try_take(claim, attempt);
+    }
+    let guard = attempt()?;
+    order::took(claim);
+    Some(guard)
+}
+
 impl<T> Mutex<T> {
     /// A mutex around a value.
     pub const fn new(value: T) -> Mutex<T> {
@@ -42,20 +68,14 @@ impl<T> Mutex<T> {
     /// Waits for the mutex.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let inner = match Me::current() {
-            Some(me) => me.take(self.claim(Location::caller()), || self.inner.try_lock()),
-            None => self.inner.lock(),
-        };
+        let inner = take(self.claim(Location::caller()), || self.inner.lock(), || self.inner.try_lock());
         MutexGuard { lock: self, inner: Some(inner) }
     }
 
     /// The mutex, where it is free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let inner = match Me::current() {
-            Some(me) => me.try_take(self.claim(Location::caller()), || self.inner.try_lock()),
-            None => self.inner.try_lock(),
-        };
+        let inner = try_take(self.claim(Location::caller()), || self.inner.try_lock());
         inner.map(|inner| MutexGuard { lock: self, inner: Some(inner) })
     }
 
@@ -116,9 +136,12 @@ impl<T> Drop for MutexGuard<'_, T> {
 
 fn give_back<G>(key: usize, guard: &mut Option<G>) {
     // An unwinding thread whose wait ended without its lock has none to give back.
-    if guard.take().is_some()
-        && let Some(me) = Me::current()
-    {
+    if guard.take().is_none() {
+        return;
+    }
+    order::gave_back(key);
+    #[cfg(feature = "schedule")]
+    if let Some(me) = Me::current() {
         me.gave_back(key);
     }
 }
@@ -155,10 +178,7 @@ impl<T> RwLock<T> {
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let claim = self.claim(Want::Shared, Location::caller());
-        let inner = match Me::current() {
-            Some(me) => me.take(claim, || self.inner.try_read()),
-            None => self.inner.read(),
-        };
+        let inner = take(claim, || self.inner.read(), || self.inner.try_read());
         RwLockReadGuard { lock: self, inner: Some(inner) }
     }
 
@@ -166,10 +186,7 @@ impl<T> RwLock<T> {
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let claim = self.claim(Want::Exclusive, Location::caller());
-        let inner = match Me::current() {
-            Some(me) => me.take(claim, || self.inner.try_write()),
-            None => self.inner.write(),
-        };
+        let inner = take(claim, || self.inner.write(), || self.inner.try_write());
         RwLockWriteGuard { lock: self, inner: Some(inner) }
     }
 
@@ -177,10 +194,7 @@ impl<T> RwLock<T> {
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let claim = self.claim(Want::Shared, Location::caller());
-        let inner = match Me::current() {
-            Some(me) => me.try_take(claim, || self.inner.try_read()),
-            None => self.inner.try_read(),
-        };
+        let inner = try_take(claim, || self.inner.try_read());
         inner.map(|inner| RwLockReadGuard { lock: self, inner: Some(inner) })
     }
 
@@ -188,10 +202,7 @@ impl<T> RwLock<T> {
     #[track_caller]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let claim = self.claim(Want::Exclusive, Location::caller());
-        let inner = match Me::current() {
-            Some(me) => me.try_take(claim, || self.inner.try_write()),
-            None => self.inner.try_write(),
-        };
+        let inner = try_take(claim, || self.inner.try_write());
         inner.map(|inner| RwLockWriteGuard { lock: self, inner: Some(inner) })
     }
 
@@ -271,21 +282,28 @@ impl Condvar {
     /// Gives the mutex back until another thread notifies this one.
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        let Some(me) = Me::current() else {
-            return self.inner.wait(guard.inner.as_mut().expect("the guard holds its lock"));
-        };
-        let at = Location::caller();
-        // From here on a notification reaches this thread, also while it gives the mutex back.
-        me.begin_wait(key(self), at);
-        give_back(key(guard.lock), &mut guard.inner);
-        me.wait_notified();
-        guard.inner = Some(me.take(guard.lock.claim(at), || guard.lock.inner.try_lock()));
+        #[cfg(feature = "schedule")]
+        if let Some(me) = Me::current() {
+            let at = Location::caller();
+            // From here on a notification reaches this thread, also while it gives the mutex back.
+            me.begin_wait(key(self), at);
+            give_back(key(guard.lock), &mut guard.inner);
+            me.wait_notified();
+            guard.inner = Some(me.take(guard.lock.claim(at), || guard.lock.inner.try_lock()));
+            return;
+        }
+        let claim = guard.lock.claim(Location::caller());
+        order::gave_back(claim.key);
+        order::check(&claim);
+        self.inner.wait(guard.inner.as_mut().expect("the guard holds its lock"));
+        order::took(claim);
     }
 
     /// Wakes a thread that waits.
     #[track_caller]
     pub fn notify_one(&self) {
         self.inner.notify_one();
+        #[cfg(feature = "schedule")]
         if let Some(me) = Me::current() {
             me.notify(key(self), 1, Location::caller());
         }
@@ -295,6 +313,7 @@ impl Condvar {
     #[track_caller]
     pub fn notify_all(&self) {
         self.inner.notify_all();
+        #[cfg(feature = "schedule")]
         if let Some(me) = Me::current() {
             me.notify(key(self), usize::MAX, Location::caller());
         }

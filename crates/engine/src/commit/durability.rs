@@ -7,8 +7,9 @@
 //! Invariant: versions are committed in the order in which they were closed, each as it was then.
 //! Locks: the turn of [`Committing`] is held while versions are committed, and taken with no other lock held; `closed` is a leaf.
 
+use crate::ranks;
 use medfs_format::Ino;
-use medfs_sync::Mutex;
+use medfs_sync::{Mutex, Ranked};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
@@ -90,10 +91,16 @@ impl Durability for Deferred {
 }
 
 /// The thread that commits closed versions: what it does for that changes no version.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Committing {
     turn: Mutex<()>,
     thread: Mutex<Option<ThreadId>>,
+}
+
+impl Default for Committing {
+    fn default() -> Committing {
+        Committing { turn: Mutex::default().ranked(ranks::COMMITTING), thread: Mutex::default() }
+    }
 }
 
 impl Committing {

@@ -19,8 +19,8 @@ mod choose;
 mod state;
 
 pub use choose::{Policy, Switch};
-pub(crate) use state::{Claim, Want};
 
+use crate::order::Claim;
 use parking_lot::{Condvar, Mutex};
 use state::{Next, State};
 use std::any::Any;

@@ -5,29 +5,13 @@
 //! Locks: the scheduler's mutex guards all of it.
 
 use super::choose::{Chooser, Policy, Switch};
-use crate::Rank;
+use crate::order::{Claim, Want};
 use std::fmt::Write;
 use std::panic::Location;
 use std::thread::Thread;
 
 /// Points after which a run counts as one without an end.
 const MOST_STEPS: u64 = 2_000_000;
-
-/// How a lock is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Want {
-    Shared,
-    Exclusive,
-}
-
-/// A lock that a thread wants or holds.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Claim {
-    pub(crate) key: usize,
-    pub(crate) rank: Rank,
-    pub(crate) want: Want,
-    pub(crate) at: &'static Location<'static>,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
@@ -141,14 +125,8 @@ impl State {
 
     /// What is wrong with taking a lock now, with all that the thread holds.
     pub(super) fn check_order(&self, thread: usize, claim: &Claim) -> Option<String> {
-        let held = &self.threads[thread].held;
-        let against = held.iter().find(|h| {
-            let same_rank = h.rank.order == claim.rank.order && !claim.rank.several;
-            h.key == claim.key || h.rank.order > claim.rank.order || same_rank
-        })?;
-        let how = if against.key == claim.key { "a lock twice" } else { "locks out of order" };
-        let name = &self.threads[thread].name;
-        Some(format!("{name} takes {how}: {} while it holds {}", shown(claim), shown(against)))
+        let known = &self.threads[thread];
+        Some(format!("{} {}", known.name, claim.against(&known.held)?))
     }
 
     /// Whether no thread that waits to write stands before this one.
@@ -209,21 +187,16 @@ impl State {
                 Status::Ended => write!(text, "{} has ended", thread.name),
                 Status::Waiting(_, at) => write!(text, "{} waits for a condition at {at}", thread.name),
                 Status::Blocked(_) => {
-                    let wanted = thread.wants.as_ref().map(shown).unwrap_or_default();
+                    let wanted = thread.wants.as_ref().map(Claim::shown).unwrap_or_default();
                     write!(text, "{} waits for {wanted}", thread.name)
                 }
             };
             if let (Status::Ready, Some(at)) = (thread.status, thread.at) {
                 let _ = write!(text, " at {at}");
             }
-            let held: Vec<String> = thread.held.iter().map(shown).collect();
+            let held: Vec<String> = thread.held.iter().map(Claim::shown).collect();
             let _ = writeln!(text, ", holds [{}]", held.join(", "));
         }
         text
     }
-}
-
-fn shown(claim: &Claim) -> String {
-    let how = if claim.want == Want::Shared { "shared " } else { "" };
-    format!("{how}{} ({})", claim.rank.name, claim.at)
 }
