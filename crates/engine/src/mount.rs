@@ -73,6 +73,7 @@ impl Fs {
             alloc_mode: opts.alloc_mode,
             scatter: opts.scatter(),
             node_limit: opts.cache_bytes / BLOCK_SIZE / 4,
+            seal: opts.seal,
         };
         let store = Store::open(io, sb, geo, options, clock)?;
         let fs = Fs::over(store, opts, read_only, commit);
@@ -101,6 +102,9 @@ impl Fs {
             return Ok(());
         }
         let done = self.write_recovered(gc);
+        if done.is_ok() && self.opts.seal {
+            self.store.allow_seals()?;
+        }
         if matches!(done, Err(Error::NoSpace)) { self.show_without_writing() } else { done }
     }
 

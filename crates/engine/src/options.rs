@@ -187,6 +187,8 @@ pub struct MountOptions {
     pub note_addresses: bool,
     /// fsyncs of several files that wait together share a node block where each changed little (`shared_records=on|off`).
     pub shared_records: bool,
+    /// The last node of an fsync is written with what it names, and one flush serves both (`seal=on|off`).
+    pub seal: bool,
     /// Pages that have no block yet may be deltas (`append_deltas=on|off`).
     pub append_deltas: bool,
     /// Pages of SQLite's journals and logs may be deltas of the database's blocks (`repeat_deltas=on|off`);
@@ -243,6 +245,7 @@ impl Default for MountOptions {
             compact_files: CompactFiles::default(),
             note_addresses: true,
             shared_records: true,
+            seal: true,
             append_deltas: true,
             repeat_deltas: None,
             compress_deltas: true,
@@ -383,7 +386,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync+ssr_util,min_fsync_blocks=4,min_ipu_util=80,nodiscard,background_gc=off,victim=greedy,\
-             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,note_addresses=off,shared_records=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
+             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,note_addresses=off,shared_records=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
         );
         let expected = MountOptions {
             read_only: true,
@@ -417,6 +420,7 @@ mod tests {
             append_deltas: false,
             note_addresses: false,
             shared_records: false,
+            seal: false,
             repeat_deltas: Some(false),
             compress_deltas: false,
             hot_window: Duration::from_secs(90),
@@ -429,7 +433,7 @@ mod tests {
         };
         assert_eq!(all, expected);
         let undone = "rw,placement=log,reserve_files=pinned,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,compress_deltas=on,note_addresses=on,shared_records=on,hot_window=1m,idle=5,restore=on,delta=full,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,compress_deltas=on,note_addresses=on,shared_records=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(

@@ -23,7 +23,7 @@ pub(crate) const DELTAS: Rank = Rank::several(9, "compact map");
 #[cfg(test)]
 mod tests {
     use super::*;
-    use medfs_sync::{Mutex, Ranked, RwLock};
+    use medfs_sync::{Ranked, RwLock};
 
     #[test]
     #[cfg_attr(not(debug_assertions), ignore = "only debug assertions check the order")]

@@ -11,6 +11,8 @@ pub(crate) struct Counters {
     pub(crate) fsyncs_dirty: AtomicU64,
     pub(crate) fsyncs_with_checkpoint: AtomicU64,
     pub(crate) dir_fsyncs_saved: AtomicU64,
+    pub(crate) sealed: AtomicU64,
+    pub(crate) flushed_first: AtomicU64,
     pub(crate) in_place_blocks: AtomicU64,
     pub(crate) gc_sections: AtomicU64,
     pub(crate) gc_foreground: AtomicU64,
@@ -155,6 +157,10 @@ pub struct Stats {
     pub fsyncs_with_checkpoint: u64,
     /// fsync calls of changed directories that took no checkpoint, as roll-forward brings the changes back.
     pub dir_fsyncs_saved: u64,
+    /// Writes of fsyncs' last nodes whose seal saved a flush before them.
+    pub sealed: u64,
+    /// Those that a flush came before.
+    pub flushed_first: u64,
     /// Node blocks that fsyncs of several files share.
     pub shared_nodes: u64,
     /// Inodes in these blocks.

@@ -38,6 +38,8 @@ impl Volume {
             fsyncs_dirty: get(&fs.counters.fsyncs_dirty),
             fsyncs_with_checkpoint: get(&fs.counters.fsyncs_with_checkpoint),
             dir_fsyncs_saved: get(&fs.counters.dir_fsyncs_saved),
+            sealed: get(&fs.counters.sealed),
+            flushed_first: get(&fs.counters.flushed_first),
             shared_nodes,
             shared_inodes,
             in_place_blocks: get(&fs.counters.in_place_blocks),

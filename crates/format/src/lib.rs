@@ -33,6 +33,7 @@ pub mod overprovision;
 pub mod path;
 pub mod quota;
 pub mod removed;
+pub mod seal;
 pub mod shared;
 pub mod sit;
 pub mod slots;

@@ -201,6 +201,15 @@ impl RawExtraAttr {
 }
 
 impl RawInode {
+    /// Takes over what lies behind the name of an earlier block of the inode, where the names are as long: a [seal](crate::seal), which
+    /// counts there alone.
+    pub fn keep_seal_of(&mut self, earlier: &RawInode) {
+        let len = self.i_namelen.get() as usize;
+        if self.i_namelen == earlier.i_namelen && len <= NAME_LEN {
+            self.i_name[len..].copy_from_slice(&earlier.i_name[len..]);
+        }
+    }
+
     /// The inline flags.
     pub fn inline(&self) -> Inline {
         Inline::from_bits_retain(self.i_inline)

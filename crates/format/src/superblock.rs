@@ -21,6 +21,8 @@ pub const DELTA_FEATURES: Feature =
 pub const DELTA_OLD_LAYOUTS: u32 = 1;
 /// Bit of [`RawDeltaInfo::incompat`]: fsyncs may lie in an NVRAM beside the volume ([`crate::nvram`]).
 pub const DELTA_NVRAM: u32 = 2;
+/// Bit of [`RawDeltaInfo::incompat`]: nodes of the roll-forward log may be sealed ([`crate::seal`]).
+pub const DELTA_SEALS: u32 = 4;
 /// Offset of the superblock inside its block.
 pub const OFFSET_IN_BLOCK: usize = 1024;
 /// Offset of the checksum inside the superblock, which is also the number of bytes it covers.
@@ -322,10 +324,12 @@ impl RawSuperblock {
         let missing = !self.features().contains(DELTA_FEATURES);
         self.magic = DELTA_MAGIC.into();
         self.feature = (self.features() | DELTA_FEATURES).bits().into();
-        self.delta = RawDeltaInfo { version: DELTA_VERSION.into(), ..RawDeltaInfo::default() };
-        if missing {
-            self.delta.incompat = DELTA_OLD_LAYOUTS.into();
-        }
+        let incompat = DELTA_SEALS | if missing { DELTA_OLD_LAYOUTS } else { 0 };
+        self.delta = RawDeltaInfo {
+            version: DELTA_VERSION.into(),
+            incompat: incompat.into(),
+            ..RawDeltaInfo::default()
+        };
         self.seal();
     }
 
@@ -346,6 +350,23 @@ impl RawSuperblock {
     /// Whether inodes of the volume may lack extra attributes although its features demand them.
     pub fn has_old_layouts(&self) -> bool {
         self.is_delta_volume() && self.delta.incompat.get() & DELTA_OLD_LAYOUTS != 0
+    }
+
+    /// Whether nodes of the roll-forward log may be sealed.
+    pub fn has_seals(&self) -> bool {
+        self.is_delta_volume() && self.delta.incompat.get() & DELTA_SEALS != 0
+    }
+
+    /// Says that no seal counts. The caller has seen to it that all the log holds does.
+    pub fn leave_seals(&mut self) {
+        self.delta.incompat = (self.delta.incompat.get() & !DELTA_SEALS).into();
+        self.seal();
+    }
+
+    /// Says of a delta volume that nodes may be sealed from now on. The log must be empty.
+    pub fn allow_seals(&mut self) {
+        self.delta.incompat = (self.delta.incompat.get() | DELTA_SEALS).into();
+        self.seal();
     }
 
     /// Says that all inodes have extra attributes. The caller has seen to it.
@@ -398,7 +419,7 @@ impl RawSuperblock {
         }
         let info = &self.delta;
         if info.version.get() != DELTA_VERSION
-            || info.incompat.get() & !(DELTA_OLD_LAYOUTS | DELTA_NVRAM) != 0
+            || info.incompat.get() & !(DELTA_OLD_LAYOUTS | DELTA_NVRAM | DELTA_SEALS) != 0
         {
             return Err(FormatError::Incompatible(format!(
                 "deltas of version {} with additions {:#x}: this medfs knows version {DELTA_VERSION} alone; use a newer one",

@@ -249,7 +249,7 @@ fn pass(
     progress: &mut dyn FnMut(f64),
 ) -> io::Result<(Report, Ends)> {
     let mut findings = Findings::new(options.max_findings);
-    let image = match Image::load(Medium::lenient(dev), &mut findings) {
+    let mut image = match Image::load(Medium::lenient(dev), &mut findings) {
         Ok(image) => image,
         Err(Stop::Io(e)) => return Err(e),
         Err(Stop::Fatal) => return Ok((report_of(findings), Ends::default())),
@@ -257,6 +257,11 @@ fn pass(
     if mend != Mend::Nothing {
         mend_superblocks(&image)?;
         image.mend_pack()?;
+    }
+    if mend != Mend::Nothing && log::unseal(&mut image)? {
+        RawSuperblock::in_block_mut(&mut image.sb).leave_seals();
+        image.bad_copies = vec![1, 0];
+        mend_superblocks(&image)?;
     }
     let mut w = Walker::new(image, findings, mend, progress);
     let log = log::walk(&mut w.image, &mut w.findings, w.fix)?;

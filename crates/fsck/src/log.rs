@@ -9,6 +9,9 @@
 //! - A node that cannot be read is overwritten: the log ends there. One at the end is taken for the one that was being written when power
 //!   was lost, and a warning; with others behind it, it is an error.
 //!
+//! The log ends before a sealed node that was not stored with all that it depends on, as for the engine. A repair that changes nodes would
+//! break the seals of those behind them, so it takes the volume's word back that there are any ([`unseal`]).
+//!
 //! The walk is bounded: no block is visited twice.
 
 use crate::finding::{Code, Findings};
@@ -20,6 +23,7 @@ use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::node::{RawDirectNode, RawInode, footer, footer_mut};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::removed::{RemovedName, is_removed_names, removed_names, removed_names_node};
+use medfs_format::seal::SealedLog;
 use medfs_format::shared::{self, SharedEntry, entries, is_shared};
 use medfs_format::summary::Log;
 use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Ino, Nid, SegNo};
@@ -72,16 +76,17 @@ impl LogWalk {
     }
 }
 
-/// Follows the chain from the warm node log's next block.
+/// Follows the chain from the warm node log's next block. The caller has [unsealed](unseal) it where it is to be mended.
 pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) -> io::Result<LogWalk> {
     let mut log = LogWalk::default();
+    let end = end_of_sealed(image)?;
     let version = image.chain_version();
     let deltas = image.raw_sb().is_delta_volume();
     let (mut inodes, mut nodes) = (HashSet::<Ino>::new(), Vec::new());
     let mut seen: HashSet<BlockAddr> = HashSet::new();
     let warm = &image.cursegs[Log::WarmNode as usize];
     let mut addr = image.g.seg_start(warm.segno) + warm.blkoff;
-    while image.g.in_main(addr) && seen.insert(addr) {
+    while image.g.in_main(addr) && Some(addr) != end && seen.insert(addr) {
         let mut block = image.cache.medium.read(addr)?;
         if image.cache.medium.tell_unreadable(addr) {
             end_at_unreadable(image, addr, findings, fix)?;
@@ -137,6 +142,55 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
     log_addresses::judge(image, &nodes, findings, fix)?;
     log.summary.inodes = inodes.len() as u64;
     Ok(log)
+}
+
+/// The sealed node that ends the log, as not all that it was written with was stored: its fsync had not returned.
+fn end_of_sealed(image: &Image<'_>) -> io::Result<Option<BlockAddr>> {
+    if !image.raw_sb().has_seals() {
+        return Ok(None);
+    }
+    let (version, medium) = (image.chain_version(), &image.cache.medium);
+    let mut log = SealedLog::new(image.raw_sb().uuid, image.g.node_ino);
+    let mut seen: HashSet<BlockAddr> = HashSet::new();
+    let warm = &image.cursegs[Log::WarmNode as usize];
+    let mut addr = image.g.seg_start(warm.segno) + warm.blkoff;
+    while image.g.in_main(addr) && seen.insert(addr) {
+        let block = medium.read(addr)?;
+        if medium.tell_unreadable(addr)
+            || !version.belongs(footer(&block).cp_ver.get())
+            || is_torn(image, &block)
+        {
+            break;
+        }
+        log.add(addr, &block);
+        addr = footer(&block).next_blkaddr.get();
+    }
+    let mut failed = None;
+    let end = log.end(|addr| {
+        let block = image.g.in_main(addr).then(|| medium.read(addr))?;
+        block.map_err(|error| failed = Some(error)).ok().filter(|_| !medium.tell_unreadable(addr))
+    });
+    failed.map_or(Ok(end), Err)
+}
+
+/// Before the nodes of a sealed log are mended: ends it where it ends by its seals. What it holds counts from then on whatever seals
+/// say; returns whether the superblock has to say so.
+pub(crate) fn unseal(image: &mut Image<'_>) -> io::Result<bool> {
+    if !image.raw_sb().has_seals() {
+        return Ok(false);
+    }
+    let mut found = Findings::new(1);
+    let end = end_of_sealed(image)?;
+    walk(image, &mut found, false)?;
+    if found.list.is_empty() {
+        return Ok(false);
+    }
+    if let Some(end) = end {
+        let tag = WriteTag::new(Cause::Node, Temperature::Warm);
+        image.cache.medium.write(end, &[&Block::ZERO], tag)?;
+        image.cache.medium.flush()?;
+    }
+    Ok(true)
 }
 
 /// Lets the log end at a block that cannot be read.

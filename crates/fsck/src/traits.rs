@@ -134,9 +134,9 @@ impl Traits {
         sb.uuid = uuid_of(self.seed().map(|(seed, _)| seed), head);
         if self.deltas {
             sb.become_delta_volume();
-            if self.bare {
-                sb.delta.incompat = medfs_format::superblock::DELTA_OLD_LAYOUTS.into();
-            }
+            // Seals go with the UUID that the volume had.
+            let old_layouts = if self.bare { medfs_format::superblock::DELTA_OLD_LAYOUTS } else { 0 };
+            sb.delta.incompat = old_layouts.into();
         }
     }
 

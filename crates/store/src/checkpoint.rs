@@ -88,7 +88,11 @@ impl Store {
 
     /// After the pack is durable: what the last checkpoint protected is free.
     fn committed(&self, cp: &Checkpoint) -> Freed {
-        self.cp_ver.store(cp.chain().in_footers(), Ordering::Release);
+        let version = cp.chain().in_footers();
+        self.cp_ver.store(version, Ordering::Release);
+        if let Some(seals) = &self.seals {
+            seals.checkpointed(version);
+        }
         self.nat.committed(&cp.nat_journal);
         self.space.committed();
         self.segs.lock().committed()

@@ -5,6 +5,7 @@
 //! Locks: the flush state's mutex is a leaf and is not held during I/O.
 
 use crate::error::{Error, Result, is_full};
+use crate::seals::Seals;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::{Block, BlockAddr};
 use medfs_sync::{Condvar, Mutex};
@@ -48,6 +49,8 @@ pub struct Io {
     writes: AtomicU64,
     /// Value of `writes` before the newest completed flush was started.
     durable_writes: AtomicU64,
+    /// What is to know of data blocks that are written, on a volume whose log may be sealed.
+    seals: Option<Arc<Seals>>,
     /// What went to the device.
     pub counters: IoCounters,
 }
@@ -68,8 +71,14 @@ impl Io {
             flushed: Condvar::new(),
             writes: AtomicU64::new(0),
             durable_writes: AtomicU64::new(0),
+            seals: None,
             counters: IoCounters::default(),
         }
+    }
+
+    /// Lets these seals know of data blocks that are written from now on.
+    pub(crate) fn tell(&mut self, seals: Arc<Seals>) {
+        self.seals = Some(seals);
     }
 
     pub(crate) fn block_count(&self) -> u64 {
@@ -120,8 +129,11 @@ impl Io {
             return Err(Error::ReadOnly);
         }
         let written = self.dev.write(u64::from(addr), blocks, tag);
-        self.writes.fetch_add(1, Ordering::AcqRel);
+        let mark = self.writes.fetch_add(1, Ordering::AcqRel) + 1;
         self.fail_on_error(written)?;
+        if let Some(seals) = self.seals.as_ref().filter(|_| !matches!(tag.cause, Cause::Node | Cause::Meta)) {
+            seals.wrote(addr, blocks, mark, self.durable_writes());
+        }
         for (cause, blocks) in tag.causes(blocks.len()) {
             self.counters.written[cause as usize].fetch_add(blocks as u64, Ordering::Relaxed);
         }
@@ -156,7 +168,12 @@ impl Io {
 
     /// Whether a flush completed that started after `mark` was taken.
     pub fn is_durable(&self, mark: u64) -> bool {
-        self.durable_writes.load(Ordering::Acquire) >= mark
+        self.durable_writes() >= mark
+    }
+
+    /// The mark up to which writes are durable.
+    pub fn durable_writes(&self) -> u64 {
+        self.durable_writes.load(Ordering::Acquire)
     }
 
     /// Makes every acknowledged write durable. Calls that wait at the same time share one flush.

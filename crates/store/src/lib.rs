@@ -17,6 +17,7 @@ mod node;
 mod pack;
 mod ranks;
 mod readahead;
+mod seals;
 mod segment;
 mod space;
 mod superblock;
@@ -28,6 +29,7 @@ pub use error::{Error, Result, is_full, of_device};
 pub use io::{Io, IoCounters, runs};
 pub use nat::{Nat, NatEntry};
 pub use node::{Changed, Dirty, NodeData, NodeMarks, NodePage, NodeRules, Nodes, node_offset};
+pub use seals::{Planned, Seals};
 pub use segment::{
     AllocMode, CurSeg, Fill, FreeFor, FreeSegments, Freed, Refusal, Scatter, SegEntry, Segments, Spare,
     Withheld,
@@ -60,6 +62,8 @@ pub struct StoreOptions {
     pub scatter: Scatter,
     /// Node blocks kept in memory.
     pub node_limit: usize,
+    /// Whether nodes of the log are sealed where the volume allows it.
+    pub seal: bool,
 }
 
 /// The blocks, nodes and checkpoints of an open volume.
@@ -97,6 +101,8 @@ pub struct Store {
     pub cp_ver: AtomicU64,
     /// Why the checkpoint that the volume was opened with may not be the last one that was made.
     pub older: Option<String>,
+    /// Seals of the chain, on a volume whose nodes may have them.
+    pub seals: Option<Arc<Seals>>,
     /// KiB written to the volume in its life before it was opened; 0 where the last checkpoint was not an unmount's.
     kbytes_at_mount: u64,
     /// `elapsed_time` of the checkpoint at mount, and the clock then.
@@ -108,7 +114,7 @@ impl Store {
     /// Opens a volume as its last checkpoint describes it; [`read_superblock`] gave `sb` and `geo`.
     /// `Incompatible` where the device is too small, `Corrupt` where neither pack is whole.
     pub fn open(
-        io: Io,
+        mut io: Io,
         sb: RawSuperblock,
         geo: Geometry,
         options: StoreOptions,
@@ -135,7 +141,13 @@ impl Store {
             seed: crc::chain(!0, &sb.uuid),
             has_checksums: features.contains(Feature::INODE_CHECKSUM),
         };
+        let seals = (sb.has_seals() && !options.read_only)
+            .then(|| Arc::new(Seals::new(options.seal, sb.uuid, geo.node_ino, chain.in_footers())));
+        if let Some(seals) = &seals {
+            io.tell(seals.clone());
+        }
         Ok(Store {
+            seals,
             nat,
             nodes: Nodes::new(rules, options.node_limit),
             segs: Mutex::new(segs).ranked(ranks::SEGS),

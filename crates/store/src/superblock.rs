@@ -83,12 +83,29 @@ impl Store {
                 copy = addr,
                 "a superblock copy was damaged or stale and is written again from the other one"
             );
-            for block in superblock_copy(&self.io, &self.sb, addr) {
-                if let Err(error) = self.io.write_if_possible(addr, &block) {
-                    tracing::warn!(copy = addr, %error, "the superblock copy cannot be written");
-                }
-                self.io.flush()?;
+            self.write_copy(&self.sb, addr)?;
+        }
+        Ok(())
+    }
+
+    /// Says on a volume of deltas that was made, or repaired, without it that nodes of the log may be sealed: from the next mount on. What was
+    /// fsynced before must be in the last checkpoint.
+    pub fn allow_seals(&self) -> Result<()> {
+        if !self.is_delta_volume() || self.sb.has_seals() {
+            return Ok(());
+        }
+        let mut sb = self.sb.clone();
+        sb.allow_seals();
+        (0..2).try_for_each(|addr| self.write_copy(&sb, addr))
+    }
+
+    /// Writes a copy of the superblock if the device can.
+    fn write_copy(&self, sb: &RawSuperblock, addr: u32) -> Result<()> {
+        for block in superblock_copy(&self.io, sb, addr) {
+            if let Err(error) = self.io.write_if_possible(addr, &block) {
+                tracing::warn!(copy = addr, %error, "the superblock copy cannot be written");
             }
+            self.io.flush()?;
         }
         Ok(())
     }

@@ -23,7 +23,13 @@ fn formatted() -> Arc<MemDevice> {
 fn try_open(device: &Arc<MemDevice>) -> Result<Store, Error> {
     let io = Io::new(device.clone());
     let (sb, geo, _) = read_superblock(&io)?;
-    let options = StoreOptions { read_only: false, alloc_mode: None, scatter: Scatter::No, node_limit: 1000 };
+    let options = StoreOptions {
+        read_only: false,
+        alloc_mode: None,
+        scatter: Scatter::No,
+        node_limit: 1000,
+        seal: true,
+    };
     Store::open(io, sb, geo, options, Arc::new(ManualClock::new(Timestamp::default())))
 }
 

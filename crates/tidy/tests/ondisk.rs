@@ -4,7 +4,7 @@
 //! words. A number is a table row: `` `name` ``, value, words. Both directions are checked.
 
 use medfs_format::{
-    checkpoint, compress, delta, dentry, geometry, nat, node, nvram, path, quota, removed, shared, sit,
+    checkpoint, compress, delta, dentry, geometry, nat, node, nvram, path, quota, removed, seal, shared, sit,
     summary, superblock, undo, xattr,
 };
 use medfs_ftl::format as ftl;
@@ -69,6 +69,8 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
         shared::RawSharedHeader { magic, used, reserved, checksum }
         shared::RawSharedEntry { ino, base, checksum, size, codec, reserved }
         removed::RawRemovedName { ino, dir, len, reserved }
+        seal::RawSeal { magic, position, durable, before, digest, runs }
+        seal::RawRun { addr, blocks }
         checkpoint::RawCheckpoint {
             checkpoint_ver, user_block_count, valid_block_count, rsvd_segment_count, overprov_segment_count,
             free_segment_count, cur_node_segno, cur_node_blkoff, cur_data_segno, cur_data_blkoff, ckpt_flags,
@@ -152,6 +154,10 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         nvram::TYPE_REVOKE,
         nvram::TAG_NODE,
         nvram::TAG_LAST,
+        superblock::DELTA_SEALS,
+        seal::SEAL_MAGIC,
+        seal::MAX_RUNS,
+        seal::MAX_COVERED,
         delta::ZONE_VERSION,
         compress::COMPRESS_CHECKSUM,
         compress::Algorithm::Lzo,

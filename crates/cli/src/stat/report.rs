@@ -73,6 +73,8 @@ impl<'a> Report<'a> {
         self.count("  shared node blocks", "shared_nodes", "of files whose fsyncs met");
         self.count("  inodes in these", "shared_inodes", "which would have taken a block each");
         self.count("  of directories, free", "dir_fsyncs_saved", "roll-forward brings it all back");
+        self.count("  sealed", "sealed", "one flush for data and node");
+        self.count("  flushed twice", "flushed_first", "the data before the node");
         self.count("checkpoints", "checkpoints", "");
         self.count("sections cleaned", "gc_sections", "");
         self.count("  for want of space", "gc_foreground", "a write waited for it");

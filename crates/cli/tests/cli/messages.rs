@@ -331,12 +331,12 @@ fn an_import_that_was_interrupted_is_named_and_ended() {
     let s = Scratch::with_volume("64M");
     interrupted_import(&s.image());
     medfs().arg("fsck").arg(s.image()).assert().code(0);
-    assert!(output(&["dump"], &[&s.image()]).contains("incompat 0x1"));
+    assert!(output(&["dump"], &[&s.image()]).contains("incompat 0x5"));
     let dry: serde_json::Value =
         serde_json::from_str(&output(&["import", "--dry-run", "--json"], &[&s.image()])).unwrap();
     assert_eq!((&dry["plan"]["resumes"], &dry["plan"]["switches"]), (&true.into(), &false.into()));
     assert!(output(&["import"], &[&s.image()]).contains("the import that was interrupted has ended"));
-    assert!(output(&["dump"], &[&s.image()]).contains("incompat 0x0"));
+    assert!(output(&["dump"], &[&s.image()]).contains("incompat 0x4"));
     interrupted_import(&s.image());
     assert!(output(&["export"], &[&s.image()]).contains("plain F2FS now"));
     assert_f2fs_clean(&s.image());

@@ -49,6 +49,7 @@ const OPTIONS: &[&str] = &[
     "compress_deltas",
     "note_addresses",
     "shared_records",
+    "seal",
     "dir_fsync",
     "hot_window",
     "idle",

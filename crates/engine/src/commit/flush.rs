@@ -34,6 +34,11 @@ impl FlushPolicy {
         }
     }
 
+    /// Whether a seal may stand for the flush before the last node: not where nothing is flushed after it either.
+    pub(crate) fn seals(self) -> bool {
+        self.mode != FsyncMode::Nobarrier
+    }
+
     /// After the pages of a file of which no node is due, where `mark` is the write mark behind them.
     pub(crate) fn after_pages(self, io: &Io, mark: u64) -> Result<()> {
         if self.mode == FsyncMode::Nobarrier || io.is_durable(mark) { Ok(()) } else { Ok(io.flush()?) }

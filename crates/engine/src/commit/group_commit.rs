@@ -22,6 +22,7 @@ use crate::stats::Counters;
 use medfs_codec::page_checksum;
 use medfs_format::node::{RawInode, footer, footer_mut};
 use medfs_format::removed::{RemovedName, removed_names_node};
+use medfs_format::seal::{Cover, SEAL_ROOM};
 use medfs_format::shared::{self, ENTRY_SIZE, SHARED_ROOM, SharedEntry};
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{Block, BlockAddr, Ino, is_block};
@@ -32,8 +33,10 @@ use medfs_sync::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+/// Bytes of a shared record node that entries get: the rest is its seal's.
+const ENTRIES_ROOM: usize = SHARED_ROOM - SEAL_ROOM;
 /// Largest entry: two share a block at least.
-const MOST_BYTES: usize = SHARED_ROOM / 2;
+const MOST_BYTES: usize = ENTRIES_ROOM / 2;
 
 /// The last node of an fsync, which makes its file durable.
 pub(crate) struct LastNode {
@@ -42,13 +45,24 @@ pub(crate) struct LastNode {
     /// What the inode says of nodes that are not written.
     pub(crate) notes: Arc<Notes>,
     pub(crate) dentry: bool,
-    /// What was written before must be durable first.
-    pub(crate) flush_first: bool,
+    /// How what was written before becomes durable.
+    pub(crate) before: Before,
+}
+
+/// How what an fsync writes before its last node becomes durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// It is already, or in whichever order.
+    Together,
+    /// Before the node, or with it where the node's seal tells.
+    Sealed,
+    /// Before the node.
+    Flushed,
 }
 
 impl LastNode {
-    fn marks(&self) -> NodeMarks<'_> {
-        NodeMarks { fsync: true, dentry: self.dentry, notes: &self.notes.notes }
+    fn marks<'a>(&'a self, cover: Option<&'a Cover>) -> NodeMarks<'a> {
+        NodeMarks { fsync: true, dentry: self.dentry, notes: &self.notes.notes, cover }
     }
 
     fn may_share(&self) -> bool {
@@ -180,9 +194,7 @@ impl GroupCommit {
         if nodes.is_empty() {
             return Ok(());
         }
-        if nodes.iter().any(|n| n.flush_first) {
-            map.io.flush()?;
-        }
+        let cover = seal_or_flush(map, flush, nodes)?;
         let mut groups = Vec::new();
         if nodes.len() > 1 && self.shares(map) {
             let mut entries = Vec::new();
@@ -198,12 +210,13 @@ impl GroupCommit {
             let mut placed = Vec::new();
             let mut outcome = Ok(());
             for group in &groups {
-                let shared = || self.place_shared(map, group.iter().map(|(_, entry)| entry));
+                let shared = || self.place_shared(map, group.iter().map(|(_, entry)| entry), cover.as_ref());
                 outcome = outcome.and_then(|()| shared()).map(|block| placed.push(block));
             }
             for node in alone {
                 let nodes = [(node.page.clone(), node.block.clone())];
-                outcome = outcome.and_then(|()| Ok(map.place_nodes(&nodes, node.marks(), &mut placed)?));
+                outcome = outcome
+                    .and_then(|()| Ok(map.place_nodes(&nodes, node.marks(cover.as_ref()), &mut placed)?));
             }
             // After an error too: the chain names what was placed.
             map.write_nodes(&placed)?;
@@ -225,7 +238,7 @@ impl GroupCommit {
     ) -> Result<()> {
         {
             let _chain = map.chain.lock();
-            let placed = place_in_chain(map, Box::new(removed_names_node(names)))?;
+            let placed = place_in_chain(map, Box::new(removed_names_node(names)), None)?;
             map.write_nodes(&[placed])?;
             map.space.wrote_in_chain(1, 0);
         }
@@ -237,17 +250,41 @@ impl GroupCommit {
         &self,
         map: &Map,
         entries: impl Iterator<Item = &'e Entry>,
+        cover: Option<&Cover>,
     ) -> Result<(BlockAddr, Box<Block>)> {
         let entries: Vec<SharedEntry<'_>> = entries.map(Entry::raw).collect();
         Counters::add(&self.nodes, 1);
         Counters::add(&self.inodes, entries.len() as u64);
-        place_in_chain(map, Box::new(shared::shared_node(&entries)))
+        place_in_chain(map, Box::new(shared::shared_node(&entries)), cover)
     }
 
     /// Shared nodes written, and inodes in them.
     pub(crate) fn shared(&self) -> (u64, u64) {
         (self.nodes.load(Ordering::Relaxed), self.inodes.load(Ordering::Relaxed))
     }
+}
+
+/// What the last nodes of files are sealed with. Where some of them cannot be, and what was written before must not become durable
+/// after them, that becomes durable now.
+fn seal_or_flush(map: &Map, flush: FlushPolicy, nodes: &[&LastNode]) -> Result<Option<Cover>> {
+    let any = nodes.iter().any(|node| node.before != Before::Together);
+    if let Some(seals) = map.seals.as_ref().filter(|_| flush.seals()) {
+        let cover = seals.cover(map.io.durable_writes());
+        let takes = |node: &LastNode| match node.before {
+            Before::Together => true,
+            Before::Sealed => cover.as_ref().is_some_and(|cover| seals.fit(&node.block, cover)),
+            Before::Flushed => false,
+        };
+        if nodes.iter().all(|node| takes(node)) {
+            Counters::add(&map.counters.sealed, any.into());
+            return Ok(cover);
+        }
+    }
+    if any {
+        Counters::add(&map.counters.flushed_first, 1);
+        map.io.flush()?;
+    }
+    Ok(None)
 }
 
 /// What an inode's block differs by from the one on the volume; `None` where there is none, or where it is not little.
@@ -262,6 +299,7 @@ fn entry_of(map: &Map, deltas: &Deltas, node: &LastNode) -> Result<Option<Entry>
     let mut image = Block::boxed();
     image.0.copy_from_slice(&node.block.0);
     map.nodes.rules.write_notes(&mut image, &node.notes.notes);
+    image.view_mut::<RawInode>().keep_seal_of(base.view());
     *footer_mut(&mut image) = *footer(&base);
     image.view_mut::<RawInode>().seal(seed);
     let most = MOST_BYTES - ENTRY_SIZE;
@@ -277,7 +315,11 @@ fn entry_of(map: &Map, deltas: &Deltas, node: &LastNode) -> Result<Option<Entry>
 }
 
 /// Gives a node that nothing names a block of the chain, whose lock is held.
-fn place_in_chain(map: &Map, mut block: Box<Block>) -> Result<(BlockAddr, Box<Block>)> {
+fn place_in_chain(
+    map: &Map,
+    mut block: Box<Block>,
+    cover: Option<&Cover>,
+) -> Result<(BlockAddr, Box<Block>)> {
     let (ino, now) = (map.geo.node_ino, map.elapsed());
     let owner = RawSummary { nid: ino.into(), version: 0, ofs_in_node: 0.into() };
     let (addr, next) = {
@@ -289,7 +331,7 @@ fn place_in_chain(map: &Map, mut block: Box<Block>) -> Result<(BlockAddr, Box<Bl
     let f = footer_mut(&mut block);
     (f.nid, f.ino) = (ino.into(), ino.into());
     map.fill_footer(&mut block, next, NodeMarks { fsync: true, ..NodeMarks::default() });
-    shared::seal(&mut block);
+    map.seal_in_chain(&mut block, cover, shared::seal);
     map.space.wrote(1);
     Ok((addr, block))
 }
@@ -305,7 +347,7 @@ fn grouped<T>(mut entries: Vec<(T, Entry)>) -> Vec<Vec<(T, Entry)>> {
             Some(group) => group.push(entry),
             None => {
                 groups.push(vec![entry]);
-                room = SHARED_ROOM;
+                room = ENTRIES_ROOM;
             }
         }
         room -= size;
@@ -330,10 +372,10 @@ mod tests {
     fn small_entries_share_and_none_has_a_block_to_itself() {
         assert!(grouped(vec![entry(1, 40)]).is_empty());
         assert_eq!(numbers(&grouped(vec![entry(1, 60), entry(2, 40)])), [[2, 1]]);
-        let large = SHARED_ROOM / 2;
+        let large = MOST_BYTES;
         let groups = grouped(vec![entry(1, large), entry(2, large), entry(3, large)]);
         assert_eq!(numbers(&groups), [[1, 2]], "the third writes its inode");
-        let groups = grouped((1..=9).map(|n| entry(n, SHARED_ROOM / 4)).collect());
+        let groups = grouped((1..=9).map(|n| entry(n, ENTRIES_ROOM / 4)).collect());
         assert_eq!(numbers(&groups), [[1, 2, 3, 4], [5, 6, 7, 8]]);
     }
 }

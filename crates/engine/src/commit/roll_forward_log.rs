@@ -12,7 +12,7 @@ use crate::commit::change_set::{
     ChangeSet, CommitSink, Naming, NeedsCheckpoint, Outcome, StagedFile, WrittenPages,
 };
 use crate::commit::flush::FlushPolicy;
-use crate::commit::group_commit::{GroupCommit, LastNode};
+use crate::commit::group_commit::{Before, GroupCommit, LastNode};
 use crate::commit::name_journal::recorded_name;
 use crate::delta::addr_redo::Notes;
 use crate::error::{Error, Result};
@@ -146,10 +146,14 @@ impl RollForwardLog {
             fs.space.wrote_in_chain(others.len(), 0);
         }
         let in_order = *times_only || (others.is_empty() && data_durable);
-        let flush_first = self.flush.before_last_node(|| fs.has_deltas(inode)) && !in_order;
+        let before = match self.flush.before_last_node(|| fs.has_deltas(inode)) && !in_order {
+            false => Before::Together,
+            true if may_seal(fs, inode) => Before::Sealed,
+            true => Before::Flushed,
+        };
         let is_inode = page.nid == page.ino;
         let dentry = is_inode && (file.naming == Naming::Record || fs.needs_dentry_mark(inode)?);
-        Ok(Some(LastNode { page, block, notes: due.left_out.clone(), dentry, flush_first }))
+        Ok(Some(LastNode { page, block, notes: due.left_out.clone(), dentry, before }))
     }
 
     /// Makes the last nodes of files durable, and that files lost names.
@@ -157,6 +161,13 @@ impl RollForwardLog {
         self.group.write(fs, &fs.deltas, self.flush, last_nodes)?;
         if names.is_empty() { Ok(()) } else { self.group.write_removed(fs, self.flush, names) }
     }
+}
+
+/// Whether the last node of a file may be sealed. Blocks that were overwritten are in no seal: neither the file's size nor a delta that is made
+/// of another file's block must be durable before them.
+fn may_seal(fs: &Fs, inode: &Inode) -> bool {
+    let of = (!fs.has_deltas(inode)).then_some(inode.ino);
+    fs.seals.as_ref().is_some_and(|seals| !seals.overwrote(of, fs.io.durable_writes()))
 }
 
 /// Why the nodes of a file cannot be written, where they cannot.

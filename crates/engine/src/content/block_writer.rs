@@ -13,7 +13,7 @@ use crate::stats::Counters;
 use medfs_device::Temperature;
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{BlockAddr, NULL_ADDR, is_block};
-use medfs_store::Withheld;
+use medfs_store::{Planned, Withheld};
 
 /// Hands out data blocks of a volume.
 pub(crate) struct BlockWriter<'a> {
@@ -25,9 +25,13 @@ impl BlockWriter<'_> {
     /// Gives a page its block, in place of the one that its slot names, if any. `NoSpace`, with nothing changed, where there is none.
     pub(crate) fn assign(&self, slot: &Slot, page: &PageRef) -> Result<BlockAddr> {
         let mut target = self.placement.target(page, slot, &self.map.store);
+        if target == Target::InPlace && self.is_barred(page) {
+            target = Target::Append(page.log());
+        }
         if let Target::At(addr) = target {
             match self.assign_at(slot, page, addr)? {
                 true => {
+                    self.plan(addr, Planned::Stays);
                     self.map.space.wrote(1);
                     return Ok(addr);
                 }
@@ -37,17 +41,36 @@ impl BlockWriter<'_> {
         let addr = match target {
             Target::InPlace | Target::At(_) => {
                 Counters::add(&self.map.counters.in_place_blocks, 1);
-                page.own.unwrap_or(NULL_ADDR)
+                let own = page.own.unwrap_or(NULL_ADDR);
+                self.plan(own, Planned::InPlace(page.batch.ino));
+                own
             }
             Target::Append(log) => {
                 let (owner, old) = (self.owner(slot)?, slot.addr());
                 let at = (self.map.elapsed(), page.batch.purpose.spare());
-                self.map.segs.lock().replace(&self.map.io, log, owner, at, old)?
+                let addr = self.map.segs.lock().replace(&self.map.io, log, owner, at, old)?;
+                if page.batch.pinned {
+                    self.plan(addr, Planned::Stays);
+                }
+                addr
             }
         };
         debug_assert!(is_block(addr), "a block of its own, or a new one");
         self.map.space.wrote(1);
         Ok(addr)
+    }
+
+    /// Tells the seals what becomes of a block that is about to be written.
+    fn plan(&self, addr: BlockAddr, planned: Planned) {
+        if let Some(seals) = &self.map.seals {
+            seals.plan(addr, planned);
+        }
+    }
+
+    /// Whether a page's block must stay as it is because a sealed node depends on it.
+    fn is_barred(&self, page: &PageRef) -> bool {
+        let durable = self.map.io.durable_writes();
+        self.map.seals.as_ref().zip(page.own).is_some_and(|(seals, own)| seals.bars(own, durable))
     }
 
     /// Gives a page a block that is reserved for its file; `false` where it was given back meanwhile.

@@ -309,6 +309,12 @@ pub(super) const OPTIONS: &[Row] = &[
         "on",
         "fsyncs of several files that wait together share a node block where each changed little."
     ),
+    switch!(
+        "seal",
+        seal,
+        "on",
+        "An fsync flushes once, and its last node tells after a crash whether all that it wrote was stored; off: it flushes twice."
+    ),
     time!(
         "hot_window",
         "60s",

@@ -251,9 +251,9 @@ fn additions_that_are_not_known_are_read_only_or_refused() {
     let v = open(device.clone());
     assert!(v.is_read_only() && has_all(&v, &tree));
     assert!(matches!(export(device.clone(), clock(), &mut |_, _, _| ()), Err(Error::ReadOnly)));
-    (0..2).for_each(|copy| change_superblock(&*device, copy, |sb| sb.delta.incompat = 4.into()));
+    (0..2).for_each(|copy| change_superblock(&*device, copy, |sb| sb.delta.incompat = 64.into()));
     let error = Volume::open(device, MountOptions::default(), clock()).expect_err("refused").to_string();
-    assert!(error.contains("0x4"), "{error}");
+    assert!(error.contains("0x40"), "{error}");
 }
 
 /// Changes a byte of the only zone on a device that holds this text, and seals the inode again.

@@ -260,7 +260,7 @@ fn a_page_in_place_that_needs_no_inode_is_not_made_a_delta() {
 fn in_posix_mode_too_a_base_is_durable_before_its_delta() {
     let v = open_with(
         Arc::new(blank_delta(64)),
-        "fsync_mode=posix,in_place=off",
+        "fsync_mode=posix,in_place=off,seal=off",
         Arc::new(ManualClock::new(START)),
     );
     let (f, _) = noisy_file(&v, "f", 8);

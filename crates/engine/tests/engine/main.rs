@@ -36,6 +36,7 @@ mod replaced;
 mod reserve;
 mod reuse;
 mod room;
+mod seals;
 mod sectors;
 mod shared;
 mod shift;

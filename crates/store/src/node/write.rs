@@ -11,6 +11,7 @@ use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::delta::RawNote;
 use medfs_format::node::{RawInode, footer_mut};
 use medfs_format::path::{NodeKind, node_kind};
+use medfs_format::seal::Cover;
 use medfs_format::summary::{Log, RawSummary};
 use medfs_format::{Block, BlockAddr, Nid};
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub struct NodeMarks<'a> {
     pub dentry: bool,
     /// What an inode block says of nodes that are not written with it.
     pub notes: &'a [RawNote],
+    /// The blocks that the node is written with, where its seal is to say so.
+    pub cover: Option<&'a Cover>,
 }
 
 impl Store {
@@ -85,7 +88,12 @@ impl Store {
         let addr = segs.replace(&self.io, log, owner, (now, Spare::Use), entry.addr)?;
         let next = segs.next_addr(log);
         drop(segs);
-        self.seal_node(&mut block, next, marks);
+        match log {
+            Log::WarmNode => {
+                self.seal_in_chain(&mut block, marks.cover, |block| self.seal_node(block, next, marks));
+            }
+            _ => self.seal_node(&mut block, next, marks),
+        }
         self.nat.set(page.nid, page.ino, addr, marks.fsync);
         placed.push((addr, block));
         Ok(())
@@ -110,10 +118,26 @@ impl Store {
         }
     }
 
+    /// Seals a node that the chain goes on with, and gives it its checksum. The caller holds the `chain` lock or the operation lock exclusively.
+    pub fn seal_in_chain(&self, block: &mut Block, cover: Option<&Cover>, checksum: impl FnOnce(&mut Block)) {
+        match &self.seals {
+            Some(seals) => {
+                seals.seal(block, cover, self.io.durable_writes());
+                checksum(block);
+                seals.placed(block);
+            }
+            None => checksum(block),
+        }
+    }
+
     /// Writes nodes that [`Store::place_nodes`] has placed.
     pub fn write_nodes(&self, placed: &[(BlockAddr, Box<Block>)]) -> Result<()> {
         let refs: Vec<(BlockAddr, &Block)> = placed.iter().map(|(a, b)| (*a, &**b)).collect();
-        self.io.write_scattered(&refs, WriteTag::new(Cause::Node, Temperature::Warm))
+        self.io.write_scattered(&refs, WriteTag::new(Cause::Node, Temperature::Warm))?;
+        if let Some(seals) = &self.seals {
+            seals.nodes_written(self.io.write_mark());
+        }
+        Ok(())
     }
 
     /// NAT version of a node, as summaries carry it.

@@ -9,12 +9,16 @@
 //! each of its entries is a link of its own, an inode block with the fsync mark that is made of its base. A node of removed names is
 //! not a link: it counts at its place between two.
 //!
+//! A sealed node tells what it was written with ([`medfs_format::seal`]). Where that was not stored, the node's fsync had not returned, nor had
+//! any that wrote behind it: the chain ends before it.
+//!
 //! Each block is read once: it is kept for the replay, as many as memory is given for; those beyond are read again.
 //! Locks: none, as the volume is not shared yet.
 
 use crate::error::Result;
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::node::{RawInode, footer};
+use medfs_format::seal::SealedLog;
 use medfs_format::shared::{ENTRY_SIZE, RawSharedHeader};
 use medfs_format::summary::Log;
 use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Ino, SegNo, Structure, removed, shared};
@@ -115,15 +119,48 @@ fn goes_on_behind(store: &Store, addr: BlockAddr, version: ChainVersion) -> bool
 }
 
 impl Chain {
-    /// Follows the chain; `most` blocks of it stay in memory. It ends at a block that does not belong to it, and, against damage, where it
-    /// meets itself.
+    /// Follows the chain; `most` blocks of it stay in memory. It ends at a block that does not belong to it, before a sealed node that was
+    /// not stored with all that it depends on, and, against damage, where it meets itself.
     pub(super) fn read(store: &Store, most: usize) -> Result<Chain> {
+        let mut chain =
+            Chain { blocks: RefCell::new(Blocks { most, ..Blocks::default() }), ..Chain::default() };
+        let mut sealed = store.sb.has_seals().then(|| SealedLog::new(store.sb.uuid, store.geo.node_ino));
+        chain.follow(store, None, |addr, block| {
+            if let Some(sealed) = &mut sealed {
+                sealed.add(addr, block);
+            }
+        })?;
+        let stored = |addr| store.geo.in_main(addr).then(|| store.io.read(addr).ok()).flatten();
+        if let Some(end) = sealed.and_then(|sealed| sealed.end(stored)) {
+            tracing::info!(
+                addr = end,
+                "the last fsync before power was lost had not ended: its nodes are left out"
+            );
+            chain = chain.up_to(store, end)?;
+        }
+        chain.find_layouts();
+        Ok(chain)
+    }
+
+    /// The same chain ending before a node. The blocks behind it stay its own, so that nothing is written there before the next checkpoint.
+    fn up_to(self, store: &Store, end: BlockAddr) -> Result<Chain> {
+        let mut chain = Chain { blocks: self.blocks, ..Chain::default() };
+        chain.follow(store, Some(end), |_, _| ())?;
+        chain.addrs = self.addrs;
+        Ok(chain)
+    }
+
+    /// Takes up the nodes of the chain in their order, up to `end`; `met` sees those that belong to it.
+    fn follow(
+        &mut self,
+        store: &Store,
+        end: Option<BlockAddr>,
+        mut met: impl FnMut(BlockAddr, &Block),
+    ) -> Result<()> {
         let version = store.cp.lock().chain();
-        let mut chain = Chain::default();
-        chain.blocks.borrow_mut().most = most;
         let mut addr = store.segs.lock().next_addr(Log::WarmNode);
-        while store.geo.in_main(addr) {
-            let block = match chain.block(&store.io, addr) {
+        while store.geo.in_main(addr) && Some(addr) != end {
+            let block = match self.block(&store.io, addr) {
                 Ok(block) => block,
                 Err(error) if goes_on_behind(store, addr, version) => {
                     let what = format!("cannot be read ({error}), and there is more behind it");
@@ -137,17 +174,17 @@ impl Chain {
             if !version.belongs(footer(&block).cp_ver.get()) {
                 break;
             }
-            if !chain.addrs.insert(addr) {
+            if !self.addrs.insert(addr) {
                 tracing::warn!(addr, "the chain of fsynced nodes meets itself: it ends here");
                 break;
             }
-            if !chain.add(store, addr, &block)? {
+            if !self.add(store, addr, &block)? {
                 break;
             }
+            met(addr, &block);
             addr = footer(&block).next_blkaddr.get();
         }
-        chain.find_layouts();
-        Ok(chain)
+        Ok(())
     }
 
     /// A block of the chain, or one that an entry of it is made of.
