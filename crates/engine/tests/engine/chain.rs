@@ -192,9 +192,14 @@ fn a_version_that_a_broken_pack_had_is_not_used_again() {
         })
     };
     let newest = packs(&device).into_iter().max_by_key(|pack| pack.1).unwrap();
-    let mut damaged = read_block(&*device, newest.0.into()).unwrap();
-    damaged.0[40] ^= 1;
-    device.write(newest.0.into(), &[&damaged], TAG).unwrap();
+    let first = read_block(&*device, newest.0.into()).unwrap();
+    let blocks = RawCheckpoint::in_block(&first).cp_pack_total_block_count.get();
+    // Either header alone would show that the checkpoint was complete.
+    for header in [newest.0, newest.0 + blocks - 1] {
+        let mut damaged = read_block(&*device, header.into()).unwrap();
+        damaged.0[40] ^= 1;
+        device.write(header.into(), &[&damaged], TAG).unwrap();
+    }
     let v = open_device(&device, "");
     let f = file(&v, v.root(), "g");
     write(&v, f, 0, b"text");
