@@ -13,8 +13,10 @@ use std::sync::Arc;
 
 use crate::common::{META, number};
 
-/// Files by their path: a directory and a name.
-type Files = BTreeMap<(String, String), Vec<u8>>;
+/// A path: a directory and a name.
+type Place = (String, String);
+/// Files by their path.
+type Files = BTreeMap<Place, Vec<u8>>;
 
 const NEW: NewFile = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
 
@@ -141,7 +143,7 @@ impl Filled {
     }
 
     /// Files that read otherwise than they were written: as something else, or not at all.
-    fn differing(&self, v: &Volume) -> (Vec<&(String, String)>, Vec<&(String, String)>) {
+    fn differing(&self, v: &Volume) -> (Vec<&Place>, Vec<&Place>) {
         let (mut wrong, mut lost) = (Vec::new(), Vec::new());
         for (path, content) in &self.files {
             match read(v, path, content.len()) {
@@ -176,7 +178,7 @@ impl Filled {
     }
 }
 
-fn read(v: &Volume, (dir, name): &(String, String), len: usize) -> Result<Vec<u8>, Error> {
+fn read(v: &Volume, (dir, name): &Place, len: usize) -> Result<Vec<u8>, Error> {
     let dir = v.lookup(v.root(), dir.as_bytes())?.ino;
     let file = v.lookup(dir, name.as_bytes())?;
     let mut content = vec![0; len.max(file.size as usize)];
@@ -188,7 +190,7 @@ fn read(v: &Volume, (dir, name): &(String, String), len: usize) -> Result<Vec<u8
 }
 
 /// Whether a finding names a file.
-fn names(done: &Repair, (dir, name): &(String, String)) -> bool {
+fn names(done: &Repair, (dir, name): &Place) -> bool {
     let path = format!("/{dir}/{name}");
     done.before
         .findings
