@@ -230,7 +230,12 @@ impl Volume {
             }
         }
         let without = self.dev.snapshot();
-        without.write(g.cp_pack(in_force).into(), &[&Block::ZERO], META).expect("memory");
+        let start = g.cp_pack(in_force);
+        let blocks = heads[in_force].as_ref().map_or(1, |head| head.cp_pack_total_block_count.get());
+        // Either header alone would count.
+        for header in [start, start + blocks - 1] {
+            without.write(header.into(), &[&Block::ZERO], META).expect("memory");
+        }
         let shown = [true, false].map(|recover| guarded(|| shows(&without, recover)));
         self.by_other_pack = shown.into_iter().filter_map(Result::ok).collect();
         heads[in_force].clone().expect("a sound volume has one")
