@@ -8,8 +8,9 @@
 //! checkpoint was complete. Where the first is there and the second is not, its block still holds what was there before, if power was lost
 //! on the way; nothing tells then how much of the checkpoint is durable. What no pack has at that place shows that it was being written.
 
-use crate::checkpoint::{RawCheckpoint, flipped_bit, verify_checksum};
-use crate::summary::{SUM_TYPE_DATA, SUM_TYPE_NODE};
+use crate::checkpoint::{ChainVersion, RawCheckpoint, flipped_bit, verify_checksum};
+use crate::footer::footer;
+use crate::summary::{Log, SUM_TYPE_DATA, SUM_TYPE_NODE};
 use crate::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Geometry};
 
 /// Where a summary block has its type. Orphan blocks and free ones have a zero there, and headers a part of their checksum's block.
@@ -59,6 +60,39 @@ impl HeaderLeft {
     pub fn version(&self) -> u64 {
         version(&self.block)
     }
+}
+
+/// A header that is left of a damaged pack, the old one or the new: power loss leaves one.
+pub fn any_header<E>(
+    g: &Geometry,
+    index: usize,
+    read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
+) -> Result<Option<Box<Block>>, E> {
+    let start = g.cp_pack(index);
+    for addr in start..start + BLOCKS_PER_SEG {
+        if let Some(block) = read(addr)?.filter(|block| last_block(block, addr, start, g).is_some()) {
+            return Ok(Some(block));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether nodes were written after the checkpoint of a header with this checksum: a later one may have been made.
+pub fn was_followed<E>(
+    g: &Geometry,
+    header: &RawCheckpoint,
+    crc: u32,
+    read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
+) -> Result<bool, E> {
+    let chain = ChainVersion::of(header, crc);
+    for log in [Log::HotNode, Log::WarmNode, Log::ColdNode] {
+        let (segno, next) = header.curseg(log as usize);
+        let block = read(g.seg_start(segno) + u32::from(next))?;
+        if block.is_some_and(|block| chain.belongs(footer(&block).cp_ver.get())) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether a version follows another one: what is left of a volume that was there before this one has any.

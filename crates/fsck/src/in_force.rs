@@ -8,13 +8,12 @@
 use crate::cache::Cache;
 use crate::finding::{Code, Findings};
 use crate::image::Stop;
+use crate::medium::Medium;
 use crate::no_pack::{self, Pack};
 use crate::pack;
-use medfs_format::checkpoint::{ChainVersion, RawCheckpoint, verify_checksum};
-use medfs_format::header_left::HeaderLeft;
-use medfs_format::node::footer;
-use medfs_format::summary::Log;
-use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, FormatError, Geometry};
+use medfs_format::checkpoint::{RawCheckpoint, verify_checksum};
+use medfs_format::header_left::{HeaderLeft, any_header, was_followed};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Geometry};
 use std::io;
 
 /// A pack that can be used.
@@ -130,7 +129,7 @@ fn beside_a_broken_one(
                 "{place}; {as_of}: of what was to be in checkpoint {later}, only what was fsynced is there"
             ),
         ),
-        None if was_followed(cache, g, &usable.pack)? => findings.add(
+        None if followed(cache, g, &usable.pack)? => findings.add(
             Code::CheckpointOlder,
             format!("{place}; {as_of}: of what was done since, only what was fsynced is there"),
         ),
@@ -142,10 +141,7 @@ fn beside_a_broken_one(
 /// A pack with one damaged header.
 fn of_one_header(cache: &mut Cache<'_>, g: &Geometry, index: usize, than: u64) -> io::Result<Option<Usable>> {
     let medium = cache.medium.again();
-    let mut read = |addr| -> io::Result<Option<Box<Block>>> {
-        let block = medium.read(addr)?;
-        Ok((!medium.is_unreadable(addr)).then_some(block))
-    };
+    let mut read = readable(&medium);
     let Some(left) = HeaderLeft::of(g, index, than, &mut read)? else { return Ok(None) };
     let mut bytes = left.block.0.to_vec();
     for i in 0..g.cp_payload {
@@ -157,33 +153,24 @@ fn of_one_header(cache: &mut Cache<'_>, g: &Geometry, index: usize, than: u64) -
     Ok(Some(Usable { pack: (index, bytes, vec![(left.lost, left.block)]), version, whole }))
 }
 
-/// The version of a damaged pack, where one of its headers is left: power loss leaves the old one or the new one.
-fn known_version(cache: &mut Cache<'_>, g: &Geometry, index: usize) -> io::Result<Option<u64>> {
-    let medium = cache.medium.again();
-    let start = g.cp_pack(index);
-    for addr in start..start + BLOCKS_PER_SEG {
+/// Reads blocks past the cache; `None` for one that cannot be read.
+fn readable(medium: &Medium<'_>) -> impl FnMut(BlockAddr) -> io::Result<Option<Box<Block>>> {
+    |addr| {
         let block = medium.read(addr)?;
-        let header = RawCheckpoint::in_block(&block);
-        if verify_checksum(&block, addr).is_ok() && header.validate(addr, g).is_ok() {
-            return Ok(Some(header.checkpoint_ver.get()));
-        }
+        Ok((!medium.is_unreadable(addr)).then_some(block))
     }
-    Ok(None)
 }
 
-/// Whether nodes were written after a checkpoint: a later one may have been made.
-fn was_followed(cache: &mut Cache<'_>, g: &Geometry, (index, bytes, _): &Pack) -> io::Result<bool> {
+/// The version of a damaged pack, where one of its headers is left.
+fn known_version(cache: &Cache<'_>, g: &Geometry, index: usize) -> io::Result<Option<u64>> {
+    let header = any_header(g, index, &mut readable(&cache.medium.again()))?;
+    Ok(header.map(|block| RawCheckpoint::in_block(&block).checkpoint_ver.get()))
+}
+
+/// Whether nodes were written after a pack's checkpoint: a later one may have been made.
+fn followed(cache: &Cache<'_>, g: &Geometry, (index, bytes, _): &Pack) -> io::Result<bool> {
     let mut head = Block::boxed();
     head.0.copy_from_slice(&bytes[..BLOCK_SIZE]);
     let crc = verify_checksum(&head, g.cp_pack(*index)).unwrap_or_default();
-    let header = RawCheckpoint::in_block(&head);
-    let chain = ChainVersion::of(header, crc);
-    for log in [Log::HotNode, Log::WarmNode, Log::ColdNode] {
-        let (segno, next) = header.curseg(log as usize);
-        let block = cache.get(g.seg_start(segno) + u32::from(next))?;
-        if chain.belongs(footer(block).cp_ver.get()) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    was_followed(g, RawCheckpoint::in_block(&head), crc, &mut readable(&cache.medium.again()))
 }

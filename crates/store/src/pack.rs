@@ -9,11 +9,11 @@ use crate::error::{Error, Result};
 use crate::io::Io;
 use crate::nat;
 use crate::segment::{self, CurSeg, Fill, sum_type};
-use medfs_format::checkpoint::{ChainVersion, CpFlags, RawCheckpoint, verify_checksum};
-use medfs_format::header_left::{HeaderLeft, MOST_VERSIONS_AHEAD};
+use medfs_format::checkpoint::{CpFlags, RawCheckpoint, verify_checksum};
+use medfs_format::header_left::{HeaderLeft, MOST_VERSIONS_AHEAD, any_header, was_followed};
 use medfs_format::node::footer;
 use medfs_format::summary::{JOURNAL_SIZE, Log, RawJournal, RawSummary, RawSummaryBlock};
-use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, FormatError, Geometry, Structure};
+use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Structure};
 use zerocopy::FromZeros;
 
 pub(crate) const SUMMARY_SIZE: usize = size_of::<RawSummary>();
@@ -80,14 +80,16 @@ pub(crate) fn read_pack(io: &Io, geo: &Geometry) -> Result<Pack> {
     }
 }
 
+/// Reads blocks; `None` for one that cannot be read.
+fn readable(io: &Io) -> impl FnMut(BlockAddr) -> Result<Option<Box<Block>>> {
+    |addr| Ok(io.read(addr).ok())
+}
+
 /// The pack beside a whole one, where one of its two headers is damaged, and the other says that it is complete and newer.
 fn newer_of_one_header(io: &Io, geo: &Geometry, whole: &Pack) -> Result<Option<Pack>> {
     let pack = 1 - whole.pack;
     let than = whole.header.checkpoint_ver.get();
-    let mut read = |addr| match io.read(addr) {
-        Ok(block) => Ok::<_, Error>(Some(block)),
-        Err(_) => Ok(None),
-    };
+    let mut read = readable(io);
     let Some(left) = HeaderLeft::of(geo, pack, than, &mut read)? else { return Ok(None) };
     let mut head = left.block.0.to_vec();
     for i in 1..=geo.cp_payload {
@@ -112,33 +114,14 @@ fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
         .map_or(0, |block| RawCheckpoint::in_block(&block).checkpoint_ver.get());
     let ahead = other.wrapping_sub(version);
     let ahead = if ahead < MOST_VERSIONS_AHEAD { ahead } else { 0 };
-    let destroyed = !has_a_header(io, geo, 1 - pack.pack) && was_followed(io, geo, &pack);
+    let mut read = readable(io);
+    let destroyed = any_header(geo, 1 - pack.pack, &mut read)?.is_none()
+        && was_followed(geo, &pack.header, pack.crc, &mut read)?;
     let older = destroyed.then(|| {
         let number = 2 - pack.pack;
         format!("checkpoint pack {number} is destroyed, and the volume is shown as of checkpoint {version}, the one before")
     });
     Ok(Pack { next_version: version.wrapping_add(ahead.div_ceil(2) * 2 + 3), older, ..pack })
-}
-
-/// Whether a damaged pack has one of its headers, the old one or the new: power loss leaves one.
-fn has_a_header(io: &Io, geo: &Geometry, pack: usize) -> bool {
-    let start = geo.cp_pack(pack);
-    (start..start + BLOCKS_PER_SEG).any(|addr| {
-        io.read(addr).is_ok_and(|block| {
-            verify_checksum(&block, addr).is_ok()
-                && RawCheckpoint::in_block(&block).validate(addr, geo).is_ok()
-        })
-    })
-}
-
-/// Whether nodes were written after a checkpoint: a later one may have been made.
-fn was_followed(io: &Io, geo: &Geometry, pack: &Pack) -> bool {
-    let chain = ChainVersion::of(&pack.header, pack.crc);
-    [Log::HotNode, Log::WarmNode, Log::ColdNode].into_iter().any(|log| {
-        let (segno, next) = pack.header.curseg(log as usize);
-        let block = io.read(geo.seg_start(segno) + u32::from(next));
-        block.is_ok_and(|block| chain.belongs(footer(&block).cp_ver.get()))
-    })
 }
 
 fn try_pack(read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {
