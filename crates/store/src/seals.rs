@@ -215,10 +215,11 @@ impl Seals {
         seal::fits(node, self.node_ino, cover)
     }
 
-    /// Seals the node that is placed next, or takes the seal away that it had.
-    pub fn seal(&self, node: &mut Block, cover: Option<&Cover>, durable_writes: u64) {
+    /// Seals the node that is placed next, or takes the seal away that it had. Returns how many nodes the seal says to be durable.
+    pub fn seal(&self, node: &mut Block, cover: Option<&Cover>, durable_writes: u64) -> u32 {
         let Some(cover) = cover.filter(|cover| self.fit(node, cover)) else {
-            return seal::clear(node, self.node_ino);
+            seal::clear(node, self.node_ino);
+            return 0;
         };
         let mut state = self.state.lock();
         state.catch_up(durable_writes);
@@ -229,17 +230,16 @@ impl Seals {
         for addr in cover.addrs() {
             state.barred.insert(addr, position + 1);
         }
+        durable
     }
 
-    /// Takes up a node of the log as it is written.
-    pub fn placed(&self, node: &Block) {
-        if !self.on {
-            return;
+    /// Takes up a node of the log as it is written, whose seal says that so many are durable.
+    pub fn placed(&self, node: &Block, claims: u32) {
+        if self.on {
+            let key = self.state.lock().key;
+            let hash = key.of_block(node);
+            self.state.lock().nodes.push_back(Node { hash, mark: None, claims });
         }
-        let key = self.state.lock().key;
-        let hash = key.of_block(node);
-        let claims = Seal::of(node, self.node_ino).map_or(0, |seal| seal.durable);
-        self.state.lock().nodes.push_back(Node { hash, mark: None, claims });
     }
 
     /// The nodes that were taken up are written; `mark` is the write mark behind them.

@@ -122,9 +122,9 @@ impl Store {
     pub fn seal_in_chain(&self, block: &mut Block, cover: Option<&Cover>, checksum: impl FnOnce(&mut Block)) {
         match &self.seals {
             Some(seals) => {
-                seals.seal(block, cover, self.io.durable_writes());
+                let claims = seals.seal(block, cover, self.io.durable_writes());
                 checksum(block);
-                seals.placed(block);
+                seals.placed(block, claims);
             }
             None => checksum(block),
         }
