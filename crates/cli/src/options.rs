@@ -40,6 +40,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         &[
             "commit",
             "fsync_mode",
+            "seal",
             "dir_fsync",
             "recover",
             "disable_roll_forward",
