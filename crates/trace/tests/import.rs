@@ -143,9 +143,9 @@ fn iologs_of_fio() {
     assert_eq!(names(&trace), "lookup lookup open write read fdatasync fsync fallocate close");
     assert_eq!(operations(&trace)[4].at, 1_500_000);
     replayed(&trace);
-    let three = "fio version 3 iolog\n0 /a add\n1 /a open\n17 /a write 0 100\n";
+    let three = "fio version 3 iolog\n26 /a add\n146 /a open\n125152 /a write 0 100\n";
     let (trace, _) = imported(&Format::Fio, three.as_bytes(), "/").unwrap();
-    assert_eq!((names(&trace).as_str(), operations(&trace)[2].at), ("lookup open write", 17_000_000));
+    assert_eq!((names(&trace).as_str(), operations(&trace)[2].at), ("lookup open write", 125_152_000));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! fio's iolog, versions 2 and 3: a line names a file and what is done with it; version 3 has milliseconds in front.
+//! fio's iolog, versions 2 and 3: a line names a file and what is done with it; version 3 has microseconds in front.
 
 use super::model::{Model, Node, When};
 use super::parser::{Parser, check_range, number, shown};
@@ -26,7 +26,7 @@ impl Parser for Fio {
         let mut fields = text.split_whitespace();
         if self.version == 3 {
             let Some(time) = fields.next() else { return Ok(()) };
-            self.at = number::<u64>(Some(time), "the time")?.saturating_mul(1_000_000);
+            self.at = number::<u64>(Some(time), "the time")?.saturating_mul(1000);
         }
         let Some(name) = fields.next() else { return Ok(()) };
         let action = fields.next().ok_or("the action is missing")?;
