@@ -29,7 +29,7 @@ use crate::content::placement::Placement;
 use crate::delta::Deltas;
 use crate::error::{Error, Result};
 use crate::map::Map;
-use crate::map::inode::Inode;
+use crate::map::inode::{Inode, InodeState};
 use crate::map::op::Op;
 use crate::map::refs::Dependents;
 use crate::options::MountOptions;
@@ -38,9 +38,11 @@ use crate::tree::name_journal::DirLog;
 use crate::xref::ref_index::Registry;
 use crate::xref::retained::Bases;
 use medfs_format::Ino;
+use medfs_format::node::FileKind;
 use medfs_sync::Mutex;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Blocks that a log may be unable to take of those there is room for: the last one of each segment it leaves.
 const NOT_TAKEN: u64 = 16;
@@ -65,7 +67,7 @@ pub(crate) struct Fs {
     pub(crate) commit: Arc<dyn MakeDurable>,
     /// What makes room before an operation changes the volume.
     pub(crate) reclaim: Arc<dyn Reclaim>,
-    pub(crate) last_checkpoint_at: Mutex<std::time::Duration>,
+    pub(crate) last_checkpoint_at: Mutex<Duration>,
     pub(crate) hotness: Hcluster,
 }
 
@@ -79,6 +81,15 @@ pub(crate) trait Reclaim: Send + Sync {
     fn make_room_for(&self, fs: &Fs, blocks: u64) -> Result<()>;
 }
 
+/// What one commit makes durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Files by themselves, and what is needed to reach them.
+    File,
+    /// The whole volume, as it was at one moment: every checkpoint takes the dirty pages of all files along.
+    Volume,
+}
+
 /// What makes changes durable, for rooms below the one that does it: asked with no lock of the engine held.
 pub(crate) trait MakeDurable: Send + Sync {
     /// Makes everything but the dirty pages of regular files durable. Calls that wait for a running checkpoint are served by one that
@@ -87,6 +98,12 @@ pub(crate) trait MakeDurable: Send + Sync {
 
     /// A checkpoint is durable.
     fn checkpointed(&self);
+
+    /// What one commit makes durable.
+    fn scope(&self) -> Scope;
+
+    /// Whether what waits to be committed has waited long enough.
+    fn is_due(&self, fs: &Fs, now: Duration) -> bool;
 
     /// Commits what fsyncs closed and left for later, as it is about to change.
     fn settle(&self, fs: &Fs) -> Result<()>;
@@ -138,7 +155,12 @@ impl Fs {
         self.segs.lock().room_for_data(&self.io, wanted) >= wanted
     }
 
-    /// Makes everything but the dirty pages of regular files durable. No lock is held.
+    /// Whether the next checkpoint writes the dirty pages of a file.
+    pub(crate) fn goes_with_checkpoint(&self, inode: &Inode, state: &InodeState) -> bool {
+        inode.kind() != FileKind::Regular || state.with_checkpoint || self.commit.scope() == Scope::Volume
+    }
+
+    /// Makes everything but the dirty pages of regular files durable; where commits are of the whole volume, those too. No lock is held.
     pub(crate) fn checkpoint_now(&self) -> Result<()> {
         self.commit.checkpoint(self)
     }

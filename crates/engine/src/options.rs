@@ -6,6 +6,7 @@
 //! What there is to say of an option is a row of a table ([`MountOption`]).
 
 mod compress;
+mod durability;
 mod ignored;
 mod in_place;
 mod list;
@@ -13,11 +14,13 @@ mod placing;
 pub(crate) mod table;
 
 pub use compress::{CompressMode, CompressOptions};
+pub use durability::{DurabilityMode, LossBounds};
 pub use in_place::{InPlace, MIN_FSYNC_BLOCKS, MIN_IPU_UTIL, Occasion};
 pub use table::{Described, Form, MountOption, unknown};
 
 use crate::error::{Error, Result};
 use compress::OPTIONS as OF_COMPRESSION;
+use durability::OPTIONS as OF_DURABILITY;
 use list::OPTIONS;
 use medfs_store::{AllocMode, Scatter};
 use placing::OPTIONS as OF_PLACING;
@@ -206,6 +209,10 @@ pub struct MountOptions {
     pub compress: CompressOptions,
     /// Logs written at once. Six is the only number supported.
     pub active_logs: u8,
+    /// `durability=posix|adaptive`.
+    pub durability: DurabilityMode,
+    /// `durability_age=30s,durability_bytes=16M,durability_fsyncs=N`.
+    pub loss: LossBounds,
     /// Every write and every change of a name is durable when its call returns (`sync`, `async`).
     pub sync: bool,
     /// Every change of a name is (`dirsync`).
@@ -254,6 +261,8 @@ impl Default for MountOptions {
             restore: true,
             compress: CompressOptions::default(),
             active_logs: 6,
+            durability: DurabilityMode::default(),
+            loss: LossBounds::default(),
             sync: false,
             dirsync: false,
         }
@@ -282,7 +291,7 @@ pub fn names() -> impl Iterator<Item = String> {
 }
 
 fn tables() -> impl Iterator<Item = &'static [MountOption<MountOptions>]> {
-    [OPTIONS, OF_PLACING, OF_COMPRESSION].into_iter()
+    [OPTIONS, OF_DURABILITY, OF_PLACING, OF_COMPRESSION].into_iter()
 }
 
 impl MountOptions {
@@ -325,6 +334,7 @@ impl MountOptions {
 
     /// `Invalid` where options exclude each other.
     pub(crate) fn check(&self) -> Result<()> {
+        durability::check(self)?;
         let name = match self.delta_mode() {
             DeltaMode::Off => return Ok(()),
             DeltaMode::Inline => "delta=inline",
@@ -386,7 +396,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync+ssr_util,min_fsync_blocks=4,min_ipu_util=80,nodiscard,background_gc=off,victim=greedy,\
-             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,note_addresses=off,shared_records=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync",
+             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,note_addresses=off,shared_records=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9",
         );
         let expected = MountOptions {
             read_only: true,
@@ -428,6 +438,8 @@ mod tests {
             restore: false,
             compress: CompressOptions::default(),
             active_logs: 6,
+            durability: DurabilityMode::Posix,
+            loss: LossBounds { age: Duration::from_secs(5), bytes: 1 << 20, fsyncs: Some(9) },
             sync: true,
             dirsync: true,
         };

@@ -43,6 +43,7 @@ impl Volume {
             shared_nodes,
             shared_inodes,
             in_place_blocks: get(&fs.counters.in_place_blocks),
+            adaptive: self.commit.adaptive_stats(fs),
             deltas: fs.deltas.counters.stats(),
             zones: fs.zone_stats(),
             fpc: fs.fpc_stats(),

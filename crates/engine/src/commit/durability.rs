@@ -7,18 +7,29 @@
 //! Invariant: versions are committed in the order in which they were closed, each as it was then.
 //! Locks: the turn of [`Committing`] is held while versions are committed, and taken with no other lock held; `closed` is a leaf.
 
+use crate::fs::Scope;
 use crate::ranks;
+use crate::stats::AdaptiveStats;
 use medfs_format::Ino;
 use medfs_sync::{Mutex, Ranked};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 /// A version of a file that an fsync closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) ino: Ino,
     pub(crate) datasync: bool,
+}
+
+/// Whether what is kept for later is sure to find room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    Enough,
+    /// The volume is nearly full: a commit that is put off might find none.
+    Tight,
 }
 
 /// What becomes of a version that an fsync closes.
@@ -32,14 +43,40 @@ pub(crate) enum SyncPlan {
 
 /// When versions are committed.
 pub(crate) trait Durability: Send + Sync {
+    /// What one commit makes durable.
+    fn scope(&self) -> Scope {
+        Scope::File
+    }
+
     /// Asked at each fsync.
-    fn on_fsync(&self, version: Version) -> SyncPlan;
+    fn on_fsync(&self, version: Version, room: Room) -> SyncPlan;
 
     /// The closed version that is to be committed next.
-    fn oldest(&self) -> Option<Version>;
+    fn oldest(&self) -> Option<Version> {
+        None
+    }
 
     /// That version is durable, or its file is gone.
-    fn committed(&self);
+    fn committed(&self) {}
+
+    /// Asked before each change where commits are of the whole volume, with the bytes of its dirty pages: whether it is to be committed
+    /// first.
+    fn on_change(&self, _now: Duration, _dirty_bytes: u64) -> bool {
+        false
+    }
+
+    /// Asked by the timer while there is something to commit.
+    fn is_due(&self, _now: Duration) -> bool {
+        false
+    }
+
+    /// The whole volume is durable.
+    fn checkpointed(&self) {}
+
+    /// What waits, and what was committed why; `None` where nothing ever waits.
+    fn stats(&self, _now: Duration, _dirty_bytes: u64) -> Option<AdaptiveStats> {
+        None
+    }
 }
 
 /// POSIX: an fsync returns when its file is durable.
@@ -47,15 +84,9 @@ pub(crate) trait Durability: Send + Sync {
 pub(crate) struct Immediate;
 
 impl Durability for Immediate {
-    fn on_fsync(&self, _: Version) -> SyncPlan {
+    fn on_fsync(&self, _: Version, _: Room) -> SyncPlan {
         SyncPlan::Now
     }
-
-    fn oldest(&self) -> Option<Version> {
-        None
-    }
-
-    fn committed(&self) {}
 }
 
 /// An fsync returns at once. For tests: it bounds neither time nor bytes.
@@ -66,7 +97,7 @@ pub(crate) struct Deferred {
 }
 
 impl Durability for Deferred {
-    fn on_fsync(&self, version: Version) -> SyncPlan {
+    fn on_fsync(&self, version: Version, _: Room) -> SyncPlan {
         let mut closed = self.closed.lock();
         // Nothing changed since the same one was closed.
         if closed.back() != Some(&version) {
@@ -128,13 +159,13 @@ mod tests {
         let version = |ino| Version { ino, datasync: false };
         assert_eq!(policy.oldest(), None);
         for ino in [9, 9, 4, 9] {
-            assert_eq!(policy.on_fsync(version(ino)), SyncPlan::Later);
+            assert_eq!(policy.on_fsync(version(ino), Room::Enough), SyncPlan::Later);
         }
         for ino in [9, 4, 9] {
             assert_eq!(policy.oldest(), Some(version(ino)));
             policy.committed();
         }
         assert_eq!(policy.oldest(), None);
-        assert_eq!((Immediate.on_fsync(version(9)), Immediate.oldest()), (SyncPlan::Now, None));
+        assert_eq!((Immediate.on_fsync(version(9), Room::Enough), Immediate.oldest()), (SyncPlan::Now, None));
     }
 }

@@ -9,11 +9,11 @@ use crate::commit::Commit;
 use crate::commit::change_set::Naming;
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, Request};
 use crate::commit::checkpoint::CheckpointSink;
-use crate::commit::durability::{SyncPlan, Version};
+use crate::commit::durability::{Room, SyncPlan, Version};
 use crate::commit::name_journal::{DirNames, NameJournal};
 use crate::content::placement::Purpose;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::fs::{Fs, Scope};
 use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::refs::Attempt;
@@ -26,6 +26,9 @@ use std::sync::Arc;
 /// Most files of [`Commit::fsync_many`] that are made durable by one flush: their writeback waits for each other.
 const MOST_TOGETHER: usize = 64;
 
+/// This part of a volume is left to cleaning where fsyncs are put off.
+const PART_FOR_CLEANING: u64 = 32;
+
 /// What is done about a file that the roll-forward log does not take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refused {
@@ -36,10 +39,25 @@ enum Refused {
 impl Commit {
     /// Makes a file durable when the policy says so: everything where `datasync` is not set, otherwise all but times.
     pub(crate) fn fsync(&self, fs: &Fs, ino: Ino, datasync: bool) -> Result<()> {
-        match self.durability.on_fsync(Version { ino, datasync }) {
+        match self.durability.on_fsync(Version { ino, datasync }, self.room(fs)) {
             SyncPlan::Now => self.sync(fs, ino, datasync),
-            SyncPlan::Later => fs.inode(ino).map(drop),
+            SyncPlan::Later => {
+                fs.inode(ino)?;
+                // What was put off before can no longer be kept.
+                if fs.read_only { Ok(()) } else { fs.check_writable() }
+            }
         }
+    }
+
+    /// Whether what is put off is sure to find room: three times its blocks (what was durable stays until it is, and nodes come with it),
+    /// and a part of the volume for cleaning.
+    fn room(&self, fs: &Fs) -> Room {
+        if self.durability.scope() == Scope::File {
+            return Room::Enough;
+        }
+        let counts = fs.space.counts();
+        let wanted = 3 * fs.pages.dirty() as u64 + counts.user_blocks / PART_FOR_CLEANING;
+        if counts.free() < wanted { Room::Tight } else { Room::Enough }
     }
 
     /// The same at once.
@@ -60,6 +78,10 @@ impl Commit {
             return Ok(true);
         }
         before_sync(fs)?;
+        if self.durability.scope() == Scope::Volume {
+            Counters::add(&fs.counters.fsyncs_with_checkpoint, 1);
+            return CheckpointSink.now(fs).map(|()| true);
+        }
         let names = NameJournal { fs, commit: self };
         if inode.is_dir() {
             let found = names.of_dir(inode)?;
@@ -87,8 +109,11 @@ impl Commit {
     pub(crate) fn fsync_many(&self, fs: &Fs, files: &[Ino], datasync: bool) -> Result<()> {
         let files: BTreeSet<Ino> = files.iter().copied().collect();
         let mut inodes = files.into_iter().map(|ino| fs.inode(ino)).collect::<Result<Vec<_>>>()?;
-        inodes
-            .retain(|inode| self.durability.on_fsync(Version { ino: inode.ino, datasync }) == SyncPlan::Now);
+        let version = |inode: &Arc<Inode>| Version { ino: inode.ino, datasync };
+        inodes.retain(|inode| self.durability.on_fsync(version(inode), self.room(fs)) == SyncPlan::Now);
+        if self.durability.scope() == Scope::Volume {
+            return inodes.first().map_or(Ok(()), |inode| self.sync_file(fs, inode, datasync).map(drop));
+        }
         let mut first = First::default();
         for some in inodes.chunks(MOST_TOGETHER) {
             for inode in self.together(fs, some, Purpose::Fsync { datasync }, &mut first)? {
@@ -196,7 +221,7 @@ impl Commit {
     /// option `sync`. The kernel's counterpart is `generic_write_sync`.
     pub(crate) fn sync_written(&self, fs: &Fs, ino: Ino) -> Result<()> {
         if fs.opts.sync || fs.inode(ino)?.has_flags(FileFlags::SYNC) {
-            self.fsync(fs, ino, false)
+            self.sync(fs, ino, false)
         } else {
             Ok(())
         }

@@ -6,6 +6,7 @@
 //! Invariants: those of `docs/ARCHITECTURE.md`, "Four rules".
 //! Locks: `cp`, an inode's `wb`, `chain`; see `fs.rs`.
 
+pub(crate) mod adaptive;
 pub(crate) mod atomic;
 pub(crate) mod change_set;
 pub(crate) mod checkpoint;
@@ -18,8 +19,10 @@ mod order;
 pub(crate) mod recovery;
 pub(crate) mod roll_forward_log;
 
-use crate::options::MountOptions;
+use crate::options::{DurabilityMode, MountOptions};
+use adaptive::Adaptive;
 use change_set::CommitSink;
+use checkpoint::CheckpointSink;
 use durability::{Committing, Deferred, Durability, Immediate};
 use flush::FlushPolicy;
 use group_commit::GroupCommit;
@@ -37,10 +40,15 @@ pub(crate) struct Commit {
 }
 
 impl Commit {
-    /// POSIX, by the roll-forward log.
+    /// As the option `durability` says: POSIX, by the roll-forward log, or the whole volume at once, later, by checkpoints.
     pub(crate) fn new(opts: &MountOptions) -> Commit {
         let log = log(opts);
-        Commit::of(log.clone(), log, Box::new(Immediate))
+        match opts.durability {
+            DurabilityMode::Posix => Commit::of(log.clone(), log, Box::new(Immediate)),
+            DurabilityMode::Adaptive => {
+                Commit::of(log, Arc::new(CheckpointSink), Box::new(Adaptive::new(opts.loss)))
+            }
+        }
     }
 
     /// The same, through a sink over the log.

@@ -9,11 +9,13 @@ use crate::commit::Commit;
 use crate::commit::checkpoint::CheckpointSink;
 use crate::commit::durability::Version;
 use crate::error::{Error, Posix, Result};
-use crate::fs::{Fs, MakeDurable};
+use crate::fs::{Fs, MakeDurable, Scope};
 use crate::map::inode::Inode;
+use crate::stats::AdaptiveStats;
 use medfs_format::Ino;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 impl MakeDurable for Commit {
     fn checkpoint(&self, fs: &Fs) -> Result<()> {
@@ -22,10 +24,21 @@ impl MakeDurable for Commit {
 
     fn checkpointed(&self) {
         self.sink.checkpointed();
+        self.durability.checkpointed();
+    }
+
+    fn scope(&self) -> Scope {
+        self.durability.scope()
+    }
+
+    fn is_due(&self, fs: &Fs, now: Duration) -> bool {
+        fs.has_changes_to_commit() && self.durability.is_due(now)
     }
 
     fn settle(&self, fs: &Fs) -> Result<()> {
-        self.commit_closed(fs)
+        let due = self.scope() == Scope::Volume
+            && self.durability.on_change(fs.clock.monotonic(), fs.pages.dirty_bytes());
+        if due { self.committing.in_turn(|| CheckpointSink.now(fs)) } else { self.commit_closed(fs) }
     }
 
     fn whole(&self, fs: &Fs, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
@@ -58,6 +71,11 @@ impl MakeDurable for Commit {
 }
 
 impl Commit {
+    /// What waits to be durable; `None` where nothing is put off.
+    pub(crate) fn adaptive_stats(&self, fs: &Fs) -> Option<AdaptiveStats> {
+        self.durability.stats(fs.clock.monotonic(), fs.pages.dirty_bytes())
+    }
+
     /// Commits the versions that fsyncs closed. What failed to be committed, and what was closed after it, is kept.
     pub(crate) fn commit_closed(&self, fs: &Fs) -> Result<()> {
         if self.durability.oldest().is_none() {

@@ -4,7 +4,7 @@
 
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
-use crate::options::{InPlace, MountOptions, Occasion};
+use crate::options::{DurabilityMode, InPlace, MountOptions, Occasion};
 use medfs_format::node::{Advise, FileKind, Inline};
 use medfs_format::summary::Log;
 use medfs_format::{BlockAddr, Ino};
@@ -178,6 +178,8 @@ pub(crate) trait Placement: Send + Sync {
 #[derive(Debug)]
 pub(crate) struct KernelPlacement {
     in_place: InPlace,
+    /// Whether pages of cold files are overwritten too.
+    cold: bool,
     min_util: u32,
     min_fsync_blocks: usize,
 }
@@ -185,8 +187,11 @@ pub(crate) struct KernelPlacement {
 impl KernelPlacement {
     /// The policy of these options.
     pub(crate) fn new(opts: &MountOptions) -> KernelPlacement {
+        // Where an fsync is put off, what was committed last must stay until the next commit.
+        let posix = opts.durability == DurabilityMode::Posix;
         KernelPlacement {
-            in_place: opts.in_place.unwrap_or(InPlace::empty()),
+            in_place: opts.in_place.filter(|_| posix).unwrap_or(InPlace::empty()),
+            cold: posix,
             min_util: opts.min_ipu_util,
             min_fsync_blocks: opts.min_fsync_blocks as usize,
         }
@@ -198,7 +203,7 @@ impl KernelPlacement {
             return false;
         }
         batch.pinned
-            || batch.advise.contains(Advise::COLD)
+            || (self.cold && batch.advise.contains(Advise::COLD))
             || self.in_place.applies(self.occasion(batch, store))
     }
 

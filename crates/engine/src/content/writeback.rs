@@ -9,7 +9,7 @@ use crate::content::block_writer::{BlockWriter, temperature};
 use crate::content::page_plan::{Changed, Decide, GATHERED, Kept, Pending};
 use crate::content::placement::{Batch, PageRef, Purpose};
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::fs::{Fs, Scope};
 use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
@@ -404,6 +404,9 @@ impl Fs {
         if self.pages.dirty() <= limit {
             return Ok(());
         }
+        if self.commit.scope() == Scope::Volume {
+            return self.checkpoint_now();
+        }
         self.write_back(inode)?;
         if self.pages.dirty() > limit {
             // Of other files: they hear of it when they are made durable.
@@ -418,8 +421,7 @@ impl Fs {
     /// clusters cannot be read: the checkpoint makes these no worse than they are.
     pub(crate) fn write_back_for_checkpoint(&self) -> Result<()> {
         for inode in self.inodes.dirty() {
-            let regular = inode.kind() == medfs_format::node::FileKind::Regular;
-            if regular && !inode.lock.read().with_checkpoint {
+            if !self.goes_with_checkpoint(&inode, &inode.lock.read()) {
                 continue;
             }
             let written = self.write_unblocked_for_checkpoint(&inode);

@@ -31,7 +31,7 @@ const INLINE_MAX: usize = 512;
 const INLINE_THRESHOLDS: RangeInclusive<usize> = 64..=INLINE_MAX;
 const _: () = assert!(INLINE_MAX == 512);
 
-const TIME: &str = "a number of seconds, or one with ms, s or m, up to a day";
+pub(super) const TIME: &str = "a number of seconds, or one with ms, s or m, up to a day";
 
 type Row = MountOption<MountOptions>;
 
@@ -175,7 +175,7 @@ pub(super) const OPTIONS: &[Row] = &[
         default: "64M",
         help: "Most memory for cached pages and nodes.",
         set: |o, value| cache_bytes(value).map(|bytes| o.cache_bytes = bytes).is_some(),
-        show: |o| vec![show_bytes(o.cache_bytes)],
+        show: |o| vec![show_bytes(o.cache_bytes as u64)],
     },
     time!(
         "commit",
@@ -365,12 +365,16 @@ pub(super) fn number_in(value: &str, range: RangeInclusive<usize>) -> Option<usi
 }
 
 fn cache_bytes(value: &str) -> Option<usize> {
-    let units = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("", 1)];
-    let bytes = with_unit(value, &units)?;
+    let bytes = size(value)?;
     (bytes >= CACHE_BYTES_MIN).then(|| usize::try_from(bytes).ok())?
 }
 
-fn show_bytes(bytes: usize) -> String {
+/// A number of bytes.
+pub(super) fn size(value: &str) -> Option<u64> {
+    with_unit(value, &[("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("", 1)])
+}
+
+pub(super) fn show_bytes(bytes: u64) -> String {
     [("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)]
         .into_iter()
         .find(|(_, unit)| bytes.is_multiple_of(*unit))
@@ -378,12 +382,12 @@ fn show_bytes(bytes: usize) -> String {
 }
 
 /// A time that is not zero and at most a day.
-fn time(value: &str) -> Option<Duration> {
+pub(super) fn time(value: &str) -> Option<Duration> {
     let millis = with_unit(value, &[("ms", 1), ("s", 1000), ("m", 60_000), ("", 1000)])?;
     Some(Duration::from_millis(millis)).filter(|time| !time.is_zero() && *time <= TIME_MAX)
 }
 
-fn show_time(time: Duration) -> String {
+pub(super) fn show_time(time: Duration) -> String {
     match time.subsec_nanos() {
         0 => format!("{}s", time.as_secs()),
         _ => format!("{}ms", time.as_millis()),

@@ -76,13 +76,13 @@ struct IdleWork {
     restorer: Restorer,
 }
 
-/// Commits what has waited for as long as the option `commit` allows.
+/// Commits what has waited for as long as the option `commit` allows, or the durability.
 struct CommitTimer;
 
 impl UpkeepTask for CommitTimer {
     fn is_due(&self, fs: &Fs, now: Duration) -> bool {
         let since = now.saturating_sub(*fs.last_checkpoint_at.lock());
-        since >= fs.opts.commit_interval && fs.has_changes_to_commit()
+        (since >= fs.opts.commit_interval && fs.has_changes_to_commit()) || fs.commit.is_due(fs, now)
     }
 
     fn step(&self, fs: &Fs) -> Result<ControlFlow<()>> {

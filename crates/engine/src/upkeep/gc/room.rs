@@ -11,7 +11,6 @@ use super::Gc;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use medfs_format::BLOCKS_PER_SEG;
-use medfs_format::node::FileKind;
 use medfs_store::FreeFor;
 
 /// Logs that a checkpoint writes to: those of nodes, and of directories.
@@ -53,8 +52,7 @@ fn pages_of_checkpoint(fs: &Fs) -> u64 {
     let dirty = fs.inodes.dirty();
     let pages = dirty.iter().map(|inode| {
         let state = inode.lock.read();
-        let goes = inode.kind() != FileKind::Regular || state.with_checkpoint;
-        if goes { state.dirty.len() as u64 } else { 0 }
+        if fs.goes_with_checkpoint(inode, &state) { state.dirty.len() as u64 } else { 0 }
     });
     pages.sum()
 }

@@ -1,0 +1,166 @@
+//! `durability=adaptive`: fsyncs return at once, and the whole volume is committed later, as it was at one moment (MobiFS, sections 3 and 4.4).
+//!
+//! A commit is a checkpoint that is a cut: it keeps every operation out and takes the pages of all files along, so that after power loss
+//! the volume is as it was after one operation, with all before it and none after it. Nothing is written by the roll-forward log.
+//!
+//! Invariant: what power loss may take stays within the bounds, but for the time that the commit takes which a bound began.
+//! Locks: `open` is a leaf.
+
+use crate::commit::durability::{Durability, Room, SyncPlan, Version};
+use crate::fs::Scope;
+use crate::options::LossBounds;
+use crate::stats::AdaptiveStats;
+use medfs_sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Background work is called about so often: a commit that the age makes due begins this much earlier.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Commits when a bound of what may be lost is reached.
+#[derive(Debug)]
+pub(crate) struct Adaptive {
+    bounds: LossBounds,
+    open: Mutex<Open>,
+    counters: Counters,
+}
+
+/// What happened since the last commit.
+#[derive(Debug, Default)]
+struct Open {
+    /// When the first change was seen.
+    since: Option<Duration>,
+    /// fsyncs that returned.
+    fsyncs: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    deferred: AtomicU64,
+    by_age: AtomicU64,
+    by_bytes: AtomicU64,
+    by_fsyncs: AtomicU64,
+    for_room: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Adaptive {
+    pub(crate) fn new(bounds: LossBounds) -> Adaptive {
+        Adaptive { bounds, open: Mutex::default(), counters: Counters::default() }
+    }
+
+    /// How old the oldest change may become before a commit begins.
+    fn patience(&self) -> Duration {
+        self.bounds.age.saturating_sub(TICK)
+    }
+}
+
+impl Durability for Adaptive {
+    fn scope(&self) -> Scope {
+        Scope::Volume
+    }
+
+    fn on_fsync(&self, _: Version, room: Room) -> SyncPlan {
+        let mut open = self.open.lock();
+        let cause = match room {
+            Room::Tight => &self.counters.for_room,
+            Room::Enough if self.bounds.fsyncs.is_some_and(|most| open.fsyncs >= most) => {
+                &self.counters.by_fsyncs
+            }
+            Room::Enough => {
+                open.fsyncs += 1;
+                count(&self.counters.deferred);
+                return SyncPlan::Later;
+            }
+        };
+        count(cause);
+        SyncPlan::Now
+    }
+
+    fn on_change(&self, now: Duration, dirty_bytes: u64) -> bool {
+        self.open.lock().since.get_or_insert(now);
+        let due = dirty_bytes >= self.bounds.bytes;
+        if due {
+            count(&self.counters.by_bytes);
+        }
+        due
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        // A change that noted itself before a commit, and happened after it, is noted here.
+        let since = *self.open.lock().since.get_or_insert(now);
+        let due = now.saturating_sub(since) >= self.patience();
+        if due {
+            count(&self.counters.by_age);
+        }
+        due
+    }
+
+    fn checkpointed(&self) {
+        *self.open.lock() = Open::default();
+    }
+
+    fn stats(&self, now: Duration, dirty_bytes: u64) -> Option<AdaptiveStats> {
+        let open = self.open.lock();
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        Some(AdaptiveStats {
+            oldest_millis: open.since.map(|since| now.saturating_sub(since).as_millis() as u64),
+            fsyncs_waiting: open.fsyncs,
+            bytes_waiting: dirty_bytes,
+            fsyncs_deferred: get(&counters.deferred),
+            commits_by_age: get(&counters.by_age),
+            commits_by_bytes: get(&counters.by_bytes),
+            commits_by_fsyncs: get(&counters.by_fsyncs),
+            commits_for_room: get(&counters.for_room),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Version = Version { ino: 9, datasync: false };
+
+    fn second(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    fn within(age: u64, bytes: u64, fsyncs: Option<u64>) -> Adaptive {
+        Adaptive::new(LossBounds { age: second(age), bytes, fsyncs })
+    }
+
+    #[test]
+    fn the_age_counts_from_the_first_change() {
+        let policy = within(30, 1 << 20, None);
+        assert!(!policy.on_change(second(100), 4096) && !policy.on_change(second(120), 8192));
+        assert!(!policy.is_due(second(128)));
+        assert!(policy.is_due(second(129)));
+        policy.checkpointed();
+        assert!(!policy.is_due(second(140)), "what was changed since is not seen to be older than this moment");
+        assert!(policy.is_due(second(169)));
+    }
+
+    #[test]
+    fn so_many_fsyncs_may_be_lost_and_no_more() {
+        let policy = within(30, 1 << 20, Some(2));
+        let plans: Vec<SyncPlan> = (0..3).map(|_| policy.on_fsync(FILE, Room::Enough)).collect();
+        assert_eq!(plans, [SyncPlan::Later, SyncPlan::Later, SyncPlan::Now]);
+        policy.checkpointed();
+        assert_eq!(policy.on_fsync(FILE, Room::Enough), SyncPlan::Later);
+        let stats = policy.stats(second(1), 0).unwrap();
+        assert_eq!((stats.fsyncs_waiting, stats.fsyncs_deferred, stats.commits_by_fsyncs), (1, 3, 1));
+    }
+
+    #[test]
+    fn bytes_that_wait_and_a_volume_without_room_commit() {
+        let policy = within(30, 1 << 20, None);
+        assert!(!policy.on_change(second(1), (1 << 20) - 1));
+        assert!(policy.on_change(second(1), 1 << 20));
+        assert_eq!(policy.on_fsync(FILE, Room::Tight), SyncPlan::Now);
+    }
+}

@@ -1,0 +1,92 @@
+//! `durability=`, and the bounds of what power loss may take with `adaptive`.
+
+use super::list::{choose, name_of, number, show_bytes, show_time, size, time};
+use super::table::Form::Value;
+use super::table::MountOption;
+use super::{Error, MountOptions, PlacementPolicy, Result};
+use std::time::Duration;
+
+/// When an fsync makes durable (`durability=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum DurabilityMode {
+    /// Before it returns.
+    #[default]
+    Posix,
+    /// Within bounds, in the order of all operations (MobiFS, section 3).
+    Adaptive,
+}
+
+/// With [`DurabilityMode::Adaptive`], the most that power loss may take. What reaches a bound is committed, whatever else would wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LossBounds {
+    /// Age of the oldest change (`durability_age=30s`).
+    pub age: Duration,
+    /// Changed pages in bytes (`durability_bytes=16M`).
+    pub bytes: u64,
+    /// fsyncs that have returned (`durability_fsyncs=N`); `None`: any number.
+    pub fsyncs: Option<u64>,
+}
+
+impl Default for LossBounds {
+    fn default() -> LossBounds {
+        LossBounds { age: Duration::from_secs(30), bytes: 16 << 20, fsyncs: None }
+    }
+}
+
+const MODES: &[(&str, DurabilityMode)] =
+    &[("posix", DurabilityMode::Posix), ("adaptive", DurabilityMode::Adaptive)];
+/// Least for `durability_bytes`.
+const BYTES_MIN: u64 = 64 << 10;
+
+pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
+    MountOption {
+        name: "durability",
+        form: Value("posix|adaptive"),
+        accepts: "",
+        default: "posix",
+        help: "When an fsync makes durable. posix: before it returns. adaptive: later, within durability_age, durability_bytes and \
+               durability_fsyncs; power loss then takes the latest operations, and never an earlier one without those after it.",
+        set: |o, value| choose(MODES, value).map(|mode| o.durability = mode).is_some(),
+        show: |o| vec![name_of(MODES, o.durability)],
+    },
+    MountOption {
+        name: "durability_age",
+        form: Value("TIME"),
+        accepts: super::list::TIME,
+        default: "30s",
+        help: "With durability=adaptive, the age in which a change becomes durable.",
+        set: |o, value| time(value).map(|age| o.loss.age = age).is_some(),
+        show: |o| vec![show_time(o.loss.age)],
+    },
+    MountOption {
+        name: "durability_bytes",
+        form: Value("SIZE"),
+        accepts: "a number of bytes, or one with K, M or G, at least 64K",
+        default: "16M",
+        help: "With durability=adaptive, the most changed pages that are not durable.",
+        set: |o, value| size(value).filter(|n| *n >= BYTES_MIN).map(|n| o.loss.bytes = n).is_some(),
+        show: |o| vec![show_bytes(o.loss.bytes)],
+    },
+    MountOption {
+        name: "durability_fsyncs",
+        form: Value("N"),
+        accepts: "a number from 1 on",
+        default: "any number",
+        help: "With durability=adaptive, the most fsyncs that have returned and are not durable.",
+        set: |o, value| number(value).filter(|n| *n > 0).map(|n| o.loss.fsyncs = Some(n)).is_some(),
+        show: |o| o.loss.fsyncs.map(|n| n.to_string()).into_iter().collect(),
+    },
+];
+
+/// `Invalid` where a reserve, which is overwritten in place, is to be committed later.
+pub(super) fn check(options: &MountOptions) -> Result<()> {
+    let both =
+        options.durability == DurabilityMode::Adaptive && options.placement == PlacementPolicy::Reserve;
+    match both {
+        false => Ok(()),
+        true => Err(Error::Invalid(
+            "durability=adaptive, which keeps what was durable until a commit, excludes placement=reserve: expected placement=log"
+                .into(),
+        )),
+    }
+}
