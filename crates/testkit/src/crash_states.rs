@@ -13,7 +13,7 @@ use crate::harness::guarded;
 use crate::model::Model;
 use crate::observe::{compare, observe};
 use crate::ops::{DATABASE, DOCUMENT, JOURNAL, LOG, Op, Place, TEMPORARY, Target, place};
-use crate::oracle::History;
+use crate::oracle::{Contract, History};
 use crate::session::{Durable, Session};
 use crate::subject::{Check, Counts, FileSystem, Mounter};
 use medfs::{FallocateMode, FileFlags, FileKind, RenameFlags, XattrMode};
@@ -335,6 +335,8 @@ pub struct Setup {
     pub preparation: Vec<Op>,
     /// How to mount.
     pub mounter: Mounter,
+    /// What it promises.
+    pub contract: Contract,
     /// Judges of structure that look at states as the crash left them: before recovery too a volume is sound.
     pub raw_checks: Vec<Arc<dyn Check>>,
     /// One state in this many is shown to them. 0: none.
@@ -366,6 +368,7 @@ impl Setup {
             image,
             preparation: preparation(),
             mounter,
+            contract: Contract::Posix,
             raw_checks: Vec::new(),
             raw_every: 16,
             checks: Vec::new(),
@@ -646,7 +649,12 @@ impl Judged<'_> {
     fn recovered(&self, fs: &dyn FileSystem) -> Result<Model, String> {
         let found = observe(fs)?;
         let issued = (self.acknowledged + 1).min(self.history.len());
-        self.history.judge(&found, self.acknowledged, issued)?;
+        match self.setup.contract {
+            Contract::Posix => self.history.judge(&found, self.acknowledged, issued)?,
+            Contract::Order { fsyncs } => {
+                self.history.judge_order(&found, self.acknowledged, issued, fsyncs)?;
+            }
+        }
         Ok(found)
     }
 }

@@ -14,12 +14,24 @@
 //! That the tree can be read at all, and that its link counts are consistent, is [`crate::observe`]'s part.
 
 use crate::model::{Content, Id, Inode, Model, PAGE, ROOT};
-use crate::observe::compare_attributes;
+use crate::observe::{compare, compare_attributes};
 use crate::ops::MANY;
 use crate::session::Durable;
 use medfs::FileKind;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// What is promised of a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contract {
+    /// What was made durable is there: [`History::judge`].
+    Posix,
+    /// The tree is that after one operation, and at most so many acknowledged fsyncs are lost: [`History::judge_order`].
+    Order {
+        /// Most of them.
+        fsyncs: u64,
+    },
+}
 
 /// An execution so far.
 pub struct History {
@@ -140,6 +152,47 @@ impl History {
                 names.extend(state.names_of(dir));
             }
         }
+    }
+
+    /// Judges a tree where commits are of the whole volume: it is that after some operation, with all before it and none after it; after the
+    /// last one that was made durable at once, and so late that at most `fsyncs` acknowledged ones are lost.
+    pub fn judge_order(
+        &self,
+        found: &Model,
+        acknowledged: usize,
+        issued: usize,
+        fsyncs: u64,
+    ) -> Result<(), String> {
+        let first = self.first_in_order(acknowledged, fsyncs);
+        let mut nearest = String::new();
+        for at in (first..=issued).rev() {
+            match compare(&self.states[at], found) {
+                Ok(()) => return Ok(()),
+                Err(difference) => nearest = format!("{nearest}\n    after operation {at}: {difference}"),
+            }
+        }
+        let earlier = (0..first).rev().find(|at| compare(&self.states[*at], found).is_ok());
+        Err(match earlier {
+            Some(at) => format!("the tree is that after operation {at}, and {first} of {acknowledged} were durable"),
+            None => format!("the tree is that after no operation from {first} to {issued}:{nearest}"),
+        })
+    }
+
+    /// The earliest state that [`History::judge_order`] allows.
+    fn first_in_order(&self, acknowledged: usize, fsyncs: u64) -> usize {
+        let mut lost = 0;
+        for at in (0..acknowledged).rev() {
+            lost += match self.durable[at] {
+                Durable::All | Durable::Metadata | Durable::Atomic { .. } => return at + 1,
+                Durable::File { .. } | Durable::Directory { .. } => 1,
+                Durable::Several { ids, .. } => ids.into_iter().flatten().collect::<BTreeSet<Id>>().len() as u64,
+                Durable::Nothing => 0,
+            };
+            if lost > fsyncs {
+                return at + 1;
+            }
+        }
+        0
     }
 
     /// Judges a tree found after a crash at a moment when the first `acknowledged` operations had returned and no

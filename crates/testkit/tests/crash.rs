@@ -11,6 +11,7 @@ use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{
     COMPRESSED, DELTAS, Exported, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
 };
+use medfs_testkit::oracle::Contract;
 use medfs_testkit::planted::{Disorder, Unordered};
 use medfs_testkit::subject::{Check, Counts, Mounter};
 use medfs_testkit::volume::{mounter, mounter_in_time, mounter_over, test_clock};
@@ -63,6 +64,32 @@ fn some_states_of_clusters() {
         let some = Setup { max_states: 1000, check_every: 50, nested_every: 100, ..setup(features) };
         must_be_clean(features, &run(&some, &on_deltas(4, 40)));
     }
+}
+
+/// With fsyncs put off: so many may be lost.
+const FSYNCS_LOST: u64 = 2;
+
+/// The volume is committed as a whole, later than its fsyncs return.
+fn adaptive(features: &str, more: &str) -> Setup {
+    let mut options = MountOptions::default();
+    let adaptive = format!("durability=adaptive,durability_fsyncs={FSYNCS_LOST},in_place=force");
+    options.parse(&format!("{},{adaptive}{more}", options_for(features))).expect("options are right");
+    let mounter = mounter(options, test_clock());
+    Setup { mounter, contract: Contract::Order { fsyncs: FSYNCS_LOST }, ..setup(features) }
+}
+
+/// After a crash the tree is that after one operation, with all before it and none after it.
+#[test]
+fn some_states_of_adaptive_durability() {
+    for features in VOLUMES {
+        let some = Setup { max_states: 500, check_every: 50, nested_every: 100, ..adaptive(features, "") };
+        let workloads: Vec<_> = seq1().into_iter().step_by(31).chain(seq2(2).into_iter().take(20)).collect();
+        must_be_clean(&format!("adaptive, features [{features}]"), &run(&some, &workloads));
+    }
+    let some = Setup { max_states: 600, check_every: 50, nested_every: 100, ..adaptive(DELTAS, "") };
+    must_be_clean("adaptive, deltas", &run(&some, &on_deltas(7, 60)));
+    must_be_clean("adaptive, databases", &run(&some, &on_databases(7, 60)));
+    must_be_clean("adaptive, replaced files", &run(&some, &on_replacements(7, 60)));
 }
 
 /// Pages compressed alone.
