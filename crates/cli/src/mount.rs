@@ -8,12 +8,13 @@ use crate::args::MountArgs;
 use crate::exit::{self, Coded};
 use crate::options;
 use crate::remount;
+use crate::size;
 use crate::source::{Closing, Source};
 use crate::target;
 use crate::trace::tap::Tap;
 use crate::watchdog::Watchdog;
 use anyhow::{Context, Result, bail};
-use medfs::{Files, MountOptions, Volume};
+use medfs::{DurabilityMode, Files, LossBounds, MountOptions, Volume};
 use medfs_flash::FlashTarget;
 use medfs_format::superblock::Feature;
 use medfs_fuse::{MountConfig, Session};
@@ -118,6 +119,9 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     let signals = Signals::new([SIGTERM, SIGINT]).context("cannot wait for signals")?;
     let (session, volume, closing) = mount(args, config, options, &Arc::new(tap))?;
     tracing::info!(image = %args.image.display(), dir = %args.dir.display(), "mounted");
+    if volume.options().durability == DurabilityMode::Adaptive {
+        tracing::info!("{}", may_be_lost(&volume.options().loss));
+    }
     let watchdog = Watchdog::start(&args.dir);
     if let Err(error) = &watchdog {
         tracing::info!(
@@ -130,6 +134,17 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     let served = serve(session, &volume, signals, &closing);
     drop(watchdog);
     served
+}
+
+/// What a power cut takes with `durability=adaptive`.
+fn may_be_lost(bounds: &LossBounds) -> String {
+    let fsyncs = bounds.fsyncs.map_or_else(String::new, |most| format!(" or {most} fsyncs"));
+    format!(
+        "fsyncs return before they are durable: a power cut, or the end of this daemon by force, takes the last {} or {}{fsyncs} of changes, \
+         whichever is less, and never an earlier change without the later ones",
+        size::time(bounds.age.as_secs_f64()),
+        size::show(bounds.bytes),
+    )
 }
 
 /// Divides the options between mount and engine.

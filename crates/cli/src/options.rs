@@ -39,6 +39,10 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Durability",
         &[
             "commit",
+            "durability",
+            "durability_age",
+            "durability_bytes",
+            "durability_fsyncs",
             "fsync_mode",
             "seal",
             "dir_fsync",

@@ -65,6 +65,10 @@ pub trait Files: Send + Sync {
     fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64>;
     fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64>;
     fn fsync(&self, ino: Ino, datasync: bool) -> Result<()>;
+    /// As `fsync`, and never put off: for files opened with `O_SYNC`.
+    fn fsync_now(&self, ino: Ino, datasync: bool) -> Result<()> {
+        self.fsync(ino, datasync)
+    }
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>>;
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
@@ -158,6 +162,9 @@ impl Files for Volume {
     }
     fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
         Volume::fsync(self, ino, datasync)
+    }
+    fn fsync_now(&self, ino: Ino, datasync: bool) -> Result<()> {
+        Volume::fsync_now(self, ino, datasync)
     }
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         Volume::getxattr(self, ino, name)

@@ -334,9 +334,15 @@ impl Volume {
         Ok(copied)
     }
 
-    /// Makes a file durable: content and attributes, or, with `datasync`, all but times.
+    /// Makes a file durable: content and attributes, or, with `datasync`, all but times. With `durability=adaptive` it returns at once, and
+    /// the volume is committed as a whole within the bounds of [`crate::LossBounds`]; after a failed commit it is an error.
     pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
         self.commit.fsync(self.wanted(), ino, datasync)
+    }
+
+    /// As [`Volume::fsync`], and durable when it returns whatever the option `durability` says.
+    pub fn fsync_now(&self, ino: Ino, datasync: bool) -> Result<()> {
+        self.commit.sync(self.wanted(), ino, datasync)
     }
 
     /// As [`Volume::fsync`] of each of these files, in fewer blocks where little of each is to be written. After power loss

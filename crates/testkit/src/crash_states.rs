@@ -549,6 +549,7 @@ fn run_one(
     let fs = (setup.mounter)(device.clone()).map_err(|e| format!("mount: {e}"))?;
     let mut session = Session::new(fs)?;
     let mut history = History::new(session.model.clone());
+    session.steps = (setup.contract != Contract::Posix).then(Vec::new);
     let (mut before, mut settled) = (Counts::default(), Counts::default());
     let mut happened = Vec::new();
     // What happened since something was made durable last, and this operation's part.
@@ -563,6 +564,7 @@ fn run_one(
         for op in [Some(step.op.clone()), step.made_durable()].into_iter().flatten() {
             let durable = session.apply(&op).map_err(|e| format!("{op:?}: {e}"))?;
             history.push(session.model.clone(), durable);
+            session.steps.iter_mut().for_each(|steps| history.note_within(std::mem::take(steps)));
             device.mark(history.len() as u64);
             count(&*session.fs, durable);
         }

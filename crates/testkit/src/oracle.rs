@@ -39,6 +39,8 @@ pub struct History {
     states: Vec<Model>,
     /// What each operation made durable.
     durable: Vec<Durable>,
+    /// The states after the single writes of an operation, where they were noted.
+    within: BTreeMap<usize, Vec<Model>>,
 }
 
 /// From which state on each thing may be seen.
@@ -59,13 +61,18 @@ struct Bounds {
 impl History {
     /// Starts with a state that is durable.
     pub fn new(start: Model) -> History {
-        History { states: vec![start], durable: Vec::new() }
+        History { states: vec![start], durable: Vec::new(), within: BTreeMap::new() }
     }
 
     /// Adds an operation: the state after it, and what it made durable when it was acknowledged.
     pub fn push(&mut self, state: Model, durable: Durable) {
         self.states.push(state);
         self.durable.push(durable);
+    }
+
+    /// Notes states within the operation that was added last.
+    pub fn note_within(&mut self, states: Vec<Model>) {
+        self.within.insert(self.len(), states);
     }
 
     /// Number of operations.
@@ -165,8 +172,13 @@ impl History {
     ) -> Result<(), String> {
         let first = self.first_in_order(acknowledged, fsyncs);
         let mut nearest = String::new();
-        for at in (first..=issued).rev() {
-            match compare(&self.states[at], found) {
+        let within = |at: usize| self.within.get(&at).into_iter().flatten();
+        let states = (first..=issued).flat_map(|at| {
+            let before = within(at).filter(move |_| at > first);
+            before.chain(std::iter::once(&self.states[at])).map(move |state| (at, state))
+        });
+        for (at, state) in states {
+            match compare(state, found) {
                 Ok(()) => return Ok(()),
                 Err(difference) => nearest = format!("{nearest}\n    after operation {at}: {difference}"),
             }

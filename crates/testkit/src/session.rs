@@ -62,6 +62,8 @@ pub struct Session {
     pub crowded: bool,
     /// Operations that failed for want of room.
     pub refused: usize,
+    /// The model after each single write, where that is asked for: an operation may be several.
+    pub steps: Option<Vec<Model>>,
     slots: [Option<Id>; SLOTS as usize],
 }
 
@@ -132,13 +134,19 @@ impl Session {
     /// Starts from what the file system holds.
     pub fn new(fs: Arc<dyn FileSystem>) -> Result<Session, String> {
         let model = observe(&*fs)?;
-        Ok(Session { fs, model, crowded: false, refused: 0, slots: [None; SLOTS as usize] })
+        Ok(Session { fs, model, crowded: false, refused: 0, steps: None, slots: [None; SLOTS as usize] })
     }
 
     /// Goes on with another mount of the same device, whose content the model already is.
     pub fn remounted(fs: Arc<dyn FileSystem>, mut model: Model) -> Session {
         model.release_all();
-        Session { fs, model, crowded: false, refused: 0, slots: [None; SLOTS as usize] }
+        Session { fs, model, crowded: false, refused: 0, steps: None, slots: [None; SLOTS as usize] }
+    }
+
+    /// A write is done.
+    fn note_step(&mut self) {
+        let model = &self.model;
+        self.steps.iter_mut().for_each(|steps| steps.push(model.clone()));
     }
 
     /// Compares the whole tree, and the files that are only held. Does nothing while an atomic write is open, as the file

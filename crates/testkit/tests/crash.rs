@@ -139,12 +139,28 @@ const STEPS: [u64; 3] = [10, 1, 4];
 /// States of workloads of every kind under the combination of options and the passing of time that the seed decides: of
 /// `plain` workloads, and of `crowded` ones on a volume that has to be cleaned.
 fn combined(seed: u64, plain: usize, crowded: usize) -> (Combination, Report) {
+    combined_with(seed, plain, crowded, "", Contract::Posix)
+}
+
+/// The same with fsyncs put off.
+fn combined_adaptive(seed: u64, plain: usize, crowded: usize) -> (Combination, Report) {
+    let more = format!("durability=adaptive,durability_fsyncs={FSYNCS_LOST}");
+    combined_with(seed, plain, crowded, &more, Contract::Order { fsyncs: FSYNCS_LOST })
+}
+
+fn combined_with(
+    seed: u64,
+    plain: usize,
+    crowded: usize,
+    more: &str,
+    contract: Contract,
+) -> (Combination, Report) {
     let combination = Combination::of_seed(seed);
     let mut options = MountOptions::default();
-    options.parse(&combination.options_of(seed)).expect("options are right");
+    options.parse(&format!("{},{more}", combination.options_of(seed))).expect("options are right");
     let step = Duration::from_millis(STEPS[seed as usize % STEPS.len()]);
     let image = formatted(Combination::mebibytes_of(seed), combination.features());
-    let mut setup = Setup { image, mounter: mounter_in_time(options, step), ..setup(combination.features()) };
+    let mut setup = Setup { image, mounter: mounter_in_time(options, step), contract, ..setup(combination.features()) };
     setup.plan = CrashPlan { seed, exhaustive: 16, samples: 8, ..setup.plan };
     (setup.raw_every, setup.check_every, setup.nested_every) = (50, 50, 300);
     setup.one_in = 4;
@@ -166,6 +182,25 @@ fn some_states_of_some_combinations() {
     }
     println!("interrupted: {:?}", counts.named());
     assert!(counts.cleaned > 0 && counts.made > 0, "{counts:?}");
+}
+
+/// Committed as a whole, with cleaning and on volumes that are nearly full.
+#[test]
+fn some_states_of_some_combinations_of_adaptive_durability() {
+    for seed in [5, 140, 141] {
+        println!("{}", combined_adaptive(seed, 3, 1).0);
+    }
+}
+
+/// Each seed runs the workloads of its combination until there are states enough; those with reserves are left out.
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn all_states_of_adaptive_combinations() {
+    until_enough(|seed| {
+        let seed = seed % (Combination::COUNT as u64);
+        let (combination, report) = combined_adaptive(seed, 8, 2);
+        (Some(combination), report)
+    });
 }
 
 /// Where files have sections of their own, with deltas and without.

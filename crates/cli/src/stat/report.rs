@@ -22,6 +22,7 @@ impl<'a> Report<'a> {
     pub(super) fn of(stats: &'a Value, derived: &Derived) -> String {
         let mut report = Report { stats, text: String::new() };
         report.writing();
+        report.adaptive();
         report.deltas(derived);
         report.caches(derived);
         report.hotness();
@@ -78,6 +79,25 @@ impl<'a> Report<'a> {
         self.count("checkpoints", "checkpoints", "");
         self.count("sections cleaned", "gc_sections", "");
         self.count("  for want of space", "gc_foreground", "a write waited for it");
+    }
+
+    /// What a power cut would take now.
+    fn adaptive(&mut self) {
+        if at(self.stats, "adaptive").is_null() {
+            return;
+        }
+        self.section("Not durable yet: what a power cut would take (durability=adaptive)");
+        let age = at(self.stats, "adaptive.oldest_millis").as_u64();
+        let age = age.map_or_else(|| "-".into(), |millis| format!("{:.1} s", millis as f64 / 1000.0));
+        self.row("oldest change", &age, "");
+        self.count("fsyncs", "adaptive.fsyncs_waiting", "that have returned");
+        let bytes = size::show(self.number("adaptive.bytes_waiting"));
+        self.row("pages", &bytes, "");
+        self.count("fsyncs put off so far", "adaptive.fsyncs_deferred", "");
+        self.count("commits, by age", "adaptive.commits_by_age", "durability_age");
+        self.count("  by bytes", "adaptive.commits_by_bytes", "durability_bytes; a write waited");
+        self.count("  by fsyncs", "adaptive.commits_by_fsyncs", "durability_fsyncs; an fsync waited");
+        self.count("  for room", "adaptive.commits_for_room", "nearly full; an fsync waited");
     }
 
     fn deltas(&mut self, derived: &Derived) {

@@ -61,7 +61,7 @@ impl Commit {
     }
 
     /// The same at once.
-    fn sync(&self, fs: &Fs, ino: Ino, datasync: bool) -> Result<()> {
+    pub(crate) fn sync(&self, fs: &Fs, ino: Ino, datasync: bool) -> Result<()> {
         let inode = fs.inode(ino)?;
         let least = Purpose::Fsync { datasync }.least_to_write();
         let dirty = !inode.lock.read().dirty.is_empty() || fs.nodes.dirtiness_of(ino) >= least;

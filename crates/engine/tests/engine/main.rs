@@ -4,6 +4,7 @@
 
 mod common;
 
+mod adaptive;
 mod atomic_threads;
 mod bgres;
 mod bounds;

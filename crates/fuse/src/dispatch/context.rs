@@ -20,6 +20,8 @@ pub(super) const ACCESS_MODE: u64 = libc::O_ACCMODE as u64;
 pub(super) const CACHED_WRITER: u64 = 1 << 2;
 /// or past it, while others may have it in the page cache.
 pub(super) const PAST_CACHE: u64 = 1 << 3;
+/// With `O_SYNC` or `O_DSYNC`: an fsync of it is a write's, and not put off.
+pub(super) const SYNCHRONOUS: u64 = 1 << 4;
 
 /// See the module.
 pub(super) struct Context {
@@ -101,6 +103,9 @@ impl Context {
     pub(super) fn opened(&self, attr: &Attr, flags: u32, past_cache: bool) -> OpenOut {
         let mode = flags as i32 & libc::O_ACCMODE;
         let mut fh = u64::from(flags) & ACCESS_MODE;
+        if flags as i32 & libc::O_DSYNC != 0 {
+            fh |= SYNCHRONOUS;
+        }
         let short = || mode == libc::O_WRONLY && self.room.as_ref().is_some_and(|room| room.is_short());
         if self.direct {
             return OpenOut { fh, open_flags: FOPEN_DIRECT_IO, ..OpenOut::default() };

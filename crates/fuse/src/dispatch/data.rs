@@ -1,6 +1,6 @@
 //! Content of files.
 
-use super::context::{CACHED_WRITER, Context, Done, PAST_CACHE};
+use super::context::{CACHED_WRITER, Context, Done, PAST_CACHE, SYNCHRONOUS};
 use crate::abi::{
     CopyFileRangeIn, CopyFileRangeOut, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, LseekOut, OpenIn,
     ReadIn, ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
@@ -81,7 +81,7 @@ impl Content<'_> {
         }
         if (self.0.direct || arg.fh & PAST_CACHE != 0) && arg.flags as i32 & libc::O_DSYNC != 0 {
             // For O_SYNC and O_DSYNC the kernel asks for an fsync only of what went through its cache.
-            self.0.files.fsync(ino, arg.flags as i32 & libc::O_SYNC != libc::O_SYNC)?;
+            self.0.files.fsync_now(ino, arg.flags as i32 & libc::O_SYNC != libc::O_SYNC)?;
         }
         if arg.fh & PAST_CACHE != 0 {
             // Others may have read the pages into their cache since the kernel dropped them for this write.
@@ -186,7 +186,10 @@ impl Content<'_> {
 
     pub(super) fn fsync(&self, request: &Request<'_>) -> Done {
         let arg: FsyncIn = request.arg()?;
-        Ok(self.0.files.fsync(self.0.subject(request)?, arg.fsync_flags & FSYNC_FDATASYNC != 0)?)
+        let (ino, datasync) = (self.0.subject(request)?, arg.fsync_flags & FSYNC_FDATASYNC != 0);
+        // The kernel asks for it behind each write of such a file.
+        let synchronous = arg.fh & SYNCHRONOUS != 0;
+        Ok(if synchronous { self.0.files.fsync_now(ino, datasync) } else { self.0.files.fsync(ino, datasync) }?)
     }
 
     pub(super) fn sync(&self) -> Done {

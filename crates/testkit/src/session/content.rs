@@ -160,6 +160,7 @@ impl Contents<'_> {
             return Err(format!("wrote {written} of {} bytes", data.len()).into());
         }
         self.0.model.write(id, offset, &data[..written]);
+        self.0.note_step();
         Ok(self.0.compare_range(id, offset, written as u64)?)
     }
 

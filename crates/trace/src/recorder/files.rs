@@ -247,6 +247,11 @@ impl Files for Recorder {
         self.observe(|| self.inner.fsync(ino, datasync), |_| Op::Fsync { file: self.file(ino), datasync })
     }
 
+    fn fsync_now(&self, ino: Ino, datasync: bool) -> medfs::Result<()> {
+        let _order = self.stripe(ino).read();
+        self.observe(|| self.inner.fsync_now(ino, datasync), |_| Op::Fsync { file: self.file(ino), datasync })
+    }
+
     fn getxattr(&self, ino: Ino, name: &[u8]) -> medfs::Result<Vec<u8>> {
         let _order = self.stripe(ino).read();
         self.observe(

@@ -1,0 +1,152 @@
+//! `durability=adaptive`: what bounds bring about, what stays synchronous, and what a failure means.
+
+use crate::common::*;
+use medfs::{Clock, FileFlags, Ino, ManualClock, MountOptions, Posix, Volume};
+use medfs_device::fault::{Effect, Fault, Kind};
+use medfs_device::{FaultDevice, MemDevice};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn adaptive(bounds: &str) -> MountOptions {
+    let mut options = MountOptions::default();
+    options.parse(&format!("durability=adaptive{bounds}")).expect("options are right");
+    options
+}
+
+/// A volume with fsyncs put off, its device and its clock.
+fn opened(device: MemDevice, bounds: &str) -> (Volume, Arc<MemDevice>, Arc<ManualClock>) {
+    let (device, clock) = (Arc::new(device), Arc::new(ManualClock::new(START)));
+    let v = Volume::open(device.clone(), adaptive(bounds), clock.clone()).expect("the volume opens");
+    (v, device, clock)
+}
+
+/// The first bytes of files after a crash now.
+fn found<const N: usize>(device: &MemDevice, files: [Ino; N]) -> [u8; N] {
+    let v = open_device(&Arc::new(device.snapshot()), "");
+    files.map(|f| content(&v, f)[0])
+}
+
+/// Two files of ones, durable.
+fn two_files(v: &Volume) -> [Ino; 2] {
+    let files = ["a", "b"].map(|name| file(v, v.root(), name));
+    files.iter().for_each(|&f| write(v, f, 0, &[1; PAGE]));
+    v.sync().unwrap();
+    files
+}
+
+#[test]
+fn an_fsync_asks_nothing_of_the_device_and_a_barrier_makes_all_durable() {
+    for device in [blank(64, all_features()), blank_delta(64)] {
+        let (v, device, _) = opened(device, "");
+        let [a, b] = two_files(&v);
+        let before = (v.stats().written, v.stats().flushes);
+        write(&v, a, 0, &[2; PAGE]);
+        v.fsync(a, false).unwrap();
+        write(&v, b, 0, &[3; PAGE]);
+        v.fsync_many(&[a, b], true).unwrap();
+        assert_eq!((v.stats().written, v.stats().flushes), before);
+        assert_eq!(found(&device, [a, b]), [1, 1]);
+        let waiting = v.stats().adaptive.unwrap();
+        assert_eq!((waiting.fsyncs_waiting, waiting.fsyncs_deferred), (3, 3));
+        assert_eq!(waiting.bytes_waiting, 2 * PAGE as u64);
+        v.sync().unwrap();
+        assert_eq!(found(&device, [a, b]), [2, 3]);
+        assert_eq!(v.stats().adaptive.unwrap().fsyncs_waiting, 0);
+    }
+}
+
+/// Whoever asks for the checkpoint: it takes what all files hold along.
+#[test]
+fn a_checkpoint_is_a_cut() {
+    let (v, device, _) = opened(blank_delta(64), "");
+    let [a, b] = two_files(&v);
+    write(&v, a, 0, &[2; PAGE]);
+    write(&v, b, 0, &[3; PAGE]);
+    v.checkpoint().unwrap();
+    assert_eq!(found(&device, [a, b]), [2, 3]);
+}
+
+#[test]
+fn the_age_of_the_oldest_change_is_bounded() {
+    let (v, device, clock) = opened(blank_delta(64), ",durability_age=10s");
+    let [a, b] = two_files(&v);
+    clock.advance(Duration::from_secs(50));
+    write(&v, a, 0, &[2; PAGE]);
+    v.fsync(a, false).unwrap();
+    for _ in 0..8 {
+        clock.advance(Duration::from_secs(1));
+        v.background().unwrap();
+        assert_eq!(found(&device, [a, b]), [1, 1], "that it was long since the last commit does not count");
+    }
+    assert_eq!(v.stats().adaptive.unwrap().oldest_millis, Some(8000));
+    clock.advance(Duration::from_secs(1));
+    v.background().unwrap();
+    assert_eq!(found(&device, [a, b]), [2, 1]);
+    let stats = v.stats().adaptive.unwrap();
+    assert_eq!((stats.oldest_millis, stats.commits_by_age), (None, 1));
+}
+
+#[test]
+fn the_bytes_that_may_be_lost_are_bounded() {
+    let (v, device, _) = opened(blank_delta(64), ",durability_bytes=64K");
+    let [a, b] = two_files(&v);
+    for page in 0..16 {
+        write(&v, a, page * PAGE as u64, &[2; PAGE]);
+    }
+    assert_eq!(found(&device, [a, b]), [1, 1]);
+    write(&v, b, 0, &[3; PAGE]);
+    assert_eq!(found(&device, [a, b]), [2, 1], "what was there before the write is durable before it is done");
+    assert_eq!(v.stats().adaptive.unwrap().commits_by_bytes, 1);
+}
+
+#[test]
+fn what_is_to_be_synchronous_is_not_put_off() {
+    let (v, device, _) = opened(blank_delta(64), "");
+    let [a, b] = two_files(&v);
+    write(&v, a, 0, &[2; PAGE]);
+    v.fsync_now(a, true).unwrap();
+    assert_eq!(found(&device, [a, b]), [2, 1], "as the mount asks for files opened with O_SYNC");
+    v.set_flags(b, FileFlags::SYNC).unwrap();
+    write(&v, b, 0, &[3; PAGE]);
+    assert_eq!(found(&device, [a, b]), [2, 3]);
+}
+
+/// What was acknowledged can no longer be kept, and everyone who asks is told.
+#[test]
+fn after_a_failed_commit_every_fsync_fails() {
+    let mem = blank_delta(64);
+    let device = Arc::new(FaultDevice::new(mem, 1));
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(START));
+    let v = Volume::open(device.clone(), adaptive(""), clock).unwrap();
+    let [a, b] = two_files(&v);
+    write(&v, a, 0, &[2; PAGE]);
+    v.fsync(a, false).unwrap();
+    device.arm(Fault::on(Kind::Flush, Effect::IO));
+    assert!(v.sync().is_err());
+    assert!(v.fsync(a, false).is_err() && v.fsync(b, true).is_err() && v.sync().is_err());
+}
+
+#[test]
+fn a_volume_that_is_nearly_full_puts_nothing_off() {
+    let (v, device, _) = opened(blank_delta(64), "");
+    let [a, b] = two_files(&v);
+    let fill = file(&v, v.root(), "fill");
+    let mut at = 0;
+    while v.statfs().free > 100 {
+        write(&v, fill, at, &[7; 8 * PAGE]);
+        at += 8 * PAGE as u64;
+    }
+    v.sync().unwrap();
+    write(&v, a, 0, &[2; PAGE]);
+    v.fsync(a, false).unwrap();
+    assert_eq!(found(&device, [a, b]), [2, 1]);
+    assert_eq!(v.stats().adaptive.unwrap().commits_for_room, 1);
+}
+
+#[test]
+fn a_file_that_is_not_there_and_options_that_exclude_each_other() {
+    let (v, ..) = opened(blank_delta(64), "");
+    assert_eq!(v.fsync(4000, false).unwrap_err().errno(), medfs::Error::Posix(Posix::Stale).errno());
+    let refused = MountOptions::default().parse("durability=adaptive,placement=reserve").unwrap_err();
+    assert!(refused.to_string().contains("excludes placement=reserve"), "{refused}");
+}
