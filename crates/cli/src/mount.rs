@@ -119,9 +119,6 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     let signals = Signals::new([SIGTERM, SIGINT]).context("cannot wait for signals")?;
     let (session, volume, closing) = mount(args, config, options, &Arc::new(tap))?;
     tracing::info!(image = %args.image.display(), dir = %args.dir.display(), "mounted");
-    if volume.options().durability == DurabilityMode::Adaptive {
-        tracing::info!("{}", may_be_lost(&volume.options().loss));
-    }
     let watchdog = Watchdog::start(&args.dir);
     if let Err(error) = &watchdog {
         tracing::info!(
@@ -138,12 +135,13 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
 
 /// What a power cut takes with `durability=adaptive`.
 fn may_be_lost(bounds: &LossBounds) -> String {
-    let fsyncs = bounds.fsyncs.map_or_else(String::new, |most| format!(" or {most} fsyncs"));
+    let (age, bytes) = (size::time(bounds.age.as_secs_f64()), size::show(bounds.bytes));
+    let most = match bounds.fsyncs {
+        None => format!("{age} or {bytes}"),
+        Some(fsyncs) => format!("{age}, {bytes} or {fsyncs} fsyncs"),
+    };
     format!(
-        "fsyncs return before they are durable: a power cut, or the end of this daemon by force, takes the last {} or {}{fsyncs} of changes, \
-         whichever is less, and never an earlier change without the later ones",
-        size::time(bounds.age.as_secs_f64()),
-        size::show(bounds.bytes),
+        "fsyncs return before they are durable: a power cut, or the end of the daemon by force, takes at most the last {most} of changes"
     )
 }
 
@@ -189,6 +187,9 @@ fn mount(
             "medfs mount: the import of {} was interrupted; the files that it had not reached take no deltas until 'medfs import' ends it",
             args.image.display()
         );
+    }
+    if volume.options().durability == DurabilityMode::Adaptive && !volume.is_read_only() {
+        errln!("medfs mount: {}", may_be_lost(&volume.options().loss));
     }
     if asked_for_deltas && !volume.superblock().is_delta_volume() {
         errln!(

@@ -164,7 +164,8 @@ impl Files for Volume {
         Volume::fsync(self, ino, datasync)
     }
     fn fsync_now(&self, ino: Ino, datasync: bool) -> Result<()> {
-        Volume::fsync_now(self, ino, datasync)
+        self.upkeep.note_wanted();
+        self.commit.sync(&self.fs, ino, datasync)
     }
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         Volume::getxattr(self, ino, name)

@@ -29,7 +29,7 @@ use crate::content::placement::Placement;
 use crate::delta::Deltas;
 use crate::error::{Error, Result};
 use crate::map::Map;
-use crate::map::inode::{Inode, InodeState};
+use crate::map::inode::{Inode, Scope};
 use crate::map::op::Op;
 use crate::map::refs::Dependents;
 use crate::options::MountOptions;
@@ -38,7 +38,6 @@ use crate::tree::name_journal::DirLog;
 use crate::xref::ref_index::Registry;
 use crate::xref::retained::Bases;
 use medfs_format::Ino;
-use medfs_format::node::FileKind;
 use medfs_sync::Mutex;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -79,15 +78,6 @@ pub(crate) trait Reclaim: Send + Sync {
 
     /// Makes room in the logs for so many pages; `NoSpace` where it cannot.
     fn make_room_for(&self, fs: &Fs, blocks: u64) -> Result<()>;
-}
-
-/// What one commit makes durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// Files by themselves, and what is needed to reach them.
-    File,
-    /// The whole volume, as it was at one moment: every checkpoint takes the dirty pages of all files along.
-    Volume,
 }
 
 /// What makes changes durable, for rooms below the one that does it: asked with no lock of the engine held.
@@ -153,11 +143,6 @@ impl Fs {
     pub(crate) fn has_room_for(&self, blocks: u64) -> bool {
         let wanted = blocks + NOT_TAKEN;
         self.segs.lock().room_for_data(&self.io, wanted) >= wanted
-    }
-
-    /// Whether the next checkpoint writes the dirty pages of a file.
-    pub(crate) fn goes_with_checkpoint(&self, inode: &Inode, state: &InodeState) -> bool {
-        inode.kind() != FileKind::Regular || state.with_checkpoint || self.commit.scope() == Scope::Volume
     }
 
     /// Makes everything but the dirty pages of regular files durable; where commits are of the whole volume, those too. No lock is held.

@@ -66,13 +66,14 @@ pub use medfs_format::acl;
 pub use medfs_format::compress::Algorithm;
 pub use medfs_store::{AllocMode, Clock, ManualClock, SystemClock};
 pub use options::{
-    Atime, CompactFiles, CompressMode, CompressOptions, DeltaMode, DurabilityMode, FsyncMode, InPlace, LossBounds,
-    Mode, MountOptions, PlacementPolicy, ReserveFiles, VictimPolicy,
+    Atime, CompactFiles, CompressMode, CompressOptions, DeltaMode, DurabilityMode, FsyncMode, InPlace,
+    LossBounds, Mode, MountOptions, PlacementPolicy, ReserveFiles, VictimPolicy,
 };
 pub use past_damage::{Listed, PastDamage, Piece, Unreadable};
 pub use profile::hotness::{self, Hotness};
 pub use stats::{
-    AdaptiveStats, CompressStats, DeltaStats, FpcStats, Group, HotnessStats, RestoreStats, Stats, Written, ZoneStats,
+    AdaptiveStats, CompressStats, DeltaStats, FpcStats, Group, HotnessStats, RestoreStats, Stats, Written,
+    ZoneStats,
 };
 pub use types::*;
 pub use upkeep::idle::Did;

@@ -1,5 +1,6 @@
 //! Statistics of a mounted volume.
 
+pub use crate::commit::adaptive::AdaptiveStats;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -132,27 +133,6 @@ pub struct CompressStats {
     pub kept_plain: u64,
     /// Clusters expanded.
     pub expanded: u64,
-}
-
-/// With `durability=adaptive`: what power loss would take now, and why it was committed so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
-pub struct AdaptiveStats {
-    /// Milliseconds since the first change that is not durable; `None` where there is none.
-    pub oldest_millis: Option<u64>,
-    /// fsyncs that have returned and are not durable.
-    pub fsyncs_waiting: u64,
-    /// Bytes of changed pages that are not durable.
-    pub bytes_waiting: u64,
-    /// fsyncs that returned before they were durable.
-    pub fsyncs_deferred: u64,
-    /// Commits that the age of a change made due.
-    pub commits_by_age: u64,
-    /// Commits that a change waited for, as too much was not durable.
-    pub commits_by_bytes: u64,
-    /// Commits that an fsync waited for, as too many had been put off.
-    pub commits_by_fsyncs: u64,
-    /// Commits that an fsync waited for, as the volume was nearly full.
-    pub commits_for_room: u64,
 }
 
 /// State and history of a volume since it was opened. Counts are blocks of 4 KiB unless the name says otherwise.

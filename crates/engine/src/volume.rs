@@ -340,11 +340,6 @@ impl Volume {
         self.commit.fsync(self.wanted(), ino, datasync)
     }
 
-    /// As [`Volume::fsync`], and durable when it returns whatever the option `durability` says.
-    pub fn fsync_now(&self, ino: Ino, datasync: bool) -> Result<()> {
-        self.commit.sync(self.wanted(), ino, datasync)
-    }
-
     /// As [`Volume::fsync`] of each of these files, in fewer blocks where little of each is to be written. After power loss
     /// each file is as some fsync left it or as it is now; all are as now once this returns.
     pub fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {

@@ -10,6 +10,7 @@
 //! A failure names seed, workload and state; [`replay`] runs just that workload.
 
 use crate::harness::guarded;
+use crate::images::checksummed;
 use crate::model::Model;
 use crate::observe::{compare, observe};
 use crate::ops::{DATABASE, DOCUMENT, JOURNAL, LOG, Op, Place, TEMPORARY, Target, place};
@@ -17,9 +18,8 @@ use crate::oracle::{Contract, History};
 use crate::session::{Durable, Session};
 use crate::subject::{Check, Counts, FileSystem, Mounter};
 use medfs::{FallocateMode, FileFlags, FileKind, RenameFlags, XattrMode};
-use medfs_device::crash::{CrashPlan, CrashState, RecordingDevice, TornFilter};
-use medfs_device::{Cause, MemDevice, read_block};
-use medfs_format::{Block, checkpoint, node, superblock};
+use medfs_device::MemDevice;
+use medfs_device::crash::{CrashPlan, CrashState, RecordingDevice};
 use parking_lot::Mutex;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -383,28 +383,6 @@ impl Setup {
     }
 }
 
-/// Which blocks carry a checksum and may be torn: the two ends of a checkpoint pack, and inodes where the volume's
-/// features say so.
-pub fn checksummed(image: &MemDevice) -> TornFilter {
-    let block = read_block(image, 0).expect("memory is readable");
-    let superblock = superblock::RawSuperblock::in_block(&block);
-    let geometry = superblock.validate().expect("a formatted image");
-    let inodes = superblock.features().contains(superblock::Feature::INODE_CHECKSUM);
-    let packs = [u64::from(geometry.cp_pack(0)), u64::from(geometry.cp_pack(1))];
-    Arc::new(move |addr, cause, content| match cause {
-        Cause::Node => {
-            let block = Block(*content);
-            let footer = node::footer(&block);
-            inodes && footer.nid == footer.ino
-        }
-        Cause::Meta => {
-            let in_pack = packs.iter().any(|pack| (*pack..pack + 512).contains(&addr));
-            in_pack && checkpoint::verify_checksum(&Block(*content), addr as u32).is_ok()
-        }
-        _ => false,
-    })
-}
-
 /// What a run did and found.
 #[derive(Debug, Default)]
 pub struct Report {
@@ -651,12 +629,7 @@ impl Judged<'_> {
     fn recovered(&self, fs: &dyn FileSystem) -> Result<Model, String> {
         let found = observe(fs)?;
         let issued = (self.acknowledged + 1).min(self.history.len());
-        match self.setup.contract {
-            Contract::Posix => self.history.judge(&found, self.acknowledged, issued)?,
-            Contract::Order { fsyncs } => {
-                self.history.judge_order(&found, self.acknowledged, issued, fsyncs)?;
-            }
-        }
+        self.history.judge_by(self.setup.contract, &found, self.acknowledged, issued)?;
         Ok(found)
     }
 }

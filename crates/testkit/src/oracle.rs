@@ -161,6 +161,20 @@ impl History {
         }
     }
 
+    /// Judges a tree by what was promised.
+    pub fn judge_by(
+        &self,
+        contract: Contract,
+        found: &Model,
+        acknowledged: usize,
+        issued: usize,
+    ) -> Result<(), String> {
+        match contract {
+            Contract::Posix => self.judge(found, acknowledged, issued),
+            Contract::Order { fsyncs } => self.judge_order(found, acknowledged, issued, fsyncs),
+        }
+    }
+
     /// Judges a tree where commits are of the whole volume: it is that after some operation, with all before it and none after it; after the
     /// last one that was made durable at once, and so late that at most `fsyncs` acknowledged ones are lost.
     pub fn judge_order(
@@ -185,7 +199,9 @@ impl History {
         }
         let earlier = (0..first).rev().find(|at| compare(&self.states[*at], found).is_ok());
         Err(match earlier {
-            Some(at) => format!("the tree is that after operation {at}, and {first} of {acknowledged} were durable"),
+            Some(at) => {
+                format!("the tree is that after operation {at}, and {first} of {acknowledged} were durable")
+            }
             None => format!("the tree is that after no operation from {first} to {issued}:{nearest}"),
         })
     }
@@ -197,7 +213,9 @@ impl History {
             lost += match self.durable[at] {
                 Durable::All | Durable::Metadata | Durable::Atomic { .. } => return at + 1,
                 Durable::File { .. } | Durable::Directory { .. } => 1,
-                Durable::Several { ids, .. } => ids.into_iter().flatten().collect::<BTreeSet<Id>>().len() as u64,
+                Durable::Several { ids, .. } => {
+                    ids.into_iter().flatten().collect::<BTreeSet<Id>>().len() as u64
+                }
                 Durable::Nothing => 0,
             };
             if lost > fsyncs {

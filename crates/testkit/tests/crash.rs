@@ -160,7 +160,8 @@ fn combined_with(
     options.parse(&format!("{},{more}", combination.options_of(seed))).expect("options are right");
     let step = Duration::from_millis(STEPS[seed as usize % STEPS.len()]);
     let image = formatted(Combination::mebibytes_of(seed), combination.features());
-    let mut setup = Setup { image, mounter: mounter_in_time(options, step), contract, ..setup(combination.features()) };
+    let mut setup =
+        Setup { image, mounter: mounter_in_time(options, step), contract, ..setup(combination.features()) };
     setup.plan = CrashPlan { seed, exhaustive: 16, samples: 8, ..setup.plan };
     (setup.raw_every, setup.check_every, setup.nested_every) = (50, 50, 300);
     setup.one_in = 4;

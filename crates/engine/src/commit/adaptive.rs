@@ -7,15 +7,36 @@
 //! Locks: `open` is a leaf.
 
 use crate::commit::durability::{Durability, Room, SyncPlan, Version};
-use crate::fs::Scope;
+use crate::map::inode::Scope;
 use crate::options::LossBounds;
-use crate::stats::AdaptiveStats;
 use medfs_sync::Mutex;
+use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Background work is called about so often: a commit that the age makes due begins this much earlier.
 const TICK: Duration = Duration::from_secs(1);
+
+/// With `durability=adaptive`: what power loss would take now, and why it was committed so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+pub struct AdaptiveStats {
+    /// Milliseconds since the first change that is not durable; `None` where there is none.
+    pub oldest_millis: Option<u64>,
+    /// fsyncs that have returned and are not durable.
+    pub fsyncs_waiting: u64,
+    /// Bytes of changed pages that are not durable.
+    pub bytes_waiting: u64,
+    /// fsyncs that returned before they were durable.
+    pub fsyncs_deferred: u64,
+    /// Commits that the age of a change made due.
+    pub commits_by_age: u64,
+    /// Commits that a change waited for, as too much was not durable.
+    pub commits_by_bytes: u64,
+    /// Commits that an fsync waited for, as too many had been put off.
+    pub commits_by_fsyncs: u64,
+    /// Commits that an fsync waited for, as the volume was nearly full.
+    pub commits_for_room: u64,
+}
 
 /// Commits when a bound of what may be lost is reached.
 #[derive(Debug)]
@@ -141,7 +162,10 @@ mod tests {
         assert!(!policy.is_due(second(128)));
         assert!(policy.is_due(second(129)));
         policy.checkpointed();
-        assert!(!policy.is_due(second(140)), "what was changed since is not seen to be older than this moment");
+        assert!(
+            !policy.is_due(second(140)),
+            "what was changed since is not seen to be older than this moment"
+        );
         assert!(policy.is_due(second(169)));
     }
 

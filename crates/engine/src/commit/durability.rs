@@ -7,9 +7,9 @@
 //! Invariant: versions are committed in the order in which they were closed, each as it was then.
 //! Locks: the turn of [`Committing`] is held while versions are committed, and taken with no other lock held; `closed` is a leaf.
 
-use crate::fs::Scope;
+use crate::commit::adaptive::AdaptiveStats;
+use crate::map::inode::Scope;
 use crate::ranks;
-use crate::stats::AdaptiveStats;
 use medfs_format::Ino;
 use medfs_sync::{Mutex, Ranked};
 use std::collections::VecDeque;

@@ -6,12 +6,12 @@
 //! Locks: called with none held.
 
 use crate::commit::Commit;
+use crate::commit::adaptive::AdaptiveStats;
 use crate::commit::checkpoint::CheckpointSink;
 use crate::commit::durability::Version;
 use crate::error::{Error, Posix, Result};
-use crate::fs::{Fs, MakeDurable, Scope};
-use crate::map::inode::Inode;
-use crate::stats::AdaptiveStats;
+use crate::fs::{Fs, MakeDurable};
+use crate::map::inode::{Inode, Scope};
 use medfs_format::Ino;
 use std::ops::Range;
 use std::sync::Arc;

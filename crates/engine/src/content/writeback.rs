@@ -9,9 +9,9 @@ use crate::content::block_writer::{BlockWriter, temperature};
 use crate::content::page_plan::{Changed, Decide, GATHERED, Kept, Pending};
 use crate::content::placement::{Batch, PageRef, Purpose};
 use crate::error::{Error, Result};
-use crate::fs::{Fs, Scope};
+use crate::fs::Fs;
 use crate::map::damage::First;
-use crate::map::inode::{Inode, InodeState};
+use crate::map::inode::{Inode, InodeState, Scope};
 use crate::map::node_tree::Slot;
 use crate::map::refs::Attempt;
 use medfs_device::{Cause, Temperature, WriteTag};
@@ -421,7 +421,7 @@ impl Fs {
     /// clusters cannot be read: the checkpoint makes these no worse than they are.
     pub(crate) fn write_back_for_checkpoint(&self) -> Result<()> {
         for inode in self.inodes.dirty() {
-            if !self.goes_with_checkpoint(&inode, &inode.lock.read()) {
+            if !inode.lock.read().goes_with_checkpoint(inode.kind(), self.commit.scope()) {
                 continue;
             }
             let written = self.write_unblocked_for_checkpoint(&inode);

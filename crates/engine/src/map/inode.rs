@@ -24,6 +24,15 @@ const CRTIME_END: usize = offset_of!(RawExtraAttr, i_compr_blocks);
 /// End of the project id inside the extra attributes.
 const PROJECT_END: usize = offset_of!(RawExtraAttr, i_inode_checksum);
 
+/// What one commit makes durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Files by themselves, and what is needed to reach them.
+    File,
+    /// The whole volume, as it was at one moment: every checkpoint takes the dirty pages of all files along.
+    Volume,
+}
+
 /// What an inode has in memory beyond its node block.
 #[derive(Debug, Default)]
 pub(crate) struct InodeState {
@@ -43,6 +52,13 @@ pub(crate) struct InodeState {
     pub(crate) compress: Option<bool>,
     /// Freed: its number may belong to another file.
     pub(crate) dead: bool,
+}
+
+impl InodeState {
+    /// Whether the next checkpoint writes the dirty pages of such a file.
+    pub(crate) fn goes_with_checkpoint(&self, kind: FileKind, scope: Scope) -> bool {
+        kind != FileKind::Regular || self.with_checkpoint || scope == Scope::Volume
+    }
 }
 
 #[derive(Debug)]

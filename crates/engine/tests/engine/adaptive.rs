@@ -1,7 +1,7 @@
 //! `durability=adaptive`: what bounds bring about, what stays synchronous, and what a failure means.
 
 use crate::common::*;
-use medfs::{Clock, FileFlags, Ino, ManualClock, MountOptions, Posix, Volume};
+use medfs::{Clock, FileFlags, Files, Ino, ManualClock, MountOptions, Posix, Volume};
 use medfs_device::fault::{Effect, Fault, Kind};
 use medfs_device::{FaultDevice, MemDevice};
 use std::sync::Arc;
@@ -95,7 +95,11 @@ fn the_bytes_that_may_be_lost_are_bounded() {
     }
     assert_eq!(found(&device, [a, b]), [1, 1]);
     write(&v, b, 0, &[3; PAGE]);
-    assert_eq!(found(&device, [a, b]), [2, 1], "what was there before the write is durable before it is done");
+    assert_eq!(
+        found(&device, [a, b]),
+        [2, 1],
+        "what was there before the write is durable before it is done"
+    );
     assert_eq!(v.stats().adaptive.unwrap().commits_by_bytes, 1);
 }
 

@@ -189,7 +189,11 @@ impl Content<'_> {
         let (ino, datasync) = (self.0.subject(request)?, arg.fsync_flags & FSYNC_FDATASYNC != 0);
         // The kernel asks for it behind each write of such a file.
         let synchronous = arg.fh & SYNCHRONOUS != 0;
-        Ok(if synchronous { self.0.files.fsync_now(ino, datasync) } else { self.0.files.fsync(ino, datasync) }?)
+        Ok(if synchronous {
+            self.0.files.fsync_now(ino, datasync)
+        } else {
+            self.0.files.fsync(ino, datasync)
+        }?)
     }
 
     pub(super) fn sync(&self) -> Done {

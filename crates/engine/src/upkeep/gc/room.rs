@@ -52,7 +52,7 @@ fn pages_of_checkpoint(fs: &Fs) -> u64 {
     let dirty = fs.inodes.dirty();
     let pages = dirty.iter().map(|inode| {
         let state = inode.lock.read();
-        if fs.goes_with_checkpoint(inode, &state) { state.dirty.len() as u64 } else { 0 }
+        if state.goes_with_checkpoint(inode.kind(), fs.commit.scope()) { state.dirty.len() as u64 } else { 0 }
     });
     pages.sum()
 }
