@@ -445,7 +445,7 @@ mod tests {
         };
         assert_eq!(all, expected);
         let undone = "rw,placement=log,reserve_files=pinned,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,compress_deltas=on,note_addresses=on,shared_records=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,compress_deltas=on,note_addresses=on,shared_records=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(
@@ -457,6 +457,7 @@ mod tests {
                 repeat_deltas: Some(true),
                 inline_threshold: expected.inline_threshold,
                 delta: Some(DeltaMode::Full),
+                loss: LossBounds { fsyncs: expected.loss.fsyncs, ..LossBounds::default() },
                 dirsync: true,
                 ..Default::default()
             }
