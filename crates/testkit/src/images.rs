@@ -181,6 +181,28 @@ impl Check for Exported {
     }
 }
 
+/// Which blocks carry a checksum and may be torn: the two ends of a checkpoint pack, and inodes where the volume's
+/// features say so.
+pub fn checksummed(image: &MemDevice) -> TornFilter {
+    let block = read_block(image, 0).expect("memory is readable");
+    let superblock = RawSuperblock::in_block(&block);
+    let geometry = superblock.validate().expect("a formatted image");
+    let inodes = superblock.features().contains(superblock::Feature::INODE_CHECKSUM);
+    let packs = [u64::from(geometry.cp_pack(0)), u64::from(geometry.cp_pack(1))];
+    Arc::new(move |addr, cause, content| match cause {
+        Cause::Node => {
+            let block = Block(*content);
+            let footer = node::footer(&block);
+            inodes && footer.nid == footer.ino
+        }
+        Cause::Meta => {
+            let in_pack = packs.iter().any(|pack| (*pack..pack + 512).contains(&addr));
+            in_pack && checkpoint::verify_checksum(&Block(*content), addr as u32).is_ok()
+        }
+        _ => false,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,26 +224,4 @@ mod tests {
             assert!(FsckMedfs.check(broken).is_err());
         }
     }
-}
-
-/// Which blocks carry a checksum and may be torn: the two ends of a checkpoint pack, and inodes where the volume's
-/// features say so.
-pub fn checksummed(image: &MemDevice) -> TornFilter {
-    let block = read_block(image, 0).expect("memory is readable");
-    let superblock = RawSuperblock::in_block(&block);
-    let geometry = superblock.validate().expect("a formatted image");
-    let inodes = superblock.features().contains(superblock::Feature::INODE_CHECKSUM);
-    let packs = [u64::from(geometry.cp_pack(0)), u64::from(geometry.cp_pack(1))];
-    Arc::new(move |addr, cause, content| match cause {
-        Cause::Node => {
-            let block = Block(*content);
-            let footer = node::footer(&block);
-            inodes && footer.nid == footer.ino
-        }
-        Cause::Meta => {
-            let in_pack = packs.iter().any(|pack| (*pack..pack + 512).contains(&addr));
-            in_pack && checkpoint::verify_checksum(&Block(*content), addr as u32).is_ok()
-        }
-        _ => false,
-    })
 }
