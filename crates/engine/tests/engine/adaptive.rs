@@ -1,7 +1,7 @@
 //! `durability=adaptive`: what bounds bring about, what stays synchronous, and what a failure means.
 
 use crate::common::*;
-use medfs::{Clock, FileFlags, Files, Ino, ManualClock, MountOptions, Posix, Volume};
+use medfs::{Clock, FileFlags, Files, ManualClock, MountOptions, Posix, Volume};
 use medfs_device::fault::{Effect, Fault, Kind};
 use medfs_device::{FaultDevice, MemDevice};
 use std::sync::Arc;
@@ -18,20 +18,6 @@ fn opened(device: MemDevice, bounds: &str) -> (Volume, Arc<MemDevice>, Arc<Manua
     let (device, clock) = (Arc::new(device), Arc::new(ManualClock::new(START)));
     let v = Volume::open(device.clone(), adaptive(bounds), clock.clone()).expect("the volume opens");
     (v, device, clock)
-}
-
-/// The first bytes of files after a crash now.
-fn found<const N: usize>(device: &MemDevice, files: [Ino; N]) -> [u8; N] {
-    let v = open_device(&Arc::new(device.snapshot()), "");
-    files.map(|f| content(&v, f)[0])
-}
-
-/// Two files of ones, durable.
-fn two_files(v: &Volume) -> [Ino; 2] {
-    let files = ["a", "b"].map(|name| file(v, v.root(), name));
-    files.iter().for_each(|&f| write(v, f, 0, &[1; PAGE]));
-    v.sync().unwrap();
-    files
 }
 
 #[test]

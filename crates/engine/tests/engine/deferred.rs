@@ -2,27 +2,13 @@
 
 use crate::common::*;
 use medfs::testing::{commit_closed, open_deferring};
-use medfs::{Ino, ManualClock, MountOptions, SetAttr, Volume};
+use medfs::{ManualClock, MountOptions, SetAttr, Volume};
 use medfs_device::MemDevice;
 use std::sync::Arc;
 
 fn deferring(device: &Arc<MemDevice>) -> Volume {
     open_deferring(device.clone(), MountOptions::default(), Arc::new(ManualClock::new(START)))
         .expect("the volume opens")
-}
-
-/// What is found after a crash now: the first byte of each of these files.
-fn found<const N: usize>(device: &MemDevice, files: [Ino; N]) -> [u8; N] {
-    let v = open_device(&Arc::new(device.snapshot()), "");
-    files.map(|f| content(&v, f)[0])
-}
-
-/// Two files of ones, durable.
-fn two_files(v: &Volume) -> [Ino; 2] {
-    let files = ["a", "b"].map(|name| file(v, v.root(), name));
-    files.iter().for_each(|&f| write(v, f, 0, &[1; PAGE]));
-    v.sync().unwrap();
-    files
 }
 
 #[test]

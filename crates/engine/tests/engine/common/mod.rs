@@ -255,3 +255,17 @@ pub(crate) fn crashes_show_what_moved(v: Volume, recorder: &RecordingDevice, f: 
     }
     assert!(states > 20, "only {states} states");
 }
+
+/// What is found after a crash now: the first byte of each of these files.
+pub(crate) fn found<const N: usize>(device: &MemDevice, files: [Ino; N]) -> [u8; N] {
+    let v = open_device(&Arc::new(device.snapshot()), "");
+    files.map(|f| content(&v, f)[0])
+}
+
+/// Two files of ones, durable.
+pub(crate) fn two_files(v: &Volume) -> [Ino; 2] {
+    let files = ["a", "b"].map(|name| file(v, v.root(), name));
+    files.iter().for_each(|&f| write(v, f, 0, &[1; PAGE]));
+    v.sync().unwrap();
+    files
+}
