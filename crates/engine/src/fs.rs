@@ -92,8 +92,8 @@ pub(crate) trait MakeDurable: Send + Sync {
     /// What one commit makes durable.
     fn scope(&self) -> Scope;
 
-    /// Whether what waits to be committed has waited long enough.
-    fn is_due(&self, fs: &Fs, now: Duration) -> bool;
+    /// Whether what waits to be committed has waited long enough. Asked while there is something.
+    fn is_due(&self, now: Duration) -> bool;
 
     /// Commits what fsyncs closed and left for later, as it is about to change.
     fn settle(&self, fs: &Fs) -> Result<()>;

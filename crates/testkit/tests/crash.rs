@@ -66,27 +66,26 @@ fn some_states_of_clusters() {
     }
 }
 
-/// With fsyncs put off: so many may be lost.
-const FSYNCS_LOST: u64 = 2;
+/// The volume is committed as a whole, later than its fsyncs return,
+const PUT_OFF: &str = "durability=adaptive,durability_fsyncs=2";
+/// of which so many may be lost.
+const IN_ORDER: Contract = Contract::Order { fsyncs: 2 };
 
-/// The volume is committed as a whole, later than its fsyncs return.
-fn adaptive(features: &str, more: &str) -> Setup {
-    let mut options = MountOptions::default();
-    let adaptive = format!("durability=adaptive,durability_fsyncs={FSYNCS_LOST},in_place=force");
-    options.parse(&format!("{},{adaptive}{more}", options_for(features))).expect("options are right");
-    let mounter = mounter(options, test_clock());
-    Setup { mounter, contract: Contract::Order { fsyncs: FSYNCS_LOST }, ..setup(features) }
+/// The same, where blocks would be overwritten in place otherwise.
+fn adaptive(features: &str) -> Setup {
+    let mounter = mounter_with(&format!("{},{PUT_OFF},in_place=force", options_for(features)));
+    Setup { mounter, contract: IN_ORDER, ..setup(features) }
 }
 
 /// After a crash the tree is that after one operation, with all before it and none after it.
 #[test]
 fn some_states_of_adaptive_durability() {
     for features in VOLUMES {
-        let some = Setup { max_states: 500, check_every: 50, nested_every: 100, ..adaptive(features, "") };
+        let some = Setup { max_states: 500, check_every: 50, nested_every: 100, ..adaptive(features) };
         let workloads: Vec<_> = seq1().into_iter().step_by(31).chain(seq2(2).into_iter().take(20)).collect();
         must_be_clean(&format!("adaptive, features [{features}]"), &run(&some, &workloads));
     }
-    let some = Setup { max_states: 600, check_every: 50, nested_every: 100, ..adaptive(DELTAS, "") };
+    let some = Setup { max_states: 600, check_every: 50, nested_every: 100, ..adaptive(DELTAS) };
     must_be_clean("adaptive, deltas", &run(&some, &on_deltas(7, 60)));
     must_be_clean("adaptive, databases", &run(&some, &on_databases(7, 60)));
     must_be_clean("adaptive, replaced files", &run(&some, &on_replacements(7, 60)));
@@ -144,8 +143,7 @@ fn combined(seed: u64, plain: usize, crowded: usize) -> (Combination, Report) {
 
 /// The same with fsyncs put off.
 fn combined_adaptive(seed: u64, plain: usize, crowded: usize) -> (Combination, Report) {
-    let more = format!("durability=adaptive,durability_fsyncs={FSYNCS_LOST}");
-    combined_with(seed, plain, crowded, &more, Contract::Order { fsyncs: FSYNCS_LOST })
+    combined_with(seed, plain, crowded, PUT_OFF, IN_ORDER)
 }
 
 fn combined_with(

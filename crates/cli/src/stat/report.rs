@@ -88,7 +88,7 @@ impl<'a> Report<'a> {
         }
         self.section("Not durable yet: what a power cut would take (durability=adaptive)");
         let age = at(self.stats, "adaptive.oldest_millis").as_u64();
-        let age = age.map_or_else(|| "-".into(), |millis| format!("{:.1} s", millis as f64 / 1000.0));
+        let age = age.map_or_else(|| "-".into(), |millis| size::time(millis as f64 / 1000.0));
         self.row("oldest change", &age, "");
         self.count("fsyncs", "adaptive.fsyncs_waiting", "that have returned");
         let bytes = size::show(self.number("adaptive.bytes_waiting"));

@@ -2,7 +2,7 @@
 //!
 //! An fsync closes a version of its file. [`Immediate`] has it committed before the call returns. [`Deferred`] has it committed later, with
 //! those that were closed before it, in their order: when it is asked to, or before anything changes, so that what is committed is the
-//! version that was closed. What is to be synchronous by a flag or a mount option is never put off.
+//! version that was closed. [`Adaptive`](super::adaptive::Adaptive) has the whole volume committed. What is to be synchronous by a flag or a mount option is never put off.
 //!
 //! Invariant: versions are committed in the order in which they were closed, each as it was then.
 //! Locks: the turn of [`Committing`] is held while versions are committed, and taken with no other lock held; `closed` is a leaf.

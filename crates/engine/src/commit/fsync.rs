@@ -109,8 +109,9 @@ impl Commit {
     pub(crate) fn fsync_many(&self, fs: &Fs, files: &[Ino], datasync: bool) -> Result<()> {
         let files: BTreeSet<Ino> = files.iter().copied().collect();
         let mut inodes = files.into_iter().map(|ino| fs.inode(ino)).collect::<Result<Vec<_>>>()?;
+        let room = self.room(fs);
         let version = |inode: &Arc<Inode>| Version { ino: inode.ino, datasync };
-        inodes.retain(|inode| self.durability.on_fsync(version(inode), self.room(fs)) == SyncPlan::Now);
+        inodes.retain(|inode| self.durability.on_fsync(version(inode), room) == SyncPlan::Now);
         if self.durability.scope() == Scope::Volume {
             return inodes.first().map_or(Ok(()), |inode| self.sync_file(fs, inode, datasync).map(drop));
         }

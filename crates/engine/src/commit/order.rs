@@ -31,14 +31,14 @@ impl MakeDurable for Commit {
         self.durability.scope()
     }
 
-    fn is_due(&self, fs: &Fs, now: Duration) -> bool {
-        fs.has_changes_to_commit() && self.durability.is_due(now)
+    fn is_due(&self, now: Duration) -> bool {
+        self.durability.is_due(now)
     }
 
     fn settle(&self, fs: &Fs) -> Result<()> {
         let due = self.scope() == Scope::Volume
             && self.durability.on_change(fs.clock.monotonic(), fs.pages.dirty_bytes());
-        if due { self.committing.in_turn(|| CheckpointSink.now(fs)) } else { self.commit_closed(fs) }
+        if due { CheckpointSink.now(fs) } else { self.commit_closed(fs) }
     }
 
     fn whole(&self, fs: &Fs, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {

@@ -1,6 +1,8 @@
 //! `durability=`, and the bounds of what power loss may take with `adaptive`.
 
-use super::list::{choose, name_of, number, show_bytes, show_time, size, time};
+use super::list::{
+    TIME, choice, choose, itself, name_of, number, show_bytes, show_time, size, time, time_row,
+};
 use super::table::Form::Value;
 use super::table::MountOption;
 use super::{Error, MountOptions, PlacementPolicy, Result};
@@ -39,25 +41,23 @@ const MODES: &[(&str, DurabilityMode)] =
 const BYTES_MIN: u64 = 64 << 10;
 
 pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
-    MountOption {
-        name: "durability",
-        form: Value("posix|adaptive"),
-        accepts: "",
-        default: "posix",
-        help: "When an fsync makes durable. posix: before it returns. adaptive: later, within durability_age, durability_bytes and \
-               durability_fsyncs; power loss then takes the latest operations, and never an earlier one without those after it.",
-        set: |o, value| choose(MODES, value).map(|mode| o.durability = mode).is_some(),
-        show: |o| vec![name_of(MODES, o.durability)],
-    },
-    MountOption {
-        name: "durability_age",
-        form: Value("TIME"),
-        accepts: super::list::TIME,
-        default: "30s",
-        help: "With durability=adaptive, the age in which a change becomes durable.",
-        set: |o, value| time(value).map(|age| o.loss.age = age).is_some(),
-        show: |o| vec![show_time(o.loss.age)],
-    },
+    choice!(
+        "durability",
+        "posix|adaptive",
+        "posix",
+        "When an fsync makes durable. posix: before it returns. adaptive: later, within durability_age, durability_bytes and \
+         durability_fsyncs; power loss then takes the latest operations, and never an earlier one without those after it.",
+        MODES,
+        durability,
+        itself,
+        Some
+    ),
+    time_row!(
+        "durability_age",
+        "30s",
+        "With durability=adaptive, the age in which a change becomes durable.",
+        loss.age
+    ),
     MountOption {
         name: "durability_bytes",
         form: Value("SIZE"),

@@ -80,19 +80,21 @@ macro_rules! choice {
 pub(super) use choice;
 
 /// A row for a time.
-macro_rules! time {
-    ($name:literal, $default:literal, $help:literal, $field:ident) => {
+macro_rules! time_row {
+    ($name:literal, $default:literal, $help:literal, $($field:ident).+) => {
         MountOption {
             name: $name,
             form: Value("TIME"),
             accepts: TIME,
             default: $default,
             help: $help,
-            set: |o: &mut MountOptions, value| time(value).map(|t| o.$field = t).is_some(),
-            show: |o: &MountOptions| vec![show_time(o.$field)],
+            set: |o: &mut MountOptions, value| time(value).map(|t| o.$($field).+ = t).is_some(),
+            show: |o: &MountOptions| vec![show_time(o.$($field).+)],
         }
     };
 }
+
+pub(super) use time_row;
 
 pub(super) fn itself<T>(value: T) -> T {
     value
@@ -177,7 +179,7 @@ pub(super) const OPTIONS: &[Row] = &[
         set: |o, value| cache_bytes(value).map(|bytes| o.cache_bytes = bytes).is_some(),
         show: |o| vec![show_bytes(o.cache_bytes as u64)],
     },
-    time!(
+    time_row!(
         "commit",
         "60s",
         "Longest time between checkpoints while there is something to write.",
@@ -315,13 +317,13 @@ pub(super) const OPTIONS: &[Row] = &[
         "on",
         "An fsync flushes once, and its last node tells after a crash whether all that it wrote was stored; off: it flushes twice."
     ),
-    time!(
+    time_row!(
         "hot_window",
         "60s",
         "Length of the windows in which reads and writes of a file are counted.",
         hot_window
     ),
-    time!("idle", "5s", "How long nothing must be wanted before idle work is done.", idle_after),
+    time_row!("idle", "5s", "How long nothing must be wanted before idle work is done.", idle_after),
     switch!(
         "restore",
         restore,

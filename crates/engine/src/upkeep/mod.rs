@@ -82,7 +82,7 @@ struct CommitTimer;
 impl UpkeepTask for CommitTimer {
     fn is_due(&self, fs: &Fs, now: Duration) -> bool {
         let since = now.saturating_sub(*fs.last_checkpoint_at.lock());
-        (since >= fs.opts.commit_interval && fs.has_changes_to_commit()) || fs.commit.is_due(fs, now)
+        fs.has_changes_to_commit() && (since >= fs.opts.commit_interval || fs.commit.is_due(now))
     }
 
     fn step(&self, fs: &Fs) -> Result<ControlFlow<()>> {

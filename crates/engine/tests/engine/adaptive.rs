@@ -1,22 +1,16 @@
 //! `durability=adaptive`: what bounds bring about, what stays synchronous, and what a failure means.
 
 use crate::common::*;
-use medfs::{Clock, FileFlags, Files, ManualClock, MountOptions, Posix, Volume};
+use medfs::{FileFlags, Files, ManualClock, MountOptions, Posix, Volume};
 use medfs_device::fault::{Effect, Fault, Kind};
 use medfs_device::{FaultDevice, MemDevice};
 use std::sync::Arc;
 use std::time::Duration;
 
-fn adaptive(bounds: &str) -> MountOptions {
-    let mut options = MountOptions::default();
-    options.parse(&format!("durability=adaptive{bounds}")).expect("options are right");
-    options
-}
-
 /// A volume with fsyncs put off, its device and its clock.
 fn opened(device: MemDevice, bounds: &str) -> (Volume, Arc<MemDevice>, Arc<ManualClock>) {
     let (device, clock) = (Arc::new(device), Arc::new(ManualClock::new(START)));
-    let v = Volume::open(device.clone(), adaptive(bounds), clock.clone()).expect("the volume opens");
+    let v = open_with(device.clone(), &format!("durability=adaptive{bounds}"), clock.clone());
     (v, device, clock)
 }
 
@@ -106,8 +100,7 @@ fn what_is_to_be_synchronous_is_not_put_off() {
 fn after_a_failed_commit_every_fsync_fails() {
     let mem = blank_delta(64);
     let device = Arc::new(FaultDevice::new(mem, 1));
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(START));
-    let v = Volume::open(device.clone(), adaptive(""), clock).unwrap();
+    let v = open_with(device.clone(), "durability=adaptive", Arc::new(ManualClock::new(START)));
     let [a, b] = two_files(&v);
     write(&v, a, 0, &[2; PAGE]);
     v.fsync(a, false).unwrap();
