@@ -3,6 +3,7 @@
 //! `cargo bench -p medfs --bench hotness`. The paper (section 6.4) has 1.2 us for judging and 0.9 ms for the centroids.
 
 use criterion::{BenchmarkId, Criterion};
+use medfs::habits::Wrote;
 use medfs::hotness::Hcluster;
 use medfs::{ManualClock, Timestamp};
 use std::hint::black_box;
@@ -18,7 +19,7 @@ fn files(count: u32) -> Hcluster {
             h.note_read(ino, 0, 1);
         }
         for _ in 0..[1, 60][ino as usize / 2 % 2] {
-            h.note_write(ino, 1);
+            h.note_write(ino, &Wrote::of_pages(1));
         }
     }
     h
@@ -36,7 +37,7 @@ fn calls(c: &mut Criterion) {
             b.iter(|| h.note_read(next(), 0, 1))
         });
         c.bench_with_input(BenchmarkId::new("note_write", count), &count, |b, _| {
-            b.iter(|| h.note_write(next(), 1));
+            b.iter(|| h.note_write(next(), &Wrote::of_pages(1)));
         });
         c.bench_with_input(BenchmarkId::new("of", count), &count, |b, _| b.iter(|| black_box(h.of(next()))));
     }
@@ -45,7 +46,7 @@ fn calls(c: &mut Criterion) {
     c.bench_function("note_write of ever new files, the table full", |b| {
         b.iter(|| {
             ino = ino.wrapping_add(1);
-            h.note_write(ino, 1);
+            h.note_write(ino, &Wrote::of_pages(1));
         });
     });
 }

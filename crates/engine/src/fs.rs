@@ -67,7 +67,7 @@ pub(crate) struct Fs {
     /// What makes room before an operation changes the volume.
     pub(crate) reclaim: Arc<dyn Reclaim>,
     pub(crate) last_checkpoint_at: Mutex<Duration>,
-    pub(crate) hotness: Hcluster,
+    pub(crate) hotness: Arc<Hcluster>,
 }
 
 /// What keeps room on the volume: asked with no lock of the engine held.

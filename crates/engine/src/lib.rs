@@ -47,6 +47,7 @@ mod volume;
 mod volume_stats;
 mod xref;
 
+pub mod ars;
 pub mod convert;
 pub mod error;
 pub mod files;
@@ -70,6 +71,7 @@ pub use options::{
     LossBounds, Mode, MountOptions, PlacementPolicy, ReserveFiles, VictimPolicy,
 };
 pub use past_damage::{Listed, PastDamage, Piece, Unreadable};
+pub use profile::habits;
 pub use profile::hotness::{self, Hotness};
 pub use stats::{
     AdaptiveStats, CompressStats, DeltaStats, FpcStats, Group, HotnessStats, RestoreStats, Stats, Written,

@@ -10,6 +10,7 @@ use crate::commit::recovery::{self, RecoverySource};
 use crate::content::page_cache::Pages;
 use crate::content::placement::{KernelPlacement, Placement};
 use crate::content::reserve::ReservePlacement;
+use crate::content::reserved_files;
 use crate::delta::{BASES_PART, Deltas};
 use crate::error::{Error, Result};
 use crate::fs::{Fs, MakeDurable, NoCheckpoint, Reclaim};
@@ -206,11 +207,13 @@ fn check_devices(sb: &RawSuperblock) -> Result<()> {
 }
 
 /// The policy that says where data blocks go.
-fn placement(opts: &MountOptions) -> Box<dyn Placement> {
+fn placement(opts: &MountOptions, profiles: &Arc<Hcluster>) -> Box<dyn Placement> {
     let kernel = KernelPlacement::new(opts);
     match opts.placement {
         PlacementPolicy::Log => Box::new(kernel),
-        PlacementPolicy::Reserve => Box::new(ReservePlacement::new(kernel, opts.reserve_files)),
+        PlacementPolicy::Reserve => {
+            Box::new(ReservePlacement::new(kernel, reserved_files::of(opts.reserve_files, profiles)))
+        }
     }
 }
 
@@ -239,9 +242,10 @@ impl Fs {
         let deltas = if delta_volume { Deltas::new(&opts, bases) } else { Deltas::none(&opts) };
         let settled = settled(&opts, &store, &deltas, read_only);
         let now = store.clock.monotonic();
+        let hotness = Arc::new(Hcluster::new(opts.hot_window, MOST_FILES, now));
         let since = SinceCheckpoint::new(FlushPolicy::new(opts.fsync_mode).orders_names());
         Fs {
-            placement: placement(&settled),
+            placement: placement(&settled, &hotness),
             deltas,
             dependents: Dependents::default(),
             registry: Mutex::default().ranked(ranks::REGISTRY),
@@ -254,7 +258,7 @@ impl Fs {
             in_force: settled.in_force(),
             reclaim: Arc::new(NoCheckpoint),
             last_checkpoint_at: Mutex::new(now),
-            hotness: Hcluster::new(opts.hot_window, MOST_FILES, now),
+            hotness,
             opts,
             map: Map::over(store, read_only, since),
         }

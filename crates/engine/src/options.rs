@@ -51,8 +51,10 @@ pub enum PlacementPolicy {
 /// Which files get sections of their own (`reserve_files=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum ReserveFiles {
-    /// Pinned ones.
+    /// Those that a decision tree says will fragment in a log, and pinned ones.
     #[default]
+    Tree,
+    /// Pinned ones.
     Pinned,
     /// All that are not compressed (ARS, Fig. 3, the second scheme).
     All,
@@ -138,7 +140,7 @@ pub struct MountOptions {
     pub alloc_mode: Option<AllocMode>,
     /// `placement=log|reserve`.
     pub placement: PlacementPolicy,
-    /// `reserve_files=pinned|all`.
+    /// `reserve_files=tree|pinned|all`.
     pub reserve_files: ReserveFiles,
     /// `mode=adaptive|fragment:segment|fragment:block`.
     pub mode: Mode,
@@ -444,7 +446,7 @@ mod tests {
             dirsync: true,
         };
         assert_eq!(all, expected);
-        let undone = "rw,placement=log,reserve_files=pinned,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
+        let undone = "rw,placement=log,reserve_files=tree,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
              inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,compress_deltas=on,note_addresses=on,shared_records=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,async";
         let mut back = all;
         back.parse(undone).unwrap();

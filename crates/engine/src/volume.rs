@@ -1,5 +1,6 @@
 //! The public face: a mounted volume.
 
+use crate::ars;
 use crate::commit::Commit;
 use crate::commit::checkpoint::CheckpointSink;
 use crate::content::file::WriteTimes;
@@ -56,6 +57,7 @@ pub(crate) fn open_with(
     let (gc, commit) = (Arc::new(Gc::default()), Arc::new(commit));
     let fs = Fs::mount(dev, opts, clock, gc.clone(), commit.clone())?;
     fs.check_root()?;
+    ars::learn(&fs);
     let upkeep = Upkeep::new(gc, fs.clock.monotonic());
     Ok(Volume { fs, commit, upkeep })
 }
@@ -337,12 +339,14 @@ impl Volume {
     /// Makes a file durable: content and attributes, or, with `datasync`, all but times. With `durability=adaptive` it returns at once, and
     /// the volume is committed as a whole within the bounds of [`crate::LossBounds`]; after a failed commit it is an error.
     pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
+        self.fs.hotness.note_fsync(ino);
         self.commit.fsync(self.wanted(), ino, datasync)
     }
 
     /// As [`Volume::fsync`] of each of these files, in fewer blocks where little of each is to be written. After power loss
     /// each file is as some fsync left it or as it is now; all are as now once this returns.
     pub fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
+        files.iter().for_each(|&ino| self.fs.hotness.note_fsync(ino));
         self.commit.fsync_many(self.wanted(), files, datasync)
     }
 
@@ -358,12 +362,24 @@ impl Volume {
 
     /// Sets an extended attribute.
     pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        self.wanted().setxattr(ino, name, value, mode)
+        let is_tree = ars::is_tree(&self.fs, ino, name);
+        if is_tree {
+            ars::check(value)?;
+        }
+        self.wanted().setxattr(ino, name, value, mode)?;
+        if is_tree {
+            ars::learn(&self.fs);
+        }
+        Ok(())
     }
 
     /// Removes an extended attribute.
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.wanted().removexattr(ino, name)
+        self.wanted().removexattr(ino, name)?;
+        if ars::is_tree(&self.fs, ino, name) {
+            ars::learn(&self.fs);
+        }
+        Ok(())
     }
 
     /// Sets the chattr flags; `NotSupported` where one cannot be changed. `SYNC` and `DIRSYNC` make later changes durable

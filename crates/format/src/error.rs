@@ -30,6 +30,7 @@ pub enum Structure {
     UndoFile,
     NvramJournal,
     NvramRecord,
+    DecisionTree,
 }
 
 impl std::fmt::Display for Structure {
@@ -59,6 +60,7 @@ impl std::fmt::Display for Structure {
             Structure::UndoFile => "undo file, record",
             Structure::NvramJournal => "NVRAM journal",
             Structure::NvramRecord => "NVRAM record",
+            Structure::DecisionTree => "decision tree",
         };
         f.write_str(name)
     }

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+pub mod ars;
 pub mod block;
 pub mod checkpoint;
 pub mod compress;

@@ -107,7 +107,8 @@ impl Combination {
             options += ",nocompress_extension=db,nocompress_extension=xml";
         }
         if Combination::reserves(seed) {
-            options += ",placement=reserve,reserve_files=all";
+            options += ",placement=reserve";
+            options += pick(2 * Combination::COUNT as u64, &[",reserve_files=all", ",reserve_files=tree"]);
         }
         format!("{options},in_place={in_place},cache={cache},hot_window={window},compact_files=all")
     }

@@ -4,8 +4,8 @@
 //! words. A number is a table row: `` `name` ``, value, words. Both directions are checked.
 
 use medfs_format::{
-    checkpoint, compress, delta, dentry, geometry, nat, node, nvram, path, quota, removed, seal, shared, sit,
-    summary, superblock, undo, xattr,
+    ars, checkpoint, compress, delta, dentry, geometry, nat, node, nvram, path, quota, removed, seal, shared,
+    sit, summary, superblock, undo, xattr,
 };
 use medfs_ftl::format as ftl;
 use medfs_tidy::read;
@@ -68,6 +68,8 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
         delta::RawCompactHeader { magic, ino, sequence, used, reserved, checksum }
         shared::RawSharedHeader { magic, used, reserved, checksum }
         shared::RawSharedEntry { ino, base, checksum, size, codec, reserved }
+        ars::RawTreeHeader { magic, version, reserved, nodes, checksum }
+        ars::RawTreeNode { feature, confidence, left, right, threshold }
         removed::RawRemovedName { ino, dir, len, reserved }
         seal::RawSeal { magic, position, durable, before, digest, runs }
         seal::RawRun { addr, blocks }
@@ -173,6 +175,10 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         shared::SHARED_MAGIC,
         removed::REMOVED_MAGIC,
         shared::SHARED_ROOM,
+        ars::TREE_MAGIC,
+        ars::TREE_VERSION,
+        ars::MAX_NODES,
+        ars::LEAF,
         delta::ZONE_OFFSET,
         superblock::OFFSET_IN_BLOCK,
         superblock::CRC_OFFSET,

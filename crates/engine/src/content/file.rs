@@ -9,6 +9,7 @@ use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState, set_atime, set_ctime, set_mtime};
 use crate::map::refs::Attempt;
 use crate::options::Atime;
+use crate::profile::habits::Wrote;
 use crate::types::{Attr, FileFlags, SetAttr, Timestamp};
 use medfs_format::node::{Advise, FileKind, Inline, RawInode};
 use medfs_format::path::max_pages;
@@ -144,7 +145,10 @@ impl Fs {
             let end = offset.checked_add(data.len() as u64).ok_or(Posix::FileTooLarge)?;
             self.check_size(&inode, end)?;
             self.check_not_released(&inode)?;
-            self.hotness.note_write(ino, pages_touched(offset, data.len()));
+            let wrote = Wrote::new(offset, data.len(), inode.size());
+            if let Some(profile) = self.hotness.note_write(ino, &wrote) {
+                self.placement.judge(&inode, &profile, &self.store);
+            }
             if state.atomic.is_some() {
                 self.stage_atomic(&inode, &mut state, offset, data)?;
                 return Ok(data.len());
@@ -269,6 +273,9 @@ impl Fs {
     pub(crate) fn resize(&self, inode: &Arc<Inode>, state: &mut InodeState, size: u64) -> Result<()> {
         self.check_size(inode, size)?;
         let old = inode.size();
+        if size < old {
+            self.hotness.note_truncation(inode.ino);
+        }
         if self.is_inline(inode) {
             let range = self.slots(inode).inline_content_range();
             if size > range.len() as u64 {

@@ -13,5 +13,6 @@ pub(crate) mod page_plan;
 pub(crate) mod placement;
 pub(crate) mod record;
 pub(crate) mod reserve;
+pub(crate) mod reserved_files;
 pub(crate) mod shift;
 pub(crate) mod writeback;

@@ -5,6 +5,8 @@
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
 use crate::options::{DurabilityMode, InPlace, MountOptions, Occasion};
+use crate::profile::habits::FileProfile;
+use medfs_format::ars::Tree;
 use medfs_format::node::{Advise, FileKind, Inline};
 use medfs_format::summary::Log;
 use medfs_format::{BlockAddr, Ino};
@@ -170,8 +172,19 @@ pub(crate) trait Placement: Send + Sync {
         false
     }
 
+    /// A write is about to change a file of which so much is known by now: it is judged where its pages belong.
+    fn judge(&self, _: &Inode, _: &FileProfile, _: &Store) {}
+
+    /// The decision tree to judge by from now on.
+    fn learn(&self, _: Tree) {}
+
+    /// The windows of a file that have sections of their own: window and section.
+    fn reserved(&self, _: Ino) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+
     /// A file is gone.
-    fn forget(&self, _: Ino, _: &Store) {}
+    fn forget(&self, _: &Inode, _: &Store) {}
 }
 
 /// The kernel's policy: over the page's own block where an in-place update policy says so, otherwise to a log.

@@ -15,8 +15,11 @@
 //! Locks: `files` is a leaf, held for a look or a change of it alone. Callers hold the file's lock exclusively.
 
 use crate::content::placement::{Batch, KernelPlacement, PageRef, Placement, Purpose, Target};
+use crate::content::reserved_files::ReservedFiles;
+use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
-use crate::options::ReserveFiles;
+use crate::profile::habits::FileProfile;
+use medfs_format::ars::Tree;
 use medfs_format::summary::Log;
 use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino};
 use medfs_store::{Store, Withheld};
@@ -54,6 +57,14 @@ impl Windows {
         self.reserved -= usize::from(matches!(old, Some(Home::Reserved(_))));
     }
 
+    /// The windows of a file that are reserved.
+    fn of(&self, ino: Ino) -> impl Iterator<Item = (u64, u32)> {
+        self.homes.range((ino, 0)..=(ino, u64::MAX)).filter_map(|(&(_, window), home)| match home {
+            Home::Reserved(section) => Some((window, *section)),
+            Home::GivenBack => None,
+        })
+    }
+
     /// Whether any window of a file is remembered.
     fn has(&self, ino: Ino) -> bool {
         self.homes.range((ino, 0)..=(ino, u64::MAX)).next().is_some()
@@ -74,22 +85,18 @@ impl Windows {
 /// The policy: reserved files at home, others by the kernel's.
 pub(crate) struct ReservePlacement {
     others: KernelPlacement,
-    which: ReserveFiles,
+    which: Box<dyn ReservedFiles>,
     files: Mutex<Windows>,
 }
 
 impl ReservePlacement {
     /// Reserves for these files; the rest is the kernel's policy's.
-    pub(crate) fn new(others: KernelPlacement, which: ReserveFiles) -> ReservePlacement {
+    pub(crate) fn new(others: KernelPlacement, which: Box<dyn ReservedFiles>) -> ReservePlacement {
         ReservePlacement { others, which, files: Mutex::default() }
     }
 
     fn is_reserved_kind(&self, batch: &Batch) -> bool {
-        batch.is_plain_file
-            && match self.which {
-                ReserveFiles::All => true,
-                ReserveFiles::Pinned => batch.pinned,
-            }
+        batch.is_plain_file && self.which.has(batch)
     }
 
     /// The home of a page, if its window has a section, or gets one now.
@@ -139,6 +146,29 @@ impl ReservePlacement {
         })?;
         self.files.lock().set(key, Home::Reserved(section));
         Some(section)
+    }
+
+    /// Gives back what is reserved for a file, and forgets its windows.
+    fn release(&self, ino: Ino, store: &Store) {
+        let mut given = Vec::new();
+        {
+            let mut files = self.files.lock();
+            let gone: Vec<(Ino, u64)> =
+                files.homes.range((ino, 0)..=(ino, u64::MAX)).map(|(key, _)| *key).collect();
+            for key in gone {
+                if let Some(Home::Reserved(section)) = files.homes.remove(&key) {
+                    files.reserved -= 1;
+                    given.push(section);
+                }
+            }
+        }
+        let mut segs = store.segs.lock();
+        for section in given {
+            let segno = store.geo.segments_of(section).start;
+            if segs.free.withheld(segno) == Some(Withheld::Reserved(ino)) {
+                segs.reserving(&store.io).release(section);
+            }
+        }
     }
 }
 
@@ -269,25 +299,24 @@ impl Placement for ReservePlacement {
         !given.is_empty()
     }
 
-    fn forget(&self, ino: Ino, store: &Store) {
-        let mut given = Vec::new();
-        {
-            let mut files = self.files.lock();
-            let gone: Vec<(Ino, u64)> =
-                files.homes.range((ino, 0)..=(ino, u64::MAX)).map(|(key, _)| *key).collect();
-            for key in gone {
-                if let Some(Home::Reserved(section)) = files.homes.remove(&key) {
-                    files.reserved -= 1;
-                    given.push(section);
-                }
-            }
+    fn judge(&self, inode: &Inode, profile: &FileProfile, store: &Store) {
+        self.which.judge(inode, profile);
+        let batch = Batch::of(inode, Purpose::Background, 0);
+        if !self.which.has(&batch) && self.files.lock().has(inode.ino) {
+            self.release(inode.ino, store);
         }
-        let mut segs = store.segs.lock();
-        for section in given {
-            let segno = store.geo.segments_of(section).start;
-            if segs.free.withheld(segno) == Some(Withheld::Reserved(ino)) {
-                segs.reserving(&store.io).release(section);
-            }
-        }
+    }
+
+    fn learn(&self, tree: Tree) {
+        self.which.learn(tree);
+    }
+
+    fn reserved(&self, ino: Ino) -> Vec<(u64, u32)> {
+        self.files.lock().of(ino).collect()
+    }
+
+    fn forget(&self, inode: &Inode, store: &Store) {
+        self.which.ended(inode);
+        self.release(inode.ino, store);
     }
 }

@@ -10,7 +10,7 @@ const ALLOC_MODES: &[(&str, AllocMode)] = &[("default", AllocMode::Default), ("r
 const PLACEMENTS: &[(&str, PlacementPolicy)] =
     &[("log", PlacementPolicy::Log), ("reserve", PlacementPolicy::Reserve)];
 const RESERVE_FILES: &[(&str, ReserveFiles)] =
-    &[("pinned", ReserveFiles::Pinned), ("all", ReserveFiles::All)];
+    &[("tree", ReserveFiles::Tree), ("pinned", ReserveFiles::Pinned), ("all", ReserveFiles::All)];
 const MODES: &[(&str, Mode)] = &[
     ("adaptive", Mode::Adaptive),
     ("fragment:segment", Mode::FragmentSegment),
@@ -87,9 +87,10 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
     ),
     choice!(
         "reserve_files",
-        "pinned|all",
-        "pinned",
-        "With placement=reserve, which files have segments of their own: pinned ones, or all that are not compressed.",
+        "tree|pinned|all",
+        "tree",
+        "With placement=reserve, which files have segments of their own. tree: those that a decision tree says will be in many pieces \
+         otherwise, and pinned ones; medfs ars trains the tree. pinned: pinned ones. all: all that are not compressed.",
         RESERVE_FILES,
         reserve_files,
         itself,

@@ -114,8 +114,9 @@ impl Fs {
         state.dead = true;
         self.since.renamed_files.lock().remove(&inode.ino);
         self.inodes.forget(inode.ino);
+        // Which asks what is known of the file.
+        self.placement.forget(inode, &self.store);
         self.hotness.forget(inode.ino);
-        self.placement.forget(inode.ino, &self.store);
         Ok(())
     }
 }

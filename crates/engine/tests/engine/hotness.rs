@@ -1,6 +1,7 @@
 //! Hcluster on streams of calls whose groups are known.
 
 use crate::common::{PAGE, Random, START, blank_delta, content, file, noisy_file, open_with, write};
+use medfs::habits::Wrote;
 use medfs::hotness::{FEW_WRITES, Hcluster};
 use medfs::{Clock, Hotness, ManualClock};
 use proptest::prelude::*;
@@ -14,12 +15,17 @@ fn hcluster(most: usize) -> (Hcluster, ManualClock) {
     (Hcluster::new(WINDOW, most, clock.monotonic()), clock)
 }
 
+/// Notes a write of so many pages.
+fn wrote(h: &Hcluster, ino: u32, pages: u64) {
+    h.note_write(ino, &Wrote::of_pages(pages));
+}
+
 /// Calls of one window for a file of a group: between half and all of 200 where it is hot, none to three where it is cold.
 fn one_window(h: &Hcluster, ino: u32, hotness: Hotness, random: &mut Random) {
     let mut times = |hot: bool| if hot { 100 + random.below(100) } else { random.below(4) };
     let (reads, writes) = (times(hotness.is_read_hot()), times(hotness.is_write_hot()));
     (0..reads).for_each(|_| h.note_read(ino, 0, 1));
-    (0..writes).for_each(|_| h.note_write(ino, 1));
+    (0..writes).for_each(|_| wrote(h, ino, 1));
 }
 
 /// The group a file of the test belongs to.
@@ -76,7 +82,7 @@ fn drift_is_followed() {
 #[test]
 fn what_nobody_touches_cools_down_and_is_forgotten() {
     let (h, clock) = hcluster(100);
-    (0..1000).for_each(|_| h.note_write(5, 1));
+    (0..1000).for_each(|_| wrote(&h, 5, 1));
     let mut hot = 0;
     while h.of(5) == Hotness::WriteHot {
         end_window(&h, &clock);
@@ -86,7 +92,7 @@ fn what_nobody_touches_cools_down_and_is_forgotten() {
     assert!(hot > 2, "a pause is no end: {hot}");
     (0..12).for_each(|_| end_window(&h, &clock));
     assert_eq!(h.stats().files, 0);
-    (0..20).for_each(|_| h.note_write(6, 1));
+    (0..20).for_each(|_| wrote(&h, 6, 1));
     h.forget(6);
     assert_eq!((h.of(6), h.stats().files), (Hotness::Cold, 0));
 }
@@ -94,9 +100,9 @@ fn what_nobody_touches_cools_down_and_is_forgotten() {
 #[test]
 fn a_new_file_that_is_only_written() {
     let (h, _) = hcluster(100);
-    (0..FEW_WRITES).for_each(|_| h.note_write(1, 300));
+    (0..FEW_WRITES).for_each(|_| wrote(&h, 1, 300));
     assert_eq!(h.of(1), Hotness::Cold, "however large the writes are");
-    h.note_write(1, 1);
+    wrote(&h, 1, 1);
     assert_eq!(h.of(1), Hotness::WriteHot);
     h.note_read(1, 0, 1);
     assert_eq!(h.of(1), Hotness::Cold, "one that is read too is judged as any other");
@@ -121,7 +127,7 @@ fn threads_lose_no_call() {
             let h = &h;
             scope.spawn(move || {
                 for n in 0..5000 {
-                    h.note_write(n % 50, 2);
+                    wrote(h, n % 50, 2);
                     h.note_read(n % 50 + 50 * (thread % 2), 0, 1);
                     let _ = h.of(n);
                 }
@@ -163,7 +169,7 @@ fn replay(calls: &[Call], most: usize) -> (Vec<Hotness>, medfs::HotnessStats) {
     for call in calls {
         match *call {
             Call::Read(ino) => h.note_read(ino, 0, 1),
-            Call::Write(ino) => h.note_write(ino, 1),
+            Call::Write(ino) => wrote(&h, ino, 1),
             Call::Forget(ino) => {
                 h.forget(ino);
                 assert_eq!(h.of(ino), Hotness::Cold);

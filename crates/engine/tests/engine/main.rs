@@ -35,6 +35,7 @@ mod renames;
 mod repeats;
 mod replaced;
 mod reserve;
+mod reserved_files;
 mod reuse;
 mod room;
 mod seals;

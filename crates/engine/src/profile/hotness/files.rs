@@ -1,18 +1,21 @@
 //! What is remembered of each file: how often it was read and written, in this window and on average before, and whether
-//! what is read of it follows each other.
+//! what is read of it follows each other; and its habits since its first write.
 //!
 //! Invariants: a shard holds a bounded number of files; finding, noting and letting one go takes bounded time. `index`
 //! names the slot of each file, and nothing else.
 //! Files leave when they are freed, when they were not touched for [`FORGET_AFTER`] windows, and, where there is no room
-//! for another one, by a clock's hand that passes over those in use.
+//! for another one, by a clock's hand that passes over those in use. Of a file that was written the habits stay until then: it rests.
 
 use super::kmeans::{Centroids, Point};
 use super::{FEW_WRITES, Hotness};
+use crate::profile::habits::{FileProfile, Habits, Standing, Wrote};
 use medfs_format::Ino;
 use medfs_store::HashMap;
 
 /// Windows after which a file that was not touched leaves; by then its averages have halved as often.
 const FORGET_AFTER: u32 = 10;
+/// In place of a window: the file rests. Of how busy it was nothing is known any more.
+const RESTING: u32 = u32::MAX;
 /// Files that the clock's hand looks at to find one to let go.
 const HAND_STEPS: usize = 8;
 
@@ -34,6 +37,7 @@ struct File {
     /// Pages read, and those of them that came right behind another one: in this window, and half of what was before.
     pages_read: u32,
     in_order: u32,
+    habits: Habits,
 }
 
 impl File {
@@ -49,11 +53,20 @@ impl File {
             read_to: 0,
             pages_read: 0,
             in_order: 0,
+            habits: Habits::default(),
         }
+    }
+
+    /// The same file, of which nothing is known but its habits.
+    fn rested(self, window: u32) -> File {
+        File { habits: self.habits, ..File::new(self.ino, window) }
     }
 
     /// The file as it is in a window: what it counted before has become part of the averages.
     fn in_window(mut self, window: u32) -> File {
+        if self.window == RESTING {
+            return self.rested(window);
+        }
         let passed = window.saturating_sub(self.window);
         if passed == 0 {
             return self;
@@ -87,6 +100,11 @@ impl File {
         self.read_to = end;
         self.pages_read = self.pages_read.saturating_add(pages);
         self.in_order = self.in_order.saturating_add(in_order);
+    }
+
+    fn profile(&self) -> FileProfile {
+        let in_order = u64::from(self.in_order) * 100 / u64::from(self.pages_read).max(1);
+        self.habits.profile(in_order as u32)
     }
 
     fn hotness(&self, centroids: &Centroids) -> Hotness {
@@ -128,8 +146,9 @@ impl Shard {
         }
     }
 
+    /// Files of which it is known how busy they are.
     pub(super) fn len(&self) -> usize {
-        self.files.len()
+        self.files.iter().filter(|file| file.window != RESTING).count()
     }
 
     pub(super) fn note_read(&mut self, ino: Ino, window: u32, first: u64, pages: u64) {
@@ -140,11 +159,37 @@ impl Shard {
         self.totals.pages_read += pages;
     }
 
-    pub(super) fn note_write(&mut self, ino: Ino, window: u32, pages: u64) {
+    /// Notes a write; what is known of the file where it is to be judged now.
+    pub(super) fn note_write(
+        &mut self,
+        ino: Ino,
+        window: u32,
+        seconds: u32,
+        wrote: &Wrote,
+    ) -> Option<FileProfile> {
         let file = self.file(ino, window);
         file.writes = file.writes.saturating_add(1);
+        let judged = file.habits.note_write(seconds, wrote).then(|| file.profile());
         self.totals.writes += 1;
-        self.totals.pages_written += pages;
+        self.totals.pages_written += wrote.pages;
+        judged
+    }
+
+    /// What is known of a file that was written.
+    pub(super) fn profile(&self, ino: Ino, window: u32) -> Option<FileProfile> {
+        let file = self.files[*self.index.get(&ino)? as usize].in_window(window);
+        file.habits.is_written().then(|| file.profile())
+    }
+
+    pub(super) fn standing(&self, ino: Ino) -> Standing {
+        self.index.get(&ino).map(|&at| self.files[at as usize].habits.standing()).unwrap_or_default()
+    }
+
+    /// Changes the habits of a file that is remembered.
+    pub(super) fn change_habits(&mut self, ino: Ino, change: impl FnOnce(&mut Habits)) {
+        if let Some(&at) = self.index.get(&ino) {
+            change(&mut self.files[at as usize].habits);
+        }
     }
 
     pub(super) fn hotness(&self, ino: Ino, window: u32, centroids: &Centroids) -> Hotness {
@@ -169,13 +214,18 @@ impl Shard {
     pub(super) fn end_window(&mut self, window: u32, points: &mut Vec<Point>) {
         let mut at = 0;
         while let Some(file) = self.files.get_mut(at) {
-            if window.saturating_sub(file.window) >= FORGET_AFTER {
-                let ino = file.ino;
+            let ino = file.ino;
+            if window.saturating_sub(file.window) < FORGET_AFTER {
+                if file.window != RESTING {
+                    points.push(file.in_window(window).point());
+                }
+                at += 1;
+            } else if file.habits.is_written() {
+                *file = file.rested(RESTING);
+                at += 1;
+            } else {
                 self.forget(ino);
-                continue;
             }
-            points.push(file.in_window(window).point());
-            at += 1;
         }
     }
 
@@ -235,9 +285,9 @@ mod tests {
                 0 => shard.forget(ino),
                 1 => shard.note_read(ino, step / 100, 0, 1),
                 4 if step.is_multiple_of(50) => shard.end_window(step / 100, &mut Vec::new()),
-                _ => shard.note_write(ino, step / 100, 1),
+                _ => drop(shard.note_write(ino, step / 100, 0, &Wrote::of_pages(1))),
             }
-            assert!(shard.len() <= 10);
+            assert!(shard.files.len() <= 10);
             assert_eq!(shard.index.len(), shard.files.len());
             for (ino, at) in &shard.index {
                 assert_eq!(shard.files[*at as usize].ino, *ino, "step {step}");
@@ -250,12 +300,12 @@ mod tests {
         let mut shard = Shard::new(64);
         for round in 0..1000 {
             for busy in 0..8 {
-                shard.note_write(busy, 0, 1);
+                shard.note_write(busy, 0, 0, &Wrote::of_pages(1));
             }
             shard.note_read(1000 + round, 0, 0, 1);
         }
         let known = (0..8).filter(|ino| shard.index.contains_key(ino)).count();
-        assert_eq!((known, shard.len()), (8, 64));
+        assert_eq!((known, shard.files.len()), (8, 64));
     }
 
     #[test]
@@ -292,6 +342,20 @@ mod tests {
         shard.end_window(12, &mut points);
         assert_eq!((shard.len(), points.len()), (1, 1));
         shard.end_window(13, &mut points);
-        assert_eq!((shard.len(), points.len()), (0, 1));
+        assert_eq!((shard.files.len(), points.len()), (0, 1));
+    }
+
+    #[test]
+    fn of_a_file_that_was_written_the_habits_stay() {
+        let mut shard = Shard::new(4);
+        (0..15).for_each(|n| assert_eq!(shard.note_write(7, 3, n, &Wrote::of_pages(2)).is_some(), n == 0));
+        let mut points = Vec::new();
+        shard.end_window(13, &mut points);
+        shard.end_window(90, &mut points);
+        assert_eq!((shard.len(), shard.files.len(), points.len()), (0, 1, 0));
+        let judged = shard.note_write(7, 91, 900, &Wrote::of_pages(2)).expect("the 16th write");
+        assert_eq!(judged, shard.profile(7, 91).expect("it is remembered"));
+        assert_eq!(judged.features(0)[..3], [2, 900, 16]);
+        assert!(shard.files[0].first, "how busy it was is not known any more");
     }
 }

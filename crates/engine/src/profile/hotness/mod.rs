@@ -15,6 +15,8 @@
 //! - A file whose counts in the present window are above its average is judged by these: what gets busy is hot at once,
 //!   what ceases to be cools down over the next windows.
 //!
+//! Beside that the habits of a file are kept ([`crate::profile::habits`]), from its first write on: one look finds both.
+//!
 //! Nothing of this is on disk: after a mount every file is new. With a window of 60 s that costs a minute of knowledge.
 //!
 //! Invariants: no more than the given number of files is remembered, and noting or judging one takes bounded time,
@@ -24,6 +26,7 @@
 mod files;
 mod kmeans;
 
+use crate::profile::habits::{FileProfile, Standing, Wrote};
 use crate::stats::{Group, HotnessStats};
 use files::Shard;
 use kmeans::{Centroids, Point};
@@ -35,7 +38,7 @@ use std::time::Duration;
 
 /// Writes up to which a file that was never read before and is not read now is not write-hot by this alone.
 pub const FEW_WRITES: u32 = 4;
-/// Files remembered on a volume: about 4 MiB.
+/// Files remembered on a volume: about 7 MiB.
 pub(crate) const MOST_FILES: usize = 1 << 16;
 /// Parts of the files that threads use independently.
 const SHARDS: usize = 16;
@@ -79,6 +82,8 @@ pub struct Hcluster {
     window: Duration,
     /// Number of the present window: the clock's time, in windows.
     now: AtomicU32,
+    /// The clock's time in seconds.
+    seconds: AtomicU32,
     shards: [Mutex<Shard>; SHARDS],
     /// One point each. Who reads them while they change sees some old and some new ones, which does no harm.
     centroids: [AtomicU64; 4],
@@ -103,6 +108,7 @@ impl Hcluster {
         let hcluster = Hcluster {
             window: window.max(Duration::from_millis(1)),
             now: AtomicU32::new(0),
+            seconds: AtomicU32::new(0),
             shards: std::array::from_fn(|_| Mutex::new(Shard::new(per_shard))),
             centroids: Centroids::default().0.map(|p| AtomicU64::new(packed(p))),
             history: Mutex::default(),
@@ -116,9 +122,35 @@ impl Hcluster {
         self.shard(ino).lock().note_read(ino, self.now.load(Ordering::Relaxed), first, pages);
     }
 
-    /// Notes a call that writes so many pages of a file.
-    pub fn note_write(&self, ino: Ino, pages: u64) {
-        self.shard(ino).lock().note_write(ino, self.now.load(Ordering::Relaxed), pages);
+    /// Notes a call that writes to a file; what is known of the file where it is to be judged now.
+    pub fn note_write(&self, ino: Ino, wrote: &Wrote) -> Option<FileProfile> {
+        let (window, seconds) = (self.now.load(Ordering::Relaxed), self.seconds.load(Ordering::Relaxed));
+        self.shard(ino).lock().note_write(ino, window, seconds, wrote)
+    }
+
+    /// Notes an fsync of a file that was written or read.
+    pub fn note_fsync(&self, ino: Ino) {
+        self.shard(ino).lock().change_habits(ino, |habits| habits.note_fsync());
+    }
+
+    /// Notes that such a file becomes shorter.
+    pub fn note_truncation(&self, ino: Ino) {
+        self.shard(ino).lock().change_habits(ino, |habits| habits.note_truncation());
+    }
+
+    /// What is known of a file that was written.
+    pub fn profile(&self, ino: Ino) -> Option<FileProfile> {
+        self.shard(ino).lock().profile(ino, self.now.load(Ordering::Relaxed))
+    }
+
+    /// What was judged of a file.
+    pub fn standing(&self, ino: Ino) -> Standing {
+        self.shard(ino).lock().standing(ino)
+    }
+
+    /// Keeps what was judged of a file that is remembered.
+    pub fn judged(&self, ino: Ino, standing: Standing) {
+        self.shard(ino).lock().change_habits(ino, |habits| habits.set_standing(standing));
     }
 
     /// How busy a file is.
@@ -140,7 +172,10 @@ impl Hcluster {
     /// Says how late it is (monotonic). Called several times in a window; later windows begin then.
     pub fn tick(&self, now: Duration) {
         let window = now.as_millis() / self.window.as_millis();
-        self.now.fetch_max(window.try_into().unwrap_or(u32::MAX), Ordering::Relaxed);
+        // The last number is no window.
+        let window = u32::try_from(window).unwrap_or(u32::MAX).min(u32::MAX - 1);
+        self.now.fetch_max(window, Ordering::Relaxed);
+        self.seconds.fetch_max(now.as_secs().try_into().unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
     /// Moves the centroids to where the files are now; `false` where they did so in this window already. Takes time in

@@ -1,0 +1,165 @@
+//! Which files get sections of their own (`reserve_files=`): all, those with F2FS's pin flag, or those that a decision tree says will
+//! fragment in a log (ARS, section IV-A).
+//!
+//! Purpose: one policy each. [`JudgedFiles`] judges a file at its first write, by what became of its kin, and then by the tree at its 16th,
+//! 64th, 256th .. write. A change takes two judgements in agreement; what a file became is told to its kin.
+//! Invariant: a judgement takes as many compares as the tree is deep, and allocates nothing.
+//! Locks: `tree` and `kin` are leaves, held for a look; so is what [`Hcluster`] takes.
+
+use crate::content::placement::Batch;
+use crate::map::inode::Inode;
+use crate::options::ReserveFiles;
+use crate::profile::file_class::Name;
+use crate::profile::habits::{FIRST_JUDGED, FileProfile, Standing};
+use crate::profile::hotness::Hcluster;
+use crate::profile::kin::{Kin, KinKey};
+use medfs_format::ars::{Class, Tree, Values};
+use medfs_format::node::RawInode;
+use medfs_sync::Mutex;
+use std::sync::Arc;
+
+/// Says which files have sections of their own.
+pub(crate) trait ReservedFiles: Send + Sync {
+    /// Whether the file of these pages is one. It is not compressed.
+    fn has(&self, batch: &Batch) -> bool;
+
+    /// A write is about to change a file of which so much is known by now.
+    fn judge(&self, _: &Inode, _: &FileProfile) {}
+
+    /// The decision tree to judge by from now on.
+    fn learn(&self, _: Tree) {}
+
+    /// A file is gone, and what was counted of it goes next.
+    fn ended(&self, _: &Inode) {}
+}
+
+/// The policy of an option.
+pub(crate) fn of(option: ReserveFiles, profiles: &Arc<Hcluster>) -> Box<dyn ReservedFiles> {
+    match option {
+        ReserveFiles::All => Box::new(AllFiles),
+        ReserveFiles::Pinned => Box::new(PinnedFiles),
+        ReserveFiles::Tree => Box::new(JudgedFiles {
+            profiles: profiles.clone(),
+            tree: Mutex::new(Arc::new(built_in::tree())),
+            kin: Mutex::default(),
+        }),
+    }
+}
+
+/// All of them (ARS, Fig. 3, the second scheme).
+struct AllFiles;
+
+impl ReservedFiles for AllFiles {
+    fn has(&self, _: &Batch) -> bool {
+        true
+    }
+}
+
+/// Pinned ones.
+struct PinnedFiles;
+
+impl ReservedFiles for PinnedFiles {
+    fn has(&self, batch: &Batch) -> bool {
+        batch.pinned
+    }
+}
+
+/// Those that the tree chooses, and pinned ones.
+struct JudgedFiles {
+    profiles: Arc<Hcluster>,
+    tree: Mutex<Arc<Tree>>,
+    kin: Mutex<Kin>,
+}
+
+/// The features of a file, its name's among them.
+pub(crate) fn features(profile: &FileProfile, r: &RawInode) -> Values {
+    profile.features(match Name::of(r) {
+        Name::Other => 0,
+        Name::Database => 1,
+        Name::Journal => 2,
+        Name::Log => 3,
+    })
+}
+
+impl JudgedFiles {
+    fn said(&self, profile: &FileProfile, r: &RawInode) -> Class {
+        let tree = self.tree.lock().clone();
+        tree.judge(&features(profile, r)).0
+    }
+}
+
+impl ReservedFiles for JudgedFiles {
+    fn has(&self, batch: &Batch) -> bool {
+        batch.pinned || self.profiles.standing(batch.ino).class == Class::Reserve
+    }
+
+    fn judge(&self, inode: &Inode, profile: &FileProfile) {
+        let standing = inode.raw(|r| {
+            let key = KinKey::of(r);
+            if profile.writes() < FIRST_JUDGED {
+                return Standing { class: self.kin.lock().expected(key), doubted: false };
+            }
+            let standing = profile.standing.judged(self.said(profile, r));
+            if profile.writes() > FIRST_JUDGED && !standing.doubted {
+                self.kin.lock().note(key, standing.class);
+            }
+            standing
+        });
+        self.profiles.judged(inode.ino, standing);
+    }
+
+    fn learn(&self, tree: Tree) {
+        *self.tree.lock() = Arc::new(tree);
+    }
+
+    fn ended(&self, inode: &Inode) {
+        if let Some(profile) = self.profiles.profile(inode.ino) {
+            inode.raw(|r| self.kin.lock().note(KinKey::of(r), self.said(&profile, r)));
+        }
+    }
+}
+
+/// The tree that is used where the volume has none.
+pub(crate) mod built_in {
+    use medfs_format::ars::{Class, Feature, Tree, TreeNode};
+
+    const fn split(feature: Feature, threshold: u32, left: u8, right: u8) -> TreeNode {
+        TreeNode::Split { feature, threshold, left, right }
+    }
+
+    const fn leaf(class: Class, confidence: u8) -> TreeNode {
+        TreeNode::Leaf { class, confidence }
+    }
+
+    /// Files of more than 64 KiB that are written in many pieces, synced in between, and neither cut off nor only appended to: below that
+    /// size fragments are few, and a file that is cut off has its homes freed before each checkpoint.
+    const NODES: [TreeNode; 11] = [
+        split(Feature::Fsyncs, 7, 1, 2),
+        leaf(Class::Log, 90),
+        split(Feature::Size, 16, 3, 4),
+        leaf(Class::Log, 90),
+        split(Feature::Truncations, 3, 5, 6),
+        split(Feature::Writes, 15, 7, 8),
+        leaf(Class::Log, 80),
+        leaf(Class::Log, 80),
+        split(Feature::Kind, 1, 9, 10),
+        leaf(Class::Reserve, 80),
+        leaf(Class::Log, 70),
+    ];
+
+    /// The tree.
+    pub(crate) fn tree() -> Tree {
+        Tree::new(NODES.to_vec()).expect("a test says that it is sound")
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use medfs_format::ars::Values;
+
+        #[test]
+        fn it_is_sound_and_a_file_without_habits_is_nothing_special() {
+            assert_eq!(tree().judge(&Values::default()).0, Class::Log);
+        }
+    }
+}
