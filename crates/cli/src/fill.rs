@@ -1,15 +1,16 @@
 //! Puts files of the host into a volume: content with its holes, modes, owners, times, extended attributes, hard
 //! links, symbolic links and device files.
 //!
-//! Invariant: a directory gets its owner, mode, attributes and times after its content, so that neither changes by
-//! the filling nor hands anything on to the files inside.
+//! Invariants: a directory gets its owner, mode, attributes and times after its content, so that neither changes by
+//! the filling nor hands anything on to the files inside. In a volume that was there before, a file gets its name when all of it is there, and what
+//! had the name is there until then.
 
 use crate::metadata::Metadata;
 use crate::progress;
 use crate::tree::Held;
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
-use medfs::{FileKind, Ino, Posix, SetAttr, Volume};
+use medfs::{FileKind, Ino, Posix, RenameFlags, SetAttr, Volume};
 use rustix::fs::{SeekFrom, seek};
 use std::collections::HashMap;
 use std::fs::File;
@@ -32,9 +33,44 @@ pub(crate) struct Filled {
     pub(crate) warnings: Vec<String>,
 }
 
+/// What a file is called before all of it is there. The end of its name follows: what its content is like is judged by that.
+const COMING: &str = ".medfs-put-";
+/// Such names that are tried.
+const MOST_NAMES: u32 = 10_000;
+/// Longest name.
+const NAME_MAX: usize = 255;
+
+/// When a file gets its name.
+#[derive(Clone, Copy)]
+enum Naming {
+    /// When it is made: of a volume that is not finished nothing is kept.
+    AtOnce,
+    /// When all of it is there.
+    WhenWhole,
+}
+
+/// A file, no directory, that is being put into a volume.
+struct Coming<'v> {
+    file: Held<'v>,
+    /// The directory that it is in and what it is called there, until it gets its own name.
+    called: Option<(Ino, Vec<u8>)>,
+}
+
+impl Drop for Coming<'_> {
+    /// Takes away what did not become whole.
+    fn drop(&mut self) {
+        if let Some((parent, name)) = self.called.take()
+            && let Err(error) = self.file.volume().unlink(parent, &name)
+        {
+            tracing::warn!(name = %name.escape_ascii(), %error, "cannot remove what was copied in part");
+        }
+    }
+}
+
 /// Files being put into a volume.
 pub(crate) struct Filler<'v> {
     volume: &'v Volume,
+    naming: Naming,
     pub(crate) bar: ProgressBar,
     /// Directories with what they get at the end.
     directories: Vec<(Ino, Metadata)>,
@@ -44,8 +80,15 @@ pub(crate) struct Filler<'v> {
 }
 
 impl<'v> Filler<'v> {
+    /// Into a volume that was made just now.
     pub(crate) fn new(volume: &'v Volume, bar: ProgressBar) -> Filler<'v> {
-        Filler { volume, bar, directories: Vec::new(), reproducible: false, filled: Filled::default() }
+        let (naming, filled) = (Naming::AtOnce, Filled::default());
+        Filler { volume, naming, bar, directories: Vec::new(), reproducible: false, filled }
+    }
+
+    /// Into a volume that was there before.
+    pub(crate) fn into_old(volume: &'v Volume, bar: ProgressBar) -> Filler<'v> {
+        Filler { naming: Naming::WhenWhole, ..Filler::new(volume, bar) }
     }
 
     /// A new file or directory; an existing directory is taken, another existing file replaced.
@@ -60,6 +103,15 @@ impl<'v> Filler<'v> {
             self.directories.push((directory.ino(), meta.clone()));
             return Ok(directory);
         }
+        let held = self.make(parent, name, meta, link)?;
+        self.filled.entries += 1;
+        if meta.kind == FileKind::Directory {
+            self.directories.push((held.ino(), meta.clone()));
+        }
+        Ok(held)
+    }
+
+    fn make(&self, parent: Ino, name: &[u8], meta: &Metadata, link: Option<&[u8]>) -> Result<Held<'v>> {
         let attr = match meta.kind {
             FileKind::Symlink => {
                 let target = link.context("a symbolic link without a target")?;
@@ -67,11 +119,49 @@ impl<'v> Filler<'v> {
             }
             _ => self.volume.create(parent, name, &meta.new_file())?,
         };
-        self.filled.entries += 1;
-        if meta.kind == FileKind::Directory {
-            self.directories.push((attr.ino, meta.clone()));
-        }
         Ok(Held::new(self.volume, attr))
+    }
+
+    /// A new file that is no directory, to be filled and then [placed](Filler::place).
+    fn begin(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        meta: &Metadata,
+        link: Option<&[u8]>,
+    ) -> Result<Coming<'v>> {
+        if matches!(self.naming, Naming::AtOnce) {
+            return Ok(Coming { file: self.create(parent, name, meta, link)?, called: None });
+        }
+        self.existing(parent, name, meta.kind)?;
+        self.coming(parent, name, |called| self.make(parent, called, meta, link))
+    }
+
+    /// Makes a file under a name that nothing has.
+    fn coming(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        make: impl Fn(&[u8]) -> Result<Held<'v>>,
+    ) -> Result<Coming<'v>> {
+        for number in 0..MOST_NAMES {
+            let mut called = format!("{COMING}{number}.").into_bytes();
+            called.extend_from_slice(&name[(called.len() + name.len()).saturating_sub(NAME_MAX)..]);
+            match make(&called) {
+                Err(e) if matches!(e.downcast_ref(), Some(medfs::Error::Posix(Posix::Exists))) => {}
+                made => return Ok(Coming { file: made?, called: Some((parent, called)) }),
+            }
+        }
+        bail!("too many names begin with {COMING}")
+    }
+
+    /// Gives a file its name, of which all is there now.
+    fn place(&mut self, coming: &mut Coming<'v>, parent: Ino, name: &[u8]) -> Result<()> {
+        let Some((_, called)) = &coming.called else { return Ok(()) };
+        self.volume.rename(parent, called, parent, name, RenameFlags::empty())?;
+        coming.called = None;
+        self.filled.entries += 1;
+        Ok(())
     }
 
     /// Sets what a directory, made or found, gets at the end.
@@ -81,27 +171,42 @@ impl<'v> Filler<'v> {
 
     /// Another name for a file.
     pub(crate) fn link(&mut self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
-        self.make_way(parent, name, FileKind::Regular)?;
-        drop(Held::new(self.volume, self.volume.link(ino, parent, name)?));
-        self.filled.entries += 1;
-        Ok(())
+        if matches!(self.naming, Naming::AtOnce) {
+            self.make_way(parent, name, FileKind::Regular)?;
+            drop(Held::new(self.volume, self.volume.link(ino, parent, name)?));
+            self.filled.entries += 1;
+            return Ok(());
+        }
+        // Another name of the same file: a rename would leave both.
+        if self.existing(parent, name, FileKind::Regular)?.is_some_and(|there| there.ino() == ino) {
+            return Ok(());
+        }
+        let link = |called: &[u8]| Ok(Held::new(self.volume, self.volume.link(ino, parent, called)?));
+        let mut coming = self.coming(parent, name, link)?;
+        self.place(&mut coming, parent, name)
     }
 
     /// Finds an existing directory, or removes an existing file.
     fn make_way(&mut self, parent: Ino, name: &[u8], kind: FileKind) -> Result<Option<Held<'v>>> {
+        let existing = self.existing(parent, name, kind)?;
+        if existing.is_some() && kind != FileKind::Directory {
+            self.volume.unlink(parent, name)?;
+            return Ok(None);
+        }
+        Ok(existing)
+    }
+
+    /// What has a name that something of a kind is to have.
+    fn existing(&self, parent: Ino, name: &[u8], kind: FileKind) -> Result<Option<Held<'v>>> {
         let existing = match self.volume.lookup(parent, name) {
             Ok(attr) => Held::new(self.volume, attr),
             Err(medfs::Error::Posix(Posix::NotFound)) => return Ok(None),
             Err(e) => return Err(e.into()),
         };
         match (existing.is_dir(), kind == FileKind::Directory) {
-            (true, true) => Ok(Some(existing)),
-            (false, false) => {
-                self.volume.unlink(parent, name)?;
-                Ok(None)
-            }
             (true, false) => bail!("a directory of that name exists in the volume"),
             (false, true) => bail!("a file of that name, no directory, exists in the volume"),
+            _ => Ok(Some(existing)),
         }
     }
 
@@ -243,14 +348,12 @@ fn tree_into<'v>(filler: &mut Filler<'v>, source: &Path, parent: Ino, name: Opti
         let called = if entry.depth() == 0 { name.unwrap_or_default() } else { entry.file_name().as_bytes() };
         let held = one(filler, path, &host, &meta, into, called, &mut links)
             .with_context(|| path.display().to_string())?;
-        if let Some(held) = held.filter(Held::is_dir) {
-            parents.push(held);
-        }
+        parents.extend(held);
     }
     Ok(())
 }
 
-/// Puts one host file; `None` where it became another name of a file already put.
+/// Puts one host file; what it became where that is a directory.
 fn one<'v>(
     filler: &mut Filler<'v>,
     path: &Path,
@@ -268,16 +371,19 @@ fn one<'v>(
         return Ok(None);
     }
     let link = (meta.kind == FileKind::Symlink).then(|| std::fs::read_link(path)).transpose()?;
-    let held = filler.create(parent, name, meta, link.as_ref().map(|l| l.as_os_str().as_bytes()))?;
+    let link = link.as_ref().map(|l| l.as_os_str().as_bytes());
     if meta.kind == FileKind::Directory {
-        return Ok(Some(held));
+        return filler.create(parent, name, meta, link).map(Some);
     }
+    let mut coming = filler.begin(parent, name, meta, link)?;
+    let ino = coming.file.ino();
     if meta.kind == FileKind::Regular {
-        filler.copy_content(held.ino(), &File::open(path)?, host.len())?;
+        filler.copy_content(ino, &File::open(path)?, host.len())?;
     }
-    filler.finish(held.ino(), meta, path)?;
+    filler.finish(ino, meta, path)?;
+    filler.place(&mut coming, parent, name)?;
     if host.nlink() > 1 {
-        links.insert(identity, held.ino());
+        links.insert(identity, ino);
     }
-    Ok(Some(held))
+    Ok(None)
 }

@@ -2,7 +2,7 @@
 
 use crate::args::PutArgs;
 use crate::fill::{self, Filler};
-use crate::{exit, progress, target, tree};
+use crate::{exit, progress, target, tree, words};
 use anyhow::{Context, Result, bail};
 use medfs::{Ino, Posix, Volume};
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &PutArgs) -> Result<u8> {
 
 fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<fill::Filled> {
     let total = sources.iter().map(|s| fill::content_bytes(s)).sum();
-    let mut filler = Filler::new(volume, progress::bytes("copying", total));
+    let mut filler = Filler::into_old(volume, progress::bytes("copying", total));
     let directory = existing_directory(volume, destination)?;
     if sources.len() > 1 && directory.is_none() {
         bail!(
@@ -39,9 +39,23 @@ fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<fill:
             Some(ino) => (ino, own_name(source)?),
             None => (parent_of(volume, destination)?, own_name(destination)?),
         };
-        fill::put(&mut filler, source, parent, name.as_bytes())?;
+        let put = fill::put(&mut filler, source, parent, name.as_bytes());
+        put.map_err(|error| without_room(error, filler.filled.entries))?;
     }
     filler.end()
+}
+
+/// An error of want of room says what was copied; every other one stays as it is.
+fn without_room(error: anyhow::Error, copied: u64) -> anyhow::Error {
+    if !error.chain().any(|part| matches!(part.downcast_ref(), Some(medfs::Error::NoSpace))) {
+        return error;
+    }
+    let done = match copied {
+        0 => "nothing was copied".to_owned(),
+        1 => "it was not copied, 1 file or directory before it was".to_owned(),
+        _ => format!("it was not copied, {} before it were", words::count(copied, "file or directory")),
+    };
+    anyhow::anyhow!("{}; {done}", exit::sentence(&error))
 }
 
 fn existing_directory(volume: &Volume, path: &Path) -> Result<Option<Ino>> {

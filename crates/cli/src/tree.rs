@@ -36,6 +36,10 @@ impl<'v> Held<'v> {
         Ok(Held::of(volume, volume.root())?)
     }
 
+    pub(crate) fn volume(&self) -> &'v Volume {
+        self.volume
+    }
+
     pub(crate) fn ino(&self) -> Ino {
         self.attr.ino
     }

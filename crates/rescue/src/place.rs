@@ -39,6 +39,12 @@ impl Place {
         Place(Arc::new(Link { above: self.0.above.clone(), name, level: self.0.level, path }))
     }
 
+    /// The place beside this one that has another name.
+    pub fn called(&self, name: &[u8]) -> Place {
+        let Link { above, level, path, .. } = &*self.0;
+        Place(Arc::new(Link { above: above.clone(), name: name.to_vec(), level: *level, path: path.clone() }))
+    }
+
     /// How many directories it is below the top.
     pub fn level(&self) -> u32 {
         self.0.level

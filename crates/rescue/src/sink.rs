@@ -1,5 +1,6 @@
 //! Where files are brought to.
 
+use crate::outcome::Lost;
 use crate::place::Place;
 use medfs::Attr;
 use std::io;
@@ -27,12 +28,12 @@ pub trait Sink {
     fn data(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// The next part of the file that has begun cannot be read.
     fn gap(&mut self) {}
-    /// All that could be read of the file was brought.
-    fn end(&mut self, at: &Place, meta: &Meta) -> io::Result<()>;
-    /// Nothing of the file that has begun could be brought.
+    /// All that could be read of the file was brought, which is all but `lost`. Where it is now: beside its place, where what is there has more.
+    fn end(&mut self, at: &Place, meta: &Meta, lost: &Lost) -> io::Result<Place>;
+    /// The file that has begun cannot be brought.
     fn give_up(&mut self, at: &Place);
     /// A symbolic link, with its target, a device, FIFO or socket.
     fn special(&mut self, at: &Place, meta: &Meta, target: &[u8]) -> io::Result<()>;
-    /// Another name for a file that was brought.
-    fn link(&mut self, first: &Place, at: &Place) -> io::Result<()>;
+    /// Another name for a file that was brought, all but `lost`. Where it is now, as for [`Sink::end`].
+    fn link(&mut self, first: &Place, at: &Place, lost: &Lost) -> io::Result<Place>;
 }

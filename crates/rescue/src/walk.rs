@@ -25,12 +25,31 @@ pub struct Walk<'v, S> {
     pub sink: S,
     outcome: Outcome,
     seen: Seen,
-    /// The first places of files that have several names.
-    links: HashMap<Ino, Place>,
+    /// Files that have several names.
+    links: HashMap<Ino, Brought>,
     /// What a repair has cut off files.
     cuts: HashMap<Ino, Vec<Cut>>,
     /// Files of which newer content was fsynced than is shown.
-    older: BTreeMap<Ino, String>,
+    older: BTreeMap<Ino, Older>,
+}
+
+/// A file of several names that was brought under one of them.
+struct Brought {
+    place: Place,
+    faults: Vec<Fault>,
+}
+
+/// What is not as it was of a file that was brought, under each of its names.
+struct Fault {
+    reason: String,
+    lost: Lost,
+}
+
+/// Why a file is shown as it was before.
+struct Older {
+    reason: String,
+    /// A name has led to it.
+    met: bool,
 }
 
 /// What is to be done, the last first.
@@ -48,7 +67,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         let mut older = BTreeMap::new();
         for (ino, reason) in past.unrecovered() {
             match ino {
-                Some(ino) => drop(older.insert(ino, reason)),
+                Some(ino) => drop(older.insert(ino, Older { reason, met: false })),
                 None => outcome.fail(Failure { path: b"/".to_vec(), ino, reason, lost: Lost::default() }),
             }
         }
@@ -75,9 +94,9 @@ impl<'v, S: Sink> Walk<'v, S> {
     /// What came of it, and the sink.
     pub fn finish(mut self) -> (Outcome, S) {
         // Files that nothing has led to: they may be new since the last checkpoint.
-        for (ino, reason) in std::mem::take(&mut self.older) {
+        for (ino, older) in std::mem::take(&mut self.older).into_iter().filter(|(_, older)| !older.met) {
             let path = format!("inode {ino}").into_bytes();
-            self.outcome.fail(Failure { path, ino: Some(ino), reason, lost: Lost::default() });
+            self.outcome.fail(Failure { path, ino: Some(ino), reason: older.reason, lost: Lost::default() });
         }
         (self.outcome, self.sink)
     }
@@ -256,7 +275,9 @@ impl<'v, S: Sink> Walk<'v, S> {
     fn held(&mut self, attr: Attr, at: Place, tasks: &mut Vec<Task>) -> io::Result<()> {
         let ino = attr.ino;
         let is_new = self.seen.insert(ino);
-        if let Some(reason) = self.older.remove(&ino) {
+        if let Some(older) = self.older.get_mut(&ino) {
+            older.met = true;
+            let reason = older.reason.clone();
             self.fail(&at, Some(ino), reason);
         }
         if attr.kind == FileKind::Directory {
@@ -270,9 +291,10 @@ impl<'v, S: Sink> Walk<'v, S> {
             }
             let made = self.sink.enter(&at);
             if self.pass(&at, Some(ino), made)? {
-                let meta = Box::new(self.meta(attr, &at));
+                let (meta, faults) = self.meta(attr);
+                self.tell(ino, &at, &at, &faults);
                 self.outcome.directories += 1;
-                tasks.push(Task::Leave(at.clone(), meta));
+                tasks.push(Task::Leave(at.clone(), Box::new(meta)));
                 tasks.push(Task::Enter(ino, at));
             }
             return Ok(());
@@ -294,19 +316,42 @@ impl<'v, S: Sink> Walk<'v, S> {
 
     /// Brings a file that is no directory, or its next name; `false` where nothing of it was.
     fn file(&mut self, attr: &Attr, at: &Place) -> io::Result<bool> {
-        if let Some(first) = self.links.get(&attr.ino) {
-            return self.sink.link(first, at).map(|()| true);
+        if let Some(first) = self.links.remove(&attr.ino) {
+            let whole = Lost::default();
+            let lost = first.faults.iter().map(|fault| &fault.lost).find(|lost| lost.bytes > 0);
+            let linked = self.sink.link(&first.place, at, lost.unwrap_or(&whole));
+            if let Ok(place) = &linked {
+                self.tell(attr.ino, at, place, &first.faults);
+            }
+            self.links.insert(attr.ino, first);
+            return linked.map(|_| true);
         }
-        let meta = self.meta(attr.clone(), at);
-        let brought = if meta.attr.kind == FileKind::Regular {
-            self.content(at, &meta)?
+        let (meta, mut faults) = self.meta(attr.clone());
+        let place = if meta.attr.kind == FileKind::Regular {
+            self.content(at, &meta, &mut faults)?
         } else {
-            self.special(at, &meta)?
+            self.special(at, &meta)?.then(|| at.clone())
         };
-        if brought && attr.nlink > 1 {
-            self.links.insert(attr.ino, at.clone());
+        self.tell(attr.ino, at, place.as_ref().unwrap_or(at), &faults);
+        let Some(place) = place else { return Ok(false) };
+        if attr.nlink > 1 {
+            self.links.insert(attr.ino, Brought { place, faults });
         }
-        Ok(brought)
+        Ok(true)
+    }
+
+    /// Notes what is wrong with a file that was brought to `place`, under one of its names.
+    fn tell(&mut self, ino: Ino, at: &Place, place: &Place, faults: &[Fault]) {
+        for Fault { reason, lost } in faults {
+            let mut reason = reason.clone();
+            if lost.bytes > 0 && !place.is(at) {
+                let called = place.names().last().map(|name| name.escape_ascii().to_string());
+                let called = called.unwrap_or_default();
+                reason +=
+                    &format!("; what was at its place has more and stays, and the copy is called {called}");
+            }
+            self.outcome.fail(Failure { path: at.path(), ino: Some(ino), reason, lost: lost.clone() });
+        }
     }
 
     /// `false`, and noted, where one file met an error.
@@ -318,7 +363,7 @@ impl<'v, S: Sink> Walk<'v, S> {
     }
 
     /// Attributes and extended attributes, as far as they can be read.
-    fn meta(&mut self, attr: Attr, at: &Place) -> Meta {
+    fn meta(&self, attr: Attr) -> (Meta, Vec<Fault>) {
         let ino = attr.ino;
         let mut xattrs = Vec::new();
         let mut first = None;
@@ -336,14 +381,15 @@ impl<'v, S: Sink> Walk<'v, S> {
         if self.cuts.get(&ino).is_some_and(|cuts| cuts.iter().any(|cut| cut.pages.is_none())) {
             first.get_or_insert("they are damaged".into());
         }
-        if let Some(reason) = first {
-            self.fail(at, Some(ino), format!("some of its extended attributes cannot be read: {reason}"));
-        }
-        Meta { attr, xattrs }
+        let fault = first.map(|reason| {
+            let reason = format!("some of its extended attributes cannot be read: {reason}");
+            Fault { reason, lost: Lost::default() }
+        });
+        (Meta { attr, xattrs }, fault.into_iter().collect())
     }
 
-    /// Brings a regular file; `false` where nothing of it was.
-    fn content(&mut self, at: &Place, meta: &Meta) -> io::Result<bool> {
+    /// Brings a regular file: where it is now, or `None` where nothing of it was brought.
+    fn content(&mut self, at: &Place, meta: &Meta, faults: &mut Vec<Fault>) -> io::Result<Option<Place>> {
         let ino = meta.attr.ino;
         self.sink.begin(at)?;
         let (mut lost, mut reason, mut written) = (Lost::default(), None, Ok(()));
@@ -362,23 +408,21 @@ impl<'v, S: Sink> Walk<'v, S> {
             }
             written.is_ok()
         });
-        if !self.pass(at, Some(ino), written)? {
+        if let Err(error) = written.and(read.map_err(io::Error::other)) {
             self.sink.give_up(at);
-            return Ok(false);
+            self.pass(at, Some(ino), Err(error))?;
+            return Ok(None);
         }
-        if let Err(error) = read {
-            self.fail(at, Some(ino), error.to_string());
-            self.sink.give_up(at);
-            return Ok(false);
-        }
-        let ended = self.sink.end(at, meta);
-        let ended = self.pass(at, Some(ino), ended)?;
         self.add_cuts(ino, &mut lost, &mut reason);
+        let ended = self.sink.end(at, meta, &lost);
         if let Some(reason) = reason {
             let reason = format!("{lost} of {} cannot be read and are holes: {reason}", meta.attr.size);
-            self.outcome.fail(Failure { path: at.path(), ino: Some(ino), reason, lost });
+            faults.push(Fault { reason, lost });
         }
-        Ok(ended)
+        match ended {
+            Ok(place) => Ok(Some(place)),
+            Err(error) => self.pass(at, Some(ino), Err(error)).map(|_| None),
+        }
     }
 
     /// Adds what a repair has cut off a file, within its size.

@@ -9,6 +9,10 @@ What cannot be read is passed by. Every file or directory that was not copied,
 or not whole, is named at the end with the reason, and the exit code is 1.
 Pages of a file that cannot be read become holes; on standard output, zeros.
 
+A file is written as NAME.partial and called NAME when all of it is there. What is
+at its place stays until then, and for good where the copy lacks content that it
+has: that copy stays NAME.partial, and is named at the end.
+
 --salvage looks through the whole volume, also where its root directory, its
 tables or a checkpoint are damaged. What no directory names is copied to
 by-inode, under its inode number and the last name it had. Nothing is written

@@ -1,13 +1,14 @@
 //! The host's directory that files are copied to.
 //!
 //! Invariant: nothing is written outside that directory. Every name is opened from its directory's descriptor, one component at a time, and no symbolic
-//! link below it is followed, whoever put it there.
+//! link below it is followed, whoever put it there. What is there gives way to a whole copy alone, or to one that lacks nothing it has ([`beside`]).
 
+use super::beside;
 use super::map::Keeper;
 use crate::metadata::Metadata;
 use indicatif::ProgressBar;
 use medfs::FileKind;
-use medfs_rescue::{Meta, Place, Sink};
+use medfs_rescue::{Lost, Meta, Place, Sink};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -28,8 +29,8 @@ pub(super) struct Host<'a> {
     shown: PathBuf,
     /// The directory that was used last.
     recent: Option<(Place, OwnedFd)>,
-    /// The regular file that is being written.
-    file: Option<(File, Place)>,
+    /// The regular file that is being written, and its name until then.
+    file: Option<(File, Vec<u8>, Place)>,
     /// Files that were made here, by device and number: none gives way to another.
     made: HashSet<(u64, u64)>,
     bar: ProgressBar,
@@ -89,9 +90,9 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Makes way for a file of the same name. A directory stays and is an error, and so is a device or pipe, which nobody wants
+    /// Whether a new file may take a place. A directory stays and is an error, and so is a device or pipe, which nobody wants
     /// replaced by a regular file.
-    fn remove_old(&mut self, at: &Place, regular: bool) -> io::Result<()> {
+    fn check_place(&mut self, at: &Place, regular: bool) -> io::Result<()> {
         let (dir, name) = self.parent(at)?;
         let old = match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
@@ -102,7 +103,6 @@ impl<'a> Host<'a> {
             let text = format!("{} was copied from another file just now", self.shown(at));
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
         }
-        let (dir, name) = self.parent(at)?;
         let old = FileType::from_raw_mode(old.st_mode);
         if old == FileType::Directory {
             let text = format!("{} is a directory: a file cannot take its place", self.shown(at));
@@ -112,31 +112,59 @@ impl<'a> Host<'a> {
             let what = "is not a regular file: '-' in its place copies to standard output";
             return Err(io::Error::other(format!("{} {what}", self.shown(at))));
         }
-        let removed = fs::unlinkat(dir, name, AtFlags::empty());
-        removed.map_err(|e| self.failed("replace", at, e.into()))
+        Ok(())
     }
 
-    fn create(&mut self, at: &Place) -> io::Result<File> {
+    /// Makes something beside its place; the name it has there.
+    fn make_beside<T>(
+        &mut self,
+        at: &Place,
+        make: impl FnMut(&OwnedFd, &[u8]) -> io::Result<T>,
+    ) -> io::Result<(Vec<u8>, T)> {
         let (dir, name) = self.parent(at)?;
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
-        let stat = fs::fstat(&file)?;
+        let (beside, made) = beside::make(dir, name, make).map_err(|e| self.failed("make", at, e))?;
+        let (dir, _) = self.parent(at)?;
+        let stat = fs::statat(dir, &beside[..], AtFlags::SYMLINK_NOFOLLOW)?;
         self.made.insert((stat.st_dev, stat.st_ino));
-        Ok(file.into())
+        Ok((beside, made))
     }
 
-    fn make_special(&mut self, at: &Place, meta: &Meta, target: &[u8]) -> io::Result<()> {
+    /// Whether what is at a place, if anything, gives way to a copy of `size` bytes without `lost`.
+    fn gives_way(&mut self, at: &Place, size: u64, lost: &Lost) -> io::Result<bool> {
         let (dir, name) = self.parent(at)?;
-        let kind = match meta.attr.kind {
-            FileKind::Symlink => return Ok(fs::symlinkat(target, dir, name)?),
-            FileKind::CharDevice => FileType::CharacterDevice,
-            FileKind::BlockDevice => FileType::BlockDevice,
-            FileKind::Fifo => FileType::Fifo,
-            FileKind::Socket => FileType::Socket,
-            FileKind::Regular | FileKind::Directory => return Err(io::Error::other("it has content")),
-        };
-        Ok(fs::mknodat(dir, name, kind, Mode::RUSR | Mode::WUSR, meta.attr.rdev)?)
+        let nothing_more = lost.bytes == 0 || beside::has_nothing_more(dir, name, size, lost)?;
+        let old = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        Ok(nothing_more && !old.is_some_and(|old| self.made.contains(&(old.st_dev, old.st_ino))))
     }
+
+    /// Puts what was made beside a place there or, where it lacks what is there, as near as can be; where it is now.
+    fn settle(&mut self, at: &Place, beside: &[u8], size: u64, lost: &Lost) -> io::Result<Place> {
+        let first = beside::partial(self.parent(at)?.1, 0);
+        for place in [at.clone(), at.called(&first)] {
+            let is_there = self.parent(&place)?.1 == beside;
+            if !is_there && !self.gives_way(&place, size, lost)? {
+                continue;
+            }
+            let (dir, name) = self.parent(&place)?;
+            // Of a file that is there already this does nothing.
+            let renamed = fs::renameat(dir, beside, dir, name);
+            renamed.map_err(|e| self.failed("replace", &place, e.into()))?;
+            return Ok(place);
+        }
+        Ok(at.called(beside))
+    }
+}
+
+fn make_special(dir: &OwnedFd, name: &[u8], meta: &Meta, target: &[u8]) -> io::Result<()> {
+    let kind = match meta.attr.kind {
+        FileKind::Symlink => return Ok(fs::symlinkat(target, dir, name)?),
+        FileKind::CharDevice => FileType::CharacterDevice,
+        FileKind::BlockDevice => FileType::BlockDevice,
+        FileKind::Fifo => FileType::Fifo,
+        FileKind::Socket => FileType::Socket,
+        FileKind::Regular | FileKind::Directory => return Err(io::Error::other("it has content")),
+    };
+    Ok(fs::mknodat(dir, name, kind, Mode::RUSR | Mode::WUSR, meta.attr.rdev)?)
 }
 
 impl Sink for Host<'_> {
@@ -165,14 +193,17 @@ impl Sink for Host<'_> {
     }
 
     fn begin(&mut self, at: &Place) -> io::Result<()> {
-        self.remove_old(at, true)?;
-        let file = self.create(at).map_err(|e| self.failed("make", at, e))?;
-        self.file = Some((file, at.clone()));
+        self.check_place(at, true)?;
+        let (beside, file) = self.make_beside(at, |dir, name| {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            Ok(File::from(fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?))
+        })?;
+        self.file = Some((file, beside, at.clone()));
         Ok(())
     }
 
     fn data(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let Some((file, at)) = &self.file else { return Err(io::Error::other("no file has begun")) };
+        let Some((file, _, at)) = &self.file else { return Err(io::Error::other("no file has begun")) };
         file.write_all_at(bytes, offset).map_err(|e| self.failed("write", at, e))?;
         self.bar.inc(bytes.len() as u64);
         self.keeper.keep();
@@ -183,44 +214,51 @@ impl Sink for Host<'_> {
         self.keeper.keep();
     }
 
-    fn end(&mut self, at: &Place, meta: &Meta) -> io::Result<()> {
-        let Some((file, _)) = self.file.take() else { return Err(io::Error::other("no file has begun")) };
-        let sized = file.set_len(meta.attr.size);
-        let set = sized.and_then(|()| Metadata::from(meta).apply_to_open(file.as_fd()));
-        set.map_err(|e| self.failed("finish", at, e))
+    fn end(&mut self, at: &Place, meta: &Meta, lost: &Lost) -> io::Result<Place> {
+        let Some((file, beside, place)) = self.file.take() else {
+            return Err(io::Error::other("no file has begun"));
+        };
+        if let Err(error) = file.set_len(meta.attr.size) {
+            self.file = Some((file, beside, place));
+            self.give_up(at);
+            return Err(self.failed("finish", at, error));
+        }
+        let set = Metadata::from(meta).apply_to_open(file.as_fd());
+        let place = self.settle(at, &beside, meta.attr.size, lost)?;
+        set.map_err(|e| self.failed("finish", &place, e))?;
+        Ok(place)
     }
 
     fn give_up(&mut self, at: &Place) {
-        self.file = None;
-        if let Ok((dir, name)) = self.parent(at)
-            && let Err(error) = fs::unlinkat(dir, name, AtFlags::empty())
+        let Some((_, beside, _)) = self.file.take() else { return };
+        if let Ok((dir, _)) = self.parent(at)
+            && let Err(error) = fs::unlinkat(dir, &beside[..], AtFlags::empty())
         {
-            tracing::warn!("cannot remove {}: {error}", self.shown(at));
+            tracing::warn!("cannot remove {}: {error}", self.shown(&at.called(&beside)));
         }
     }
 
     fn special(&mut self, at: &Place, meta: &Meta, target: &[u8]) -> io::Result<()> {
-        self.remove_old(at, false)?;
-        self.make_special(at, meta, target).map_err(|e| self.failed("make", at, e))?;
-        let (dir, name) = self.parent(at)?;
-        let stat = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        self.made.insert((stat.st_dev, stat.st_ino));
-        let (dir, name) = self.parent(at)?;
-        let set = Metadata::from(meta).apply_at(dir.as_fd(), OsStr::from_bytes(name));
-        set.map_err(|e| self.failed("set owner, mode and times of", at, e))
+        self.check_place(at, false)?;
+        let (beside, ()) = self.make_beside(at, |dir, name| make_special(dir, name, meta, target))?;
+        let (dir, _) = self.parent(at)?;
+        let set = Metadata::from(meta).apply_at(dir.as_fd(), OsStr::from_bytes(&beside));
+        let place = self.settle(at, &beside, 0, &Lost::default())?;
+        set.map_err(|e| self.failed("set owner, mode and times of", &place, e))
     }
 
-    fn link(&mut self, first: &Place, at: &Place) -> io::Result<()> {
+    fn link(&mut self, first: &Place, at: &Place, lost: &Lost) -> io::Result<Place> {
         let names = first.names();
         // Two entries of one name, in a damaged directory: the file is there.
         if names == at.names() {
-            return Ok(());
+            return Ok(at.clone());
         }
-        self.remove_old(at, false)?;
-        let Some((old, above)) = names.split_last() else { return Ok(()) };
+        self.check_place(at, false)?;
+        let Some((old, above)) = names.split_last() else { return Ok(at.clone()) };
         let from = self.open(above)?;
-        let (dir, name) = self.parent(at)?;
-        let linked = fs::linkat(from, *old, dir, name, AtFlags::empty());
-        linked.map_err(|e| self.failed("make", at, e.into()))
+        let size = fs::statat(&from, *old, AtFlags::SYMLINK_NOFOLLOW)?.st_size as u64;
+        let link = |dir: &OwnedFd, name: &[u8]| Ok(fs::linkat(&from, *old, dir, name, AtFlags::empty())?);
+        let (beside, ()) = self.make_beside(at, link)?;
+        self.settle(at, &beside, size, lost)
     }
 }

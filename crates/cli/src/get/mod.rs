@@ -3,6 +3,7 @@
 //! What cannot be read is passed by and told at the end ([`result`]); the walk is medfs-rescue's.
 
 pub(crate) mod args;
+mod beside;
 mod host;
 pub(crate) mod map;
 mod result;

@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 const PAGE: usize = BLOCK_SIZE;
 
 /// A page of a file that no other file has.
-fn page(file: u8, index: usize) -> Vec<u8> {
+pub(crate) fn page(file: u8, index: usize) -> Vec<u8> {
     (0..PAGE).map(|i| (i / 7) as u8 ^ file.wrapping_mul(31) ^ (index as u8).wrapping_mul(5) | 1).collect()
 }
 
-fn pages(file: u8, count: usize) -> Vec<u8> {
+pub(crate) fn pages(file: u8, count: usize) -> Vec<u8> {
     (0..count).flat_map(|index| page(file, index)).collect()
 }
 
 /// `/dir/a` of 40 pages, `/dir/b` of one, `/c` of two.
-fn volume() -> Scratch {
+pub(crate) fn volume() -> Scratch {
     let s = plain();
     with_engine(&s.image(), true, |v| {
         let dir = make(v, v.root(), "dir", FileKind::Directory);
@@ -40,7 +40,7 @@ fn blocks(image: &Path, which: impl Fn(&Block) -> bool) -> Vec<u64> {
     (main.into()..dev.block_count()).filter(|&addr| which(&read_block(&dev, addr).unwrap())).collect()
 }
 
-fn block_of(image: &Path, content: &[u8]) -> u64 {
+pub(crate) fn block_of(image: &Path, content: &[u8]) -> u64 {
     let found = blocks(image, |block| block.0[..] == *content);
     assert_eq!(found.len(), 1);
     found[0]
@@ -54,7 +54,7 @@ fn is_inode(block: &Block, name: &str) -> bool {
 }
 
 /// A map of medfs's that calls these blocks bad.
-fn bad(s: &Scratch, blocks: &[u64]) -> PathBuf {
+pub(crate) fn bad(s: &Scratch, blocks: &[u64]) -> PathBuf {
     let len = fs::metadata(s.image()).unwrap().len();
     let mut map = medfs_device::Mapfile::new(len);
     blocks.iter().for_each(|b| map.set_bad(b * PAGE as u64..(b + 1) * PAGE as u64));
@@ -62,13 +62,19 @@ fn bad(s: &Scratch, blocks: &[u64]) -> PathBuf {
     s.path("map")
 }
 
-fn get(s: &Scratch, args: &[&str], map: &Path, from: &[&str], to: &str) -> assert_cmd::assert::Assert {
+pub(crate) fn get(
+    s: &Scratch,
+    args: &[&str],
+    map: &Path,
+    from: &[&str],
+    to: &str,
+) -> assert_cmd::assert::Assert {
     let mut command = medfs();
     command.arg("get").args(args).arg("--map").arg(map).arg(s.image()).args(from).arg(s.path(to));
     command.assert()
 }
 
-fn stderr(assert: &assert_cmd::assert::Assert) -> String {
+pub(crate) fn stderr(assert: &assert_cmd::assert::Assert) -> String {
     let text = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
     assert!(!text.contains("panicked"), "{text}");
     text
@@ -498,9 +504,15 @@ fn a_full_destination_ends_it_with_the_reason() {
         eprintln!("SKIPPED: tmpfs cannot be mounted");
         return;
     }
+    fs::create_dir(dir.join("dir")).unwrap();
+    fs::write(dir.join("dir/a"), "what was there").unwrap();
     let done = medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(&dir).output().unwrap();
+    let there: Vec<_> = fs::read_dir(dir.join("dir")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let left = fs::read_to_string(dir.join("dir/a")).unwrap();
     assert!(std::process::Command::new("umount").arg(&dir).status().unwrap().success());
     let text = String::from_utf8(done.stderr).unwrap();
     assert_eq!(done.status.code(), Some(1));
     assert!(text.contains("cannot write") && text.contains("dir/a: No space left on device"), "{text}");
+    assert_eq!(left, "what was there");
+    assert!(!there.iter().any(|name| name.to_string_lossy().contains("partial")), "{there:?}");
 }

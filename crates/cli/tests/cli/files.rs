@@ -309,6 +309,72 @@ fn a_full_volume_says_so_and_stays_sound() {
     assert!(!text.is_empty() && !s.path("new").exists(), "{text}");
 }
 
+/// Files of random sizes are put until some find no room, new ones and over old ones: each that is refused leaves what was there, and nothing else.
+#[test]
+fn what_finds_no_room_leaves_the_volume_as_it_was() {
+    let s = Scratch::new();
+    medfs().args(["mkfs", "-q", "--plain", "--size", "52M"]).arg(s.image()).assert().success();
+    let mut rng = crate::mounts::Rng::new(5);
+    let mut there: std::collections::BTreeMap<String, Vec<u8>> = Default::default();
+    let mut refused = (0, 0);
+    for round in 0u8..14 {
+        let size = rng.below(9 << 20) as usize;
+        let content = [&[round; 1000][..], &vec![round ^ 0x55; size]].concat();
+        fs::write(s.path("new"), &content).unwrap();
+        let name = format!("f{}.db", rng.below(4));
+        let done =
+            medfs().arg("put").args([&s.image(), &s.path("new")]).arg(format!("/{name}")).output().unwrap();
+        let text = String::from_utf8(done.stderr).unwrap();
+        if done.status.success() {
+            there.insert(name, content);
+        } else {
+            let told = text.contains("new: no space left on the volume; nothing was copied\n");
+            assert!(told && text.lines().count() == 1, "{text}");
+            refused.0 += usize::from(!there.contains_key(&name));
+            refused.1 += usize::from(there.contains_key(&name));
+        }
+        let listed: Vec<String> = output(&["ls"], &[&s.image()]).lines().map(str::to_owned).collect();
+        let expected = there.keys().cloned().chain(["lost+found".into()]);
+        assert_eq!(listed, expected.collect::<Vec<_>>(), "round {round}");
+    }
+    assert!(refused.0 > 0 && refused.1 > 0 && there.len() > 1, "{refused:?}");
+    medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("out")).assert().success();
+    there.iter().for_each(|(name, content)| {
+        assert!(fs::read(s.path("out").join(name)).unwrap() == *content, "{name}")
+    });
+    medfs().arg("fsck").arg(s.image()).assert().code(0);
+    assert_f2fs_clean(&s.image());
+}
+
+#[test]
+fn a_directory_that_finds_no_room_says_what_was_copied() {
+    let s = Scratch::with_volume("52M");
+    fs::create_dir(s.path("dir")).unwrap();
+    fs::write(s.path("dir/a"), "small").unwrap();
+    fs::hard_link(s.path("dir/a"), s.path("dir/b")).unwrap();
+    std::os::unix::fs::symlink("a", s.path("dir/c")).unwrap();
+    fs::write(s.path("dir/large"), vec![1; 60 << 20]).unwrap();
+    fs::write(s.path("old"), "old").unwrap();
+    // Over files of the same names, of another kind each.
+    medfs().args(["put", "-r"]).args([&s.image(), &s.path("dir/a")]).arg("/").assert().success();
+    // The second time the directory is there.
+    for copied in [4, 3] {
+        let text = error(1, medfs().args(["put", "-r"]).args([&s.image(), &s.path("dir")]).arg("/"));
+        let told = format!(
+            "dir/large: no space left on the volume; it was not copied, {copied} files and directories before it were\n"
+        );
+        assert!(text.ends_with(&told), "{text}");
+        let listed = output(&["ls"], &[&s.image(), Path::new("/dir")]);
+        assert_eq!(listed, "a\nb\nc\n");
+    }
+    medfs().arg("put").args([&s.image(), &s.path("old")]).arg("/dir/c").assert().success();
+    medfs().arg("put").args([&s.image(), &s.path("dir/c")]).arg("/dir/b").assert().success();
+    let long = output(&["ls", "-l"], &[&s.image(), Path::new("/dir")]);
+    assert!(long.contains(" b -> a"), "{long}");
+    assert_eq!(output(&["get"], &[&s.image(), Path::new("/dir/c"), Path::new("-")]), "old");
+    assert_clean(&s.image());
+}
+
 #[test]
 fn names_that_are_not_utf8_are_listed_without_loss() {
     use std::os::unix::ffi::OsStrExt;

@@ -5,6 +5,7 @@
 mod common;
 mod mounts;
 
+mod again;
 mod claims;
 mod damaged;
 mod ends;

@@ -10,7 +10,7 @@ use super::*;
 use crate::model::{Id, Inode, PAGE, Page, ROOT, USER_FLAGS};
 use crate::observe::compare_inode;
 use medfs_device::CountingDevice;
-use medfs_rescue::{Meta, Outcome, Place, Sink, Walk, salvage};
+use medfs_rescue::{Lost, Meta, Outcome, Place, Sink, Walk, salvage};
 use std::collections::HashMap;
 use std::io;
 
@@ -89,11 +89,11 @@ impl Sink for Kept {
         }
         Ok(())
     }
-    fn end(&mut self, _at: &Place, meta: &Meta) -> io::Result<()> {
+    fn end(&mut self, at: &Place, meta: &Meta, _lost: &Lost) -> io::Result<Place> {
         let id = self.file.take().expect("begun");
         self.model.content_mut(id).truncate(meta.attr.size);
         self.set(id, meta);
-        Ok(())
+        Ok(at.clone())
     }
     fn give_up(&mut self, at: &Place) {
         let mut names = names(at);
@@ -109,10 +109,10 @@ impl Sink for Kept {
         self.model.inode_mut(id).target = target.to_vec();
         Ok(())
     }
-    fn link(&mut self, first: &Place, at: &Place) -> io::Result<()> {
+    fn link(&mut self, first: &Place, at: &Place, _lost: &Lost) -> io::Result<Place> {
         let id = self.places[&names(first)];
         self.add(at, id);
-        Ok(())
+        Ok(at.clone())
     }
 }
 

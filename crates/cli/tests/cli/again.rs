@@ -1,0 +1,155 @@
+//! Files are got a second time, over copies that are there: what is there gives way to a whole copy, and stays where the new one has less.
+
+use crate::common::*;
+use crate::damaged::{bad, block_of, get, page, pages, stderr, volume};
+use crate::mounts::Rng;
+use medfs_format::BLOCK_SIZE;
+use medfs_format::node::FileKind;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+const PAGE: usize = BLOCK_SIZE;
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_whole_copy_stays_where_the_next_one_has_holes() {
+    let s = volume();
+    get(&s, &["-r"], &s.path("whole.map"), &["/"], "out").code(0);
+    fs::create_dir(s.path("again")).unwrap();
+    let [first, second] = [3, 4].map(|index| block_of(&s.image(), &page(1, index)));
+    let again = |lost: &[u64], code| {
+        let map = bad(&s, lost);
+        stderr(&get(&s, &["-r"], &map, &["/dir"], "out").code(code))
+    };
+    let text = again(&[first], 1);
+    let told = "/dir/a: bytes 12288-16383 of 163840 cannot be read and are holes";
+    let kept = "what was at its place has more and stays, and the copy is called a.partial";
+    assert!(text.contains(told) && text.contains(kept), "{text}");
+    assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), pages(1, 40));
+    let holes = |lost: &[usize]| {
+        let mut content = pages(1, 40);
+        lost.iter().for_each(|index| content[index * PAGE..(index + 1) * PAGE].fill(0));
+        content
+    };
+    assert_eq!(fs::read(s.path("out/dir/a.partial")).unwrap(), holes(&[3]));
+    // One that reads something else leaves both.
+    assert!(again(&[second], 1).contains("the copy is called a.partial.1"));
+    assert_eq!(fs::read(s.path("out/dir/a.partial")).unwrap(), holes(&[3]));
+    assert_eq!(fs::read(s.path("out/dir/a.partial.1")).unwrap(), holes(&[4]));
+    // One that reads more takes the place of the one that has less.
+    fs::write(s.path("out/dir/a"), holes(&[3, 4])).unwrap();
+    assert!(!again(&[first], 1).contains("is called"));
+    assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), holes(&[3]));
+    // A whole one always, even of a longer file.
+    fs::write(s.path("out/dir/a"), vec![1; 41 * PAGE]).unwrap();
+    assert!(again(&[first], 1).contains("the copy is called a.partial"), "a longer one stays");
+    again(&[], 0);
+    assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), pages(1, 40));
+    assert_eq!(names(&s.path("out/dir")), ["a", "a.partial", "a.partial.1", "b"]);
+}
+
+#[test]
+fn a_single_file_keeps_what_is_there_and_a_directory_in_its_place_is_told() {
+    let s = volume();
+    fs::write(s.path("copy"), pages(1, 40)).unwrap();
+    let map = bad(&s, &[block_of(&s.image(), &page(1, 0))]);
+    let text = stderr(&get(&s, &[], &map, &["/dir/a"], "copy").code(1));
+    assert!(text.contains("the copy is called copy.partial"), "{text}");
+    assert_eq!(fs::read(s.path("copy")).unwrap(), pages(1, 40));
+    fs::create_dir_all(s.path("out/dir/a")).unwrap();
+    let text = stderr(&get(&s, &["-r"], &s.path("whole.map"), &["/dir"], "out").code(1));
+    assert!(text.contains("out/dir/a is a directory: a file cannot take its place"), "{text}");
+    assert_eq!(names(&s.path("out/dir")), ["a", "b"]);
+}
+
+/// A file of several names is told of under each, and each is what it was.
+#[test]
+fn every_name_of_an_incomplete_file_is_told() {
+    let s = volume();
+    with_engine(&s.image(), true, |v| {
+        let dir = v.lookup(v.root(), b"dir").unwrap().ino;
+        let a = v.lookup(dir, b"a").unwrap().ino;
+        v.link(a, v.root(), b"second").unwrap();
+        v.link(a, v.root(), b"third").unwrap();
+    });
+    let map = bad(&s, &[block_of(&s.image(), &page(1, 0))]);
+    fs::create_dir(s.path("out")).unwrap();
+    fs::write(s.path("out/third"), "what was there").unwrap();
+    let text = stderr(&get(&s, &["-r"], &map, &["/"], "out").code(1));
+    for name in ["/dir/a", "/second", "/third"] {
+        assert!(text.contains(&format!("{name}: bytes 0-4095 of 163840 cannot be read")), "{text}");
+    }
+    assert!(text.contains("3 files and directories not copied, or not whole"), "{text}");
+    assert!(text.contains("the copy is called third.partial"), "{text}");
+    assert_eq!(fs::read_to_string(s.path("out/third")).unwrap(), "what was there");
+    let inode = |name: &str| fs::metadata(s.path(&format!("out/{name}"))).unwrap().ino();
+    assert_eq!(inode("dir/a"), inode("second"));
+    assert_eq!(inode("dir/a"), inode("third.partial"));
+}
+
+/// A volume of files of some pages, one of them with two names, got again and again while other blocks are bad: a page that was brought once is
+/// never lost, what is told is true, and what is not told is whole.
+#[test]
+fn no_run_loses_what_another_has_brought() {
+    const FILES: [(&str, usize); 4] = [("a", 1), ("b", 3), ("c", 9), ("d", 2)];
+    let s = plain();
+    with_engine(&s.image(), true, |v| {
+        for (file, (name, count)) in (1..).zip(FILES) {
+            let ino = make(v, v.root(), name, FileKind::Regular);
+            v.write(ino, 0, &pages(file, count)).unwrap();
+        }
+        let b = v.lookup(v.root(), b"b").unwrap().ino;
+        v.link(b, v.root(), b"other_b").unwrap();
+    });
+    let image = fs::read(s.image()).unwrap();
+    let place = |content: &[u8]| image.chunks(PAGE).position(|block| block == content).unwrap() as u64;
+    let blocks: Vec<(u8, usize, u64)> = (1..)
+        .zip(FILES)
+        .flat_map(|(file, (_, count))| (0..count).map(move |index| (file, index)))
+        .map(|(file, index)| (file, index, place(&page(file, index))))
+        .collect();
+    let given = std::env::var("MEDFS_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or(7);
+    let mut rng = Rng::new(seed);
+    let all = FILES.iter().map(|(name, _)| *name).chain(["other_b"]);
+    let all: Vec<(u8, &str)> =
+        (1..).zip(all).map(|(file, name)| (if file == 5 { 2 } else { file }, name)).collect();
+    let read = |name: &str| fs::read(s.path(&format!("out/{name}"))).unwrap_or_default();
+    let has = |content: &[u8], file, index: usize| {
+        content.get(index * PAGE..(index + 1) * PAGE) == Some(&page(file, index)[..])
+    };
+    fs::create_dir(s.path("out")).unwrap();
+    for round in 0..12 {
+        let share = rng.below(4) * 10;
+        let lost: Vec<_> = blocks.iter().filter(|_| rng.below(100) < share).collect();
+        let before: Vec<_> = all.iter().map(|(_, name)| read(name)).collect();
+        let map = bad(&s, &lost.iter().map(|(.., block)| *block).collect::<Vec<_>>());
+        let assert = get(&s, &["-r"], &map, &["/"], "out").code(i32::from(!lost.is_empty()));
+        let text = stderr(&assert);
+        for ((file, name), before) in all.iter().zip(before) {
+            let context = format!("seed {seed}, round {round}, {name}: {text}");
+            let after = read(name);
+            let pages = blocks.iter().filter(|(of, ..)| of == file).map(|(_, index, _)| *index);
+            assert!(
+                pages.clone().all(|index| has(&after, *file, index) || !has(&before, *file, index)),
+                "{context}"
+            );
+            let is_hit = lost.iter().any(|(of, ..)| of == file);
+            assert_eq!(text.contains(&format!("medfs get: /{name}: bytes ")), is_hit, "{context}");
+            assert!(is_hit || pages.clone().all(|index| has(&after, *file, index)), "{context}");
+            // What this run has read is there too.
+            let wanted = pages.filter(|index| !lost.iter().any(|(of, hit, _)| of == file && hit == index));
+            let copies: Vec<_> =
+                names(&s.path("out")).into_iter().filter(|other| other.starts_with(name)).collect();
+            let brings = |copy: &String| wanted.clone().all(|index| has(&read(copy), *file, index));
+            assert!(copies.iter().any(brings), "{context}");
+        }
+    }
+}
