@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Trace(crate::trace::args::TraceArgs),
     /// Replay a trace on every combination of mechanisms and on other file systems, verified
     Replay(crate::replay::args::ReplayArgs),
+    /// Train, show and load the decision tree that chooses the files with sections of their own
+    Ars(crate::ars::args::ArsArgs),
     /// Run a SQLite database on a new volume, kill the daemon, recover, and show what was written
     Demo(DemoArgs),
     /// Make and study flash devices: NAND with a translation layer, in a file
@@ -385,6 +387,9 @@ pub(crate) struct StatArgs {
     /// Directory of a mounted volume, or an image file or block device that is not mounted
     #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
     pub(crate) target: PathBuf,
+    /// Show what is known of one file or directory of a mounted volume: its pieces, how it is written, and where its pages belong
+    #[arg(long)]
+    pub(crate) file: bool,
     /// Print JSON: the counters, and under `derived` what is made of them
     #[arg(long)]
     pub(crate) json: bool,

@@ -10,6 +10,7 @@
 mod output;
 
 mod args;
+mod ars;
 mod content;
 mod convert;
 mod demo;
@@ -101,6 +102,7 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Sync(a) => exit::run("sync", exit::FAILURE, || umount::sync(&a)),
         Command::Trace(a) => exit::run("trace", exit::FAILURE, || trace::run(&a)),
         Command::Replay(a) => exit::run("replay", exit::FAILURE, || replay::run(&a)),
+        Command::Ars(a) => exit::run("ars", exit::FAILURE, || ars::run(&a)),
         Command::Demo(a) => exit::run("demo", exit::FAILURE, || demo::run(&a)),
         Command::Flash(a) => exit::run("flash", exit::FAILURE, || flash::run(&a)),
         Command::Lab(a) => exit::run("lab", exit::FAILURE, || lab::run(&a)),

@@ -4,12 +4,15 @@
 //! changes. What is no tree is refused where somebody sets it, and passed by with a warning where it is found: then the built-in one counts.
 //! Locks: those of reading an attribute, and leaves.
 
-use crate::content::reserved_files::{built_in, features};
+use crate::content::reserved_files::{self, features_of};
 use crate::error::{Error, Posix, Result};
+use crate::extents::Extent;
 use crate::fs::Fs;
 use crate::options::{PlacementPolicy, ReserveFiles};
 use crate::volume::Volume;
 use medfs_format::Ino;
+use serde::Serialize;
+use std::collections::BTreeMap;
 
 pub use medfs_format::ars::{ATTRIBUTE, Class, Feature, Tree, TreeNode, Values};
 
@@ -29,16 +32,21 @@ pub(crate) fn check(value: &[u8]) -> Result<()> {
     }
 }
 
+/// The tree that volumes without one judge by.
+pub fn built_in() -> Tree {
+    reserved_files::built_in::tree()
+}
+
 /// The volume's tree, or the built-in one.
 fn tree(fs: &Fs) -> Tree {
     let found = match fs.getxattr(fs.geo.root_ino, ATTRIBUTE) {
         Ok(bytes) => Tree::parse(&bytes).map_err(Error::from),
-        Err(Error::Posix(Posix::NoAttribute)) => Ok(built_in::tree()),
+        Err(Error::Posix(Posix::NoAttribute)) => Ok(built_in()),
         Err(error) => Err(error),
     };
     found.unwrap_or_else(|error| {
         tracing::warn!(%error, "the volume's decision tree cannot be used, the built-in one is");
-        built_in::tree()
+        built_in()
     })
 }
 
@@ -47,6 +55,12 @@ pub(crate) fn learn(fs: &Fs) {
     if fs.opts.placement == PlacementPolicy::Reserve && fs.opts.reserve_files == ReserveFiles::Tree {
         fs.placement.learn(tree(fs));
     }
+}
+
+/// The features of a file that was written since the volume was opened; see [`Judgement::of`].
+pub fn features(volume: &Volume, ino: Ino) -> Result<Option<Values>> {
+    let inode = volume.fs.inode(ino)?;
+    Ok(volume.fs.hotness.profile(ino).map(|profile| inode.raw(|r| features_of(&profile, r))))
 }
 
 /// What is known of a file that was written since the volume was opened, and what the tree says of it.
@@ -68,7 +82,7 @@ impl Judgement {
         let fs = &volume.fs;
         let inode = fs.inode(ino)?;
         let Some(profile) = fs.hotness.profile(ino) else { return Ok(None) };
-        let features = inode.raw(|r| features(&profile, r));
+        let features = inode.raw(|r| features_of(&profile, r));
         let tree = tree(fs);
         let path = tree.path(&features).map(|at| tree.nodes()[at]).collect();
         Ok(Some(Judgement {
@@ -84,6 +98,84 @@ impl Judgement {
         match self.path.last() {
             Some(TreeNode::Leaf { class, confidence }) => (*class, *confidence),
             _ => (Class::Log, 0),
+        }
+    }
+}
+
+/// A file, for `medfs stat --file`.
+#[derive(Debug, Clone, Serialize)]
+pub struct FileStats {
+    /// Its inode number.
+    pub ino: Ino,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Pieces that its pages lie in, of those that have blocks.
+    pub extents: u64,
+    /// Pages that have blocks.
+    pub pages: u64,
+    /// What is known of how it is written; none where it was not written since the volume was opened.
+    pub judged: Option<JudgedStats>,
+}
+
+/// What is known of how a file is written, and what was judged of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct JudgedStats {
+    /// Its features, by name.
+    pub features: BTreeMap<&'static str, u32>,
+    /// Where its pages go: `log` or `reserve`.
+    pub class: &'static str,
+    /// Where the tree says that they should go, and how sure that is in percent.
+    pub said: &'static str,
+    /// See `said`.
+    pub confidence: u8,
+    /// The questions of the tree that led there.
+    pub path: Vec<StepStats>,
+    /// Windows of it that have sections of their own.
+    pub reserved_windows: Vec<u64>,
+}
+
+/// A question of the tree.
+#[derive(Debug, Clone, Serialize)]
+pub struct StepStats {
+    /// The feature.
+    pub feature: &'static str,
+    /// What the file has of it.
+    pub value: u32,
+    /// Largest value that leads to the left.
+    pub threshold: u32,
+}
+
+impl FileStats {
+    /// Of a file. Errors: no such inode, and those of reading the file's nodes.
+    pub fn of(volume: &Volume, ino: Ino) -> Result<FileStats> {
+        let extents = Extent::of(volume, ino)?;
+        Ok(FileStats {
+            ino,
+            size_bytes: volume.fs.inode(ino)?.size(),
+            extents: extents.len() as u64,
+            pages: extents.iter().map(|extent| extent.len).sum(),
+            judged: Judgement::of(volume, ino)?.map(JudgedStats::from),
+        })
+    }
+}
+
+impl From<Judgement> for JudgedStats {
+    fn from(judgement: Judgement) -> JudgedStats {
+        let (said, confidence) = judgement.said();
+        let features = judgement.features;
+        let step = |node: &TreeNode| match *node {
+            TreeNode::Split { feature, threshold, .. } => {
+                Some(StepStats { feature: feature.name(), value: features[feature as usize], threshold })
+            }
+            TreeNode::Leaf { .. } => None,
+        };
+        JudgedStats {
+            features: Feature::ALL.iter().map(|f| (f.name(), features[*f as usize])).collect(),
+            class: judgement.class.name(),
+            said: said.name(),
+            confidence,
+            path: judgement.path.iter().filter_map(step).collect(),
+            reserved_windows: judgement.reserved.iter().map(|(window, _)| *window).collect(),
         }
     }
 }

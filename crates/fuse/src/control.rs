@@ -1,4 +1,4 @@
-//! Reaching the daemon of a mounted volume through the mount itself: private ioctls on any of its directories.
+//! Reaching the daemon of a mounted volume through the mount itself: private ioctls on any of its directories, and on a file about itself.
 //!
 //! The kernel's `sync(2)` does not reach a daemon on a plain `fuse` mount, and statistics have no other way out that
 //! needs no file of its own. Anyone who can open the directory may ask, as with `sync(2)` and `statfs(2)`.
@@ -22,6 +22,8 @@ pub(crate) const IDENTIFY: Opcode = opcode::read::<u32>(GROUP, 0);
 pub(crate) const SYNC: Opcode = opcode::none(GROUP, 1);
 /// Reads a piece of the statistics.
 pub(crate) const STATS: Opcode = opcode::read_write::<StatsPage>(GROUP, 2);
+/// Reads a piece of what is known of a file: asked of the file itself.
+pub(crate) const FILE_STATS: Opcode = opcode::read_write::<StatsPage>(GROUP, 3);
 /// What [`IDENTIFY`] answers.
 pub(crate) const MAGIC: u32 = 0x6d65_6466;
 /// Bytes of statistics in one piece; an ioctl's structure is below 16 KiB.
@@ -46,9 +48,14 @@ pub(crate) struct StatsPage {
 
 /// Opens a directory and makes sure that a medfs daemon answers for it.
 fn open(dir: &Path) -> Result<File> {
+    open_as(dir, libc::O_DIRECTORY)
+}
+
+/// The same of whatever may be opened with these flags.
+fn open_as(dir: &Path, flags: i32) -> Result<File> {
     let file = File::options()
         .read(true)
-        .custom_flags(libc::O_DIRECTORY)
+        .custom_flags(flags)
         .open(dir)
         .map_err(|source| Error::Open { path: dir.to_owned(), source })?;
     match identify(&file) {
@@ -79,6 +86,12 @@ fn stats_ioctl(file: &File, page: &mut StatsPage) -> io::Result<()> {
     Ok(unsafe { rustix::ioctl::ioctl(file, Updater::<STATS, StatsPage>::new(page)) }?)
 }
 
+#[allow(unsafe_code)]
+fn file_stats_ioctl(file: &File, page: &mut StatsPage) -> io::Result<()> {
+    // SAFETY: the number carries the size of StatsPage, which is plain bytes.
+    Ok(unsafe { rustix::ioctl::ioctl(file, Updater::<FILE_STATS, StatsPage>::new(page)) }?)
+}
+
 /// Whether a directory is on a mounted medfs volume.
 pub fn is_medfs(dir: &Path) -> Result<bool> {
     match open(dir) {
@@ -98,11 +111,20 @@ pub fn sync(dir: &Path) -> Result<()> {
 
 /// The statistics of the volume a directory is on, as JSON.
 pub fn stats_json(dir: &Path) -> Result<String> {
+    whole(&open(dir)?, stats_ioctl)
+}
+
+/// What is known of a file of a mounted volume, as JSON. A FIFO is not waited for.
+pub fn file_stats_json(path: &Path) -> Result<String> {
+    whole(&open_as(path, libc::O_NONBLOCK)?, file_stats_ioctl)
+}
+
+/// All pieces of what is told in pieces.
+fn whole(file: &File, ioctl: fn(&File, &mut StatsPage) -> io::Result<()>) -> Result<String> {
     const ATTEMPTS_MAX: usize = 10;
-    let file = open(dir)?;
     let failed = Error::io("reading statistics");
     for _ in 0..ATTEMPTS_MAX {
-        match read_stats(&file) {
+        match read_stats(file, ioctl) {
             // Someone else asked meanwhile and the snapshot is gone: begin again.
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
             Err(error) => return Err(failed(error)),
@@ -112,12 +134,12 @@ pub fn stats_json(dir: &Path) -> Result<String> {
     Err(failed(io::ErrorKind::WouldBlock.into()))
 }
 
-fn read_stats(file: &File) -> io::Result<Vec<u8>> {
+fn read_stats(file: &File, ioctl: fn(&File, &mut StatsPage) -> io::Result<()>) -> io::Result<Vec<u8>> {
     let mut page = StatsPage::new_box_zeroed().map_err(|_| io::ErrorKind::OutOfMemory)?;
     let mut bytes = Vec::new();
     loop {
         page.offset = bytes.len() as u32;
-        stats_ioctl(file, &mut page)?;
+        ioctl(file, &mut page)?;
         let piece = page.data.get(..page.len as usize).ok_or(io::ErrorKind::InvalidData)?;
         bytes.extend_from_slice(piece);
         if bytes.len() >= page.total as usize {

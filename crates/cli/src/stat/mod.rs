@@ -1,6 +1,7 @@
 //! `medfs stat`: what a volume holds; of a mounted one also what it has written, by cause.
 
 mod derived;
+mod file;
 mod report;
 
 use crate::args::StatArgs;
@@ -39,6 +40,10 @@ struct ImageStat {
 
 /// `medfs stat`
 pub(crate) fn run(args: &StatArgs) -> Result<u8> {
+    if args.file {
+        file::run(args)?;
+        return Ok(exit::SUCCESS);
+    }
     if medfs_flash::FlashTarget::parse(&args.target)?.is_some() {
         image(args)?;
         return Ok(exit::SUCCESS);

@@ -6,6 +6,7 @@ mod common;
 mod mounts;
 
 mod again;
+mod ars;
 mod claims;
 mod damaged;
 mod ends;

@@ -72,7 +72,7 @@ struct JudgedFiles {
 }
 
 /// The features of a file, its name's among them.
-pub(crate) fn features(profile: &FileProfile, r: &RawInode) -> Values {
+pub(crate) fn features_of(profile: &FileProfile, r: &RawInode) -> Values {
     profile.features(match Name::of(r) {
         Name::Other => 0,
         Name::Database => 1,
@@ -84,7 +84,7 @@ pub(crate) fn features(profile: &FileProfile, r: &RawInode) -> Values {
 impl JudgedFiles {
     fn said(&self, profile: &FileProfile, r: &RawInode) -> Class {
         let tree = self.tree.lock().clone();
-        tree.judge(&features(profile, r)).0
+        tree.judge(&features_of(profile, r)).0
     }
 }
 

@@ -14,6 +14,11 @@ const PAGE: u64 = BLOCK_SIZE as u64;
 /// Writes at which a file is judged by its habits for the first time; then at four times as many, and so on.
 pub(crate) const FIRST_JUDGED: u32 = 16;
 
+/// Whether a file is judged by its habits at its write of this number.
+pub fn is_judged_at(writes: u32) -> bool {
+    writes >= FIRST_JUDGED && writes.is_power_of_two() && writes.trailing_zeros().is_multiple_of(2)
+}
+
 /// A call that writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wrote {
@@ -92,8 +97,7 @@ impl Habits {
         add(&mut self.pages, wrote.pages);
         add(&mut self.over, wrote.over);
         self.size = self.size.max(u32::try_from(wrote.size).unwrap_or(u32::MAX));
-        let n = self.writes;
-        n == 1 || (n >= FIRST_JUDGED && n.is_power_of_two() && n.trailing_zeros().is_multiple_of(2))
+        self.writes == 1 || is_judged_at(self.writes)
     }
 
     pub(super) fn note_fsync(&mut self) {

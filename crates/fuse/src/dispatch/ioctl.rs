@@ -6,6 +6,7 @@ use crate::control::{self, STATS_PAGE_SIZE, StatsPage};
 use crate::credentials::{Capability, Credentials};
 use crate::crew::Crew;
 use crate::request::{Errno, Reply, Request};
+use medfs::ars::FileStats;
 use medfs::{Attr, FileFlags, FileKind, Ino, Volume};
 use parking_lot::Mutex;
 use rustix::ioctl::{Opcode, opcode};
@@ -82,15 +83,24 @@ impl Statistics {
         Statistics { snapshot: Mutex::default(), options }
     }
 
-    /// The piece of them that is asked for.
-    fn page(&self, volume: &Volume, mut page: StatsPage) -> Result<StatsPage, Errno> {
+    /// Those of the volume, as JSON.
+    fn of_volume(&self, volume: &Volume) -> Result<Vec<u8>, Errno> {
+        let mut stats = volume.stats();
+        stats.options.extend_from_slice(&self.options);
+        let mut stats = serde_json::to_value(stats).map_err(|_| Errno::IO)?;
+        // Who unmounts it waits for this process.
+        stats["process"] = std::process::id().into();
+        serde_json::to_vec(&stats).map_err(|_| Errno::IO)
+    }
+
+    /// The piece that is asked for of what `tell` tells.
+    fn page(
+        &self,
+        mut page: StatsPage,
+        tell: impl FnOnce() -> Result<Vec<u8>, Errno>,
+    ) -> Result<StatsPage, Errno> {
         if page.offset == 0 {
-            let mut stats = volume.stats();
-            stats.options.extend_from_slice(&self.options);
-            let mut stats = serde_json::to_value(stats).map_err(|_| Errno::IO)?;
-            // Who unmounts it waits for this process.
-            stats["process"] = std::process::id().into();
-            let json = serde_json::to_vec(&stats).map_err(|_| Errno::IO)?;
+            let json = tell()?;
             let mut latest = self.snapshot.lock();
             *latest = StatsSnapshot { number: latest.number.wrapping_add(1), json: json.into() };
             page.snapshot = latest.number;
@@ -229,8 +239,7 @@ impl Ioctls<'_> {
             | number::SET_COMPRESS_OPTION
             | number::DECOMPRESS_FILE
             | number::COMPRESS_FILE => self.change_compression(crew, &mut call),
-            number if arg.flags & IOCTL_DIR != 0 => self.control(&mut call, number),
-            _ => Err(Errno::NOTTY),
+            number => self.control(&mut call, number),
         }
     }
 
@@ -352,15 +361,25 @@ impl Ioctls<'_> {
         self.context.notifier.inval_attr(nodeid)
     }
 
+    /// Ours: about a file asked of itself, about the volume of any directory.
     fn control(&self, call: &mut Call<'_, '_>, number: Opcode) -> Done {
         match number {
             control::IDENTIFY => call.output(control::MAGIC.as_bytes()),
+            control::FILE_STATS => {
+                let (volume, ino) = (self.context.volume()?, call.ino);
+                let page = self.statistics.page(call.input()?, || {
+                    serde_json::to_vec(&FileStats::of(volume, ino)?).map_err(|_| Errno::IO)
+                })?;
+                call.output(page.as_bytes())
+            }
+            _ if call.arg.flags & IOCTL_DIR == 0 => Err(Errno::NOTTY),
             control::SYNC => {
                 self.context.files.sync()?;
                 call.done()
             }
             control::STATS => {
-                let page = self.statistics.page(self.context.volume()?, call.input()?)?;
+                let volume = self.context.volume()?;
+                let page = self.statistics.page(call.input()?, || self.statistics.of_volume(volume))?;
                 call.output(page.as_bytes())
             }
             _ => Err(Errno::NOTTY),

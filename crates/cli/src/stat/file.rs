@@ -1,0 +1,40 @@
+//! `medfs stat --file`: the pieces of one file of a mounted volume, how it is written, and where its pages belong.
+
+use crate::args::StatArgs;
+use crate::words::count;
+use crate::{json, size};
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+pub(super) fn run(args: &StatArgs) -> Result<()> {
+    let text = medfs_fuse::control::file_stats_json(&args.target)?;
+    let stats: Value = serde_json::from_str(&text).context("the daemon's answer is not JSON")?;
+    if args.json {
+        return json::print(&stats);
+    }
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    outln!("{}: inode {}, {}", args.target.display(), stats["ino"], size::show(number(&stats["size_bytes"])));
+    let (pages, extents) = (number(&stats["pages"]), number(&stats["extents"]));
+    outln!("  blocks      {} in {}", count(pages, "page"), count(extents, "extent"));
+    let judged = &stats["judged"];
+    if judged.is_null() {
+        outln!("  written     not since the volume was mounted");
+        return Ok(());
+    }
+    let features = judged["features"].as_object().cloned().unwrap_or_default();
+    for (n, (name, value)) in features.iter().enumerate() {
+        outln!("  {:<11} {name} {value}", if n == 0 { "habits" } else { "" });
+    }
+    for (n, step) in judged["path"].as_array().into_iter().flatten().enumerate() {
+        let (value, threshold) = (number(&step["value"]), number(&step["threshold"]));
+        let than = if value <= threshold { "at most" } else { "more than" };
+        let label = if n == 0 { "tree" } else { "" };
+        outln!("  {label:<11} {} {value}: {than} {threshold}", word(&step["feature"]));
+    }
+    outln!("  tree says   {}, {}% sure", word(&judged["said"]), judged["confidence"]);
+    let windows = judged["reserved_windows"].as_array().map_or(0, Vec::len) as u64;
+    outln!("  pages go    to {}", word(&judged["class"]));
+    outln!("  reserved    {}", count(windows, "section"));
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! `medfs ars`: a tree is learned from a log of system calls, shown, and kept on a volume.
+
+use crate::common::{Scratch, can_mount, error, medfs, output};
+use serde_json::Value;
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Databases that are written at random and synced, each page once; and pictures that are written once.
+fn script() -> String {
+    let mut script = String::new();
+    let mut micros = 0;
+    let mut call = |text: String| {
+        micros += 50_000;
+        writeln!(script, "1 {micros} {text}").unwrap();
+    };
+    for file in 0..30u64 {
+        let database = file % 3 == 0;
+        let ending = if database { "bin" } else { "png" };
+        call(format!("open \"/app/{file}.{ending}\" O_RDWR|O_CREAT {file}"));
+        match database {
+            true => (0..128u64).for_each(|n| {
+                call(format!("pwrite {file} {} 4096", (n * 37 + file) % 128 * 4096));
+                call(format!("fsync {file}"));
+            }),
+            false => call(format!("pwrite {file} 0 65536")),
+        }
+        call(format!("close {file}"));
+    }
+    script
+}
+
+fn trace(s: &Scratch) -> PathBuf {
+    let (log, trace) = (s.path("log"), s.path("trace"));
+    fs::write(&log, script()).unwrap();
+    medfs().args(["trace", "import", "mobibench", "--out"]).args([&trace, &log]).assert().success();
+    trace
+}
+
+#[test]
+fn a_tree_is_learned_shown_and_kept_on_a_volume() {
+    let s = Scratch::with_volume("64M");
+    let (trace, tree) = (trace(&s), s.path("tree"));
+    let learned = output(&["ars", "train", "--json", "--size", "1G", "-o"], &[&tree, &trace]);
+    let learned: Value = serde_json::from_str(&learned).unwrap();
+    assert_eq!((&learned["files"], &learned["files_to_reserve"]), (&30.into(), &10.into()), "{learned}");
+    assert_eq!(learned["score"]["accuracy"], 1.0, "{learned}");
+    assert!(learned["score"]["accuracy_of_reserving_nothing"].as_f64() < Some(0.9), "{learned}");
+
+    let text = output(&["ars", "explain", "--size", "1G"], &[&tree, &trace]);
+    assert!(text.contains("<=") && text.contains("yes: log, 100% sure"), "{text}");
+    let row =
+        text.lines().find(|line| line.trim_start().starts_with("27.bin")).unwrap_or_else(|| panic!("{text}"));
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!((cells[1], cells[2], cells[4], cells[6]), ("128", "128", "reserve", "reserve"), "{row}");
+    assert!(cells[3].parse::<u64>().unwrap() > 50, "{row}");
+    let explained: Value = serde_json::from_str(&output(&["ars", "explain", "--json"], &[&tree])).unwrap();
+    assert_eq!(explained["nodes"], learned["nodes"]);
+
+    let image = s.image();
+    medfs().args(["ars", "load"]).args([&tree, &image]).assert().success();
+    let kept = fs::read(&tree).unwrap();
+    assert!(
+        fs::read(&image).unwrap().windows(kept.len()).any(|bytes| bytes == kept),
+        "the volume holds the tree"
+    );
+    medfs().args(["fsck"]).arg(&image).assert().success();
+    medfs().args(["ars", "load", "built-in"]).arg(&image).assert().success();
+}
+
+#[test]
+fn what_is_no_tree_and_what_has_no_writes_is_said() {
+    let s = Scratch::with_volume("64M");
+    let (log, trace, tree) = (s.path("log"), s.path("trace"), s.path("tree"));
+    fs::write(&log, "1 1 stat \"/app\"\n").unwrap();
+    medfs().args(["trace", "import", "mobibench", "--out"]).args([&trace, &log]).assert().success();
+    let text = error(1, medfs().args(["ars", "train", "--size", "256M", "-o"]).args([&tree, &trace]));
+    assert!(text.contains("no file is written in") && !tree.exists(), "{text}");
+    fs::write(&tree, "words").unwrap();
+    let text = error(1, medfs().args(["ars", "train", "-o"]).args([&tree, &trace]));
+    assert!(text.contains("exists: use --force"), "{text}");
+    let image = s.image();
+    let text = error(1, medfs().args(["ars", "load"]).args([&tree, &image]));
+    assert!(text.contains("not a decision tree") && text.contains("magic"), "{text}");
+    let folder = s.path("folder");
+    fs::create_dir(&folder).unwrap();
+    let text = error(1, medfs().args(["ars", "load", "built-in"]).arg(&folder));
+    assert!(text.contains("is not a directory that a medfs volume is mounted on"), "{text}");
+}
+
+/// Unmounts at the end, whatever happened.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).stderr(Stdio::null()).status();
+    }
+}
+
+#[test]
+fn a_file_of_a_mount_is_explained() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("256M");
+    let (dir, image) = (s.path("mnt"), s.image());
+    fs::create_dir(&dir).unwrap();
+    let mounted = Mounted(dir.clone());
+    medfs().args(["mount", "-o", "placement=reserve,delta=off"]).args([&image, &dir]).assert().success();
+    let path = dir.join("scattered");
+    let file = File::create(&path).unwrap();
+    for n in 0..256u64 {
+        file.write_all_at(&[n as u8 | 1; 4096], n * 37 % 256 * 4096).unwrap();
+        file.sync_data().unwrap();
+    }
+    let json = output(&["stat", "--file", "--json"], &[&path]);
+    let text = output(&["stat", "--file"], &[&path]);
+    let root = output(&["stat", "--file"], &[&dir]);
+    medfs().args(["ars", "load", "built-in"]).arg(&dir).assert().success();
+    drop(file);
+    medfs().arg("umount").arg(&dir).assert().success();
+    drop(mounted);
+    let stat: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&stat["format"], &stat["size_bytes"], &stat["pages"]),
+        (&1.into(), &(1 << 20).into(), &256.into()),
+        "{stat}"
+    );
+    let judged = &stat["judged"];
+    assert_eq!((&judged["class"], &judged["said"]), (&"reserve".into(), &"reserve".into()), "{stat}");
+    assert_eq!(judged["features"]["writes"], 256, "{stat}");
+    assert!(judged["path"].as_array().unwrap().len() > 1, "{stat}");
+    assert!(stat["extents"].as_u64() < Some(140), "the last three quarters are at home: {stat}");
+    for line in [
+        "256 pages in",
+        "writes 256",
+        "tree says   reserve",
+        "pages go    to reserve",
+        "reserved    1 section",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(root.contains("not since the volume was mounted"), "{root}");
+    let text = error(1, medfs().args(["stat", "--file"]).arg(&image));
+    assert!(text.contains("not on a mounted medfs volume"), "{text}");
+}
