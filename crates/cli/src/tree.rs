@@ -11,19 +11,21 @@ const MAX_LINKS: u32 = 40;
 pub(crate) struct Held<'v> {
     volume: &'v Volume,
     pub(crate) attr: Attr,
+    /// The directory and the name that led to it.
+    entry: Option<(Ino, Vec<u8>)>,
 }
 
 impl<'v> Held<'v> {
     /// Takes over the hold that lookup and the creating calls return.
     pub(crate) fn new(volume: &'v Volume, attr: Attr) -> Held<'v> {
-        Held { volume, attr }
+        Held { volume, attr, entry: None }
     }
 
     /// An inode by its number.
     pub(crate) fn of(volume: &'v Volume, ino: Ino) -> medfs::Result<Held<'v>> {
         volume.hold(ino, 1)?;
         match volume.getattr(ino) {
-            Ok(attr) => Ok(Held { volume, attr }),
+            Ok(attr) => Ok(Held::new(volume, attr)),
             Err(error) => {
                 volume.release(ino, 1);
                 Err(error)
@@ -38,6 +40,11 @@ impl<'v> Held<'v> {
 
     pub(crate) fn volume(&self) -> &'v Volume {
         self.volume
+    }
+
+    /// The directory and the name by which it was found, where a path led to it.
+    pub(crate) fn entry(&self) -> Option<(Ino, &[u8])> {
+        self.entry.as_ref().map(|(dir, name)| (*dir, &name[..]))
     }
 
     pub(crate) fn ino(&self) -> Ino {
@@ -68,8 +75,9 @@ pub(crate) fn find<'v>(volume: &'v Volume, path: &Path) -> Result<Held<'v>> {
             continue;
         }
         let parent = chain.last().context("the root is never left")?.ino();
-        let held =
+        let mut held =
             lookup(volume, parent, &name).with_context(|| format!("{} in the volume", path.display()))?;
+        held.entry = Some((parent, name));
         if held.attr.kind != FileKind::Symlink || pending.is_empty() {
             chain.push(held);
             continue;

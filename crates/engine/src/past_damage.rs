@@ -12,9 +12,11 @@ use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::{Slot, read_nid, span, subtree};
 use crate::types::{DirEntry, FileKind};
 use crate::volume::Volume;
-use medfs_format::dentry::{Area, AreaLayout, DENTRIES_PER_BLOCK, slots_for};
+use medfs_format::dentry::{Area, AreaLayout, DENTRIES_PER_BLOCK, is_blank, slots_for};
+use medfs_format::hash::dentry_hash;
+use medfs_format::node::{Advise, FileFlags};
 use medfs_format::path::NodePath;
-use medfs_format::{BLOCK_SIZE, Ino, NEW_ADDR, NULL_ADDR, is_block};
+use medfs_format::{BLOCK_SIZE, FormatError, Ino, NEW_ADDR, NULL_ADDR, Structure, is_block};
 use std::ops::Range;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
@@ -33,7 +35,7 @@ pub enum Piece<'a> {
 /// A range of a directory that cannot be read.
 #[derive(Debug)]
 pub struct Unreadable {
-    /// Its bytes.
+    /// Its bytes; none where an entry can be read, and may be wrong.
     pub bytes: Range<u64>,
     /// Why.
     pub error: Error,
@@ -211,7 +213,8 @@ impl<'v> PastDamage<'v> {
         if dir.raw(|r| r.inline().contains(medfs_format::node::Inline::DENTRY)) {
             let range = self.fs.slots(dir).inline_content_range();
             let layout = AreaLayout::inline(range.len());
-            let found = dir.node.read(|d| entries(&Area::new(layout, &d.block.0[range]), 0, dir.ino));
+            let opaque = is_opaque(dir);
+            let found = dir.node.read(|d| entries(&Area::new(layout, &d.block.0[range]), 0, dir.ino, opaque));
             return Ok(Some((found, u64::MAX)));
         }
         let lost = |pages: Range<u64>, error: Error| {
@@ -230,9 +233,14 @@ impl<'v> PastDamage<'v> {
             return Ok(Some((Vec::new(), page + 1)));
         }
         match self.fs.read_page(dir, &state, page) {
+            Ok(block) if is_block(slot.addr()) && is_blank(&block) => {
+                let what = "zeros, and no directory has a block of them";
+                let error = FormatError::corrupt(Structure::Dentry, slot.addr(), "dentry_bitmap", what);
+                lost(page..page + 1, error.into())
+            }
             Ok(block) => {
                 let area = Area::new(AreaLayout::BLOCK, &block.0[..]);
-                Ok(Some((entries(&area, page, dir.ino), page + 1)))
+                Ok(Some((entries(&area, page, dir.ino, is_opaque(dir)), page + 1)))
             }
             Err(error) if self.fs.is_damage(&error) => lost(page..page + 1, error),
             Err(error) => Err(error),
@@ -253,18 +261,28 @@ impl<'v> PastDamage<'v> {
         Ok(None)
     }
 
-    /// The last name that an inode was given, as it says itself: a hint. Empty where it says none.
-    pub fn own_name(&self, ino: Ino) -> Result<Vec<u8>> {
+    /// Whether an inode is one of the volume's own, which it says itself: a volume that is opened to read does not look for all of them.
+    pub fn is_hidden(&self, ino: Ino) -> bool {
+        self.own_name(ino).is_ok_and(|(dir, name)| self.fs.is_hidden(dir, &name))
+    }
+
+    /// The directory that an inode is in and the last name that it was given, as it says itself: a hint. The name is empty where it says none.
+    pub fn own_name(&self, ino: Ino) -> Result<(Ino, Vec<u8>)> {
         Ok(self.fs.inode(ino)?.raw(|r| {
             let name = r.i_name.get(..r.i_namelen.get() as usize).unwrap_or_default();
             let fits = name != b"." && name != b".." && !name.iter().any(|&b| b == 0 || b == b'/');
-            if fits { name.to_vec() } else { Vec::new() }
+            (r.i_pino.get(), if fits { name.to_vec() } else { Vec::new() })
         }))
     }
 }
 
-/// The entries of an area; one of impossible length is passed by its first slot.
-fn entries(area: &Area<&[u8]>, page: u64, dir: Ino) -> Vec<Listed> {
+/// Whether the names of a directory are kept in a form whose hash is not that of their bytes.
+fn is_opaque(dir: &Inode) -> bool {
+    dir.raw(|r| r.advise().contains(Advise::ENCRYPT) || r.flags().contains(FileFlags::CASEFOLD))
+}
+
+/// The entries of an area; one of impossible length is passed by its first slot, and one whose hash is that of another name is a gap too.
+fn entries(area: &Area<&[u8]>, page: u64, dir: Ino, opaque: bool) -> Vec<Listed> {
     let mut found = Vec::new();
     let mut slot = 0;
     while slot < area.slots() {
@@ -276,6 +294,13 @@ fn entries(area: &Area<&[u8]>, page: u64, dir: Ino) -> Vec<Listed> {
         match area.entry(slot, u64::from(dir)) {
             Ok(entry) => {
                 slot += slots_for(entry.name.len());
+                let dots = entry.name == b"." || entry.name == b"..";
+                if !opaque && !dots && dentry_hash(entry.name) != entry.hash {
+                    let (name, hash) = (entry.name.escape_ascii(), entry.hash);
+                    let value = format!("{hash:#010x}, which is that of another name than {name}");
+                    let error = FormatError::corrupt(Structure::Dentry, dir, "hash_code", value).into();
+                    found.push(Err(Unreadable { bytes: 0..0, error }));
+                }
                 found.push(Ok(DirEntry {
                     ino: entry.ino,
                     kind: entry.kind,

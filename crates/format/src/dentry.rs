@@ -6,7 +6,7 @@
 use crate::file_kind::FileKind;
 use crate::hash::dentry_hash;
 use crate::limits::NAME_LEN;
-use crate::{BLOCK_SIZE, FormatError, Ino, Structure};
+use crate::{BLOCK_SIZE, Block, FormatError, Ino, Structure};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -19,6 +19,12 @@ pub const MAX_DEPTH: u32 = 63;
 /// Bytes of a fixed entry.
 pub const DIR_ENTRY_SIZE: usize = size_of::<RawDirEntry>();
 const MAX_BUCKETS: u64 = 1 << 30;
+
+/// Whether a block that a directory has is zeros. No directory has one: the first block begins with `.`, any other is made for an entry, and the last entry
+/// that goes leaves its bytes, where it does not take the block along.
+pub fn is_blank(block: &Block) -> bool {
+    block.0.iter().all(|&byte| byte == 0)
+}
 
 /// The fixed part of an entry (11 bytes).
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

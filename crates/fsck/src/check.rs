@@ -113,6 +113,8 @@ pub struct Bared {
     pub before: Report,
     /// What was cut off, in the order of the walk.
     pub cuts: Vec<Cut>,
+    /// Inodes that the checkpoint counted, where there was one, and those that are left.
+    pub inodes: Option<(u32, u32)>,
     /// Whether anything was changed.
     pub changed: bool,
 }
@@ -143,14 +145,18 @@ pub fn repair_without_names(
     progress: &mut dyn FnMut(f64),
 ) -> Result<Bared, RepairError> {
     let before = check(dev, options, progress)?;
-    let mut bared = Bared { before: before.clone(), cuts: Vec::new(), changed: false };
+    let mut bared = Bared { before: before.clone(), cuts: Vec::new(), inodes: None, changed: false };
     if before.is_final() {
         return Ok(bared);
     }
     supported(dev)?;
     let mut found = before;
     for _ in 1..=MAX_ROUNDS {
-        bared.cuts.extend(pass(dev, options, Mend::AllButNames, progress)?.1.cuts);
+        let ends = pass(dev, options, Mend::AllButNames, progress)?.1;
+        bared.cuts.extend(ends.cuts);
+        if let Some((before, left)) = ends.inodes {
+            bared.inodes = Some((bared.inodes.map_or(before, |(before, _)| before), left));
+        }
         bared.changed = true;
         let left = check(dev, options, progress)?;
         let same = (&left.findings, left.suppressed) == (&found.findings, found.suppressed);
@@ -239,6 +245,8 @@ struct Ends {
     /// Files that it kept without a name.
     held: Held,
     cuts: Vec<Cut>,
+    /// Inodes that the checkpoint counts, 0 where there is none, and those that were reached.
+    inodes: Option<(u32, u32)>,
 }
 
 /// One pass, and what it found.
@@ -289,6 +297,7 @@ fn pass(
     }
     let free_segments = w.check_sit()?;
     let mut counts = w.check_counts(free_segments, free_nid);
+    let inodes = Some((w.image.checkpoint().valid_inode_count.get(), counts.inodes));
     counts.recount = quota::judge(&mut w.image, &w.space.usage, &mut w.findings, w.fix)?;
     if w.fix {
         let (space, image) = (&mut w.space, &mut w.image);
@@ -309,7 +318,7 @@ fn pass(
         lost: w.lost,
         ..report_of(w.findings)
     };
-    Ok((report, Ends { held: w.held, cuts: w.cuts.list }))
+    Ok((report, Ends { held: w.held, cuts: w.cuts.list, inodes }))
 }
 
 /// Orphans, what only the journals led to, and what has no name or another file's.

@@ -6,7 +6,9 @@ use crate::image::CANNOT_BE_READ;
 use crate::reach::{Verdict, Via};
 use crate::walk::{FileWalk, Walker};
 use foldhash::{HashSet, HashSetExt};
-use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH, bucket_blocks, bucket_start, buckets, slots_for};
+use medfs_format::dentry::{
+    Area, AreaLayout, MAX_DEPTH, bucket_blocks, bucket_start, buckets, is_blank, slots_for,
+};
 use medfs_format::hash::dentry_hash;
 use medfs_format::node::{FileFlags, FileKind, Inline, RawInode};
 use medfs_format::superblock::Feature;
@@ -404,31 +406,30 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Whether a block can be read, where it is a directory's. One that cannot is freed by a repair, and a check counts it as the
-    /// block in use that it is.
+    /// Whether a block can be read and is not zeros, where it is a directory's. One that cannot, or is, is freed by a repair, and a check counts it as
+    /// the block in use that it is.
     pub(crate) fn dentry_block(&mut self, f: &FileWalk, page: u64, addr: BlockAddr) -> io::Result<bool> {
         if f.dir.is_none() {
             return Ok(true);
         }
-        self.image.cache.get(addr)?;
-        let lost = self.image.cache.medium.tell_unreadable(addr);
-        if lost && page == 0 {
-            // It gets its first two entries anew, where it is.
-            let text = format!(
-                "directory {}: block {addr} of its first entries {CANNOT_BE_READ}; files that have no other name lose theirs",
-                f.ino
-            );
-            self.findings.add(Code::Unreadable, text);
+        let blank = is_blank(self.image.cache.get(addr)?);
+        let unreadable = self.image.cache.medium.tell_unreadable(addr);
+        if !blank && !unreadable {
             return Ok(true);
         }
-        if lost {
-            let text = format!(
-                "directory {}, page {page}: block {addr} {CANNOT_BE_READ}; files that have no other name lose theirs",
-                f.ino
-            );
-            self.findings.add(Code::Unreadable, text);
+        let (code, what) =
+            if unreadable { (Code::Unreadable, CANNOT_BE_READ) } else { (Code::DentryBlank, "is zeros") };
+        let consequence = "files that have no other name lose theirs";
+        let dir = f.ino;
+        if page == 0 {
+            // It gets its first two entries anew, where it is.
+            self.cuts.add(dir, 0, 1);
+            let text = format!("directory {dir}: block {addr} of its first entries {what}; {consequence}");
+            self.findings.add(code, text);
+            return Ok(true);
         }
-        Ok(!lost)
+        self.findings.add(code, format!("directory {dir}, page {page}: block {addr} {what}; {consequence}"));
+        Ok(false)
     }
 
     /// Puts `.` and `..` back where the first area has room for them.

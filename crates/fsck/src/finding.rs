@@ -199,6 +199,8 @@ codes! {
     DirLost = 812, Error;
     /// An entry that leads to a file with one link, which has its name elsewhere: it led to another file.
     DentryForeign = 813, Error;
+    /// A block of a directory is zeros.
+    DentryBlank = 814, Error;
     /// A delta zone's structure is damaged.
     DeltaZone = 901, Error;
     /// A delta zone that is not the first attribute of a file's inode, and wholly in it.

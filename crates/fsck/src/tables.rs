@@ -24,7 +24,8 @@ impl Walker<'_, '_> {
                 Code::InodeLinks,
                 format!("inode {ino}: i_links is {}, but it has {}", l.claimed, counted(l.found, "name")),
             );
-            if self.fix {
+            // Who brings files off learns from it that a name is missing, or another file's.
+            if self.fix && self.names {
                 let addr = self.image.nat(ino)?.block_addr.get();
                 let mut block = self.image.cache.read(addr)?;
                 block.view_mut::<RawInode>().i_links = l.found.into();

@@ -9,11 +9,13 @@
 //! [`MOST_FAILURES`] failures.
 #![forbid(unsafe_code)]
 
+pub mod doubt;
 mod outcome;
 mod place;
 pub mod salvage;
 mod seen;
 mod sink;
+mod unnamed;
 mod walk;
 
 pub use outcome::{Failure, Lost, MOST_FAILURES, MOST_RANGES, Outcome};

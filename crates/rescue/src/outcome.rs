@@ -20,6 +20,12 @@ pub struct Outcome {
     pub bytes: u64,
     /// Files and directories brought under their numbers.
     pub unnamed: u64,
+    /// Directories that were not read whole.
+    pub torn: u64,
+    /// Files and directories that no directory led to, and that were not brought.
+    pub unmet: u64,
+    /// Files and directories of which neither a name nor an inode is left.
+    pub gone: u64,
     /// What was not brought, or not whole.
     pub failures: Vec<Failure>,
     /// Failures beyond [`MOST_FAILURES`].
@@ -51,6 +57,9 @@ pub struct Lost {
 impl Lost {
     /// Adds a range behind those that are there.
     pub fn add(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
         self.bytes += range.end - range.start;
         let has_room = self.ranges.len() < MOST_RANGES;
         match self.ranges.last_mut() {
@@ -86,6 +95,11 @@ impl Outcome {
         } else {
             self.more_failures += 1;
         }
+    }
+
+    /// Whether all was brought that the volume is known to have had.
+    pub fn is_whole(&self) -> bool {
+        self.failed() == 0 && self.unmet == 0 && self.gone == 0
     }
 
     /// How many files and directories were not brought, or not whole.

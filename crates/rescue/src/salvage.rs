@@ -7,7 +7,8 @@
 use medfs::{Clock, MountOptions, Volume};
 use medfs_device::{BlockDevice, Overlay, read_block};
 use medfs_format::superblock::RawSuperblock;
-use medfs_fsck::{Cut, Options, RepairError, Report, Severity, repair_without_names};
+use medfs_fsck::{Code, Cut, Options, RepairError, Report, Severity, repair_without_names};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub struct Salvage {
     pub found: Report,
     /// What no longer leads anywhere.
     pub cuts: Vec<Cut>,
+    /// How many files and directories are lost beside those that have left a name.
+    pub gone: u64,
 }
 
 /// Makes the volume on a device readable. `changes` is an empty file for what differs from the device; `progress` is told the fraction done.
@@ -44,20 +47,35 @@ pub fn open(
     clock: Arc<dyn Clock>,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Salvage, SalvageError> {
-    let blocks = blocks_of_volume(&*dev);
+    let (here, blocks) = (dev.block_count(), blocks_of_volume(&*dev));
     let over = Arc::new(Overlay::new(dev, blocks, changes));
-    let (found, cuts) = match repair_without_names(&*over, &Options::default(), progress) {
-        Ok(bared) => (bared.before, bared.cuts),
+    let (found, cuts, inodes) = match repair_without_names(&*over, &Options::default(), progress) {
+        Ok(bared) => (bared.before, bared.cuts, bared.inodes),
         Err(RepairError::Io(error)) => return Err(error.into()),
         // What cannot be repaired can be read all the same.
-        Err(RepairError::Unsupported(_)) => (Report::default(), Vec::new()),
+        Err(RepairError::Unsupported(_)) => (Report::default(), Vec::new(), None),
     };
     if let Some(fatal) = found.findings.iter().find(|f| f.severity == Severity::Fatal) {
         return Err(SalvageError::Hopeless(fatal.message.clone()));
     }
+    let (counted, left) = inodes.unwrap_or_default();
+    if found.has(Code::NoRoot) && left <= 1 {
+        return Err(SalvageError::Hopeless(nothing_left(here, blocks)));
+    }
+    let names: BTreeSet<_> = found.lost.iter().map(|lost| lost.ino).collect();
+    let gone = u64::from(counted.saturating_sub(left)).saturating_sub(names.len() as u64);
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let volume = Volume::open(over, options, clock).map_err(SalvageError::Unreadable)?;
-    Ok(Salvage { volume, found, cuts })
+    Ok(Salvage { volume, found, cuts, gone })
+}
+
+/// That no inode is left but the root's, which was made anew, on a device of `here` blocks for a volume of `blocks`.
+fn nothing_left(here: u64, blocks: u64) -> String {
+    let nothing = "the root directory is lost, and no other file or directory is found";
+    match here < blocks {
+        true => format!("{nothing}; {here} of the {blocks} blocks of the volume are there"),
+        false => nothing.into(),
+    }
 }
 
 /// How many blocks the volume has, as the first superblock says that can be read: an image may have been cut short.

@@ -3,6 +3,7 @@
 //! Directories wait in a list, and what is found in one goes to the sink as it is found, so that neither depth nor size of a directory
 //! becomes memory. A directory that was met before is not entered again: neither circles nor second names make a walk without end.
 
+use crate::doubt;
 use crate::outcome::{Failure, Lost, Outcome};
 use crate::place::{MOST_LEVELS, Place};
 use crate::seen::Seen;
@@ -12,19 +13,15 @@ use medfs_fsck::{Cut, LostFile};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
 
-/// Longest name.
-const NAME_MAX: usize = 255;
-/// Where what nothing names goes, below the top.
-const BY_INODE: &str = "by-inode";
-
 /// A walk, and what came of it so far.
 pub struct Walk<'v, S> {
-    volume: &'v Volume,
-    past: PastDamage<'v>,
+    pub(crate) volume: &'v Volume,
+    pub(crate) past: PastDamage<'v>,
     /// Where files go.
     pub sink: S,
-    outcome: Outcome,
-    seen: Seen,
+    pub(crate) outcome: Outcome,
+    /// What the present tree has led to.
+    pub(crate) seen: Seen,
     /// Files that have several names.
     links: HashMap<Ino, Brought>,
     /// What a repair has cut off files.
@@ -37,6 +34,9 @@ pub struct Walk<'v, S> {
 struct Brought {
     place: Place,
     faults: Vec<Fault>,
+    /// How many names it has, and how many of them are in the present tree.
+    names: u32,
+    met: u32,
 }
 
 /// What is not as it was of a file that was brought, under each of its names.
@@ -101,10 +101,25 @@ impl<'v, S: Sink> Walk<'v, S> {
         (self.outcome, self.sink)
     }
 
-    /// Brings a file, or a directory with all below it. An error ends the walk: nothing more can be written to the sink.
-    pub fn tree(&mut self, ino: Ino, at: Place) -> io::Result<()> {
+    /// Tells how many files and directories of the volume are lost, beside those that have left a name.
+    pub fn with_gone(mut self, gone: u64) -> Walk<'v, S> {
+        self.outcome.gone = gone;
+        self
+    }
+
+    /// Brings a file, or a directory with all below it; `entry` is the directory and the name that led to it, where that is known. An error ends
+    /// the walk: nothing more can be written to the sink.
+    pub fn tree(&mut self, ino: Ino, at: Place, entry: Option<(Ino, &[u8])>) -> io::Result<()> {
+        // Trees that are asked for may overlap.
+        self.seen = Seen::default();
+        self.links.values_mut().for_each(|brought| brought.met = 0);
+        self.below(ino, at, entry)
+    }
+
+    /// The same, as a part of the present tree.
+    pub(crate) fn below(&mut self, ino: Ino, at: Place, entry: Option<(Ino, &[u8])>) -> io::Result<()> {
         let mut tasks = Vec::new();
-        self.one(ino, at, &mut tasks)?;
+        self.one(ino, at, entry, &mut tasks)?;
         while let Some(task) = tasks.pop() {
             match task {
                 Task::Enter(ino, at) => self.enter(ino, at, &mut tasks)?,
@@ -117,112 +132,13 @@ impl<'v, S: Sink> Walk<'v, S> {
         Ok(())
     }
 
-    /// Brings what no directory names, under numbers in a directory below the top.
-    pub fn unnamed(&mut self, top: &Place) -> io::Result<()> {
-        let home = self.home(top);
-        let mut is_made = false;
-        // First the directories that no other one names, then those in circles, then files.
-        let named = self.named_by_others();
-        for round in 0..3 {
-            let mut next = 0;
-            while let Some(ino) = self.next_unseen(next, &home) {
-                next = ino + 1;
-                let is_dir = self.volume.getattr(ino).is_ok_and(|attr| attr.kind == FileKind::Directory);
-                if round < 2 && (!is_dir || (round == 0 && named.contains(ino))) {
-                    continue;
-                }
-                if !std::mem::replace(&mut is_made, true) {
-                    self.sink.enter(&home)?;
-                }
-                let before = self.outcome.files + self.outcome.directories;
-                self.tree(ino, home.below(&self.number_and_name(ino)))?;
-                self.outcome.unnamed += u64::from(self.outcome.files + self.outcome.directories > before);
-            }
-        }
-        Ok(())
-    }
-
-    /// A name below the top that nothing in the root directory has.
-    fn home(&self, top: &Place) -> Place {
-        let mut taken = Vec::new();
-        // What of it cannot be read cannot be brought either.
-        let _ = self.past.readdir(self.volume.root(), &mut |entry| {
-            let name = entry.ok().map(|entry| entry.name);
-            taken.extend(name.filter(|name| name.starts_with(BY_INODE.as_bytes())));
-            true
-        });
-        let mut name = BY_INODE.to_owned();
-        let mut tried = 0;
-        while taken.iter().any(|taken| taken == name.as_bytes()) {
-            tried += 1;
-            name = format!("{BY_INODE}.{tried}");
-        }
-        top.below(name.as_bytes())
-    }
-
-    /// The directories that were not brought and that an entry of another one of them names.
-    fn named_by_others(&mut self) -> Seen {
-        let mut named = Seen::default();
-        let mut next = 0;
-        while let Ok(Some(ino)) = self.past.next_inode(next) {
-            next = ino + 1;
-            let is_dir = self.volume.getattr(ino).is_ok_and(|attr| attr.kind == FileKind::Directory);
-            if self.seen.contains(ino) || !is_dir {
-                continue;
-            }
-            let _ = self.past.readdir(ino, &mut |entry| {
-                if let Ok(entry) = entry
-                    && entry.ino != ino
-                    && entry.name != b"."
-                    && entry.name != b".."
-                    && self.volume.geometry().is_nid(entry.ino)
-                {
-                    named.insert(entry.ino);
-                }
-                true
-            });
-        }
-        named
-    }
-
-    /// The first inode from a number on that was not brought.
-    fn next_unseen(&mut self, from: Ino, home: &Place) -> Option<Ino> {
-        let mut from = from;
-        loop {
-            match self.past.next_inode(from) {
-                Ok(Some(ino)) if self.seen.contains(ino) || self.is_quota_file(ino) => from = ino + 1,
-                Ok(found) => return found,
-                Err(error) => {
-                    self.fail(home, None, format!("inodes cannot be looked for any further: {error}"));
-                    return None;
-                }
-            }
-        }
-    }
-
-    fn is_quota_file(&self, ino: Ino) -> bool {
-        self.volume.superblock().qf_ino.iter().any(|quota| quota.get() == ino)
-    }
-
-    /// `INO.NAME`, with the last name that the inode was given; `INO` where it says none.
-    fn number_and_name(&self, ino: Ino) -> Vec<u8> {
-        let mut text = ino.to_string().into_bytes();
-        let name = self.past.own_name(ino).unwrap_or_default();
-        if !name.is_empty() {
-            text.push(b'.');
-            text.extend_from_slice(&name);
-            text.truncate(NAME_MAX);
-        }
-        text
-    }
-
     fn enter(&mut self, ino: Ino, at: Place, tasks: &mut Vec<Task>) -> io::Result<()> {
         let (past, mut ended) = (self.past, Ok(()));
         let mut lost = Lost::default();
         let mut reason = None;
         let listed = past.readdir(ino, &mut |entry| {
             match entry {
-                Ok(entry) => ended = self.entry(&at, entry, tasks),
+                Ok(entry) => ended = self.entry((ino, &at), entry, tasks),
                 Err(gap) => {
                     reason.get_or_insert(gap.error.to_string());
                     lost.add(gap.bytes);
@@ -237,25 +153,37 @@ impl<'v, S: Sink> Walk<'v, S> {
         }
         if let Some(reason) = reason {
             let reason = format!("the directory is not whole, and names may be missing: {reason}");
+            self.outcome.torn += 1;
             self.outcome.fail(Failure { path: at.path(), ino: Some(ino), reason, lost });
         }
         Ok(())
     }
 
-    fn entry(&mut self, dir: &Place, entry: DirEntry, tasks: &mut Vec<Task>) -> io::Result<()> {
+    fn entry(
+        &mut self,
+        (dir, place): (Ino, &Place),
+        entry: DirEntry,
+        tasks: &mut Vec<Task>,
+    ) -> io::Result<()> {
         if entry.name == b"." || entry.name == b".." {
             return Ok(());
         }
-        let at = dir.below(&entry.name);
+        let at = place.below(&entry.name);
         if entry.name.is_empty() || entry.name.iter().any(|&b| b == b'/' || b == 0) {
             self.fail(&at, Some(entry.ino), "its name would lead out of the directory".into());
             return Ok(());
         }
-        self.one(entry.ino, at, tasks)
+        self.one(entry.ino, at, Some((dir, &entry.name)), tasks)
     }
 
     /// Brings a file, or makes a directory that is to be entered.
-    fn one(&mut self, ino: Ino, at: Place, tasks: &mut Vec<Task>) -> io::Result<()> {
+    fn one(
+        &mut self,
+        ino: Ino,
+        at: Place,
+        entry: Option<(Ino, &[u8])>,
+        tasks: &mut Vec<Task>,
+    ) -> io::Result<()> {
         if let Err(error) = self.volume.hold(ino, 1) {
             if self.volume.geometry().is_nid(ino) {
                 self.seen.insert(ino);
@@ -265,14 +193,20 @@ impl<'v, S: Sink> Walk<'v, S> {
         }
         let attr = self.volume.getattr(ino);
         let brought = match attr {
-            Ok(attr) => self.held(attr, at, tasks),
+            Ok(attr) => self.held(attr, at, entry, tasks),
             Err(error) => self.pass(&at, Some(ino), Err(io::Error::other(error))).map(drop),
         };
         self.volume.release(ino, 1);
         brought
     }
 
-    fn held(&mut self, attr: Attr, at: Place, tasks: &mut Vec<Task>) -> io::Result<()> {
+    fn held(
+        &mut self,
+        attr: Attr,
+        at: Place,
+        entry: Option<(Ino, &[u8])>,
+        tasks: &mut Vec<Task>,
+    ) -> io::Result<()> {
         let ino = attr.ino;
         let is_new = self.seen.insert(ino);
         if let Some(older) = self.older.get_mut(&ino) {
@@ -281,23 +215,11 @@ impl<'v, S: Sink> Walk<'v, S> {
             self.fail(&at, Some(ino), reason);
         }
         if attr.kind == FileKind::Directory {
-            if !is_new {
-                self.fail(&at, Some(ino), format!("directory {ino} has another name, or contains itself"));
-                return Ok(());
-            }
-            if at.level() >= MOST_LEVELS {
-                self.fail(&at, Some(ino), format!("it is more than {MOST_LEVELS} directories deep"));
-                return Ok(());
-            }
-            let made = self.sink.enter(&at);
-            if self.pass(&at, Some(ino), made)? {
-                let (meta, faults) = self.meta(attr);
-                self.tell(ino, &at, &at, &faults);
-                self.outcome.directories += 1;
-                tasks.push(Task::Leave(at.clone(), Box::new(meta)));
-                tasks.push(Task::Enter(ino, at));
-            }
-            return Ok(());
+            return self.directory(attr, at, is_new, tasks);
+        }
+        let doubt = entry.and_then(|(dir, name)| doubt::of(self.volume, &attr, dir, name, is_new));
+        if let Some(doubt) = doubt {
+            self.fail(&at, Some(ino), doubt);
         }
         let brought = match self.file(&attr, &at) {
             // Two entries of one name, in a damaged directory.
@@ -314,9 +236,50 @@ impl<'v, S: Sink> Walk<'v, S> {
         Ok(())
     }
 
+    /// Of a walk from the root: tells of which files of several names some were not met.
+    pub(crate) fn tell_names_unmet(&mut self) {
+        let mut unmet: Vec<_> =
+            self.links.iter().filter(|(_, file)| (1..file.names).contains(&file.met)).collect();
+        unmet.sort_unstable_by_key(|(ino, _)| **ino);
+        for (ino, Brought { place, names, met, .. }) in unmet {
+            let reason = format!(
+                "it has {names} names, of which {met} {} met",
+                if *met == 1 { "was" } else { "were" }
+            );
+            self.outcome.torn += 1;
+            self.outcome.fail(Failure { path: place.path(), ino: Some(*ino), reason, lost: Lost::default() });
+        }
+    }
+
+    /// Makes a directory that is to be entered.
+    fn directory(&mut self, attr: Attr, at: Place, is_new: bool, tasks: &mut Vec<Task>) -> io::Result<()> {
+        let ino = attr.ino;
+        if !is_new {
+            self.fail(&at, Some(ino), format!("directory {ino} has another name, or contains itself"));
+            return Ok(());
+        }
+        if at.level() >= MOST_LEVELS {
+            self.fail(&at, Some(ino), format!("it is more than {MOST_LEVELS} directories deep"));
+            return Ok(());
+        }
+        let made = self.sink.enter(&at);
+        if self.pass(&at, Some(ino), made)? {
+            let (meta, faults) = self.meta(attr);
+            self.tell(ino, &at, &at, &faults);
+            self.outcome.directories += 1;
+            tasks.push(Task::Leave(at.clone(), Box::new(meta)));
+            tasks.push(Task::Enter(ino, at));
+        }
+        Ok(())
+    }
+
     /// Brings a file that is no directory, or its next name; `false` where nothing of it was.
     fn file(&mut self, attr: &Attr, at: &Place) -> io::Result<bool> {
-        if let Some(first) = self.links.remove(&attr.ino) {
+        if let Some(mut first) = self.links.remove(&attr.ino) {
+            first.met += 1;
+            if first.met > attr.nlink {
+                self.fail(at, Some(attr.ino), doubt::of_many(attr, first.met));
+            }
             let whole = Lost::default();
             let lost = first.faults.iter().map(|fault| &fault.lost).find(|lost| lost.bytes > 0);
             let linked = self.sink.link(&first.place, at, lost.unwrap_or(&whole));
@@ -335,7 +298,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         self.tell(attr.ino, at, place.as_ref().unwrap_or(at), &faults);
         let Some(place) = place else { return Ok(false) };
         if attr.nlink > 1 {
-            self.links.insert(attr.ino, Brought { place, faults });
+            self.links.insert(attr.ino, Brought { place, faults, names: attr.nlink, met: 1 });
         }
         Ok(true)
     }
@@ -466,7 +429,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         }
     }
 
-    fn fail(&mut self, at: &Place, ino: Option<Ino>, reason: String) {
+    pub(crate) fn fail(&mut self, at: &Place, ino: Option<Ino>, reason: String) {
         self.outcome.fail(Failure { path: at.path(), ino, reason, lost: Lost::default() });
     }
 }

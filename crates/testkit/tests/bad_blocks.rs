@@ -16,7 +16,7 @@ use medfs_testkit::fuzz::{sample_seed, variable};
 use medfs_testkit::images::{COMPRESSED, FEATURE_SETS, formatted, options_for};
 use medfs_testkit::kept::{Kept, fsck_f2fs};
 use medfs_testkit::volume::test_clock;
-use rand::seq::{IndexedRandom, SliceRandom};
+use rand::seq::{IndexedRandom, IteratorRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
@@ -283,6 +283,32 @@ fn files_are_brought_past_some_blocks() {
     }
     tally.print();
     assert_eq!(tally.failures(), 0);
+}
+
+/// Some blocks of directories with any damage: no name is lost, and none leads to another file, without a word.
+#[test]
+fn what_a_damaged_directory_lacks_is_told() {
+    let seed = sample_seed();
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut tally = Tally::default();
+    let volume = Volume::new("directories", made(FEATURE_SETS[0], false), &[]);
+    let dentries = volume.targets.iter().filter(|target| target.part == Part::Dentries).copied();
+    for target in dentries.choose_multiple(&mut rng, 4) {
+        bring(&volume, target, Damage::Zeroed, seed, &mut tally);
+        (0..2).for_each(|flip| bring(&volume, target, Damage::Flipped, seed + flip, &mut tally));
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
+/// No healthy volume is said to lack anything.
+#[test]
+fn nothing_is_told_of_sound_volumes() {
+    for make in kinds() {
+        let volume = make();
+        let outcome = volume.brought().expect("it opens");
+        assert!(outcome.is_whole(), "{}: {outcome:?}", volume.name);
+    }
 }
 
 /// Every block of every volume. `MEDFS_VOLUME` is a part of the name of those wanted, `MEDFS_BLOCK` the block, `MEDFS_DAMAGE` one of 0 to

@@ -18,7 +18,7 @@ use indicatif::ProgressBar;
 use map::{Keeper, Spared};
 use medfs::{FileKind, PastDamage, Piece, SystemClock, Volume};
 use medfs_format::BLOCK_SIZE;
-use medfs_rescue::{Failure, Lost, Outcome, Place, Walk, salvage};
+use medfs_rescue::{Failure, Lost, Outcome, Place, Walk, doubt, salvage};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -103,7 +103,10 @@ fn named(
             (false, false) => destination.file_name(),
         };
         let at = Place::top(name.map(OsStrExt::as_bytes), source.as_os_str().as_bytes());
-        ended = ended.and_then(|()| walk.tree(held.ino(), at));
+        ended = ended.and_then(|()| walk.tree(held.ino(), at.clone(), held.entry()));
+        if ended.is_ok() && held.ino() == volume.root() {
+            walk.count_unmet(&at);
+        }
     }
     bar.finish_and_clear();
     Ok((walk.finish().0, ended))
@@ -147,8 +150,9 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     let host = Host::new(destination, bar.clone(), keeper)
         .with_context(|| format!("cannot copy to {}", destination.display()))?;
     let mut walk = Walk::new(&volume, host).with_cuts(salvaged.cuts).with_lost(&salvaged.found.lost);
+    walk = walk.with_gone(salvaged.gone);
     let top = Place::top(None, b"/");
-    let ended = walk.tree(volume.root(), top.clone()).and_then(|()| walk.unnamed(&top));
+    let ended = walk.tree(volume.root(), top.clone(), None).and_then(|()| walk.unnamed(&top));
     bar.finish_and_clear();
     Ok((walk.finish().0, ended))
 }
@@ -185,6 +189,12 @@ fn to_stdout(volume: &Volume, sources: &[PathBuf], keeper: &mut Keeper) -> Resul
                 source.display()
             );
         }
+        let path = source.as_os_str().as_bytes();
+        let doubt = held.entry().and_then(|(dir, name)| doubt::of(volume, &held.attr, dir, name, true));
+        if let Some(reason) = doubt {
+            let (path, ino, lost) = (path.to_vec(), Some(held.ino()), Lost::default());
+            outcome.fail(Failure { path, ino, reason, lost });
+        }
         let mut out = Stream { out: output::stdout(), at: 0 };
         let (mut written, mut lost, mut reason) = (Ok(()), Lost::default(), None);
         PastDamage::of(volume).read(held.ino(), &mut |piece| {
@@ -205,8 +215,7 @@ fn to_stdout(volume: &Volume, sources: &[PathBuf], keeper: &mut Keeper) -> Resul
         outcome.bytes += held.attr.size - lost.bytes;
         if let Some(reason) = reason {
             let reason = format!("{lost} cannot be read and are zeros: {reason}");
-            let path = source.as_os_str().as_bytes().to_vec();
-            outcome.fail(Failure { path, ino: Some(held.ino()), reason, lost });
+            outcome.fail(Failure { path: path.to_vec(), ino: Some(held.ino()), reason, lost });
         }
     }
     Ok(outcome)

@@ -20,6 +20,10 @@ struct Printed {
     bytes: u64,
     /// Of those, what nothing names, under numbers.
     unnamed: u64,
+    /// What no directory names, and was not copied.
+    not_named: u64,
+    /// What is lost, with its name.
+    gone: u64,
     /// Bytes of the device that cannot be read.
     bad_bytes: u64,
     /// What was not copied, or not whole.
@@ -64,7 +68,7 @@ impl From<&Failure> for Failed {
 
 /// Tells what came of it; the exit code.
 pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result<u8> {
-    let code = if outcome.failed() > 0 { exit::FAILURE } else { exit::SUCCESS };
+    let code = if outcome.is_whole() { exit::SUCCESS } else { exit::FAILURE };
     for failure in &outcome.failures {
         errln!("medfs get: {}", failure_line(failure));
     }
@@ -79,6 +83,7 @@ pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result
             words::count(all, "file or directory")
         );
     }
+    tell_missing(args, outcome);
     if keeper.bad_bytes() > 0 {
         errln!("medfs get: {} of the device cannot be read", size::show(keeper.bad_bytes()));
     }
@@ -91,6 +96,8 @@ pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result
             directories: outcome.directories,
             bytes: outcome.bytes,
             unnamed: outcome.unnamed,
+            not_named: outcome.unmet,
+            gone: outcome.gone,
             bad_bytes: keeper.bad_bytes(),
             failed: outcome.failures.iter().map(Failed::from).collect(),
             failed_more: outcome.more_failures,
@@ -105,4 +112,24 @@ pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result
         );
     }
     Ok(code)
+}
+
+/// What is known to be missing, without a name of its own.
+fn tell_missing(args: &GetArgs, outcome: &Outcome) {
+    if outcome.unmet > 0 {
+        let (unmet, are) = (words::count(outcome.unmet, "file or directory"), are(outcome.unmet));
+        errln!("medfs get: {unmet} that no directory names {are} in the volume, and not copied");
+    }
+    if outcome.gone > 0 {
+        let (gone, are) = (words::count(outcome.gone, "file or directory"), are(outcome.gone));
+        errln!("medfs get: {gone} {are} lost, and nothing tells the name");
+    }
+    if !args.salvage && (outcome.unmet > 0 || outcome.torn > 0) {
+        let image = args.image.display();
+        errln!("medfs get: 'medfs get --salvage {image} DIRECTORY' copies what no directory names too");
+    }
+}
+
+fn are(number: u64) -> &'static str {
+    if number == 1 { "is" } else { "are" }
 }

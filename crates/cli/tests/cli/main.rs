@@ -18,6 +18,7 @@ mod full_sqlite;
 mod install;
 mod lab;
 mod messages;
+mod missing;
 mod mounted;
 mod options;
 mod overwrite;

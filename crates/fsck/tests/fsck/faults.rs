@@ -269,6 +269,14 @@ const FAULTS: &[Fault] = &[
         block.0[1024 + 16 + 48] ^= 16;
         v.dev.write(addr, &[&block], crate::common::META).unwrap();
     }),
+    ("a directory's block of zeros", Code::DentryBlank, |v| {
+        let addr = v.addr(v.ino("many"), 3).into();
+        v.dev.write(addr, &[&medfs_format::Block::ZERO], crate::common::META).unwrap();
+    }),
+    ("a directory's first block of zeros", Code::DentryBlank, |v| {
+        let addr = v.addr(v.ino("many"), 0).into();
+        v.dev.write(addr, &[&medfs_format::Block::ZERO], crate::common::META).unwrap();
+    }),
     ("dentry hash", Code::DentryHash, |v| v.set(Target::Dentry(v.ino("many"), MANY), "hash_code", 1)),
     ("dentry type unknown", Code::DentryType, |v| {
         v.set(Target::Dentry(v.ino("many"), MANY), "file_type", 77)

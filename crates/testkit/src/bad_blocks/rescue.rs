@@ -1,7 +1,7 @@
 //! What can be brought off a volume with damaged metadata, without repairing it: `medfs get -r` and `medfs get --salvage`.
 //!
-//! - Of blocks that cannot be read: what `get -r` brings without a word is right, and what it does not bring, or not whole, it names. Of
-//!   a file that it names pages are missing only where it says so. A file is brought whole where no block was struck of it, of the directories on its way, or
+//! - Of blocks that cannot be read, and of blocks of directories with any damage: what `get -r` brings without a word is right, under its name
+//!   too, and what it does not bring, or not whole, it names, or counts. Of a file that it names pages are missing only where it says so. A file is brought whole where no block was struck of it, of the directories on its way, or
 //!   of what leads to all files.
 //! - Of any damage: `--salvage` brings what a repair keeps, by the same judge.
 //! - Neither writes to the device.
@@ -34,13 +34,18 @@ impl Kept {
         }
     }
 
-    fn add(&mut self, at: &Place, id: Id) {
+    /// Two files of one name are a damaged directory's.
+    fn add(&mut self, at: &Place, id: Id) -> io::Result<()> {
         let names = names(at);
         let (name, above) = names.split_last().expect("no top");
         let dir = self.places[above];
         assert!(!name.is_empty() && !name.contains(&b'/') && name != b"..", "{name:?}");
-        assert!(self.model.inode_mut(dir).entries.insert(name.clone(), id).is_none(), "{names:?} twice");
+        if self.places.contains_key(&names) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.model.inode_mut(dir).entries.insert(name.clone(), id);
         self.places.insert(names, id);
+        Ok(())
     }
 
     fn set(&mut self, id: Id, meta: &Meta) {
@@ -61,7 +66,7 @@ impl Sink for Kept {
     fn enter(&mut self, at: &Place) -> io::Result<()> {
         if !at.names().is_empty() {
             let id = self.model.add(empty(FileKind::Directory));
-            self.add(at, id);
+            self.add(at, id)?;
         }
         Ok(())
     }
@@ -72,7 +77,7 @@ impl Sink for Kept {
     }
     fn begin(&mut self, at: &Place) -> io::Result<()> {
         let id = self.model.add(empty(FileKind::Regular));
-        self.add(at, id);
+        self.add(at, id)?;
         self.file = Some(id);
         Ok(())
     }
@@ -104,14 +109,14 @@ impl Sink for Kept {
     }
     fn special(&mut self, at: &Place, meta: &Meta, target: &[u8]) -> io::Result<()> {
         let id = self.model.add(empty(meta.attr.kind));
-        self.add(at, id);
+        self.add(at, id)?;
         self.set(id, meta);
         self.model.inode_mut(id).target = target.to_vec();
         Ok(())
     }
     fn link(&mut self, first: &Place, at: &Place, _lost: &Lost) -> io::Result<Place> {
         let id = self.places[&names(first)];
-        self.add(at, id);
+        self.add(at, id)?;
         Ok(at.clone())
     }
 }
@@ -121,11 +126,17 @@ impl Volume {
     /// as a salvage.
     pub fn rescue(&self, hits: &[(Target, Damage)], rng: &mut Xoshiro256PlusPlus) -> Result<(), Failure> {
         let dev = Arc::new(CountingDevice::new(self.damaged(hits, rng)));
-        if hits.iter().all(|(_, damage)| *damage == Damage::Unreadable) {
+        let told = |(target, damage): &(Target, Damage)| {
+            *damage == Damage::Unreadable || target.part == Part::Dentries
+        };
+        if hits.iter().all(told) {
             let brought = guarded(|| Ok(self.by_names(dev.clone())));
             match brought {
                 Err(panic) => return fail("panic", format!("get: {panic}")),
-                Ok(Some((found, outcome))) => self.judge_names(hits, &found, &outcome)?,
+                Ok(Some((found, outcome))) => {
+                    self.judge_names(hits, &found, &outcome)?;
+                    self.judge_places(hits, &found, &outcome)?;
+                }
                 Ok(None) if self.leads_to_all(hits) => {}
                 Ok(None) => return fail("mount", "get: the volume does not open"),
             }
@@ -150,12 +161,19 @@ impl Volume {
         })
     }
 
+    /// What is said where nothing is damaged; `None` where the volume does not open.
+    pub fn brought(&self) -> Option<Outcome> {
+        self.by_names(Arc::new(self.dev.snapshot())).map(|(_, outcome)| outcome)
+    }
+
     /// Copies the tree of a volume as it is; `None` where it does not open.
     fn by_names(&self, dev: Arc<dyn BlockDevice>) -> Option<(Model, Outcome)> {
         let options = MountOptions { read_only: true, ..MountOptions::default() };
         let volume = Engine::open(dev, options, test_clock()).ok()?;
         let mut walk = Walk::new(&volume, Kept::new());
-        walk.tree(volume.root(), Place::top(None, b"/")).expect("memory takes everything");
+        let top = Place::top(None, b"/");
+        walk.tree(volume.root(), top.clone(), None).expect("memory takes everything");
+        walk.count_unmet(&top);
         let (outcome, kept) = walk.finish();
         Some((kept.model, outcome))
     }
@@ -166,7 +184,9 @@ impl Volume {
         let volume = salvaged.volume;
         let mut walk = Walk::new(&volume, Kept::new()).with_cuts(salvaged.cuts);
         let top = Place::top(None, b"/");
-        walk.tree(volume.root(), top.clone()).and_then(|()| walk.unnamed(&top)).map_err(|e| e.to_string())?;
+        walk.tree(volume.root(), top.clone(), None)
+            .and_then(|()| walk.unnamed(&top))
+            .map_err(|e| e.to_string())?;
         let (outcome, kept) = walk.finish();
         Ok((kept.model, outcome))
     }
@@ -198,7 +218,7 @@ impl Volume {
             let path = self.shown.path_of(id);
             let untold = !self.way_of(id).iter().any(|ino| told.contains_key(ino));
             let Some(&at) = by_ino.get(&inode.ino) else {
-                if untold && !older {
+                if untold && outcome.unmet == 0 && !older {
                     return fail("lost", format!("get: {path} (inode {}), and nothing is said", inode.ino));
                 }
                 continue;
@@ -209,7 +229,7 @@ impl Volume {
                 continue; // as at the checkpoint, or at some fsync
             }
             let nat = hits.iter().any(|(t, _)| matches!(t.part, Part::Nat | Part::Log | Part::Pack(true)));
-            if !nat && told.contains_key(&inode.ino) && !self.way_of(id).iter().any(struck_of) {
+            if !nat && told.contains_key(&inode.ino) && !self.ways_of(id).iter().any(struck_of) {
                 return fail("told", format!("get: {path}: {:?}", told[&inode.ino]));
             }
             let versions = allowed.iter().filter_map(|m| m.inodes().find(|(_, i)| i.ino == inode.ino));
@@ -224,10 +244,54 @@ impl Volume {
         Ok(())
     }
 
+    /// Whether every name leads to its file, as far as nothing is said.
+    fn judge_places(
+        &self,
+        hits: &[(Target, Damage)],
+        found: &Model,
+        outcome: &Outcome,
+    ) -> Result<(), Failure> {
+        if outcome.torn + outcome.unmet > 0
+            || hits.iter().any(|(t, _)| matches!(t.part, Part::Log | Part::Pack(_)))
+        {
+            return Ok(());
+        }
+        let places = |model: &Model| -> BTreeMap<(String, Vec<u8>), Ino> {
+            let entries = |(id, inode): (Id, &Inode)| {
+                let (dir, inode) = (model.path_of(id), inode.clone());
+                inode
+                    .entries
+                    .into_iter()
+                    .map(move |(name, id)| ((dir.clone(), name), model.inode(id).ino))
+                    .collect::<Vec<_>>()
+            };
+            model.inodes().flat_map(entries).collect()
+        };
+        let is = places(found);
+        for ((dir, name), ino) in places(&self.shown) {
+            let path = [dir.trim_end_matches('/').as_bytes(), &name].join(&b'/');
+            let there = is.get(&(dir, name));
+            if there != Some(&ino) && !outcome.failures.iter().any(|f| path.starts_with(&f.path)) {
+                let path = path.escape_ascii();
+                return fail(
+                    "place",
+                    format!("get: {path} is inode {there:?} instead of {ino}, and nothing is said"),
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a file was fsynced since the checkpoint: it may be as at any of its fsyncs.
     fn was_fsynced(&self, inode: &Inode) -> bool {
         let at = self.at_checkpoint.inodes().find(|(_, before)| before.ino == inode.ino);
         at.is_none_or(|(_, before)| compare_inode(before, inode).is_err())
+    }
+
+    /// The same with the directories of all its names.
+    fn ways_of(&self, id: Id) -> Vec<Ino> {
+        let above = self.shown.names_of(id).into_iter().flat_map(|(dir, _)| self.way_of(dir));
+        self.way_of(id).into_iter().chain(above).collect()
     }
 
     /// A file and the directories on the way to it.

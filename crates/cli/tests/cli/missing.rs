@@ -1,0 +1,238 @@
+//! What is missing of a volume, or is another file's, is told by `medfs get`, and makes its exit code 1.
+
+use crate::common::*;
+use crate::damaged::stderr;
+use medfs::RenameFlags;
+use medfs_device::read_block;
+use medfs_format::dentry::{Area, AreaLayout};
+use medfs_format::node::FileKind;
+use medfs_format::{BLOCK_SIZE, Block};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const FILES: usize = 401;
+
+fn name(index: usize) -> String {
+    format!("file-with-a-long-name-{index:03}")
+}
+
+/// `/dir` of so many files that it has blocks of entries, and beside it `/second`, another name of its file 7. Files 3 and 5 were renamed, after which F2FS
+/// does not rely on the names in their inodes.
+fn volume() -> Scratch {
+    let s = plain();
+    with_engine(&s.image(), true, |v| {
+        let dir = make(v, v.root(), "dir", FileKind::Directory);
+        for index in 0..FILES {
+            let is_renamed = index == 3 || index == 5;
+            let first = if is_renamed { "before".into() } else { name(index) };
+            let ino = make(v, dir, &first, FileKind::Regular);
+            v.write(ino, 0, name(index).as_bytes()).unwrap();
+            if is_renamed {
+                v.rename(dir, b"before", dir, name(index).as_bytes(), RenameFlags::empty()).unwrap();
+            }
+            if index == 7 {
+                v.link(ino, v.root(), b"second").unwrap();
+            }
+        }
+    });
+    s
+}
+
+/// Whether a block holds entries of these files: how many, and which with the place of its slot.
+fn entries(block: &Block) -> Vec<(String, usize)> {
+    let area = Area::new(AreaLayout::BLOCK, &block.0[..]);
+    let all = area.entries(0, 0).map_while(Result::ok);
+    all.filter_map(|entry| Some((String::from_utf8(entry.name.to_vec()).ok()?, entry.slot)))
+        .filter(|(name, _)| name.starts_with("file-with-a-long-name-"))
+        .collect()
+}
+
+fn has(block: &Block, name: &str) -> bool {
+    entries(block).iter().any(|(other, _)| other == name)
+}
+
+/// The number in the entry of a name.
+fn entry_of(image: &Path, name: &str) -> u32 {
+    let dev = open(image);
+    let found = (0..dev_blocks(&dev)).find_map(|addr| {
+        let block = read_block(&dev, addr).unwrap();
+        let (_, slot) = entries(&block).into_iter().find(|(other, _)| other == name)?;
+        Area::new(AreaLayout::BLOCK, &block.0[..]).entry(slot, 0).ok().map(|entry| entry.ino)
+    });
+    found.expect("the name")
+}
+
+fn dev_blocks(dev: &medfs_device::FileDevice) -> u64 {
+    medfs_device::BlockDevice::block_count(dev)
+}
+
+/// Makes the entry of one name lead to another inode.
+fn lead(image: &Path, name: &str, to: u32) {
+    let change = |block: &mut Block| {
+        let (_, slot) = entries(block).into_iter().find(|(other, _)| other == name).unwrap();
+        Area::new(AreaLayout::BLOCK, &mut block.0[..]).set_target(slot, to, FileKind::Regular);
+    };
+    assert_eq!(damage(image, |block| has(block, name), change), 1);
+}
+
+fn all(s: &Scratch, how: &[&str], code: i32, to: &str) -> String {
+    let mut command = medfs();
+    command.arg("get").args(&how[..1]).arg(s.image()).args(&how[1..]).arg(s.path(to));
+    stderr(&command.assert().code(code))
+}
+
+fn count(dir: &Path) -> usize {
+    fs::read_dir(dir).map_or(0, |names| names.count())
+}
+
+#[test]
+fn a_block_of_a_directory_that_is_zeros_is_told() {
+    let s = volume();
+    let mut hit = Vec::new();
+    let dev = open(&s.image());
+    for addr in 0..dev_blocks(&dev) {
+        hit.extend(entries(&read_block(&dev, addr).unwrap()).len().gt(&1).then_some(addr));
+    }
+    drop(dev);
+    assert!(hit.len() > 2, "{hit:?}");
+    let sound = fs::read(s.image()).unwrap();
+    for addr in [hit[0], hit[hit.len() - 1]] {
+        fs::write(s.image(), &sound).unwrap();
+        let image = fs::File::options().write(true).open(s.image()).unwrap();
+        image.write_all_at(&[0; BLOCK_SIZE], addr * BLOCK_SIZE as u64).unwrap();
+        let to = format!("out{addr}");
+        let text = all(&s, &["-r", "/"], 1, &to);
+        let missing = FILES - count(&s.path(&to).join("dir"));
+        assert!(missing > 10, "{text}");
+        assert!(text.contains("/dir: the directory is not whole, and names may be missing"), "{text}");
+        let number = format!("{missing} files and directories that no directory names are in the volume");
+        let hint = format!("'medfs get --salvage {} DIRECTORY'", s.image().display());
+        // One of them may be the file that has a name elsewhere.
+        assert!(text.contains(&number) || text.contains("it has 2 names, of which 1 was met"), "{text}");
+        assert!(text.contains(&hint), "{text}");
+        assert!(
+            all(&s, &["-r", "/dir"], 1, &format!("{to}.dir")).contains("/dir: the directory is not whole")
+        );
+        let text = error(1, medfs().args(["ls", "-R"]).arg(s.image()));
+        assert!(text.contains("/dir"), "{text}");
+        // A salvage brings them all, and says what it lacks: their names.
+        let to = format!("salvaged{addr}");
+        let text = all(&s, &["--salvage"], 1, &to);
+        assert!(text.contains("/dir: the directory is not whole"), "{text}");
+        let unnamed = count(&s.path(&to).join("by-inode"));
+        assert!(count(&s.path(&to).join("dir")) + unnamed >= FILES - 1, "{text}");
+        // A repair gives the names back.
+        let out = medfs().args(["fsck"]).arg(s.image()).assert().code(4);
+        assert!(String::from_utf8_lossy(&out.get_output().stdout).contains("F0814"));
+        medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+        all(&s, &["-r", "/"], 0, &format!("repaired{addr}"));
+        // But for one that has a name elsewhere, and two whose inodes are not relied on.
+        assert!(count(&s.path(&format!("repaired{addr}")).join("dir")) >= FILES - 3);
+    }
+}
+
+#[test]
+fn an_entry_that_leads_to_another_file_is_told() {
+    let s = volume();
+    let (victim, other) = (name(3), name(5));
+    lead(&s.image(), &victim, entry_of(&s.image(), &other));
+    let told = format!("/dir/{victim}: its entry leads to inode {}", entry_of(&s.image(), &other));
+    let text = all(&s, &["-r", "/"], 1, "out");
+    assert!(
+        text.contains(&told) && text.contains(&format!("which has one name, {other} in the same directory")),
+        "{text}"
+    );
+    assert!(text.contains("1 file or directory that no directory names is in the volume"), "{text}");
+    assert_eq!(text.matches("its entry leads to").count(), 1, "{text}");
+    // By its name alone, and on standard output.
+    let path = format!("/dir/{victim}");
+    let one = |to: &Path| {
+        let mut command = medfs();
+        command.arg("get").arg(s.image()).arg(&path).arg(to);
+        error(1, &mut command)
+    };
+    assert!(one(&s.path("one")).contains(&told));
+    assert!(one(Path::new("-")).contains(&told));
+    // A salvage says the same, and brings the file that lost its name.
+    let text = all(&s, &["--salvage"], 1, "salvaged");
+    assert!(text.contains(&told), "{text}");
+    let unnamed: Vec<_> =
+        fs::read_dir(s.path("salvaged/by-inode")).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(unnamed.len(), 1);
+    assert_eq!(fs::read_to_string(&unnamed[0]).unwrap(), victim);
+    // Where the inodes can be relied on, it takes the entry back to its own.
+    let s = volume();
+    lead(&s.image(), &name(4), entry_of(&s.image(), &name(11)));
+    assert!(all(&s, &["-r", "/"], 1, "out").contains("its entry leads to inode"));
+    all(&s, &["--salvage"], 0, "salvaged");
+    (0..FILES)
+        .for_each(|i| assert_eq!(fs::read_to_string(s.path("salvaged/dir").join(name(i))).unwrap(), name(i)));
+}
+
+#[test]
+fn a_name_more_than_a_file_has_is_told_and_one_less() {
+    let s = volume();
+    lead(&s.image(), &name(3), entry_of(&s.image(), &name(7)));
+    let text = all(&s, &["-r", "/"], 1, "more");
+    assert!(text.contains("which has 2 names, and this is one more (3)"), "{text}");
+    let s = volume();
+    lead(&s.image(), &name(7), entry_of(&s.image(), &name(3)));
+    let text = all(&s, &["-r", "/"], 1, "less");
+    assert!(text.contains("/second: it has 2 names, of which 1 was met"), "{text}");
+    let told = format!("/dir/{}: its entry leads to inode", name(7));
+    assert!(text.contains(&told) && text.contains(&name(3)), "{text}");
+}
+
+#[test]
+fn a_flipped_bit_of_a_name_is_told() {
+    let s = volume();
+    let change = |block: &mut Block| {
+        let wanted = name(9);
+        let at = block.0.windows(wanted.len()).position(|bytes| bytes == wanted.as_bytes()).unwrap();
+        block.0[at] ^= 1;
+    };
+    damage(&s.image(), |block| has(block, &name(9)), change);
+    let text = all(&s, &["-r", "/"], 1, "out");
+    assert!(text.contains("/dir: the directory is not whole") && text.contains("hash_code"), "{text}");
+    assert_eq!(fs::read_to_string(s.path("out/dir").join(name(9).replacen('f', "g", 1))).unwrap(), name(9));
+}
+
+#[test]
+fn trees_that_overlap_are_copied_each() {
+    let s = plain();
+    with_engine(&s.image(), true, |v| {
+        let dir = make(v, v.root(), "dir", FileKind::Directory);
+        let inner = make(v, dir, "inner", FileKind::Directory);
+        let file = make(v, inner, "file", FileKind::Regular);
+        v.link(file, inner, b"again").unwrap();
+    });
+    fs::create_dir(s.path("out")).unwrap();
+    all(&s, &["-r", "/dir", "/dir/inner"], 0, "out");
+    assert!(s.path("out/inner/again").exists() && s.path("out/dir/inner/file").exists());
+}
+
+/// An image that ends anywhere: with 0 ends a salvage that brought all files.
+#[test]
+fn a_salvage_of_an_image_that_is_cut_short_anywhere_says_what_is_lost() {
+    let s = volume();
+    let sound = fs::read(s.image()).unwrap();
+    let last = sound.chunks(BLOCK_SIZE).rposition(|block| block.iter().any(|&b| b != 0)).unwrap() + 1;
+    let middle = last - FILES / 2;
+    let mut exits = [0, 0];
+    for blocks in [1, 2, 256, 512, 1024, 2048, 3000, 4096, middle, last - 1, last, last + 1] {
+        fs::write(s.image(), &sound[..blocks * BLOCK_SIZE]).unwrap();
+        let to = s.path(&format!("out{blocks}"));
+        let assert = medfs().args(["get", "--salvage"]).arg(s.image()).arg(&to).assert();
+        let (code, text) = (assert.get_output().status.code().unwrap(), stderr(&assert));
+        exits[code as usize] += 1;
+        let content = |index: usize| fs::read_to_string(to.join("dir").join(name(index))).unwrap_or_default();
+        let whole = (0..FILES).all(|index| content(index) == name(index));
+        assert_eq!(code == 0, whole, "{blocks} blocks: {text}");
+        if !to.exists() {
+            assert_eq!(text.lines().count(), 1, "{text}");
+            assert!(text.contains("nothing can be salvaged from"), "{text}");
+        }
+    }
+    assert!(exits[0] >= 2 && exits[1] >= 9, "{exits:?}");
+}
