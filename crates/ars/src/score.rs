@@ -42,7 +42,8 @@ impl Score {
         }
     }
 
-    fn add(&mut self, other: Score, weight: f64) {
+    /// Adds another one's shares, so much of each.
+    pub fn add(&mut self, other: Score, weight: f64) {
         self.precision += other.precision * weight;
         self.recall += other.recall * weight;
         self.accuracy += other.accuracy * weight;

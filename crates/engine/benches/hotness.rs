@@ -1,8 +1,10 @@
-//! What Hcluster costs: noting and judging a call in nanoseconds, and making the groups anew as the files grow.
+//! What Hcluster costs: noting and judging a call in nanoseconds, and making the groups anew as the files grow; and what a decision tree of
+//! ARS costs that judges a file.
 //!
 //! `cargo bench -p medfs --bench hotness`. The paper (section 6.4) has 1.2 us for judging and 0.9 ms for the centroids.
 
 use criterion::{BenchmarkId, Criterion};
+use medfs::ars::{self, Class, Feature, Tree, TreeNode};
 use medfs::habits::Wrote;
 use medfs::hotness::Hcluster;
 use medfs::{ManualClock, Timestamp};
@@ -76,9 +78,46 @@ fn recluster(c: &mut Criterion) {
     group.finish();
 }
 
+/// Questions about each feature in turn, one behind the other, so that every one is asked.
+fn chain(questions: u8) -> Tree {
+    let question = |n: u8| TreeNode::Split {
+        feature: Feature::ALL[usize::from(n) % Feature::ALL.len()],
+        threshold: 0,
+        left: 2 * n + 1,
+        right: 2 * n + 2,
+    };
+    let answer = TreeNode::Leaf { class: Class::Log, confidence: 50 };
+    let pairs = (0..questions).flat_map(|n| [question(n), answer]);
+    Tree::new(pairs.chain([answer]).collect()).expect("each answer stands behind its question")
+}
+
+fn judgement(c: &mut Criterion) {
+    let values = |n: u32| std::array::from_fn(|feature| n.wrapping_mul(feature as u32 + 1) | 1);
+    let trees =
+        [("built in", ars::built_in()), ("of 7 questions", chain(7)), ("of 127 questions", chain(127))];
+    for (name, tree) in trees {
+        let mut n = 0u32;
+        c.bench_function(&format!("judgement by a tree {name}"), |b| {
+            b.iter(|| {
+                n = n.wrapping_add(7919);
+                black_box(tree.judge(black_box(&values(n))))
+            });
+        });
+    }
+    let h = files(1_000);
+    let mut n = 0u32;
+    c.bench_function("standing of a file, asked for each page", |b| {
+        b.iter(|| {
+            n = n.wrapping_add(7919);
+            black_box(h.standing(n % 1_000))
+        });
+    });
+}
+
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     calls(&mut criterion);
     recluster(&mut criterion);
+    judgement(&mut criterion);
     criterion.final_summary();
 }

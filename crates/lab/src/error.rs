@@ -29,6 +29,9 @@ pub enum Error {
     /// The volume could not be made.
     #[error("making the volume: {0}")]
     Mkfs(#[from] medfs_mkfs::Error),
+    /// The files that a decision tree learns from could not be made.
+    #[error("writing the files that are learned from: {0}")]
+    Ars(Box<medfs_ars::Error>),
     /// What somebody asked for does not exist.
     #[error("{0}")]
     Unknown(String),

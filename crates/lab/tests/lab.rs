@@ -215,6 +215,25 @@ fn results_are_traceable_and_damaged_ones_are_named() {
 
 /// A cell that another program wrote, with little in it, is shown.
 #[test]
+fn trees_judge_files_better_than_reserving_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let figure = run("ars-table1", dir.path(), 0.1);
+    for app in ["Facebook", "Twitter"] {
+        let row = |what: &str, scheme: &str| {
+            let label = format!("{app}, {what}");
+            let row = figure.rows.iter().find(|r| r.label == label && r.scheme == scheme);
+            row.unwrap_or_else(|| panic!("{label}, {scheme}: {:?}", figure.rows))
+        };
+        for moment in ["at the end", "when judged"] {
+            let (tree, nothing) =
+                (row("accuracy", moment), row("accuracy", &format!("reserve nothing, {moment}")));
+            assert!(tree.ours > nothing.ours.map(|share| share + 5.0), "{tree:?} {nothing:?}");
+        }
+        assert!(row("recall", "at the end").paper.is_some());
+    }
+}
+
+#[test]
 fn cells_of_other_programs_are_shown() {
     let dir = tempfile::tempdir().unwrap();
     let cell =

@@ -4,6 +4,7 @@
 //! differ) and a function that runs its cells and turns them into rows. Adding one is adding both, and an entry in [`ALL`].
 //! LDC's experiments need no file: `medfs-flash` has them, and they stand in the list as they are ([`ldc`]).
 
+mod ars;
 mod hotness;
 mod lab;
 mod latency;
@@ -73,6 +74,7 @@ static FILES: &[Entry] = &[
     Entry::file(include_str!("../../experiments/medfs-fig12a.toml"), sensitivity::threshold),
     Entry::file(include_str!("../../experiments/medfs-fig12b.toml"), sensitivity::eviction),
     Entry::file(include_str!("../../experiments/medfs-overhead.toml"), overhead::run),
+    Entry::file(include_str!("../../experiments/ars-table1.toml"), ars::table),
     Entry::file(include_str!("../../experiments/workloads.toml"), volume::reductions),
 ];
 
