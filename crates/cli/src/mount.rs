@@ -14,7 +14,7 @@ use crate::target;
 use crate::trace::tap::Tap;
 use crate::watchdog::Watchdog;
 use anyhow::{Context, Result, bail};
-use medfs::{DurabilityMode, Files, LossBounds, MountOptions, Volume};
+use medfs::{DurabilityMode, Files, LossBounds, MountOptions, NvramOption, Volume};
 use medfs_flash::FlashTarget;
 use medfs_format::superblock::Feature;
 use medfs_fuse::{MountConfig, Session};
@@ -317,6 +317,24 @@ fn absolute(image: &Path) -> Result<PathBuf> {
     }
 }
 
+/// A list of options with the path of `nvram=` as a process that works elsewhere finds it; what is wrong with it that process says.
+fn with_absolute_nvram(list: &str) -> String {
+    let absolute = |option: &str| {
+        let mut parsed = MountOptions::default();
+        parsed.apply(option).ok()?;
+        match parsed.nvram {
+            Some(NvramOption::At(mut place)) => {
+                place.path = std::path::absolute(&place.path).ok()?;
+                Some(format!("nvram={place}"))
+            }
+            _ => None,
+        }
+    };
+    let options: Vec<String> =
+        list.split(',').map(|option| absolute(option.trim()).unwrap_or_else(|| option.to_owned())).collect();
+    options.join(",")
+}
+
 fn found(path: &Path) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("cannot find {}", path.display()))
 }
@@ -327,7 +345,7 @@ pub(crate) fn spawn_daemon(args: &MountArgs) -> Result<Child> {
     command.arg0("medfs").arg("mount").arg("--daemon");
     for list in &args.options {
         // The daemon works in the root directory.
-        command.arg("-o").arg(Tap::absolute(list)?);
+        command.arg("-o").arg(Tap::absolute(&with_absolute_nvram(list))?);
     }
     if let Some(log) = &args.log {
         File::options()

@@ -43,6 +43,8 @@ const GROUPS: &[(&str, &[&str])] = &[
             "durability_age",
             "durability_bytes",
             "durability_fsyncs",
+            "nvram",
+            "nvram_threshold",
             "fsync_mode",
             "seal",
             "dir_fsync",

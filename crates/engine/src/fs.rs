@@ -17,7 +17,7 @@
 //!  3. `ops`: shared by every operation that changes the volume, exclusive for a checkpoint. Never taken twice by a thread.
 //!  4. `renames` (one rename between two directories at a time)
 //!  5. inode locks: a parent before its child; otherwise by inode number
-//!  6. `chain` (order of fsynced nodes in their log)
+//!  6. the ring of records in NVRAM, then `chain` (order of fsynced nodes in their log)
 //!  7. leaves: `orphans`, `trans_dirs`, `moved_names`, `renamed_files`, `left_by_dirs`, `cut_trees`, `dir_log`, `dependents`, `registry`, `bases`, the queue of group commits, `nodes`, `nat`, `segs`, `space`, `inodes`, `pages`,
 //!     `hotness`, `restorer`, `activity`, `damage`, `io`; `nodes` before `segs` before `nat`.
 //!
@@ -87,7 +87,7 @@ pub(crate) trait MakeDurable: Send + Sync {
     fn checkpoint(&self, fs: &Fs) -> Result<()>;
 
     /// A checkpoint is durable.
-    fn checkpointed(&self);
+    fn checkpointed(&self, fs: &Fs);
 
     /// What one commit makes durable.
     fn scope(&self) -> Scope;

@@ -68,15 +68,15 @@ pub use medfs_format::compress::Algorithm;
 pub use medfs_store::{AllocMode, Clock, ManualClock, SystemClock};
 pub use options::{
     Atime, CompactFiles, CompressMode, CompressOptions, DeltaMode, DurabilityMode, FsyncMode, InPlace,
-    LossBounds, Mode, MountOptions, PlacementPolicy, ReserveFiles, VictimPolicy,
+    LossBounds, Mode, MountOptions, NvramOption, NvramPlace, PlacementPolicy, ReserveFiles, VictimPolicy,
 };
 pub use past_damage::{Listed, PastDamage, Piece, Unreadable};
 pub use profile::habits;
 pub use profile::hotness::{self, Hotness};
 pub use stats::{
-    AdaptiveStats, CompressStats, DeltaStats, FpcStats, Group, HotnessStats, RestoreStats, Stats, Written,
-    ZoneStats,
+    AdaptiveStats, CompressStats, DeltaStats, FpcStats, Group, HotnessStats, NvramStats, RestoreStats, Stats,
+    Written, ZoneStats,
 };
 pub use types::*;
 pub use upkeep::idle::Did;
-pub use volume::Volume;
+pub use volume::{Volume, open_with_nvram};

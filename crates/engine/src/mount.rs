@@ -6,7 +6,8 @@
 
 use crate::cluster::Compress;
 use crate::commit::flush::FlushPolicy;
-use crate::commit::recovery::{self, RecoverySource};
+use crate::commit::nvram::{Pending, pending};
+use crate::commit::recovery::{self, Records, RecoverySource};
 use crate::content::page_cache::Pages;
 use crate::content::placement::{KernelPlacement, Placement};
 use crate::content::reserve::ReservePlacement;
@@ -22,11 +23,11 @@ use crate::profile::hotness::{Hcluster, MOST_FILES};
 use crate::ranks;
 use crate::stats::Counters;
 use crate::tree::name_journal::DirLog;
-use medfs_device::BlockDevice;
+use medfs_device::{BlockDevice, Nvram};
 use medfs_format::node::RawInode;
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{BLOCK_SIZE, FormatError, Ino, Structure};
-use medfs_store::{Clock, Io, Store, StoreOptions, read_superblock};
+use medfs_store::{Clock, Io, Store, StoreOptions, read_superblock_with_nvram};
 use medfs_sync::{Mutex, Ranked};
 use std::sync::Arc;
 
@@ -38,9 +39,11 @@ impl Fs {
         clock: Arc<dyn Clock>,
         gc: Arc<dyn Reclaim>,
         commit: Arc<dyn MakeDurable>,
+        memory: Option<&dyn Nvram>,
     ) -> Result<Fs> {
         let mut fs = Fs::at_checkpoint(dev.clone(), opts.clone(), clock.clone(), commit.clone())?;
-        match fs.bring_up_to_date(gc) {
+        let pending = pending(&fs.sb, &fs.cp.lock().header, &fs.opts, memory)?;
+        match fs.bring_up_to_date(gc, pending) {
             Err(error) if fs.read_only => {
                 let fs = Fs::at_checkpoint(dev, opts, clock, commit)?;
                 fs.damage.note_unrecovered(None, &error);
@@ -59,7 +62,7 @@ impl Fs {
         commit: Arc<dyn MakeDurable>,
     ) -> Result<Fs> {
         let io = Io::new(dev);
-        let (sb, geo, stale_copies) = read_superblock(&io)?;
+        let (sb, geo, stale_copies) = read_superblock_with_nvram(&io)?;
         if sb.has_unknown_ro_compat() && !opts.read_only {
             tracing::info!(
                 "the volume holds additions that only a newer medfs may write ({:#x}): opened read-only",
@@ -90,9 +93,14 @@ impl Fs {
 
     /// Brings back what became durable, from its sources in their order; what changed becomes a checkpoint. On a read-only mount nothing is
     /// written: the next mount that may write finds the same.
-    fn bring_up_to_date(&mut self, gc: Arc<dyn Reclaim>) -> Result<()> {
-        for source in &mut recovery::sources() {
-            if !self.opts.recover {
+    fn bring_up_to_date(&mut self, gc: Arc<dyn Reclaim>, pending: Pending) -> Result<()> {
+        let recovers = self.opts.recover && !matches!(pending, Pending::Leave);
+        let records = match pending {
+            Pending::Records(memory, meta) => Records::new(memory, meta),
+            Pending::Nothing | Pending::Leave => Records::default(),
+        };
+        for source in &mut recovery::sources(records) {
+            if !recovers {
                 source.leave(self)?;
             } else if !self.read_only || self.shows(source.as_mut())? {
                 let recovered = source.replay(self)?;

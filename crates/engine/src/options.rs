@@ -10,12 +10,14 @@ mod durability;
 mod ignored;
 mod in_place;
 mod list;
+mod nvram;
 mod placing;
 pub(crate) mod table;
 
 pub use compress::{CompressMode, CompressOptions};
 pub use durability::{DurabilityMode, LossBounds};
 pub use in_place::{InPlace, MIN_FSYNC_BLOCKS, MIN_IPU_UTIL, Occasion};
+pub use nvram::{NvramOption, NvramPlace};
 pub use table::{Described, Form, MountOption, unknown};
 
 use crate::error::{Error, Result};
@@ -23,6 +25,7 @@ use compress::OPTIONS as OF_COMPRESSION;
 use durability::OPTIONS as OF_DURABILITY;
 use list::OPTIONS;
 use medfs_store::{AllocMode, Scatter};
+use nvram::OPTIONS as OF_NVRAM;
 use placing::OPTIONS as OF_PLACING;
 use std::time::Duration;
 
@@ -215,6 +218,10 @@ pub struct MountOptions {
     pub durability: DurabilityMode,
     /// `durability_age=30s,durability_bytes=16M,durability_fsyncs=N`.
     pub loss: LossBounds,
+    /// `nvram=PATH[@OFFSET[+SIZE]]|discard`.
+    pub nvram: Option<NvramOption>,
+    /// Percent of the NVRAM in use that make a checkpoint due (`nvram_threshold=75`).
+    pub nvram_threshold: u32,
     /// Every write and every change of a name is durable when its call returns (`sync`, `async`).
     pub sync: bool,
     /// Every change of a name is (`dirsync`).
@@ -265,6 +272,8 @@ impl Default for MountOptions {
             active_logs: 6,
             durability: DurabilityMode::default(),
             loss: LossBounds::default(),
+            nvram: None,
+            nvram_threshold: 75,
             sync: false,
             dirsync: false,
         }
@@ -293,7 +302,7 @@ pub fn names() -> impl Iterator<Item = String> {
 }
 
 fn tables() -> impl Iterator<Item = &'static [MountOption<MountOptions>]> {
-    [OPTIONS, OF_DURABILITY, OF_PLACING, OF_COMPRESSION].into_iter()
+    [OPTIONS, OF_DURABILITY, OF_NVRAM, OF_PLACING, OF_COMPRESSION].into_iter()
 }
 
 impl MountOptions {
@@ -337,6 +346,7 @@ impl MountOptions {
     /// `Invalid` where options exclude each other.
     pub(crate) fn check(&self) -> Result<()> {
         durability::check(self)?;
+        nvram::check(self)?;
         let name = match self.delta_mode() {
             DeltaMode::Off => return Ok(()),
             DeltaMode::Inline => "delta=inline",
@@ -398,7 +408,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync+ssr_util,min_fsync_blocks=4,min_ipu_util=80,nodiscard,background_gc=off,victim=greedy,\
-             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,note_addresses=off,shared_records=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9",
+             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,note_addresses=off,shared_records=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,nvram=/n@4K+1M,nvram_threshold=50",
         );
         let expected = MountOptions {
             read_only: true,
@@ -442,17 +452,20 @@ mod tests {
             active_logs: 6,
             durability: DurabilityMode::Posix,
             loss: LossBounds { age: Duration::from_secs(5), bytes: 1 << 20, fsyncs: Some(9) },
+            nvram: Some(NvramOption::At(NvramPlace { path: "/n".into(), offset: 4096, size: Some(1 << 20) })),
+            nvram_threshold: 50,
             sync: true,
             dirsync: true,
         };
         assert_eq!(all, expected);
         let undone = "rw,placement=log,reserve_files=tree,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,compress_deltas=on,note_addresses=on,shared_records=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,compress_deltas=on,note_addresses=on,shared_records=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,nvram_threshold=75,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(
             back,
             MountOptions {
+                nvram: expected.nvram,
                 alloc_mode: expected.alloc_mode,
                 in_place: expected.in_place,
                 dir_fsync: expected.dir_fsync,

@@ -15,6 +15,8 @@ pub(crate) const OPS: Rank = Rank::one(4, "ops");
 pub(crate) const RENAMES: Rank = Rank::one(5, "renames");
 /// A parent before its child, otherwise by inode number.
 pub(crate) const INODE: Rank = Rank::several(6, "inode");
+/// The ring of the journal in NVRAM: one record after the other. Inside it the order of the chain is asked for.
+pub(crate) const NVRAM: Rank = Rank::one(6, "nvram");
 /// The list of files that are made from others.
 pub(crate) const REGISTRY: Rank = Rank::one(8, "registry");
 /// What a file's compact pages hold, and what is known of a log.

@@ -1,6 +1,7 @@
 //! Statistics of a mounted volume.
 
 pub use crate::commit::adaptive::AdaptiveStats;
+pub use crate::commit::nvram::NvramStats;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -170,6 +171,8 @@ pub struct Stats {
     pub in_place_blocks: u64,
     /// What waits to be durable, with `durability=adaptive`.
     pub adaptive: Option<AdaptiveStats>,
+    /// What the NVRAM holds and took, with `nvram=`.
+    pub nvram: Option<NvramStats>,
     /// Deltas.
     pub deltas: DeltaStats,
     /// Zones of the files in memory.

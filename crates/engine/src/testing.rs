@@ -117,9 +117,9 @@ impl CommitSink for InMemory {
         Ok(outcomes)
     }
 
-    fn checkpointed(&self) {
+    fn checkpointed(&self, fs: &Fs) {
         self.held.lock().clear();
-        self.below.checkpointed();
+        self.below.checkpointed(fs);
     }
 }
 

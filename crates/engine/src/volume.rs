@@ -7,14 +7,14 @@ use crate::content::file::WriteTimes;
 use crate::delta::Folded;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
-use crate::options::{DeltaMode, MountOptions};
+use crate::options::{DeltaMode, MountOptions, NvramOption, NvramPlace};
 use crate::profile::hotness::Hotness;
 use crate::types::*;
 use crate::upkeep::Upkeep;
 use crate::upkeep::gc::Gc;
 use crate::upkeep::idle::Did;
 use crate::upkeep::restore::restore_file;
-use medfs_device::BlockDevice;
+use medfs_device::{BlockDevice, FileNvram, Nvram};
 use medfs_format::Geometry;
 #[cfg(doc)]
 use medfs_format::compress::Algorithm;
@@ -55,18 +55,46 @@ pub(crate) fn open_with(
 ) -> Result<Volume> {
     opts.check()?;
     let (gc, commit) = (Arc::new(Gc::default()), Arc::new(commit));
-    let fs = Fs::mount(dev, opts, clock, gc.clone(), commit.clone())?;
+    let memory = commit.nvram.as_ref().map(|nvram| nvram.memory());
+    let fs = Fs::mount(dev, opts, clock, gc.clone(), commit.clone(), memory)?;
     fs.check_root()?;
+    if !fs.is_read_only() {
+        commit.begin_nvram(&fs)?;
+    }
     ars::learn(&fs);
     let upkeep = Upkeep::new(gc, fs.clock.monotonic());
     Ok(Volume { fs, commit, upkeep })
 }
 
+/// Opens a volume with deltas whose fsyncs of little changes go to a memory beside it, and come from there after a crash: the option
+/// `nvram=` with that memory in place of a path. `Incompatible` where the memory holds those of another volume, or not those of this one.
+pub fn open_with_nvram(
+    dev: Arc<dyn BlockDevice>,
+    memory: Arc<dyn Nvram>,
+    opts: MountOptions,
+    clock: Arc<dyn Clock>,
+) -> Result<Volume> {
+    // A record may come between the nodes that a seal counts.
+    let opts = MountOptions { seal: false, ..opts };
+    let commit = Commit::with_nvram(&opts, memory);
+    open_with(dev, opts, clock, commit)
+}
+
 impl Volume {
     /// Opens a volume: checks it, frees orphans, rolls fsynced files forward.
     pub fn open(dev: Arc<dyn BlockDevice>, opts: MountOptions, clock: Arc<dyn Clock>) -> Result<Volume> {
-        let commit = Commit::new(&opts);
-        open_with(dev, opts, clock, commit)
+        match &opts.nvram {
+            Some(NvramOption::At(NvramPlace { path, offset, size })) => {
+                opts.check()?;
+                let memory = FileNvram::open(path, *offset, *size, opts.read_only);
+                let memory = memory.map_err(|e| Error::Invalid(format!("nvram=: {e}")))?;
+                open_with_nvram(dev, Arc::new(memory), opts, clock)
+            }
+            _ => {
+                let commit = Commit::new(&opts);
+                open_with(dev, opts, clock, commit)
+            }
+        }
     }
 
     /// Writes everything and a final checkpoint. Afterwards every call that changes something fails. Where some file cannot be written
@@ -75,7 +103,8 @@ impl Volume {
         if self.fs.read_only || self.fs.closed.load(Ordering::Acquire) {
             return Ok(());
         }
-        CheckpointSink.for_unmount(&self.fs)
+        CheckpointSink.for_unmount(&self.fs)?;
+        self.commit.end_nvram(&self.fs)
     }
 
     pub(crate) fn fs(&self) -> &Fs {

@@ -251,11 +251,10 @@ impl RawSuperblock {
         true
     }
 
-    /// Checks every field that is later trusted and derives the volume's geometry from them. `Incompatible` where fsyncs may lie in an NVRAM.
-    pub fn validate(&self) -> Result<Geometry, FormatError> {
-        let geometry = self.validate_with_nvram()?;
+    /// `Incompatible` where fsyncs may lie in an NVRAM.
+    pub fn check_no_nvram(&self) -> Result<(), FormatError> {
         match self.nvram_in_use() {
-            None => Ok(geometry),
+            None => Ok(()),
             Some(nvram) => Err(FormatError::Incompatible(format!(
                 "fsyncs of this volume may lie in the NVRAM {} (generation {}): mount it with nvram= first, which brings them back, or with \
                  nvram=discard, which gives them up",
@@ -265,8 +264,8 @@ impl RawSuperblock {
         }
     }
 
-    /// The same, for who looks into the NVRAM as well.
-    pub fn validate_with_nvram(&self) -> Result<Geometry, FormatError> {
+    /// Checks every field that is later trusted and derives the volume's geometry from them.
+    pub fn validate(&self) -> Result<Geometry, FormatError> {
         let bad = |field, value: String| FormatError::corrupt(Structure::Superblock, 0u32, field, value);
         if self.magic.get() != MAGIC && !self.is_delta_volume() {
             let expected = format!("neither F2FS's {MAGIC:#010x} nor medfs's {DELTA_MAGIC:#010x}");
@@ -307,10 +306,12 @@ impl RawSuperblock {
         Geometry::from_superblock(self)
     }
 
-    /// The copy that counts, of those that are valid: the first one, unless they disagree about deltas. Then a switch
-    /// between the two kinds was interrupted while there were none, and the plain copy counts.
+    /// The copy that counts, of those that are valid: the first one, unless they disagree. Where one is plain and one of deltas, a switch
+    /// between the two kinds was interrupted while there were none, and the plain copy counts. Where one alone says that fsyncs may lie in an
+    /// NVRAM, they may.
     pub fn in_force<'a>(valid: &[&'a RawSuperblock]) -> Option<&'a RawSuperblock> {
-        valid.iter().find(|copy| !copy.is_delta_volume()).or(valid.first()).copied()
+        let plain = valid.iter().find(|copy| !copy.is_delta_volume());
+        plain.or(valid.iter().find(|copy| copy.nvram_in_use().is_some())).or(valid.first()).copied()
     }
 
     /// Whether the volume may hold deltas.

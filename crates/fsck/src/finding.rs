@@ -55,6 +55,8 @@ codes! {
     SuperblockKinds = 105, Error;
     /// Neither copy of the superblock can be used: one is made of what the volume shows.
     SuperblockLost = 106, Error;
+    /// fsyncs may lie in an NVRAM: without them the volume is not to be judged, or changed.
+    NvramPending = 107, Fatal;
     /// One of the two checkpoint packs is damaged (a crash during a checkpoint leaves it so).
     CheckpointPack = 201, Warning;
     /// No checkpoint pack can be used, and none can be made.

@@ -353,6 +353,12 @@ fn superblock(medium: &Medium<'_>, findings: &mut Findings) -> Result<Option<Sup
             }
         }
     }
+    let pending =
+        valid.iter().find_map(|(_, block, _)| RawSuperblock::in_block(block).check_no_nvram().err());
+    if let Some(error) = pending {
+        findings.add(Code::NvramPending, error.to_string());
+        return Err(Stop::Fatal);
+    }
     if let [(_, first, _), (_, second, _)] = &valid[..]
         && !same(first, second)
     {

@@ -5,7 +5,7 @@
 //! by its number ([`crate::Walk::unnamed`]). Then the engine opens the overlay to read.
 
 use medfs::{Clock, MountOptions, Volume};
-use medfs_device::{BlockDevice, Overlay, read_block};
+use medfs_device::{BlockDevice, Cause, Overlay, Temperature, WriteTag, read_block};
 use medfs_format::superblock::RawSuperblock;
 use medfs_fsck::{Code, Cut, Options, RepairError, Report, Severity, repair_without_names};
 use std::collections::BTreeSet;
@@ -49,6 +49,7 @@ pub fn open(
 ) -> Result<Salvage, SalvageError> {
     let (here, blocks) = (dev.block_count(), blocks_of_volume(&*dev));
     let over = Arc::new(Overlay::new(dev, blocks, changes));
+    leave_nvram(&*over)?;
     let (found, cuts, inodes) = match repair_without_names(&*over, &Options::default(), progress) {
         Ok(bared) => (bared.before, bared.cuts, bared.inodes),
         Err(RepairError::Io(error)) => return Err(error.into()),
@@ -76,6 +77,22 @@ fn nothing_left(here: u64, blocks: u64) -> String {
         true => format!("{nothing}; {here} of the {blocks} blocks of the volume are there"),
         false => nothing.into(),
     }
+}
+
+/// Takes away that fsyncs may lie in an NVRAM: what the volume itself has is brought.
+fn leave_nvram(over: &dyn BlockDevice) -> io::Result<()> {
+    for addr in 0..over.block_count().min(2) {
+        let Ok(mut block) = read_block(over, addr) else { continue };
+        let Some(nvram) = RawSuperblock::in_block(&block).nvram_in_use() else { continue };
+        tracing::warn!(
+            copy = addr,
+            "fsyncs may lie in the NVRAM {}: what was fsynced since the last checkpoint may be missing, or be as it was before",
+            nvram.place()
+        );
+        RawSuperblock::in_block_mut(&mut block).set_nvram(None);
+        over.write(addr, &[&block], WriteTag::new(Cause::Meta, Temperature::Cold))?;
+    }
+    Ok(())
 }
 
 /// How many blocks the volume has, as the first superblock says that can be read: an image may have been cut short.

@@ -35,7 +35,7 @@ pub use segment::{
     Withheld,
 };
 pub use space::{Counts, Space};
-pub use superblock::{read_superblock, write_superblocks};
+pub use superblock::{read_superblock, read_superblock_with_nvram, write_superblocks};
 
 use medfs_format::checkpoint::{BitmapPlaces, ChainVersion};
 use medfs_format::summary::Log;
@@ -99,6 +99,8 @@ pub struct Store {
     pub chain: Mutex<()>,
     /// Version and checksum of the checkpoint in force, as node footers carry them.
     pub cp_ver: AtomicU64,
+    /// The device's write mark behind the last nodes that were written.
+    pub node_mark: AtomicU64,
     /// Why the checkpoint that the volume was opened with may not be the last one that was made.
     pub older: Option<String>,
     /// Seals of the chain, on a volume whose nodes may have them.
@@ -154,6 +156,7 @@ impl Store {
             space: Space::new(Counts::at_checkpoint(&header, &geo)),
             chain: Mutex::new(()).ranked(ranks::CHAIN),
             cp_ver: AtomicU64::new(chain.in_footers()),
+            node_mark: AtomicU64::new(0),
             older: pack.older,
             kbytes_at_mount,
             elapsed_base: header.elapsed_time.get(),

@@ -6,12 +6,20 @@ use crate::Store;
 use crate::error::{Error, Result};
 use crate::io::Io;
 use medfs_device::{Cause, Temperature, WriteTag};
-use medfs_format::superblock::RawSuperblock;
+use medfs_format::superblock::{RawNvramInfo, RawSuperblock};
 use medfs_format::{Block, FormatError, Geometry};
 use zerocopy::IntoBytes;
 
-/// Reads both superblock copies; returns the one that counts and the addresses of those that differ from it.
+/// Reads both superblock copies; returns the one that counts and the addresses of those that differ from it. `Incompatible` where fsyncs may
+/// lie in an NVRAM.
 pub fn read_superblock(io: &Io) -> Result<(RawSuperblock, Geometry, Vec<u32>)> {
+    let read = read_superblock_with_nvram(io)?;
+    read.0.check_no_nvram()?;
+    Ok(read)
+}
+
+/// The same, for who looks into the NVRAM as well.
+pub fn read_superblock_with_nvram(io: &Io) -> Result<(RawSuperblock, Geometry, Vec<u32>)> {
     if io.block_count() < 2 {
         return Err(Error::Incompatible("the image is too small to hold a superblock".into()));
     }
@@ -97,6 +105,13 @@ impl Store {
         let mut sb = self.sb.clone();
         sb.allow_seals();
         (0..2).try_for_each(|addr| self.write_copy(&sb, addr))
+    }
+
+    /// Says in both copies which NVRAM may hold fsyncs of the volume, or that none does: the one durable before the other is written.
+    pub fn set_nvram(&self, nvram: Option<RawNvramInfo>) -> Result<()> {
+        let mut sb = self.sb.clone();
+        sb.set_nvram(nvram);
+        write_superblocks(&self.io, &sb, &[0, 1])
     }
 
     /// Writes a copy of the superblock if the device can.

@@ -16,6 +16,7 @@
 //! - [`delta_volume`]: a volume with deltas in every place that they can have.
 //! - [`mutate`]: volumes damaged at random; [`fuzz`]: runs cases of such in a process of their own.
 //! - [`planted`]: a file system and a device with bugs on purpose, by which the harnesses are proven.
+//! - [`nvram`]: a volume and its NVRAM on one recorded device.
 //! - [`volume`]: the engine as what is tested.
 #![forbid(unsafe_code)]
 
@@ -33,6 +34,7 @@ pub mod images;
 pub mod kept;
 pub mod model;
 pub mod mutate;
+pub mod nvram;
 pub mod observe;
 pub mod ops;
 pub mod oracle;

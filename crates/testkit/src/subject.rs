@@ -72,6 +72,14 @@ counts! {
     shared
     /// Clusters compressed.
     clusters
+    /// fsyncs that became records in NVRAM.
+    journaled
+    /// Pages that such records revoked.
+    revoked
+    /// Such records that a flush came before.
+    rested
+    /// fsyncs that went to the volume although there was an NVRAM.
+    left
 }
 
 /// A mounted file system. See the module.

@@ -195,6 +195,10 @@ impl FileSystem for Volume {
             cleaned_for_space: stats.gc_foreground,
             shared: stats.shared_inodes,
             clusters: stats.compress.clusters,
+            journaled: stats.nvram.as_ref().map_or(0, |nvram| nvram.records),
+            revoked: stats.nvram.as_ref().map_or(0, |nvram| nvram.revoked),
+            rested: stats.nvram.as_ref().map_or(0, |nvram| nvram.flushed_first),
+            left: stats.nvram.as_ref().map_or(0, |nvram| nvram.left_for_kind + nvram.left_for_size),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::crash_states::{Persist, Step, Workload, on_databases, on_deltas, on_replacements, preparation};
 use crate::ops::{DATABASE, DOCUMENT, LOG, Op, TEMPORARY, Target, place};
-use medfs::{FallocateMode, FileKind, RenameFlags};
+use medfs::{FallocateMode, FileKind, RenameFlags, XattrMode};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
@@ -29,6 +29,50 @@ pub fn on_names(seed: u64, count: usize) -> Vec<Workload> {
         Step { op, subject, persist: ways[pick(ways.len())] }
     };
     (0..count).map(|_| Workload((0..6).map(|_| step()).collect())).collect()
+}
+
+/// `count` workloads of twelve operations each on three files that are durable: little changes that are fsynced, between them pages written
+/// whole, cut off, punched and moved, names that change, and as much unsynced data as makes a small cache write back what it holds.
+pub fn on_small_updates(seed: u64, count: usize) -> Vec<Workload> {
+    use FallocateMode as F;
+    let mut random = ChaCha12Rng::seed_from_u64(seed);
+    let mut pick = |n: usize| random.random_range(0..n);
+    let mut step = || {
+        let at = [place(0, 0), place(0, 1), place(1, 0)][pick(3)];
+        let (file, seed) = (Target::Path(at), pick(200) as u8);
+        let (first, page) = (pick(10) as u16, pick(10) as u64 * 4096);
+        let small = [1, 9, 40, 120][pick(4)];
+        let (op, subject) = match pick(24) {
+            0..=9 => (Op::Patch { file, first, count: 1 + pick(2) as u8, len: small, seed }, at),
+            10 => (Op::Write { file, offset: page + 50, len: small.into(), seed }, at),
+            11..=12 => (Op::Write { file, offset: page, len: 4096, seed }, at),
+            13 => (Op::Write { file, offset: 930 * 4096 + page, len: 70, seed }, at),
+            14..=15 => (Op::Truncate { file, size: page + 7 }, at),
+            16 => (Op::Fallocate { file, mode: F::PUNCH_HOLE | F::KEEP_SIZE, offset: page, len: 8192 }, at),
+            17 => (Op::Fallocate { file, mode: F::empty(), offset: page, len: 12_288 }, at),
+            18 => (Op::Fallocate { file, mode: F::COLLAPSE_RANGE, offset: page, len: 4096 }, at),
+            19 => (Op::Fallocate { file, mode: F::INSERT_RANGE, offset: page, len: 4096 }, at),
+            20 => {
+                let other = Target::Path(place(1, 0));
+                return Step {
+                    op: Op::Write { file: other, offset: 40_960, len: 700_000, seed },
+                    subject: place(1, 0),
+                    persist: Persist::Nothing,
+                };
+            }
+            21 => {
+                let (from, to) = [(place(0, 0), place(0, 2)), (place(0, 2), place(0, 0))][pick(2)];
+                (Op::Rename { from, to, flags: RenameFlags::empty() }, to)
+            }
+            22 => (Op::SetXattr { file, name: 1, len: 30, mode: XattrMode::Set }, at),
+            _ => (Op::Chmod { file, perm: 0o600 + pick(64) as u16 }, at),
+        };
+        use Persist::{Fdatasync, Fsync, FsyncParent, Nothing, Sync, Together};
+        let ways =
+            [Nothing, Nothing, Fsync, Fsync, Fsync, Fsync, Fdatasync, Fdatasync, Together, FsyncParent, Sync];
+        Step { op, subject, persist: ways[pick(ways.len())] }
+    };
+    (0..count).map(|_| Workload((0..12).map(|_| step()).collect())).collect()
 }
 
 /// `count` workloads on a file whose inode has no room for another delta: large deltas, for which small ones are given up, or

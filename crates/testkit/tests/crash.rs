@@ -4,6 +4,7 @@
 //! `MEDFS_SEED=7 MEDFS_STATES=100000 cargo test --release -p medfs-testkit --test crash -- --ignored --nocapture`
 
 use medfs::MountOptions;
+use medfs_device::BlockDevice;
 use medfs_device::crash::CrashPlan;
 use medfs_testkit::combine::{Combination, until_enough};
 use medfs_testkit::crash_states::{Report, Setup, on_databases, on_deltas, on_replacements, run, seq1, seq2};
@@ -11,11 +12,12 @@ use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{
     COMPRESSED, DELTAS, Exported, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
 };
+use medfs_testkit::nvram::{mounter_with_nvram, torn, with_room};
 use medfs_testkit::oracle::Contract;
 use medfs_testkit::planted::{Disorder, Unordered};
 use medfs_testkit::subject::{Check, Counts, Mounter};
 use medfs_testkit::volume::{mounter, mounter_in_time, mounter_over, test_clock};
-use medfs_testkit::workloads::{self, mixed};
+use medfs_testkit::workloads::{self, mixed, on_small_updates};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -89,6 +91,59 @@ fn some_states_of_adaptive_durability() {
     must_be_clean("adaptive, deltas", &run(&some, &on_deltas(7, 60)));
     must_be_clean("adaptive, databases", &run(&some, &on_databases(7, 60)));
     must_be_clean("adaptive, replaced files", &run(&some, &on_replacements(7, 60)));
+}
+
+/// fsyncs of little go to an NVRAM beside the volume.
+fn with_nvram(options: &str) -> Setup {
+    let mut parsed = MountOptions::default();
+    parsed.parse(options).expect("options are right");
+    let image = Arc::new(with_room(&formatted(64, DELTAS)));
+    let mounter = mounter_with_nvram(parsed, test_clock());
+    let mut setup = Setup { image: image.clone(), mounter, raw_checks: Vec::new(), ..setup(DELTAS) };
+    setup.plan.torn = setup.plan.torn.map(|volume| torn(image.block_count(), volume));
+    setup
+}
+
+/// Little and large changes by turns, blocks overwritten in place where they may be, and pages that leave memory early.
+const ON_NVRAM: [&str; 3] = ["in_place=force", "delta=off,in_place=force", "cache=1M,compact_files=all"];
+
+#[test]
+fn some_states_of_nvram() {
+    let mut counts = Counts::default();
+    for options in ON_NVRAM {
+        let some =
+            Setup { max_states: 250, one_in: 8, check_every: 40, nested_every: 150, ..with_nvram(options) };
+        let short: Vec<_> = seq1().into_iter().step_by(31).chain(seq2(3).into_iter().take(10)).collect();
+        for (what, workloads) in [
+            ("short", short),
+            ("little updates", on_small_updates(8, 60)),
+            ("databases", on_databases(8, 20)),
+            ("replaced files", on_replacements(8, 4)),
+        ] {
+            let report = run(&some, &workloads);
+            counts += report.counts;
+            must_be_clean(&format!("NVRAM, {options}, {what}"), &report);
+        }
+    }
+    let Counts { journaled, revoked, rested, left, .. } = counts;
+    assert!([journaled, revoked, rested, left].iter().all(|&n| n > 0), "{:?}", counts.named());
+}
+
+/// Little updates under each of these options, seed by seed.
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn all_states_of_nvram() {
+    until_enough(|seed| {
+        let options = ON_NVRAM[seed as usize % ON_NVRAM.len()];
+        let mut setup = with_nvram(options);
+        setup.plan = CrashPlan { seed, ..setup.plan };
+        (setup.check_every, setup.nested_every) = (50, 30);
+        let mut workloads = on_small_updates(seed, 8);
+        workloads.extend(mixed(seed, 2));
+        let report = run(&setup, &workloads);
+        must_be_clean(&format!("seed {seed}, NVRAM, {options}"), &report);
+        (None, report)
+    });
 }
 
 /// Pages compressed alone.

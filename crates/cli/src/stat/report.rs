@@ -23,6 +23,7 @@ impl<'a> Report<'a> {
         let mut report = Report { stats, text: String::new() };
         report.writing();
         report.adaptive();
+        report.nvram();
         report.deltas(derived);
         report.caches(derived);
         report.hotness();
@@ -82,6 +83,30 @@ impl<'a> Report<'a> {
     }
 
     /// What a power cut would take now.
+    fn nvram(&mut self) {
+        if at(self.stats, "nvram").is_null() {
+            return;
+        }
+        let place = at(self.stats, "nvram.place").as_str().unwrap_or_default().to_owned();
+        self.section(&format!("fsyncs in the NVRAM {place}"));
+        let of = size::show(self.number("nvram.bytes"));
+        self.row("in use", &size::show(self.number("nvram.used")), &format!("of {of}"));
+        self.count("pages that it alone holds", "nvram.pages_held", "until the next checkpoint");
+        let (records, bytes) = (self.number("nvram.records"), self.number("nvram.record_bytes"));
+        let mean = bytes.checked_div(records).unwrap_or_default();
+        self.count("fsyncs that it took", "nvram.records", &format!("{mean} bytes each"));
+        self.count(
+            "  with a flush before",
+            "nvram.flushed_first",
+            "they rest on blocks that were not durable",
+        );
+        self.count("fsyncs of names or kinds", "nvram.left_for_kind", "to the volume, as all below");
+        self.count("  of much", "nvram.left_for_size", "");
+        self.count("  for want of room", "nvram.left_for_room", "");
+        self.count("  after it failed", "nvram.left_after_failure", "");
+        self.count("checkpoints that emptied it", "nvram.emptied", "");
+    }
+
     fn adaptive(&mut self) {
         if at(self.stats, "adaptive").is_null() {
             return;

@@ -54,6 +54,8 @@ const OPTIONS: &[&str] = &[
     "durability_age",
     "durability_bytes",
     "durability_fsyncs",
+    "nvram",
+    "nvram_threshold",
     "dir_fsync",
     "hot_window",
     "idle",

@@ -34,6 +34,7 @@ pub(crate) enum NeedsCheckpoint {
     DirectoryChanged,
     TreeCut,
     Compressed,
+    NvramFailed,
 }
 
 /// What a commit does about a file's name.
@@ -202,5 +203,5 @@ pub(crate) trait CommitSink: Send + Sync {
     fn commit(&self, fs: &Fs, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>>;
 
     /// A checkpoint has made everything durable: what the sink keeps for a mount after a crash is void.
-    fn checkpointed(&self);
+    fn checkpointed(&self, fs: &Fs);
 }

@@ -38,7 +38,7 @@ impl CommitSink for CheckpointSink {
     }
 
     /// It keeps nothing beside the pack.
-    fn checkpointed(&self) {}
+    fn checkpointed(&self, _: &Fs) {}
 }
 
 /// Writes the pages of a file that a checkpoint leaves out otherwise.
@@ -141,7 +141,7 @@ fn write_pack(fs: &Fs, cp: &mut Checkpoint, unmount: bool) -> Result<()> {
     fs.since.committed();
     fs.dir_log.committed();
     fs.dependents.committed();
-    fs.commit.checkpointed();
+    fs.commit.checkpointed(fs);
     *fs.last_checkpoint_at.lock() = fs.clock.monotonic();
     Counters::add(&fs.counters.checkpoints, 1);
     if fs.opts.discard {

@@ -30,12 +30,12 @@ type NodeSnapshot = (Arc<NodePage>, Arc<Block>);
 
 /// Nodes of a file as an fsync writes them.
 #[derive(Default)]
-struct Due {
-    nodes: Vec<NodeSnapshot>,
+pub(super) struct Due {
+    pub(super) nodes: Vec<NodeSnapshot>,
     /// What the inode among them says of those that are left out.
-    left_out: Arc<Notes>,
+    pub(super) left_out: Arc<Notes>,
     /// Sources that are free once they are durable.
-    gone: Gone,
+    pub(super) gone: Gone,
 }
 
 /// What is taken of a file in the moment in which its pages are placed.
@@ -102,7 +102,7 @@ impl CommitSink for RollForwardLog {
     }
 
     /// The chain begins anew with the next node, as footers name the checkpoint.
-    fn checkpointed(&self) {}
+    fn checkpointed(&self, _: &Fs) {}
 }
 
 impl RollForwardLog {
@@ -171,7 +171,7 @@ fn may_seal(fs: &Fs, inode: &Inode) -> bool {
 }
 
 /// Why the nodes of a file cannot be written, where they cannot.
-fn in_the_way(fs: &Fs, file: &StagedFile<'_>) -> Option<NeedsCheckpoint> {
+pub(super) fn in_the_way(fs: &Fs, file: &StagedFile<'_>) -> Option<NeedsCheckpoint> {
     let (inode, naming) = (file.inode, file.naming);
     if naming == Naming::Unsettled {
         return Some(NeedsCheckpoint::DirectoryChanged);
@@ -240,7 +240,7 @@ fn conclude(fs: &Fs, file: OnItsWay<'_, '_>, written: Result<()>) -> Result<Outc
 }
 
 /// Takes the nodes that an fsync has to write: where the inode is one of them, it may speak for others.
-fn take_due(fs: &Fs, inode: &Inode, least: Dirty) -> Due {
+pub(super) fn take_due(fs: &Fs, inode: &Inode, least: Dirty) -> Due {
     let with_inode = fs.nodes.is_dirty(inode.ino, inode.ino, least) || reaches_beyond_end(fs, inode, least);
     // An inode that is not due takes the place of as many nodes as it speaks for.
     let left_out = fs.note_addresses(inode, if with_inode { 1 } else { 2 });

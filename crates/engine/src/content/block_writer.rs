@@ -67,10 +67,11 @@ impl BlockWriter<'_> {
         }
     }
 
-    /// Whether a page's block must stay as it is because a sealed node depends on it.
+    /// Whether a page's block must stay as it is because a sealed node or a record in NVRAM depends on it.
     fn is_barred(&self, page: &PageRef) -> bool {
         let durable = self.map.io.durable_writes();
-        self.map.seals.as_ref().zip(page.own).is_some_and(|(seals, own)| seals.bars(own, durable))
+        let sealed = |own| self.map.seals.as_ref().is_some_and(|seals| seals.bars(own, durable));
+        page.own.is_some_and(|own| sealed(own) || self.map.since.in_nvram.needs(own))
     }
 
     /// Gives a page a block that is reserved for its file; `false` where it was given back meanwhile.

@@ -12,6 +12,7 @@
 pub(crate) mod cluster_marks;
 pub(crate) mod damage;
 pub(crate) mod inode;
+pub(crate) mod journaled;
 pub(crate) mod memory;
 pub(crate) mod node_tree;
 pub(crate) mod op;

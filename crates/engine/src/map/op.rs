@@ -51,6 +51,9 @@ impl Map {
     }
 
     fn has_more_than_nodes(&self) -> bool {
-        self.nat.dirty_count() > 0 || self.segs.lock().dirty_sit_count() > 0 || self.inodes.any_dirty()
+        self.nat.dirty_count() > 0
+            || self.segs.lock().dirty_sit_count() > 0
+            || self.inodes.any_dirty()
+            || self.since.in_nvram.any()
     }
 }

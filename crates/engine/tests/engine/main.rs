@@ -26,6 +26,7 @@ mod layouts;
 mod medium;
 mod names;
 mod notes;
+mod nvram;
 mod orphans;
 mod placement;
 mod promises;

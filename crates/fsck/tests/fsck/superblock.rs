@@ -6,7 +6,7 @@ use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::node::{RawInode, footer};
-use medfs_format::superblock::{Feature, RawSuperblock};
+use medfs_format::superblock::{Feature, RawNvramInfo, RawSuperblock};
 use medfs_format::{Block, Geometry};
 use medfs_fsck::undo::{UndoDevice, restore};
 use medfs_fsck::{Code, Options, check, repair};
@@ -208,4 +208,30 @@ fn a_superblock_that_was_made_can_be_taken_back() {
     restore(&file, &dev).unwrap();
     let same = |addr| read_block(&dev, addr).unwrap().0 == read_block(&damaged, addr).unwrap().0;
     assert!((0..dev.block_count()).all(same));
+}
+
+/// What an NVRAM holds of the volume is part of it: without that nothing is judged, and nothing is written.
+#[test]
+fn a_volume_that_waits_for_its_nvram_is_left_alone() {
+    for copies in [&[0u64, 1][..], &[0], &[1]] {
+        let dev = delta_volume("").dev.snapshot();
+        for &copy in copies {
+            let mut block = read_block(&dev, copy).unwrap();
+            let sb = RawSuperblock::in_block_mut(&mut block);
+            sb.set_nvram(Some(RawNvramInfo::new(4, 9, "/dev/fram")));
+            dev.write(copy, &[&block], META).unwrap();
+        }
+        let before = dev.snapshot();
+        let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+        assert!(!repaired.changed, "{copies:?}");
+        let [finding] = &repaired.before.findings[..] else { panic!("{:?}", repaired.before.findings) };
+        assert_eq!(finding.code, Code::NvramPending);
+        assert!(finding.message.contains("/dev/fram (generation 4)"), "{}", finding.message);
+        for addr in 0..dev.block_count() {
+            assert!(
+                read_block(&dev, addr).unwrap().0 == read_block(&before, addr).unwrap().0,
+                "block {addr}"
+            );
+        }
+    }
 }

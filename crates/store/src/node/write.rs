@@ -134,6 +134,7 @@ impl Store {
     pub fn write_nodes(&self, placed: &[(BlockAddr, Box<Block>)]) -> Result<()> {
         let refs: Vec<(BlockAddr, &Block)> = placed.iter().map(|(a, b)| (*a, &**b)).collect();
         self.io.write_scattered(&refs, WriteTag::new(Cause::Node, Temperature::Warm))?;
+        self.node_mark.fetch_max(self.io.write_mark(), Ordering::AcqRel);
         if let Some(seals) = &self.seals {
             seals.nodes_written(self.io.write_mark());
         }

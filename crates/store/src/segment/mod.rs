@@ -82,6 +82,8 @@ pub struct Segments {
     pub refusal: Option<Refusal>,
     /// Blocks handed out from each log since the volume was opened.
     pub taken: [u64; LOG_COUNT],
+    /// What `taken` said of the warm node log at the last checkpoint.
+    chain_from: u64,
     /// Dirty nodes and pages when those segments were counted.
     pub dirty_when_counted: u64,
     /// Until the first checkpoint: nodes that the chain must not lead to.
@@ -141,6 +143,7 @@ impl Segments {
             kept_for_checkpoint: 0,
             refusal: None,
             taken: [0; LOG_COUNT],
+            chain_from: 0,
             dirty_when_counted: u64::MAX,
             earlier: Some(Earlier::new(at.chain)),
         };
@@ -166,6 +169,11 @@ impl Segments {
     /// Whether a log writes to the segment.
     pub fn is_curseg(&self, segno: SegNo) -> bool {
         self.cursegs.iter().any(|c| c.segno == segno)
+    }
+
+    /// Blocks that the chain of fsynced nodes has got since the last checkpoint.
+    pub fn chain_blocks(&self) -> u64 {
+        self.taken[Log::WarmNode as usize] - self.chain_from
     }
 
     /// Segments that were emptied since the last checkpoint.

@@ -340,6 +340,7 @@ impl Segments {
             self.free.set_used(segno, false);
         }
         self.earlier = None;
+        self.chain_from = self.taken[Log::WarmNode as usize];
         self.shrink();
         Freed { runs }
     }

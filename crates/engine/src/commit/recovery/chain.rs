@@ -12,52 +12,65 @@
 //! A sealed node tells what it was written with ([`medfs_format::seal`]). Where that was not stored, the node's fsync had not returned, nor had
 //! any that wrote behind it: the chain ends before it.
 //!
+//! A record in NVRAM says how many blocks of the chain were placed before it; what it says of nodes are links there.
+//!
 //! Each block is read once: it is kept for the replay, as many as memory is given for; those beyond are read again.
 //! Locks: none, as the volume is not shared yet.
 
-use crate::error::Result;
+use super::records::{PlacedRecord, Records};
+use crate::error::{Error, Result};
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::node::{RawInode, footer};
+use medfs_format::nvram::{Home, Tag};
 use medfs_format::seal::SealedLog;
 use medfs_format::shared::{ENTRY_SIZE, RawSharedHeader};
 use medfs_format::summary::Log;
-use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Ino, SegNo, Structure, removed, shared};
+use medfs_format::{
+    BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Ino, NULL_ADDR, SegNo, Structure, removed, shared,
+};
 use medfs_store::{Io, Store};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An entry of a shared record node.
+/// What makes a node block of its base: an entry of a shared record node, or of a record in NVRAM.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    /// The node.
-    pub(super) node: BlockAddr,
+    /// The shared record node; `None`: the journal in NVRAM.
+    pub(super) node: Option<BlockAddr>,
     pub(super) codec: u8,
     pub(super) checksum: u32,
-    /// Where its delta is in the node.
+    /// Where its delta is there.
     pub(super) delta: Range<usize>,
 }
 
 /// One node of the chain.
 #[derive(Debug, Clone)]
 pub(super) struct Link {
-    /// Where it is; of an entry of a shared record node: its base.
+    /// Where it is; of an entry: its base, `NULL_ADDR` for zeros.
     pub(super) addr: BlockAddr,
-    /// Of an entry of a shared record node: what makes its inode block of the base.
-    pub(super) shared: Option<Entry>,
+    /// Of an entry: what makes its block of the base.
+    pub(super) entry: Option<Entry>,
     pub(super) ino: Ino,
     is_inode: bool,
-    fsync: bool,
+    pub(super) fsync: bool,
     /// For the first of the nodes that an fsync of a file wrote: the inode block among them, whose layout counts.
     pub(super) layout: Option<usize>,
+}
+
+impl Link {
+    /// Whether the roll-forward log has it, and not the journal in NVRAM.
+    pub(super) fn is_of_log(&self) -> bool {
+        self.entry.as_ref().is_none_or(|entry| entry.node.is_some())
+    }
 }
 
 /// What the chain holds of one file.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ChainFile {
-    /// Last node with the fsync mark.
-    pub(super) last_fsync: usize,
+    /// Last node with the fsync mark; `None` where records in NVRAM hold pages of it alone.
+    pub(super) last_fsync: Option<usize>,
     /// First and last fsynced inode block with the dentry mark.
     pub(super) first_dentry: Option<usize>,
     pub(super) last_dentry: Option<usize>,
@@ -69,6 +82,25 @@ pub(super) struct Removal {
     pub(super) addr: BlockAddr,
     /// How many links lie before it.
     pub(super) after: usize,
+}
+
+/// What a record in NVRAM says of a page.
+#[derive(Debug, Clone)]
+pub(super) struct PageChange {
+    /// How many links lie before it.
+    pub(super) after: usize,
+    pub(super) ino: Ino,
+    pub(super) index: u32,
+    pub(super) what: PageContent,
+}
+
+/// What a page is by a record in NVRAM.
+#[derive(Debug, Clone)]
+pub(super) enum PageContent {
+    /// What a delta makes of a block, or of zeros where that is `NULL_ADDR`.
+    Delta(BlockAddr, Entry),
+    /// What it is without older records, it and so many behind it.
+    Revoked(u16),
 }
 
 /// Blocks that were read.
@@ -85,6 +117,8 @@ pub(super) struct Chain {
     pub(super) files: BTreeMap<Ino, ChainFile>,
     /// Nodes of removed names, in the order in which they were written.
     pub(super) removals: Vec<Removal>,
+    /// What records in NVRAM say of pages, in their order.
+    pub(super) pages: Vec<PageChange>,
     addrs: HashSet<BlockAddr>,
     blocks: RefCell<Blocks>,
 }
@@ -118,14 +152,26 @@ fn goes_on_behind(store: &Store, addr: BlockAddr, version: ChainVersion) -> bool
     })
 }
 
+/// `Corrupt` where a record is of no file.
+fn check_file(store: &Store, record: &PlacedRecord<'_>, ino: Ino) -> Result<()> {
+    if store.geo.is_nid(ino) && ino != store.geo.root_ino {
+        return Ok(());
+    }
+    Err(bad_record(record, "ino", ino.to_string()))
+}
+
+fn bad_record(record: &PlacedRecord<'_>, field: &'static str, value: String) -> Error {
+    FormatError::corrupt(Structure::NvramRecord, record.at, field, value).into()
+}
+
 impl Chain {
     /// Follows the chain; `most` blocks of it stay in memory. It ends at a block that does not belong to it, before a sealed node that was
     /// not stored with all that it depends on, and, against damage, where it meets itself.
-    pub(super) fn read(store: &Store, most: usize) -> Result<Chain> {
+    pub(super) fn read(store: &Store, most: usize, records: &Records) -> Result<Chain> {
         let mut chain =
             Chain { blocks: RefCell::new(Blocks { most, ..Blocks::default() }), ..Chain::default() };
         let mut sealed = store.sb.has_seals().then(|| SealedLog::new(store.sb.uuid, store.geo.node_ino));
-        chain.follow(store, None, |addr, block| {
+        chain.follow(store, None, records, |addr, block| {
             if let Some(sealed) = &mut sealed {
                 sealed.add(addr, block);
             }
@@ -136,30 +182,38 @@ impl Chain {
                 addr = end,
                 "the last fsync before power was lost had not ended: its nodes are left out"
             );
-            chain = chain.up_to(store, end)?;
+            chain = chain.up_to(store, end, records)?;
         }
         chain.find_layouts();
         Ok(chain)
     }
 
     /// The same chain ending before a node. The blocks behind it stay its own, so that nothing is written there before the next checkpoint.
-    fn up_to(self, store: &Store, end: BlockAddr) -> Result<Chain> {
+    fn up_to(self, store: &Store, end: BlockAddr, records: &Records) -> Result<Chain> {
         let mut chain = Chain { blocks: self.blocks, ..Chain::default() };
-        chain.follow(store, Some(end), |_, _| ())?;
+        chain.follow(store, Some(end), records, |_, _| ())?;
         chain.addrs = self.addrs;
         Ok(chain)
     }
 
-    /// Takes up the nodes of the chain in their order, up to `end`; `met` sees those that belong to it.
+    /// Takes up the nodes of the chain in their order, up to `end`, and records in NVRAM between them; `met` sees the nodes that belong to it.
     fn follow(
         &mut self,
         store: &Store,
         end: Option<BlockAddr>,
+        records: &Records,
         mut met: impl FnMut(BlockAddr, &Block),
     ) -> Result<()> {
         let version = store.cp.lock().chain();
         let mut addr = store.segs.lock().next_addr(Log::WarmNode);
-        while store.geo.in_main(addr) && Some(addr) != end {
+        let mut records = records.of(version)?.into_iter().peekable();
+        for before in 0.. {
+            while let Some(record) = records.next_if(|record| record.stamp.chain <= before) {
+                self.add_record(store, &record)?;
+            }
+            if !store.geo.in_main(addr) || Some(addr) == end {
+                break;
+            }
             let block = match self.block(&store.io, addr) {
                 Ok(block) => block,
                 Err(error) if goes_on_behind(store, addr, version) => {
@@ -184,7 +238,8 @@ impl Chain {
             met(addr, &block);
             addr = footer(&block).next_blkaddr.get();
         }
-        Ok(())
+        // Nodes that they came after belonged to fsyncs that had not returned.
+        records.try_for_each(|record| self.add_record(store, &record))
     }
 
     /// A block of the chain, or one that an entry of it is made of.
@@ -221,13 +276,13 @@ impl Chain {
             return Ok(false);
         }
         let (ino, fsync, at) = (f.ino.get(), f.is_fsync(), self.links.len());
-        self.links.push(Link { addr, shared: None, ino, is_inode, fsync, layout: None });
+        self.links.push(Link { addr, entry: None, ino, is_inode, fsync, layout: None });
         if fsync {
             if !geo.is_nid(ino) || ino == geo.root_ino || !geo.is_nid(f.nid.get()) {
                 return Err(super::bad_node(addr, "ino", format!("node {} of inode {}", f.nid, f.ino)));
             }
             let file = self.files.entry(ino).or_default();
-            file.last_fsync = at;
+            file.last_fsync = Some(at);
             if is_inode && f.is_dentry() {
                 file.first_dentry.get_or_insert(at);
                 file.last_dentry = Some(at);
@@ -245,11 +300,52 @@ impl Chain {
                 let value = format!("{base} for inode {ino}");
                 return Err(FormatError::corrupt(Structure::SharedNode, addr, "base", value).into());
             }
-            self.files.entry(ino).or_default().last_fsync = self.links.len();
+            self.files.entry(ino).or_default().last_fsync = Some(self.links.len());
             let delta = start + ENTRY_SIZE..start + ENTRY_SIZE + entry.delta.len();
             start = delta.end;
-            let shared = Some(Entry { node: addr, codec: entry.codec, checksum: entry.checksum, delta });
-            self.links.push(Link { addr: base, shared, ino, is_inode: true, fsync: true, layout: None });
+            let entry = Some(Entry { node: Some(addr), codec: entry.codec, checksum: entry.checksum, delta });
+            self.links.push(Link { addr: base, entry, ino, is_inode: true, fsync: true, layout: None });
+        }
+        Ok(())
+    }
+
+    /// Takes up what a record in NVRAM says: nodes as links, the last of each file with the fsync mark, and pages.
+    fn add_record(&mut self, store: &Store, record: &PlacedRecord<'_>) -> Result<()> {
+        let geo = &store.geo;
+        let mut last_of: HashMap<Ino, usize> = HashMap::new();
+        let mut pages = Vec::new();
+        for tag in record.tags() {
+            match tag {
+                Tag::Revoke { ino, first, count } => {
+                    check_file(store, record, ino)?;
+                    pages.push((ino, first, PageContent::Revoked(count)));
+                }
+                Tag::Delta { ino, home, body } => {
+                    check_file(store, record, ino)?;
+                    if body.base != NULL_ADDR && !geo.in_main(body.base) {
+                        return Err(bad_record(record, "base", format!("{} for inode {ino}", body.base)));
+                    }
+                    let delta = record.range_of(body.delta);
+                    let entry = Entry { node: None, codec: body.codec, checksum: body.checksum, delta };
+                    match home {
+                        Home::Page(index) => pages.push((ino, index, PageContent::Delta(body.base, entry))),
+                        Home::Node(nid) => {
+                            last_of.insert(ino, self.links.len());
+                            let (addr, entry, is_inode) = (body.base, Some(entry), nid == ino);
+                            self.links.push(Link { addr, entry, ino, is_inode, fsync: false, layout: None });
+                        }
+                    }
+                }
+            }
+        }
+        for (ino, at) in last_of {
+            self.links[at].fsync = true;
+            self.files.entry(ino).or_default().last_fsync = Some(at);
+        }
+        let after = self.links.len();
+        for (ino, index, what) in pages {
+            self.files.entry(ino).or_default();
+            self.pages.push(PageChange { after, ino, index, what });
         }
         Ok(())
     }

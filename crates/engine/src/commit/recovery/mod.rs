@@ -1,5 +1,5 @@
-//! Recovery: brings back at mount what became durable, from a list of sources: the last checkpoint, and the chain of nodes that was fsynced
-//! after it ([`RecoverySource`]).
+//! Recovery: brings back at mount what became durable, from a list of sources: the last checkpoint, and what was fsynced after it, by the
+//! chain of nodes and by the journal in NVRAM, merged in their order ([`RecoverySource`]).
 //!
 //! The nodes that fsyncs wrote form a chain in the warm node log (see [`chain`]). Recovery replays it into memory in
 //! the order in which it was written: attributes, extended attributes, inline content and addresses ([`file`]), and the
@@ -18,13 +18,17 @@
 mod chain;
 mod dentry;
 mod file;
+mod page;
+mod records;
 mod xattr;
+
+pub(crate) use records::Records;
 
 use crate::commit::name_journal::recorded_name;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::inode::Inode;
-use chain::{Chain, ChainFile};
+use chain::{Chain, ChainFile, Entry};
 use medfs_format::node::footer;
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::summary::Log;
@@ -59,6 +63,9 @@ struct Replay<'a> {
     replaced_dirs: Vec<(Arc<Inode>, Arc<Inode>, Vec<u8>)>,
     /// Those of which the chain held an inode block, so that their size is known.
     sized: BTreeSet<Ino>,
+    /// Pages that records in NVRAM hold, as far as was replayed.
+    pages: page::Journaled,
+    records: &'a Records,
     recovered: Recovered,
 }
 
@@ -78,8 +85,8 @@ pub(crate) trait RecoverySource {
 }
 
 /// The sources of a volume, in the order of their age.
-pub(crate) fn sources() -> [Box<dyn RecoverySource>; 2] {
-    [Box::new(LastCheckpoint), Box::<FsyncChain>::default()]
+pub(crate) fn sources(records: Records) -> [Box<dyn RecoverySource>; 2] {
+    [Box::new(LastCheckpoint), Box::new(Fsynced { chain: None, records })]
 }
 
 /// The last checkpoint: what it lists of hidden files, and files without a name, which are freed unless the volume is read-only.
@@ -110,21 +117,27 @@ impl RecoverySource for LastCheckpoint {
     }
 }
 
-/// The chain of fsynced nodes. It is read when it is first asked for, once.
-#[derive(Default)]
-struct FsyncChain(Option<Chain>);
+/// The chain of fsynced nodes, which is read when it is first asked for, once, and the records in NVRAM that lie between them.
+struct Fsynced {
+    chain: Option<Chain>,
+    records: Records,
+}
 
-impl FsyncChain {
+impl Fsynced {
     fn chain(&mut self, fs: &Fs) -> Result<&Chain> {
-        let chain = match self.0.take() {
+        let chain = match self.chain.take() {
             Some(chain) => chain,
-            None => Chain::read(fs, fs.opts.cache_bytes / BLOCK_SIZE / KEPT_PART)?,
+            None => Fsynced::read(fs, &self.records)?,
         };
-        Ok(self.0.insert(chain))
+        Ok(self.chain.insert(chain))
+    }
+
+    fn read(fs: &Fs, records: &Records) -> Result<Chain> {
+        Chain::read(fs, fs.opts.cache_bytes / BLOCK_SIZE / KEPT_PART, records)
     }
 }
 
-impl RecoverySource for FsyncChain {
+impl RecoverySource for Fsynced {
     fn is_newer(&self) -> bool {
         true
     }
@@ -143,11 +156,18 @@ impl RecoverySource for FsyncChain {
     }
 
     fn replay(&mut self, fs: &Fs) -> Result<Recovered> {
-        self.chain(fs).and_then(|chain| replay(fs, chain)).map_err(|e| match e {
+        let records = std::mem::take(&mut self.records);
+        let read = self.chain.take().map_or_else(|| Fsynced::read(fs, &records), Ok);
+        let replayed = read.and_then(|chain| replay(fs, self.chain.insert(chain), &records));
+        replayed.map_err(|e| match e {
             Error::Corrupt(FormatError::Corrupt { structure, id, field, value }) => {
-                let value = format!(
-                    "{value}; found while replaying what was fsynced: `medfs fsck --repair` keeps what can be read of it"
-                );
+                let way_out = match structure {
+                    Structure::NvramRecord => {
+                        "`nvram=discard` gives up what was fsynced since the last checkpoint"
+                    }
+                    _ => "`medfs fsck --repair` keeps what can be read of it",
+                };
+                let value = format!("{value}; found while replaying what was fsynced: {way_out}");
                 Error::Corrupt(FormatError::Corrupt { structure, id, field, value })
             }
             other => other,
@@ -160,7 +180,7 @@ impl RecoverySource for FsyncChain {
     }
 }
 
-fn replay(fs: &Fs, chain: &Chain) -> Result<Recovered> {
+fn replay(fs: &Fs, chain: &Chain, records: &Records) -> Result<Recovered> {
     if !fs.read_only {
         pin(fs, chain)?;
     }
@@ -172,6 +192,8 @@ fn replay(fs: &Fs, chain: &Chain) -> Result<Recovered> {
         nameless: BTreeMap::new(),
         replaced_dirs: Vec::new(),
         sized: BTreeSet::new(),
+        pages: page::Journaled::default(),
+        records,
         recovered: Recovered::default(),
     };
     replay.load_inodes()?;
@@ -238,39 +260,63 @@ impl Replay<'_> {
         }
     }
 
-    /// The node block of a link; of an entry of a shared record node, the inode block that it stands for.
+    /// The node block of a link; of an entry, the node block that it stands for.
     fn read_link(&self, at: usize) -> Result<Arc<Block>> {
         let fs = self.fs;
         let link = &self.chain.links[at];
-        let mut block = self.chain.block(&fs.io, link.addr)?;
-        if let Some(entry) = &link.shared {
-            let node = self.chain.block(&fs.io, entry.node)?;
-            let (made, delta) = (&mut Arc::make_mut(&mut block).0, &node.0[entry.delta.clone()]);
-            let rebuilt =
-                fs.deltas.with_codecs(|codecs| codecs.rebuild(entry.codec, delta, entry.checksum, made));
-            rebuilt.map_err(|e| {
-                let what = format!("{e} for inode {}", link.ino);
-                FormatError::corrupt(Structure::SharedNode, entry.node, "delta", what)
-            })?;
+        let mut block = match link.addr {
+            NULL_ADDR => Arc::new(Block::ZERO),
+            addr => self.chain.block(&fs.io, addr)?,
+        };
+        if let Some(entry) = &link.entry {
+            self.rebuild(entry, &mut block, || format!("inode {}", link.ino))?;
         }
         Ok(block)
+    }
+
+    /// Makes of a base what an entry stands for.
+    fn rebuild(&self, entry: &Entry, block: &mut Arc<Block>, of: impl Fn() -> String) -> Result<()> {
+        let node = entry.node.map(|node| self.chain.block(&self.fs.io, node)).transpose()?;
+        let delta = match &node {
+            Some(node) => &node.0[entry.delta.clone()],
+            None => self.records.bytes(entry.delta.clone()),
+        };
+        let made = &mut Arc::make_mut(block).0;
+        let rebuilt =
+            self.fs.deltas.with_codecs(|codecs| codecs.rebuild(entry.codec, delta, entry.checksum, made));
+        Ok(rebuilt.map_err(|e| {
+            let (structure, at) = match entry.node {
+                Some(node) => (Structure::SharedNode, u64::from(node)),
+                None => (Structure::NvramRecord, entry.delta.start as u64),
+            };
+            FormatError::corrupt(structure, at, "delta", format!("{e} for {}", of()))
+        })?)
     }
 
     /// Replays every node up to the last fsync of its file, and the removal of names in between.
     fn nodes(&mut self) -> Result<()> {
         let mut removals = self.chain.removals.iter().peekable();
+        let mut pages = self.chain.pages.iter().peekable();
         for (at, link) in self.chain.links.iter().enumerate() {
             while let Some(removal) = removals.next_if(|r| r.after <= at) {
                 self.remove_names(removal.addr)?;
             }
+            while let Some(change) = pages.next_if(|change| change.after <= at) {
+                self.pages.apply(change);
+            }
             let Some(inode) = self.inodes.get(&link.ino).cloned() else { continue };
             let file = &self.chain.files[&link.ino];
-            if at > file.last_fsync {
+            if file.last_fsync.is_none_or(|last| at > last) {
                 continue;
+            }
+            if link.is_of_log() && link.fsync {
+                // It came with all pages that had changed until then.
+                self.pages.forget(link.ino);
             }
             let replayed = self.link(&inode, file, at, link.layout);
             self.pass_by(link.ino, replayed)?;
         }
+        pages.for_each(|change| self.pages.apply(change));
         removals.try_for_each(|removal| self.remove_names(removal.addr))
     }
 
@@ -338,7 +384,7 @@ impl Replay<'_> {
             self.fs.free_if_unused(inode);
         }
         self.inodes.values().for_each(|inode| self.fs.free_if_unused(inode));
-        Ok(())
+        self.journaled_pages()
     }
 }
 

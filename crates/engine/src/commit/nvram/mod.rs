@@ -1,0 +1,224 @@
+//! The journal in NVRAM as a sink of commits (Delta Journaling, TCE'14, section III): an fsync of little is a record of deltas beside the
+//! volume, and writes no block.
+//!
+//! A record says of each changed page and node what differs from the block that its address names. Its pages stay dirty, without a new
+//! block, until a checkpoint writes them; its nodes stay dirty as those of a shared record node do. A set that is no little change, or that
+//! says something of names, goes to the roll-forward log, which is asked first for whatever only it can tell.
+//!
+//! Invariants:
+//! 1. A record rests on durable blocks alone: what its nodes name and what its deltas start from.
+//! 2. What a delta starts from stays as it is until the next checkpoint: it is not overwritten in place
+//!    ([`InNvram`](crate::map::since::InNvram)), and the segments reuse no block before that.
+//! 3. A checkpoint writes every page that a record holds, so that the pack which makes all records void has their content.
+//! 4. A page of a record that is not dirty any more, or was cut off, is revoked by the next record of its file.
+//!
+//! Locks: the set's; the inode's while its changes are taken; the ring's, which is not held together with an inode's.
+
+mod capture;
+mod pending;
+mod ring;
+
+pub(crate) use pending::{Pending, pending};
+pub use ring::NvramStats;
+
+use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, StagedFile};
+use crate::commit::roll_forward_log::RollForwardLog;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::map::Map;
+use crate::map::inode::Inode;
+use capture::{Capture, is_eligible};
+use medfs_device::Nvram;
+use medfs_format::Block;
+use medfs_format::nvram::RecordBuilder;
+use medfs_format::removed::RemovedName;
+use medfs_store::{Cache, cache};
+use ring::{Appended, Ring};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Blocks of nodes that records start from, kept in memory.
+const NODE_BASES: usize = 256;
+
+/// Why a set of changes goes to the roll-forward log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// New and renamed files, names, atomic writes, compressed files.
+    Kind,
+    /// Many pages, or much of one.
+    Large,
+    /// The ring has no room, or the volume none to write again what records hold.
+    Full,
+    /// A base cannot be read.
+    Unreadable,
+    /// The memory failed.
+    Failed,
+}
+
+/// What a record is made with.
+struct Recorder<'a> {
+    fs: &'a Fs,
+    node_bases: &'a Cache<u32, Arc<Block>>,
+}
+
+impl Recorder<'_> {
+    /// The block of a node on the volume.
+    fn node_base(&self, addr: u32) -> Result<Arc<Block>> {
+        if let Some(base) = self.node_bases.get(&addr) {
+            return Ok(base);
+        }
+        let base: Arc<Block> = self.fs.io.read(addr)?.into();
+        self.node_bases.insert(addr, base.clone());
+        Ok(base)
+    }
+}
+
+/// See the module.
+pub(crate) struct NvramJournal {
+    log: Arc<RollForwardLog>,
+    ring: Ring,
+    node_bases: Cache<u32, Arc<Block>>,
+}
+
+impl NvramJournal {
+    /// A journal in a memory, before the volume is looked at; a checkpoint is due when `threshold` percent are in use.
+    pub(crate) fn new(log: Arc<RollForwardLog>, memory: Arc<dyn Nvram>, threshold: u32) -> NvramJournal {
+        NvramJournal { log, ring: Ring::new(memory, threshold), node_bases: cache(NODE_BASES) }
+    }
+
+    /// The memory.
+    pub(crate) fn memory(&self) -> &dyn Nvram {
+        self.ring.memory()
+    }
+
+    /// Begins a generation on a volume that needs nothing of an earlier one: the memory says so, then the superblock.
+    pub(crate) fn begin(&self, map: &Map) -> Result<()> {
+        self.ring.begin(map)
+    }
+
+    /// After the checkpoint of an unmount: the superblock says that the volume needs no memory.
+    pub(crate) fn end(&self, map: &Map) -> Result<()> {
+        self.ring.end(map)
+    }
+
+    /// Whether a checkpoint is due to empty the ring.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        self.ring.is_due(now)
+    }
+
+    pub(crate) fn stats(&self) -> NvramStats {
+        self.ring.stats()
+    }
+
+    /// Makes a set durable by a record; why not, where that cannot be: then everything is as it was.
+    fn record(&self, fs: &Fs, set: &ChangeSet<'_>) -> Result<std::result::Result<(), Left>> {
+        let on = Recorder { fs, node_bases: &self.node_bases };
+        if !self.ring.is_on() {
+            return Ok(Err(Left::Failed));
+        }
+        if !set.names.is_empty() || !set.files.iter().all(|file| is_eligible(&on, file)) {
+            return Ok(Err(Left::Kind));
+        }
+        let mut taken = Vec::with_capacity(set.files.len());
+        let made = self.make_record(&on, set, &mut taken);
+        let appended = match made {
+            Ok(builder) if builder.is_empty() => self.flush_before(fs, &taken).map(|()| Ok(())),
+            Ok(builder) => self.flush_before(fs, &taken).map(|()| self.append(fs, &builder, &taken)),
+            Err(left) => Ok(Err(left)),
+        };
+        match &appended {
+            Ok(Ok(())) => taken.into_iter().for_each(|capture| self.ring.note(capture.recorded(&on))),
+            _ => taken.into_iter().for_each(|capture| capture.give_back(&on)),
+        }
+        appended
+    }
+
+    fn make_record<'s>(
+        &self,
+        on: &Recorder<'_>,
+        set: &'s ChangeSet<'_>,
+        taken: &mut Vec<Capture<'s>>,
+    ) -> std::result::Result<RecordBuilder, Left> {
+        let mut builder = RecordBuilder::default();
+        for file in &set.files {
+            let (capture, complete) = Capture::take(on, file);
+            taken.push(capture);
+            complete?;
+        }
+        for capture in &*taken {
+            capture.encode(on, &mut builder)?;
+        }
+        let pages: usize = taken.iter().map(Capture::new_pages).sum();
+        let most = on.fs.pages.capacity() as u64 / 2;
+        match builder.fits() && self.ring.has_room_for(on.fs, pages as u64, most) {
+            true => Ok(builder),
+            false => Err(Left::Full),
+        }
+    }
+
+    /// Makes durable what the record is going to rest on: pages and nodes that were written and not flushed.
+    fn flush_before(&self, fs: &Fs, taken: &[Capture<'_>]) -> Result<()> {
+        let nodes = fs.node_mark.load(Ordering::Acquire);
+        if fs.io.is_durable(nodes) && taken.iter().all(|capture| fs.io.is_durable(capture.mark)) {
+            return Ok(());
+        }
+        self.ring.flushed_first();
+        Ok(fs.io.flush()?)
+    }
+
+    fn append(
+        &self,
+        fs: &Fs,
+        builder: &RecordBuilder,
+        taken: &[Capture<'_>],
+    ) -> std::result::Result<(), Left> {
+        // Before the record can be found: from then on its bases are needed.
+        fs.since.in_nvram.note(taken.iter().flat_map(Capture::bases));
+        match self.ring.append(fs, builder) {
+            Appended::Durable => Ok(()),
+            Appended::NoRoom => Err(Left::Full),
+            Appended::Failed => Err(Left::Failed),
+        }
+    }
+}
+
+impl CommitSink for NvramJournal {
+    fn admits(&self, fs: &Fs, file: &StagedFile<'_>) -> std::result::Result<(), NeedsCheckpoint> {
+        self.log.admits(fs, file)
+    }
+
+    fn admits_names(&self, fs: &Fs, names: &[RemovedName<'_>]) -> std::result::Result<(), NeedsCheckpoint> {
+        self.log.admits_names(fs, names)
+    }
+
+    fn commit(&self, fs: &Fs, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>> {
+        let left = match self.record(fs, &set)? {
+            Ok(()) => return Ok(set.files.iter().map(|_| Ok(Outcome::Durable)).collect()),
+            Err(left) => left,
+        };
+        self.ring.left(left);
+        if left == Left::Failed && fs.since.in_nvram.any() {
+            // What the memory holds of other files must not depend on it any longer.
+            return Ok(set
+                .files
+                .iter()
+                .map(|_| Ok(Outcome::Refused(NeedsCheckpoint::NvramFailed)))
+                .collect());
+        }
+        let inodes: Vec<&Arc<Inode>> = set.files.iter().map(|file| file.inode).collect();
+        let outcomes = self.log.commit(fs, set)?;
+        for (inode, outcome) in inodes.into_iter().zip(&outcomes) {
+            if matches!(outcome, Ok(Outcome::Durable)) {
+                inode.lock.write().journaled.superseded();
+            }
+        }
+        Ok(outcomes)
+    }
+
+    fn checkpointed(&self, fs: &Fs) {
+        self.node_bases.clear();
+        self.ring.checkpointed(fs);
+        self.log.checkpointed(fs);
+    }
+}

@@ -1,0 +1,120 @@
+//! Whether fsyncs may lie in an NVRAM when a volume is opened, and whether the memory that is given is the one that has them.
+//!
+//! The superblock says which generation may; the checkpoint of an unmount made under a later version than it notes says that none does.
+
+use super::ring::{failed, look};
+use crate::error::{Error, Result};
+use crate::options::{MountOptions, NvramOption};
+use medfs_device::Nvram;
+use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
+use medfs_format::nvram::{Found, MAX_SIZE, Meta, scan};
+use medfs_format::superblock::{RawNvramInfo, RawSuperblock};
+use uuid::Uuid;
+
+/// What a mount does about fsyncs in an NVRAM.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    /// There are none.
+    Nothing,
+    /// The memory's bytes, whose records are those of the volume.
+    Records(Vec<u8>, Meta),
+    /// They are left behind, with all that was fsynced since the last checkpoint: without them the rest of it says nothing.
+    Leave,
+}
+
+/// Looks at what superblock, checkpoint and memory say. `Incompatible` where fsyncs would be lost, or those of another volume.
+pub(crate) fn pending(
+    sb: &RawSuperblock,
+    header: &RawCheckpoint,
+    opts: &MountOptions,
+    memory: Option<&dyn Nvram>,
+) -> Result<Pending> {
+    let unmounted = |info: &RawNvramInfo| {
+        header.flags().contains(CpFlags::UMOUNT) && header.checkpoint_ver.get() > info.checkpoint.get()
+    };
+    match (sb.nvram_in_use().filter(|info| !unmounted(info)), memory) {
+        (None, None) => Ok(Pending::Nothing),
+        (None, Some(memory)) => check_usable(sb, memory, &look(memory)?).map(|()| Pending::Nothing),
+        (Some(_), None) if opts.nvram == Some(NvramOption::Discard) => {
+            tracing::warn!("what was fsynced since the last checkpoint is given up, as nvram=discard says");
+            Ok(Pending::Leave)
+        }
+        (Some(info), None) if opts.read_only => {
+            tracing::warn!(
+                "fsyncs may lie in the NVRAM {}, which is not given: the volume is shown as of its last checkpoint",
+                info.place()
+            );
+            Ok(Pending::Leave)
+        }
+        (Some(_), None) => Ok(sb.check_no_nvram().map(|()| Pending::Nothing)?),
+        (Some(info), Some(memory)) => records(sb, info, memory),
+    }
+}
+
+fn name(uuid: [u8; 16]) -> String {
+    Uuid::from_bytes(uuid).to_string()
+}
+
+fn refuse<T>(memory: &dyn Nvram, what: String) -> Result<T> {
+    Err(Error::Incompatible(format!("the NVRAM {} {what}", memory.name())))
+}
+
+/// Fails where a memory is another volume's, or is not to be understood: its content may be someone's fsyncs.
+fn check_usable(sb: &RawSuperblock, memory: &dyn Nvram, found: &Found) -> Result<()> {
+    match *found {
+        Found::Blank => Ok(()),
+        Found::Meta(meta) if meta.uuid == sb.uuid => Ok(()),
+        Found::Meta(meta) => refuse(
+            memory,
+            format!("is that of the volume {}: fill its first 8 KiB with zeros to use it for this one", name(meta.uuid)),
+        ),
+        Found::Damaged => refuse(
+            memory,
+            "begins like a journal whose both copies of the metadata are damaged: fill its first 8 KiB with zeros to use it".into(),
+        ),
+        Found::Version(version) => {
+            refuse(memory, format!("has a journal of version {version}, which only a newer medfs understands"))
+        }
+    }
+}
+
+/// The records of a generation that may have some.
+fn records(sb: &RawSuperblock, info: RawNvramInfo, memory: &dyn Nvram) -> Result<Pending> {
+    let wanted = info.generation.get();
+    let otherwise = "give the one that the volume was mounted with, or nvram=discard";
+    let meta = match look(memory)? {
+        Found::Blank => {
+            return refuse(
+                memory,
+                format!("is blank, and the volume needs generation {wanted}: {otherwise}"),
+            );
+        }
+        found @ (Found::Damaged | Found::Version(_)) => {
+            check_usable(sb, memory, &found)?;
+            return Ok(Pending::Leave);
+        }
+        Found::Meta(meta) => meta,
+    };
+    if meta.uuid != sb.uuid {
+        return refuse(memory, format!("is that of the volume {}: {otherwise}", name(meta.uuid)));
+    }
+    if meta.size > memory.size().min(MAX_SIZE) {
+        let (has, had) = (memory.size(), meta.size);
+        return refuse(memory, format!("has {has} bytes, and had {had}: {otherwise}"));
+    }
+    let mut bytes = vec![0; meta.size as usize];
+    memory.read(0, &mut bytes).map_err(|e| failed(memory, "be read", &e))?;
+    let records = scan(&bytes, &meta)?.records.len();
+    match meta.generation {
+        generation if generation == wanted => Ok(Pending::Records(bytes, meta)),
+        // Power was lost between the two writes of a mount that had brought back what there was.
+        generation if generation == wanted + 1 && records == 0 => Ok(Pending::Nothing),
+        generation => {
+            let age = if generation < wanted { "older" } else { "newer" };
+            refuse(
+                memory,
+                format!("has generation {generation}, {age} than the volume's {wanted}: {otherwise}"),
+            )
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The ring of records in a memory: where the next one goes, and which of them count.
+//!
+//! Invariants:
+//! 1. Records persist in order, one at a time, so that at most the last can be torn.
+//! 2. The metadata names the first record that counts before anything overwrites the one before it.
+//! 3. The superblock says that the memory may hold fsyncs before the first record is made, and until a checkpoint is durable that has them.
+//! 4. After a failure of the memory nothing is written to it any more.
+//!
+//! Locks: the ring's, inside which the order of the chain is asked for.
+
+use super::Left;
+use super::capture::Recorded;
+use crate::error::{Error, Result};
+use crate::map::Map;
+use crate::ranks;
+use medfs_device::Nvram;
+use medfs_format::nvram::{
+    Found, MAX_SIZE, MAX_UNIT, META_STRIDE, MIN_SIZE, Meta, RING_START, RawMeta, RecordBuilder, Stamp,
+    next_start,
+};
+use medfs_format::superblock::RawNvramInfo;
+use medfs_sync::{Mutex, Ranked};
+use serde::Serialize;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use zerocopy::{FromZeros, IntoBytes};
+
+/// How old the oldest record may become before a checkpoint is due.
+const OLDEST: Duration = Duration::from_secs(300);
+
+/// With `nvram=`: what the memory holds, and what it took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
+pub struct NvramStats {
+    /// Where it is.
+    pub place: String,
+    /// Bytes of its ring.
+    pub bytes: u64,
+    /// Bytes of it in use by records that count.
+    pub used: u64,
+    /// fsyncs that became a record, since the volume was opened.
+    pub records: u64,
+    /// Bytes of all records.
+    pub record_bytes: u64,
+    /// Pages in them.
+    pub pages: u64,
+    /// Nodes in them.
+    pub nodes: u64,
+    /// Pages that they revoke.
+    pub revoked: u64,
+    /// Pages that only records hold now.
+    pub pages_held: u64,
+    /// Records that a flush came before, as they rest on blocks that were not durable.
+    pub flushed_first: u64,
+    /// Checkpoints that made records void.
+    pub emptied: u64,
+    /// fsyncs that went to the volume as new or renamed files, names, atomic writes and compressed files do.
+    pub left_for_kind: u64,
+    /// Those of which too much changed.
+    pub left_for_size: u64,
+    /// Those for which there was no room.
+    pub left_for_room: u64,
+    /// Those whose bases could not be read.
+    pub left_unreadable: u64,
+    /// Those after the memory failed.
+    pub left_after_failure: u64,
+}
+
+/// What became of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Appended {
+    Durable,
+    NoRoom,
+    Failed,
+}
+
+struct State {
+    /// As the memory has it; `None` before a generation begins, and after a failure.
+    meta: Option<Meta>,
+    next: u64,
+    sequence: u64,
+    /// When the oldest record that counts was made.
+    oldest: Option<Duration>,
+    /// The memory failed, and the superblock still names it.
+    to_leave: bool,
+    stats: NvramStats,
+}
+
+/// See the module.
+pub(super) struct Ring {
+    memory: Arc<dyn Nvram>,
+    threshold: u64,
+    on: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// Both copies of the metadata, and what they say.
+pub(super) fn look(memory: &dyn Nvram) -> Result<Found> {
+    let mut copies = [RawMeta::new_zeroed(), RawMeta::new_zeroed()];
+    for (at, copy) in (0..).step_by(META_STRIDE as usize).zip(&mut copies) {
+        memory.read(at, copy.as_mut_bytes()).map_err(|e| failed(memory, "be read", &e))?;
+    }
+    let [a, b] = &copies;
+    Ok(Meta::in_force([a, b]))
+}
+
+pub(super) fn failed(memory: &dyn Nvram, what: &str, error: &io::Error) -> Error {
+    Error::Io(io::Error::new(error.kind(), format!("the NVRAM {} cannot {what}: {error}", memory.name())))
+}
+
+impl Ring {
+    pub(super) fn new(memory: Arc<dyn Nvram>, threshold: u32) -> Ring {
+        let stats = NvramStats { place: memory.name(), ..NvramStats::default() };
+        let state = State { meta: None, next: RING_START, sequence: 0, oldest: None, to_leave: false, stats };
+        Ring {
+            memory,
+            threshold: threshold.into(),
+            on: AtomicBool::new(false),
+            state: Mutex::new(state).ranked(ranks::NVRAM),
+        }
+    }
+
+    pub(super) fn memory(&self) -> &dyn Nvram {
+        &*self.memory
+    }
+
+    /// Whether records can be made.
+    pub(super) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Acquire)
+    }
+
+    /// See [`super::NvramJournal::begin`].
+    pub(super) fn begin(&self, map: &Map) -> Result<()> {
+        let memory = self.memory();
+        let unit = memory.unit().clamp(8, MAX_UNIT.into());
+        let size = memory.size().min(MAX_SIZE) / unit * unit;
+        if size < MIN_SIZE {
+            return Err(Error::Invalid(format!(
+                "the NVRAM {} has {} bytes: at least {MIN_SIZE} are needed",
+                memory.name(),
+                memory.size()
+            )));
+        }
+        let before = match look(memory)? {
+            Found::Meta(meta) => (meta.generation, meta.update),
+            _ => (0, 0),
+        };
+        let last = map.sb.nvram_in_use().map_or(0, |info| info.generation.get()).max(before.0);
+        let mut meta = Meta {
+            uuid: map.sb.uuid,
+            generation: last + 1,
+            update: before.1 + 1,
+            first: RING_START,
+            sequence: 1,
+            size,
+            unit: unit as u32,
+        };
+        for _ in 0..2 {
+            write_meta(memory, &meta).map_err(|e| failed(memory, "be written", &e))?;
+            meta.update += 1;
+        }
+        meta.update -= 1;
+        let checkpoint = map.cp.lock().header.checkpoint_ver.get();
+        map.set_nvram(Some(RawNvramInfo::new(meta.generation, checkpoint, &memory.name())))?;
+        let mut state = self.state.lock();
+        (state.next, state.sequence, state.meta) = (meta.first, meta.sequence, Some(meta));
+        state.stats.bytes = size - RING_START;
+        self.on.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// See [`super::NvramJournal::end`].
+    pub(super) fn end(&self, map: &Map) -> Result<()> {
+        let began = self.on.swap(false, Ordering::AcqRel);
+        let left = std::mem::take(&mut self.state.lock().to_leave);
+        if began || left { Ok(map.set_nvram(None)?) } else { Ok(()) }
+    }
+
+    /// Whether so many further pages can stay dirty, and be written again by a mount after a crash.
+    /// `most`: pages that may stay dirty.
+    pub(super) fn has_room_for(&self, map: &Map, pages: u64, most: u64) -> bool {
+        let pages = self.state.lock().stats.pages_held + pages;
+        pages <= most && map.space.room_for_rewriting(pages)
+    }
+
+    /// Makes a record durable.
+    pub(super) fn append(&self, map: &Map, record: &RecordBuilder) -> Appended {
+        let state = &mut *self.state.lock();
+        let Some(meta) = &state.meta else { return Appended::Failed };
+        let size = record.size() as u64;
+        let (at, gap) = next_start(meta, state.next, size);
+        let end = (at + size).next_multiple_of(meta.unit.into());
+        let takes = gap + end - at;
+        if end > meta.size || state.stats.used + takes > meta.size - RING_START {
+            return Appended::NoRoom;
+        }
+        let chain = {
+            let _chain = map.chain.lock();
+            map.segs.lock().chain_blocks()
+        };
+        let bytes = record.seal(Stamp {
+            sequence: state.sequence,
+            generation: meta.generation,
+            checkpoint: map.version_in_footers(),
+            chain,
+            time: map.clock.now(),
+        });
+        let written = self.memory.write(at, &bytes).and_then(|()| self.memory.persist(at, size));
+        if let Err(error) = written {
+            self.fail(state, &error);
+            return Appended::Failed;
+        }
+        state.next = if end == meta.size { RING_START } else { end };
+        state.sequence += 1;
+        state.oldest.get_or_insert(map.clock.monotonic());
+        state.stats.used += takes;
+        state.stats.records += 1;
+        state.stats.record_bytes += size;
+        Appended::Durable
+    }
+
+    fn fail(&self, state: &mut State, error: &io::Error) {
+        tracing::error!(%error, "the NVRAM {} failed: fsyncs go to the volume", self.memory.name());
+        self.on.store(false, Ordering::Release);
+        (state.meta, state.to_leave) = (None, true);
+    }
+
+    /// A checkpoint made all records void.
+    pub(super) fn checkpointed(&self, map: &Map) {
+        let state = &mut *self.state.lock();
+        if let Some(meta) = &mut state.meta
+            && meta.sequence != state.sequence
+        {
+            let next = Meta { first: state.next, sequence: state.sequence, update: meta.update + 1, ..*meta };
+            match write_meta(&*self.memory, &next) {
+                Ok(()) => *meta = next,
+                Err(error) => self.fail(state, &error),
+            }
+            (state.stats.used, state.stats.pages_held, state.oldest) = (0, 0, None);
+            state.stats.emptied += 1;
+        }
+        if state.to_leave {
+            match map.set_nvram(None) {
+                Ok(()) => state.to_leave = false,
+                Err(error) => tracing::warn!(%error, "the superblock still names the NVRAM that failed"),
+            }
+        }
+    }
+
+    /// See [`super::NvramJournal::is_due`].
+    pub(super) fn is_due(&self, now: Duration) -> bool {
+        let state = self.state.lock();
+        let old = state.oldest.is_some_and(|oldest| now.saturating_sub(oldest) >= OLDEST);
+        old || state.stats.used * 100 >= state.stats.bytes.max(1) * self.threshold
+    }
+
+    /// Counts what a record holds of a file.
+    pub(super) fn note(&self, recorded: Recorded) {
+        let stats = &mut self.state.lock().stats;
+        stats.pages += recorded.pages;
+        stats.pages_held += recorded.new_pages;
+        stats.nodes += recorded.nodes;
+        stats.revoked += recorded.revoked;
+    }
+
+    /// Counts a flush before a record.
+    pub(super) fn flushed_first(&self) {
+        self.state.lock().stats.flushed_first += 1;
+    }
+
+    /// Counts a set that went to the roll-forward log.
+    pub(super) fn left(&self, why: Left) {
+        let stats = &mut self.state.lock().stats;
+        *match why {
+            Left::Kind => &mut stats.left_for_kind,
+            Left::Large => &mut stats.left_for_size,
+            Left::Full => &mut stats.left_for_room,
+            Left::Unreadable => &mut stats.left_unreadable,
+            Left::Failed => &mut stats.left_after_failure,
+        } += 1;
+    }
+
+    pub(super) fn stats(&self) -> NvramStats {
+        self.state.lock().stats.clone()
+    }
+}
+
+fn write_meta(memory: &dyn Nvram, meta: &Meta) -> io::Result<()> {
+    let raw = meta.raw();
+    memory.write(meta.place(), raw.as_bytes())?;
+    memory.persist(meta.place(), size_of::<RawMeta>() as u64)
+}

@@ -1,0 +1,128 @@
+//! `nvram=`: the memory beside the volume that takes fsyncs.
+
+use super::list::{number, show_bytes, size};
+use super::table::Form::Value;
+use super::table::MountOption;
+use super::{DurabilityMode, Error, FsyncMode, MountOptions, Result};
+use std::fmt;
+use std::path::PathBuf;
+
+/// What becomes of fsyncs in an NVRAM (`nvram=`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NvramOption {
+    /// They go there, and come from there after a crash.
+    At(NvramPlace),
+    /// Those that lie in one are given up, with all that was fsynced since the last checkpoint.
+    Discard,
+}
+
+/// A file or block device, or a part of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NvramPlace {
+    /// Where it is.
+    pub path: PathBuf,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; `None`: all behind the first.
+    pub size: Option<u64>,
+}
+
+impl NvramPlace {
+    /// `PATH[@OFFSET[+SIZE]]`.
+    fn parse(text: &str) -> Option<NvramPlace> {
+        let whole = NvramPlace { path: text.into(), offset: 0, size: None };
+        let part = text.rsplit_once('@').and_then(|(path, part)| {
+            let (offset, bytes) = part.split_once('+').map_or((part, None), |(o, s)| (o, Some(s)));
+            let size = match bytes {
+                Some(bytes) => Some(size(bytes)?),
+                None => None,
+            };
+            Some(NvramPlace { path: path.into(), offset: size_from_zero(offset)?, size })
+        });
+        Some(part.unwrap_or(whole)).filter(|place| !place.path.as_os_str().is_empty())
+    }
+}
+
+impl fmt::Display for NvramPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        match (self.offset, self.size) {
+            (0, None) => Ok(()),
+            (offset, None) => write!(f, "@{offset}"),
+            (offset, Some(size)) => write!(f, "@{offset}+{}", show_bytes(size)),
+        }
+    }
+}
+
+fn size_from_zero(text: &str) -> Option<u64> {
+    if text == "0" { Some(0) } else { size(text) }
+}
+
+/// Accepted for `nvram_threshold`.
+const THRESHOLDS: std::ops::RangeInclusive<u64> = 10..=95;
+
+pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
+    MountOption {
+        name: "nvram",
+        form: Value("PATH|discard"),
+        accepts: "a file or block device on another disk, a part of it as PATH@OFFSET+SIZE, or discard",
+        default: "no memory",
+        help: "fsyncs of little changes go to this memory and not to the volume. Needs a volume with deltas. discard gives up what was \
+               fsynced since the last checkpoint, where the memory is lost.",
+        set: |o, value| {
+            o.nvram = match value {
+                "discard" => Some(NvramOption::Discard),
+                place => NvramPlace::parse(place).map(NvramOption::At),
+            };
+            o.nvram.is_some()
+        },
+        show: |o| match &o.nvram {
+            None => Vec::new(),
+            Some(NvramOption::Discard) => vec!["discard".into()],
+            Some(NvramOption::At(place)) => vec![place.to_string()],
+        },
+    },
+    MountOption {
+        name: "nvram_threshold",
+        form: Value("PERCENT"),
+        accepts: "a number from 10 to 95",
+        default: "75",
+        help: "With nvram=, how full the memory becomes before a checkpoint empties it.",
+        set: |o, value| {
+            let percent = number(value).filter(|n: &u64| THRESHOLDS.contains(n));
+            percent.map(|n| o.nvram_threshold = n as u32).is_some()
+        },
+        show: |o| vec![o.nvram_threshold.to_string()],
+    },
+];
+
+/// `Invalid` where what is fsynced into a memory would rest on blocks that are not durable.
+pub(super) fn check(options: &MountOptions) -> Result<()> {
+    if !matches!(options.nvram, Some(NvramOption::At(_))) {
+        return Ok(());
+    }
+    let excluded = if options.fsync_mode == FsyncMode::Nobarrier {
+        "fsync_mode=nobarrier, which makes no block durable: expected fsync_mode=strict or posix"
+    } else if options.durability == DurabilityMode::Adaptive {
+        "durability=adaptive, whose fsyncs return at once: expected durability=posix"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Invalid(format!("nvram= excludes {excluded}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_told_from_a_path_with_an_at() {
+        let place = |text| NvramPlace::parse(text).map(|p| (p.path.display().to_string(), p.offset, p.size));
+        assert_eq!(place("/dev/sdb"), Some(("/dev/sdb".into(), 0, None)));
+        assert_eq!(place("/a@b/n"), Some(("/a@b/n".into(), 0, None)));
+        assert_eq!(place("/n@4K"), Some(("/n".into(), 4096, None)));
+        assert_eq!(place("/n@0+1M"), Some(("/n".into(), 0, Some(1 << 20))));
+        assert_eq!(place(""), None);
+        assert_eq!(place("@0"), None);
+    }
+}

@@ -1,0 +1,240 @@
+//! `nvram=`: what goes to the memory, what comes back from it, and which memory is refused.
+
+use crate::common::*;
+use medfs::{ManualClock, MountOptions, NvramStats, SetAttr, Volume, open_with_nvram};
+use medfs_device::{MemDevice, MemNvram, read_block};
+use medfs_format::nvram::{Found, META_STRIDE, Meta, RawMeta};
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+const SIZE: u64 = 256 << 10;
+
+fn options(more: &str) -> MountOptions {
+    let mut all = MountOptions::default();
+    all.parse(more).unwrap();
+    all
+}
+
+fn opened(device: &Arc<MemDevice>, memory: &Arc<MemNvram>, more: &str) -> medfs::Result<Volume> {
+    let clock = Arc::new(ManualClock::new(START));
+    open_with_nvram(device.clone(), memory.clone(), options(more), clock)
+}
+
+/// A volume with two files that are in its last checkpoint.
+fn with_files(more: &str) -> (Volume, Arc<MemDevice>, Arc<MemNvram>, [u32; 2]) {
+    let (device, memory) = (Arc::new(blank_delta(64)), Arc::new(MemNvram::new(SIZE)));
+    let v = opened(&device, &memory, more).unwrap();
+    let files = two_files(&v);
+    (v, device, memory, files)
+}
+
+fn stats(v: &Volume) -> NvramStats {
+    v.stats().nvram.unwrap()
+}
+
+/// A checksum of each block that was ever written.
+fn bytes(device: &MemDevice) -> Vec<(u64, u32)> {
+    let checksum = |addr| (addr, medfs_format::crc::f2fs(&read_block(device, addr).unwrap().0));
+    device.written().into_iter().map(checksum).collect()
+}
+
+fn meta_of(memory: &MemNvram) -> Meta {
+    let bytes = memory.bytes();
+    let copy = |at: usize| RawMeta::read_from_prefix(&bytes[at..]).unwrap().0;
+    match Meta::in_force([&copy(0), &copy(META_STRIDE as usize)]) {
+        Found::Meta(meta) => meta,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The memory's bytes with this metadata in both copies.
+fn with_meta(memory: &MemNvram, meta: &Meta) -> Vec<u8> {
+    let mut bytes = memory.bytes();
+    for update in [meta.update, meta.update + 1] {
+        let copy = Meta { update, ..*meta };
+        let at = copy.place() as usize;
+        bytes[at..at + size_of::<RawMeta>()].copy_from_slice(copy.raw().as_bytes());
+    }
+    bytes
+}
+
+fn byte(v: &Volume, ino: u32, offset: u64) -> u8 {
+    let mut found = [0];
+    assert_eq!(v.read(ino, offset, &mut found).unwrap(), 1);
+    found[0]
+}
+
+/// After power loss: the device with what was stored, the memory with what was fenced.
+fn crashed(device: &MemDevice, memory: &MemNvram) -> (Arc<MemDevice>, Arc<MemNvram>) {
+    (Arc::new(device.snapshot()), Arc::new(memory.after_power_loss(|_| false)))
+}
+
+#[test]
+fn an_fsync_of_little_writes_no_block_and_flushes_nothing() {
+    let (v, device, memory, [a, b]) = with_files("");
+    let before = (v.stats().written, v.stats().flushes);
+    for round in 2..20u8 {
+        write(&v, a, 100, &[round; 50]);
+        v.fsync(a, false).unwrap();
+    }
+    write(&v, b, 7, &[9; 3]);
+    v.fsync(b, true).unwrap();
+    assert_eq!((v.stats().written, v.stats().flushes), before);
+    assert_eq!((stats(&v).records, stats(&v).pages, stats(&v).pages_held), (19, 19, 2));
+    let (device, memory) = crashed(&device, &memory);
+    let again = opened(&device, &memory, "").unwrap();
+    assert_eq!((byte(&again, a, 100), byte(&again, a, 99), byte(&again, b, 7)), (19, 1, 9));
+    assert_eq!(stats(&again).records, 0);
+}
+
+#[test]
+fn what_is_large_or_new_goes_to_the_volume_and_both_come_back_in_their_order() {
+    let (v, device, memory, [a, _]) = with_files("in_place=force");
+    let large: Vec<u8> = (0..PAGE).map(|n| (n as u32).wrapping_mul(0x9e37_79b1).to_be_bytes()[0]).collect();
+    write(&v, a, 0, &[2; 40]);
+    v.fsync(a, false).unwrap();
+    write(&v, a, 0, &large);
+    v.fsync(a, false).unwrap();
+    write(&v, a, 3, &[7; 2]);
+    v.fsync(a, false).unwrap();
+    let new = file(&v, v.root(), "new");
+    write(&v, new, 0, &[5; 10]);
+    v.fsync(new, false).unwrap();
+    write(&v, new, 4, &[6; 2]);
+    v.fsync(new, false).unwrap();
+    assert_eq!((stats(&v).records, stats(&v).left_for_size, stats(&v).left_for_kind), (3, 1, 1));
+    let (device, memory) = crashed(&device, &memory);
+    let again = opened(&device, &memory, "").unwrap();
+    let mut expected = large;
+    expected[3..5].fill(7);
+    let mut found = vec![0; PAGE];
+    again.read(a, 0, &mut found).unwrap();
+    assert!(found == expected);
+    let new = again.lookup(again.root(), b"new").unwrap().ino;
+    assert_eq!((byte(&again, new, 3), byte(&again, new, 4)), (5, 6));
+}
+
+#[test]
+fn a_page_that_was_cut_off_does_not_return() {
+    let (v, device, memory, [a, _]) = with_files("");
+    write(&v, a, PAGE as u64, &[3; 100]);
+    v.fsync(a, false).unwrap();
+    let cut = |size| v.setattr(a, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
+    cut(10);
+    v.fsync(a, false).unwrap();
+    cut(2 * PAGE as u64);
+    v.fsync(a, false).unwrap();
+    assert!(stats(&v).revoked > 0);
+    let (device, memory) = crashed(&device, &memory);
+    let again = opened(&device, &memory, "").unwrap();
+    assert_eq!((byte(&again, a, PAGE as u64), byte(&again, a, 0)), (0, 1));
+}
+
+#[test]
+fn a_full_memory_makes_a_checkpoint_due_and_sends_fsyncs_to_the_volume() {
+    let (v, device, memory, [a, _]) = with_files("nvram_threshold=50");
+    let mut round = 0u32;
+    while stats(&v).left_for_room == 0 {
+        round += 1;
+        write(&v, a, u64::from(round % 4000), &round.to_le_bytes());
+        v.fsync(a, false).unwrap();
+    }
+    let used = stats(&v);
+    assert!(used.used > used.bytes * 9 / 10, "{used:?}");
+    v.background().unwrap();
+    let emptied = stats(&v);
+    assert_eq!((emptied.used, emptied.pages_held, emptied.emptied > used.emptied), (0, 0, true));
+    for _ in 0..3000 {
+        round += 1;
+        write(&v, a, u64::from(round % 4000), &round.to_le_bytes());
+        v.fsync(a, false).unwrap();
+        v.background().unwrap();
+    }
+    assert_eq!(stats(&v).left_for_room, used.left_for_room, "checkpoints come before it is full");
+    let mut expected = vec![0; PAGE];
+    v.read(a, 0, &mut expected).unwrap();
+    let (device, memory) = crashed(&device, &memory);
+    let again = opened(&device, &memory, "").unwrap();
+    let mut found = vec![0; PAGE];
+    again.read(a, 0, &mut found).unwrap();
+    assert!(found == expected, "the ring went round");
+}
+
+#[test]
+fn without_its_memory_a_crashed_volume_is_not_written_and_a_closed_one_needs_none() {
+    let (v, device, memory, [a, _]) = with_files("");
+    write(&v, a, 0, &[2; 40]);
+    v.fsync(a, false).unwrap();
+    let (crashed_device, crashed_memory) = crashed(&device, &memory);
+    v.close().unwrap();
+    drop(v);
+    let clock = || Arc::new(ManualClock::new(START));
+    let plain = Volume::open(device, options(""), clock()).unwrap();
+    assert_eq!(byte(&plain, a, 0), 2, "closing wrote it");
+
+    let device = || Arc::new(crashed_device.snapshot());
+    let refused = |device: Arc<MemDevice>, memory: &Arc<MemNvram>| {
+        let before = device.snapshot();
+        let error = opened(&device, memory, "").unwrap_err().to_string();
+        assert_eq!(bytes(&device), bytes(&before), "{error}");
+        error
+    };
+    let error = Volume::open(device(), options(""), clock()).unwrap_err().to_string();
+    assert!(error.contains("NVRAM memory (generation 1)"), "{error}");
+    assert!(refused(device(), &Arc::new(MemNvram::new(SIZE))).contains("is blank"));
+    let cut = crashed_memory.bytes()[..SIZE as usize / 2].to_vec();
+    assert!(refused(device(), &Arc::new(MemNvram::of(cut))).contains("has 131072 bytes, and had 262144"));
+    let of_another = Meta { uuid: [9; 16], ..meta_of(&crashed_memory) };
+    let of_another = Arc::new(MemNvram::of(with_meta(&crashed_memory, &of_another)));
+    assert!(refused(device(), &of_another).contains("is that of the volume 09090909-"));
+    let newer = Meta { generation: 3, ..meta_of(&crashed_memory) };
+    let newer = Arc::new(MemNvram::of(with_meta(&crashed_memory, &newer)));
+    assert!(refused(device(), &newer).contains("has generation 3, newer than the volume's 1"));
+
+    let shown = Volume::open(device(), options("ro"), clock()).unwrap();
+    assert_eq!(byte(&shown, a, 0), 1, "as of the last checkpoint");
+    let shown = opened(&device(), &crashed_memory, "ro").unwrap();
+    assert_eq!(byte(&shown, a, 0), 2);
+    let given_up = device();
+    assert_eq!(byte(&Volume::open(given_up.clone(), options("nvram=discard"), clock()).unwrap(), a, 0), 1);
+    Volume::open(given_up, options(""), clock()).unwrap();
+}
+
+#[test]
+fn a_damaged_record_before_a_good_one_is_an_error_and_the_last_one_may_be_torn() {
+    let (v, device, memory, [a, _]) = with_files("");
+    for round in 2..6 {
+        write(&v, a, 0, &[round; 40]);
+        v.fsync(a, false).unwrap();
+    }
+    let whole = memory.bytes();
+    let starts: Vec<usize> =
+        (8192..whole.len()).step_by(64).filter(|&at| whole[at..at + 4] == *b"MDJD").collect();
+    assert_eq!(starts.len(), 4);
+    for (damaged, expected) in [(0, None), (2, None), (3, Some(4))] {
+        let mut bytes = whole.clone();
+        bytes[starts[damaged] + 30] ^= 1;
+        let opened = opened(&Arc::new(device.snapshot()), &Arc::new(MemNvram::of(bytes)), "");
+        match (opened, expected) {
+            (Ok(v), Some(round)) => assert_eq!(byte(&v, a, 0), round),
+            (Err(error), None) => assert!(error.to_string().contains("NVRAM record"), "{error}"),
+            (opened, _) => panic!("record {damaged}: {:?}", opened.map(|_| ())),
+        }
+    }
+}
+
+#[test]
+fn options_that_it_cannot_go_with_are_one_sentence() {
+    for (with, said) in
+        [("fsync_mode=nobarrier", "makes no block durable"), ("durability=adaptive", "return at once")]
+    {
+        let error = MountOptions::default().parse(&format!("nvram=/n,{with}")).unwrap_err().to_string();
+        assert!(error.starts_with("nvram= excludes") && error.contains(said), "{error}");
+    }
+    let small = Arc::new(MemNvram::new(4096 * 4));
+    let error = opened(&Arc::new(blank_delta(64)), &small, "").unwrap_err().to_string();
+    assert!(error.contains("at least 65536 are needed"), "{error}");
+    let plain = Arc::new(blank(64, all_features()));
+    let error = opened(&plain, &Arc::new(MemNvram::new(SIZE)), "").unwrap_err().to_string();
+    assert!(error.contains("needs a volume with deltas"), "{error}");
+}
