@@ -1,7 +1,7 @@
 //! A superblock where no copy is usable, from what the volume shows.
 //!
 //! A checkpoint pack, found by the checksums of its headers, or by one of them where no pack is whole, says how large SIT, NAT and the main area are,
-//! and lies at the beginning of all. What it does not say is how far the SSA is padded, and so where the main area begins: that is where the summaries name the nodes that the NAT leads to.
+//! and lies at the beginning of all. What it does not say is how far the SSA is padded, and so where the main area begins: that is where the summaries name the nodes that the NAT leads to or, where it is lost too, that look like nodes.
 //! Sections and zones are what `mkfs` would have chosen for these numbers. What inodes are like is seen later ([`crate::traits`]).
 //!
 //! Invariant: where two places fit equally well none is taken. All that is guessed is said.
@@ -29,6 +29,8 @@ const LOOKED_THROUGH: u64 = 1 << 16;
 const MOST_HALVES: usize = 8;
 /// Nodes that are asked where the main area begins.
 const ASKED: usize = 256;
+/// Blocks behind the NAT in which nodes are looked for where it leads to none (2 GiB).
+const LOOKED_FOR_NODES: u64 = 1 << 19;
 /// Segments of padding behind the SSA, at most.
 const MOST_PADDING: u32 = 1 << 12;
 
@@ -301,7 +303,7 @@ impl Asked {
     }
 }
 
-/// Some nodes to which the NAT leads.
+/// Some nodes to which the NAT leads or, where it leads to none, that are behind it.
 fn some_nodes(
     cache: &mut Cache<'_>,
     g: &Geometry,
@@ -326,6 +328,28 @@ fn some_nodes(
             if nodes.len() == ASKED {
                 return Ok(nodes);
             }
+        }
+    }
+    if nodes.is_empty() { nodes_behind(cache, g, cp) } else { Ok(nodes) }
+}
+
+/// Blocks behind the NAT that end as nodes do which are not newer than the checkpoint. What is none by chance no summary calls so.
+fn nodes_behind(
+    cache: &mut Cache<'_>,
+    g: &Geometry,
+    cp: &RawCheckpoint,
+) -> io::Result<Vec<(Nid, BlockAddr)>> {
+    let end = cache.medium.block_count().min(u64::from(g.ssa_blkaddr) + LOOKED_FOR_NODES) as u32;
+    let mut nodes = Vec::new();
+    for at in g.ssa_blkaddr..end {
+        let block = cache.medium.read(at)?;
+        let f = footer(&block);
+        let (nid, ino, version) = (f.nid.get(), f.ino.get(), f.cp_ver.get() as u32);
+        if g.is_nid(nid) && g.is_nid(ino) && (1..=cp.checkpoint_ver.get() as u32).contains(&version) {
+            nodes.push((nid, at));
+        }
+        if nodes.len() == ASKED {
+            break;
         }
     }
     Ok(nodes)

@@ -32,6 +32,8 @@ struct Traits {
 
 /// Completes a superblock that was made of the areas alone.
 pub(crate) fn take(image: &mut Image<'_>, findings: &mut Findings) -> io::Result<()> {
+    // The NAT may be lost too: then the nodes themselves are asked where they are.
+    image.find_strays(findings)?;
     let traits = Traits::of(image)?;
     let head = image.checkpoint().as_bytes().to_vec();
     let sb = RawSuperblock::in_block_mut(&mut image.sb);
@@ -43,7 +45,7 @@ pub(crate) fn take(image: &mut Image<'_>, findings: &mut Findings) -> io::Result
 }
 
 impl Traits {
-    /// Those of all inodes that the NAT leads to.
+    /// Those of all inodes that the NAT leads to, with what was found without it.
     fn of(image: &mut Image<'_>) -> io::Result<Traits> {
         let mut traits = Traits {
             features: Feature::empty(),
@@ -148,10 +150,13 @@ impl Traits {
             }
             None => "the UUID is a new one".into(),
         };
-        format!(
-            "it is a volume {kind} with the features {:?}; {seed}. Features that no inode uses are lost",
-            sb.features()
-        )
+        let features: Vec<String> = sb.features().iter_names().map(|(name, _)| name.to_lowercase()).collect();
+        let features = match &features[..] {
+            [] => "without features".into(),
+            [one] => format!("with the feature {one}"),
+            all => format!("with the features {}", all.join(", ")),
+        };
+        format!("it is a volume {kind} {features}; {seed}. Features that no inode uses are lost")
     }
 }
 

@@ -6,6 +6,7 @@ use medfs::RenameFlags;
 use medfs_device::read_block;
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::node::FileKind;
+use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Block};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -235,4 +236,44 @@ fn a_salvage_of_an_image_that_is_cut_short_anywhere_says_what_is_lost() {
         }
     }
     assert!(exits[0] >= 2 && exits[1] >= 9, "{exits:?}");
+}
+
+/// Superblock and NAT lost together, as junk or zeros over the beginning of a card leave it: all files come, and a repair keeps them in place.
+#[test]
+fn superblock_and_nat_may_be_lost_together() {
+    let tree = Scratch::new();
+    fs::create_dir(tree.path("tree")).unwrap();
+    for index in 0..40 {
+        let content: Vec<u8> = (0..index * 1500).map(|i| (i / 5 * 7 + index) as u8 | 1).collect();
+        fs::write(tree.path("tree").join(name(index)), content).unwrap();
+    }
+    for kind in [&["--label", ""][..], &["--plain", "-O", "none"]] {
+        let s = Scratch::new();
+        let mut mkfs = medfs();
+        mkfs.args(["mkfs", "-q", "--size", "64M"]).args(kind).arg("--from").arg(tree.path("tree"));
+        mkfs.arg(s.image()).assert().success();
+        let dev = open(&s.image());
+        let sb = RawSuperblock::in_block(&read_block(&dev, 0).unwrap()).clone();
+        drop(dev);
+        let (nat, end) = (u64::from(sb.nat_blkaddr.get()), u64::from(sb.ssa_blkaddr.get()));
+        let mut image = fs::read(s.image()).unwrap();
+        for block in [0, 1].into_iter().chain(nat..end) {
+            image[block as usize * BLOCK_SIZE..][..BLOCK_SIZE].fill(0);
+        }
+        fs::write(s.image(), image).unwrap();
+        all(&s, &["--salvage"], 0, "salvaged");
+        let content = |to: &str| {
+            let mut names: Vec<_> = fs::read_dir(s.path(to)).unwrap().map(|e| e.unwrap().path()).collect();
+            names.retain(|path| path.is_file());
+            names.sort();
+            names.iter().map(|path| crc32fast::hash(&fs::read(path).unwrap())).collect::<Vec<_>>()
+        };
+        let expected = (0..40).map(|i| crc32fast::hash(&fs::read(tree.path("tree").join(name(i))).unwrap()));
+        assert_eq!(content("salvaged"), expected.collect::<Vec<_>>(), "{kind:?}");
+        let told = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+        let told = String::from_utf8_lossy(&told.get_output().stdout).into_owned();
+        assert!(!told.contains("Feature("), "{told}");
+        all(&s, &["-r", "/"], 0, "repaired");
+        assert_eq!(content("repaired"), content("salvaged"), "{told}");
+    }
 }
