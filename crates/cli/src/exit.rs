@@ -24,6 +24,44 @@ pub(crate) const FSCK_OPERATIONAL: u8 = 8;
 /// `fsck`: wrong arguments.
 pub(crate) const FSCK_USAGE: u8 = 16;
 
+/// The codes of a command, and what they mean.
+pub(crate) fn codes(command: &str) -> &'static [(u8, &'static str)] {
+    match command {
+        "fsck" => &[
+            (SUCCESS, "Nothing is wrong."),
+            (FSCK_REPAIRED, "Faults were found and repaired."),
+            (FSCK_ERRORS_LEFT, "There are errors, or errors are left."),
+            (FSCK_OPERATIONAL, "The check could not be done."),
+            (FSCK_USAGE, "Wrong arguments."),
+        ],
+        "mount" | "umount" => &[
+            (SUCCESS, "Done."),
+            (MOUNT_USAGE, "Wrong arguments or options."),
+            (MOUNT_FAILURE, "It could not be done."),
+        ],
+        "probe" => &[
+            (SUCCESS, "There is a volume."),
+            (FAILURE, "The device cannot be read."),
+            (PROBE_NOTHING, "There is no volume, or the arguments are wrong."),
+        ],
+        "get" => &[
+            (SUCCESS, "All was copied."),
+            (FAILURE, "Something was not copied, or not whole; each is named on standard error."),
+            (USAGE, "Wrong arguments."),
+        ],
+        "ls" => &[
+            (SUCCESS, "All was listed."),
+            (FAILURE, "Something could not be read; each is named on standard error."),
+            (USAGE, "Wrong arguments."),
+        ],
+        _ => &[
+            (SUCCESS, "Done."),
+            (FAILURE, "It could not be done, or not all of it; the reason is on standard error."),
+            (USAGE, "Wrong arguments."),
+        ],
+    }
+}
+
 /// An error that ends with a code of its own.
 #[derive(Debug)]
 pub(crate) struct Coded {

@@ -81,19 +81,17 @@ impl LooseEnds {
 pub(crate) fn helper(args: &[OsString]) -> u8 {
     match helper_args(&args[1..]) {
         Ok(Some(parsed)) => exit::run("fsck", exit::FSCK_OPERATIONAL, || run(&parsed)),
-        Ok(None) => {
-            outln!("fsck.medfs {}", env!("CARGO_PKG_VERSION"));
-            exit::SUCCESS
-        }
+        Ok(None) => exit::SUCCESS,
         Err(e) => exit::run("fsck", exit::FSCK_USAGE, || Err(e)),
     }
 }
 
-/// `None`: the version is asked for.
+/// How it is called.
+const USAGE: &str = "usage: fsck.medfs [-a|-p|-y|-n] [-f] DEVICE";
+
+/// `None`: the version or help is asked for.
 fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
-    let wrong = |what: String| {
-        Coded::new(exit::FSCK_USAGE, format!("{what}; usage: fsck.medfs [-a|-p|-y|-n] [-f] DEVICE"))
-    };
+    let wrong = |what: String| Coded::new(exit::FSCK_USAGE, format!("{what}; {USAGE}"));
     let mut image = None;
     let (mut mend, mut look) = (false, false);
     for arg in args {
@@ -103,7 +101,16 @@ fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
             // Checks are always complete; fsck(8)'s own flags for titles, progress and talk change nothing here.
             Some("-f" | "-v" | "-T" | "-r" | "-s") => {}
             Some(flag) if flag.starts_with("-C") => {}
-            Some("-V" | "--version") => return Ok(None),
+            Some("-V" | "--version") => {
+                outln!("fsck.medfs {}", env!("CARGO_PKG_VERSION"));
+                return Ok(None);
+            }
+            Some("-h" | "--help") => {
+                outln!(
+                    "{USAGE}\n-a, -p and -y repair, -n only looks (the default). 'medfs fsck --help' tells more."
+                );
+                return Ok(None);
+            }
             Some(flag) if flag.starts_with('-') && flag.len() > 1 => {
                 return Err(wrong(format!("unknown flag {flag}")).into());
             }

@@ -22,10 +22,10 @@ const FACILITY_DAEMON: u8 = 3;
 /// Set when this process has become a daemon without a log file of its own.
 static SYSTEM_LOG: OnceLock<SystemLog> = OnceLock::new();
 
-/// Messages go where errors go; `RUST_LOG` says which. Panics are messages too.
+/// Messages go where errors go; `RUST_LOG` says which. Panics are messages too. `NO_COLOR` (no-color.org) keeps them without colours.
 pub(crate) fn start() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    let colours = io::stderr().is_terminal();
+    let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Output).with_timer(Timer);
     log.with_target(false).with_ansi(colours).init();
 }

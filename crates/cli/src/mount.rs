@@ -40,7 +40,10 @@ pub(crate) fn helper(args: &[OsString]) -> u8 {
     }
 }
 
-/// `None`: only asked to pretend (`-f`), or for the version.
+/// How it is called.
+const USAGE: &str = "usage: mount.medfs SOURCE DIR [-sfnv] [-o OPTION,...]";
+
+/// `None`: only asked to pretend (`-f`), or for the version or help.
 fn helper_args(args: &[OsString]) -> Result<Option<MountArgs>> {
     let (mut places, mut options, mut fake, mut sloppy) = (Vec::new(), Vec::new(), false, false);
     let mut rest = args.iter();
@@ -48,6 +51,10 @@ fn helper_args(args: &[OsString]) -> Result<Option<MountArgs>> {
         match arg.to_str() {
             Some("-V" | "--version") => {
                 outln!("mount.medfs {}", env!("CARGO_PKG_VERSION"));
+                return Ok(None);
+            }
+            Some("-h" | "--help") => {
+                outln!("{USAGE}\n'medfs mount --help' and medfs(5) tell of the options.");
                 return Ok(None);
             }
             Some("-o") => {
@@ -65,18 +72,16 @@ fn helper_args(args: &[OsString]) -> Result<Option<MountArgs>> {
                         'n' | 'v' => {}
                         'r' => options.push("ro".into()),
                         'w' => options.push("rw".into()),
-                        _ => bail!(
-                            "unknown flag -{flag}; usage: mount.medfs SOURCE DIR [-sfnv] [-o OPTION,...]"
-                        ),
+                        _ => bail!("unknown flag -{flag}; {USAGE}"),
                     }
                 }
             }
             _ => places.push(PathBuf::from(arg)),
         }
     }
-    let [image, dir] = <[PathBuf; 2]>::try_from(places).ok().context(
-        "a source and a directory are needed; usage: mount.medfs SOURCE DIR [-sfnv] [-o OPTION,...]",
-    )?;
+    let places = <[PathBuf; 2]>::try_from(places);
+    let [image, dir] =
+        places.ok().with_context(|| format!("a source and a directory are needed; {USAGE}"))?;
     if sloppy {
         options = vec![known_options(&options.join(","))];
     }

@@ -214,6 +214,12 @@ pub(crate) fn short_help() -> String {
     text + "'medfs mount --help' tells of all: durability, deltas, compression, placement, tuning."
 }
 
+/// Words of mount(8) and fstab(5) that are no flags of the mount.
+fn words_without_effect() -> Vec<&'static str> {
+    let is_flag = |word: &&str| MountConfig::flags_known().any(|flag| flag == *word);
+    options::words_of_mount().iter().copied().filter(|word| !is_flag(word)).collect()
+}
+
 /// medfs(5).
 pub(crate) fn manual() -> String {
     let mut page = Roff::new();
@@ -255,7 +261,7 @@ pub(crate) fn manual() -> String {
     page.control("SH", ["WORDS THAT ARE TAKEN"]);
     page.text([roman("Words of mount(8) and fstab(5), which change nothing in the volume, and whatever begins with x- or X-:")]);
     page.control("PP", []);
-    page.text([roman(options::words_of_mount().join(", "))]);
+    page.text([roman(words_without_effect().join(", "))]);
     page.control("PP", []);
     page.text([roman("Other options of the kernel's f2fs, which change nothing here; a mount names those that it was given:")]);
     page.control("PP", []);
@@ -317,6 +323,7 @@ mod tests {
             }
         }
         for flag in FLAGS.split(", ") {
+            assert!(!words_without_effect().contains(&flag), "{flag} is told of twice");
             assert!(MountConfig::flags_known().any(|known| known == flag), "{flag}");
         }
     }

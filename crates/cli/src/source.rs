@@ -12,6 +12,7 @@ use medfs::{MountOptions, Volume};
 use medfs_device::{Access, Closable, FileDevice};
 use medfs_flash::FlashTarget;
 use medfs_fuse::{BlockMount, Error, MountConfig};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -44,7 +45,13 @@ impl Source {
         let access = if options.read_only { Access::ReadOnly } else { Access::Fallback };
         let mut file = target::open_claimed(&args.image, access)?;
         if medfs_device::BlockDevice::read_only(&file) && !options.read_only {
-            errln!("medfs mount: {} is write-protected, mounted read-only", args.image.display());
+            let image = args.image.display();
+            match rustix::fs::access(&args.image, rustix::fs::Access::WRITE_OK) {
+                Err(Errno::ACCESS | Errno::PERM) => {
+                    errln!("medfs mount: this user may not write {image}, mounted read-only");
+                }
+                _ => errln!("medfs mount: {image} is write-protected, mounted read-only"),
+            }
             options.read_only = true;
             config.set_option("ro")?;
         }

@@ -51,16 +51,22 @@ pub(crate) fn run(args: &DirArgs) -> Result<u8> {
 /// Called by umount(8): `umount.fuse.medfs DIR [-lfnrv] [-t type] [-N namespace]`.
 pub(crate) fn helper(args: &[OsString]) -> u8 {
     match helper_args(&args[1..]) {
-        Ok(wanted) => exit::run("umount", exit::MOUNT_FAILURE, || unmount(&wanted)),
+        Ok(Some(wanted)) => exit::run("umount", exit::MOUNT_FAILURE, || unmount(&wanted)),
+        Ok(None) => exit::SUCCESS,
         Err(error) => exit::run("umount", exit::MOUNT_USAGE, || Err(error)),
     }
 }
 
-fn helper_args(args: &[OsString]) -> Result<Wanted> {
+/// `None`: help is asked for.
+fn helper_args(args: &[OsString]) -> Result<Option<Wanted>> {
     let mut wanted = Wanted::default();
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         match arg.to_str() {
+            Some("-h" | "--help") => {
+                outln!("{USAGE}");
+                return Ok(None);
+            }
             Some("-N" | "-t") => {
                 rest.next();
             }
@@ -81,7 +87,7 @@ fn helper_args(args: &[OsString]) -> Result<Wanted> {
     if wanted.dir.as_os_str().is_empty() {
         bail!("a directory is needed; {USAGE}");
     }
-    Ok(wanted)
+    Ok(Some(wanted))
 }
 
 fn unmount(wanted: &Wanted) -> Result<u8> {
@@ -284,9 +290,10 @@ mod tests {
     #[test]
     fn umount8_calls() {
         let parse = |args: &[&str]| helper_args(&args.iter().map(Into::into).collect::<Vec<_>>());
-        let wanted = parse(&["/mnt", "-n", "-v", "-t", "fuse.medfs", "-N", "/proc/1/ns/mnt"]).unwrap();
+        let wanted =
+            parse(&["/mnt", "-n", "-v", "-t", "fuse.medfs", "-N", "/proc/1/ns/mnt"]).unwrap().unwrap();
         assert_eq!(wanted, Wanted { dir: "/mnt".into(), ..Wanted::default() });
-        let wanted = parse(&["-lf", "/mnt"]).unwrap();
+        let wanted = parse(&["-lf", "/mnt"]).unwrap().unwrap();
         assert!(wanted.lazy && wanted.force);
         for (args, named) in [(&["/a", "/b"][..], "more than one"), (&[], "is needed"), (&["/a", "-x"], "-x")]
         {

@@ -8,9 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum Error {
-    #[error(
-        "{have_mib} MiB is too small: the minimum is {need_mib} MiB with {segs_per_sec} segments per section and {secs_per_zone} sections per zone"
-    )]
+    #[error("{}", too_small(*have_mib, *need_mib, *segs_per_sec, *secs_per_zone))]
     TooSmall { have_mib: u64, need_mib: u64, segs_per_sec: u32, secs_per_zone: u32 },
     #[error("{have_gib} GiB is too large: the maximum is 16 TiB")]
     TooLarge { have_gib: u64 },
@@ -36,3 +34,29 @@ pub enum Error {
 
 /// Result of making a volume.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Sections and zones are told of where they are not the usual ones.
+fn too_small(have_mib: u64, need_mib: u64, segs_per_sec: u32, secs_per_zone: u32) -> String {
+    let have = if have_mib == 0 { "less than 1 MiB".into() } else { format!("{have_mib} MiB") };
+    let of = |count: u32, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+    let zones = match (segs_per_sec, secs_per_zone) {
+        (1, 1) => String::new(),
+        _ => format!(
+            " with {} per section and {} per zone",
+            of(segs_per_sec, "segment"),
+            of(secs_per_zone, "section")
+        ),
+    };
+    format!("{have} is too small: the minimum is {need_mib} MiB{zones}")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_is_too_small_is_said_in_numbers_that_fit_their_nouns() {
+        assert_eq!(super::too_small(0, 52, 1, 1), "less than 1 MiB is too small: the minimum is 52 MiB");
+        let zoned =
+            "60 MiB is too small: the minimum is 80 MiB with 2 segments per section and 1 section per zone";
+        assert_eq!(super::too_small(60, 80, 2, 1), zoned);
+    }
+}

@@ -5,7 +5,7 @@ mod file;
 mod report;
 
 use crate::args::StatArgs;
-use crate::{exit, json, lifetime_writes, size, target};
+use crate::{exit, json, lifetime_writes, size, target, words};
 use anyhow::{Context, Result, bail};
 use derived::Derived;
 use medfs_fsck::dump::{Dump, Value};
@@ -34,8 +34,10 @@ struct ImageStat {
     checkpoint_flags: String,
     /// KiB written to the volume in its life; none where the last checkpoint was not written at unmount.
     kbytes_written: Option<u64>,
-    /// The last checkpoint was written at unmount. What was fsynced since, if anything, `medfs fsck` tells.
+    /// The last checkpoint was written at unmount, and nothing was fsynced since.
     last_checkpoint_at_unmount: bool,
+    /// Files that were fsynced since the last checkpoint: who mounts the volume brings them back.
+    fsynced_since: u64,
 }
 
 /// `medfs stat`
@@ -105,14 +107,15 @@ fn image(args: &StatArgs) -> Result<()> {
     );
     outln!("  written     {}", written(s.kbytes_written));
     outln!("  checkpoint  version {}, {}", s.checkpoint_version, s.checkpoint_flags);
-    outln!(
-        "  state       {}",
-        if s.last_checkpoint_at_unmount {
-            "last checkpoint written at unmount"
-        } else {
-            "in use, or not cleanly unmounted"
+    let state = match (s.last_checkpoint_at_unmount, s.fsynced_since) {
+        (true, _) => "last checkpoint written at unmount".into(),
+        (false, 0) => "in use, or not cleanly unmounted".into(),
+        (false, files) => {
+            let files = words::count(files, "file");
+            format!("in use, or not cleanly unmounted: {files} fsynced since the last checkpoint")
         }
-    );
+    };
+    outln!("  state       {state}");
     Ok(())
 }
 
@@ -140,6 +143,7 @@ fn describe(path: &Path) -> Result<ImageStat> {
         |name: &str| sb.get(name).or_else(|| cp.get(name)).map(ToString::to_string).unwrap_or_default();
     const BLOCK: u64 = medfs_format::BLOCK_SIZE as u64;
     let flags = text("ckpt_flags");
+    let at_unmount = flags.split_whitespace().any(|flag| flag == "umount");
     let is_delta = dump.is_delta_volume();
     Ok(ImageStat {
         kind: if is_delta { "delta" } else { "plain" },
@@ -158,7 +162,8 @@ fn describe(path: &Path) -> Result<ImageStat> {
         segs_per_section: number("segs_per_sec"),
         checkpoint_version: number("checkpoint_ver"),
         kbytes_written: lifetime_writes::kbytes(&*dev, &sb, &cp)?,
-        last_checkpoint_at_unmount: flags.split_whitespace().any(|f| f == "umount"),
+        last_checkpoint_at_unmount: at_unmount && number("log_to_replay_nodes") == 0,
+        fsynced_since: number("log_to_replay_inodes"),
         checkpoint_flags: flags,
     })
 }

@@ -347,6 +347,21 @@ fn what_finds_no_room_leaves_the_volume_as_it_was() {
 }
 
 #[test]
+fn stat_of_a_volume_that_crashed_after_an_fsync_says_so() {
+    let s = Scratch::with_volume("64M");
+    let stat = || output(&["stat"], &[&s.image()]);
+    assert!(stat().contains("last checkpoint written at unmount"));
+    with_engine(&s.image(), false, |v| {
+        let ino = make(v, v.root(), "a", medfs_format::node::FileKind::Regular);
+        v.write(ino, 0, b"fsynced").unwrap();
+        v.fsync(ino, false).unwrap();
+    });
+    assert!(stat().contains("not cleanly unmounted: 1 file fsynced since the last checkpoint"), "{}", stat());
+    let json: serde_json::Value = serde_json::from_str(&output(&["stat", "--json"], &[&s.image()])).unwrap();
+    assert_eq!((&json["last_checkpoint_at_unmount"], &json["fsynced_since"]), (&false.into(), &1.into()));
+}
+
+#[test]
 fn a_directory_that_finds_no_room_says_what_was_copied() {
     let s = Scratch::with_volume("52M");
     fs::create_dir(s.path("dir")).unwrap();

@@ -222,6 +222,19 @@ fn called(name: &str) -> System {
 }
 
 #[test]
+fn the_other_names_say_how_they_are_called() {
+    for name in ["mount", "umount", "fsck", "mkfs"] {
+        for flag in ["--help", "-h"] {
+            let done = called(&format!("{name}.medfs")).arg(flag).output().unwrap();
+            let text = String::from_utf8(done.stdout).unwrap().to_lowercase();
+            let is_told = text.contains("usage: ") && text.contains(&format!("{name}."));
+            assert!(done.status.success() && is_told, "{name} {flag}: {text}");
+            assert!(done.stderr.is_empty(), "{name} {flag}");
+        }
+    }
+}
+
+#[test]
 fn the_other_names_follow_their_callers() {
     let s = Scratch::with_volume("128M");
     let image = s.image();
