@@ -2,8 +2,8 @@
 //! links, symbolic links and device files.
 //!
 //! Invariants: a directory gets its owner, mode, attributes and times after its content, so that neither changes by
-//! the filling nor hands anything on to the files inside. In a volume that was there before, a file gets its name when all of it is there, and what
-//! had the name is there until then.
+//! the filling nor hands anything on to the files inside. In a volume that was there before, a file that cannot be put there is removed, and what had
+//! its name is there until all of it is.
 
 use crate::metadata::Metadata;
 use crate::progress;
@@ -33,26 +33,26 @@ pub(crate) struct Filled {
     pub(crate) warnings: Vec<String>,
 }
 
-/// What a file is called before all of it is there. The end of its name follows: what its content is like is judged by that.
+/// What a file is called that will take the place of another one. The end of its name follows: what its content is like is judged by that.
 const COMING: &str = ".medfs-put-";
 /// Such names that are tried.
 const MOST_NAMES: u32 = 10_000;
 /// Longest name.
 const NAME_MAX: usize = 255;
 
-/// When a file gets its name.
+/// What becomes of files that were there, and of those that cannot be put there.
 #[derive(Clone, Copy)]
-enum Naming {
-    /// When it is made: of a volume that is not finished nothing is kept.
-    AtOnce,
-    /// When all of it is there.
-    WhenWhole,
+enum Care {
+    /// A file of the same name goes first, and what was begun stays: of a volume that is not finished nothing is kept.
+    None,
+    /// A file of the same name stays until the new one is whole, and what did not become whole is removed.
+    Old,
 }
 
 /// A file, no directory, that is being put into a volume.
 struct Coming<'v> {
     file: Held<'v>,
-    /// The directory that it is in and what it is called there, until it gets its own name.
+    /// The directory that it is in and what it is called there, until it is whole.
     called: Option<(Ino, Vec<u8>)>,
 }
 
@@ -70,7 +70,7 @@ impl Drop for Coming<'_> {
 /// Files being put into a volume.
 pub(crate) struct Filler<'v> {
     volume: &'v Volume,
-    naming: Naming,
+    care: Care,
     pub(crate) bar: ProgressBar,
     /// Directories with what they get at the end.
     directories: Vec<(Ino, Metadata)>,
@@ -82,13 +82,13 @@ pub(crate) struct Filler<'v> {
 impl<'v> Filler<'v> {
     /// Into a volume that was made just now.
     pub(crate) fn new(volume: &'v Volume, bar: ProgressBar) -> Filler<'v> {
-        let (naming, filled) = (Naming::AtOnce, Filled::default());
-        Filler { volume, naming, bar, directories: Vec::new(), reproducible: false, filled }
+        let (care, filled) = (Care::None, Filled::default());
+        Filler { volume, care, bar, directories: Vec::new(), reproducible: false, filled }
     }
 
     /// Into a volume that was there before.
     pub(crate) fn into_old(volume: &'v Volume, bar: ProgressBar) -> Filler<'v> {
-        Filler { naming: Naming::WhenWhole, ..Filler::new(volume, bar) }
+        Filler { care: Care::Old, ..Filler::new(volume, bar) }
     }
 
     /// A new file or directory; an existing directory is taken, another existing file replaced.
@@ -130,20 +130,25 @@ impl<'v> Filler<'v> {
         meta: &Metadata,
         link: Option<&[u8]>,
     ) -> Result<Coming<'v>> {
-        if matches!(self.naming, Naming::AtOnce) {
+        if matches!(self.care, Care::None) {
             return Ok(Coming { file: self.create(parent, name, meta, link)?, called: None });
         }
-        self.existing(parent, name, meta.kind)?;
-        self.coming(parent, name, |called| self.make(parent, called, meta, link))
+        let is_taken = self.existing(parent, name, meta.kind)?.is_some();
+        self.coming(parent, name, is_taken, |called| self.make(parent, called, meta, link))
     }
 
-    /// Makes a file under a name that nothing has.
+    /// Makes a file under its name or, where another one has it, under one that nothing has. Who renames a file makes its inode doubt its name,
+    /// by which a repair would bring it back.
     fn coming(
         &self,
         parent: Ino,
         name: &[u8],
+        is_taken: bool,
         make: impl Fn(&[u8]) -> Result<Held<'v>>,
     ) -> Result<Coming<'v>> {
+        if !is_taken {
+            return Ok(Coming { file: make(name)?, called: Some((parent, name.to_vec())) });
+        }
         for number in 0..MOST_NAMES {
             let mut called = format!("{COMING}{number}.").into_bytes();
             called.extend_from_slice(&name[(called.len() + name.len()).saturating_sub(NAME_MAX)..]);
@@ -155,10 +160,12 @@ impl<'v> Filler<'v> {
         bail!("too many names begin with {COMING}")
     }
 
-    /// Gives a file its name, of which all is there now.
+    /// Gives a file its name, where it has another one, as all of it is there now.
     fn place(&mut self, coming: &mut Coming<'v>, parent: Ino, name: &[u8]) -> Result<()> {
         let Some((_, called)) = &coming.called else { return Ok(()) };
-        self.volume.rename(parent, called, parent, name, RenameFlags::empty())?;
+        if called != name {
+            self.volume.rename(parent, called, parent, name, RenameFlags::empty())?;
+        }
         coming.called = None;
         self.filled.entries += 1;
         Ok(())
@@ -171,18 +178,19 @@ impl<'v> Filler<'v> {
 
     /// Another name for a file.
     pub(crate) fn link(&mut self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
-        if matches!(self.naming, Naming::AtOnce) {
+        if matches!(self.care, Care::None) {
             self.make_way(parent, name, FileKind::Regular)?;
             drop(Held::new(self.volume, self.volume.link(ino, parent, name)?));
             self.filled.entries += 1;
             return Ok(());
         }
         // Another name of the same file: a rename would leave both.
-        if self.existing(parent, name, FileKind::Regular)?.is_some_and(|there| there.ino() == ino) {
+        let there = self.existing(parent, name, FileKind::Regular)?;
+        if there.as_ref().is_some_and(|there| there.ino() == ino) {
             return Ok(());
         }
         let link = |called: &[u8]| Ok(Held::new(self.volume, self.volume.link(ino, parent, called)?));
-        let mut coming = self.coming(parent, name, link)?;
+        let mut coming = self.coming(parent, name, there.is_some(), link)?;
         self.place(&mut coming, parent, name)
     }
 
