@@ -6,8 +6,12 @@
 
 use crate::crash_states::Report;
 use crate::fuzz::variable;
-use crate::images::{COMPRESSED, DELTAS, options_for};
+use crate::images::{COMPRESSED, DELTAS, formatted, options_for};
+use medfs::ars::{ATTRIBUTE, Class, Tree, TreeNode};
+use medfs::{ManualClock, MountOptions, Timestamp, Volume, XattrMode};
+use medfs_device::MemDevice;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Values of `delta=`.
@@ -28,6 +32,18 @@ const EXTENSIONS: [(&str, [&str; 2]); 4] = [
 const WAYS: usize = 1 << EXTENSIONS.len();
 /// Pairs of `delta=` and `compress=`: each with each, and `compress=fpc`, which has no deltas beside it.
 const KINDS: usize = DELTA.len() * COMPRESS.len() + 1;
+
+/// The same volume with a decision tree by which every file belongs in a reserve.
+fn with_tree(image: &MemDevice) -> MemDevice {
+    let device = Arc::new(image.snapshot());
+    let tree =
+        Tree::new(vec![TreeNode::Leaf { class: Class::Reserve, confidence: 100 }]).expect("one answer");
+    let clock = Arc::new(ManualClock::new(Timestamp::default()));
+    let volume = Volume::open(device.clone(), MountOptions::default(), clock).expect("a new volume opens");
+    volume.setxattr(volume.root(), ATTRIBUTE, &tree.to_bytes(), XattrMode::Set).expect("the tree is taken");
+    volume.close().expect("it closes");
+    device.snapshot()
+}
 
 /// A combination, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +102,18 @@ impl Combination {
         seed / Combination::COUNT as u64 % 2 == 1
     }
 
+    /// Whether a decision tree chooses those files: each second time of these.
+    fn has_tree(seed: u64) -> bool {
+        Combination::reserves(seed) && seed / Combination::COUNT as u64 % 4 == 3
+    }
+
+    /// A new volume for a seed. Where a tree chooses the files of reserves, it is one that chooses all that are judged by their habits, or
+    /// like a file that ended before.
+    pub fn image_of(self, seed: u64) -> Arc<MemDevice> {
+        let image = formatted(Combination::mebibytes_of(seed), self.features());
+        if Combination::has_tree(seed) { Arc::new(with_tree(&image)) } else { image }
+    }
+
     /// MiB of the volume under a seed: a small one has no section to reserve.
     pub fn mebibytes_of(seed: u64) -> u64 {
         if Combination::reserves(seed) { 256 } else { 64 }
@@ -107,8 +135,8 @@ impl Combination {
             options += ",nocompress_extension=db,nocompress_extension=xml";
         }
         if Combination::reserves(seed) {
-            options += ",placement=reserve";
-            options += pick(2 * Combination::COUNT as u64, &[",reserve_files=all", ",reserve_files=tree"]);
+            options += ",placement=reserve,reserve_files=";
+            options += if Combination::has_tree(seed) { "tree" } else { "all" };
         }
         format!("{options},in_place={in_place},cache={cache},hot_window={window},compact_files=all")
     }
@@ -188,7 +216,6 @@ pub fn until_enough(mut one: impl FnMut(u64) -> (Option<Combination>, Report)) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use medfs::MountOptions;
     use std::collections::BTreeSet;
 
     #[test]

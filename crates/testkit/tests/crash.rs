@@ -212,7 +212,7 @@ fn combined_with(
     let mut options = MountOptions::default();
     options.parse(&format!("{},{more}", combination.options_of(seed))).expect("options are right");
     let step = Duration::from_millis(STEPS[seed as usize % STEPS.len()]);
-    let image = formatted(Combination::mebibytes_of(seed), combination.features());
+    let image = combination.image_of(seed);
     let mut setup =
         Setup { image, mounter: mounter_in_time(options, step), contract, ..setup(combination.features()) };
     setup.plan = CrashPlan { seed, exhaustive: 16, samples: 8, ..setup.plan };
