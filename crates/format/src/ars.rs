@@ -374,6 +374,9 @@ mod tests {
         assert!(with(2, split(Feature::Kind, 0, 4, 4)).contains("field right"), "two parents");
         assert!(with(2, split(Feature::Kind, 0, 4, 5)).contains("field right is wrong (5 of 5 nodes)"));
         assert!(with(2, leaf(Class::Log)).contains("decision tree 3: field nodes"), "out of reach");
+        let apart = [leaf(Class::Log), split(Feature::Kind, 0, 2, 3), split(Feature::Kind, 0, 1, 4)];
+        let apart = apart.into_iter().chain([leaf(Class::Log); 2]).collect();
+        assert!(wrong(apart).contains("decision tree 2: field left"), "a cycle out of reach");
         assert!(with(1, TreeNode::Leaf { class: Class::Log, confidence: 101 }).contains("field confidence"));
     }
 
