@@ -310,7 +310,8 @@ mod tests {
                     "SIZE" => "1M",
                     "TIME" => "5s",
                     "BYTES" => "100",
-                    "N" | "PERCENT" => "4",
+                    "N" => "4",
+                    "PERCENT" => "50",
                     "EXTENSION" => "txt",
                     value => value,
                 };

@@ -41,7 +41,8 @@ impl FileNvram {
             io::Error::new(e.kind(), format!("{}: {e}", path.display()))
         };
         let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR | OFlags::DSYNC };
-        let fd = rustix::fs::open(path, OFlags::CLOEXEC | access, Mode::empty()).map_err(explain)?;
+        let fd = rustix::fs::open(path, OFlags::CLOEXEC | OFlags::NONBLOCK | access, Mode::empty())
+            .map_err(explain)?;
         let stat = rustix::fs::fstat(&fd).map_err(explain)?;
         let (whole, sector) = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
@@ -53,8 +54,10 @@ impl FileNvram {
             }
             FileType::BlockDevice => {
                 let end = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(explain)?;
+                // What the disk writes as a whole, where it tells.
                 let sector = rustix::fs::ioctl_blksszget(&fd).map_err(explain)?;
-                (end, u64::from(sector).max(SECTOR))
+                let physical = rustix::fs::ioctl_blkpbszget(&fd).unwrap_or(sector);
+                (end, u64::from(sector.max(physical).min(4096)).max(SECTOR))
             }
             _ => return refuse("neither a file nor a block device".into()),
         };

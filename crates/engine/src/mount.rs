@@ -81,7 +81,8 @@ impl Fs {
         };
         let store = Store::open(io, sb, geo, options, clock)?;
         let fs = Fs::over(store, opts, read_only, commit);
-        if !read_only {
+        // Where fsyncs may lie in an NVRAM nothing is written before that is looked at, and both copies are written then.
+        if !read_only && fs.sb.nvram_in_use().is_none() {
             fs.restore_superblocks(&stale_copies)?;
         }
         if let Some(why) = &fs.store.older {

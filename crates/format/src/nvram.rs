@@ -65,7 +65,7 @@ pub struct RawMeta {
     pub version: U32,
     /// The volume's UUID.
     pub uuid: [u8; 16],
-    /// Which of the volume's journals this is: each mount begins one.
+    /// Which journal this is: each mount begins one, and its number is like no other's.
     pub generation: U64,
     /// Counts the changes of the metadata: an odd one is in the second copy.
     pub update: U64,
@@ -77,8 +77,10 @@ pub struct RawMeta {
     pub size: U64,
     /// Bytes at multiples of which records begin.
     pub unit: U32,
+    /// The generation that the mount found before, whose records it brought back: zero without one.
+    pub previous: U64,
     /// Zero.
-    pub reserved: [u8; 24],
+    pub reserved: [u8; 16],
     /// CRC of what is before.
     pub checksum: U32,
 }
@@ -90,8 +92,10 @@ const _: () = assert!(size_of::<RawMeta>() == 96);
 pub struct Meta {
     /// The volume's UUID.
     pub uuid: [u8; 16],
-    /// Which of the volume's journals this is.
+    /// Which journal this is.
     pub generation: u64,
+    /// The one before it, whose records were brought back: 0 without one.
+    pub previous: u64,
     /// Counts the changes of the metadata.
     pub update: u64,
     /// Where the first live record begins.
@@ -130,7 +134,8 @@ impl Meta {
             sequence: self.sequence.into(),
             size: self.size.into(),
             unit: self.unit.into(),
-            reserved: [0; 24],
+            previous: self.previous.into(),
+            reserved: [0; 16],
             checksum: 0.into(),
         };
         raw.checksum = checksum_of(&raw).into();
@@ -182,6 +187,7 @@ impl Meta {
         Ok(Meta {
             uuid: raw.uuid,
             generation: raw.generation.get(),
+            previous: raw.previous.get(),
             update: raw.update.get(),
             first,
             sequence: raw.sequence.get(),

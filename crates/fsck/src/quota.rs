@@ -72,7 +72,15 @@ pub(crate) fn judge(
     // What is lost of other things is not in use any more.
     let sound = findings.list.is_empty();
     let mut recount = false;
-    for (kind, ino) in files(image).into_iter().enumerate().filter(|(_, ino)| *ino != 0) {
+    let files = files(image);
+    for (kind, ino) in files.into_iter().enumerate().filter(|(_, ino)| *ino != 0) {
+        if let Some(other) = files[..kind].iter().position(|&other| other == ino) {
+            // It can say what one of them says: the kernel makes both anew.
+            let text = format!("quota file of type {kind} is inode {ino}, which is that of type {other}");
+            findings.add(Code::QuotaContent, text);
+            recount |= fix;
+            continue;
+        }
         let counted = &usage.by_id[kind];
         let Some(mut file) = QuotaFile::open(image, ino)? else { continue };
         let (fault, shown) = match file.differs(kind, counted)? {

@@ -222,6 +222,9 @@ fn conclude(fs: &Fs, file: OnItsWay<'_, '_>, written: Result<()>) -> Result<Outc
         return Err(e);
     }
     fs.dependents.settle(&due.gone);
+    if pages.blocked.is_empty() && reason.is_none() {
+        fs.since.in_nvram.superseded(file.inode.ino);
+    }
     if !pages.blocked.is_empty() {
         return Ok(Outcome::Blocked(pages.blocked));
     }

@@ -135,7 +135,7 @@ impl Fs {
         let dropped: Vec<u64> = state.dirty.range(start..end).map(|(&i, _)| i).collect();
         for index in &dropped {
             state.dirty.remove(index);
-            state.journaled.left(*index);
+            self.since.in_nvram.left(inode.ino, *index);
         }
         self.pages.sub_dirty(dropped.len());
         state.whole.retain(|index| !(start..end).contains(index));

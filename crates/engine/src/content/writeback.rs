@@ -307,7 +307,7 @@ impl Fs {
     /// Notes that a dirty page has reached its block, or the delta zone.
     pub(crate) fn page_is_clean(&self, inode: &Inode, state: &mut InodeState, index: u64, page: Arc<Block>) {
         state.dirty.remove(&index);
-        state.journaled.left(index);
+        self.since.in_nvram.left(inode.ino, index);
         self.pages.sub_dirty(1);
         self.pages.insert(inode.ino, index, page);
         if self.is_compact_page(inode, index) {

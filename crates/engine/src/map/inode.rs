@@ -6,7 +6,6 @@
 
 use crate::error::{Error, Posix, Result};
 use crate::map::Map;
-use crate::map::journaled::Journaled;
 use crate::map::memory::Memory;
 use crate::map::staged::Staged;
 use crate::ranks;
@@ -49,8 +48,6 @@ pub(crate) struct InodeState {
     /// Dirty pages whose delta is gone from the zone: their old block may be its base on disk, so that they must go to a
     /// new one.
     pub(crate) whole: BTreeSet<u64>,
-    /// Pages that records in NVRAM hold.
-    pub(crate) journaled: Journaled,
     /// Whether whole clusters are compressed as they are written, where a user asked for it; else the mount says it.
     pub(crate) compress: Option<bool>,
     /// Freed: its number may belong to another file.

@@ -1,65 +1,70 @@
-//! Pages of a file that the journal in NVRAM holds.
+//! What records in NVRAM say of the volume since the last checkpoint: pages of files, and the blocks that they start from.
 //!
-//! Invariant: a page is in the table from the first record that holds it until one revokes it, or a checkpoint makes all records void. Its
-//! version is that of the latest record, as long as it is dirty.
-//! Locks: the inode's.
+//! Invariant: a page is in the table from the first record that holds it until one revokes it, the roll-forward log makes its file durable, or a
+//! checkpoint makes all records void, whether its inode stays in memory or not. Its version is that of the latest record, as long as it is dirty.
+//! Locks: two leaves. Who changes pages of a file holds its lock.
 
-use medfs_format::Block;
-use std::collections::BTreeMap;
+use medfs_format::{Block, BlockAddr, Ino};
+use medfs_sync::Mutex;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Pages of a file that records hold.
+pub(crate) type Pages = BTreeMap<u64, Option<Arc<Block>>>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Journaled {
-    /// The checkpoint that was in force, as node footers carry it.
-    checkpoint: u64,
-    pages: BTreeMap<u64, Option<Arc<Block>>>,
+pub(crate) struct InNvram {
+    /// Whether there is any record that a checkpoint has not made void.
+    any: AtomicBool,
+    bases: Mutex<HashSet<BlockAddr>>,
+    files: Mutex<HashMap<Ino, Pages>>,
 }
 
-impl Journaled {
-    /// The table, which a later checkpoint than the one it was made under empties.
-    fn under(&mut self, checkpoint: u64) -> &mut BTreeMap<u64, Option<Arc<Block>>> {
-        if self.checkpoint != checkpoint {
-            *self = Journaled { checkpoint, ..Journaled::default() };
-        }
-        &mut self.pages
+impl InNvram {
+    /// A record is made that starts from these blocks.
+    pub(crate) fn note(&self, bases: impl IntoIterator<Item = BlockAddr>) {
+        self.any.store(true, Ordering::Release);
+        self.bases.lock().extend(bases);
     }
 
-    /// Whether the latest record holds this version of a page.
-    pub(crate) fn has(&mut self, checkpoint: u64, index: u64, page: &Arc<Block>) -> bool {
-        let held = self.under(checkpoint).get(&index).and_then(Option::as_ref);
-        held.is_some_and(|held| Arc::ptr_eq(held, page))
+    /// Whether a checkpoint would make records void.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
     }
 
-    /// Pages that records hold, and that are not dirty any more.
-    pub(crate) fn outlived(&mut self, checkpoint: u64, dirty: &BTreeMap<u64, Arc<Block>>) -> Vec<u64> {
-        self.under(checkpoint).keys().filter(|index| !dirty.contains_key(index)).copied().collect()
+    /// Whether a record starts from a block.
+    pub(crate) fn needs(&self, addr: BlockAddr) -> bool {
+        self.any() && self.bases.lock().contains(&addr)
     }
 
-    /// A record holds this version of a page. Tells whether none held the page before.
-    pub(crate) fn record(&mut self, checkpoint: u64, index: u64, page: Arc<Block>) -> bool {
-        self.under(checkpoint).insert(index, Some(page)).is_none()
-    }
-
-    /// A record revokes a page.
-    pub(crate) fn revoke(&mut self, checkpoint: u64, index: u64) {
-        self.under(checkpoint).remove(&index);
-    }
-
-    /// Whether a page is in it.
-    pub(crate) fn knows(&mut self, checkpoint: u64, index: u64) -> bool {
-        self.under(checkpoint).contains_key(&index)
+    /// Looks at, or changes, what records hold of a file.
+    pub(crate) fn of<R>(&self, ino: Ino, f: impl FnOnce(&mut Pages) -> R) -> R {
+        f(self.files.lock().entry(ino).or_default())
     }
 
     /// A page is not dirty any more: its version need not be kept.
-    pub(crate) fn left(&mut self, index: u64) {
-        if let Some(version) = self.pages.get_mut(&index) {
+    pub(crate) fn left(&self, ino: Ino, index: u64) {
+        if !self.any() {
+            return;
+        }
+        if let Some(version) = self.files.lock().get_mut(&ino).and_then(|pages| pages.get_mut(&index)) {
             *version = None;
         }
     }
 
-    /// The roll-forward log made all of the file durable.
-    pub(crate) fn superseded(&mut self) {
-        self.pages.clear();
+    /// The roll-forward log made all of a file durable.
+    pub(crate) fn superseded(&self, ino: Ino) {
+        if self.any() {
+            self.files.lock().remove(&ino);
+        }
+    }
+
+    /// A checkpoint made all records void.
+    pub(super) fn committed(&self) {
+        self.any.store(false, Ordering::Release);
+        self.bases.lock().clear();
+        self.files.lock().clear();
     }
 }

@@ -3,10 +3,10 @@
 //! Locks: each set has one of its own, a leaf.
 
 use crate::map::inode::Inode;
-use medfs_format::{BlockAddr, Ino};
+use crate::map::journaled::InNvram;
+use medfs_format::Ino;
 use medfs_sync::Mutex;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What happened since the last checkpoint that decides whether roll-forward could bring a file back, as an fsync asks. Each set has a lock
 /// of its own, a leaf.
@@ -30,38 +30,6 @@ pub(crate) struct SinceCheckpoint {
     pub(crate) cut_trees: Mutex<BTreeSet<Ino>>,
     /// What the journal in NVRAM holds.
     pub(crate) in_nvram: InNvram,
-}
-
-/// What records in NVRAM say of the volume since the last checkpoint.
-#[derive(Debug, Default)]
-pub(crate) struct InNvram {
-    /// Whether there is any that a checkpoint has not made void.
-    any: AtomicBool,
-    /// Blocks that they start from, which must stay as they are.
-    bases: Mutex<HashSet<BlockAddr>>,
-}
-
-impl InNvram {
-    /// A record was made that starts from these blocks.
-    pub(crate) fn note(&self, bases: impl IntoIterator<Item = BlockAddr>) {
-        self.any.store(true, Ordering::Release);
-        self.bases.lock().extend(bases);
-    }
-
-    /// Whether a checkpoint would make records void.
-    pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Acquire)
-    }
-
-    /// Whether a record starts from a block.
-    pub(crate) fn needs(&self, addr: BlockAddr) -> bool {
-        self.any() && self.bases.lock().contains(&addr)
-    }
-
-    fn committed(&self) {
-        self.any.store(false, Ordering::Release);
-        self.bases.lock().clear();
-    }
 }
 
 impl SinceCheckpoint {

@@ -47,7 +47,7 @@ impl fmt::Display for NvramPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.path.display())?;
         match (self.offset, self.size) {
-            (0, None) => Ok(()),
+            (0, None) if !self.path.as_os_str().as_encoded_bytes().contains(&b'@') => Ok(()),
             (offset, None) => write!(f, "@{offset}"),
             (offset, Some(size)) => write!(f, "@{offset}+{}", show_bytes(size)),
         }
@@ -124,5 +124,9 @@ mod tests {
         assert_eq!(place("/n@0+1M"), Some(("/n".into(), 0, Some(1 << 20))));
         assert_eq!(place(""), None);
         assert_eq!(place("@0"), None);
+        for text in ["/n", "/a@b/n", "/n@4K@0", "/n@4096", "/n@0+1M", "/n@8192+64K"] {
+            let place = NvramPlace::parse(text).unwrap();
+            assert_eq!(NvramPlace::parse(&place.to_string()), Some(place), "{text}");
+        }
     }
 }

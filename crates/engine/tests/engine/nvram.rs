@@ -1,7 +1,9 @@
 //! `nvram=`: what goes to the memory, what comes back from it, and which memory is refused.
 
 use crate::common::*;
-use medfs::{ManualClock, MountOptions, NvramStats, SetAttr, Volume, open_with_nvram};
+use medfs::{
+    FallocateMode, ManualClock, MountOptions, NvramStats, SetAttr, Timestamp, Volume, open_with_nvram,
+};
 use medfs_device::{MemDevice, MemNvram, read_block};
 use medfs_format::nvram::{Found, META_STRIDE, Meta, RawMeta};
 use std::sync::Arc;
@@ -180,16 +182,20 @@ fn without_its_memory_a_crashed_volume_is_not_written_and_a_closed_one_needs_non
         error
     };
     let error = Volume::open(device(), options(""), clock()).unwrap_err().to_string();
-    assert!(error.contains("NVRAM memory (generation 1)"), "{error}");
+    assert!(error.contains("NVRAM memory (journal "), "{error}");
     assert!(refused(device(), &Arc::new(MemNvram::new(SIZE))).contains("is blank"));
     let cut = crashed_memory.bytes()[..SIZE as usize / 2].to_vec();
     assert!(refused(device(), &Arc::new(MemNvram::of(cut))).contains("has 131072 bytes, and had 262144"));
     let of_another = Meta { uuid: [9; 16], ..meta_of(&crashed_memory) };
     let of_another = Arc::new(MemNvram::of(with_meta(&crashed_memory, &of_another)));
     assert!(refused(device(), &of_another).contains("is that of the volume 09090909-"));
-    let newer = Meta { generation: 3, ..meta_of(&crashed_memory) };
-    let newer = Arc::new(MemNvram::of(with_meta(&crashed_memory, &newer)));
-    assert!(refused(device(), &newer).contains("has generation 3, newer than the volume's 1"));
+    let other = Meta { generation: 3, ..meta_of(&crashed_memory) };
+    let other = Arc::new(MemNvram::of(with_meta(&crashed_memory, &other)));
+    assert!(refused(device(), &other).contains("holds the journal 0000000000000003, and not the volume's"));
+    let mut both_copies = crashed_memory.bytes();
+    (both_copies[40], both_copies[META_STRIDE as usize + 40]) = (0xff, 0xff);
+    let damaged = refused(device(), &Arc::new(MemNvram::of(both_copies)));
+    assert!(damaged.contains("damaged") && damaged.contains("nvram=discard"), "{damaged}");
 
     let shown = Volume::open(device(), options("ro"), clock()).unwrap();
     assert_eq!(byte(&shown, a, 0), 1, "as of the last checkpoint");
@@ -217,7 +223,7 @@ fn a_damaged_record_before_a_good_one_is_an_error_and_the_last_one_may_be_torn()
         let opened = opened(&Arc::new(device.snapshot()), &Arc::new(MemNvram::of(bytes)), "");
         match (opened, expected) {
             (Ok(v), Some(round)) => assert_eq!(byte(&v, a, 0), round),
-            (Err(error), None) => assert!(error.to_string().contains("NVRAM record"), "{error}"),
+            (Err(error), None) => assert!(error.to_string().contains("is damaged (NVRAM record"), "{error}"),
             (opened, _) => panic!("record {damaged}: {:?}", opened.map(|_| ())),
         }
     }
@@ -237,4 +243,94 @@ fn options_that_it_cannot_go_with_are_one_sentence() {
     let plain = Arc::new(blank(64, all_features()));
     let error = opened(&plain, &Arc::new(MemNvram::new(SIZE)), "").unwrap_err().to_string();
     assert!(error.contains("needs a volume with deltas"), "{error}");
+}
+
+/// What a memory holds of a file is known as long as it counts, whether the file's inode stays in memory or not.
+#[test]
+fn a_file_whose_inode_left_memory_is_not_older_than_it_was() {
+    let (v, device, memory, [a, _]) = with_files("cache=1M");
+    for n in 0..400 {
+        let other = file(&v, v.root(), &format!("other {n}"));
+        v.release(other, 1);
+    }
+    write(&v, a, 40 * PAGE as u64, &[1; PAGE]);
+    v.sync().unwrap();
+    let forget = || {
+        for n in 0..400 {
+            let other = v.lookup(v.root(), format!("other {n}").as_bytes()).unwrap();
+            v.release(other.ino, 1);
+        }
+    };
+    write(&v, a, 40 * PAGE as u64, &[7; 90]);
+    v.fsync(a, false).unwrap();
+    v.fallocate(a, FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE, 40 * PAGE as u64, PAGE as u64)
+        .unwrap();
+    v.fallocate(a, FallocateMode::empty(), 40 * PAGE as u64, PAGE as u64).unwrap();
+    v.release(a, 1);
+    forget();
+    v.fsync(a, false).unwrap();
+    assert_eq!(stats(&v).records, 2);
+    let (device, memory) = crashed(&device, &memory);
+    let again = opened(&device, &memory, "").unwrap();
+    assert_eq!(byte(&again, a, 40 * PAGE as u64), 0);
+}
+
+/// Neither the memory that the volume had before, nor that of a copy of the volume, is taken for its own.
+#[test]
+fn another_memory_of_the_same_volume_is_refused() {
+    let (device, first) = (Arc::new(blank_delta(64)), Arc::new(MemNvram::new(SIZE)));
+    let at = |device: &Arc<MemDevice>, memory: &Arc<MemNvram>, secs| {
+        let clock = Arc::new(ManualClock::new(Timestamp { secs, nanos: 5 }));
+        open_with_nvram(device.clone(), memory.clone(), options(""), clock)
+    };
+    let v = at(&device, &first, 100).unwrap();
+    let [a, _] = two_files(&v);
+    v.close().unwrap();
+    drop(v);
+    let copy = Arc::new(device.snapshot());
+    let fsynced = |device: &Arc<MemDevice>, secs, value| {
+        let memory = Arc::new(MemNvram::new(SIZE));
+        let v = at(device, &memory, secs).unwrap();
+        write(&v, a, 0, &[value; 9]);
+        v.fsync(a, false).unwrap();
+        memory
+    };
+    let (second, of_copy) = (fsynced(&device, 200, 2), fsynced(&copy, 300, 3));
+    for wrong in [&first, &of_copy] {
+        let error = at(&device, wrong, 400).unwrap_err().to_string();
+        assert!(error.contains("holds the journal"), "{error}");
+    }
+    assert_eq!(byte(&at(&device, &second, 500).unwrap(), a, 0), 2);
+    assert_eq!(byte(&at(&copy, &of_copy, 600).unwrap(), a, 0), 3);
+}
+
+#[test]
+fn a_memory_that_holds_anything_else_is_left_alone() {
+    for at in [0, 9000, SIZE as usize - 1] {
+        let mut bytes = vec![0; SIZE as usize];
+        bytes[at] = b'x';
+        let memory = Arc::new(MemNvram::of(bytes.clone()));
+        let error = opened(&Arc::new(blank_delta(64)), &memory, "").unwrap_err().to_string();
+        assert!(error.contains("holds something that is no journal"), "{error}");
+        assert!(memory.bytes() == bytes);
+    }
+}
+
+/// What users write may look like records, in records and in what is left of them.
+#[test]
+fn content_that_looks_like_records_is_content() {
+    let (v, device, memory, [a, _]) = with_files("nvram_threshold=95");
+    let mut content = noise(3)[..980].to_vec();
+    for round in 0..2000u32 {
+        let at = 400 + round as usize % 64;
+        content[at..at + 4].copy_from_slice(b"MDJD");
+        content[at + 4..at + 12].copy_from_slice(&(u64::MAX / 2).to_le_bytes());
+        write(&v, a, u64::from(round % 3000), &content);
+        v.fsync(a, true).unwrap();
+        v.background().unwrap();
+    }
+    assert!(stats(&v).records > 500);
+    let expected = byte(&v, a, 1000);
+    let (device, memory) = crashed(&device, &memory);
+    assert_eq!(byte(&opened(&device, &memory, "").unwrap(), a, 1000), expected);
 }

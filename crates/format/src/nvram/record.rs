@@ -233,7 +233,23 @@ pub(super) fn sequence_of(bytes: &[u8]) -> Option<u64> {
 impl<'a> Record<'a> {
     /// The record that begins with these bytes. What is wrong is named; `at` is where that is, for the error.
     pub fn parse(bytes: &'a [u8], at: u64) -> Result<Record<'a>, FormatError> {
-        let (commit, tags, length) = Record::find_end(bytes, at)?;
+        Record::check(bytes, at, Record::find_end(bytes, at)?)
+    }
+
+    /// The same, of a generation: of others the checksum is not computed.
+    pub(super) fn parse_of(bytes: &'a [u8], at: u64, generation: u64) -> Result<Record<'a>, FormatError> {
+        let end = Record::find_end(bytes, at)?;
+        match end.0.generation.get() == generation {
+            true => Record::check(bytes, at, end),
+            false => Err(bad(at, "generation", end.0.generation.to_string())),
+        }
+    }
+
+    fn check(
+        bytes: &'a [u8],
+        at: u64,
+        (commit, tags, length): (&RawCommit, usize, usize),
+    ) -> Result<Record<'a>, FormatError> {
         let bytes = &bytes[..length];
         let computed = crc::f2fs(&bytes[..length - 4]);
         if commit.checksum.get() != computed {

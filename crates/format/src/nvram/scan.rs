@@ -4,9 +4,6 @@ use super::record::{JC_SIZE, MAX_RECORD, Record, sequence_of};
 use super::{Meta, RING_START, round_up};
 use crate::{FormatError, Structure};
 
-/// Most places behind the last record that begin as one does and are none: a crash leaves one.
-const MOST_ALIKE: usize = 64;
-
 /// What a journal holds.
 #[derive(Debug)]
 pub struct Scanned<'a> {
@@ -51,7 +48,7 @@ pub fn scan<'a>(memory: &'a [u8], meta: &Meta) -> Result<Scanned<'a>, FormatErro
         sequence = sequence.wrapping_add(1);
         next = if end == meta.size { RING_START } else { end };
     }
-    match later(memory, meta, sequence)? {
+    match later(memory, meta, sequence, &records) {
         None => Ok(Scanned { records, next, sequence, used }),
         Some((at, found)) => {
             let value = format!("record {sequence} is none, and record {found} lies at {at:#x}");
@@ -60,26 +57,26 @@ pub fn scan<'a>(memory: &'a [u8], meta: &Meta) -> Result<Scanned<'a>, FormatErro
     }
 }
 
-/// A record of the journal's generation that is not older than `sequence`, anywhere in the ring.
-fn later(memory: &[u8], meta: &Meta, sequence: u64) -> Result<Option<(u64, u64)>, FormatError> {
-    let mut alike = 0;
+/// A record of the journal's generation that is not older than `sequence`, anywhere in the ring but within the records that are known: these have
+/// bytes of users in them. Who writes such bytes does not know the generation.
+fn later(memory: &[u8], meta: &Meta, sequence: u64, known: &[(u64, Record<'_>)]) -> Option<(u64, u64)> {
+    let mut extents: Vec<(u64, u64)> =
+        known.iter().map(|(at, record)| (*at, at + record.size() as u64)).collect();
+    extents.sort_unstable();
+    let mut extents = extents.into_iter().peekable();
     for at in (RING_START..meta.size).step_by(meta.unit as usize) {
+        while extents.next_if(|&(_, end)| end <= at).is_some() {}
+        if extents.peek().is_some_and(|&(start, _)| start <= at) {
+            continue;
+        }
         let bytes = &memory[at as usize..];
         let bytes = &bytes[..bytes.len().min(MAX_RECORD + JC_SIZE)];
         if sequence_of(bytes).is_none_or(|found| found < sequence) {
             continue;
         }
-        match Record::parse(bytes, at) {
-            Ok(record) if record.stamp.generation == meta.generation => {
-                return Ok(Some((at, record.stamp.sequence)));
-            }
-            Ok(_) => {}
-            Err(_) if alike == MOST_ALIKE => {
-                let value = format!("more than {MOST_ALIKE} that begin and are none");
-                return Err(FormatError::corrupt(Structure::NvramRecord, at, "record", value));
-            }
-            Err(_) => alike += 1,
+        if let Ok(record) = Record::parse_of(bytes, at, meta.generation) {
+            return Some((at, record.stamp.sequence));
         }
     }
-    Ok(None)
+    None
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 const META: Meta = Meta {
     uuid: [7; 16],
     generation: 3,
+    previous: 2,
     update: 1,
     first: RING_START,
     sequence: 40,
@@ -166,8 +167,7 @@ fn bytes_made_to_look_like_records_cost_bounded_time() {
         memory[at..at + 12].copy_from_slice(&start);
     }
     let meta = Meta { size: MAX_SIZE, ..META };
-    let error = scan(&memory, &meta).unwrap_err().to_string();
-    assert!(error.contains("begin and are none"), "{error}");
+    assert!(scan(&memory, &meta).unwrap().records.is_empty());
 }
 
 proptest! {

@@ -6,6 +6,7 @@ use medfs::{FileKind, MountOptions, NewFile, SetAttr, Volume};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::node::{RawInode, footer, footer_mut};
+use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Block};
 use medfs_fsck::dump::{Dump, Record, Value};
 use medfs_fsck::inject::{self, Target};
@@ -391,4 +392,21 @@ fn a_quota_file_with_a_flipped_bit_is_written_anew() {
     bed.judge(&dev).unwrap();
     let out = tool("fsck.f2fs", &["-f", "--dry-run", bed.path("judged.img").to_str().unwrap()]);
     assert!(!String::from_utf8_lossy(&out.stdout).contains("Quota file"), "fsck.f2fs counts the same");
+}
+
+/// Found by fuzzing, case 2630 of seed 1: the repair wrote the file of the one kind over that of the other, pass after pass.
+#[test]
+fn two_kinds_of_quota_in_one_file_are_left_to_the_kernel() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("quota.img", &["-O", "extra_attr,project_quota,quota"]));
+    for copy in 0..2 {
+        let mut block = read_block(&dev, copy).unwrap();
+        let sb = RawSuperblock::in_block_mut(&mut block);
+        sb.qf_ino[2] = sb.qf_ino[1];
+        sb.seal();
+        dev.write(copy, &[&block], META).unwrap();
+    }
+    let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
+    assert!(repaired.before.has(Code::QuotaContent), "{:?}", repaired.before.findings);
+    assert_eq!((repaired.after.findings, repaired.unfinished), (vec![], None));
 }

@@ -32,11 +32,9 @@ struct Page {
 /// See the module.
 pub(super) struct Capture<'s> {
     file: &'s StagedFile<'s>,
-    /// The checkpoint in force, as node footers carry it.
-    checkpoint: u64,
     pages: Vec<Page>,
     /// Pages that older records hold, and that are not dirty any more.
-    revoked: Vec<u32>,
+    revoked: Vec<u64>,
     due: Due,
     /// The device's write mark behind what the file's nodes name.
     pub(super) mark: u64,
@@ -65,17 +63,15 @@ pub(super) fn is_eligible(on: &Recorder<'_>, file: &StagedFile<'_>) -> bool {
 impl<'s> Capture<'s> {
     /// Takes what changed of a file since it was last durable; `Err` where a record cannot hold it. What was taken is returned all the same.
     pub(super) fn take(on: &Recorder<'_>, file: &'s StagedFile<'s>) -> (Capture<'s>, Result<(), Left>) {
-        let mut state = file.inode.lock.write();
-        let checkpoint = on.fs.version_in_footers();
+        let state = file.inode.lock.write();
         let mut capture = Capture {
             file,
-            checkpoint,
             pages: Vec::new(),
             revoked: Vec::new(),
             due: Due::default(),
             mark: state.data_mark,
         };
-        let taken = capture.take_pages(on, &mut state);
+        let taken = capture.take_pages(on, &state);
         if taken.is_ok() {
             let least = file.purpose.least_to_write();
             if on.fs.nodes.dirtiness_of(file.inode.ino) >= least {
@@ -85,15 +81,28 @@ impl<'s> Capture<'s> {
         (capture, taken)
     }
 
-    fn take_pages(&mut self, on: &Recorder<'_>, state: &mut InodeState) -> Result<(), Left> {
-        let (inode, checkpoint) = (self.file.inode, self.checkpoint);
+    fn take_pages(&mut self, on: &Recorder<'_>, state: &InodeState) -> Result<(), Left> {
+        let inode = self.file.inode;
+        if in_the_way(on.fs, self.file).is_some() {
+            return Err(Left::Kind);
+        }
+        let fresh = on.fs.since.in_nvram.of(inode.ino, |held| {
+            self.revoked = held.keys().filter(|index| !state.dirty.contains_key(index)).copied().collect();
+            let is_held = |index: &u64, page: &Arc<Block>| {
+                held.get(index).and_then(Option::as_ref).is_some_and(|held| Arc::ptr_eq(held, page))
+            };
+            let fresh = state.dirty.iter().filter(|(index, page)| !is_held(index, page));
+            fresh.take(MOST_PAGES + 1).map(|(&i, page)| (i, page.clone(), !held.contains_key(&i))).collect()
+        });
+        self.take_fresh(on, fresh)
+    }
+
+    /// Takes pages with the blocks that their addresses name.
+    fn take_fresh(&mut self, on: &Recorder<'_>, fresh: Vec<(u64, Arc<Block>, bool)>) -> Result<(), Left> {
+        let inode = self.file.inode;
         let compact = on.fs.compact_start(inode);
-        let InodeState { dirty, journaled, .. } = state;
         let mut near = None;
-        for (&index, page) in &*dirty {
-            if journaled.has(checkpoint, index, page) {
-                continue;
-            }
+        for (index, content, new) in fresh {
             let number = u32::try_from(index).ok().filter(|_| index < compact).ok_or(Left::Kind)?;
             if self.pages.len() == MOST_PAGES {
                 return Err(Left::Large);
@@ -105,11 +114,7 @@ impl<'s> Capture<'s> {
                 _ => return Err(Left::Kind),
             };
             near = slot;
-            let new = !journaled.knows(checkpoint, index);
-            self.pages.push(Page { index: number, content: page.clone(), base, new });
-        }
-        for index in journaled.outlived(checkpoint, dirty) {
-            self.revoked.push(u32::try_from(index).map_err(|_| Left::Kind)?);
+            self.pages.push(Page { index: number, content, base, new });
         }
         Ok(())
     }
@@ -124,7 +129,8 @@ impl<'s> Capture<'s> {
         }
         for run in self.revoked.chunk_by(|a, b| a + 1 == *b) {
             for some in run.chunks(usize::from(u16::MAX)) {
-                record.revoke(ino, some[0], some.len() as u16);
+                // Pages of records have numbers of 32 bits.
+                record.revoke(ino, some[0] as u32, some.len() as u16);
             }
         }
         for page in &self.pages {
@@ -192,19 +198,15 @@ impl<'s> Capture<'s> {
         self.due.nodes.iter().for_each(|(page, _)| on.fs.nodes.mark_shared(page));
         on.fs.dependents.settle(&self.due.gone);
         let mut state = self.file.inode.lock.write();
-        for index in self.revoked {
-            state.journaled.revoke(self.checkpoint, index.into());
-        }
-        for Page { index, content, .. } in self.pages {
-            let index = u64::from(index);
-            let dirty = state.dirty.contains_key(&index);
-            state.journaled.record(self.checkpoint, index, content);
-            if dirty {
-                state.with_checkpoint = true;
-            } else {
-                state.journaled.left(index);
+        on.fs.since.in_nvram.of(self.file.inode.ino, |held| {
+            self.revoked.iter().for_each(|index| drop(held.remove(index)));
+            for Page { index, content, .. } in self.pages {
+                let index = u64::from(index);
+                let dirty = state.dirty.contains_key(&index);
+                state.with_checkpoint |= dirty;
+                held.insert(index, dirty.then_some(content));
             }
-        }
+        });
         recorded
     }
 

@@ -8,7 +8,7 @@
 //! Invariants:
 //! 1. A record rests on durable blocks alone: what its nodes name and what its deltas start from.
 //! 2. What a delta starts from stays as it is until the next checkpoint: it is not overwritten in place
-//!    ([`InNvram`](crate::map::since::InNvram)), and the segments reuse no block before that.
+//!    ([`InNvram`](crate::map::journaled::InNvram)), and the segments reuse no block before that.
 //! 3. A checkpoint writes every page that a record holds, so that the pack which makes all records void has their content.
 //! 4. A page of a record that is not dirty any more, or was cut off, is revoked by the next record of its file.
 //!
@@ -26,7 +26,6 @@ use crate::commit::roll_forward_log::RollForwardLog;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::map::Map;
-use crate::map::inode::Inode;
 use capture::{Capture, is_eligible};
 use medfs_device::Nvram;
 use medfs_format::Block;
@@ -206,14 +205,7 @@ impl CommitSink for NvramJournal {
                 .map(|_| Ok(Outcome::Refused(NeedsCheckpoint::NvramFailed)))
                 .collect());
         }
-        let inodes: Vec<&Arc<Inode>> = set.files.iter().map(|file| file.inode).collect();
-        let outcomes = self.log.commit(fs, set)?;
-        for (inode, outcome) in inodes.into_iter().zip(&outcomes) {
-            if matches!(outcome, Ok(Outcome::Durable)) {
-                inode.lock.write().journaled.superseded();
-            }
-        }
-        Ok(outcomes)
+        self.log.commit(fs, set)
     }
 
     fn checkpointed(&self, fs: &Fs) {

@@ -62,7 +62,7 @@ fn refuse<T>(memory: &dyn Nvram, what: String) -> Result<T> {
 /// Fails where a memory is another volume's, or is not to be understood: its content may be someone's fsyncs.
 fn check_usable(sb: &RawSuperblock, memory: &dyn Nvram, found: &Found) -> Result<()> {
     match *found {
-        Found::Blank => Ok(()),
+        Found::Blank => check_blank(memory),
         Found::Meta(meta) if meta.uuid == sb.uuid => Ok(()),
         Found::Meta(meta) => refuse(
             memory,
@@ -78,6 +78,23 @@ fn check_usable(sb: &RawSuperblock, memory: &dyn Nvram, found: &Found) -> Result
     }
 }
 
+/// Fails where a memory that has no journal has anything else: it may be someone's.
+fn check_blank(memory: &dyn Nvram) -> Result<()> {
+    let size = memory.size().min(MAX_SIZE);
+    let mut some = vec![0; 1 << 16];
+    for at in (0..size).step_by(some.len()) {
+        let some = &mut some[..(size - at).min(1 << 16) as usize];
+        memory.read(at, some).map_err(|e| failed(memory, "be read", &e))?;
+        if some.iter().any(|&byte| byte != 0) {
+            return refuse(
+                memory,
+                "holds something that is no journal: only a file or device full of zeros becomes one".into(),
+            );
+        }
+    }
+    Ok(())
+}
+
 /// The records of a generation that may have some.
 fn records(sb: &RawSuperblock, info: RawNvramInfo, memory: &dyn Nvram) -> Result<Pending> {
     let wanted = info.generation.get();
@@ -86,12 +103,17 @@ fn records(sb: &RawSuperblock, info: RawNvramInfo, memory: &dyn Nvram) -> Result
         Found::Blank => {
             return refuse(
                 memory,
-                format!("is blank, and the volume needs generation {wanted}: {otherwise}"),
+                format!("is blank, and the volume needs the journal {wanted:016x}: {otherwise}"),
             );
         }
-        found @ (Found::Damaged | Found::Version(_)) => {
-            check_usable(sb, memory, &found)?;
-            return Ok(Pending::Leave);
+        Found::Damaged => {
+            return refuse(memory, format!("has metadata whose both copies are damaged: {otherwise}"));
+        }
+        Found::Version(version) => {
+            return refuse(
+                memory,
+                format!("has a journal of version {version}, which only a newer medfs understands"),
+            );
         }
         Found::Meta(meta) => meta,
     };
@@ -104,17 +126,16 @@ fn records(sb: &RawSuperblock, info: RawNvramInfo, memory: &dyn Nvram) -> Result
     }
     let mut bytes = vec![0; meta.size as usize];
     memory.read(0, &mut bytes).map_err(|e| failed(memory, "be read", &e))?;
-    let records = scan(&bytes, &meta)?.records.len();
+    let records = scan(&bytes, &meta).map_err(|e| {
+        Error::Incompatible(format!("the NVRAM {} is damaged ({e}): {otherwise}", memory.name()))
+    })?;
     match meta.generation {
         generation if generation == wanted => Ok(Pending::Records(bytes, meta)),
         // Power was lost between the two writes of a mount that had brought back what there was.
-        generation if generation == wanted + 1 && records == 0 => Ok(Pending::Nothing),
-        generation => {
-            let age = if generation < wanted { "older" } else { "newer" };
-            refuse(
-                memory,
-                format!("has generation {generation}, {age} than the volume's {wanted}: {otherwise}"),
-            )
-        }
+        _ if meta.previous == wanted && records.records.is_empty() => Ok(Pending::Nothing),
+        generation => refuse(
+            memory,
+            format!("holds the journal {generation:016x}, and not the volume's {wanted:016x}: {otherwise}"),
+        ),
     }
 }

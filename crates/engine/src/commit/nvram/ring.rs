@@ -18,6 +18,7 @@ use medfs_format::nvram::{
     Found, MAX_SIZE, MAX_UNIT, META_STRIDE, MIN_SIZE, Meta, RING_START, RawMeta, RecordBuilder, Stamp,
     next_start,
 };
+use medfs_format::seal::SealKey;
 use medfs_format::superblock::RawNvramInfo;
 use medfs_sync::{Mutex, Ranked};
 use serde::Serialize;
@@ -82,6 +83,8 @@ struct State {
     sequence: u64,
     /// When the oldest record that counts was made.
     oldest: Option<Duration>,
+    /// An fsync found no room that a checkpoint makes.
+    was_full: bool,
     /// The memory failed, and the superblock still names it.
     to_leave: bool,
     stats: NvramStats,
@@ -112,7 +115,15 @@ pub(super) fn failed(memory: &dyn Nvram, what: &str, error: &io::Error) -> Error
 impl Ring {
     pub(super) fn new(memory: Arc<dyn Nvram>, threshold: u32) -> Ring {
         let stats = NvramStats { place: memory.name(), ..NvramStats::default() };
-        let state = State { meta: None, next: RING_START, sequence: 0, oldest: None, to_leave: false, stats };
+        let state = State {
+            meta: None,
+            next: RING_START,
+            sequence: 0,
+            oldest: None,
+            was_full: false,
+            to_leave: false,
+            stats,
+        };
         Ring {
             memory,
             threshold: threshold.into(),
@@ -142,15 +153,14 @@ impl Ring {
                 memory.size()
             )));
         }
-        let before = match look(memory)? {
-            Found::Meta(meta) => (meta.generation, meta.update),
-            _ => (0, 0),
-        };
-        let last = map.sb.nvram_in_use().map_or(0, |info| info.generation.get()).max(before.0);
+        let update = if let Found::Meta(meta) = look(memory)? { meta.update } else { 0 };
+        let previous = map.sb.nvram_in_use().map_or(0, |info| info.generation.get());
+        let checkpoint = map.cp.lock().header.checkpoint_ver.get();
         let mut meta = Meta {
             uuid: map.sb.uuid,
-            generation: last + 1,
-            update: before.1 + 1,
+            generation: generation(map, previous, checkpoint),
+            previous,
+            update: update + 1,
             first: RING_START,
             sequence: 1,
             size,
@@ -161,7 +171,6 @@ impl Ring {
             meta.update += 1;
         }
         meta.update -= 1;
-        let checkpoint = map.cp.lock().header.checkpoint_ver.get();
         map.set_nvram(Some(RawNvramInfo::new(meta.generation, checkpoint, &memory.name())))?;
         let mut state = self.state.lock();
         (state.next, state.sequence, state.meta) = (meta.first, meta.sequence, Some(meta));
@@ -180,7 +189,9 @@ impl Ring {
     /// Whether so many further pages can stay dirty, and be written again by a mount after a crash.
     /// `most`: pages that may stay dirty.
     pub(super) fn has_room_for(&self, map: &Map, pages: u64, most: u64) -> bool {
-        let pages = self.state.lock().stats.pages_held + pages;
+        let mut state = self.state.lock();
+        let pages = state.stats.pages_held + pages;
+        state.was_full |= pages > most;
         pages <= most && map.space.room_for_rewriting(pages)
     }
 
@@ -193,6 +204,7 @@ impl Ring {
         let end = (at + size).next_multiple_of(meta.unit.into());
         let takes = gap + end - at;
         if end > meta.size || state.stats.used + takes > meta.size - RING_START {
+            state.was_full |= end <= meta.size;
             return Appended::NoRoom;
         }
         let chain = {
@@ -237,9 +249,10 @@ impl Ring {
                 Ok(()) => *meta = next,
                 Err(error) => self.fail(state, &error),
             }
-            (state.stats.used, state.stats.pages_held, state.oldest) = (0, 0, None);
             state.stats.emptied += 1;
         }
+        (state.stats.used, state.stats.pages_held, state.oldest) = (0, 0, None);
+        state.was_full = false;
         if state.to_leave {
             match map.set_nvram(None) {
                 Ok(()) => state.to_leave = false,
@@ -251,8 +264,11 @@ impl Ring {
     /// See [`super::NvramJournal::is_due`].
     pub(super) fn is_due(&self, now: Duration) -> bool {
         let state = self.state.lock();
+        if state.meta.is_none() {
+            return false;
+        }
         let old = state.oldest.is_some_and(|oldest| now.saturating_sub(oldest) >= OLDEST);
-        old || state.stats.used * 100 >= state.stats.bytes.max(1) * self.threshold
+        old || state.was_full || state.stats.used * 100 >= state.stats.bytes.max(1) * self.threshold
     }
 
     /// Counts what a record holds of a file.
@@ -284,6 +300,13 @@ impl Ring {
     pub(super) fn stats(&self) -> NvramStats {
         self.state.lock().stats.clone()
     }
+}
+
+/// The number of a journal that begins now: made of the moment, so that neither a copy of the volume nor another memory has one that is the same.
+fn generation(map: &Map, previous: u64, checkpoint: u64) -> u64 {
+    let (now, since) = (map.clock.now(), map.clock.monotonic());
+    let moment = [now.secs as u64, now.nanos.into(), since.as_nanos() as u64, previous];
+    SealKey::new(&map.sb.uuid, checkpoint).of_nodes(moment).max(1)
 }
 
 fn write_meta(memory: &dyn Nvram, meta: &Meta) -> io::Result<()> {

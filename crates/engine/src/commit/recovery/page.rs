@@ -6,7 +6,7 @@ use super::chain::{Entry, PageChange, PageContent};
 use super::{Replay, Result};
 use crate::map::inode::Inode;
 use medfs_format::node::Inline;
-use medfs_format::{Block, BlockAddr, FormatError, Ino, NEW_ADDR, NULL_ADDR, Structure, is_block};
+use medfs_format::{Block, BlockAddr, Ino, NEW_ADDR, NULL_ADDR, is_block};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -62,9 +62,11 @@ impl Replay<'_> {
         let slot = if inline { None } else { fs.find_slot(inode, index.into())? };
         let addr = slot.map_or(NULL_ADDR, |slot| slot.addr());
         if addr != NEW_ADDR && !is_block(addr) {
-            let at = entry.delta.start as u64;
-            let what = format!("{}, which has no block", of());
-            return Err(FormatError::corrupt(Structure::NvramRecord, at, "page", what).into());
+            tracing::warn!(
+                "{} is left as the file has it: a record in NVRAM holds it, and it has no block",
+                of()
+            );
+            return Ok(());
         }
         if is_block(base) && !fs.read_only {
             fs.segs.lock().pin(&fs.io, base)?;
