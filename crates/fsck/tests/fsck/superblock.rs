@@ -226,7 +226,7 @@ fn a_volume_that_waits_for_its_nvram_is_left_alone() {
         assert!(!repaired.changed, "{copies:?}");
         let [finding] = &repaired.before.findings[..] else { panic!("{:?}", repaired.before.findings) };
         assert_eq!(finding.code, Code::NvramPending);
-        assert!(finding.message.contains("/dev/fram (generation 4)"), "{}", finding.message);
+        assert!(finding.message.contains("/dev/fram (journal 0000000000000004)"), "{}", finding.message);
         for addr in 0..dev.block_count() {
             assert!(
                 read_block(&dev, addr).unwrap().0 == read_block(&before, addr).unwrap().0,
