@@ -15,7 +15,7 @@ pub use page::{Changed, Dirty, NodeData, NodePage};
 pub use rules::NodeRules;
 pub use write::NodeMarks;
 
-use crate::cache::HashMap;
+use crate::cache::{HashMap, in_drop_order};
 use crate::error::Result;
 use crate::io::Io;
 use crate::nat::Nat;
@@ -193,14 +193,10 @@ impl Nodes {
     /// Drops clean pages of a shard that nobody holds. Dirty pages are held by the dirty list.
     fn evict(&self, shard: &mut Shard) {
         let before = shard.pages.len();
-        let mut spare = before / 4;
-        shard.pages.retain(|_, page| {
-            if spare > 0 && Arc::strong_count(page) == 1 {
-                spare -= 1;
-                return false;
-            }
-            true
-        });
+        let unheld = shard.pages.iter().filter(|(_, page)| Arc::strong_count(page) == 1);
+        for nid in in_drop_order(unheld.map(|(&nid, _)| nid)).iter().take(before / 4) {
+            shard.pages.remove(nid);
+        }
         let left = shard.pages.len();
         shard.evict_at = (self.limit / SHARDS).max(left + left / 8 + 1);
         self.cached.fetch_sub(before - left, Ordering::Relaxed);

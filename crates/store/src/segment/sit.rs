@@ -1,6 +1,7 @@
 //! The SIT in memory: validity bitmaps, read in pages, and what a checkpoint writes of them.
 
 use super::Segments;
+use crate::cache::in_drop_order;
 use crate::error::Result;
 use crate::io::Io;
 use medfs_format::sit::{
@@ -352,14 +353,11 @@ impl Segments {
         }
         let per = ENTRIES_PER_BLOCK as u32;
         let dirty: std::collections::BTreeSet<u32> = self.dirty.iter().map(|s| s / per).collect();
-        let mut spare = self.sit.len() - MAX_CLEAN_PAGES / 2;
-        self.sit.retain(|index, _| {
-            if spare > 0 && !dirty.contains(index) {
-                spare -= 1;
-                return false;
-            }
-            true
-        });
+        let spare = self.sit.len() - MAX_CLEAN_PAGES / 2;
+        let clean = self.sit.keys().copied().filter(|index| !dirty.contains(index));
+        for index in in_drop_order(clean).iter().take(spare) {
+            self.sit.remove(index);
+        }
     }
 }
 
