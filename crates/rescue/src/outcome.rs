@@ -68,6 +68,11 @@ impl Lost {
             _ => {}
         }
     }
+
+    /// Whether all ranges are kept.
+    pub fn is_known(&self) -> bool {
+        self.ranges.iter().map(|range| range.end - range.start).sum::<u64>() == self.bytes
+    }
 }
 
 impl fmt::Display for Lost {

@@ -14,6 +14,22 @@ pub struct Meta {
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
+/// What became of a file that was brought.
+#[derive(Debug)]
+pub struct Settled {
+    /// Where it is now: beside its place, where what is there has more.
+    pub place: Place,
+    /// Whether its gaps have what an earlier copy had there.
+    pub filled: bool,
+}
+
+impl Settled {
+    /// At its own place.
+    pub fn at(place: &Place) -> Settled {
+        Settled { place: place.clone(), filled: false }
+    }
+}
+
 /// Takes what a walk finds. A directory comes before what is in it, and is left after it.
 ///
 /// An error is of the file that it is told of, and the walk goes on, unless it is one of room or of a file system that takes no writes.
@@ -28,12 +44,12 @@ pub trait Sink {
     fn data(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// The next part of the file that has begun cannot be read.
     fn gap(&mut self) {}
-    /// All that could be read of the file was brought, which is all but `lost`. Where it is now: beside its place, where what is there has more.
-    fn end(&mut self, at: &Place, meta: &Meta, lost: &Lost) -> io::Result<Place>;
+    /// All that could be read of the file was brought, which is all but `lost`.
+    fn end(&mut self, at: &Place, meta: &Meta, lost: &Lost) -> io::Result<Settled>;
     /// The file that has begun cannot be brought.
     fn give_up(&mut self, at: &Place);
     /// A symbolic link, with its target, a device, FIFO or socket.
     fn special(&mut self, at: &Place, meta: &Meta, target: &[u8]) -> io::Result<()>;
-    /// Another name for a file that was brought, all but `lost`. Where it is now, as for [`Sink::end`].
-    fn link(&mut self, first: &Place, at: &Place, lost: &Lost) -> io::Result<Place>;
+    /// Another name for a file that was brought, all but `lost`.
+    fn link(&mut self, first: &Place, at: &Place, lost: &Lost) -> io::Result<Settled>;
 }

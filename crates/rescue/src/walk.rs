@@ -7,7 +7,7 @@ use crate::doubt;
 use crate::outcome::{Failure, Lost, Outcome};
 use crate::place::{MOST_LEVELS, Place};
 use crate::seen::Seen;
-use crate::sink::{Meta, Sink};
+use crate::sink::{Meta, Settled, Sink};
 use medfs::{Attr, DirEntry, FileKind, Ino, PastDamage, Piece, Volume};
 use medfs_fsck::{Cut, LostFile};
 use std::collections::{BTreeMap, HashMap};
@@ -265,7 +265,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         let made = self.sink.enter(&at);
         if self.pass(&at, Some(ino), made)? {
             let (meta, faults) = self.meta(attr);
-            self.tell(ino, &at, &at, &faults);
+            self.tell(ino, &at, &Settled::at(&at), &faults);
             self.outcome.directories += 1;
             tasks.push(Task::Leave(at.clone(), Box::new(meta)));
             tasks.push(Task::Enter(ino, at));
@@ -283,32 +283,41 @@ impl<'v, S: Sink> Walk<'v, S> {
             let whole = Lost::default();
             let lost = first.faults.iter().map(|fault| &fault.lost).find(|lost| lost.bytes > 0);
             let linked = self.sink.link(&first.place, at, lost.unwrap_or(&whole));
-            if let Ok(place) = &linked {
-                self.tell(attr.ino, at, place, &first.faults);
+            if let Ok(settled) = &linked {
+                self.tell(attr.ino, at, settled, &first.faults);
             }
             self.links.insert(attr.ino, first);
             return linked.map(|_| true);
         }
         let (meta, mut faults) = self.meta(attr.clone());
-        let place = if meta.attr.kind == FileKind::Regular {
+        let at_place = || Settled::at(at);
+        let settled = if meta.attr.kind == FileKind::Regular {
             self.content(at, &meta, &mut faults)?
         } else {
-            self.special(at, &meta)?.then(|| at.clone())
+            self.special(at, &meta)?.then(at_place)
         };
-        self.tell(attr.ino, at, place.as_ref().unwrap_or(at), &faults);
-        let Some(place) = place else { return Ok(false) };
+        let is_brought = settled.is_some();
+        let settled = settled.unwrap_or_else(at_place);
+        self.tell(attr.ino, at, &settled, &faults);
+        if !is_brought {
+            return Ok(false);
+        }
         if attr.nlink > 1 {
+            let place = settled.place;
             self.links.insert(attr.ino, Brought { place, faults, names: attr.nlink, met: 1 });
         }
         Ok(true)
     }
 
-    /// Notes what is wrong with a file that was brought to `place`, under one of its names.
-    fn tell(&mut self, ino: Ino, at: &Place, place: &Place, faults: &[Fault]) {
+    /// Notes what is wrong with a file that was brought, under one of its names.
+    fn tell(&mut self, ino: Ino, at: &Place, settled: &Settled, faults: &[Fault]) {
         for Fault { reason, lost } in faults {
             let mut reason = reason.clone();
-            if lost.bytes > 0 && !place.is(at) {
-                let called = place.names().last().map(|name| name.escape_ascii().to_string());
+            if lost.bytes > 0 && settled.filled {
+                reason += "; what an earlier copy has there is taken over";
+            }
+            if lost.bytes > 0 && !settled.place.is(at) {
+                let called = settled.place.names().last().map(|name| name.escape_ascii().to_string());
                 let called = called.unwrap_or_default();
                 reason +=
                     &format!("; what was at its place has more and stays, and the copy is called {called}");
@@ -352,7 +361,7 @@ impl<'v, S: Sink> Walk<'v, S> {
     }
 
     /// Brings a regular file: where it is now, or `None` where nothing of it was brought.
-    fn content(&mut self, at: &Place, meta: &Meta, faults: &mut Vec<Fault>) -> io::Result<Option<Place>> {
+    fn content(&mut self, at: &Place, meta: &Meta, faults: &mut Vec<Fault>) -> io::Result<Option<Settled>> {
         let ino = meta.attr.ino;
         self.sink.begin(at)?;
         let (mut lost, mut reason, mut written) = (Lost::default(), None, Ok(()));
@@ -383,7 +392,7 @@ impl<'v, S: Sink> Walk<'v, S> {
             faults.push(Fault { reason, lost });
         }
         match ended {
-            Ok(place) => Ok(Some(place)),
+            Ok(settled) => Ok(Some(settled)),
             Err(error) => self.pass(at, Some(ino), Err(error)).map(|_| None),
         }
     }

@@ -10,8 +10,10 @@ or not whole, is named at the end with the reason, and the exit code is 1.
 Pages of a file that cannot be read become holes; on standard output, zeros.
 
 A file is written as NAME.partial and called NAME when all of it is there. What is
-at its place stays until then, and for good where the copy lacks content that it
-has: that copy stays NAME.partial, and is named at the end.
+at its place stays until then. A copy with holes takes over what an earlier copy of
+the same file has there: of the same size and time, without a page that differs.
+From any other file it takes nothing, and where it lacks content that file has, it
+stays NAME.partial and is named at the end.
 
 --salvage looks through the whole volume, also where its root directory, its
 tables or a checkpoint are damaged. What no directory names is copied to

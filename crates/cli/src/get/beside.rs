@@ -48,10 +48,9 @@ pub(super) fn has_nothing_more(dir: &OwnedFd, name: &[u8], size: u64, lost: &Los
         Err(Errno::NOENT) => return Ok(true),
         Err(e) => return Err(e.into()),
     };
-    let all_known = lost.ranges.iter().map(|range| range.end - range.start).sum::<u64>() == lost.bytes;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
         || stat.st_size as u64 > size
-        || !all_known
+        || !lost.is_known()
     {
         return Ok(false);
     }

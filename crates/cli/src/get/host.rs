@@ -1,16 +1,18 @@
 //! The host's directory that files are copied to.
 //!
 //! Invariant: nothing is written outside that directory. Every name is opened from its directory's descriptor, one component at a time, and no symbolic
-//! link below it is followed, whoever put it there. What is there gives way to a whole copy alone, or to one that lacks nothing it has ([`beside`]).
+//! link below it is followed, whoever put it there. What is there gives way to a whole copy alone, or to one that lacks nothing it has
+//! ([`beside`]) or takes it over ([`merge`]).
 
 use super::beside;
 use super::map::Keeper;
+use super::merge;
 use crate::metadata::Metadata;
 use indicatif::ProgressBar;
 use medfs::FileKind;
-use medfs_rescue::{Lost, Meta, Place, Sink};
+use medfs_rescue::{Lost, Meta, Place, Settled, Sink};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, Access, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -42,6 +44,8 @@ impl<'a> Host<'a> {
     pub(super) fn new(root: &Path, bar: ProgressBar, keeper: &'a mut Keeper) -> io::Result<Host<'a>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = fs::open(root, flags, Mode::empty()).map_err(io::Error::from)?;
+        // Each file would fail for the same reason.
+        fs::accessat(&opened, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
         Ok(Host {
             root: opened,
             shown: root.to_owned(),
@@ -137,21 +141,36 @@ impl<'a> Host<'a> {
         Ok(nothing_more && !old.is_some_and(|old| self.made.contains(&(old.st_dev, old.st_ino))))
     }
 
-    /// Puts what was made beside a place there or, where it lacks what is there, as near as can be; where it is now.
-    fn settle(&mut self, at: &Place, beside: &[u8], size: u64, lost: &Lost) -> io::Result<Place> {
+    /// Fills the gaps of what was made beside a place with what an earlier copy there has; `false` where what is there is none.
+    fn takes_over(&mut self, beside: &[u8], at: &Place, lost: &Lost) -> io::Result<bool> {
+        let (dir, name) = self.parent(at)?;
+        let old = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if self.made.contains(&(old.st_dev, old.st_ino)) {
+            return Ok(false);
+        }
+        let (dir, name) = self.parent(at)?;
+        merge::take_over(dir, beside, name, lost).map_err(|e| self.failed("take over what is in", at, e))
+    }
+
+    /// Puts what was made beside a place there or, where it lacks what is there and cannot take it over, as near as can be.
+    fn settle(&mut self, at: &Place, beside: &[u8], size: u64, lost: &Lost) -> io::Result<Settled> {
         let first = beside::partial(self.parent(at)?.1, 0);
+        let mut filled = false;
         for place in [at.clone(), at.called(&first)] {
             let is_there = self.parent(&place)?.1 == beside;
             if !is_there && !self.gives_way(&place, size, lost)? {
-                continue;
+                if !self.takes_over(beside, &place, lost)? {
+                    continue;
+                }
+                filled = true;
             }
             let (dir, name) = self.parent(&place)?;
             // Of a file that is there already this does nothing.
             let renamed = fs::renameat(dir, beside, dir, name);
             renamed.map_err(|e| self.failed("replace", &place, e.into()))?;
-            return Ok(place);
+            return Ok(Settled { place, filled });
         }
-        Ok(at.called(beside))
+        Ok(Settled { place: at.called(beside), filled })
     }
 }
 
@@ -214,7 +233,7 @@ impl Sink for Host<'_> {
         self.keeper.keep();
     }
 
-    fn end(&mut self, at: &Place, meta: &Meta, lost: &Lost) -> io::Result<Place> {
+    fn end(&mut self, at: &Place, meta: &Meta, lost: &Lost) -> io::Result<Settled> {
         let Some((file, beside, place)) = self.file.take() else {
             return Err(io::Error::other("no file has begun"));
         };
@@ -224,9 +243,9 @@ impl Sink for Host<'_> {
             return Err(self.failed("finish", at, error));
         }
         let set = Metadata::from(meta).apply_to_open(file.as_fd());
-        let place = self.settle(at, &beside, meta.attr.size, lost)?;
-        set.map_err(|e| self.failed("finish", &place, e))?;
-        Ok(place)
+        let settled = self.settle(at, &beside, meta.attr.size, lost)?;
+        set.map_err(|e| self.failed("finish", &settled.place, e))?;
+        Ok(settled)
     }
 
     fn give_up(&mut self, at: &Place) {
@@ -243,18 +262,20 @@ impl Sink for Host<'_> {
         let (beside, ()) = self.make_beside(at, |dir, name| make_special(dir, name, meta, target))?;
         let (dir, _) = self.parent(at)?;
         let set = Metadata::from(meta).apply_at(dir.as_fd(), OsStr::from_bytes(&beside));
-        let place = self.settle(at, &beside, 0, &Lost::default())?;
+        let place = self.settle(at, &beside, 0, &Lost::default())?.place;
         set.map_err(|e| self.failed("set owner, mode and times of", &place, e))
     }
 
-    fn link(&mut self, first: &Place, at: &Place, lost: &Lost) -> io::Result<Place> {
+    fn link(&mut self, first: &Place, at: &Place, lost: &Lost) -> io::Result<Settled> {
         let names = first.names();
         // Two entries of one name, in a damaged directory: the file is there.
         if names == at.names() {
-            return Ok(at.clone());
+            return Ok(Settled::at(at));
         }
         self.check_place(at, false)?;
-        let Some((old, above)) = names.split_last() else { return Ok(at.clone()) };
+        let Some((old, above)) = names.split_last() else {
+            return Ok(Settled::at(at));
+        };
         let from = self.open(above)?;
         let size = fs::statat(&from, *old, AtFlags::SYMLINK_NOFOLLOW)?.st_size as u64;
         let link = |dir: &OwnedFd, name: &[u8]| Ok(fs::linkat(&from, *old, dir, name, AtFlags::empty())?);

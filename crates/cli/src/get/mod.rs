@@ -6,6 +6,7 @@ pub(crate) mod args;
 mod beside;
 mod host;
 pub(crate) mod map;
+mod merge;
 mod result;
 
 use crate::exit::Coded;

@@ -6,7 +6,7 @@ use crate::mounts::Rng;
 use medfs_format::BLOCK_SIZE;
 use medfs_format::node::FileKind;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 const PAGE: usize = BLOCK_SIZE;
@@ -16,6 +16,15 @@ fn names(dir: &Path) -> Vec<String> {
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+const TAKEN_OVER: &str = "; what an earlier copy has there is taken over";
+
+/// The file `a` of [`volume`] without some of its pages.
+fn holes(lost: &[usize]) -> Vec<u8> {
+    let mut content = pages(1, 40);
+    lost.iter().for_each(|index| content[index * PAGE..(index + 1) * PAGE].fill(0));
+    content
 }
 
 #[test]
@@ -30,29 +39,64 @@ fn a_whole_copy_stays_where_the_next_one_has_holes() {
     };
     let text = again(&[first], 1);
     let told = "/dir/a: bytes 12288-16383 of 163840 cannot be read and are holes";
-    let kept = "what was at its place has more and stays, and the copy is called a.partial";
-    assert!(text.contains(told) && text.contains(kept), "{text}");
+    assert!(text.contains(told) && text.contains(TAKEN_OVER) && !text.contains("is called"), "{text}");
     assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), pages(1, 40));
-    let holes = |lost: &[usize]| {
-        let mut content = pages(1, 40);
-        lost.iter().for_each(|index| content[index * PAGE..(index + 1) * PAGE].fill(0));
-        content
-    };
+    // What somebody has changed is no copy of this file.
+    let mut changed = pages(1, 40);
+    changed[0] ^= 1;
+    fs::write(s.path("out/dir/a"), &changed).unwrap();
+    let text = again(&[first], 1);
+    let kept = "what was at its place has more and stays, and the copy is called a.partial";
+    assert!(text.contains(told) && text.contains(kept) && !text.contains(TAKEN_OVER), "{text}");
+    assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), changed);
     assert_eq!(fs::read(s.path("out/dir/a.partial")).unwrap(), holes(&[3]));
-    // One that reads something else leaves both.
-    assert!(again(&[second], 1).contains("the copy is called a.partial.1"));
-    assert_eq!(fs::read(s.path("out/dir/a.partial")).unwrap(), holes(&[3]));
-    assert_eq!(fs::read(s.path("out/dir/a.partial.1")).unwrap(), holes(&[4]));
     // One that reads more takes the place of the one that has less.
     fs::write(s.path("out/dir/a"), holes(&[3, 4])).unwrap();
     assert!(!again(&[first], 1).contains("is called"));
     assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), holes(&[3]));
     // A whole one always, even of a longer file.
     fs::write(s.path("out/dir/a"), vec![1; 41 * PAGE]).unwrap();
-    assert!(again(&[first], 1).contains("the copy is called a.partial"), "a longer one stays");
+    assert!(again(&[second], 1).contains("the copy is called a.partial"), "a longer one stays");
     again(&[], 0);
     assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), pages(1, 40));
-    assert_eq!(names(&s.path("out/dir")), ["a", "a.partial", "a.partial.1", "b"]);
+    assert_eq!(names(&s.path("out/dir")), ["a", "a.partial", "b"]);
+}
+
+/// What several runs have read, each other parts, comes together in one copy.
+#[test]
+fn copies_of_several_runs_are_merged() {
+    let s = volume();
+    fs::create_dir(s.path("out")).unwrap();
+    let blocks = [3, 4, 39].map(|index| block_of(&s.image(), &page(1, index)));
+    let again = |lost: &[u64]| {
+        let map = bad(&s, lost);
+        stderr(&get(&s, &["-r"], &map, &["/dir"], "out").code(1))
+    };
+    let copy = || fs::read(s.path("out/dir/a")).unwrap();
+    assert!(!again(&blocks).contains(TAKEN_OVER));
+    assert_eq!(copy(), holes(&[3, 4, 39]));
+    again(&blocks[..2]);
+    assert_eq!(copy(), holes(&[3, 4]));
+    let text = again(&blocks[1..]);
+    assert!(text.contains(TAKEN_OVER), "{text}");
+    assert_eq!(copy(), holes(&[4]));
+    let changed_at = fs::metadata(s.path("out/dir/a")).unwrap().mtime();
+    again(&[blocks[0], blocks[2]]);
+    assert_eq!(copy(), pages(1, 40));
+    assert_eq!(fs::metadata(s.path("out/dir/a")).unwrap().mtime(), changed_at);
+    // Beside a file of the user's too.
+    fs::write(s.path("out/dir/a"), vec![1; 41 * PAGE]).unwrap();
+    again(&blocks[..1]);
+    assert!(again(&blocks[1..]).contains("the copy is called a.partial"));
+    assert_eq!(fs::read(s.path("out/dir/a.partial")).unwrap(), pages(1, 40));
+    assert_eq!(names(&s.path("out/dir")), ["a", "a.partial", "b"]);
+    // Where a page is another one, both stay.
+    let other = fs::File::options().write(true).open(s.path("out/dir/a.partial")).unwrap();
+    other.write_all_at(b"other", 0).unwrap();
+    let modified = std::time::UNIX_EPOCH + std::time::Duration::from_secs(changed_at as u64);
+    other.set_modified(modified).unwrap();
+    assert!(again(&blocks[..1]).contains("the copy is called a.partial.1"));
+    assert_eq!(fs::read(s.path("out/dir/a.partial.1")).unwrap(), holes(&[3]));
 }
 
 #[test]

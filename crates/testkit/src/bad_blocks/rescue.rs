@@ -10,7 +10,7 @@ use super::*;
 use crate::model::{Id, Inode, PAGE, Page, ROOT, USER_FLAGS};
 use crate::observe::compare_inode;
 use medfs_device::CountingDevice;
-use medfs_rescue::{Lost, Meta, Outcome, Place, Sink, Walk, salvage};
+use medfs_rescue::{Lost, Meta, Outcome, Place, Settled, Sink, Walk, salvage};
 use std::collections::HashMap;
 use std::io;
 
@@ -94,11 +94,11 @@ impl Sink for Kept {
         }
         Ok(())
     }
-    fn end(&mut self, at: &Place, meta: &Meta, _lost: &Lost) -> io::Result<Place> {
+    fn end(&mut self, at: &Place, meta: &Meta, _lost: &Lost) -> io::Result<Settled> {
         let id = self.file.take().expect("begun");
         self.model.content_mut(id).truncate(meta.attr.size);
         self.set(id, meta);
-        Ok(at.clone())
+        Ok(Settled::at(at))
     }
     fn give_up(&mut self, at: &Place) {
         let mut names = names(at);
@@ -114,10 +114,10 @@ impl Sink for Kept {
         self.model.inode_mut(id).target = target.to_vec();
         Ok(())
     }
-    fn link(&mut self, first: &Place, at: &Place, _lost: &Lost) -> io::Result<Place> {
+    fn link(&mut self, first: &Place, at: &Place, _lost: &Lost) -> io::Result<Settled> {
         let id = self.places[&names(first)];
         self.add(at, id)?;
-        Ok(at.clone())
+        Ok(Settled::at(at))
     }
 }
 
