@@ -10,6 +10,7 @@ use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::{Slot, read_nid, span, subtree};
+use crate::tree::dir::zeros;
 use crate::types::{DirEntry, FileKind};
 use crate::volume::Volume;
 use medfs_format::dentry::{Area, AreaLayout, DENTRIES_PER_BLOCK, is_blank, slots_for};
@@ -234,9 +235,7 @@ impl<'v> PastDamage<'v> {
         }
         match self.fs.read_page(dir, &state, page) {
             Ok(block) if is_block(slot.addr()) && is_blank(&block) => {
-                let what = "zeros, and no directory has a block of them";
-                let error = FormatError::corrupt(Structure::Dentry, slot.addr(), "dentry_bitmap", what);
-                lost(page..page + 1, error.into())
+                lost(page..page + 1, zeros(slot.addr()))
             }
             Ok(block) => {
                 let area = Area::new(AreaLayout::BLOCK, &block.0[..]);

@@ -23,7 +23,7 @@ const MAX_BUCKETS: u64 = 1 << 30;
 /// Whether a block that a directory has is zeros. No directory has one: the first block begins with `.`, any other is made for an entry, and the last entry
 /// that goes leaves its bytes, where it does not take the block along.
 pub fn is_blank(block: &Block) -> bool {
-    block.0.iter().all(|&byte| byte == 0)
+    block.0 == Block::ZERO.0
 }
 
 /// The fixed part of an entry (11 bytes).

@@ -17,14 +17,18 @@ use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::types::DirEntry;
 use medfs_format::dentry::{
-    Area, AreaLayout, DENTRIES_PER_BLOCK, Entry, MAX_DEPTH, bucket_blocks, bucket_start, buckets, slots_for,
+    Area, AreaLayout, DENTRIES_PER_BLOCK, Entry, MAX_DEPTH, bucket_blocks, bucket_start, buckets, is_blank,
+    slots_for,
 };
 use medfs_format::hash::dentry_hash;
 use medfs_format::node::{FileKind, Inline, RawInode};
-use medfs_format::{BLOCK_SIZE, Block, FormatError, Ino, NULL_ADDR, Structure};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, is_block};
 use medfs_store::Dirty;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Position of the first entry that is in no page of its directory.
+const DOTS_AT: u64 = 1 << 62;
 
 /// Where an entry is, or could go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +104,7 @@ impl Fs {
                     room = room.or(Some(Place { page, slot: 0 }));
                     continue;
                 }
-                let block = self.read_page(dir, state, page)?;
+                let block = self.read_names(dir, state, page)?;
                 let area = Area::new(AreaLayout::BLOCK, &block.0[..]);
                 if let Some(entry) = area.find(name, dir.ino.into())? {
                     return Ok(Search { found: Some(Found::new(&entry, page)), room: None });
@@ -313,6 +317,9 @@ impl Fs {
         let mut from = 0;
         while let Some(page) = self.next_dentry_page(dir, state, from)? {
             let block = self.read_page(dir, state, page)?;
+            if let Some(error) = self.blank(dir, state, page, &block)? {
+                return Err(error);
+            }
             if !Area::new(AreaLayout::BLOCK, &block.0[..]).is_empty(page == 0) {
                 return Ok(false);
             }
@@ -357,6 +364,24 @@ impl Fs {
         Ok(None)
     }
 
+    /// A block of a directory that names are looked for in. One that was lost to zeros shows none, which is logged and counted.
+    fn read_names(&self, dir: &Inode, state: &InodeState, page: u64) -> Result<Arc<Block>> {
+        let block = self.read_page(dir, state, page)?;
+        if let Some(error) = self.blank(dir, state, page, &block)? {
+            self.note_damage("a directory shows fewer names than it had", dir.ino, &error);
+        }
+        Ok(block)
+    }
+
+    /// What is wrong with a block of a directory that is zeros on the device.
+    fn blank(&self, dir: &Inode, state: &InodeState, page: u64, block: &Block) -> Result<Option<Error>> {
+        if !is_blank(block) || state.dirty.contains_key(&page) {
+            return Ok(None);
+        }
+        let slot = self.find_slot(dir, page)?;
+        Ok(slot.map(|slot| slot.addr()).filter(|&addr| is_block(addr)).map(zeros))
+    }
+
     /// Lists a directory from a position on; see [`crate::Volume::readdir`].
     pub(crate) fn readdir(
         &self,
@@ -377,7 +402,25 @@ impl Fs {
             }
             position = batch.next;
         }
+        self.missing_dots(&dir, position)?.into_iter().all(emit);
         Ok(())
+    }
+
+    /// `.` and `..` of a directory whose inode says that a repair found no room for them, from a position on.
+    fn missing_dots(&self, dir: &Inode, position: u64) -> Result<Vec<DirEntry>> {
+        let state = dir.lock.read();
+        if dir.nlink() == 0 || !dir.raw(|r| r.inline().contains(Inline::DOTS)) {
+            return Ok(Vec::new());
+        }
+        let parent = dir.raw(|r| r.i_pino.get());
+        let parent = if dir.ino == self.geo.root_ino { dir.ino } else { parent };
+        let mut dots = Vec::new();
+        for (next, name, ino) in [(DOTS_AT + 1, &b"."[..], dir.ino), (DOTS_AT + 2, b"..", parent)] {
+            if next > position && self.search(dir, &state, name)?.found.is_none() {
+                dots.push(DirEntry { ino, kind: Some(FileKind::Directory), name: name.to_vec(), next });
+            }
+        }
+        Ok(dots)
     }
 
     /// The entries of the first page that has any at or after a position; `None` at the end.
@@ -401,11 +444,17 @@ impl Fs {
         let from = position / DENTRIES_PER_BLOCK as u64;
         let Some(page) = self.next_dentry_page(dir, &state, from)? else { return Ok(None) };
         let slot = if page == from { (position % DENTRIES_PER_BLOCK as u64) as usize } else { 0 };
-        let block = self.read_page(dir, &state, page)?;
+        let block = self.read_names(dir, &state, page)?;
         let start = page * DENTRIES_PER_BLOCK as u64;
         let entries = list(&Area::new(AreaLayout::BLOCK, &block.0[..]), slot, start, dir.ino)?;
         Ok(Some(Batch { entries, next: start + DENTRIES_PER_BLOCK as u64 }))
     }
+}
+
+/// The error of a directory's block that is zeros.
+pub(crate) fn zeros(addr: BlockAddr) -> Error {
+    let what = "zeros, and no directory has a block of them";
+    FormatError::corrupt(Structure::Dentry, addr, "dentry_bitmap", what).into()
 }
 
 /// Entries of an area from a slot on; `start` is the position of its first slot.

@@ -3,6 +3,7 @@
 use crate::common::*;
 use medfs::{Error, ManualClock, MountOptions, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::Block;
 use medfs_format::checkpoint::{RawCheckpoint, seal};
 use medfs_format::superblock::RawSuperblock;
 use medfs_fsck::inject::{Target, set};
@@ -105,5 +106,52 @@ fn sections_that_do_not_cover_the_main_area() {
             dev.write(copy, &[&block], META).expect("memory");
         }
         assert!(refusal(dev).contains("section_count"));
+    }
+}
+
+/// A block of a directory that is zeros: who looks for its names hears of nothing else, but it is counted; and the directory is not empty.
+#[test]
+fn a_block_of_zeros_in_a_directory_is_counted() {
+    for base in bases() {
+        let device = Arc::new(base);
+        let v = open_device(&device, "");
+        let d = dir(&v, v.root(), "d");
+        let names: Vec<String> = (0..300).map(|i| format!("a file with a longish name {i:03}")).collect();
+        for name in &names {
+            file(&v, d, name);
+        }
+        v.close().expect("closed");
+        drop(v);
+        // An inode has its own name alone.
+        let holds_names = |block: &[u8]| block.windows(10).filter(|w| *w == b"longish na").count() > 1;
+        let is_first = |block: &[u8]| block[0] & 3 == 3 && block[30..].windows(3).any(|w| w == b"..\0");
+        let blocks = (0..device.block_count()).filter(|&addr| {
+            let block = read_block(&*device, addr).expect("memory");
+            holds_names(&block.0) && !is_first(&block.0)
+        });
+        let hit: Vec<u64> = blocks.collect();
+        assert!(!hit.is_empty());
+        let zeroed = Arc::new(device.snapshot());
+        for addr in hit {
+            zeroed.write(addr, &[&Block::ZERO], META).expect("memory");
+        }
+        let v = open_device(&zeroed, "");
+        assert_eq!(v.stats().damage_passed, 0);
+        let d = at(&v, "d").expect("there").ino;
+        let mut shown = Vec::new();
+        v.readdir(d, 0, &mut |entry| {
+            shown.push(entry.name);
+            true
+        })
+        .expect("it is listed");
+        let listed = v.stats().damage_passed;
+        assert!(shown.len() < 302 && listed > 0, "{} shown, {listed} counted", shown.len());
+        assert!(names.iter().any(|name| v.lookup(d, name.as_bytes()).is_err()));
+        assert!(v.stats().damage_passed > listed);
+        for name in shown.iter().filter(|name| !name.starts_with(b".")) {
+            v.unlink(d, name).expect("it is shown");
+        }
+        let refused = v.rmdir(v.root(), b"d");
+        assert!(matches!(refused, Err(Error::Corrupt(_))), "it is not empty: {refused:?}");
     }
 }
