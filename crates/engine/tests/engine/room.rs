@@ -159,3 +159,28 @@ fn a_write_that_is_refused_takes_no_room() {
         assert_eq!((v.statfs().free, v.getattr(sparse).unwrap().blocks), before);
     }
 }
+
+/// The placement that volumes of more than 16 GiB have: a full file is overwritten again and again, and each fsync that is not refused stays.
+#[test]
+fn a_full_file_is_overwritten_by_the_policy_of_large_volumes() {
+    for options in
+        ["in_place=fsync,min_fsync_blocks=8,cache=128M", "in_place=fsync,min_fsync_blocks=8,cache=16M"]
+    {
+        let device = Arc::new(blank(128, all_features()));
+        let v = open_device(&device, options);
+        let (f, size) = fill(&v, "f", 1);
+        v.sync().expect("sync");
+        for round in 2..6 {
+            for at in (0..size).step_by(64 * PAGE) {
+                let len = (size - at).min(64 * PAGE as u64) as usize;
+                assert_eq!(v.write(f, at, &vec![round; len]).expect("room was kept"), len, "{options}");
+            }
+            v.fsync(f, false).unwrap_or_else(|e| panic!("{options}, round {round}: {e}"));
+        }
+        v.sync().expect("sync");
+        v.close().expect("close");
+        drop(v);
+        let v = open_device(&device, "");
+        assert_eq!(pages_of(&v, "f", 5) as u64, size / PAGE as u64, "{options}");
+    }
+}

@@ -38,6 +38,7 @@ use medfs_format::summary::{LOG_COUNT, Log, RawJournal, RawSummaryBlock};
 use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, SegNo, Structure};
 use scatter::Scattering;
 use std::collections::{BTreeMap, BTreeSet};
+use zerocopy::FromZeros;
 
 /// What a summary word of an unread segment holds; see [`Segments::known`].
 const UNKNOWN: u16 = 0;
@@ -213,11 +214,12 @@ impl Segments {
         }
         let is_empty = self.entry(io, segno)?.valid == 0;
         if is_empty || !self.pending_ssa.contains_key(&segno) {
-            let mut summary = self.summary(io, segno)?;
-            // What was freed since the last checkpoint is that checkpoint's still.
-            if is_empty && !self.prefree.contains(&segno) {
-                summary.entries = [Default::default(); 512];
-            }
+            // What was freed since the last checkpoint is that checkpoint's still. Of any other empty segment nobody needs what the SSA has.
+            let mut summary = if is_empty && !self.prefree.contains(&segno) {
+                Box::new(RawSummaryBlock::new_zeroed())
+            } else {
+                self.summary(io, segno)?
+            };
             if is_empty {
                 self.set_type(io, segno, log)?;
             }
