@@ -23,6 +23,11 @@ pub const DELTA_OLD_LAYOUTS: u32 = 1;
 pub const DELTA_NVRAM: u32 = 2;
 /// Bit of [`RawDeltaInfo::incompat`]: nodes of the roll-forward log may be sealed ([`crate::seal`]).
 pub const DELTA_SEALS: u32 = 4;
+/// Features that decide how a volume is laid out when it is made, and those that medfs does not know.
+const FROM_THE_BEGINNING: Feature = Feature::BLKZONED
+    .union(Feature::RO)
+    .union(Feature::DEVICE_ALIAS)
+    .union(Feature::from_bits_retain(!((Feature::DEVICE_ALIAS.bits() << 1) - 1)));
 /// Offset of the superblock inside its block.
 pub const OFFSET_IN_BLOCK: usize = 1024;
 /// Offset of the checksum inside the superblock, which is also the number of bytes it covers.
@@ -308,10 +313,28 @@ impl RawSuperblock {
 
     /// The copy that counts, of those that are valid: the first one, unless they disagree. Where one is plain and one of deltas, a switch
     /// between the two kinds was interrupted while there were none, and the plain copy counts. Where one alone says that fsyncs may lie in an
-    /// NVRAM, they may.
+    /// NVRAM, they may. Where one has a feature more that a volume has from its beginning or not at all, it has a flipped bit.
     pub fn in_force<'a>(valid: &[&'a RawSuperblock]) -> Option<&'a RawSuperblock> {
-        let plain = valid.iter().find(|copy| !copy.is_delta_volume());
-        plain.or(valid.iter().find(|copy| copy.nvram_in_use().is_some())).or(valid.first()).copied()
+        Self::position_in_force(valid).map(|at| valid[at])
+    }
+
+    /// Its place among the valid ones.
+    pub fn position_in_force(valid: &[&RawSuperblock]) -> Option<usize> {
+        let kind = |copy: &RawSuperblock| (copy.is_delta_volume(), copy.nvram_in_use().is_none());
+        if let [first, second] = valid
+            && kind(first) == kind(second)
+        {
+            return Some(usize::from(first.has_one_more_than(second)));
+        }
+        // Of equal ones this is the first.
+        (0..valid.len()).min_by_key(|&at| kind(valid[at]))
+    }
+
+    /// Whether it has one feature more, of those that nothing gives to a volume that is there.
+    fn has_one_more_than(&self, other: &RawSuperblock) -> bool {
+        let more = self.features().difference(other.features());
+        let only = self.features().symmetric_difference(other.features()) == more;
+        only && more.bits().count_ones() == 1 && FROM_THE_BEGINNING.contains(more)
     }
 
     /// Whether the volume may hold deltas.

@@ -56,6 +56,8 @@ pub(crate) struct Image<'d> {
     pub(crate) cp: Vec<u8>,
     pub(crate) nat_journal: HashMap<Nid, RawNatEntry>,
     pub(crate) sit_journal: HashMap<SegNo, RawSitEntry>,
+    /// Whether the journals are empty because they are lost, as far as can be said.
+    pub(crate) journals_may_be_lost: bool,
     pub(crate) cursegs: Vec<Curseg>,
     pub(crate) orphans: Vec<Ino>,
     /// What the volume has been written in its life.
@@ -105,6 +107,7 @@ impl<'d> Image<'d> {
             unflipped,
             nat_journal: HashMap::new(),
             sit_journal: HashMap::new(),
+            journals_may_be_lost: true,
             cursegs: Vec::new(),
             orphans: Vec::new(),
             written: RawExtraInfo::default(),
@@ -275,6 +278,7 @@ impl<'d> Image<'d> {
         let cp = self.checkpoint();
         let start = self.g.cp_pack(self.pack);
         let sums = pack::read_summaries(&mut self.cache, &self.g, &cp, start)?;
+        let shown_empty = sums.show_empty_journals(&cp);
         for ((log, sum), known) in Log::ALL.into_iter().zip(sums.blocks).zip(sums.known) {
             let (segno, blkoff) = cp.curseg(log as usize);
             let alloc_type = cp.alloc_type[log as usize];
@@ -310,6 +314,8 @@ impl<'d> Image<'d> {
             }
             Err(e) => findings.add(Code::Journal, format!("SIT {e}; its entries are lost")),
         }
+        self.journals_may_be_lost =
+            self.nat_journal.is_empty() && self.sit_journal.is_empty() && !shown_empty;
         Ok(())
     }
 
@@ -359,24 +365,29 @@ fn superblock(medium: &Medium<'_>, findings: &mut Findings) -> Result<Option<Sup
         findings.add(Code::NvramPending, error.to_string());
         return Err(Stop::Fatal);
     }
+    let copies: Vec<&RawSuperblock> =
+        valid.iter().map(|(_, block, _)| RawSuperblock::in_block(block)).collect();
+    let counts = RawSuperblock::position_in_force(&copies).unwrap_or(0);
     if let [(_, first, _), (_, second, _)] = &valid[..]
         && !same(first, second)
     {
-        let (code, text) = if is_delta(first) == is_delta(second) {
-            (Code::SuperblocksDiffer, "the two copies of the superblock differ; the first one counts")
-        } else {
+        let (code, text) = if is_delta(first) != is_delta(second) {
             let text = "one copy of the superblock is of a volume with deltas, the other of plain F2FS: an import or \
                         export was interrupted, and it is plain F2FS";
             (Code::SuperblockKinds, text)
+        } else if counts == 0 {
+            (Code::SuperblocksDiffer, "the two copies of the superblock differ; the first one counts")
+        } else {
+            let text = "the two copies of the superblock differ; the second one counts, as the first has a flipped bit \
+                        in its features";
+            (Code::SuperblocksDiffer, text)
         };
         findings.add(code, text);
-        // The first one counts, unless it alone is of a volume with deltas.
-        bad_copies.push(u32::from(!is_delta(first) || is_delta(second)));
+        bad_copies.push(1 - counts as u32);
     }
     if valid.is_empty() {
         unflip_superblocks(medium, &mut valid, findings)?;
     }
-    let counts = valid.iter().position(|(_, block, _)| !is_delta(block)).unwrap_or(0);
     let good = (!valid.is_empty()).then(|| valid.swap_remove(counts)).map(|(_, block, g)| (block, g));
     let Some((block, g)) = good else { return Ok(None) };
     let end = g.end();

@@ -4,6 +4,9 @@
 //! and lies at the beginning of all. What it does not say is how far the SSA is padded, and so where the main area begins: that is where the summaries name the nodes that the NAT leads to or, where it is lost too, that look like nodes.
 //! Sections and zones are what `mkfs` would have chosen for these numbers. What inodes are like is seen later ([`crate::traits`]).
 //!
+//! Headers that are left of both packs say where these begin; where some are lost, what has most of them where they should be is right, however many
+//! summaries agree by chance.
+//!
 //! Invariant: where two places fit equally well none is taken. All that is guessed is said.
 
 use crate::cache::Cache;
@@ -47,8 +50,9 @@ struct Seen {
     payload: u32,
 }
 
-/// Where the areas may be, and how many nodes agree.
+/// Where the areas may be, how many headers of packs are where they should be then, and how many nodes agree.
 struct Candidate {
+    headers: usize,
     votes: usize,
     sb: RawSuperblock,
     g: Geometry,
@@ -67,15 +71,16 @@ pub(crate) fn rebuild(medium: &Medium<'_>, findings: &mut Findings) -> Result<Re
             candidates.extend(seen.candidates(medium, start, index)?);
         }
     }
-    candidates.sort_by_key(|c| std::cmp::Reverse((c.votes, c.g.main_blkaddr, c.g.cp_blkaddr)));
+    candidates.retain(|c| c.votes > 0);
+    candidates.sort_by_key(|c| std::cmp::Reverse((c.headers, c.votes, c.g.main_blkaddr, c.g.cp_blkaddr)));
     candidates.dedup_by_key(|c| (c.g.main_blkaddr, c.g.cp_blkaddr, c.g.segment_count_main));
     let mut best = candidates.into_iter();
-    let Some(first) = best.next().filter(|c| c.votes > 0) else {
+    let Some(first) = best.next() else {
         let text = "neither copy of the superblock is usable, and nothing tells where the rest is: this is no F2FS volume, or a ruined one";
         findings.add(Code::NoSuperblock, text);
         return Err(Stop::Fatal);
     };
-    if let Some(second) = best.next().filter(|c| c.votes == first.votes) {
+    if let Some(second) = best.next().filter(|c| (c.headers, c.votes) == (first.headers, first.votes)) {
         let text = format!(
             "neither copy of the superblock is usable, and the main area may begin at block {} or at {}",
             first.g.main_blkaddr, second.g.main_blkaddr
@@ -163,11 +168,24 @@ impl Seen {
         Ok((before - 1).checked_sub(orphans).map(|payload| Seen { at, cp: cp.clone(), payload }))
     }
 
+    /// Headers that are the first or the last block of a pack, where the first of two begins at `start`.
+    fn headers(medium: &Medium<'_>, start: BlockAddr) -> io::Result<usize> {
+        let end = medium.block_count().min(LOOKED_THROUGH) as u32;
+        let mut count = 0;
+        for at in (start..end).take(2 * BLOCKS_PER_SEG as usize) {
+            let offset = (at - start) % BLOCKS_PER_SEG;
+            let is_one = |cp: RawCheckpoint| [1, cp.cp_pack_total_block_count.get()].contains(&(offset + 1));
+            count += usize::from(header(medium, at)?.is_some_and(is_one));
+        }
+        Ok(count)
+    }
+
     /// The layouts that this pack allows where the areas begin at `start` and it is one of two.
     fn candidates(&self, medium: &Medium<'_>, start: BlockAddr, index: usize) -> io::Result<Vec<Candidate>> {
         let mut found = Vec::new();
         let mut cache = Cache::new(medium.again());
         let mut asked: Option<Asked> = None;
+        let headers = Self::headers(medium, start)?;
         let least = self.main_segments().div_ceil(BLOCKS_PER_SEG);
         for ssa in least..=least + MOST_PADDING {
             let Some(sb) = self.superblock(start, ssa, medium.block_count()) else { break };
@@ -180,12 +198,15 @@ impl Seen {
                 };
                 let Some(bytes) = bytes else { return Ok(found) };
                 let summaries = pack::read_summaries(&mut cache, &g, &self.cp, self.at)?;
-                asked = Some(Asked { nodes: some_nodes(&mut cache, &g, &self.cp, &bytes)?, summaries });
+                asked = Some(Asked {
+                    nodes: some_nodes(&mut cache, &g, (&self.cp, &bytes), &summaries)?,
+                    summaries,
+                });
             }
             let Some(asked) = &asked else { break };
             let votes = asked.votes(&mut cache, &g, &self.cp)?;
             let kept = (self.cp.rsvd_segment_count.get(), self.cp.overprov_segment_count.get());
-            found.push(Candidate { votes, sb, g, kept });
+            found.push(Candidate { headers, votes, sb, g, kept });
         }
         Ok(found)
     }
@@ -303,20 +324,27 @@ impl Asked {
     }
 }
 
-/// Some nodes to which the NAT leads or, where it leads to none, that are behind it.
+/// Some nodes to which the NAT and its journal lead or, where they lead to none, that are behind it.
 fn some_nodes(
     cache: &mut Cache<'_>,
     g: &Geometry,
-    cp: &RawCheckpoint,
-    head: &[u8],
+    (cp, head): (&RawCheckpoint, &[u8]),
+    summaries: &pack::Summaries,
 ) -> io::Result<Vec<(Nid, BlockAddr)>> {
     let (places, end) = (BitmapPlaces::of(cp, g), cache.medium.block_count());
     let (mut nodes, mut seen) = (Vec::new(), HashSet::new());
-    for index in 0..g.nat_blocks() {
-        let addr = g.nat_block(index, test_bit(&head[places.nat..], index as usize));
-        let block = cache.read(addr)?;
-        let first = index * nat::ENTRIES_PER_BLOCK as u32;
-        for (nid, entry) in (first..).zip(&block.view::<RawNatBlock>().entries) {
+    let journal = summaries.nat_journal.nat_entries().unwrap_or_default();
+    let journal: Vec<_> = journal.iter().map(|e| (e.nid.get(), e.entry)).collect();
+    for index in 0..=g.nat_blocks() {
+        let entries = if index == 0 {
+            journal.clone()
+        } else {
+            let second = test_bit(&head[places.nat..], index as usize - 1);
+            let block = cache.read(g.nat_block(index - 1, second))?;
+            let first = (index - 1) * nat::ENTRIES_PER_BLOCK as u32;
+            (first..).zip(block.view::<RawNatBlock>().entries.iter().copied()).collect()
+        };
+        for (nid, entry) in entries {
             let at = entry.block_addr.get();
             if !g.is_nid(nid) || at <= g.ssa_blkaddr || u64::from(at) >= end {
                 continue;

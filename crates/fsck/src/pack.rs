@@ -19,7 +19,7 @@ use medfs_format::summary::{
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Structure};
 use std::io;
-use zerocopy::{FromBytes, FromZeros};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// First block and payload of a pack, its version, and the blocks in which one bit was flipped, as they must be.
 pub(crate) type Header = (Vec<u8>, u64, Vec<(BlockAddr, Box<Block>, Bit)>);
@@ -188,6 +188,14 @@ pub(crate) fn read_summaries(
 }
 
 impl Summaries {
+    /// Whether the journals are empty for certain: nothing is left in their place, and the blocks that hold them were not lost to zeros.
+    pub(crate) fn show_empty_journals(&self, cp: &RawCheckpoint) -> bool {
+        let blank = |journal: &RawJournal| journal.as_bytes().iter().all(|&byte| byte == 0);
+        let has_entries = |log: usize| self.blocks[log].entries.iter().any(|entry| entry.nid.get() != 0);
+        let compact = cp.flags().contains(CpFlags::COMPACT_SUM);
+        blank(&self.nat_journal) && blank(&self.sit_journal) && has_entries(0) && (compact || has_entries(2))
+    }
+
     /// Takes a summary block of a log. One that cannot be read is made anew from what the walk finds.
     fn read_block(&mut self, cache: &mut Cache<'_>, log: usize, addr: BlockAddr) -> io::Result<()> {
         let block = cache.get(addr)?.view::<RawSummaryBlock>().clone();

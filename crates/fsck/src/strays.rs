@@ -3,10 +3,11 @@
 //! A node says its number and its inode in its footer. SIT and SSA say which blocks hold nodes, so that of all others none is read.
 //! An entry is replaced only where it leads to no node of that number, or to an older one; what SIT says of either counts for nothing.
 //!
-//! Journals that are empty may be lost: what the last checkpoint changed is then in neither table, and SIT calls its nodes free. They are in the
-//! segments that the node logs write to, before the place where these go on: there the newest node of a number counts. One whose
-//! number has no entry may be a removed file's. It counts where something names it. Those that nothing names count where the checkpoint has
-//! more nodes than were found so: a file that comes back is better than one that is lost.
+//! Journals that are empty may be lost, unless their place shows that they are not: what the last checkpoint changed is then in neither table,
+//! and SIT calls its nodes free. They are in the segments that the node logs write to, before the place where these go on: there the newest node
+//! of a number counts. One whose number has no entry may be a removed file's. It counts where something names it. Those that nothing names count
+//! where the checkpoint has more nodes than were found so: a file that comes back is better than one that is lost. In a segment whose SIT entry
+//! counts more blocks than it shows, what something names counts too.
 //!
 //! Memory: an entry for each node that the NAT has lost, of which one pass takes [`MAX_STRAYS`].
 
@@ -50,6 +51,11 @@ pub(crate) struct Stray {
     ino: Ino,
 }
 
+/// Whether an entry counts more blocks than it calls in use: a bit of it is flipped, and one of the others is in use.
+fn is_short(entry: &RawSitEntry) -> bool {
+    u32::from(entry.valid_blocks()) > entry.valid_map.iter().map(|byte| byte.count_ones()).sum()
+}
+
 impl Image<'_> {
     /// Whether SIT calls a block of the main area in use; `true` too where SIT cannot be read.
     pub(crate) fn is_valid(&mut self, addr: BlockAddr) -> io::Result<bool> {
@@ -70,8 +76,10 @@ impl Image<'_> {
             return Ok(());
         }
         let mut strays: HashMap<Nid, Stray> = HashMap::new();
+        let mut short = false;
         for segno in 0..self.g.segment_count_main {
             let entry = self.sit(segno)?;
+            short |= is_short(&entry);
             let current = self.curseg_of(segno).is_some();
             if current || self.reckoned || self.sit_lost(segno) || entry.valid_map.iter().any(|&b| b != 0) {
                 self.strays_in(segno, &entry, &mut strays)?;
@@ -100,10 +108,11 @@ impl Image<'_> {
             );
             findings.add(Code::NatLost, text);
         }
-        if !self.journals_are_empty() {
+        if !self.journals_may_be_lost && !short {
             self.strays.doubtful.clear();
         }
-        self.strays.missing = if self.strays.doubtful.is_empty() { 0 } else { self.missing_entries()? };
+        let lost = self.journals_may_be_lost && !self.strays.doubtful.is_empty();
+        self.strays.missing = if lost { self.missing_entries()? } else { 0 };
         Ok(())
     }
 
@@ -148,11 +157,7 @@ impl Image<'_> {
 
     /// Looks for nodes before the walk where the NAT may lead to older ones.
     pub(crate) fn find_strays_of_lost_journals(&mut self, findings: &mut Findings) -> io::Result<()> {
-        if self.journals_are_empty() { self.find_strays(findings) } else { Ok(()) }
-    }
-
-    fn journals_are_empty(&self) -> bool {
-        self.nat_journal.is_empty() && self.sit_journal.is_empty()
+        if self.journals_may_be_lost { self.find_strays(findings) } else { Ok(()) }
     }
 
     /// How many more nodes the checkpoint has than the NAT.
@@ -177,6 +182,7 @@ impl Image<'_> {
         strays: &mut HashMap<Nid, Stray>,
     ) -> io::Result<()> {
         let lost = self.sit_lost(segno);
+        let any = lost || is_short(entry);
         let log = self.curseg_of(segno);
         let (sum, known) = match log {
             Some(log) => (self.cursegs[log].sum.clone(), self.cursegs[log].known),
@@ -195,11 +201,11 @@ impl Image<'_> {
         let version = self.chain_version();
         let start = self.g.seg_start(segno);
         let appended =
-            log.map(|log| &self.cursegs[log]).filter(|c| c.alloc_type == 0 && self.journals_are_empty());
+            log.map(|log| &self.cursegs[log]).filter(|c| c.alloc_type == 0 && self.journals_may_be_lost);
         let appended = if self.reckoned { BLOCKS_PER_SEG } else { appended.map_or(0, |c| c.blkoff) };
         for offset in 0..BLOCKS_PER_SEG {
             let (addr, valid) = (start + offset, test_bit(&entry.valid_map, offset as usize));
-            if !valid && !lost && offset >= appended {
+            if !valid && !any && offset >= appended {
                 continue;
             }
             let nid = sum.entries[offset as usize].nid.get();

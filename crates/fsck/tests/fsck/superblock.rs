@@ -107,6 +107,27 @@ fn volumes_with_deltas_and_compressed_files_get_their_superblock_back() {
     }
 }
 
+/// A bit of a feature that a volume has from its beginning, or of one that nobody knows, flipped in either copy.
+#[test]
+fn a_feature_that_one_copy_alone_has_is_a_flipped_bit() {
+    let dev = plain();
+    let (model, features) = (shown(dev.snapshot()), superblock(&dev).features());
+    let files = model.inodes().filter(|(_, inode)| !inode.is_dir()).count() as u64;
+    for (copy, bit) in [0, 1].into_iter().flat_map(|copy| [1, 14, 15, 16, 23, 31].map(|bit| (copy, bit))) {
+        let damaged = dev.snapshot();
+        let mut block = read_block(&damaged, copy).unwrap();
+        let sb = RawSuperblock::in_block_mut(&mut block);
+        sb.feature = (sb.feature.get() ^ 1 << bit).into();
+        damaged.write(copy, &[&block], META).unwrap();
+        assert_eq!(Kept::count(&model, &Arc::new(damaged.snapshot())).in_place, files, "{copy} {bit}");
+        let repaired = repair(&damaged, &Options::default(), &mut |_| {}).unwrap();
+        assert!(repaired.before.has(Code::SuperblocksDiffer), "{copy} {bit}: {:?}", repaired.before.findings);
+        assert_eq!(repaired.before.findings.len(), 1, "{copy} {bit}");
+        assert_eq!(superblock(&damaged).features(), features, "{copy} {bit}");
+        assert_eq!(check(&damaged, &Options::default(), &mut |_| {}).unwrap().findings, [], "{copy} {bit}");
+    }
+}
+
 #[test]
 fn copies_that_cannot_be_read_are_written_anew() {
     let bed = Bed::new();
@@ -141,6 +162,22 @@ fn one_header_of_a_checkpoint_pack_is_enough() {
             );
             let kept = Kept::count(&model, &Arc::new(damaged.snapshot()));
             assert_eq!(kept, Kept { in_place: files, ..Kept::default() }, "{name}, header {left}");
+        }
+    }
+}
+
+/// One pack is lost, and of the other one block of summaries: that of the only nodes to which the NAT leads without its journal, too.
+#[test]
+fn some_summaries_are_enough_for_a_superblock() {
+    for (name, dev) in [("deltas", delta_volume("").dev.snapshot()), ("plain", plain())] {
+        let [other, [first, last]] = headers(&dev);
+        for lost in first + 1..last {
+            let sound = dev.snapshot();
+            for addr in other.into_iter().chain([lost]) {
+                sound.write(addr, &[&Block::ZERO], META).unwrap();
+            }
+            let report = check(&without_superblocks(&sound), &Options::default(), &mut |_| {}).unwrap();
+            assert!(report.has(Code::SuperblockLost), "{name}, block {lost}: {:?}", report.findings);
         }
     }
 }
