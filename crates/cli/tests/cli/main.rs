@@ -7,6 +7,7 @@ mod mounts;
 
 mod again;
 mod ars;
+mod bad_input;
 mod claims;
 mod damaged;
 mod ends;
@@ -24,4 +25,5 @@ mod options;
 mod overwrite;
 mod readme;
 mod repair;
+mod rights;
 mod traces;

@@ -1,0 +1,81 @@
+//! What a user may not do, and where nothing can be written: one sentence that names the file, and the code of the command. And colours, which
+//! are for terminals that want them.
+
+use crate::common::*;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::process::Command as System;
+
+const USER: u32 = 4321;
+
+#[test]
+fn who_has_no_rights_is_told_of_what_in_one_sentence() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: needs root, to become an ordinary user");
+        return;
+    }
+    let s = Scratch::with_volume("64M");
+    fs::set_permissions(s.path("."), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(s.image(), Permissions::from_mode(0o600)).unwrap();
+    fs::create_dir(s.path("closed")).unwrap();
+    fs::write(s.path("file"), "content").unwrap();
+    fs::copy(s.image(), s.path("own")).unwrap();
+    chown(s.path("own"), Some(USER), Some(USER)).unwrap();
+    let program = s.path("medfs");
+    fs::copy(binary(), &program).unwrap();
+    let image = s.image().to_str().unwrap().to_owned();
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["ls", &image], 1, &image),
+        (&["stat", &image], 1, &image),
+        (&["dump", &image, "super"], 1, &image),
+        (&["get", &image, "/", "closed"], 1, &image),
+        (&["put", &image, "file", "/"], 1, &image),
+        (&["fsck", &image], 8, &image),
+        (&["fsck", "--repair", &image], 8, &image),
+        (&["mkfs", "--force", &image], 1, &image),
+        (&["mkfs", "--size", "64M", "closed/new"], 1, "closed/new"),
+        (&["export", &image], 1, &image),
+        (&["import", &image], 1, &image),
+        (&["get", "-r", "own", "/", "closed"], 1, "closed"),
+        (&["get", "--salvage", "own", "closed"], 1, "closed"),
+        (&["get", "-r", "--map", "closed/map", "own", "/", "."], 1, "closed/map"),
+        (&["fsck", "--repair", "--undo", "closed/undo", "own"], 8, "closed/undo"),
+    ];
+    for (args, code, named) in cases {
+        let output = System::new(&program)
+            .args(*args)
+            .uid(USER)
+            .gid(USER)
+            .current_dir(s.path("."))
+            .env("HOME", s.path("."))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(*code), "{args:?}: {text}");
+        assert!(text.contains(named) && text.contains("ermission denied"), "{args:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{args:?}: {text}");
+    }
+}
+
+/// The log on a terminal, which `script` stands for.
+#[test]
+fn no_color_keeps_the_log_without_colours() {
+    let s = Scratch::with_volume("64M");
+    let image = fs::File::options().write(true).open(s.image()).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&image, &[0; 4096], 0).unwrap();
+    let shown = |no_color: Option<&str>| {
+        let mut script = System::new("script");
+        script.args(["--quiet", "--return", "--command"]);
+        script.arg(format!("'{}' ls '{}'", binary().display(), s.image().display())).arg("/dev/null");
+        script.env("TERM", "xterm").env_remove("NO_COLOR").env_remove("RUST_LOG");
+        if let Some(value) = no_color {
+            script.env("NO_COLOR", value);
+        }
+        let output = script.output().expect("script, of Debian's bsdutils");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let [plain, none, empty] = [Some("1"), None, Some("")].map(shown);
+    assert!(plain.contains("WARN") && !plain.contains('\x1b'), "{plain:?}");
+    assert!(none.contains('\x1b') && empty.contains('\x1b'), "{none:?} {empty:?}");
+}
