@@ -362,6 +362,9 @@ impl Volume {
                 Err(RepairError::Io(e)) => return fail("repair", e),
                 Err(e) => return fail("repair", e),
             };
+            if std::env::var_os("MEDFS_SHOW").is_some() {
+                repaired.before.findings.iter().for_each(|finding| println!("turn {turn}: {finding}"));
+            }
             if !repaired.after.is_clean() {
                 return fail("unclean", brief(&repaired.after.findings));
             }

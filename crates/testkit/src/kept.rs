@@ -10,7 +10,7 @@ use medfs::{FileKind, Ino, MountOptions, Volume};
 use medfs_device::{BlockDevice, MemDevice};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -118,19 +118,29 @@ fn is_as_it_was(volume: &Volume, was: &Inode) -> bool {
     }
 }
 
-/// Has `fsck.f2fs` repair a device; an error where it does not run.
-pub fn fsck_f2fs(dev: &MemDevice) -> std::io::Result<MemDevice> {
+/// Has `fsck.f2fs` repair a device of which some blocks cannot be read until they are written; an error where it does not run.
+pub fn fsck_f2fs(dev: &MemDevice, unreadable: &[u64]) -> std::io::Result<MemDevice> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("image");
     crate::images::save(dev, &path)?;
-    Command::new("timeout")
-        .args(["120", "fsck.f2fs", "-f", "-y"])
-        .arg(&path)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()?;
+    let mut fsck = Command::new("timeout");
+    fsck.args(["120", "fsck.f2fs", "-f", "-y"]).arg(&path);
+    fsck.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if !unreadable.is_empty() {
+        let blocks: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
+        fsck.env("LD_PRELOAD", preloaded(dir.path())?).env("UNREADABLE", blocks.join(","));
+    }
+    fsck.status()?;
     load(&path)
+}
+
+/// What makes blocks unreadable for another program, compiled.
+fn preloaded(dir: &Path) -> std::io::Result<PathBuf> {
+    let (source, library) = (dir.join("unreadable.c"), dir.join("unreadable.so"));
+    std::fs::write(&source, include_str!("unreadable.c"))?;
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
+    if cc.status()?.success() { Ok(library) } else { Err(std::io::Error::other("cc failed")) }
 }
 
 fn load(path: &Path) -> std::io::Result<MemDevice> {

@@ -9,7 +9,8 @@ mod common;
 
 use common::{golden, load_image, volumes};
 use medfs::{FileKind, Ino, MountOptions, NewFile, Volume as Engine, XattrMode};
-use medfs_device::MemDevice;
+use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::Block;
 use medfs_testkit::bad_blocks::{Damage, Failure, Part, Target, Volume};
 use medfs_testkit::delta_volume::{COMPACT, DATABASE, JOURNAL, LOG, delta_volume, shared_volume};
 use medfs_testkit::fuzz::{sample_seed, variable};
@@ -267,6 +268,38 @@ fn blocks_that_once_cost_files() {
     assert_eq!(tally.failures(), 0);
 }
 
+/// Groups of blocks that once cost files, or a repair, by the seed that chooses them.
+#[test]
+fn groups_that_once_cost_files() {
+    let known = [
+        // One copy of the superblock with a feature that nobody knows.
+        ("crash-rename", 9003663),
+        // Both superblocks are lost, and one header of each pack: the areas were put two blocks too early.
+        ("crash-rename", 11000001),
+        // The journals of both packs: what an abandoned checkpoint had written counted again after the next one.
+        ("crash-rename", 11001061),
+        // The summary of an empty segment, into which the log had been written.
+        ("crash-roll-forward", 11003261),
+        ("crash-roll-forward-features", 11003261),
+        // A bit of an entry in the SIT's journal, and the block of the NAT.
+        ("plain", 11004184),
+        // A directory without a block for its first two entries.
+        ("tree-no-inline", 11003029),
+    ];
+    let mut tally = Tally::default();
+    for (name, seed) in known {
+        let volume = match name {
+            "plain" => Volume::new("plain, crashed", made(FEATURE_SETS[0], true), &[]),
+            _ => Volume::new(name, load_image(&golden().join(format!("{name}.img.zst"))), &[]),
+        };
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let hits = several(&volume, &mut rng);
+        tally.count(&volume, &hits, volume.strike(&hits, &mut rng), seed);
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
 /// Some blocks of each part of some volumes: files are brought off them.
 #[test]
 fn files_are_brought_past_some_blocks() {
@@ -369,6 +402,10 @@ fn strike_several(volume: &Volume, seeds: Range<u64>, tally: &Mutex<Tally>) {
         }
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(case);
         let hits = several(volume, &mut rng);
+        if let Ok(path) = std::env::var("MEDFS_KEEP") {
+            let damaged = volume.damaged(&hits, &mut rng.clone());
+            medfs_testkit::images::save(damaged.inner(), path.as_ref()).expect("it is kept");
+        }
         let went = volume.strike(&hits, &mut rng);
         tally.lock().expect("no thread panics").count(volume, &hits, went, case);
     };
@@ -378,7 +415,8 @@ fn strike_several(volume: &Volume, seeds: Range<u64>, tally: &Mutex<Tally>) {
 }
 
 /// Two to five blocks at once, `MEDFS_CASES` times on each volume, in `MEDFS_JOBS` threads. A failure names its case: `MEDFS_SEED` with
-/// `MEDFS_CASES=1` and `MEDFS_VOLUME` plays it again.
+/// `MEDFS_CASES=1` and `MEDFS_VOLUME` plays it again, and `MEDFS_KEEP` is a file for the struck volume, with the old content of blocks that
+/// cannot be read; with `MEDFS_SHOW` each repair's findings are printed.
 #[test]
 #[ignore = "takes minutes"]
 fn several_blocks() {
@@ -439,6 +477,15 @@ fn interrupted_repairs() {
     assert_eq!(tally.failures(), 0);
 }
 
+/// A block that was not written stays unreadable: to who counts it is zeros.
+fn lose(left: &MemDevice, before: &MemDevice, block: u64) {
+    let content = |dev| read_block(dev, block).expect("memory");
+    if content(left).0 == content(before).0 {
+        let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
+        left.write(block, &[&Block::ZERO], tag).expect("memory");
+    }
+}
+
 /// Each kind of damage to some blocks of each kind of plain F2FS volumes, repaired by medfs and by `fsck.f2fs`: what both keep of the files, as
 /// a table. `MEDFS_BLOCKS` is how many of each kind, of each volume.
 #[test]
@@ -459,16 +506,22 @@ fn table_beside_fsck_f2fs() {
             if *taken > most {
                 continue;
             }
-            for damage in [Damage::Zeroed, Damage::Flipped] {
+            for damage in Damage::ALL {
                 let damaged = Arc::new(volume.damaged(&[(target, damage)], &mut rng));
-                let theirs = fsck_f2fs(damaged.inner()).expect("package f2fs-tools");
+                let unreadable = (damage == Damage::Unreadable).then_some(target.block);
+                let theirs =
+                    fsck_f2fs(damaged.inner(), unreadable.as_slice()).expect("packages f2fs-tools and gcc");
+                let before = damaged.inner().snapshot();
                 // What a repair could not finish is counted as it is.
                 let _ = Volume::repaired(&damaged);
-                let ours = Arc::new(damaged.inner().snapshot());
+                let [ours, theirs] = [damaged.inner().snapshot(), theirs].map(|left| {
+                    unreadable.into_iter().for_each(|block| lose(&left, &before, block));
+                    Arc::new(left)
+                });
                 let row = rows.entry(target.part).or_default();
                 row.0 += 1;
                 row.1 += Kept::count(volume.shown(), &ours);
-                row.2 += Kept::count(volume.shown(), &Arc::new(theirs));
+                row.2 += Kept::count(volume.shown(), &theirs);
             }
         }
     }

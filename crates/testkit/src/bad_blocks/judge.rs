@@ -34,7 +34,7 @@ impl Volume {
                 continue; // as at any of its fsyncs
             }
             let judged = versions.iter().map(|v| self.judge_inode(v, found.inode(at), hit, hits, &struck));
-            if let Some(Err(e)) = judged.reduce(Result::or) {
+            if let Some(Err(e)) = judged.reduce(|first, next| first.or_else(|e| next.map_err(|_| e))) {
                 return fail("content", format!("{path} (inode {}): {e}", inode.ino));
             }
             if allowed.len() == 1 {
