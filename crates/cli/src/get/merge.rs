@@ -36,7 +36,7 @@ pub(super) fn take_over(dir: &OwnedFd, new: &[u8], old: &[u8], lost: &Lost) -> i
     let mut ranges = lost.ranges.clone();
     ranges.sort_unstable_by_key(|range| range.start);
     let mut at = 0;
-    for range in ranges.into_iter().chain([size..size]) {
+    for range in ranges.into_iter().chain(std::iter::once(size..size)) {
         if !agree(&old, &new, at..range.start)? {
             return Ok(false);
         }

@@ -13,7 +13,7 @@ const ADDRESS_SPACE_KIB: u64 = 256 << 10;
 /// Runs medfs in little memory.
 fn in_little_memory(s: &Scratch, args: &[&str]) -> Output {
     let blocks = fs::metadata(s.image()).map_or(0, |image| image.len() / BLOCK_SIZE as u64);
-    let limit = ADDRESS_SPACE_KIB + 2 * (blocks / 8 >> 10);
+    let limit = ADDRESS_SPACE_KIB + 2 * (blocks / 8 / 1024);
     let mut sh = System::new("sh");
     sh.args(["-c", &format!("ulimit -v {limit} && exec \"$0\" \"$@\"")]).arg(binary());
     sh.args(args).current_dir(s.path(".")).env_remove("RUST_LOG").output().unwrap()

@@ -104,7 +104,7 @@ impl Fs {
                     room = room.or(Some(Place { page, slot: 0 }));
                     continue;
                 }
-                let block = self.read_names(dir, state, page)?;
+                let block = read_names(self, dir, state, page)?;
                 let area = Area::new(AreaLayout::BLOCK, &block.0[..]);
                 if let Some(entry) = area.find(name, dir.ino.into())? {
                     return Ok(Search { found: Some(Found::new(&entry, page)), room: None });
@@ -317,7 +317,7 @@ impl Fs {
         let mut from = 0;
         while let Some(page) = self.next_dentry_page(dir, state, from)? {
             let block = self.read_page(dir, state, page)?;
-            if let Some(error) = self.blank(dir, state, page, &block)? {
+            if let Some(error) = blank(self, dir, state, page, &block)? {
                 return Err(error);
             }
             if !Area::new(AreaLayout::BLOCK, &block.0[..]).is_empty(page == 0) {
@@ -364,24 +364,6 @@ impl Fs {
         Ok(None)
     }
 
-    /// A block of a directory that names are looked for in. One that was lost to zeros shows none, which is logged and counted.
-    fn read_names(&self, dir: &Inode, state: &InodeState, page: u64) -> Result<Arc<Block>> {
-        let block = self.read_page(dir, state, page)?;
-        if let Some(error) = self.blank(dir, state, page, &block)? {
-            self.note_damage("a directory shows fewer names than it had", dir.ino, &error);
-        }
-        Ok(block)
-    }
-
-    /// What is wrong with a block of a directory that is zeros on the device.
-    fn blank(&self, dir: &Inode, state: &InodeState, page: u64, block: &Block) -> Result<Option<Error>> {
-        if !is_blank(block) || state.dirty.contains_key(&page) {
-            return Ok(None);
-        }
-        let slot = self.find_slot(dir, page)?;
-        Ok(slot.map(|slot| slot.addr()).filter(|&addr| is_block(addr)).map(zeros))
-    }
-
     /// Lists a directory from a position on; see [`crate::Volume::readdir`].
     pub(crate) fn readdir(
         &self,
@@ -402,25 +384,8 @@ impl Fs {
             }
             position = batch.next;
         }
-        self.missing_dots(&dir, position)?.into_iter().all(emit);
+        missing_dots(self, &dir, position)?.into_iter().all(emit);
         Ok(())
-    }
-
-    /// `.` and `..` of a directory whose inode says that a repair found no room for them, from a position on.
-    fn missing_dots(&self, dir: &Inode, position: u64) -> Result<Vec<DirEntry>> {
-        let state = dir.lock.read();
-        if dir.nlink() == 0 || !dir.raw(|r| r.inline().contains(Inline::DOTS)) {
-            return Ok(Vec::new());
-        }
-        let parent = dir.raw(|r| r.i_pino.get());
-        let parent = if dir.ino == self.geo.root_ino { dir.ino } else { parent };
-        let mut dots = Vec::new();
-        for (next, name, ino) in [(DOTS_AT + 1, &b"."[..], dir.ino), (DOTS_AT + 2, b"..", parent)] {
-            if next > position && self.search(dir, &state, name)?.found.is_none() {
-                dots.push(DirEntry { ino, kind: Some(FileKind::Directory), name: name.to_vec(), next });
-            }
-        }
-        Ok(dots)
     }
 
     /// The entries of the first page that has any at or after a position; `None` at the end.
@@ -444,11 +409,46 @@ impl Fs {
         let from = position / DENTRIES_PER_BLOCK as u64;
         let Some(page) = self.next_dentry_page(dir, &state, from)? else { return Ok(None) };
         let slot = if page == from { (position % DENTRIES_PER_BLOCK as u64) as usize } else { 0 };
-        let block = self.read_names(dir, &state, page)?;
+        let block = read_names(self, dir, &state, page)?;
         let start = page * DENTRIES_PER_BLOCK as u64;
         let entries = list(&Area::new(AreaLayout::BLOCK, &block.0[..]), slot, start, dir.ino)?;
         Ok(Some(Batch { entries, next: start + DENTRIES_PER_BLOCK as u64 }))
     }
+}
+
+/// A block of a directory that names are looked for in. One that was lost to zeros shows none, which is logged and counted.
+fn read_names(fs: &Fs, dir: &Inode, state: &InodeState, page: u64) -> Result<Arc<Block>> {
+    let block = fs.read_page(dir, state, page)?;
+    if let Some(error) = blank(fs, dir, state, page, &block)? {
+        fs.note_damage("a directory shows fewer names than it had", dir.ino, &error);
+    }
+    Ok(block)
+}
+
+/// What is wrong with a block of a directory that is zeros on the device.
+fn blank(fs: &Fs, dir: &Inode, state: &InodeState, page: u64, block: &Block) -> Result<Option<Error>> {
+    if !is_blank(block) || state.dirty.contains_key(&page) {
+        return Ok(None);
+    }
+    let slot = fs.find_slot(dir, page)?;
+    Ok(slot.map(|slot| slot.addr()).filter(|&addr| is_block(addr)).map(zeros))
+}
+
+/// `.` and `..` of a directory whose inode says that a repair found no room for them, from a position on.
+fn missing_dots(fs: &Fs, dir: &Inode, position: u64) -> Result<Vec<DirEntry>> {
+    let state = dir.lock.read();
+    if dir.nlink() == 0 || !dir.raw(|r| r.inline().contains(Inline::DOTS)) {
+        return Ok(Vec::new());
+    }
+    let parent = dir.raw(|r| r.i_pino.get());
+    let parent = if dir.ino == fs.geo.root_ino { dir.ino } else { parent };
+    let mut dots = Vec::new();
+    for (next, name, ino) in [(DOTS_AT + 1, &b"."[..], dir.ino), (DOTS_AT + 2, b"..", parent)] {
+        if next > position && fs.search(dir, &state, name)?.found.is_none() {
+            dots.push(DirEntry { ino, kind: Some(FileKind::Directory), name: name.to_vec(), next });
+        }
+    }
+    Ok(dots)
 }
 
 /// The error of a directory's block that is zeros.
