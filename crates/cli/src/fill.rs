@@ -11,6 +11,7 @@ use crate::tree::Held;
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use medfs::{FileKind, Ino, Posix, RenameFlags, SetAttr, Volume};
+use medfs_format::limits::NAME_LEN;
 use rustix::fs::{SeekFrom, seek};
 use std::collections::HashMap;
 use std::fs::File;
@@ -37,8 +38,6 @@ pub(crate) struct Filled {
 const COMING: &str = ".medfs-put-";
 /// Such names that are tried.
 const MOST_NAMES: u32 = 10_000;
-/// Longest name.
-const NAME_MAX: usize = 255;
 
 /// What becomes of files that were there, and of those that cannot be put there.
 #[derive(Clone, Copy)]
@@ -151,7 +150,7 @@ impl<'v> Filler<'v> {
         }
         for number in 0..MOST_NAMES {
             let mut called = format!("{COMING}{number}.").into_bytes();
-            called.extend_from_slice(&name[(called.len() + name.len()).saturating_sub(NAME_MAX)..]);
+            called.extend_from_slice(&name[(called.len() + name.len()).saturating_sub(NAME_LEN)..]);
             match make(&called) {
                 Err(e) if matches!(e.downcast_ref(), Some(medfs::Error::Posix(Posix::Exists))) => {}
                 made => return Ok(Coming { file: made?, called: Some((parent, called)) }),

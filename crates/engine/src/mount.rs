@@ -97,7 +97,7 @@ impl Fs {
     fn bring_up_to_date(&mut self, gc: Arc<dyn Reclaim>, pending: Pending) -> Result<()> {
         let recovers = self.opts.recover && !matches!(pending, Pending::Leave);
         let records = match pending {
-            Pending::Records(memory, meta) => Records::new(memory, meta),
+            Pending::Records(records) => records,
             Pending::Nothing | Pending::Leave => Records::default(),
         };
         for source in &mut recovery::sources(records) {

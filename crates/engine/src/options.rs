@@ -10,7 +10,7 @@ mod durability;
 mod ignored;
 mod in_place;
 mod list;
-mod nvram;
+pub(crate) mod nvram;
 mod placing;
 pub(crate) mod table;
 

@@ -7,7 +7,7 @@ use crate::content::file::WriteTimes;
 use crate::delta::Folded;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
-use crate::options::{DeltaMode, MountOptions, NvramOption, NvramPlace};
+use crate::options::{self, DeltaMode, MountOptions, NvramOption, NvramPlace};
 use crate::profile::hotness::Hotness;
 use crate::types::*;
 use crate::upkeep::Upkeep;
@@ -74,6 +74,7 @@ pub fn open_with_nvram(
     opts: MountOptions,
     clock: Arc<dyn Clock>,
 ) -> Result<Volume> {
+    options::nvram::check_with_memory(&opts)?;
     // A record may come between the nodes that a seal counts.
     let opts = MountOptions { seal: false, ..opts };
     let commit = Commit::with_nvram(&opts, memory);

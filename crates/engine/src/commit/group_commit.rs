@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::map::Map;
 use crate::stats::Counters;
 use medfs_codec::page_checksum;
-use medfs_format::node::{RawInode, footer, footer_mut};
+use medfs_format::node::footer_mut;
 use medfs_format::removed::{RemovedName, removed_names_node};
 use medfs_format::seal::{Cover, SEAL_ROOM};
 use medfs_format::shared::{self, ENTRY_SIZE, SHARED_ROOM, SharedEntry};
@@ -291,17 +291,12 @@ fn seal_or_flush(map: &Map, flush: FlushPolicy, nodes: &[&LastNode]) -> Result<O
 fn entry_of(map: &Map, deltas: &Deltas, node: &LastNode) -> Result<Option<Entry>> {
     let ino = node.page.ino;
     let addr = map.nat.peek(&map.io, ino)?.addr;
-    let Some(seed) = map.nodes.rules.checksum_seed().filter(|_| is_block(addr)) else { return Ok(None) };
-    let base = map.io.read(addr)?;
-    if (footer(&base).nid.get(), footer(&base).ino.get()) != (ino, ino) {
+    let rules = &map.nodes.rules;
+    if rules.checksum_seed().is_none() || !is_block(addr) {
         return Ok(None);
     }
-    let mut image = Block::boxed();
-    image.0.copy_from_slice(&node.block.0);
-    map.nodes.rules.write_notes(&mut image, &node.notes.notes);
-    image.view_mut::<RawInode>().keep_seal_of(base.view());
-    *footer_mut(&mut image) = *footer(&base);
-    image.view_mut::<RawInode>().seal(seed);
+    let base = map.io.read(addr)?;
+    let Some(image) = rules.image_over(&base, &node.block, &node.notes.notes) else { return Ok(None) };
     let most = MOST_BYTES - ENTRY_SIZE;
     Ok(deltas.with_codecs(|codecs| {
         codecs.delta(&base.0, &image.0, most).map(|delta| Entry {

@@ -98,9 +98,14 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
 
 /// `Invalid` where what is fsynced into a memory would rest on blocks that are not durable.
 pub(super) fn check(options: &MountOptions) -> Result<()> {
-    if !matches!(options.nvram, Some(NvramOption::At(_))) {
-        return Ok(());
+    match options.nvram {
+        Some(NvramOption::At(_)) => check_with_memory(options),
+        Some(NvramOption::Discard) | None => Ok(()),
     }
+}
+
+/// The same where a memory is given, by an option or by the caller.
+pub(crate) fn check_with_memory(options: &MountOptions) -> Result<()> {
     let excluded = if options.fsync_mode == FsyncMode::Nobarrier {
         "fsync_mode=nobarrier, which makes no block durable: expected fsync_mode=strict or posix"
     } else if options.durability == DurabilityMode::Adaptive {

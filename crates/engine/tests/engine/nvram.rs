@@ -236,6 +236,9 @@ fn options_that_it_cannot_go_with_are_one_sentence() {
     {
         let error = MountOptions::default().parse(&format!("nvram=/n,{with}")).unwrap_err().to_string();
         assert!(error.starts_with("nvram= excludes") && error.contains(said), "{error}");
+        // A memory that a program passes is one too.
+        let passed = opened(&Arc::new(blank_delta(64)), &Arc::new(MemNvram::new(SIZE)), with);
+        assert_eq!(passed.unwrap_err().to_string(), error);
     }
     let small = Arc::new(MemNvram::new(4096 * 4));
     let error = opened(&Arc::new(blank_delta(64)), &small, "").unwrap_err().to_string();

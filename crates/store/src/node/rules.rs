@@ -1,7 +1,7 @@
 //! What an inode of this volume may say, and where its delta zone is.
 
 use medfs_format::delta::{self, RawNote};
-use medfs_format::node::{DEF_ADDRS_PER_INODE, Inline, Layouts, RawInode};
+use medfs_format::node::{DEF_ADDRS_PER_INODE, Inline, Layouts, RawInode, footer, footer_mut};
 use medfs_format::path::{Fanout, max_pages};
 use medfs_format::{BLOCK_SIZE, Block, FormatError, Geometry, Ino, Structure};
 use std::ops::Range;
@@ -49,6 +49,38 @@ impl NodeRules {
         }
     }
 
+    /// What a node is to be when recovery makes it of the block `base` that the NAT names, and not of one that the roll-forward log has: it keeps the
+    /// block's footer, and an inode its seal, and gets `notes`. `None` where the block is not this node's.
+    pub fn image_over(&self, base: &Block, block: &Block, notes: &[RawNote]) -> Option<Box<Block>> {
+        let (is, was) = (footer(block), footer(base));
+        if (is.nid.get(), is.ino.get()) != (was.nid.get(), was.ino.get()) {
+            return None;
+        }
+        let mut image = Block::boxed();
+        image.0.copy_from_slice(&block.0);
+        if is_inode(&image) {
+            image.view_mut::<RawInode>().keep_seal_of(base.view());
+        }
+        *footer_mut(&mut image) = *was;
+        self.finish_image(&mut image, notes);
+        Some(image)
+    }
+
+    /// The same of a node that no block has yet.
+    pub fn image_of_new(&self, block: &Block, notes: &[RawNote]) -> Box<Block> {
+        let mut image = Block::boxed();
+        image.0.copy_from_slice(&block.0);
+        self.finish_image(&mut image, notes);
+        image
+    }
+
+    fn finish_image(&self, image: &mut Block, notes: &[RawNote]) {
+        if is_inode(image) {
+            self.write_notes(image, notes);
+            image.view_mut::<RawInode>().seal(self.seed);
+        }
+    }
+
     /// Checks an inode as it came from disk.
     pub fn validate(&self, ino: Ino, raw: &RawInode) -> Result<(), FormatError> {
         raw.validate(ino, &self.geo, self.layouts, self.checksum_seed())?;
@@ -60,4 +92,9 @@ impl NodeRules {
             _ => Ok(()),
         }
     }
+}
+
+fn is_inode(block: &Block) -> bool {
+    let footer = footer(block);
+    footer.nid.get() == footer.ino.get()
 }

@@ -9,7 +9,6 @@ use crate::commit::roll_forward_log::{Due, in_the_way, take_due};
 use crate::content::placement::Purpose;
 use crate::map::inode::InodeState;
 use medfs_codec::page_checksum;
-use medfs_format::node::{RawInode, footer, footer_mut};
 use medfs_format::nvram::{Body, Home, RecordBuilder};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, NEW_ADDR, NULL_ADDR, is_block};
 use medfs_store::NodePage;
@@ -20,11 +19,25 @@ const MOST_PAGES: usize = 256;
 /// Largest delta in bytes: what takes more of a block is written as one (Delta Journaling, section III.C).
 const MOST_DELTA: usize = BLOCK_SIZE / 4;
 
-/// A changed page, and the block that its address names: `NULL_ADDR` where it has none yet.
+/// What a page or node differs by from a block.
+struct Delta {
+    checksum: u32,
+    codec: u8,
+    bytes: Vec<u8>,
+}
+
+impl Delta {
+    fn of(&self, base: BlockAddr) -> Body<'_> {
+        Body { base, checksum: self.checksum, codec: self.codec, delta: &self.bytes }
+    }
+}
+
+/// A changed page, and how it differs from the block that its address names: `NULL_ADDR` where it has none yet.
 struct Page {
     index: u32,
     content: Arc<Block>,
     base: BlockAddr,
+    delta: Delta,
     /// No record held it before.
     new: bool,
 }
@@ -97,7 +110,8 @@ impl<'s> Capture<'s> {
         self.take_fresh(on, fresh)
     }
 
-    /// Takes pages with the blocks that their addresses name.
+    /// Takes pages as deltas of the blocks that their addresses name. Before the nodes: a page that a record cannot hold sends them to the log as
+    /// they are.
     fn take_fresh(&mut self, on: &Recorder<'_>, fresh: Vec<(u64, Arc<Block>, bool)>) -> Result<(), Left> {
         let inode = self.file.inode;
         let compact = on.fs.compact_start(inode);
@@ -114,7 +128,11 @@ impl<'s> Capture<'s> {
                 _ => return Err(Left::Kind),
             };
             near = slot;
-            self.pages.push(Page { index: number, content, base, new });
+            let delta = match is_block(base) {
+                true => on.delta(&*on.fs.base(base).map_err(|_| Left::Unreadable)?, &content)?,
+                false => on.delta(&Block::ZERO, &content)?,
+            };
+            self.pages.push(Page { index: number, content, base, delta, new });
         }
         Ok(())
     }
@@ -134,11 +152,7 @@ impl<'s> Capture<'s> {
             }
         }
         for page in &self.pages {
-            let base = match is_block(page.base) {
-                true => on.fs.base(page.base).map_err(|_| Left::Unreadable)?,
-                false => Arc::new(Block::ZERO),
-            };
-            add(on, record, (ino, Home::Page(page.index)), (page.base, &base), &page.content)?;
+            record.delta(ino, Home::Page(page.index), page.delta.of(page.base));
         }
         Ok(())
     }
@@ -151,29 +165,16 @@ impl<'s> Capture<'s> {
     ) -> Result<(), Left> {
         let (ino, nid) = (page.ino, page.nid);
         let addr = on.fs.nat.peek(&on.fs.io, nid).map_err(|_| Left::Unreadable)?.addr;
-        let base = match is_block(addr) {
-            false => None,
-            true => Some(on.node_base(addr).map_err(|_| Left::Unreadable)?),
+        let (rules, notes) = (&on.fs.nodes.rules, &self.due.left_out.notes);
+        let (from, delta) = if is_block(addr) {
+            let base = on.node_base(addr).map_err(|_| Left::Unreadable)?;
+            let image = rules.image_over(&base, block, notes).ok_or(Left::Unreadable)?;
+            (addr, on.delta(&base, &image)?)
+        } else {
+            (NULL_ADDR, on.delta(&Block::ZERO, &rules.image_of_new(block, notes))?)
         };
-        let mut image = (**block).clone();
-        if nid == ino {
-            on.fs.nodes.rules.write_notes(&mut image, &self.due.left_out.notes);
-        }
-        if let Some(base) = &base {
-            if (footer(base).nid.get(), footer(base).ino.get()) != (nid, ino) {
-                return Err(Left::Unreadable);
-            }
-            if nid == ino {
-                image.view_mut::<RawInode>().keep_seal_of(base.view());
-            }
-            *footer_mut(&mut image) = *footer(base);
-        }
-        if nid == ino {
-            image.view_mut::<RawInode>().seal(on.fs.nodes.rules.seed);
-        }
-        let from = if base.is_some() { addr } else { NULL_ADDR };
-        let base = base.unwrap_or_else(|| Arc::new(Block::ZERO));
-        add(on, record, (ino, Home::Node(nid)), (from, &base), &image)
+        record.delta(ino, Home::Node(nid), delta.of(from));
+        Ok(())
     }
 
     /// Blocks that the record's pages start from.
@@ -218,18 +219,13 @@ impl<'s> Capture<'s> {
     }
 }
 
-/// Adds to a record what `content` differs by from a block; `Large` where that is no little.
-fn add(
-    on: &Recorder<'_>,
-    record: &mut RecordBuilder,
-    (ino, home): (u32, Home),
-    (from, base): (BlockAddr, &Block),
-    content: &Block,
-) -> Result<(), Left> {
-    let checksum = page_checksum(&content.0);
-    on.fs.deltas.with_codecs(|codecs| {
-        let delta = codecs.delta(&base.0, &content.0, MOST_DELTA).ok_or(Left::Large)?;
-        record.delta(ino, home, Body { base: from, checksum, codec: delta.tag as u8, delta: delta.bytes });
-        Ok(())
-    })
+impl Recorder<'_> {
+    /// What `content` differs by from a block; `Large` where that is no little.
+    fn delta(&self, base: &Block, content: &Block) -> Result<Delta, Left> {
+        let checksum = page_checksum(&content.0);
+        self.fs.deltas.with_codecs(|codecs| {
+            let delta = codecs.delta(&base.0, &content.0, MOST_DELTA).ok_or(Left::Large)?;
+            Ok(Delta { checksum, codec: delta.tag as u8, bytes: delta.bytes.to_vec() })
+        })
+    }
 }

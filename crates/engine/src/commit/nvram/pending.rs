@@ -3,11 +3,12 @@
 //! The superblock says which generation may; the checkpoint of an unmount made under a later version than it notes says that none does.
 
 use super::ring::{failed, look};
+use crate::commit::recovery::Records;
 use crate::error::{Error, Result};
 use crate::options::{MountOptions, NvramOption};
 use medfs_device::Nvram;
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
-use medfs_format::nvram::{Found, MAX_SIZE, Meta, scan};
+use medfs_format::nvram::{Found, MAX_SIZE};
 use medfs_format::superblock::{RawNvramInfo, RawSuperblock};
 use uuid::Uuid;
 
@@ -16,8 +17,8 @@ use uuid::Uuid;
 pub(crate) enum Pending {
     /// There are none.
     Nothing,
-    /// The memory's bytes, whose records are those of the volume.
-    Records(Vec<u8>, Meta),
+    /// Those that the memory has.
+    Records(Records),
     /// They are left behind, with all that was fsynced since the last checkpoint: without them the rest of it says nothing.
     Leave,
 }
@@ -72,10 +73,12 @@ fn check_usable(sb: &RawSuperblock, memory: &dyn Nvram, found: &Found) -> Result
             memory,
             "begins like a journal whose both copies of the metadata are damaged: fill its first 8 KiB with zeros to use it".into(),
         ),
-        Found::Version(version) => {
-            refuse(memory, format!("has a journal of version {version}, which only a newer medfs understands"))
-        }
+        Found::Version(version) => refuse_version(memory, version),
     }
+}
+
+fn refuse_version<T>(memory: &dyn Nvram, version: u32) -> Result<T> {
+    refuse(memory, format!("has a journal of version {version}, which only a newer medfs understands"))
 }
 
 /// Fails where a memory that has no journal has anything else: it may be someone's.
@@ -109,12 +112,7 @@ fn records(sb: &RawSuperblock, info: RawNvramInfo, memory: &dyn Nvram) -> Result
         Found::Damaged => {
             return refuse(memory, format!("has metadata whose both copies are damaged: {otherwise}"));
         }
-        Found::Version(version) => {
-            return refuse(
-                memory,
-                format!("has a journal of version {version}, which only a newer medfs understands"),
-            );
-        }
+        Found::Version(version) => return refuse_version(memory, version),
         Found::Meta(meta) => meta,
     };
     if meta.uuid != sb.uuid {
@@ -126,13 +124,13 @@ fn records(sb: &RawSuperblock, info: RawNvramInfo, memory: &dyn Nvram) -> Result
     }
     let mut bytes = vec![0; meta.size as usize];
     memory.read(0, &mut bytes).map_err(|e| failed(memory, "be read", &e))?;
-    let records = scan(&bytes, &meta).map_err(|e| {
+    let records = Records::of_journal(bytes, &meta).map_err(|e| {
         Error::Incompatible(format!("the NVRAM {} is damaged ({e}): {otherwise}", memory.name()))
     })?;
     match meta.generation {
-        generation if generation == wanted => Ok(Pending::Records(bytes, meta)),
+        generation if generation == wanted => Ok(Pending::Records(records)),
         // Power was lost between the two writes of a mount that had brought back what there was.
-        _ if meta.previous == wanted && records.records.is_empty() => Ok(Pending::Nothing),
+        _ if meta.previous == wanted && records.is_empty() => Ok(Pending::Nothing),
         generation => refuse(
             memory,
             format!("holds the journal {generation:016x}, and not the volume's {wanted:016x}: {otherwise}"),

@@ -24,7 +24,6 @@ use medfs_sync::{Mutex, Ranked};
 use serde::Serialize;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -94,7 +93,6 @@ struct State {
 pub(super) struct Ring {
     memory: Arc<dyn Nvram>,
     threshold: u64,
-    on: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -124,12 +122,7 @@ impl Ring {
             to_leave: false,
             stats,
         };
-        Ring {
-            memory,
-            threshold: threshold.into(),
-            on: AtomicBool::new(false),
-            state: Mutex::new(state).ranked(ranks::NVRAM),
-        }
+        Ring { memory, threshold: threshold.into(), state: Mutex::new(state).ranked(ranks::NVRAM) }
     }
 
     pub(super) fn memory(&self) -> &dyn Nvram {
@@ -138,7 +131,7 @@ impl Ring {
 
     /// Whether records can be made.
     pub(super) fn is_on(&self) -> bool {
-        self.on.load(Ordering::Acquire)
+        self.state.lock().meta.is_some()
     }
 
     /// See [`super::NvramJournal::begin`].
@@ -156,7 +149,7 @@ impl Ring {
         let update = if let Found::Meta(meta) = look(memory)? { meta.update } else { 0 };
         let previous = map.sb.nvram_in_use().map_or(0, |info| info.generation.get());
         let checkpoint = map.cp.lock().header.checkpoint_ver.get();
-        let mut meta = Meta {
+        let meta = Meta {
             uuid: map.sb.uuid,
             generation: generation(map, previous, checkpoint),
             previous,
@@ -166,24 +159,24 @@ impl Ring {
             size,
             unit: unit as u32,
         };
-        for _ in 0..2 {
-            write_meta(memory, &meta).map_err(|e| failed(memory, "be written", &e))?;
-            meta.update += 1;
+        let second = Meta { update: meta.update + 1, ..meta };
+        for copy in [&meta, &second] {
+            write_meta(memory, copy).map_err(|e| failed(memory, "be written", &e))?;
         }
-        meta.update -= 1;
         map.set_nvram(Some(RawNvramInfo::new(meta.generation, checkpoint, &memory.name())))?;
         let mut state = self.state.lock();
-        (state.next, state.sequence, state.meta) = (meta.first, meta.sequence, Some(meta));
+        (state.next, state.sequence, state.meta) = (meta.first, meta.sequence, Some(second));
         state.stats.bytes = size - RING_START;
-        self.on.store(true, Ordering::Release);
         Ok(())
     }
 
     /// See [`super::NvramJournal::end`].
     pub(super) fn end(&self, map: &Map) -> Result<()> {
-        let began = self.on.swap(false, Ordering::AcqRel);
-        let left = std::mem::take(&mut self.state.lock().to_leave);
-        if began || left { Ok(map.set_nvram(None)?) } else { Ok(()) }
+        let named = {
+            let state = &mut *self.state.lock();
+            state.meta.take().is_some() | std::mem::take(&mut state.to_leave)
+        };
+        if named { Ok(map.set_nvram(None)?) } else { Ok(()) }
     }
 
     /// Whether so many further pages can stay dirty, and be written again by a mount after a crash.
@@ -234,7 +227,6 @@ impl Ring {
 
     fn fail(&self, state: &mut State, error: &io::Error) {
         tracing::error!(%error, "the NVRAM {} failed: fsyncs go to the volume", self.memory.name());
-        self.on.store(false, Ordering::Release);
         (state.meta, state.to_leave) = (None, true);
     }
 

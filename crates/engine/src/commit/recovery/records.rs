@@ -2,7 +2,7 @@
 //!
 //! A record counts while the checkpoint is in force that was when it was made.
 
-use crate::error::Result;
+use medfs_format::FormatError;
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::nvram::{Meta, Record, Stamp, Tag, scan};
 use std::ops::Range;
@@ -11,7 +11,8 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     memory: Vec<u8>,
-    meta: Option<Meta>,
+    /// Where each of them begins, in their order.
+    starts: Vec<u64>,
 }
 
 /// A record, and where it lies.
@@ -23,18 +24,26 @@ pub(super) struct PlacedRecord<'a> {
 }
 
 impl Records {
-    /// Those of a journal.
-    pub(crate) fn new(memory: Vec<u8>, meta: Meta) -> Records {
-        Records { memory, meta: Some(meta) }
+    /// Those of a journal. `Corrupt` where it is damaged.
+    pub(crate) fn of_journal(memory: Vec<u8>, meta: &Meta) -> Result<Records, FormatError> {
+        let starts = scan(&memory, meta)?.records.into_iter().map(|(at, _)| at).collect();
+        Ok(Records { memory, starts })
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.starts.is_empty()
     }
 
     /// Those that were made under this checkpoint, in their order.
-    pub(super) fn of(&self, version: ChainVersion) -> Result<Vec<PlacedRecord<'_>>> {
-        let Some(meta) = &self.meta else { return Ok(Vec::new()) };
+    pub(super) fn of(&self, version: ChainVersion) -> Result<Vec<PlacedRecord<'_>>, FormatError> {
         let memory = &self.memory[..];
-        let records = scan(memory, meta)?.records.into_iter();
-        let records = records.map(|(at, record)| PlacedRecord { at, stamp: record.stamp, record, memory });
-        Ok(records.filter(|record| version.belongs(record.stamp.checkpoint)).collect())
+        let placed = self.starts.iter().map(|&at| {
+            let record = Record::parse(memory.get(at as usize..).unwrap_or_default(), at)?;
+            Ok(PlacedRecord { at, stamp: record.stamp, record, memory })
+        });
+        let counts = |record: &PlacedRecord<'_>| version.belongs(record.stamp.checkpoint);
+        placed.filter(|placed| placed.as_ref().map_or(true, counts)).collect()
     }
 
     /// Bytes of the memory.
