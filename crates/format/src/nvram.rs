@@ -4,7 +4,9 @@
 //! | metadata | .. 4096 | metadata | .. 8192 | record | 0.. | record | 0.. | ..                      ring up to `size`
 //! record: | JD: magic: u32, sequence: u64 | tag | tag | .. | 0.. | body | body | .. | 0.. | JC |
 //! tag:    | ino: u32 | page or nid: u32 | offset: u32 | length: u16 | flags: u8 | codec: u8 |
-//! body:   | base: u32 | checksum: u32 | delta: length bytes |
+//! body:   | base: u32 | checksum: u32 | delta: length bytes |      or, of a delta that starts from parts of blocks,
+//!         | count of parts: u32 | checksum: u32 | part | part | .. | delta: length bytes |
+//! part:   | block or page: u32 | from: u16 | to: u16 | len: u16 |
 //! ```
 //!
 //! A record is what one commit made durable. It begins at a multiple of the memory's unit, at which power loss does not mix two records.
@@ -17,7 +19,10 @@
 mod record;
 mod scan;
 
-pub use record::{Body, Home, MAX_RECORD, MAX_TAGS, RawCommit, RawTag, Record, RecordBuilder, Stamp, Tag};
+pub use record::{
+    Base, Body, Home, MAX_PARTS, MAX_RECORD, MAX_TAGS, PART_OF_PAGE, PartOf, RawCommit, RawPart, RawTag,
+    Record, RecordBuilder, Stamp, Tag,
+};
 pub use scan::{Scanned, next_start, scan};
 
 use crate::{BLOCK_SIZE, FormatError, Structure, crc};
@@ -52,6 +57,8 @@ pub const TYPE_REVOKE: u8 = 3;
 pub const TYPE_MASK: u8 = 3;
 /// In a tag's flags: the home is a node.
 pub const TAG_NODE: u8 = 4;
+/// In a tag's flags: the delta starts from parts of blocks.
+pub const TAG_PARTS: u8 = 8;
 /// In a tag's flags: the last one of the record.
 pub const TAG_LAST: u8 = 0x80;
 

@@ -74,6 +74,8 @@ counts! {
     clusters
     /// fsyncs that became records in NVRAM.
     journaled
+    /// Pages in such records that start from what others repeat or made.
+    from_parts
     /// Pages that such records revoked.
     revoked
     /// Such records that a flush came before.

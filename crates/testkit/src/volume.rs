@@ -196,6 +196,7 @@ impl FileSystem for Volume {
             shared: stats.shared_inodes,
             clusters: stats.compress.clusters,
             journaled: stats.nvram.as_ref().map_or(0, |nvram| nvram.records),
+            from_parts: stats.nvram.as_ref().map_or(0, |nvram| nvram.from_parts),
             revoked: stats.nvram.as_ref().map_or(0, |nvram| nvram.revoked),
             rested: stats.nvram.as_ref().map_or(0, |nvram| nvram.flushed_first),
             left: stats.nvram.as_ref().map_or(0, |nvram| nvram.left_for_kind + nvram.left_for_size),

@@ -125,8 +125,8 @@ fn some_states_of_nvram() {
             must_be_clean(&format!("NVRAM, {options}, {what}"), &report);
         }
     }
-    let Counts { journaled, revoked, rested, left, .. } = counts;
-    assert!([journaled, revoked, rested, left].iter().all(|&n| n > 0), "{:?}", counts.named());
+    let Counts { journaled, from_parts, revoked, rested, left, .. } = counts;
+    assert!([journaled, from_parts, revoked, rested, left].iter().all(|&n| n > 0), "{:?}", counts.named());
 }
 
 /// Little updates under each of these options, seed by seed.
@@ -139,7 +139,8 @@ fn all_states_of_nvram() {
         setup.plan = CrashPlan { seed, ..setup.plan };
         (setup.check_every, setup.nested_every) = (50, 30);
         let mut workloads = on_small_updates(seed, 8);
-        workloads.extend(mixed(seed, 2));
+        workloads
+            .extend(mixed(seed, 2).into_iter().chain(on_databases(seed, 6)).chain(on_replacements(seed, 2)));
         let report = run(&setup, &workloads);
         must_be_clean(&format!("seed {seed}, NVRAM, {options}"), &report);
         (None, report)

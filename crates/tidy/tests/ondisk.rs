@@ -59,6 +59,7 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
         superblock::RawNvramInfo { generation, checkpoint, path }
         nvram::RawMeta { magic, version, uuid, generation, update, first, sequence, size, unit, previous, reserved, checksum }
         nvram::RawTag { ino, home, offset, length, flags, codec }
+        nvram::RawPart { at, from, to, len }
         nvram::RawCommit { magic, length, sequence, generation, checkpoint, chain, seconds, nanos, checksum }
         compress::RawClusterHeader { clen, chksum, reserved }
         delta::RawZoneHeader { version, flags, used, first }
@@ -155,6 +156,9 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         nvram::TYPE_NON_DELTA,
         nvram::TYPE_REVOKE,
         nvram::TAG_NODE,
+        nvram::TAG_PARTS,
+        nvram::PART_OF_PAGE,
+        nvram::MAX_PARTS,
         nvram::TAG_LAST,
         superblock::DELTA_SEALS,
         seal::SEAL_MAGIC,

@@ -95,6 +95,12 @@ impl<'a> Report<'a> {
         let (records, bytes) = (self.number("nvram.records"), self.number("nvram.record_bytes"));
         let mean = bytes.checked_div(records).unwrap_or_default();
         self.count("fsyncs that it took", "nvram.records", &format!("{mean} bytes each"));
+        self.count("  pages in them", "nvram.pages", "");
+        self.count(
+            "    made of other pages",
+            "nvram.from_parts",
+            "what logs repeat, and what older records made",
+        );
         self.count(
             "  with a flush before",
             "nvram.flushed_first",

@@ -34,7 +34,6 @@ pub(crate) enum NeedsCheckpoint {
     DirectoryChanged,
     TreeCut,
     Compressed,
-    NvramFailed,
 }
 
 /// What a commit does about a file's name.

@@ -91,8 +91,12 @@ pub(crate) struct Repeats {
     layout: Option<Layout>,
     /// Where the last two frames are that were written as a whole, by the page of the database. The end of the last one is
     /// often about to be overwritten, by the next frame's beginning.
-    frames: HashMap<u32, [u64; 2]>,
+    frames: Frames,
+    /// The same of frames that records in NVRAM have.
+    recorded: Frames,
 }
+
+type Frames = HashMap<u32, [u64; 2]>;
 
 /// [`Repeats`] as the inode of the journal or log remembers them.
 pub(crate) struct RepeatsMemory(Mutex<Repeats>);
@@ -123,11 +127,36 @@ struct Layout {
 
 /// A page of the database in a journal or log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Copy {
+pub(super) struct Copy {
     /// Where it begins.
     at: u64,
     /// Its number, from one.
     number: u32,
+}
+
+/// Pages of a database of which a page of its journal or log has parts.
+pub(super) struct Repeated {
+    pub(super) database: Arc<Inode>,
+    layout: Layout,
+    pub(super) copies: Vec<Copy>,
+}
+
+impl Repeated {
+    /// The slices of page `index` that a copy makes, whose like is at a place of a file.
+    pub(super) fn slices(&self, copy: Copy, index: u32, (source, at): (Ino, u64)) -> Vec<RawSlice> {
+        self.layout.slices(copy, index, source, at)
+    }
+
+    /// The same in the database.
+    pub(super) fn slices_of_database(&self, copy: Copy, index: u32) -> Vec<RawSlice> {
+        self.slices(copy, index, (self.database.ino, self.layout.in_database(copy)))
+    }
+
+    /// Where the last frame of the same page is that a record in NVRAM has.
+    pub(super) fn last_frame(&self, inode: &Inode, copy: Copy) -> Option<u64> {
+        let known = inode.memory.of::<RepeatsMemory>().lock().recorded.get(&copy.number).copied()?;
+        known.into_iter().find(|&at| at != copy.at)
+    }
 }
 
 fn be32(bytes: &[u8], at: usize) -> u32 {
@@ -209,20 +238,14 @@ impl Fs {
         index: u32,
         page: &Block,
     ) -> Result<Option<(OwnedRecord, u64)>> {
-        let name = inode.raw(Name::of);
         if !self.deltas.repeats
-            || self.is_compressed(inode)
-            || !matches!(name, Name::Log | Name::Journal)
             || state.whole.contains(&u64::from(index))
             || self.dependents.others_need_any(inode.ino)
         {
             return Ok(None);
         }
-        let (Some(database), Some(layout)) = (self.database(inode)?, self.layout(inode, state, name, index)?)
-        else {
-            return Ok(None);
-        };
-        let copies = self.copies(inode, state, name, layout, index)?;
+        let Some(repeated) = self.repeated_pages(inode, state, index)? else { return Ok(None) };
+        let Repeated { database, layout, copies } = repeated;
         let mut best: Option<(OwnedRecord, Repeat)> = None;
         for look in [Look::Database, Look::Frames] {
             if best.as_ref().is_some_and(|(record, _)| record.size() <= GOOD_ENOUGH) {
@@ -237,6 +260,25 @@ impl Fs {
         }
         let Some((record, repeat)) = best else { return Ok(None) };
         Ok(self.claim(inode, state, &database, index, &repeat)?.map(|after| (record, after)))
+    }
+
+    /// The pages of a database that page `index` of its journal or log has parts of; `None` of other files, and of compressed ones.
+    pub(super) fn repeated_pages(
+        &self,
+        inode: &Arc<Inode>,
+        state: &InodeState,
+        index: u32,
+    ) -> Result<Option<Repeated>> {
+        let name = inode.raw(Name::of);
+        if self.is_compressed(inode) || !matches!(name, Name::Log | Name::Journal) {
+            return Ok(None);
+        }
+        let (Some(database), Some(layout)) = (self.database(inode)?, self.layout(inode, state, name, index)?)
+        else {
+            return Ok(None);
+        };
+        let copies = self.copies(inode, state, name, layout, index)?;
+        Ok(Some(Repeated { database, layout, copies }))
     }
 
     /// Bytes that a record of a journal or log may have: more than that of another file, as hardly anybody reads it.
@@ -370,6 +412,21 @@ impl Fs {
 
     /// Remembers which frames a page of a log holds that is written as a whole.
     pub(crate) fn note_whole(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<()> {
+        self.note_frames(inode, state, index, |repeats| &mut repeats.frames)
+    }
+
+    /// Remembers which frames a page of a log holds that a record in NVRAM has.
+    pub(crate) fn note_recorded(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<()> {
+        self.note_frames(inode, state, index, |repeats| &mut repeats.recorded)
+    }
+
+    fn note_frames(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        index: u64,
+        which: impl FnOnce(&mut Repeats) -> &mut Frames,
+    ) -> Result<()> {
         let wanted = self.deltas.repeats && self.deltas.has_compact();
         let (true, Ok(index)) = (wanted && inode.raw(Name::of) == Name::Log, u32::try_from(index)) else {
             return Ok(());
@@ -377,7 +434,8 @@ impl Fs {
         let Some(layout) = self.layout(inode, state, Name::Log, index)? else { return Ok(()) };
         let copies = self.copies(inode, state, Name::Log, layout, index)?;
         let memory = inode.memory.of::<RepeatsMemory>();
-        let frames = &mut memory.lock().frames;
+        let mut memory = memory.lock();
+        let frames = which(&mut memory);
         if frames.len() >= MOST_FRAMES {
             frames.clear();
         }

@@ -27,6 +27,7 @@ mod medium;
 mod names;
 mod notes;
 mod nvram;
+mod nvram_logs;
 mod orphans;
 mod placement;
 mod promises;

@@ -4,12 +4,14 @@ use crate::common::*;
 use medfs::{
     FallocateMode, ManualClock, MountOptions, NvramStats, SetAttr, Timestamp, Volume, open_with_nvram,
 };
-use medfs_device::{MemDevice, MemNvram, read_block};
+use medfs_device::{MemDevice, MemNvram, Nvram, read_block};
 use medfs_format::nvram::{Found, META_STRIDE, Meta, RawMeta};
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use zerocopy::{FromBytes, IntoBytes};
 
-const SIZE: u64 = 256 << 10;
+pub(crate) const SIZE: u64 = 256 << 10;
 
 fn options(more: &str) -> MountOptions {
     let mut all = MountOptions::default();
@@ -17,7 +19,7 @@ fn options(more: &str) -> MountOptions {
     all
 }
 
-fn opened(device: &Arc<MemDevice>, memory: &Arc<MemNvram>, more: &str) -> medfs::Result<Volume> {
+pub(crate) fn opened(device: &Arc<MemDevice>, memory: &Arc<MemNvram>, more: &str) -> medfs::Result<Volume> {
     let clock = Arc::new(ManualClock::new(START));
     open_with_nvram(device.clone(), memory.clone(), options(more), clock)
 }
@@ -30,7 +32,7 @@ fn with_files(more: &str) -> (Volume, Arc<MemDevice>, Arc<MemNvram>, [u32; 2]) {
     (v, device, memory, files)
 }
 
-fn stats(v: &Volume) -> NvramStats {
+pub(crate) fn stats(v: &Volume) -> NvramStats {
     v.stats().nvram.unwrap()
 }
 
@@ -67,7 +69,7 @@ fn byte(v: &Volume, ino: u32, offset: u64) -> u8 {
 }
 
 /// After power loss: the device with what was stored, the memory with what was fenced.
-fn crashed(device: &MemDevice, memory: &MemNvram) -> (Arc<MemDevice>, Arc<MemNvram>) {
+pub(crate) fn crashed(device: &MemDevice, memory: &MemNvram) -> (Arc<MemDevice>, Arc<MemNvram>) {
     (Arc::new(device.snapshot()), Arc::new(memory.after_power_loss(|_| false)))
 }
 
@@ -92,7 +94,8 @@ fn an_fsync_of_little_writes_no_block_and_flushes_nothing() {
 #[test]
 fn what_is_large_or_new_goes_to_the_volume_and_both_come_back_in_their_order() {
     let (v, device, memory, [a, _]) = with_files("in_place=force");
-    let large: Vec<u8> = (0..PAGE).map(|n| (n as u32).wrapping_mul(0x9e37_79b1).to_be_bytes()[0]).collect();
+    // More than a record takes.
+    let large: Vec<u8> = (0..12).flat_map(noise).collect();
     write(&v, a, 0, &[2; 40]);
     v.fsync(a, false).unwrap();
     write(&v, a, 0, &large);
@@ -107,9 +110,9 @@ fn what_is_large_or_new_goes_to_the_volume_and_both_come_back_in_their_order() {
     assert_eq!((stats(&v).records, stats(&v).left_for_size, stats(&v).left_for_kind), (3, 1, 1));
     let (device, memory) = crashed(&device, &memory);
     let again = opened(&device, &memory, "").unwrap();
-    let mut expected = large;
+    let (mut expected, large_len) = (large.clone(), large.len());
     expected[3..5].fill(7);
-    let mut found = vec![0; PAGE];
+    let mut found = vec![0; large_len];
     again.read(a, 0, &mut found).unwrap();
     assert!(found == expected);
     let new = again.lookup(again.root(), b"new").unwrap().ino;
@@ -133,7 +136,7 @@ fn a_page_that_was_cut_off_does_not_return() {
 }
 
 #[test]
-fn a_full_memory_makes_a_checkpoint_due_and_sends_fsyncs_to_the_volume() {
+fn a_full_memory_is_emptied_by_a_checkpoint_and_before_that_by_a_timer() {
     let (v, device, memory, [a, _]) = with_files("nvram_threshold=50");
     let mut round = 0u32;
     while stats(&v).left_for_room == 0 {
@@ -142,10 +145,8 @@ fn a_full_memory_makes_a_checkpoint_due_and_sends_fsyncs_to_the_volume() {
         v.fsync(a, false).unwrap();
     }
     let used = stats(&v);
-    assert!(used.used > used.bytes * 9 / 10, "{used:?}");
-    v.background().unwrap();
-    let emptied = stats(&v);
-    assert_eq!((emptied.used, emptied.pages_held, emptied.emptied > used.emptied), (0, 0, true));
+    assert_eq!((used.used, used.pages_held, used.emptied, used.left_for_room), (0, 0, 1, 1));
+    assert!(used.record_bytes > used.bytes * 8 / 10, "{used:?}");
     for _ in 0..3000 {
         round += 1;
         write(&v, a, u64::from(round % 4000), &round.to_le_bytes());
@@ -336,4 +337,57 @@ fn content_that_looks_like_records_is_content() {
     let expected = byte(&v, a, 1000);
     let (device, memory) = crashed(&device, &memory);
     assert_eq!(byte(&opened(&device, &memory, "").unwrap(), a, 1000), expected);
+}
+
+/// A memory that fails from some write on.
+struct Failing {
+    memory: Arc<MemNvram>,
+    writes_left: AtomicU64,
+}
+
+impl Nvram for Failing {
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+    fn unit(&self) -> u64 {
+        self.memory.unit()
+    }
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.memory.read(offset, bytes)
+    }
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let left = self.writes_left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+        left.map_err(|_| io::Error::other("worn out"))?;
+        self.memory.write(offset, bytes)
+    }
+    fn persist(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.memory.persist(offset, len)
+    }
+    fn name(&self) -> String {
+        "a memory that fails".into()
+    }
+}
+
+/// Also of a file that no record has.
+#[test]
+fn what_is_fsynced_when_the_memory_fails_is_on_the_volume() {
+    for writes in 0..6 {
+        let device = Arc::new(blank_delta(64));
+        let memory = Arc::new(MemNvram::new(SIZE));
+        // Two copies of the metadata as a journal begins.
+        let failing = Failing { memory: memory.clone(), writes_left: AtomicU64::new(2 + writes) };
+        let clock = Arc::new(ManualClock::new(START));
+        let v = open_with_nvram(device.clone(), Arc::new(failing), options(""), clock).unwrap();
+        let [a, b] = two_files(&v);
+        for round in 1..5u8 {
+            for (file, byte) in [(a, round), (b, round + 100)] {
+                write(&v, file, 9, &[byte]);
+                v.fsync(file, round % 2 == 0).unwrap();
+            }
+        }
+        assert!(stats(&v).left_after_failure > 0);
+        // The volume needs no memory any more.
+        let again = open(Arc::new(device.snapshot()));
+        assert_eq!((byte(&again, a, 9), byte(&again, b, 9)), (4, 104), "{writes}");
+    }
 }

@@ -10,18 +10,21 @@ use std::sync::Arc;
 
 const PAGES: u64 = 40;
 const FRAME: usize = 24 + PAGE;
+const LOG_HEADER: usize = 32;
 
 /// A database and its log, as SQLite writes them.
-struct Database {
-    db: Ino,
-    log: Ino,
+pub(crate) struct Database {
+    pub(crate) db: Ino,
+    pub(crate) log: Ino,
     pages: Vec<u8>,
     frames: Vec<u8>,
+    /// Where the next frame goes.
+    end: usize,
 }
 
 impl Database {
     /// A database of noise, durable, with a log that has a header alone.
-    fn new(v: &Volume) -> Database {
+    pub(crate) fn new(v: &Volume) -> Database {
         let (db, pages) = noisy_file(v, "x.db", PAGES);
         let log = file(v, v.root(), "x.db-wal");
         let words = [0x377f_0682u32, 3_007_000, 4096, 0, 1, 2, 3, 4];
@@ -30,7 +33,7 @@ impl Database {
         v.fsync(log, false).expect("fsync");
         v.sync().expect("sync");
         // The first records come when there is a list to put the file on.
-        let mut database = Database { db, log, pages, frames };
+        let mut database = Database { db, log, pages, frames, end: LOG_HEADER };
         database.append(v, 0, b"first");
         v.fsync(log, true).expect("fsync");
         v.fsync(log, true).expect("fsync");
@@ -47,10 +50,15 @@ impl Database {
     }
 
     /// Appends the frame of a page.
-    fn append(&mut self, v: &Volume, page: usize, change: &[u8]) {
+    pub(crate) fn append(&mut self, v: &Volume, page: usize, change: &[u8]) {
         let frame = self.frame(page, change);
-        write(v, self.log, self.frames.len() as u64, &frame);
-        self.frames.extend(frame);
+        write(v, self.log, self.end as u64, &frame);
+        let end = self.end + frame.len();
+        if self.frames.len() < end {
+            self.frames.resize(end, 0);
+        }
+        self.frames[self.end..end].copy_from_slice(&frame);
+        self.end = end;
     }
 
     fn filled(v: &Volume) -> Database {
@@ -63,13 +71,23 @@ impl Database {
     }
 
     /// Overwrites pages of the database altogether.
-    fn replace(&mut self, v: &Volume, first: usize, count: usize) {
+    pub(crate) fn replace(&mut self, v: &Volume, first: usize, count: usize) {
         let new: Vec<u8> = (0..count).flat_map(|n| noise(1000 + n as u64)).collect();
         write(v, self.db, (first * PAGE) as u64, &new);
         self.pages[first * PAGE..first * PAGE + new.len()].copy_from_slice(&new);
     }
 
-    fn check(&self, v: &Volume) {
+    /// What the log holds.
+    pub(crate) fn log_bytes(&self) -> &[u8] {
+        &self.frames
+    }
+
+    /// Appends over what the log holds, behind its header. Its file stays as long as it is.
+    pub(crate) fn begin_anew(&mut self) {
+        self.end = LOG_HEADER;
+    }
+
+    pub(crate) fn check(&self, v: &Volume) {
         let of = |name| at(v, name).expect("the file").ino;
         assert!(content(v, of("x.db-wal")) == self.frames, "the log is another one");
         assert!(content(v, of("x.db")) == self.pages, "the database is another one");

@@ -1,7 +1,9 @@
 //! One record: its bytes made, and read.
 
-use super::{JC_MAGIC, JD_MAGIC, TAG_LAST, TAG_NODE, TYPE_DELTA, TYPE_MASK, TYPE_REVOKE};
+use super::{JC_MAGIC, JD_MAGIC, TAG_LAST, TAG_NODE, TAG_PARTS, TYPE_DELTA, TYPE_MASK, TYPE_REVOKE};
+use crate::BLOCK_SIZE;
 use crate::{BlockAddr, FormatError, Ino, Nid, Structure, Timestamp, crc};
+use std::ops::Range;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -12,6 +14,8 @@ const BODY_SIZE: usize = 8;
 pub(super) const JC_SIZE: usize = size_of::<RawCommit>();
 /// Most tags of a record.
 pub const MAX_TAGS: usize = 1 << 14;
+/// Most parts that a delta starts from.
+pub const MAX_PARTS: usize = 16;
 /// Most bytes of a record.
 pub const MAX_RECORD: usize = 4 << 20;
 
@@ -31,6 +35,58 @@ pub struct RawTag {
     pub flags: u8,
     /// How the delta is encoded: a tag of the codec.
     pub codec: u8,
+}
+
+/// A part of what a delta starts from (10 bytes): bytes of a block, or of a page of the same file as older records have it. What no part covers
+/// is zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawPart {
+    /// The block, or the page's index.
+    pub at: U32,
+    /// Where in it the bytes are; with [`PART_OF_PAGE`] it is a page.
+    pub from: U16,
+    /// Where they go.
+    pub to: U16,
+    /// How many they are.
+    pub len: U16,
+}
+
+/// In `from` of a part: it is one of a page.
+pub const PART_OF_PAGE: u16 = 0x8000;
+
+/// What a part is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartOf {
+    /// A block.
+    Block(BlockAddr),
+    /// A page of the same file as older records have it.
+    Page(u32),
+}
+
+impl RawPart {
+    /// The part of `of` that a slice is.
+    pub fn new(of: PartOf, from: u16, to: u16, len: u16) -> RawPart {
+        let (at, from) = match of {
+            PartOf::Block(addr) => (addr, from),
+            PartOf::Page(index) => (index, from | PART_OF_PAGE),
+        };
+        RawPart { at: at.into(), from: from.into(), to: to.into(), len: len.into() }
+    }
+
+    /// What it is of.
+    pub fn of(&self) -> PartOf {
+        let at = self.at.get();
+        if self.from.get() & PART_OF_PAGE == 0 { PartOf::Block(at) } else { PartOf::Page(at) }
+    }
+
+    /// Bytes of the block or page, and of what the delta starts from; `None` where they do not fit a block.
+    pub fn ranges(&self) -> Option<(Range<usize>, Range<usize>)> {
+        let from = self.from.get() & !PART_OF_PAGE;
+        let [from, to, len] = [from, self.to.get(), self.len.get()].map(usize::from);
+        let fits = len > 0 && from + len <= BLOCK_SIZE && to + len <= BLOCK_SIZE;
+        fits.then_some((from..from + len, to..to + len))
+    }
 }
 
 /// The end of a record (56 bytes).
@@ -57,7 +113,9 @@ pub struct RawCommit {
     pub checksum: U32,
 }
 
-const _: () = assert!(TAG_SIZE == 16 && JC_SIZE == 56);
+const PART_SIZE: usize = size_of::<RawPart>();
+
+const _: () = assert!(TAG_SIZE == 16 && PART_SIZE == 10 && JC_SIZE == 56);
 
 /// What a tag is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,11 +126,20 @@ pub enum Home {
     Node(Nid),
 }
 
+/// What a delta starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Base<'a> {
+    /// A block; zeros where it is `NULL_ADDR`.
+    Block(BlockAddr),
+    /// Parts of blocks and pages.
+    Parts(&'a [RawPart]),
+}
+
 /// A delta, and what it starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Body<'a> {
-    /// The block that the delta is of.
-    pub base: BlockAddr,
+    /// What the delta starts from.
+    pub base: Base<'a>,
     /// CRC-32 of what both make.
     pub checksum: u32,
     /// Tag of the codec.
@@ -138,10 +205,15 @@ pub struct RecordBuilder {
 impl RecordBuilder {
     /// Adds a delta.
     pub fn delta(&mut self, ino: Ino, home: Home, body: Body<'_>) {
-        let (home, flags) = match home {
+        let (home, of_home) = match home {
             Home::Page(index) => (index, TYPE_DELTA),
             Home::Node(nid) => (nid, TYPE_DELTA | TAG_NODE),
         };
+        let (base, parts, of_base) = match body.base {
+            Base::Block(addr) => (addr, &[][..], 0),
+            Base::Parts(parts) => (parts.len() as u32, parts, TAG_PARTS),
+        };
+        let flags = of_home | of_base;
         let (offset, length) = ((self.bodies.len() as u32).into(), (body.delta.len() as u16).into());
         self.tags.push(RawTag {
             ino: ino.into(),
@@ -151,8 +223,9 @@ impl RecordBuilder {
             flags,
             codec: body.codec,
         });
-        self.bodies.extend_from_slice(&body.base.to_le_bytes());
+        self.bodies.extend_from_slice(&base.to_le_bytes());
         self.bodies.extend_from_slice(&body.checksum.to_le_bytes());
+        self.bodies.extend_from_slice(parts.as_bytes());
         self.bodies.extend_from_slice(body.delta);
     }
 
@@ -271,18 +344,20 @@ impl<'a> Record<'a> {
     fn find_end(bytes: &'a [u8], at: u64) -> Result<(&'a RawCommit, usize, usize), FormatError> {
         let Some(sequence) = sequence_of(bytes) else { return Err(bad(at, "magic", "is none".into())) };
         let (mut end, mut tags) = (JD_SIZE, 0);
-        let mut bodies: Vec<(usize, usize)> = Vec::new();
+        let mut bodies: Vec<(usize, usize, bool)> = Vec::new();
         loop {
             let Some((tag, _)) = bytes.get(end..).and_then(|rest| RawTag::ref_from_prefix(rest).ok()) else {
                 return Err(bad(at, "tags", "reach beyond the journal".into()));
             };
             (end, tags) = (end + TAG_SIZE, tags + 1);
             match tag.flags & TYPE_MASK {
-                TYPE_DELTA => {
-                    bodies.push((tag.offset.get() as usize, BODY_SIZE + usize::from(tag.length.get())));
+                TYPE_DELTA if tag.flags & (TAG_NODE | TAG_PARTS) != TAG_NODE | TAG_PARTS => {
+                    let has_parts = tag.flags & TAG_PARTS != 0;
+                    let length = BODY_SIZE + usize::from(tag.length.get());
+                    bodies.push((tag.offset.get() as usize, length, has_parts));
                 }
                 TYPE_REVOKE => {}
-                other => return Err(bad(at, "flags", format!("type {other}"))),
+                _ => return Err(bad(at, "flags", format!("{:#x}", tag.flags))),
             }
             if tag.flags & TAG_LAST != 0 {
                 break;
@@ -292,9 +367,12 @@ impl<'a> Record<'a> {
             }
         }
         // Bodies lie one behind the other, in the order of their tags.
-        for (offset, length) in bodies {
+        for (offset, length, has_parts) in bodies {
             if offset != end {
                 return Err(bad(at, "offset", offset.to_string()));
+            }
+            if has_parts {
+                end += PART_SIZE * parts_of(bytes, offset, at)?;
             }
             end += length;
             if end > MAX_RECORD {
@@ -331,20 +409,35 @@ impl<'a> Record<'a> {
             if tag.flags & TYPE_MASK == TYPE_REVOKE {
                 return Some(Tag::Revoke { ino, first: home, count: tag.length.get() });
             }
-            let body =
-                bytes.get(tag.offset.get() as usize..)?.get(..BODY_SIZE + tag.length.get() as usize)?;
-            let (base, rest) = body.split_first_chunk::<4>()?;
-            let (checksum, delta) = rest.split_first_chunk::<4>()?;
-            let body = Body {
-                base: u32::from_le_bytes(*base),
-                checksum: u32::from_le_bytes(*checksum),
-                codec: tag.codec,
-                delta,
-            };
             let home = if tag.flags & TAG_NODE == 0 { Home::Page(home) } else { Home::Node(home) };
-            Some(Tag::Delta { ino, home, body })
+            Some(Tag::Delta { ino, home, body: body_of(bytes, tag)? })
         })
     }
+}
+
+/// How many parts the delta whose body begins at `offset` of a record starts from.
+fn parts_of(bytes: &[u8], offset: usize, at: u64) -> Result<usize, FormatError> {
+    let count = bytes.get(offset..).and_then(|body| body.first_chunk::<4>());
+    let Some(count) = count.map(|count| u32::from_le_bytes(*count)) else {
+        return Err(bad(at, "length", "reaches beyond the journal".into()));
+    };
+    let parts = usize::try_from(count).ok().filter(|count| (1..=MAX_PARTS).contains(count));
+    parts.ok_or_else(|| bad(at, "parts", count.to_string()))
+}
+
+fn body_of<'a>(bytes: &'a [u8], tag: &RawTag) -> Option<Body<'a>> {
+    let body = bytes.get(tag.offset.get() as usize..)?;
+    let (base, body) = body.split_first_chunk::<4>()?;
+    let (checksum, body) = body.split_first_chunk::<4>()?;
+    let base = u32::from_le_bytes(*base);
+    let (base, rest) = if tag.flags & TAG_PARTS == 0 {
+        (Base::Block(base), body)
+    } else {
+        let (parts, rest) = <[RawPart]>::ref_from_prefix_with_elems(body, base as usize).ok()?;
+        (Base::Parts(parts), rest)
+    };
+    let delta = rest.get(..tag.length.get().into())?;
+    Some(Body { base, checksum: u32::from_le_bytes(*checksum), codec: tag.codec, delta })
 }
 
 fn bad(at: u64, field: &'static str, value: String) -> FormatError {

@@ -24,12 +24,23 @@ fn said() -> impl Strategy<Value = Said> {
         .prop_map(|(ino, home, node, delta)| (ino, home, node && delta.is_some(), delta))
 }
 
+/// Parts that some pages start from.
+fn parts(home: u32) -> Vec<RawPart> {
+    let of = |n: u32| if n % 2 == 0 { PartOf::Block(home ^ n) } else { PartOf::Page(home ^ n) };
+    (0..home % (MAX_PARTS as u32 + 1)).map(|n| RawPart::new(of(n), n as u16, 3, 4096 - 16)).collect()
+}
+
+fn base(home: u32, node: bool, parts: &[RawPart]) -> Base<'_> {
+    if node || parts.is_empty() { Base::Block(home ^ 5) } else { Base::Parts(parts) }
+}
+
 fn builder(said: &[Said]) -> RecordBuilder {
     let mut builder = RecordBuilder::default();
     for (ino, home, node, delta) in said {
+        let parts = parts(*home);
         match delta {
             Some(delta) => {
-                let body = Body { base: home ^ 5, checksum: ino ^ 9, codec: 2, delta };
+                let body = Body { base: base(*home, *node, &parts), checksum: ino ^ 9, codec: 2, delta };
                 builder.delta(*ino, if *node { Home::Node(*home) } else { Home::Page(*home) }, body);
             }
             None => builder.revoke(*ino, *home, *ino as u16),
@@ -45,7 +56,7 @@ fn told(record: &Record<'_>) -> Vec<Said> {
                 Home::Page(index) => (index, false),
                 Home::Node(nid) => (nid, true),
             };
-            assert_eq!((body.base, body.checksum, body.codec), (home ^ 5, ino ^ 9, 2));
+            assert_eq!((body.base, body.checksum, body.codec), (base(home, node, &parts(home)), ino ^ 9, 2));
             (ino, home, node, Some(body.delta.to_vec()))
         }
         Tag::Revoke { ino, first, count } => {
@@ -85,6 +96,27 @@ fn a_small_record_has_the_bytes_of_the_paper() {
     assert_eq!(bytes.len(), 192);
     assert_eq!(bytes[..12], [0x4d, 0x44, 0x4a, 0x44, 40, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(bytes[12..28], [1, 0, 0, 0, 2, 0, 0, 0, 28, 0, 0, 0, 100, 0, TYPE_DELTA | TAG_LAST, 2]);
+}
+
+#[test]
+fn parts_that_cannot_be_are_refused() {
+    let of_page = RawPart::new(PartOf::Page(7), 1, 2, 4094);
+    assert_eq!((of_page.of(), of_page.ranges()), (PartOf::Page(7), Some((1..4095, 2..4096))));
+    for (from, to, len) in [(0, 0, 0), (1, 0, 4096), (0, 3, 4094), (0, 0, u16::MAX)] {
+        assert_eq!(RawPart::new(PartOf::Block(7), from, to, len).ranges(), None, "{from} {to} {len}");
+    }
+    let with = |count: usize, node: bool| {
+        let mut builder = RecordBuilder::default();
+        let parts = vec![of_page; count];
+        let home = if node { Home::Node(3) } else { Home::Page(3) };
+        builder.delta(3, home, Body { base: Base::Parts(&parts), checksum: 0, codec: 2, delta: &[1] });
+        Record::parse(&builder.seal(stamp(5)), 0).map(drop).map_err(|e| e.to_string())
+    };
+    assert_eq!(with(MAX_PARTS, false), Ok(()));
+    for (count, node, said) in [(0, false, "parts"), (MAX_PARTS + 1, false, "parts"), (1, true, "flags")] {
+        let error = with(count, node).unwrap_err();
+        assert!(error.contains(said), "{error}");
+    }
 }
 
 #[test]

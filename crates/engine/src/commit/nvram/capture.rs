@@ -8,16 +8,18 @@ use crate::commit::change_set::{Naming, StagedFile};
 use crate::commit::roll_forward_log::{Due, in_the_way, take_due};
 use crate::content::placement::Purpose;
 use crate::map::inode::InodeState;
+use crate::map::journaled::Pages;
+use crate::xref::parts::{Parts, Whose};
 use medfs_codec::page_checksum;
-use medfs_format::nvram::{Body, Home, RecordBuilder};
+use medfs_format::nvram::{Base, Body, Home, PartOf, RawPart, RecordBuilder};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, NEW_ADDR, NULL_ADDR, is_block};
 use medfs_store::NodePage;
 use std::sync::Arc;
 
 /// Most pages of a file in a record: more are written once, to the log.
 const MOST_PAGES: usize = 256;
-/// Largest delta in bytes: what takes more of a block is written as one (Delta Journaling, section III.C).
-const MOST_DELTA: usize = BLOCK_SIZE / 4;
+/// Deltas of at most as many bytes are not tried to be made smaller.
+const GOOD_ENOUGH: usize = 256;
 
 /// What a page or node differs by from a block.
 struct Delta {
@@ -27,16 +29,41 @@ struct Delta {
 }
 
 impl Delta {
-    fn of(&self, base: BlockAddr) -> Body<'_> {
+    fn of<'a>(&'a self, base: Base<'a>) -> Body<'a> {
         Body { base, checksum: self.checksum, codec: self.codec, delta: &self.bytes }
     }
 }
 
-/// A changed page, and how it differs from the block that its address names: `NULL_ADDR` where it has none yet.
+/// What a page's delta starts from.
+enum Start {
+    /// The block that its address names: `NULL_ADDR` where it has none yet.
+    Own(BlockAddr),
+    /// Parts of blocks, and of pages as older records have them.
+    Parts(Vec<RawPart>),
+}
+
+impl Start {
+    /// Bytes of a record that it takes.
+    fn size(&self) -> usize {
+        match self {
+            Start::Own(_) => 0,
+            Start::Parts(parts) => size_of_val(&parts[..]),
+        }
+    }
+
+    fn base(&self) -> Base<'_> {
+        match self {
+            Start::Own(addr) => Base::Block(*addr),
+            Start::Parts(parts) => Base::Parts(parts),
+        }
+    }
+}
+
+/// A changed page, and how it differs from what is on the volume.
 struct Page {
     index: u32,
     content: Arc<Block>,
-    base: BlockAddr,
+    start: Start,
     delta: Delta,
     /// No record held it before.
     new: bool,
@@ -58,6 +85,7 @@ pub(super) struct Capture<'s> {
 pub(super) struct Recorded {
     pub(super) pages: u64,
     pub(super) new_pages: u64,
+    pub(super) from_parts: u64,
     pub(super) nodes: u64,
     pub(super) revoked: u64,
 }
@@ -105,20 +133,27 @@ impl<'s> Capture<'s> {
                 held.get(index).and_then(Option::as_ref).is_some_and(|held| Arc::ptr_eq(held, page))
             };
             let fresh = state.dirty.iter().filter(|(index, page)| !is_held(index, page));
-            fresh.take(MOST_PAGES + 1).map(|(&i, page)| (i, page.clone(), !held.contains_key(&i))).collect()
+            let fresh = fresh.take(MOST_PAGES + 1);
+            let with_older = fresh
+                .map(|(&i, page)| (i, page.clone(), held.get(&i).cloned().flatten(), !held.contains_key(&i)));
+            with_older.collect()
         });
-        self.take_fresh(on, fresh)
+        self.take_fresh(on, state, fresh)
     }
 
-    /// Takes pages as deltas of the blocks that their addresses name. Before the nodes: a page that a record cannot hold sends them to the log as
-    /// they are.
-    fn take_fresh(&mut self, on: &Recorder<'_>, fresh: Vec<(u64, Arc<Block>, bool)>) -> Result<(), Left> {
+    /// Takes pages as deltas. Before the nodes: a page that a record cannot hold sends them to the log as they are.
+    fn take_fresh(
+        &mut self,
+        on: &Recorder<'_>,
+        state: &InodeState,
+        fresh: Vec<(u64, Arc<Block>, Option<Arc<Block>>, bool)>,
+    ) -> Result<(), Left> {
         let inode = self.file.inode;
         let compact = on.fs.compact_start(inode);
-        let mut near = None;
-        for (index, content, new) in fresh {
+        let (mut near, mut bytes) = (None, 0);
+        for (index, content, before, new) in fresh {
             let number = u32::try_from(index).ok().filter(|_| index < compact).ok_or(Left::Kind)?;
-            if self.pages.len() == MOST_PAGES {
+            if self.pages.len() == MOST_PAGES || bytes > on.most {
                 return Err(Left::Large);
             }
             let slot = on.fs.find_slot_near(inode, near.as_ref(), index).map_err(|_| Left::Unreadable)?;
@@ -128,13 +163,67 @@ impl<'s> Capture<'s> {
                 _ => return Err(Left::Kind),
             };
             near = slot;
-            let delta = match is_block(base) {
-                true => on.delta(&*on.fs.base(base).map_err(|_| Left::Unreadable)?, &content)?,
-                false => on.delta(&Block::ZERO, &content)?,
-            };
-            self.pages.push(Page { index: number, content, base, delta, new });
+            let (start, delta) = self.smallest(on, state, (number, base), &content, before)?;
+            bytes += delta.bytes.len();
+            self.pages.push(Page { index: number, content, start, delta, new });
         }
         Ok(())
+    }
+
+    /// The smallest delta of a page: of what its file repeats, of its own block, or of itself as an older record has it.
+    fn smallest(
+        &mut self,
+        on: &Recorder<'_>,
+        state: &InodeState,
+        (index, base): (u32, BlockAddr),
+        content: &Block,
+        before: Option<Arc<Block>>,
+    ) -> Result<(Start, Delta), Left> {
+        let mut best: Option<(Start, Delta)> = None;
+        let parts = self.parts_repeated(on, state, index).map_err(|_| Left::Unreadable)?;
+        if let Some(parts) = parts
+            && let Some(delta) = on.delta(&parts.made, content, BLOCK_SIZE)
+        {
+            self.mark = self.mark.max(parts.mark);
+            best = Some((Start::Parts(parts.parts), delta));
+        }
+        let most = |best: &Option<(Start, Delta)>| {
+            let most = best.as_ref().map_or(BLOCK_SIZE, |(start, delta)| start.size() + delta.bytes.len());
+            Some(most).filter(|&most| most > GOOD_ENOUGH)
+        };
+        if let Some(most) = most(&best) {
+            let delta = match is_block(base) {
+                true => on.delta(&*on.fs.base(base).map_err(|_| Left::Unreadable)?, content, most),
+                false => on.delta(&Block::ZERO, content, most),
+            };
+            best = delta.map(|delta| (Start::Own(base), delta)).or(best);
+        }
+        if let (Some(most), Some(before)) = (most(&best), before) {
+            let itself = vec![RawPart::new(PartOf::Page(index), 0, 0, BLOCK_SIZE as u16)];
+            let delta = on.delta(&before, content, most - size_of::<RawPart>());
+            best = delta.map(|delta| (Start::Parts(itself), delta)).or(best);
+        }
+        best.ok_or(Left::Large)
+    }
+
+    fn parts_repeated(
+        &self,
+        on: &Recorder<'_>,
+        state: &InodeState,
+        index: u32,
+    ) -> crate::error::Result<Option<Parts>> {
+        let inode = self.file.inode;
+        let taken = |page: u64| {
+            let at = self.pages.binary_search_by_key(&page, |taken| taken.index.into()).ok()?;
+            Some(self.pages[at].content.clone())
+        };
+        // What is not dirty any more this record revokes.
+        let held = |page: u64| {
+            let version = |held: &mut Pages| held.get(&page).cloned().flatten();
+            if state.dirty.contains_key(&page) { on.fs.since.in_nvram.of(inode.ino, version) } else { None }
+        };
+        let recorded = |page: u64| taken(page).or_else(|| held(page));
+        on.fs.parts_repeated(&Whose { inode, state, recorded }, index)
     }
 
     /// Adds to a record what was taken.
@@ -152,7 +241,7 @@ impl<'s> Capture<'s> {
             }
         }
         for page in &self.pages {
-            record.delta(ino, Home::Page(page.index), page.delta.of(page.base));
+            record.delta(ino, Home::Page(page.index), page.delta.of(page.start.base()));
         }
         Ok(())
     }
@@ -169,17 +258,19 @@ impl<'s> Capture<'s> {
         let (from, delta) = if is_block(addr) {
             let base = on.node_base(addr).map_err(|_| Left::Unreadable)?;
             let image = rules.image_over(&base, block, notes).ok_or(Left::Unreadable)?;
-            (addr, on.delta(&base, &image)?)
+            (addr, on.delta(&base, &image, BLOCK_SIZE))
         } else {
-            (NULL_ADDR, on.delta(&Block::ZERO, &rules.image_of_new(block, notes))?)
+            (NULL_ADDR, on.delta(&Block::ZERO, &rules.image_of_new(block, notes), BLOCK_SIZE))
         };
-        record.delta(ino, Home::Node(nid), delta.of(from));
+        record.delta(ino, Home::Node(nid), delta.ok_or(Left::Large)?.of(Base::Block(from)));
         Ok(())
     }
 
     /// Blocks that the record's pages start from.
     pub(super) fn bases(&self) -> impl Iterator<Item = BlockAddr> + '_ {
-        self.pages.iter().map(|page| page.base).filter(|&addr| is_block(addr))
+        // Parts are noted already.
+        let own = |page: &Page| if let Start::Own(addr) = page.start { Some(addr) } else { None };
+        self.pages.iter().filter_map(own).filter(|&addr| is_block(addr))
     }
 
     /// Pages that no record held before.
@@ -192,22 +283,29 @@ impl<'s> Capture<'s> {
         let recorded = Recorded {
             pages: self.pages.len() as u64,
             new_pages: self.new_pages() as u64,
+            from_parts: self.pages.iter().filter(|page| matches!(page.start, Start::Parts(_))).count() as u64,
             nodes: self.due.nodes.len() as u64,
             revoked: self.revoked.len() as u64,
         };
         // The next checkpoint writes them, no fsync needs to.
         self.due.nodes.iter().for_each(|(page, _)| on.fs.nodes.mark_shared(page));
         on.fs.dependents.settle(&self.due.gone);
-        let mut state = self.file.inode.lock.write();
-        on.fs.since.in_nvram.of(self.file.inode.ino, |held| {
+        let inode = self.file.inode;
+        let mut state = inode.lock.write();
+        on.fs.since.in_nvram.of(inode.ino, |held| {
             self.revoked.iter().for_each(|index| drop(held.remove(index)));
-            for Page { index, content, .. } in self.pages {
-                let index = u64::from(index);
+            for Page { index, content, .. } in &self.pages {
+                let index = u64::from(*index);
                 let dirty = state.dirty.contains_key(&index);
                 state.with_checkpoint |= dirty;
-                held.insert(index, dirty.then_some(content));
+                held.insert(index, dirty.then(|| content.clone()));
             }
         });
+        for page in &self.pages {
+            if let Err(error) = on.fs.note_recorded(inode, &state, page.index.into()) {
+                tracing::debug!(%error, "frames of a log are not remembered");
+            }
+        }
         recorded
     }
 
@@ -220,12 +318,12 @@ impl<'s> Capture<'s> {
 }
 
 impl Recorder<'_> {
-    /// What `content` differs by from a block; `Large` where that is no little.
-    fn delta(&self, base: &Block, content: &Block) -> Result<Delta, Left> {
+    /// What a page or node differs by from another, in at most so many bytes.
+    fn delta(&self, base: &Block, content: &Block, most: usize) -> Option<Delta> {
         let checksum = page_checksum(&content.0);
         self.fs.deltas.with_codecs(|codecs| {
-            let delta = codecs.delta(&base.0, &content.0, MOST_DELTA).ok_or(Left::Large)?;
-            Ok(Delta { checksum, codec: delta.tag as u8, bytes: delta.bytes.to_vec() })
+            let delta = codecs.delta(&base.0, &content.0, most)?;
+            Some(Delta { checksum, codec: delta.tag as u8, bytes: delta.bytes.to_vec() })
         })
     }
 }

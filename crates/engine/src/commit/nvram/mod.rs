@@ -22,6 +22,7 @@ pub(crate) use pending::{Pending, pending};
 pub use ring::NvramStats;
 
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, StagedFile};
+use crate::commit::checkpoint::CheckpointSink;
 use crate::commit::roll_forward_log::RollForwardLog;
 use crate::error::Result;
 use crate::fs::Fs;
@@ -47,8 +48,10 @@ enum Left {
     Kind,
     /// Many pages, or much of one.
     Large,
-    /// The ring has no room, or the volume none to write again what records hold.
+    /// The ring has no room, or as many pages stay dirty as may: a checkpoint makes room.
     Full,
+    /// The volume has no room to write again what records hold.
+    NoRoom,
     /// A base cannot be read.
     Unreadable,
     /// The memory failed.
@@ -59,6 +62,8 @@ enum Left {
 struct Recorder<'a> {
     fs: &'a Fs,
     node_bases: &'a Cache<u32, Arc<Block>>,
+    /// Bytes that the pages of one file may take in it.
+    most: usize,
 }
 
 impl Recorder<'_> {
@@ -112,7 +117,7 @@ impl NvramJournal {
 
     /// Makes a set durable by a record; why not, where that cannot be: then everything is as it was.
     fn record(&self, fs: &Fs, set: &ChangeSet<'_>) -> Result<std::result::Result<(), Left>> {
-        let on = Recorder { fs, node_bases: &self.node_bases };
+        let on = Recorder { fs, node_bases: &self.node_bases, most: self.ring.most_of_a_record() };
         if !self.ring.is_on() {
             return Ok(Err(Left::Failed));
         }
@@ -150,10 +155,11 @@ impl NvramJournal {
         }
         let pages: usize = taken.iter().map(Capture::new_pages).sum();
         let most = on.fs.pages.capacity() as u64 / 2;
-        match builder.fits() && self.ring.has_room_for(on.fs, pages as u64, most) {
-            true => Ok(builder),
-            false => Err(Left::Full),
+        if !builder.fits() {
+            return Err(Left::Large);
         }
+        self.ring.check_room_for(on.fs, pages as u64, most)?;
+        Ok(builder)
     }
 
     /// Makes durable what the record is going to rest on: pages and nodes that were written and not flushed.
@@ -176,7 +182,8 @@ impl NvramJournal {
         fs.since.in_nvram.note(taken.iter().flat_map(Capture::bases));
         match self.ring.append(fs, builder) {
             Appended::Durable => Ok(()),
-            Appended::NoRoom => Err(Left::Full),
+            Appended::Full => Err(Left::Full),
+            Appended::TooLarge => Err(Left::Large),
             Appended::Failed => Err(Left::Failed),
         }
     }
@@ -197,15 +204,9 @@ impl CommitSink for NvramJournal {
             Err(left) => left,
         };
         self.ring.left(left);
-        if left == Left::Failed && fs.since.in_nvram.any() {
-            // What the memory holds of other files must not depend on it any longer.
-            return Ok(set
-                .files
-                .iter()
-                .map(|_| Ok(Outcome::Refused(NeedsCheckpoint::NvramFailed)))
-                .collect());
-        }
-        self.log.commit(fs, set)
+        // A full ring: one checkpoint for as many fsyncs as it has room for. A memory that failed: what it holds must not depend on it any longer.
+        let checkpoint = matches!(left, Left::Full | Left::Failed) && fs.since.in_nvram.any();
+        if checkpoint { CheckpointSink.commit(fs, set) } else { self.log.commit(fs, set) }
     }
 
     fn checkpointed(&self, fs: &Fs) {

@@ -15,8 +15,8 @@ use crate::map::Map;
 use crate::ranks;
 use medfs_device::Nvram;
 use medfs_format::nvram::{
-    Found, MAX_SIZE, MAX_UNIT, META_STRIDE, MIN_SIZE, Meta, RING_START, RawMeta, RecordBuilder, Stamp,
-    next_start,
+    Found, MAX_RECORD, MAX_SIZE, MAX_UNIT, META_STRIDE, MIN_SIZE, Meta, RING_START, RawMeta, RecordBuilder,
+    Stamp, next_start,
 };
 use medfs_format::seal::SealKey;
 use medfs_format::superblock::RawNvramInfo;
@@ -29,6 +29,9 @@ use zerocopy::{FromZeros, IntoBytes};
 
 /// How old the oldest record may become before a checkpoint is due.
 const OLDEST: Duration = Duration::from_secs(300);
+
+/// A record takes at most one part of so many of the ring.
+const PART_OF_A_RECORD: usize = 8;
 
 /// With `nvram=`: what the memory holds, and what it took.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
@@ -45,6 +48,8 @@ pub struct NvramStats {
     pub record_bytes: u64,
     /// Pages in them.
     pub pages: u64,
+    /// Pages of them that start from what their file repeats, or from what an older record made.
+    pub from_parts: u64,
     /// Nodes in them.
     pub nodes: u64,
     /// Pages that they revoke.
@@ -71,7 +76,10 @@ pub struct NvramStats {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Appended {
     Durable,
-    NoRoom,
+    /// There is no room before a checkpoint.
+    Full,
+    /// There never is.
+    TooLarge,
     Failed,
 }
 
@@ -82,8 +90,6 @@ struct State {
     sequence: u64,
     /// When the oldest record that counts was made.
     oldest: Option<Duration>,
-    /// An fsync found no room that a checkpoint makes.
-    was_full: bool,
     /// The memory failed, and the superblock still names it.
     to_leave: bool,
     stats: NvramStats,
@@ -113,15 +119,7 @@ pub(super) fn failed(memory: &dyn Nvram, what: &str, error: &io::Error) -> Error
 impl Ring {
     pub(super) fn new(memory: Arc<dyn Nvram>, threshold: u32) -> Ring {
         let stats = NvramStats { place: memory.name(), ..NvramStats::default() };
-        let state = State {
-            meta: None,
-            next: RING_START,
-            sequence: 0,
-            oldest: None,
-            was_full: false,
-            to_leave: false,
-            stats,
-        };
+        let state = State { meta: None, next: RING_START, sequence: 0, oldest: None, to_leave: false, stats };
         Ring { memory, threshold: threshold.into(), state: Mutex::new(state).ranked(ranks::NVRAM) }
     }
 
@@ -179,13 +177,19 @@ impl Ring {
         if named { Ok(map.set_nvram(None)?) } else { Ok(()) }
     }
 
-    /// Whether so many further pages can stay dirty, and be written again by a mount after a crash.
-    /// `most`: pages that may stay dirty.
-    pub(super) fn has_room_for(&self, map: &Map, pages: u64, most: u64) -> bool {
-        let mut state = self.state.lock();
-        let pages = state.stats.pages_held + pages;
-        state.was_full |= pages > most;
-        pages <= most && map.space.room_for_rewriting(pages)
+    /// Bytes that a record should take at most: of what takes more the roll-forward log has much in one request.
+    pub(super) fn most_of_a_record(&self) -> usize {
+        let bytes = self.state.lock().stats.bytes as usize;
+        (bytes / PART_OF_A_RECORD).min(MAX_RECORD)
+    }
+
+    /// Whether so many further pages can stay dirty, of which `most` may, and be written again by a mount after a crash.
+    pub(super) fn check_room_for(&self, map: &Map, pages: u64, most: u64) -> std::result::Result<(), Left> {
+        let pages = self.state.lock().stats.pages_held + pages;
+        if !map.space.room_for_rewriting(pages) {
+            return Err(Left::NoRoom);
+        }
+        if pages <= most { Ok(()) } else { Err(Left::Full) }
     }
 
     /// Makes a record durable.
@@ -193,12 +197,14 @@ impl Ring {
         let state = &mut *self.state.lock();
         let Some(meta) = &state.meta else { return Appended::Failed };
         let size = record.size() as u64;
+        if size.next_multiple_of(meta.unit.into()) > meta.size - RING_START {
+            return Appended::TooLarge;
+        }
         let (at, gap) = next_start(meta, state.next, size);
         let end = (at + size).next_multiple_of(meta.unit.into());
         let takes = gap + end - at;
-        if end > meta.size || state.stats.used + takes > meta.size - RING_START {
-            state.was_full |= end <= meta.size;
-            return Appended::NoRoom;
+        if state.stats.used + takes > meta.size - RING_START {
+            return Appended::Full;
         }
         let chain = {
             let _chain = map.chain.lock();
@@ -244,7 +250,6 @@ impl Ring {
             state.stats.emptied += 1;
         }
         (state.stats.used, state.stats.pages_held, state.oldest) = (0, 0, None);
-        state.was_full = false;
         if state.to_leave {
             match map.set_nvram(None) {
                 Ok(()) => state.to_leave = false,
@@ -260,7 +265,7 @@ impl Ring {
             return false;
         }
         let old = state.oldest.is_some_and(|oldest| now.saturating_sub(oldest) >= OLDEST);
-        old || state.was_full || state.stats.used * 100 >= state.stats.bytes.max(1) * self.threshold
+        old || state.stats.used * 100 >= state.stats.bytes.max(1) * self.threshold
     }
 
     /// Counts what a record holds of a file.
@@ -268,6 +273,7 @@ impl Ring {
         let stats = &mut self.state.lock().stats;
         stats.pages += recorded.pages;
         stats.pages_held += recorded.new_pages;
+        stats.from_parts += recorded.from_parts;
         stats.nodes += recorded.nodes;
         stats.revoked += recorded.revoked;
     }
@@ -283,7 +289,7 @@ impl Ring {
         *match why {
             Left::Kind => &mut stats.left_for_kind,
             Left::Large => &mut stats.left_for_size,
-            Left::Full => &mut stats.left_for_room,
+            Left::Full | Left::NoRoom => &mut stats.left_for_room,
             Left::Unreadable => &mut stats.left_unreadable,
             Left::Failed => &mut stats.left_after_failure,
         } += 1;

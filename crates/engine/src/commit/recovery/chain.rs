@@ -21,7 +21,7 @@ use super::records::{PlacedRecord, Records};
 use crate::error::{Error, Result};
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::node::{RawInode, footer};
-use medfs_format::nvram::{Home, Tag};
+use medfs_format::nvram::{Base, Home, PartOf, RawPart, Tag};
 use medfs_format::seal::SealedLog;
 use medfs_format::shared::{ENTRY_SIZE, RawSharedHeader};
 use medfs_format::summary::Log;
@@ -94,11 +94,20 @@ pub(super) struct PageChange {
     pub(super) what: PageContent,
 }
 
+/// What a page's delta starts from.
+#[derive(Debug, Clone)]
+pub(super) enum Start {
+    /// A block; zeros where it is `NULL_ADDR`.
+    Block(BlockAddr),
+    /// Parts of blocks, and of pages that older records have. All of them fit.
+    Parts(Vec<RawPart>),
+}
+
 /// What a page is by a record in NVRAM.
 #[derive(Debug, Clone)]
 pub(super) enum PageContent {
-    /// What a delta makes of a block, or of zeros where that is `NULL_ADDR`.
-    Delta(BlockAddr, Entry),
+    /// What a delta makes.
+    Delta(Start, Entry),
     /// What it is without older records, it and so many behind it.
     Revoked(u16),
 }
@@ -158,6 +167,24 @@ fn check_file(store: &Store, record: &PlacedRecord<'_>, ino: Ino) -> Result<()> 
         return Ok(());
     }
     Err(bad_record(record, "ino", ino.to_string()))
+}
+
+/// What a delta of a record starts from; `Corrupt` where that cannot be.
+fn start_of(store: &Store, record: &PlacedRecord<'_>, ino: Ino, base: Base<'_>) -> Result<Start> {
+    let is_possible = |addr| store.geo.in_main(addr);
+    let bad = |addr| bad_record(record, "base", format!("{addr} for inode {ino}"));
+    match base {
+        Base::Block(addr) if addr == NULL_ADDR || is_possible(addr) => Ok(Start::Block(addr)),
+        Base::Block(addr) => Err(bad(addr)),
+        Base::Parts(parts) => {
+            let is_right = |part: &&RawPart| match part.of() {
+                PartOf::Block(addr) => is_possible(addr) && part.ranges().is_some(),
+                PartOf::Page(_) => part.ranges().is_some(),
+            };
+            let wrong = parts.iter().find(|part| !is_right(part));
+            wrong.map_or_else(|| Ok(Start::Parts(parts.to_vec())), |part| Err(bad(part.at.get())))
+        }
+    }
 }
 
 fn bad_record(record: &PlacedRecord<'_>, field: &'static str, value: String) -> Error {
@@ -311,7 +338,6 @@ impl Chain {
 
     /// Takes up what a record in NVRAM says: nodes as links, the last of each file with the fsync mark, and pages.
     fn add_record(&mut self, store: &Store, record: &PlacedRecord<'_>) -> Result<()> {
-        let geo = &store.geo;
         let mut last_of: HashMap<Ino, usize> = HashMap::new();
         let mut pages = Vec::new();
         for tag in record.tags() {
@@ -322,17 +348,20 @@ impl Chain {
                 }
                 Tag::Delta { ino, home, body } => {
                     check_file(store, record, ino)?;
-                    if body.base != NULL_ADDR && !geo.in_main(body.base) {
-                        return Err(bad_record(record, "base", format!("{} for inode {ino}", body.base)));
-                    }
+                    let start = start_of(store, record, ino, body.base)?;
                     let delta = record.range_of(body.delta);
                     let entry = Entry { node: None, codec: body.codec, checksum: body.checksum, delta };
-                    match home {
-                        Home::Page(index) => pages.push((ino, index, PageContent::Delta(body.base, entry))),
-                        Home::Node(nid) => {
+                    match (home, start) {
+                        (Home::Page(index), start) => {
+                            pages.push((ino, index, PageContent::Delta(start, entry)));
+                        }
+                        (Home::Node(nid), Start::Block(addr)) => {
                             last_of.insert(ino, self.links.len());
-                            let (addr, entry, is_inode) = (body.base, Some(entry), nid == ino);
+                            let (entry, is_inode) = (Some(entry), nid == ino);
                             self.links.push(Link { addr, entry, ino, is_inode, fsync: false, layout: None });
+                        }
+                        (Home::Node(nid), Start::Parts(_)) => {
+                            return Err(bad_record(record, "flags", format!("parts of node {nid}")));
                         }
                     }
                 }

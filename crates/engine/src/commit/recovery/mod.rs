@@ -302,7 +302,7 @@ impl Replay<'_> {
                 self.remove_names(removal.addr)?;
             }
             while let Some(change) = pages.next_if(|change| change.after <= at) {
-                self.pages.apply(change);
+                self.take_page(change);
             }
             let Some(inode) = self.inodes.get(&link.ino).cloned() else { continue };
             let file = &self.chain.files[&link.ino];
@@ -316,7 +316,7 @@ impl Replay<'_> {
             let replayed = self.link(&inode, file, at, link.layout);
             self.pass_by(link.ino, replayed)?;
         }
-        pages.for_each(|change| self.pages.apply(change));
+        pages.for_each(|change| self.take_page(change));
         removals.try_for_each(|removal| self.remove_names(removal.addr))
     }
 

@@ -1,76 +1,135 @@
 //! Pages of recovered files that records in NVRAM hold: they become dirty pages, which the checkpoint of the mount writes.
 //!
+//! Records are replayed in their order, as a page may start from what an older one made.
+//!
 //! Invariant: what a page starts from is pinned, and not overwritten in place, before anything is written: a second crash finds the same.
 
-use super::chain::{Entry, PageChange, PageContent};
+use super::chain::{Entry, PageChange, PageContent, Start};
 use super::{Replay, Result};
+use crate::error::Error;
 use crate::map::inode::Inode;
 use medfs_format::node::Inline;
-use medfs_format::{Block, BlockAddr, Ino, NEW_ADDR, NULL_ADDR, is_block};
-use std::collections::BTreeMap;
+use medfs_format::nvram::PartOf;
+use medfs_format::{Block, BlockAddr, FormatError, Ino, NEW_ADDR, NULL_ADDR, Structure, is_block};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+
+/// A page as the last record has it, or why it cannot be made.
+type Version = Result<Arc<Block>>;
 
 /// What records hold of files, as far as they count.
 #[derive(Debug, Default)]
-pub(super) struct Journaled(BTreeMap<Ino, BTreeMap<u32, (BlockAddr, Entry)>>);
+pub(super) struct Journaled {
+    files: BTreeMap<Ino, BTreeMap<u32, Version>>,
+    /// Blocks that deltas of records start from.
+    bases: HashSet<BlockAddr>,
+}
 
 impl Journaled {
+    /// The roll-forward log made all of a file durable later.
+    pub(super) fn forget(&mut self, ino: Ino) {
+        self.files.remove(&ino);
+    }
+
+    /// A page as older records have it.
+    fn page(&self, ino: Ino, index: u32) -> Result<&Arc<Block>> {
+        let lost = |why: String| {
+            let value = format!("page {index} of inode {ino}, {why}");
+            Error::from(FormatError::corrupt(Structure::NvramRecord, 0u32, "parts", value))
+        };
+        match self.files.get(&ino).and_then(|pages| pages.get(&index)) {
+            None => Err(lost("which no record has".into())),
+            Some(version) => version.as_ref().map_err(|e| lost(format!("which is lost: {e}"))),
+        }
+    }
+}
+
+impl Start {
+    /// The blocks among what it is made of.
+    fn blocks(&self) -> Vec<BlockAddr> {
+        match self {
+            Start::Block(addr) => Some(*addr).into_iter().filter(|&addr| is_block(addr)).collect(),
+            Start::Parts(parts) => {
+                let block = |of| if let PartOf::Block(addr) = of { Some(addr) } else { None };
+                parts.iter().filter_map(|part| block(part.of())).collect()
+            }
+        }
+    }
+}
+
+impl Replay<'_> {
     /// Takes up what the next record says of a page.
-    pub(super) fn apply(&mut self, change: &PageChange) {
-        let pages = self.0.entry(change.ino).or_default();
+    pub(super) fn take_page(&mut self, change: &PageChange) {
         match &change.what {
-            PageContent::Delta(base, entry) => drop(pages.insert(change.index, (*base, entry.clone()))),
+            PageContent::Delta(start, entry) => {
+                let version = self.make_page(change, start, entry);
+                self.pages.bases.extend(start.blocks());
+                self.pages.files.entry(change.ino).or_default().insert(change.index, version);
+            }
             PageContent::Revoked(count) => {
                 let behind = change.index.saturating_add((*count).into());
+                let pages = self.pages.files.entry(change.ino).or_default();
                 pages.retain(|index, _| !(change.index..behind).contains(index));
             }
         }
     }
 
-    /// The roll-forward log made all of a file durable later.
-    pub(super) fn forget(&mut self, ino: Ino) {
-        self.0.remove(&ino);
+    fn make_page(&self, change: &PageChange, start: &Start, entry: &Entry) -> Version {
+        let mut page = self.read_start(change.ino, start)?;
+        self.rebuild(entry, &mut page, || format!("page {} of inode {}", change.index, change.ino))?;
+        Ok(page)
     }
-}
 
-impl Replay<'_> {
+    /// What a page's delta starts from.
+    fn read_start(&self, ino: Ino, start: &Start) -> Version {
+        let io = &self.fs.io;
+        let parts = match start {
+            Start::Block(addr) if is_block(*addr) => return Ok(io.read(*addr)?.into()),
+            Start::Block(_) => return Ok(Arc::new(Block::ZERO)),
+            Start::Parts(parts) => parts,
+        };
+        let mut made = Block::boxed();
+        for part in parts {
+            let (from, to) = part.ranges().expect("checked when the record was read");
+            match part.of() {
+                PartOf::Block(addr) => made.0[to].copy_from_slice(&io.read(addr)?.0[from]),
+                PartOf::Page(index) => made.0[to].copy_from_slice(&self.pages.page(ino, index)?.0[from]),
+            }
+        }
+        Ok(made.into())
+    }
+
     /// Makes dirty what records hold of pages, of files that are still there.
     pub(super) fn journaled_pages(&mut self) -> Result<()> {
-        for (ino, pages) in std::mem::take(&mut self.pages).0 {
+        let Journaled { files, bases } = std::mem::take(&mut self.pages);
+        if !self.fs.read_only {
+            bases.iter().try_for_each(|&addr| self.fs.segs.lock().pin(&self.fs.io, addr))?;
+            self.fs.since.in_nvram.note(bases);
+        }
+        for (ino, pages) in files {
             let Some(inode) = self.inodes.get(&ino).cloned() else { continue };
             if inode.lock.read().dead || inode.nlink() == 0 {
                 continue;
             }
-            let restored = pages
-                .into_iter()
-                .try_for_each(|(index, (base, entry))| self.journaled_page(&inode, index, base, &entry));
+            let restored =
+                pages.into_iter().try_for_each(|(index, page)| self.journaled_page(&inode, index, page?));
             self.pass_by(ino, restored)?;
         }
         Ok(())
     }
 
-    fn journaled_page(&self, inode: &Arc<Inode>, index: u32, base: BlockAddr, entry: &Entry) -> Result<()> {
+    fn journaled_page(&self, inode: &Arc<Inode>, index: u32, page: Arc<Block>) -> Result<()> {
         let fs = self.fs;
-        let of = || format!("page {index} of inode {}", inode.ino);
-        let mut page = Arc::new(Block::ZERO);
-        if is_block(base) {
-            page = fs.io.read(base)?.into();
-        }
-        self.rebuild(entry, &mut page, of)?;
         let inline = inode.raw(|r| r.inline().contains(Inline::DATA));
         let mut state = inode.lock.write();
         let slot = if inline { None } else { fs.find_slot(inode, index.into())? };
         let addr = slot.map_or(NULL_ADDR, |slot| slot.addr());
         if addr != NEW_ADDR && !is_block(addr) {
             tracing::warn!(
-                "{} is left as the file has it: a record in NVRAM holds it, and it has no block",
-                of()
+                "page {index} of inode {} is left as the file has it: a record in NVRAM holds it, and it has no block",
+                inode.ino
             );
             return Ok(());
-        }
-        if is_block(base) && !fs.read_only {
-            fs.segs.lock().pin(&fs.io, base)?;
-            fs.since.in_nvram.note([base]);
         }
         fs.pages.remove(inode.ino, index.into());
         fs.add_dirty_page(inode, &mut state, index.into(), page);
