@@ -44,7 +44,7 @@ impl Volume {
             shared_inodes,
             in_place_blocks: get(&fs.counters.in_place_blocks),
             adaptive: self.commit.adaptive_stats(fs),
-            nvram: self.commit.nvram.as_ref().map(|nvram| nvram.stats()),
+            nvram: self.commit.nvram.as_ref().map(|nvram| nvram.stats(&self.fs)),
             deltas: fs.deltas.counters.stats(),
             zones: fs.zone_stats(),
             fpc: fs.fpc_stats(),

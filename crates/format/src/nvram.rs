@@ -7,6 +7,7 @@
 //! body:   | base: u32 | checksum: u32 | delta: length bytes |      or, of a delta that starts from parts of blocks,
 //!         | count of parts: u32 | checksum: u32 | part | part | .. | delta: length bytes |
 //! part:   | block or page: u32 | from: u16 | to: u16 | len: u16 |
+//!         The body of a name that a file lost is the name.
 //! ```
 //!
 //! A record is what one commit made durable. It begins at a multiple of the memory's unit, at which power loss does not mix two records.
@@ -49,8 +50,8 @@ pub const MAX_SIZE: u64 = 64 << 20;
 pub const MAX_UNIT: u32 = BLOCK_SIZE as u32;
 /// In a tag's flags: a delta of a page or node.
 pub const TYPE_DELTA: u8 = 1;
-/// In a tag's flags: a page that lies in its block. Reserved: no record has one yet.
-pub const TYPE_NON_DELTA: u8 = 2;
+/// In a tag's flags: a file lost a name.
+pub const TYPE_REMOVED: u8 = 2;
 /// In a tag's flags: older records say nothing of these pages any more.
 pub const TYPE_REVOKE: u8 = 3;
 /// The bits of a tag's flags that are its type.
@@ -59,6 +60,8 @@ pub const TYPE_MASK: u8 = 3;
 pub const TAG_NODE: u8 = 4;
 /// In a tag's flags: the delta starts from parts of blocks.
 pub const TAG_PARTS: u8 = 8;
+/// In a tag's flags: the home is the inode of a file whose name is new.
+pub const TAG_NAMED: u8 = 0x10;
 /// In a tag's flags: the last one of the record.
 pub const TAG_LAST: u8 = 0x80;
 

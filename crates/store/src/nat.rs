@@ -154,6 +154,15 @@ impl Nat {
         state.dirty.insert(nid);
     }
 
+    /// An inode with the mark is durable, in no block: a record beside the volume has it.
+    pub fn note_fsynced(&self, io: &Io, ino: Ino) -> Result<()> {
+        let entry = self.peek(io, ino)?;
+        let mut state = self.state.lock();
+        state.cache.entry(ino).or_insert(entry).fsynced_inode = true;
+        state.dirty.insert(ino);
+        Ok(())
+    }
+
     /// Takes a free nid and records it as the node of `ino` (or as its own inode where `ino` is `None`).
     /// `None` where every nid is in use.
     pub fn alloc(&self, io: &Io, ino: Option<Ino>) -> Result<Option<Nid>> {

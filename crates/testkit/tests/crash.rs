@@ -118,7 +118,7 @@ fn some_states_of_nvram() {
             ("short", short),
             ("little updates", on_small_updates(8, 60)),
             ("databases", on_databases(8, 20)),
-            ("replaced files", on_replacements(8, 4)),
+            ("replaced files", on_replacements(8, 12)),
         ] {
             let report = run(&some, &workloads);
             counts += report.counts;

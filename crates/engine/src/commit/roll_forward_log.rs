@@ -118,7 +118,7 @@ impl RollForwardLog {
         };
         let write_nodes = write_nodes && reason.is_none();
         if write_nodes && file.naming == Naming::Record {
-            fs.edit(inode, Dirty::Times, |r| r.i_advise &= !Advise::LOST_PINO.bits());
+            name_is_as_recorded(fs, inode);
         }
         let due = if write_nodes { take_due(fs, inode, least) } else { Due::default() };
         Taken { due, times_only: dirtiness == Dirty::Times, reason }
@@ -231,15 +231,26 @@ fn conclude(fs: &Fs, file: OnItsWay<'_, '_>, written: Result<()>) -> Result<Outc
     if let Some(reason) = reason {
         return Ok(Outcome::Refused(reason));
     }
-    if file.naming == Naming::Record {
-        let _state = file.inode.lock.read();
-        // Unless it was renamed again meanwhile.
-        if !file.inode.raw(|r| r.advise().contains(Advise::LOST_PINO)) {
-            fs.dir_log.settled(file.inode.ino);
-            fs.since.renamed_files.lock().remove(&file.inode.ino);
-        }
-    }
+    name_is_durable(fs, file);
     Ok(Outcome::Durable)
+}
+
+/// The inode of a renamed file, which is about to be taken, tells its name rightly.
+pub(super) fn name_is_as_recorded(fs: &Fs, inode: &Inode) {
+    fs.edit(inode, Dirty::Times, |r| r.i_advise &= !Advise::LOST_PINO.bits());
+}
+
+/// A file is durable, with the name that its inode told where a new one was to be recorded.
+pub(super) fn name_is_durable(fs: &Fs, file: &StagedFile<'_>) {
+    if file.naming != Naming::Record {
+        return;
+    }
+    let _state = file.inode.lock.read();
+    // Unless it was renamed again meanwhile.
+    if !file.inode.raw(|r| r.advise().contains(Advise::LOST_PINO)) {
+        fs.dir_log.settled(file.inode.ino);
+        fs.since.renamed_files.lock().remove(&file.inode.ino);
+    }
 }
 
 /// Takes the nodes that an fsync has to write: where the inode is one of them, it may speak for others.

@@ -19,7 +19,27 @@ pub(crate) struct InNvram {
     /// Whether there is any record that a checkpoint has not made void.
     any: AtomicBool,
     bases: Mutex<HashSet<BlockAddr>>,
-    files: Mutex<HashMap<Ino, Pages>>,
+    files: Mutex<Files>,
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    pages: HashMap<Ino, Pages>,
+    /// How many there are of all files.
+    count: u64,
+}
+
+impl Files {
+    fn change<R>(&mut self, ino: Ino, f: impl FnOnce(&mut Pages) -> R) -> R {
+        let pages = self.pages.entry(ino).or_default();
+        let before = pages.len() as u64;
+        let result = f(pages);
+        self.count = self.count + pages.len() as u64 - before;
+        if pages.is_empty() {
+            self.pages.remove(&ino);
+        }
+        result
+    }
 }
 
 impl InNvram {
@@ -41,7 +61,12 @@ impl InNvram {
 
     /// Looks at, or changes, what records hold of a file.
     pub(crate) fn of<R>(&self, ino: Ino, f: impl FnOnce(&mut Pages) -> R) -> R {
-        f(self.files.lock().entry(ino).or_default())
+        self.files.lock().change(ino, f)
+    }
+
+    /// Pages that records hold.
+    pub(crate) fn pages(&self) -> u64 {
+        self.files.lock().count
     }
 
     /// A page is not dirty any more: its version need not be kept.
@@ -49,15 +74,16 @@ impl InNvram {
         if !self.any() {
             return;
         }
-        if let Some(version) = self.files.lock().get_mut(&ino).and_then(|pages| pages.get_mut(&index)) {
+        let mut files = self.files.lock();
+        if let Some(version) = files.pages.get_mut(&ino).and_then(|pages| pages.get_mut(&index)) {
             *version = None;
         }
     }
 
-    /// The roll-forward log made all of a file durable.
+    /// The roll-forward log made all of a file durable, or the file is gone.
     pub(crate) fn superseded(&self, ino: Ino) {
         if self.any() {
-            self.files.lock().remove(&ino);
+            self.files.lock().change(ino, Pages::clear);
         }
     }
 
@@ -65,6 +91,6 @@ impl InNvram {
     pub(super) fn committed(&self) {
         self.any.store(false, Ordering::Release);
         self.bases.lock().clear();
-        self.files.lock().clear();
+        *self.files.lock() = Files::default();
     }
 }

@@ -113,6 +113,7 @@ impl Fs {
         self.free_node(inode.ino, inode.ino)?;
         state.dead = true;
         self.since.renamed_files.lock().remove(&inode.ino);
+        self.since.in_nvram.superseded(inode.ino);
         self.inodes.forget(inode.ino);
         // Which asks what is known of the file.
         self.placement.forget(inode, &self.store);

@@ -2,7 +2,8 @@
 
 use crate::common::*;
 use medfs::{
-    FallocateMode, ManualClock, MountOptions, NvramStats, SetAttr, Timestamp, Volume, open_with_nvram,
+    FallocateMode, ManualClock, MountOptions, NvramStats, RenameFlags, SetAttr, Timestamp, Volume,
+    open_with_nvram,
 };
 use medfs_device::{MemDevice, MemNvram, Nvram, read_block};
 use medfs_format::nvram::{Found, META_STRIDE, Meta, RawMeta};
@@ -107,7 +108,7 @@ fn what_is_large_or_new_goes_to_the_volume_and_both_come_back_in_their_order() {
     v.fsync(new, false).unwrap();
     write(&v, new, 4, &[6; 2]);
     v.fsync(new, false).unwrap();
-    assert_eq!((stats(&v).records, stats(&v).left_for_size, stats(&v).left_for_kind), (3, 1, 1));
+    assert_eq!((stats(&v).records, stats(&v).left_for_size, stats(&v).left_for_kind), (4, 1, 0));
     let (device, memory) = crashed(&device, &memory);
     let again = opened(&device, &memory, "").unwrap();
     let (mut expected, large_len) = (large.clone(), large.len());
@@ -390,4 +391,32 @@ fn what_is_fsynced_when_the_memory_fails_is_on_the_volume() {
         let again = open(Arc::new(device.snapshot()));
         assert_eq!((byte(&again, a, 9), byte(&again, b, 9)), (4, 104), "{writes}");
     }
+}
+
+/// A file that replaces another, a renamed one, and one that is gone: no block is written for what was fsynced of their names.
+#[test]
+fn names_are_in_records_too() {
+    let (v, device, memory, [a, b]) = with_files("");
+    let root = v.root();
+    let before = (v.stats().written, v.stats().flushes);
+    for round in 0..5u8 {
+        let new = file(&v, root, "new");
+        write(&v, new, 0, &[round; 30]);
+        v.fsync(new, false).unwrap();
+        v.rename(root, b"new", root, b"document", RenameFlags::empty()).unwrap();
+        v.fsync(root, false).unwrap();
+        v.release(new, 1);
+    }
+    v.rename(root, b"a", root, b"renamed", RenameFlags::empty()).unwrap();
+    v.fsync(a, false).unwrap();
+    v.unlink(root, b"b").unwrap();
+    v.release(b, 1);
+    v.fsync(root, false).unwrap();
+    assert_eq!((v.stats().written, v.stats().flushes), before, "{:?}", v.stats());
+    let (device, memory) = crashed(&device, &memory);
+    let again = opened(&device, &memory, "").unwrap();
+    let found = |name: &[u8]| again.lookup(again.root(), name).ok().map(|attr| attr.ino);
+    assert_eq!(byte(&again, found(b"document").unwrap(), 29), 4);
+    assert_eq!(found(b"renamed"), Some(a));
+    assert_eq!([found(b"a"), found(b"b"), found(b"new")], [None; 3]);
 }

@@ -1,7 +1,12 @@
 //! One record: its bytes made, and read.
 
-use super::{JC_MAGIC, JD_MAGIC, TAG_LAST, TAG_NODE, TAG_PARTS, TYPE_DELTA, TYPE_MASK, TYPE_REVOKE};
+use super::{
+    JC_MAGIC, JD_MAGIC, TAG_LAST, TAG_NAMED, TAG_NODE, TAG_PARTS, TYPE_DELTA, TYPE_MASK, TYPE_REMOVED,
+    TYPE_REVOKE,
+};
 use crate::BLOCK_SIZE;
+use crate::node::NAME_LEN;
+use crate::removed::RemovedName;
 use crate::{BlockAddr, FormatError, Ino, Nid, Structure, Timestamp, crc};
 use std::ops::Range;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -25,13 +30,13 @@ pub const MAX_RECORD: usize = 4 << 20;
 pub struct RawTag {
     /// The file.
     pub ino: U32,
-    /// The page's index, or the node's number.
+    /// The page's index, the node's number, or the directory that had the name.
     pub home: U32,
     /// Where the body begins, from the start of the record; zero without one.
     pub offset: U32,
-    /// Bytes of the delta; of a revoke how many pages.
+    /// Bytes of the delta, or of the name; of a revoke how many pages.
     pub length: U16,
-    /// The type, [`TAG_NODE`], [`TAG_LAST`].
+    /// The type, [`TAG_NODE`], [`TAG_PARTS`], [`TAG_NAMED`], [`TAG_LAST`].
     pub flags: u8,
     /// How the delta is encoded: a tag of the codec.
     pub codec: u8,
@@ -124,6 +129,8 @@ pub enum Home {
     Page(u32),
     /// A node of it.
     Node(Nid),
+    /// Its inode, whose name is new.
+    Named,
 }
 
 /// What a delta starts from.
@@ -160,6 +167,8 @@ pub enum Tag<'a> {
         /// How.
         body: Body<'a>,
     },
+    /// A file lost a name.
+    Removed(RemovedName<'a>),
     /// Older records say nothing of these pages any more.
     Revoke {
         /// The file.
@@ -208,6 +217,7 @@ impl RecordBuilder {
         let (home, of_home) = match home {
             Home::Page(index) => (index, TYPE_DELTA),
             Home::Node(nid) => (nid, TYPE_DELTA | TAG_NODE),
+            Home::Named => (ino, TYPE_DELTA | TAG_NODE | TAG_NAMED),
         };
         let (base, parts, of_base) = match body.base {
             Base::Block(addr) => (addr, &[][..], 0),
@@ -227,6 +237,19 @@ impl RecordBuilder {
         self.bodies.extend_from_slice(&body.checksum.to_le_bytes());
         self.bodies.extend_from_slice(parts.as_bytes());
         self.bodies.extend_from_slice(body.delta);
+    }
+
+    /// Adds that a file lost a name.
+    pub fn removed(&mut self, removed: &RemovedName<'_>) {
+        self.tags.push(RawTag {
+            ino: removed.ino.into(),
+            home: removed.dir.into(),
+            offset: (self.bodies.len() as u32).into(),
+            length: (removed.name.len() as u16).into(),
+            flags: TYPE_REMOVED,
+            codec: 0,
+        });
+        self.bodies.extend_from_slice(removed.name);
     }
 
     /// Adds that older records say nothing of these pages any more.
@@ -351,7 +374,10 @@ impl<'a> Record<'a> {
             };
             (end, tags) = (end + TAG_SIZE, tags + 1);
             match tag.flags & TYPE_MASK {
-                TYPE_DELTA if tag.flags & (TAG_NODE | TAG_PARTS) != TAG_NODE | TAG_PARTS => {
+                TYPE_REMOVED if (1..=NAME_LEN).contains(&tag.length.get().into()) => {
+                    bodies.push((tag.offset.get() as usize, tag.length.get().into(), false));
+                }
+                TYPE_DELTA if is_delta_of_something(tag) => {
                     let has_parts = tag.flags & TAG_PARTS != 0;
                     let length = BODY_SIZE + usize::from(tag.length.get());
                     bodies.push((tag.offset.get() as usize, length, has_parts));
@@ -409,10 +435,25 @@ impl<'a> Record<'a> {
             if tag.flags & TYPE_MASK == TYPE_REVOKE {
                 return Some(Tag::Revoke { ino, first: home, count: tag.length.get() });
             }
-            let home = if tag.flags & TAG_NODE == 0 { Home::Page(home) } else { Home::Node(home) };
+            if tag.flags & TYPE_MASK == TYPE_REMOVED {
+                let name = bytes.get(tag.offset.get() as usize..)?.get(..tag.length.get().into())?;
+                return Some(Tag::Removed(RemovedName { ino, dir: home, name }));
+            }
+            let home = match tag.flags & (TAG_NODE | TAG_NAMED) {
+                0 => Home::Page(home),
+                TAG_NODE => Home::Node(home),
+                _ => Home::Named,
+            };
             Some(Tag::Delta { ino, home, body: body_of(bytes, tag)? })
         })
     }
+}
+
+/// Whether what a tag says of its home can be: only a page is made of parts, only an inode has a name.
+fn is_delta_of_something(tag: &RawTag) -> bool {
+    let has = |flag| tag.flags & flag != 0;
+    let is_inode = has(TAG_NODE) && tag.home == tag.ino;
+    !(has(TAG_NODE) && has(TAG_PARTS)) && (is_inode || !has(TAG_NAMED))
 }
 
 /// How many parts the delta whose body begins at `offset` of a record starts from.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Timestamp;
+use crate::removed::RemovedName;
 use proptest::prelude::*;
 
 const META: Meta = Meta {
@@ -20,8 +21,13 @@ type Said = (u32, u32, bool, Option<Vec<u8>>);
 
 fn said() -> impl Strategy<Value = Said> {
     let delta = proptest::option::of(proptest::collection::vec(any::<u8>(), 0..60));
-    (any::<u32>(), any::<u32>(), any::<bool>(), delta)
-        .prop_map(|(ino, home, node, delta)| (ino, home, node && delta.is_some(), delta))
+    let of_inode = any::<bool>();
+    (any::<u32>(), any::<u32>(), any::<bool>(), delta, of_inode).prop_map(
+        |(ino, home, node, delta, of_inode)| {
+            let node = node && delta.is_some();
+            (ino, if node && of_inode { ino } else { home }, node, delta)
+        },
+    )
 }
 
 /// Parts that some pages start from.
@@ -34,6 +40,10 @@ fn base(home: u32, node: bool, parts: &[RawPart]) -> Base<'_> {
     if node || parts.is_empty() { Base::Block(home ^ 5) } else { Base::Parts(parts) }
 }
 
+fn name(dir: u32) -> String {
+    "n".repeat(1 + dir as usize % 255)
+}
+
 fn builder(said: &[Said]) -> RecordBuilder {
     let mut builder = RecordBuilder::default();
     for (ino, home, node, delta) in said {
@@ -41,7 +51,11 @@ fn builder(said: &[Said]) -> RecordBuilder {
         match delta {
             Some(delta) => {
                 let body = Body { base: base(*home, *node, &parts), checksum: ino ^ 9, codec: 2, delta };
-                builder.delta(*ino, if *node { Home::Node(*home) } else { Home::Page(*home) }, body);
+                let of_node = if home == ino { Home::Named } else { Home::Node(*home) };
+                builder.delta(*ino, if *node { of_node } else { Home::Page(*home) }, body);
+            }
+            None if home % 2 == 0 => {
+                builder.removed(&RemovedName { ino: *ino, dir: *home, name: name(*home).as_bytes() });
             }
             None => builder.revoke(*ino, *home, *ino as u16),
         }
@@ -55,9 +69,14 @@ fn told(record: &Record<'_>) -> Vec<Said> {
             let (home, node) = match home {
                 Home::Page(index) => (index, false),
                 Home::Node(nid) => (nid, true),
+                Home::Named => (ino, true),
             };
             assert_eq!((body.base, body.checksum, body.codec), (base(home, node, &parts(home)), ino ^ 9, 2));
             (ino, home, node, Some(body.delta.to_vec()))
+        }
+        Tag::Removed(removed) => {
+            assert_eq!(removed.name, name(removed.dir).as_bytes());
+            (removed.ino, removed.dir, false, None)
         }
         Tag::Revoke { ino, first, count } => {
             assert_eq!(count, ino as u16);
@@ -116,6 +135,20 @@ fn parts_that_cannot_be_are_refused() {
     for (count, node, said) in [(0, false, "parts"), (MAX_PARTS + 1, false, "parts"), (1, true, "flags")] {
         let error = with(count, node).unwrap_err();
         assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn names_that_cannot_be_are_refused() {
+    let with = |name: &[u8]| {
+        let mut builder = RecordBuilder::default();
+        builder.removed(&RemovedName { ino: 4, dir: 3, name });
+        Record::parse(&builder.seal(stamp(5)), 0).map(drop).map_err(|e| e.to_string())
+    };
+    assert_eq!(with(&[b'n'; 255]), Ok(()));
+    for name in [&b""[..], &[b'n'; 256]] {
+        let error = with(name).unwrap_err();
+        assert!(error.contains("flags"), "{error}");
     }
 }
 

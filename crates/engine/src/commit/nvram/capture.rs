@@ -5,7 +5,7 @@
 
 use super::{Left, Recorder};
 use crate::commit::change_set::{Naming, StagedFile};
-use crate::commit::roll_forward_log::{Due, in_the_way, take_due};
+use crate::commit::roll_forward_log::{Due, in_the_way, name_is_as_recorded, name_is_durable, take_due};
 use crate::content::placement::Purpose;
 use crate::map::inode::InodeState;
 use crate::map::journaled::Pages;
@@ -76,6 +76,8 @@ pub(super) struct Capture<'s> {
     /// Pages that older records hold, and that are not dirty any more.
     revoked: Vec<u64>,
     due: Due,
+    /// Whether the file is new, or has a new name: its inode says which.
+    named: bool,
     /// The device's write mark behind what the file's nodes name.
     pub(super) mark: u64,
 }
@@ -84,20 +86,17 @@ pub(super) struct Capture<'s> {
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
     pub(super) pages: u64,
-    pub(super) new_pages: u64,
     pub(super) from_parts: u64,
     pub(super) nodes: u64,
     pub(super) revoked: u64,
 }
 
-/// Whether a record may say what changed of a file: one that roll-forward knows, under the name it had.
+/// Whether a record may say what changed of a file: one that roll-forward brings back, with its name where that is new.
 pub(super) fn is_eligible(on: &Recorder<'_>, file: &StagedFile<'_>) -> bool {
     file.regular
         && file.refused.is_none()
-        && file.naming == Naming::AsItWas
         && matches!(file.purpose, Purpose::Fsync { .. })
         && !on.fs.is_compressed(file.inode)
-        && !on.fs.needs_dentry_mark(file.inode).unwrap_or(true)
         && in_the_way(on.fs, file).is_none()
 }
 
@@ -105,21 +104,29 @@ impl<'s> Capture<'s> {
     /// Takes what changed of a file since it was last durable; `Err` where a record cannot hold it. What was taken is returned all the same.
     pub(super) fn take(on: &Recorder<'_>, file: &'s StagedFile<'s>) -> (Capture<'s>, Result<(), Left>) {
         let state = file.inode.lock.write();
+        let named = file.naming == Naming::Record || on.fs.needs_dentry_mark(file.inode).unwrap_or(true);
         let mut capture = Capture {
             file,
+            named,
             pages: Vec::new(),
             revoked: Vec::new(),
             due: Due::default(),
             mark: state.data_mark,
         };
-        let taken = capture.take_pages(on, &state);
-        if taken.is_ok() {
-            let least = file.purpose.least_to_write();
-            if on.fs.nodes.dirtiness_of(file.inode.ino) >= least {
-                capture.due = take_due(on.fs, file.inode, least);
-            }
-        }
+        let taken = capture.take_pages(on, &state).and_then(|()| capture.take_nodes(on));
         (capture, taken)
+    }
+
+    fn take_nodes(&mut self, on: &Recorder<'_>) -> Result<(), Left> {
+        let (inode, least) = (self.file.inode, self.file.purpose.least_to_write());
+        if on.fs.nodes.dirtiness_of(inode.ino) >= least {
+            if self.file.naming == Naming::Record {
+                name_is_as_recorded(on.fs, inode);
+            }
+            self.due = take_due(on.fs, inode, least);
+        }
+        let has_inode = self.due.nodes.iter().any(|(page, _)| page.nid == inode.ino);
+        if self.named && !has_inode { Err(Left::Kind) } else { Ok(()) }
     }
 
     fn take_pages(&mut self, on: &Recorder<'_>, state: &InodeState) -> Result<(), Left> {
@@ -262,7 +269,8 @@ impl<'s> Capture<'s> {
         } else {
             (NULL_ADDR, on.delta(&Block::ZERO, &rules.image_of_new(block, notes), BLOCK_SIZE))
         };
-        record.delta(ino, Home::Node(nid), delta.ok_or(Left::Large)?.of(Base::Block(from)));
+        let home = if self.named && nid == ino { Home::Named } else { Home::Node(nid) };
+        record.delta(ino, home, delta.ok_or(Left::Large)?.of(Base::Block(from)));
         Ok(())
     }
 
@@ -282,7 +290,6 @@ impl<'s> Capture<'s> {
     pub(super) fn recorded(self, on: &Recorder<'_>) -> Recorded {
         let recorded = Recorded {
             pages: self.pages.len() as u64,
-            new_pages: self.new_pages() as u64,
             from_parts: self.pages.iter().filter(|page| matches!(page.start, Start::Parts(_))).count() as u64,
             nodes: self.due.nodes.len() as u64,
             revoked: self.revoked.len() as u64,
@@ -291,6 +298,13 @@ impl<'s> Capture<'s> {
         self.due.nodes.iter().for_each(|(page, _)| on.fs.nodes.mark_shared(page));
         on.fs.dependents.settle(&self.due.gone);
         let inode = self.file.inode;
+        if self.named {
+            if let Err(error) = on.fs.nat.note_fsynced(&on.fs.io, inode.ino) {
+                tracing::debug!(%error, "an fsync of the directory will take a checkpoint");
+            }
+            on.fs.space.wrote_in_chain(0, 1);
+            name_is_durable(on.fs, self.file);
+        }
         let mut state = inode.lock.write();
         on.fs.since.in_nvram.of(inode.ino, |held| {
             self.revoked.iter().for_each(|index| drop(held.remove(index)));

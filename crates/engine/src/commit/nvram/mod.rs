@@ -2,8 +2,9 @@
 //! volume, and writes no block.
 //!
 //! A record says of each changed page and node what differs from the block that its address names. Its pages stay dirty, without a new
-//! block, until a checkpoint writes them; its nodes stay dirty as those of a shared record node do. A set that is no little change, or that
-//! says something of names, goes to the roll-forward log, which is asked first for whatever only it can tell.
+//! block, until a checkpoint writes them; its nodes stay dirty as those of a shared record node do. Names are told as the roll-forward log tells
+//! them: by the inode of a file that is new or was renamed, and by lists of names that files lost. That log is asked first whether roll-forward
+//! would bring back what changed, and gets the sets that are no little change.
 //!
 //! Invariants:
 //! 1. A record rests on durable blocks alone: what its nodes name and what its deltas start from.
@@ -44,7 +45,7 @@ const NODE_BASES: usize = 256;
 /// Why a set of changes goes to the roll-forward log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
-    /// New and renamed files, names, atomic writes, compressed files.
+    /// Atomic writes, compressed files, pages without a place.
     Kind,
     /// Many pages, or much of one.
     Large,
@@ -111,8 +112,8 @@ impl NvramJournal {
         self.ring.is_due(now)
     }
 
-    pub(crate) fn stats(&self) -> NvramStats {
-        self.ring.stats()
+    pub(crate) fn stats(&self, map: &Map) -> NvramStats {
+        NvramStats { pages_held: map.since.in_nvram.pages(), ..self.ring.stats() }
     }
 
     /// Makes a set durable by a record; why not, where that cannot be: then everything is as it was.
@@ -121,7 +122,7 @@ impl NvramJournal {
         if !self.ring.is_on() {
             return Ok(Err(Left::Failed));
         }
-        if !set.names.is_empty() || !set.files.iter().all(|file| is_eligible(&on, file)) {
+        if !set.files.iter().all(|file| is_eligible(&on, file)) {
             return Ok(Err(Left::Kind));
         }
         let mut taken = Vec::with_capacity(set.files.len());
@@ -153,13 +154,17 @@ impl NvramJournal {
         for capture in &*taken {
             capture.encode(on, &mut builder)?;
         }
+        set.names.iter().for_each(|name| builder.removed(name));
         let pages: usize = taken.iter().map(Capture::new_pages).sum();
         let most = on.fs.pages.capacity() as u64 / 2;
         if !builder.fits() {
             return Err(Left::Large);
         }
-        self.ring.check_room_for(on.fs, pages as u64, most)?;
-        Ok(builder)
+        let pages = on.fs.since.in_nvram.pages() + pages as u64;
+        if !on.fs.space.room_for_rewriting(pages) {
+            return Err(Left::NoRoom);
+        }
+        if pages <= most { Ok(builder) } else { Err(Left::Full) }
     }
 
     /// Makes durable what the record is going to rest on: pages and nodes that were written and not flushed.

@@ -60,7 +60,7 @@ pub struct NvramStats {
     pub flushed_first: u64,
     /// Checkpoints that made records void.
     pub emptied: u64,
-    /// fsyncs that went to the volume as new or renamed files, names, atomic writes and compressed files do.
+    /// fsyncs that went to the volume as atomic writes and compressed files do.
     pub left_for_kind: u64,
     /// Those of which too much changed.
     pub left_for_size: u64,
@@ -183,15 +183,6 @@ impl Ring {
         (bytes / PART_OF_A_RECORD).min(MAX_RECORD)
     }
 
-    /// Whether so many further pages can stay dirty, of which `most` may, and be written again by a mount after a crash.
-    pub(super) fn check_room_for(&self, map: &Map, pages: u64, most: u64) -> std::result::Result<(), Left> {
-        let pages = self.state.lock().stats.pages_held + pages;
-        if !map.space.room_for_rewriting(pages) {
-            return Err(Left::NoRoom);
-        }
-        if pages <= most { Ok(()) } else { Err(Left::Full) }
-    }
-
     /// Makes a record durable.
     pub(super) fn append(&self, map: &Map, record: &RecordBuilder) -> Appended {
         let state = &mut *self.state.lock();
@@ -249,7 +240,7 @@ impl Ring {
             }
             state.stats.emptied += 1;
         }
-        (state.stats.used, state.stats.pages_held, state.oldest) = (0, 0, None);
+        (state.stats.used, state.oldest) = (0, None);
         if state.to_leave {
             match map.set_nvram(None) {
                 Ok(()) => state.to_leave = false,
@@ -272,7 +263,6 @@ impl Ring {
     pub(super) fn note(&self, recorded: Recorded) {
         let stats = &mut self.state.lock().stats;
         stats.pages += recorded.pages;
-        stats.pages_held += recorded.new_pages;
         stats.from_parts += recorded.from_parts;
         stats.nodes += recorded.nodes;
         stats.revoked += recorded.revoked;

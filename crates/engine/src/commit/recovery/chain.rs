@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::node::{RawInode, footer};
 use medfs_format::nvram::{Base, Home, PartOf, RawPart, Tag};
+use medfs_format::removed::RemovedName;
 use medfs_format::seal::SealedLog;
 use medfs_format::shared::{ENTRY_SIZE, RawSharedHeader};
 use medfs_format::summary::Log;
@@ -76,12 +77,27 @@ pub(super) struct ChainFile {
     pub(super) last_dentry: Option<usize>,
 }
 
-/// A node of removed names.
-#[derive(Debug, Clone, Copy)]
+impl ChainFile {
+    /// A link that is its inode says that its name is new.
+    fn is_named_at(&mut self, at: usize) {
+        self.first_dentry.get_or_insert(at);
+        self.last_dentry = Some(at);
+    }
+}
+
+/// Names that files lost together, as a node of removed names or a record in NVRAM lists them.
+#[derive(Debug, Clone)]
 pub(super) struct Removal {
-    pub(super) addr: BlockAddr,
+    /// File, directory, and name.
+    pub(super) names: Vec<(Ino, Ino, Vec<u8>)>,
+    /// What lists them, and where that is.
+    pub(super) listed: (Structure, u64),
     /// How many links lie before it.
     pub(super) after: usize,
+}
+
+fn owned(name: &RemovedName<'_>) -> (Ino, Ino, Vec<u8>) {
+    (name.ino, name.dir, name.name.to_vec())
 }
 
 /// What a record in NVRAM says of a page.
@@ -124,7 +140,7 @@ pub(super) struct Chain {
     pub(super) links: Vec<Link>,
     /// The files that were fsynced. Positions are indices into `links`.
     pub(super) files: BTreeMap<Ino, ChainFile>,
-    /// Nodes of removed names, in the order in which they were written.
+    /// Names that files lost, in the order in which that became durable.
     pub(super) removals: Vec<Removal>,
     /// What records in NVRAM say of pages, in their order.
     pub(super) pages: Vec<PageChange>,
@@ -287,7 +303,9 @@ impl Chain {
         let (f, geo) = (footer(block), &store.geo);
         if store.is_delta_volume() && f.nid.get() == geo.node_ino {
             if removed::is_removed_names(block, geo.node_ino) {
-                self.removals.push(Removal { addr, after: self.links.len() });
+                let names = removed::removed_names(block, addr)?.iter().map(owned).collect();
+                let listed = (Structure::RemovedNames, addr.into());
+                self.removals.push(Removal { names, listed, after: self.links.len() });
                 return Ok(true);
             }
             if !shared::is_shared(block, geo.node_ino) {
@@ -311,8 +329,7 @@ impl Chain {
             let file = self.files.entry(ino).or_default();
             file.last_fsync = Some(at);
             if is_inode && f.is_dentry() {
-                file.first_dentry.get_or_insert(at);
-                file.last_dentry = Some(at);
+                file.is_named_at(at);
             }
         }
         Ok(true)
@@ -339,9 +356,10 @@ impl Chain {
     /// Takes up what a record in NVRAM says: nodes as links, the last of each file with the fsync mark, and pages.
     fn add_record(&mut self, store: &Store, record: &PlacedRecord<'_>) -> Result<()> {
         let mut last_of: HashMap<Ino, usize> = HashMap::new();
-        let mut pages = Vec::new();
+        let (mut pages, mut names) = (Vec::new(), Vec::new());
         for tag in record.tags() {
             match tag {
+                Tag::Removed(name) => names.push(owned(&name)),
                 Tag::Revoke { ino, first, count } => {
                     check_file(store, record, ino)?;
                     pages.push((ino, first, PageContent::Revoked(count)));
@@ -355,13 +373,18 @@ impl Chain {
                         (Home::Page(index), start) => {
                             pages.push((ino, index, PageContent::Delta(start, entry)));
                         }
-                        (Home::Node(nid), Start::Block(addr)) => {
-                            last_of.insert(ino, self.links.len());
-                            let (entry, is_inode) = (Some(entry), nid == ino);
+                        (home, Start::Block(addr)) => {
+                            let at = self.links.len();
+                            last_of.insert(ino, at);
+                            if home == Home::Named {
+                                self.files.entry(ino).or_default().is_named_at(at);
+                            }
+                            let is_inode = matches!(home, Home::Named) || home == Home::Node(ino);
+                            let entry = Some(entry);
                             self.links.push(Link { addr, entry, ino, is_inode, fsync: false, layout: None });
                         }
-                        (Home::Node(nid), Start::Parts(_)) => {
-                            return Err(bad_record(record, "flags", format!("parts of node {nid}")));
+                        (_, Start::Parts(_)) => {
+                            return Err(bad_record(record, "flags", format!("parts of a node of {ino}")));
                         }
                     }
                 }
@@ -375,6 +398,9 @@ impl Chain {
         for (ino, index, what) in pages {
             self.files.entry(ino).or_default();
             self.pages.push(PageChange { after, ino, index, what });
+        }
+        if !names.is_empty() {
+            self.removals.push(Removal { names, listed: (Structure::NvramRecord, record.at), after });
         }
         Ok(())
     }

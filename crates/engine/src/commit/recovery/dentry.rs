@@ -1,12 +1,12 @@
 //! The names of recovered files.
 
 use super::Replay;
+use super::chain::Removal;
 use crate::error::{Error, Posix, Result};
 use crate::map::inode::Inode;
 use crate::map::inode::set_name;
 use medfs_format::node::{NAME_LEN, RawInode};
-use medfs_format::removed::{RemovedName, removed_names};
-use medfs_format::{Block, BlockAddr, FormatError, Ino, NEW_ADDR, Structure};
+use medfs_format::{Block, FormatError, Ino, NEW_ADDR, Structure};
 use medfs_store::Dirty;
 use std::sync::Arc;
 
@@ -57,15 +57,14 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Takes the names away that a node of removed names lists, from the files that still have them.
-    pub(super) fn remove_names(&mut self, addr: BlockAddr) -> Result<()> {
+    /// Takes names away from the files that still have them.
+    pub(super) fn remove_names(&mut self, removal: &Removal) -> Result<()> {
         let fs = self.fs;
-        let block = self.chain.block(&fs.io, addr)?;
-        for RemovedName { ino, dir, name } in removed_names(&block, addr)? {
+        for &(ino, dir, ref name) in &removal.names {
             let dir = fs.directory(dir).map_err(|e| match e {
                 Error::Posix(_) => {
-                    let what = format!("{dir} is no directory");
-                    FormatError::corrupt(Structure::RemovedNames, addr, "dir", what).into()
+                    let (structure, at) = removal.listed;
+                    FormatError::corrupt(structure, at, "dir", format!("{dir} is no directory")).into()
                 }
                 e => e,
             })?;

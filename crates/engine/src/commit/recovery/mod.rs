@@ -299,7 +299,7 @@ impl Replay<'_> {
         let mut pages = self.chain.pages.iter().peekable();
         for (at, link) in self.chain.links.iter().enumerate() {
             while let Some(removal) = removals.next_if(|r| r.after <= at) {
-                self.remove_names(removal.addr)?;
+                self.remove_names(removal)?;
             }
             while let Some(change) = pages.next_if(|change| change.after <= at) {
                 self.take_page(change);
@@ -317,7 +317,7 @@ impl Replay<'_> {
             self.pass_by(link.ino, replayed)?;
         }
         pages.for_each(|change| self.take_page(change));
-        removals.try_for_each(|removal| self.remove_names(removal.addr))
+        removals.try_for_each(|removal| self.remove_names(removal))
     }
 
     fn link(&mut self, inode: &Arc<Inode>, file: &ChainFile, at: usize, layout: Option<usize>) -> Result<()> {
