@@ -110,11 +110,11 @@ fn journal(meta: &Meta, sizes: &[usize]) -> (Vec<u8>, Vec<u64>) {
 
 #[test]
 fn a_small_record_has_the_bytes_of_the_paper() {
-    let bytes = builder(&[(1, 2, false, Some(vec![9; 100]))]).seal(stamp(40));
+    let bytes = builder(&[(1, 17, false, Some(vec![9; 100]))]).seal(stamp(40));
     // JD 12, tag 16, base and checksum 8, delta 100, JC 56.
     assert_eq!(bytes.len(), 192);
     assert_eq!(bytes[..12], [0x4d, 0x44, 0x4a, 0x44, 40, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(bytes[12..28], [1, 0, 0, 0, 2, 0, 0, 0, 28, 0, 0, 0, 100, 0, TYPE_DELTA | TAG_LAST, 2]);
+    assert_eq!(bytes[12..28], [1, 0, 0, 0, 17, 0, 0, 0, 28, 0, 0, 0, 100, 0, TYPE_DELTA | TAG_LAST, 2]);
 }
 
 #[test]

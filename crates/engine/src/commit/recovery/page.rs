@@ -102,7 +102,7 @@ impl Replay<'_> {
     /// Makes dirty what records hold of pages, of files that are still there.
     pub(super) fn journaled_pages(&mut self) -> Result<()> {
         let Journaled { files, bases } = std::mem::take(&mut self.pages);
-        if !self.fs.read_only {
+        if !self.fs.read_only && !bases.is_empty() {
             bases.iter().try_for_each(|&addr| self.fs.segs.lock().pin(&self.fs.io, addr))?;
             self.fs.since.in_nvram.note(bases);
         }
