@@ -69,6 +69,16 @@ struct Page {
     new: bool,
 }
 
+/// A page that no record has as it is now.
+struct Fresh {
+    index: u64,
+    content: Arc<Block>,
+    /// As the last record has it, where one does.
+    before: Option<Arc<Block>>,
+    /// No record held it before.
+    new: bool,
+}
+
 /// See the module.
 pub(super) struct Capture<'s> {
     file: &'s StagedFile<'s>,
@@ -142,7 +152,8 @@ impl<'s> Capture<'s> {
             let fresh = state.dirty.iter().filter(|(index, page)| !is_held(index, page));
             let fresh = fresh.take(MOST_PAGES + 1);
             let with_older = fresh
-                .map(|(&i, page)| (i, page.clone(), held.get(&i).cloned().flatten(), !held.contains_key(&i)));
+                .map(|(&i, page)| let before = held.get(&i).cloned().flatten();
+Fresh { index: i, content: page.clone(), before, new: !held.contains_key(&i) });
             with_older.collect()
         });
         self.take_fresh(on, state, fresh)
@@ -153,12 +164,12 @@ impl<'s> Capture<'s> {
         &mut self,
         on: &Recorder<'_>,
         state: &InodeState,
-        fresh: Vec<(u64, Arc<Block>, Option<Arc<Block>>, bool)>,
+        fresh: Vec<Fresh>,
     ) -> Result<(), Left> {
         let inode = self.file.inode;
         let compact = on.fs.compact_start(inode);
         let (mut near, mut bytes) = (None, 0);
-        for (index, content, before, new) in fresh {
+        for Fresh { index, content, before, new } in fresh {
             let number = u32::try_from(index).ok().filter(|_| index < compact).ok_or(Left::Kind)?;
             if self.pages.len() == MOST_PAGES || bytes > on.most {
                 return Err(Left::Large);

@@ -88,16 +88,25 @@ impl ChainFile {
 /// Names that files lost together, as a node of removed names or a record in NVRAM lists them.
 #[derive(Debug, Clone)]
 pub(super) struct Removal {
-    /// File, directory, and name.
-    pub(super) names: Vec<(Ino, Ino, Vec<u8>)>,
+    pub(super) names: Vec<LostName>,
     /// What lists them, and where that is.
     pub(super) listed: (Structure, u64),
     /// How many links lie before it.
     pub(super) after: usize,
 }
 
-fn owned(name: &RemovedName<'_>) -> (Ino, Ino, Vec<u8>) {
-    (name.ino, name.dir, name.name.to_vec())
+/// A name that a file lost in a directory.
+#[derive(Debug, Clone)]
+pub(super) struct LostName {
+    pub(super) ino: Ino,
+    pub(super) dir: Ino,
+    pub(super) name: Vec<u8>,
+}
+
+impl From<&RemovedName<'_>> for LostName {
+    fn from(lost: &RemovedName<'_>) -> LostName {
+        LostName { ino: lost.ino, dir: lost.dir, name: lost.name.to_vec() }
+    }
 }
 
 /// What a record in NVRAM says of a page.
@@ -303,7 +312,7 @@ impl Chain {
         let (f, geo) = (footer(block), &store.geo);
         if store.is_delta_volume() && f.nid.get() == geo.node_ino {
             if removed::is_removed_names(block, geo.node_ino) {
-                let names = removed::removed_names(block, addr)?.iter().map(owned).collect();
+                let names = removed::removed_names(block, addr)?.iter().map(LostName::from).collect();
                 let listed = (Structure::RemovedNames, addr.into());
                 self.removals.push(Removal { names, listed, after: self.links.len() });
                 return Ok(true);
@@ -359,7 +368,7 @@ impl Chain {
         let (mut pages, mut names) = (Vec::new(), Vec::new());
         for tag in record.tags() {
             match tag {
-                Tag::Removed(name) => names.push(owned(&name)),
+                Tag::Removed(name) => names.push(LostName::from(&name)),
                 Tag::Revoke { ino, first, count } => {
                     check_file(store, record, ino)?;
                     pages.push((ino, first, PageContent::Revoked(count)));

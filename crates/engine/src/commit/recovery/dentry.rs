@@ -1,7 +1,7 @@
 //! The names of recovered files.
 
 use super::Replay;
-use super::chain::Removal;
+use super::chain::{LostName, Removal};
 use crate::error::{Error, Posix, Result};
 use crate::map::inode::Inode;
 use crate::map::inode::set_name;
@@ -60,7 +60,7 @@ impl Replay<'_> {
     /// Takes names away from the files that still have them.
     pub(super) fn remove_names(&mut self, removal: &Removal) -> Result<()> {
         let fs = self.fs;
-        for &(ino, dir, ref name) in &removal.names {
+        for &LostName { ino, dir, ref name } in &removal.names {
             let dir = fs.directory(dir).map_err(|e| match e {
                 Error::Posix(_) => {
                     let (structure, at) = removal.listed;
