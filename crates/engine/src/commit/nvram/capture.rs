@@ -151,21 +151,19 @@ impl<'s> Capture<'s> {
             };
             let fresh = state.dirty.iter().filter(|(index, page)| !is_held(index, page));
             let fresh = fresh.take(MOST_PAGES + 1);
-            let with_older = fresh
-                .map(|(&i, page)| let before = held.get(&i).cloned().flatten();
-Fresh { index: i, content: page.clone(), before, new: !held.contains_key(&i) });
+            let with_older = fresh.map(|(&index, page)| Fresh {
+                index,
+                content: page.clone(),
+                before: held.get(&index).cloned().flatten(),
+                new: !held.contains_key(&index),
+            });
             with_older.collect()
         });
         self.take_fresh(on, state, fresh)
     }
 
     /// Takes pages as deltas. Before the nodes: a page that a record cannot hold sends them to the log as they are.
-    fn take_fresh(
-        &mut self,
-        on: &Recorder<'_>,
-        state: &InodeState,
-        fresh: Vec<Fresh>,
-    ) -> Result<(), Left> {
+    fn take_fresh(&mut self, on: &Recorder<'_>, state: &InodeState, fresh: Vec<Fresh>) -> Result<(), Left> {
         let inode = self.file.inode;
         let compact = on.fs.compact_start(inode);
         let (mut near, mut bytes) = (None, 0);
