@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Replay(crate::replay::args::ReplayArgs),
     /// Train, show and load the decision tree that chooses the files with sections of their own
     Ars(crate::ars::args::ArsArgs),
+    /// Show, make ready and check the NVRAM beside a volume that fsyncs go to
+    Nvram(crate::nvram::args::NvramArgs),
     /// Run a SQLite database on a new volume, kill the daemon, recover, and show what was written
     Demo(DemoArgs),
     /// Make and study flash devices: NAND with a translation layer, in a file

@@ -30,6 +30,7 @@ mod log;
 mod metadata;
 mod mkfs;
 mod mount;
+mod nvram;
 mod options;
 mod outcome;
 mod probe;
@@ -103,6 +104,7 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Trace(a) => exit::run("trace", exit::FAILURE, || trace::run(&a)),
         Command::Replay(a) => exit::run("replay", exit::FAILURE, || replay::run(&a)),
         Command::Ars(a) => exit::run("ars", exit::FAILURE, || ars::run(&a)),
+        Command::Nvram(a) => exit::run("nvram", exit::FAILURE, || nvram::run(&a)),
         Command::Demo(a) => exit::run("demo", exit::FAILURE, || demo::run(&a)),
         Command::Flash(a) => exit::run("flash", exit::FAILURE, || flash::run(&a)),
         Command::Lab(a) => exit::run("lab", exit::FAILURE, || lab::run(&a)),

@@ -58,6 +58,7 @@ pub mod testing;
 pub mod types;
 pub mod xattr_names;
 
+pub use commit::nvram::nvram_journal;
 pub use delta::Folded;
 pub use error::{Error, Posix, Result};
 pub use extents::Extent;

@@ -21,6 +21,7 @@ mod lab;
 mod messages;
 mod missing;
 mod mounted;
+mod nvram;
 mod options;
 mod overwrite;
 mod readme;

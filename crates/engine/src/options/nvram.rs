@@ -28,8 +28,8 @@ pub struct NvramPlace {
 }
 
 impl NvramPlace {
-    /// `PATH[@OFFSET[+SIZE]]`.
-    fn parse(text: &str) -> Option<NvramPlace> {
+    /// `PATH[@OFFSET[+SIZE]]`; `None` where the text is empty, or what is behind the `@` no size.
+    pub fn parse(text: &str) -> Option<NvramPlace> {
         let whole = NvramPlace { path: text.into(), offset: 0, size: None };
         let part = text.rsplit_once('@').and_then(|(path, part)| {
             let (offset, bytes) = part.split_once('+').map_or((part, None), |(o, s)| (o, Some(s)));

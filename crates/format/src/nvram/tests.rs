@@ -32,7 +32,7 @@ fn said() -> impl Strategy<Value = Said> {
 
 /// Parts that some pages start from.
 fn parts(home: u32) -> Vec<RawPart> {
-    let of = |n: u32| if n % 2 == 0 { PartOf::Block(home ^ n) } else { PartOf::Page(home ^ n) };
+    let of = |n: u32| if n.is_multiple_of(2) { PartOf::Block(home ^ n) } else { PartOf::Page(home ^ n) };
     (0..home % (MAX_PARTS as u32 + 1)).map(|n| RawPart::new(of(n), n as u16, 3, 4096 - 16)).collect()
 }
 
@@ -54,7 +54,7 @@ fn builder(said: &[Said]) -> RecordBuilder {
                 let of_node = if home == ino { Home::Named } else { Home::Node(*home) };
                 builder.delta(*ino, if *node { of_node } else { Home::Page(*home) }, body);
             }
-            None if home % 2 == 0 => {
+            None if home.is_multiple_of(2) => {
                 builder.removed(&RemovedName { ino: *ino, dir: *home, name: name(*home).as_bytes() });
             }
             None => builder.revoke(*ino, *home, *ino as u16),

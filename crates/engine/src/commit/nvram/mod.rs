@@ -20,7 +20,7 @@ mod pending;
 mod ring;
 
 pub(crate) use pending::{Pending, pending};
-pub use ring::NvramStats;
+pub use ring::{NvramStats, nvram_journal};
 
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, StagedFile};
 use crate::commit::checkpoint::CheckpointSink;

@@ -2,7 +2,7 @@
 //!
 //! The superblock says which generation may; the checkpoint of an unmount made under a later version than it notes says that none does.
 
-use super::ring::{failed, look};
+use super::ring::{failed, nvram_journal};
 use crate::commit::recovery::Records;
 use crate::error::{Error, Result};
 use crate::options::{MountOptions, NvramOption};
@@ -35,7 +35,7 @@ pub(crate) fn pending(
     };
     match (sb.nvram_in_use().filter(|info| !unmounted(info)), memory) {
         (None, None) => Ok(Pending::Nothing),
-        (None, Some(memory)) => check_usable(sb, memory, &look(memory)?).map(|()| Pending::Nothing),
+        (None, Some(memory)) => check_usable(sb, memory, &nvram_journal(memory)?).map(|()| Pending::Nothing),
         (Some(_), None) if opts.nvram == Some(NvramOption::Discard) => {
             tracing::warn!("what was fsynced since the last checkpoint is given up, as nvram=discard says");
             Ok(Pending::Leave)
@@ -67,11 +67,11 @@ fn check_usable(sb: &RawSuperblock, memory: &dyn Nvram, found: &Found) -> Result
         Found::Meta(meta) if meta.uuid == sb.uuid => Ok(()),
         Found::Meta(meta) => refuse(
             memory,
-            format!("is that of the volume {}: fill its first 8 KiB with zeros to use it for this one", name(meta.uuid)),
+            format!("is that of the volume {}: `medfs nvram init --force` makes it ready for this one", name(meta.uuid)),
         ),
         Found::Damaged => refuse(
             memory,
-            "begins like a journal whose both copies of the metadata are damaged: fill its first 8 KiB with zeros to use it".into(),
+            "begins like a journal whose both copies of the metadata are damaged: `medfs nvram init --force` makes it ready".into(),
         ),
         Found::Version(version) => refuse_version(memory, version),
     }
@@ -91,7 +91,7 @@ fn check_blank(memory: &dyn Nvram) -> Result<()> {
         if some.iter().any(|&byte| byte != 0) {
             return refuse(
                 memory,
-                "holds something that is no journal: only a file or device full of zeros becomes one".into(),
+                "holds something that is no journal: only a memory full of zeros becomes one, as `medfs nvram init --force` makes it".into(),
             );
         }
     }
@@ -102,7 +102,7 @@ fn check_blank(memory: &dyn Nvram) -> Result<()> {
 fn records(sb: &RawSuperblock, info: RawNvramInfo, memory: &dyn Nvram) -> Result<Pending> {
     let wanted = info.generation.get();
     let otherwise = "give the one that the volume was mounted with, or nvram=discard";
-    let meta = match look(memory)? {
+    let meta = match nvram_journal(memory)? {
         Found::Blank => {
             return refuse(
                 memory,

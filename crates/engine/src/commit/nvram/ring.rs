@@ -102,8 +102,8 @@ pub(super) struct Ring {
     state: Mutex<State>,
 }
 
-/// Both copies of the metadata, and what they say.
-pub(super) fn look(memory: &dyn Nvram) -> Result<Found> {
+/// The journal that a memory has, as both copies of its metadata say. `Io` where it cannot be read.
+pub fn nvram_journal(memory: &dyn Nvram) -> Result<Found> {
     let mut copies = [RawMeta::new_zeroed(), RawMeta::new_zeroed()];
     for (at, copy) in (0..).step_by(META_STRIDE as usize).zip(&mut copies) {
         memory.read(at, copy.as_mut_bytes()).map_err(|e| failed(memory, "be read", &e))?;
@@ -144,7 +144,7 @@ impl Ring {
                 memory.size()
             )));
         }
-        let update = if let Found::Meta(meta) = look(memory)? { meta.update } else { 0 };
+        let update = if let Found::Meta(meta) = nvram_journal(memory)? { meta.update } else { 0 };
         let previous = map.sb.nvram_in_use().map_or(0, |info| info.generation.get());
         let checkpoint = map.cp.lock().header.checkpoint_ver.get();
         let meta = Meta {

@@ -1,0 +1,58 @@
+//! Arguments of `medfs nvram`.
+
+use clap::{Args, Subcommand, ValueHint};
+use medfs::NvramPlace;
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+pub(crate) struct NvramArgs {
+    #[command(subcommand)]
+    pub(crate) command: NvramCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum NvramCommand {
+    /// Show whose fsyncs a memory holds, and how many
+    Info(InfoArgs),
+    /// Make a memory ready for a volume: fill it with zeros
+    Init(InitArgs),
+    /// Check that a memory is the one that a volume needs, and that each record in it makes the page that was fsynced
+    Check(CheckArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InfoArgs {
+    /// The file or block device, or a part of it
+    #[arg(value_name = "PATH[@OFFSET+SIZE]", value_parser = place, value_hint = ValueHint::AnyPath)]
+    pub(crate) memory: NvramPlace,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InitArgs {
+    /// The file or block device, or a part of it
+    #[arg(value_name = "PATH[@OFFSET+SIZE]", value_parser = place, value_hint = ValueHint::AnyPath)]
+    pub(crate) memory: NvramPlace,
+    /// Make a file of this size where there is none: a number with K, M or G (powers of 1024)
+    #[arg(long, value_parser = crate::size::parse)]
+    pub(crate) size: Option<u64>,
+    /// Overwrite whatever it holds, fsyncs that a volume needs among that
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The file or block device, or a part of it
+    #[arg(value_name = "PATH[@OFFSET+SIZE]", value_parser = place, value_hint = ValueHint::AnyPath)]
+    pub(crate) memory: NvramPlace,
+    /// Image file or block device of the volume, which is not mounted
+    #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) image: PathBuf,
+}
+
+fn place(text: &str) -> Result<NvramPlace, String> {
+    NvramPlace::parse(text).ok_or_else(|| "expected a path, PATH@OFFSET or PATH@OFFSET+SIZE".into())
+}

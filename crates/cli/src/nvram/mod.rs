@@ -1,0 +1,241 @@
+//! `medfs nvram`: the memory beside a volume that fsyncs go to, shown, made ready and checked.
+
+pub(crate) mod args;
+
+use crate::progress;
+use crate::words::count;
+use crate::{exit, json, size, target};
+use anyhow::{Context, Result, bail};
+use args::{CheckArgs, InfoArgs, InitArgs, NvramArgs, NvramCommand};
+use medfs::{MountOptions, NvramPlace, SystemClock, nvram_journal, open_with_nvram};
+use medfs_device::{FileNvram, Nvram};
+use medfs_format::nvram::{Found, Home, MAX_SIZE, MIN_SIZE, Meta, Tag, scan};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Bytes that are looked at, or written, at a time.
+const CHUNK: usize = 1 << 20;
+
+pub(crate) fn run(args: &NvramArgs) -> Result<u8> {
+    match &args.command {
+        NvramCommand::Info(args) => info(args),
+        NvramCommand::Init(args) => init(args),
+        NvramCommand::Check(args) => check(args),
+    }
+}
+
+fn open(place: &NvramPlace, read_only: bool) -> Result<FileNvram> {
+    Ok(FileNvram::open(&place.path, place.offset, place.size, read_only)?)
+}
+
+/// What a memory holds.
+#[derive(Debug, Default, Serialize)]
+struct Holds {
+    /// `zeros`, `journal`, or `something else`.
+    holds: &'static str,
+    bytes: u64,
+    volume: Option<String>,
+    journal: Option<String>,
+    records: u64,
+    record_bytes: u64,
+    files: u64,
+    pages: u64,
+    nodes: u64,
+    names: u64,
+    /// When the last record was made: seconds since 1970.
+    last: Option<i64>,
+    /// What is wrong with it.
+    damage: Option<String>,
+}
+
+impl Holds {
+    fn of(memory: &dyn Nvram) -> Result<Holds> {
+        let bytes = memory.size();
+        if bytes < MIN_SIZE {
+            bail!("{} has {bytes} bytes: an NVRAM has at least {MIN_SIZE}", memory.name());
+        }
+        let holds = match nvram_journal(memory)? {
+            Found::Blank if is_zeros(memory)? => Holds { holds: "zeros", ..Holds::default() },
+            Found::Blank => Holds { holds: "something else", ..Holds::default() },
+            Found::Damaged => {
+                let damage = Some("both copies of the metadata are damaged".into());
+                Holds { holds: "journal", damage, ..Holds::default() }
+            }
+            Found::Version(version) => {
+                let damage =
+                    Some(format!("its layout is version {version}, which only a newer medfs understands"));
+                Holds { holds: "journal", damage, ..Holds::default() }
+            }
+            Found::Meta(meta) => Holds::of_journal(memory, &meta)?,
+        };
+        Ok(Holds { bytes, ..holds })
+    }
+
+    fn of_journal(memory: &dyn Nvram, meta: &Meta) -> Result<Holds> {
+        let mut holds = Holds {
+            holds: "journal",
+            volume: Some(Uuid::from_bytes(meta.uuid).to_string()),
+            journal: Some(format!("{:016x}", meta.generation)),
+            ..Holds::default()
+        };
+        if meta.size > memory.size().min(MAX_SIZE) {
+            holds.damage = Some(format!("it had {} bytes when the journal began", meta.size));
+            return Ok(holds);
+        }
+        let mut bytes = vec![0; meta.size as usize];
+        memory.read(0, &mut bytes)?;
+        match scan(&bytes, meta) {
+            Err(damage) => holds.damage = Some(damage.to_string()),
+            Ok(scanned) => {
+                let mut files = BTreeSet::new();
+                for (_, record) in &scanned.records {
+                    holds.records += 1;
+                    holds.record_bytes += record.size() as u64;
+                    holds.last = Some(record.stamp.time.secs);
+                    for tag in record.tags() {
+                        holds.add(&tag, &mut files);
+                    }
+                }
+                holds.files = files.len() as u64;
+            }
+        }
+        Ok(holds)
+    }
+
+    fn add(&mut self, tag: &Tag<'_>, files: &mut BTreeSet<u32>) {
+        match tag {
+            Tag::Delta { ino, home, .. } => {
+                files.insert(*ino);
+                match home {
+                    Home::Page(_) => self.pages += 1,
+                    Home::Node(_) | Home::Named => self.nodes += 1,
+                }
+            }
+            Tag::Removed(_) => self.names += 1,
+            Tag::Revoke { ino, .. } => drop(files.insert(*ino)),
+        }
+    }
+
+    fn print(&self) {
+        let Holds { holds, bytes, volume, journal, damage, .. } = self;
+        outln!("size          {}", size::show(*bytes));
+        match (*holds, volume, journal) {
+            ("journal", Some(volume), Some(journal)) => {
+                outln!("volume        {volume}\njournal       {journal}");
+            }
+            ("zeros", ..) => outln!("holds         nothing: it is ready for a volume"),
+            ("journal", ..) => outln!("holds         a journal"),
+            (other, ..) => outln!("holds         {other}: 'medfs nvram init --force' would overwrite it"),
+        }
+        if let Some(damage) = damage {
+            outln!("damaged       {damage}");
+        } else if volume.is_some() {
+            outln!(
+                "records       {}, {}: {}, {}, {} of {}",
+                self.records,
+                size::show(self.record_bytes),
+                count(self.pages, "page"),
+                count(self.nodes, "node"),
+                count(self.names, "lost name"),
+                count(self.files, "file"),
+            );
+            outln!(
+                "              They count if the volume was not unmounted since: 'medfs nvram check' tells."
+            );
+        }
+    }
+}
+
+fn is_zeros(memory: &dyn Nvram) -> Result<bool> {
+    let size = memory.size().min(MAX_SIZE);
+    let mut some = vec![0; CHUNK];
+    for at in (0..size).step_by(CHUNK) {
+        let some = &mut some[..(size - at).min(CHUNK as u64) as usize];
+        memory.read(at, some)?;
+        if some.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// `medfs nvram info`
+fn info(args: &InfoArgs) -> Result<u8> {
+    let holds = Holds::of(&open(&args.memory, true)?)?;
+    if args.json {
+        json::print(&holds)?
+    } else {
+        holds.print()
+    }
+    Ok(if holds.damage.is_some() { exit::FAILURE } else { exit::SUCCESS })
+}
+
+/// `medfs nvram init`
+fn init(args: &InitArgs) -> Result<u8> {
+    let path = &args.memory.path;
+    if let Some(size) = args.size {
+        let made = OpenOptions::new().write(true).create_new(true).open(path);
+        match made {
+            Ok(file) => file.set_len(size).with_context(|| format!("cannot make {}", path.display()))?,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e).with_context(|| format!("cannot make {}", path.display())),
+        }
+    }
+    let memory = open(&args.memory, false)?;
+    let holds = Holds::of(&memory)?;
+    if holds.holds == "zeros" {
+        outln!("{} is ready for a volume: {}", args.memory, size::show(holds.bytes.min(MAX_SIZE)));
+        return Ok(exit::SUCCESS);
+    }
+    if !args.force {
+        match &holds.volume {
+            Some(volume) => bail!(
+                "{} may hold fsyncs of the volume {volume}: mount and unmount that with it first, or use --force to give them up",
+                args.memory
+            ),
+            None => bail!("{} holds {}: use --force to overwrite it", args.memory, said(&holds)),
+        }
+    }
+    let bytes = memory.size().min(MAX_SIZE);
+    let bar = progress::bytes("zeros", bytes);
+    for at in (0..bytes).step_by(CHUNK) {
+        let zeros = vec![0; (bytes - at).min(CHUNK as u64) as usize];
+        memory.write(at, &zeros).with_context(|| format!("cannot write {}", args.memory))?;
+        bar.inc(zeros.len() as u64);
+    }
+    memory.persist(0, bytes)?;
+    bar.finish_and_clear();
+    outln!("{} is ready for a volume: {}", args.memory, size::show(bytes));
+    Ok(exit::SUCCESS)
+}
+
+fn said(holds: &Holds) -> &str {
+    if holds.holds == "journal" { "a damaged journal" } else { "something that is no journal" }
+}
+
+/// `medfs nvram check`: what a read-only mount would bring back.
+fn check(args: &CheckArgs) -> Result<u8> {
+    let memory = Arc::new(open(&args.memory, true)?);
+    let holds = Holds::of(&*memory)?;
+    let device = target::open_to_look(&args.image)?;
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let volume = open_with_nvram(device, memory, options, Arc::new(SystemClock))?;
+    let pending = volume.superblock().nvram_in_use().is_some();
+    let damage = volume.stats().damage_passed;
+    if !pending {
+        outln!("the volume was unmounted: it needs no memory");
+    } else if damage > 0 {
+        bail!("{} of what was fsynced cannot be brought back", count(damage, "file"));
+    } else {
+        outln!(
+            "{} holds what the volume needs: {} can be brought back",
+            args.memory,
+            count(holds.records, "record")
+        );
+    }
+    Ok(exit::SUCCESS)
+}

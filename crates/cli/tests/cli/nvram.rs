@@ -1,0 +1,79 @@
+//! `medfs nvram`: a memory is made ready, holds fsyncs of a volume whose daemon was killed, and is shown and checked.
+
+use crate::common::{error, medfs};
+use medfs::{FileKind, MountOptions, NewFile, SystemClock, open_with_nvram};
+use medfs_device::{Access, FileDevice, FileNvram, FileOptions};
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Fsyncs ten files of a new volume into a memory, and leaves it as a crash does.
+fn crashed(image: &Path, memory: &Path) {
+    let device = Arc::new(
+        FileDevice::open(image, FileOptions { access: Access::ReadWrite, ..FileOptions::default() })
+            .expect("the image opens"),
+    );
+    let nvram = Arc::new(FileNvram::open(memory, 0, None, false).expect("the memory opens"));
+    let v = open_with_nvram(device, nvram, MountOptions::default(), Arc::new(SystemClock)).expect("mounts");
+    for n in 0..10 {
+        let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let file = v.create(v.root(), format!("file {n}").as_bytes(), &new).expect("made").ino;
+        v.write(file, 0, b"some words").expect("written");
+        v.fsync(file, false).expect("fsynced");
+    }
+}
+
+#[test]
+fn a_memory_is_made_ready_shown_and_checked() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let [image, memory, other] = ["card.img", "nvram", "other.img"].map(|name| dir.path().join(name));
+    for volume in [&image, &other] {
+        medfs().args(["mkfs", "--quiet", "--size", "64M"]).arg(volume).assert().success();
+    }
+    let run = |verb: &str, more: &[&Path]| medfs().args(["nvram", verb]).args(more).assert();
+    let said = |assert: assert_cmd::assert::Assert| {
+        let output = assert.get_output();
+        String::from_utf8([output.stdout.clone(), output.stderr.clone()].concat()).expect("UTF-8")
+    };
+    run("info", &[&memory]).failure();
+    medfs().args(["nvram", "init", "--size", "1M"]).arg(&memory).assert().success();
+    assert!(said(run("info", &[&memory]).success()).contains("ready for a volume"));
+    crashed(&image, &memory);
+
+    let shown: Value = serde_json::from_str(&said(
+        medfs().args(["nvram", "info", "--json"]).arg(&memory).assert().success(),
+    ))
+    .expect("JSON");
+    assert_eq!(
+        (&shown["records"], &shown["files"], &shown["holds"]),
+        (&10.into(), &10.into(), &"journal".into())
+    );
+    assert!(said(run("check", &[&memory, &image]).success()).contains("10 records can be brought back"));
+    assert!(said(run("check", &[&memory, &other]).failure()).contains("is that of the volume"));
+    assert!(said(run("init", &[&memory]).failure()).contains("may hold fsyncs of the volume"));
+
+    // A bit of the sixth record, of ten: those behind it show that it is damaged.
+    let mut bytes = std::fs::read(&memory).expect("the memory");
+    let at =
+        bytes.windows(10).enumerate().filter(|(_, some)| some == b"some words").nth(5).expect("content").0;
+    bytes[at] ^= 1;
+    std::fs::write(&memory, bytes).expect("written");
+    assert!(said(run("info", &[&memory]).failure()).contains("damaged"));
+    assert!(said(run("check", &[&memory, &image]).failure()).contains("is damaged"));
+    medfs().args(["nvram", "init", "--force"]).arg(&memory).assert().success();
+    assert!(said(run("info", &[&memory]).success()).contains("ready for a volume"));
+    assert!(said(run("check", &[&memory, &image]).failure()).contains("is blank"));
+}
+
+#[test]
+fn what_is_no_memory_is_left_alone() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let file = dir.path().join("a letter");
+    std::fs::write(&file, vec![b'x'; 1 << 17]).expect("written");
+    let text = error(1, medfs().args(["nvram", "init"]).arg(&file));
+    assert!(text.contains("something that is no journal") && text.contains("--force"), "{text}");
+    assert!(std::fs::read(&file).expect("the letter").iter().all(|&byte| byte == b'x'));
+    std::fs::write(&file, b"short").expect("written");
+    let text = error(1, medfs().args(["nvram", "info"]).arg(&file));
+    assert!(text.contains("at least 65536"), "{text}");
+}
