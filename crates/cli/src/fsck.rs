@@ -165,12 +165,21 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
     Ok(code)
 }
 
-/// What helps: no repair brings the end of an image back.
+/// What helps: no repair brings the end of an image back, nor what lies in an NVRAM.
 fn advice(report: &Report, image: &Path) -> String {
-    match report.findings.iter().any(|finding| finding.code == Code::Truncated) {
-        true => format!("'medfs get --salvage {} DIRECTORY' brings what is there", image.display()),
-        false => "use --repair".into(),
+    let has = |code| report.findings.iter().any(|finding| finding.code == code);
+    if has(Code::Truncated) {
+        format!("'medfs get --salvage {} DIRECTORY' brings what is there", image.display())
+    } else if waits_for_memory(report) {
+        "it was not looked into: mount it with its NVRAM first".into()
+    } else {
+        "use --repair".into()
     }
+}
+
+/// Whether nothing was looked into, as fsyncs may lie in an NVRAM.
+fn waits_for_memory(report: &Report) -> bool {
+    report.findings.iter().any(|finding| finding.code == Code::NvramPending)
 }
 
 /// What there is behind the last checkpoint, where so many files were fsynced.
@@ -270,6 +279,9 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
     print_counts(&args.image, left);
     match code {
         exit::FSCK_REPAIRED => outln!("{}: repaired", args.image.display()),
+        exit::FSCK_ERRORS_LEFT if waits_for_memory(left) => {
+            outln!("{}: NOT REPAIRED, {}", args.image.display(), advice(left, &args.image));
+        }
         exit::FSCK_ERRORS_LEFT => outln!("{}: ERRORS ARE LEFT", args.image.display()),
         _ => {}
     }
@@ -407,6 +419,9 @@ fn print_findings(report: &Report) {
 }
 
 fn print_counts(image: &Path, r: &Report) {
+    if waits_for_memory(r) {
+        return;
+    }
     let state = if r.is_clean() { "clean" } else { "faulty" };
     outln!(
         "{}: {state}, {}, {}, {} in use",

@@ -11,6 +11,7 @@ use medfs_testkit::harness::{Report, Setup, guarded, run_seed};
 use medfs_testkit::images::{
     COMPRESSED, DELTAS, Exported, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
 };
+use medfs_testkit::nvram::{mounter_with_nvram, with_room};
 use medfs_testkit::ops::Generator;
 use medfs_testkit::subject::Counts;
 use medfs_testkit::volume::{mounter, test_clock};
@@ -62,6 +63,54 @@ fn two_thousand_operations_on_deltas() {
         "hardly any of some kinds: {report:?}"
     );
     assert!(report.counts.restored > 20, "hardly anything restored: {report:?}");
+}
+
+/// fsyncs go to a memory behind the volume.
+fn with_nvram(options: &str) -> Setup {
+    let of_volume = setup(64, DELTAS, options);
+    let clock = test_clock();
+    let mut parsed = MountOptions::default();
+    parsed.parse(options).expect("options of the test");
+    let for_mounts = clock.clone();
+    Setup {
+        image: with_room(&of_volume.image),
+        mounter: Arc::new(move || mounter_with_nvram(parsed.clone(), for_mounts.clone())),
+        clock: Some(clock),
+        checks: vec![Arc::new(FsckMedfs)],
+        ..of_volume
+    }
+}
+
+/// With little memory for pages and much, and overwritten in place where that may be.
+const ON_NVRAM: [&str; 3] = [
+    "in_place=force,hot_window=2s,compact_files=all",
+    "cache=1M,compact_files=all,hot_window=1s",
+    "delta=off,in_place=force",
+];
+
+fn on_nvram(seed: u64, ops: usize) -> Report {
+    let options = ON_NVRAM[seed as usize % ON_NVRAM.len()];
+    let report = run_seed(&with_nvram(options), seed, ops, |generator| generator.patching = true);
+    println!("seed {seed}, {options}: {report:?}");
+    report
+}
+
+#[test]
+fn a_thousand_operations_with_nvram() {
+    for seed in 3..6 {
+        let Counts { journaled, from_parts, .. } = on_nvram(seed, 1000).counts;
+        assert!(journaled > 30 && from_parts > 10, "{journaled} records, {from_parts} pages from parts");
+    }
+}
+
+/// `MEDFS_SEED=7 MEDFS_OPS=100000`: so many operations in all, a thousand or so of a seed.
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn long_run_on_nvram() {
+    let (first, ops) = (variable("MEDFS_SEED").unwrap_or(1), variable("MEDFS_OPS").unwrap_or(30_000));
+    for seed in (first..).take((ops / 1500) as usize) {
+        on_nvram(seed, 1500);
+    }
 }
 
 /// How pages are compressed alone: each algorithm.

@@ -222,7 +222,8 @@ fn conclude(fs: &Fs, file: OnItsWay<'_, '_>, written: Result<()>) -> Result<Outc
         return Err(e);
     }
     fs.dependents.settle(&due.gone);
-    if pages.blocked.is_empty() && reason.is_none() {
+    // Without a node in the log recovery would not know.
+    if pages.blocked.is_empty() && reason.is_none() && !due.nodes.is_empty() {
         fs.since.in_nvram.superseded(file.inode.ino);
     }
     if !pages.blocked.is_empty() {

@@ -15,6 +15,7 @@ use crate::map::inode::{Inode, InodeState, Scope};
 use crate::map::node_tree::Slot;
 use crate::map::refs::Attempt;
 use medfs_device::{Cause, Temperature, WriteTag};
+use medfs_format::node::FileKind;
 use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
 use medfs_store::runs;
 use std::collections::{BTreeSet, HashMap};
@@ -309,7 +310,10 @@ impl Fs {
         state.dirty.remove(&index);
         self.since.in_nvram.left(inode.ino, index);
         self.pages.sub_dirty(1);
-        self.pages.insert(inode.ino, index, page);
+        // Behind the end nothing reads it, and who forgets a file's pages does not look there.
+        if index < inode.pages() || inode.kind() != FileKind::Regular || self.is_compact_page(inode, index) {
+            self.pages.insert(inode.ino, index, page);
+        }
         if self.is_compact_page(inode, index) {
             self.compact_written(inode, index);
         }
@@ -435,14 +439,20 @@ impl Fs {
         Ok(())
     }
 
+    /// Writes the pages of an inode, and before those that others need these others. A page that is placed may make a delta of another one give
+    /// way, whose block others need in turn: so it goes on until none is left, and none becomes a source meanwhile.
     fn write_unblocked_for_checkpoint(&self, inode: &Arc<Inode>) -> Result<()> {
-        let (blocked, outcome) = self.write_all_for_checkpoint(inode)?;
-        if blocked.is_empty() {
-            return outcome;
+        let _barrier = self.dependents.barrier(inode.ino);
+        let (mut blocked, mut outcome) = self.write_all_for_checkpoint(inode)?;
+        while !blocked.is_empty() {
+            let before = std::mem::take(&mut blocked);
+            self.release_for_checkpoint(inode, &before)?;
+            (blocked, outcome) = self.write_all_for_checkpoint(inode)?;
+            if blocked == before {
+                debug_assert!(false, "nothing else runs during a checkpoint");
+                break;
+            }
         }
-        self.release_for_checkpoint(inode, &blocked)?;
-        let (left, outcome) = self.write_all_for_checkpoint(inode)?;
-        debug_assert!(left.is_empty(), "nothing else runs during a checkpoint");
         outcome
     }
 

@@ -5,9 +5,9 @@
 //! Invariant: a block that another file needs is neither freed nor overwritten before that file is durable without it.
 //! Locks: leaves; see `fs.rs`.
 
-pub(crate) mod parts;
 pub(crate) mod predecessor;
 pub(crate) mod ref_index;
 pub(crate) mod retained;
+pub(crate) mod sqlite_layout;
 pub(crate) mod sqlite_wal;
 pub(crate) mod unshare;

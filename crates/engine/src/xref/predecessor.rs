@@ -8,7 +8,8 @@
 //! Locks: as in [`super::sqlite_wal`].
 
 use super::retained::MOST_BASE_PAGES;
-use super::sqlite_wal::{PAGE, Repeat, RepeatsMemory};
+use super::sqlite_layout::PAGE;
+use super::sqlite_wal::{Repeat, RepeatsMemory};
 use crate::content::record::OwnedRecord;
 use crate::error::Result;
 use crate::fs::Fs;

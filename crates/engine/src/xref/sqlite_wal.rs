@@ -1,15 +1,14 @@
 //! Pages that repeat other files: SQLite's journals and logs hold pages of their database.
 //!
-//! A write-ahead log is a header of 32 bytes and frames: 24 bytes, whose first four name a page of the database, and that page.
-//! A rollback journal is a header, which fills a sector, and records: four bytes that name a page, the page, and a checksum;
-//! further headers may follow. (SQLite's documentation, "Database File Format", sections 3 and 4.) What such a file's page is
-//! made of follows from the names in it alone; whether they are right shows in the size of the delta.
+//! What such a file's page is made of follows from the names in it alone ([`super::sqlite_layout`]); whether they are right shows in the size
+//! of the delta.
 //!
 //! Invariants: a block is used as a base only while the file it belongs to is durable as it is in memory, so that no crash
 //! shows that file without it; it is a source from then on.
 //! Locks: called with the inode's lock held; those of the other file, and of a directory, are tried and never waited for.
 
 use super::predecessor::Replaces;
+use super::sqlite_layout::{Layout, PAGE, PageCopy};
 use crate::content::record::OwnedRecord;
 use crate::error::Result;
 use crate::fs::Fs;
@@ -18,22 +17,14 @@ use crate::profile::file_class::{self, Name};
 use crate::ranks;
 use medfs_format::delta::{COMPACT_ROOM, MAX_SLICES, RawSlice};
 use medfs_format::node::{FileKind, Inline};
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NULL_ADDR, is_block};
+use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR, is_block};
 use medfs_store::Dirty;
 use medfs_sync::{Mutex, MutexGuard, Ranked};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-const LOG_HEADER: u64 = 32;
-const FRAME_HEADER: u64 = 24;
-const LOG_MAGIC: u32 = 0x377f_0682;
-const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
-/// Bytes of a journal's record around its page.
-const RECORD_AROUND: u64 = 8;
 /// Headers of a journal that are followed to find a record.
 const MOST_HEADERS: usize = 64;
-
-pub(crate) const PAGE: u64 = BLOCK_SIZE as u64;
 
 /// Frames that are remembered of a log.
 const MOST_FRAMES: usize = 4096;
@@ -72,7 +63,7 @@ struct Sources<'a> {
 
 impl Sources<'_> {
     /// Where an earlier frame of the same page is, no part of which is about to change.
-    fn frame_of(&self, copy: Copy) -> Option<u64> {
+    fn frame_of(&self, copy: PageCopy) -> Option<u64> {
         let known = self.inode.memory.of::<RepeatsMemory>().lock().frames.get(&copy.number).copied()?;
         known.into_iter().find(|&at| {
             let pages = at / PAGE..(at + self.layout.page).div_ceil(PAGE);
@@ -113,118 +104,47 @@ impl RepeatsMemory {
     }
 }
 
-/// How a journal or log is laid out from some place on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Layout {
-    /// Bytes of a page of the database.
-    page: u64,
-    /// Where the first record is.
-    first: u64,
-    /// Bytes of a record before its page, and in all.
-    before: u64,
-    stride: u64,
-}
-
-/// A page of the database in a journal or log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Copy {
-    /// Where it begins.
-    at: u64,
-    /// Its number, from one.
-    number: u32,
-}
-
 /// Pages of a database of which a page of its journal or log has parts.
-pub(super) struct Repeated {
-    pub(super) database: Arc<Inode>,
+pub(crate) struct Repeated {
+    pub(crate) database: Arc<Inode>,
     layout: Layout,
-    pub(super) copies: Vec<Copy>,
+    pub(crate) copies: Vec<PageCopy>,
 }
 
 impl Repeated {
+    /// The pages of which page `index` of a journal or log has parts; `None` of other files, and of compressed ones.
+    pub(crate) fn of(
+        fs: &Fs,
+        inode: &Arc<Inode>,
+        state: &InodeState,
+        index: u32,
+    ) -> Result<Option<Repeated>> {
+        let name = inode.raw(Name::of);
+        if fs.is_compressed(inode) || !matches!(name, Name::Log | Name::Journal) {
+            return Ok(None);
+        }
+        let (Some(database), Some(layout)) = (fs.database(inode)?, fs.layout(inode, state, name, index)?)
+        else {
+            return Ok(None);
+        };
+        let copies = fs.copies(inode, state, name, layout, index)?;
+        Ok(Some(Repeated { database, layout, copies }))
+    }
+
     /// The slices of page `index` that a copy makes, whose like is at a place of a file.
-    pub(super) fn slices(&self, copy: Copy, index: u32, (source, at): (Ino, u64)) -> Vec<RawSlice> {
+    pub(crate) fn slices(&self, copy: PageCopy, index: u32, (source, at): (Ino, u64)) -> Vec<RawSlice> {
         self.layout.slices(copy, index, source, at)
     }
 
     /// The same in the database.
-    pub(super) fn slices_of_database(&self, copy: Copy, index: u32) -> Vec<RawSlice> {
+    pub(crate) fn slices_of_database(&self, copy: PageCopy, index: u32) -> Vec<RawSlice> {
         self.slices(copy, index, (self.database.ino, self.layout.in_database(copy)))
     }
 
     /// Where the last frame of the same page is that a record in NVRAM has.
-    pub(super) fn last_frame(&self, inode: &Inode, copy: Copy) -> Option<u64> {
+    pub(crate) fn last_frame(&self, inode: &Inode, copy: PageCopy) -> Option<u64> {
         let known = inode.memory.of::<RepeatsMemory>().lock().recorded.get(&copy.number).copied()?;
         known.into_iter().find(|&at| at != copy.at)
-    }
-}
-
-fn be32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-}
-
-fn page_size(size: u32) -> Option<u64> {
-    (size.is_power_of_two() && (512..=65536).contains(&size)).then_some(u64::from(size))
-}
-
-impl Layout {
-    fn of_log(header: &[u8]) -> Option<Layout> {
-        let page = page_size(be32(header, 8))?;
-        let stride = FRAME_HEADER + page;
-        (be32(header, 0) & !1 == LOG_MAGIC).then_some(Layout {
-            page,
-            first: LOG_HEADER,
-            before: FRAME_HEADER,
-            stride,
-        })
-    }
-
-    /// The layout behind a journal's header at `start`, and the number of its records where that is known. SQLite writes magic
-    /// and number only when the records are durable: before that they are zeros.
-    fn of_journal(header: &[u8], start: u64) -> Option<(Layout, Option<u64>)> {
-        let started = header[..8] == JOURNAL_MAGIC || header[..8] == [0; 8];
-        let (sector, page) = (page_size(be32(header, 20))?, page_size(be32(header, 24))?);
-        let count = match be32(header, 8) {
-            0 | u32::MAX => None,
-            count => Some(u64::from(count)),
-        };
-        let layout = Layout { page, first: start + sector, before: 4, stride: page + RECORD_AROUND };
-        started.then_some((layout, count))
-    }
-
-    /// Where a copied page is in the database.
-    fn in_database(&self, copy: Copy) -> u64 {
-        u64::from(copy.number - 1) * self.page
-    }
-
-    /// Where the records begin whose pages overlap `at..at + PAGE`.
-    fn records_over(&self, at: u64) -> impl Iterator<Item = u64> + use<> {
-        let layout = *self;
-        let first = at.saturating_sub(layout.first) / layout.stride;
-        (first..).map(move |n| layout.first + n * layout.stride).take_while(move |&start| start < at + PAGE)
-    }
-
-    /// The slices of page `index` of the journal or log that a copy makes, whose like is at `offset` of the file `source`.
-    fn slices(&self, copy: Copy, index: u32, source: Ino, offset: u64) -> Vec<RawSlice> {
-        let (start, end) = (u64::from(index) * PAGE, (u64::from(index) + 1) * PAGE);
-        let mut at = copy.at.max(start);
-        let until = (copy.at + self.page).min(end);
-        let mut slices = Vec::new();
-        while at < until {
-            let in_source = offset + (at - copy.at);
-            let from = in_source % PAGE;
-            let len = (until - at).min(PAGE - from);
-            let Ok(page) = u32::try_from(in_source / PAGE) else { break };
-            slices.push(RawSlice {
-                ino: source.into(),
-                page: page.into(),
-                from: (from as u16).into(),
-                to: ((at - start) as u16).into(),
-                len: (len as u16).into(),
-            });
-            at += len;
-        }
-        slices
     }
 }
 
@@ -244,7 +164,7 @@ impl Fs {
         {
             return Ok(None);
         }
-        let Some(repeated) = self.repeated_pages(inode, state, index)? else { return Ok(None) };
+        let Some(repeated) = Repeated::of(self, inode, state, index)? else { return Ok(None) };
         let Repeated { database, layout, copies } = repeated;
         let mut best: Option<(OwnedRecord, Repeat)> = None;
         for look in [Look::Database, Look::Frames] {
@@ -262,25 +182,6 @@ impl Fs {
         Ok(self.claim(inode, state, &database, index, &repeat)?.map(|after| (record, after)))
     }
 
-    /// The pages of a database that page `index` of its journal or log has parts of; `None` of other files, and of compressed ones.
-    pub(super) fn repeated_pages(
-        &self,
-        inode: &Arc<Inode>,
-        state: &InodeState,
-        index: u32,
-    ) -> Result<Option<Repeated>> {
-        let name = inode.raw(Name::of);
-        if self.is_compressed(inode) || !matches!(name, Name::Log | Name::Journal) {
-            return Ok(None);
-        }
-        let (Some(database), Some(layout)) = (self.database(inode)?, self.layout(inode, state, name, index)?)
-        else {
-            return Ok(None);
-        };
-        let copies = self.copies(inode, state, name, layout, index)?;
-        Ok(Some(Repeated { database, layout, copies }))
-    }
-
     /// Bytes that a record of a journal or log may have: more than that of another file, as hardly anybody reads it.
     fn repeat_max(&self) -> usize {
         if self.deltas.has_compact() { self.record_max().max(REPEAT_MAX) } else { self.record_max() }
@@ -294,19 +195,19 @@ impl Fs {
         name: Name,
         layout: Layout,
         index: u32,
-    ) -> Result<Vec<Copy>> {
+    ) -> Result<Vec<PageCopy>> {
         let mut copies = Vec::new();
         for record in layout.records_over(u64::from(index) * PAGE) {
             let name_at = if name == Name::Log { record } else { record + layout.before - 4 };
             if let Some(number) = self.number_at(inode, state, name_at)?.filter(|&n| n > 0) {
-                copies.push(Copy { at: record + layout.before, number });
+                copies.push(PageCopy { at: record + layout.before, number });
             }
         }
         Ok(copies)
     }
 
     /// What page `index` repeats; `None` where nothing was found, or nothing in frames.
-    fn repeat(&self, sources: &Sources<'_>, copies: &[Copy], index: u32) -> Result<Option<Repeat>> {
+    fn repeat(&self, sources: &Sources<'_>, copies: &[PageCopy], index: u32) -> Result<Option<Repeat>> {
         let Sources { inode, layout, look, .. } = *sources;
         let mut repeat = self.begin_repeat();
         let mut in_frames = false;
@@ -412,40 +313,7 @@ impl Fs {
 
     /// Remembers which frames a page of a log holds that is written as a whole.
     pub(crate) fn note_whole(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<()> {
-        self.note_frames(inode, state, index, |repeats| &mut repeats.frames)
-    }
-
-    /// Remembers which frames a page of a log holds that a record in NVRAM has.
-    pub(crate) fn note_recorded(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<()> {
-        self.note_frames(inode, state, index, |repeats| &mut repeats.recorded)
-    }
-
-    fn note_frames(
-        &self,
-        inode: &Inode,
-        state: &InodeState,
-        index: u64,
-        which: impl FnOnce(&mut Repeats) -> &mut Frames,
-    ) -> Result<()> {
-        let wanted = self.deltas.repeats && self.deltas.has_compact();
-        let (true, Ok(index)) = (wanted && inode.raw(Name::of) == Name::Log, u32::try_from(index)) else {
-            return Ok(());
-        };
-        let Some(layout) = self.layout(inode, state, Name::Log, index)? else { return Ok(()) };
-        let copies = self.copies(inode, state, Name::Log, layout, index)?;
-        let memory = inode.memory.of::<RepeatsMemory>();
-        let mut memory = memory.lock();
-        let frames = which(&mut memory);
-        if frames.len() >= MOST_FRAMES {
-            frames.clear();
-        }
-        for copy in copies {
-            let known = frames.entry(copy.number).or_insert([copy.at; 2]);
-            if known[0] != copy.at {
-                *known = [copy.at, known[0]];
-            }
-        }
-        Ok(())
+        note_frames(self, inode, state, index, |repeats| &mut repeats.frames)
     }
 
     /// The database to which a journal or log belongs: the file of that name in the same directory.
@@ -524,62 +392,35 @@ impl Fs {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Remembers which frames a page of a log holds that a record in NVRAM has.
+pub(crate) fn note_recorded(fs: &Fs, inode: &Inode, state: &InodeState, index: u64) -> Result<()> {
+    note_frames(fs, inode, state, index, |repeats| &mut repeats.recorded)
+}
 
-    fn log(page: u32) -> Layout {
-        let mut header = [0; 32];
-        header[..4].copy_from_slice(&(LOG_MAGIC | 1).to_be_bytes());
-        header[8..12].copy_from_slice(&page.to_be_bytes());
-        Layout::of_log(&header).unwrap()
+fn note_frames(
+    fs: &Fs,
+    inode: &Inode,
+    state: &InodeState,
+    index: u64,
+    which: impl FnOnce(&mut Repeats) -> &mut Frames,
+) -> Result<()> {
+    let wanted = fs.deltas.repeats && fs.deltas.has_compact();
+    let (true, Ok(index)) = (wanted && inode.raw(Name::of) == Name::Log, u32::try_from(index)) else {
+        return Ok(());
+    };
+    let Some(layout) = fs.layout(inode, state, Name::Log, index)? else { return Ok(()) };
+    let copies = fs.copies(inode, state, Name::Log, layout, index)?;
+    let memory = inode.memory.of::<RepeatsMemory>();
+    let mut memory = memory.lock();
+    let frames = which(&mut memory);
+    if frames.len() >= MOST_FRAMES {
+        frames.clear();
     }
-
-    fn parts(slices: &[RawSlice]) -> Vec<(u32, u16, u16, u16)> {
-        slices.iter().map(|s| (s.page.get(), s.from.get(), s.to.get(), s.len.get())).collect()
+    for copy in copies {
+        let known = frames.entry(copy.number).or_insert([copy.at; 2]);
+        if known[0] != copy.at {
+            *known = [copy.at, known[0]];
+        }
     }
-
-    #[test]
-    fn a_page_of_a_log_lies_over_two_frames() {
-        let log = log(4096);
-        assert_eq!(log.records_over(0).collect::<Vec<_>>(), [32]);
-        assert_eq!(log.records_over(4096).collect::<Vec<_>>(), [32, 4152]);
-        let seven = Copy { at: 56, number: 7 };
-        let tail = log.slices(seven, 1, 5, log.in_database(seven));
-        assert_eq!(parts(&tail), [(6, 4040, 0, 56)]);
-        let nine = Copy { at: 4176, number: 9 };
-        let head = log.slices(nine, 1, 5, log.in_database(nine));
-        assert_eq!(parts(&head), [(8, 0, 80, 4016)]);
-    }
-
-    #[test]
-    fn database_pages_of_other_sizes_are_found() {
-        let small = log(1024);
-        assert_eq!(small.records_over(4096).count(), 5);
-        let six = Copy { at: 4300, number: 6 };
-        assert_eq!(parts(&small.slices(six, 1, 5, small.in_database(six))), [(1, 1024, 204, 1024)]);
-        let large = log(16384);
-        assert_eq!(large.records_over(4096 * 3).collect::<Vec<_>>(), [32]);
-        assert_eq!(
-            parts(&large.slices(Copy { at: 56, number: 2 }, 3, 5, 16384)),
-            [(6, 4040, 0, 56), (7, 0, 56, 4040)]
-        );
-    }
-
-    #[test]
-    fn a_journal_is_known_before_its_header_is_complete() {
-        let mut header = [0; 28];
-        header[20..24].copy_from_slice(&512u32.to_be_bytes());
-        header[24..28].copy_from_slice(&4096u32.to_be_bytes());
-        let (layout, count) = Layout::of_journal(&header, 0).unwrap();
-        assert_eq!((layout.first, layout.before, layout.stride, count), (512, 4, 4104, None));
-        header[..8].copy_from_slice(&JOURNAL_MAGIC);
-        header[8..12].copy_from_slice(&3u32.to_be_bytes());
-        assert_eq!(Layout::of_journal(&header, 0).unwrap().1, Some(3));
-        header[0] = 1;
-        assert_eq!(Layout::of_journal(&header, 0), None);
-        header[..8].fill(0);
-        header[25] = 1;
-        assert_eq!(Layout::of_journal(&header, 0), None, "no size of a page");
-    }
+    Ok(())
 }

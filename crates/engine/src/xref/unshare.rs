@@ -5,7 +5,7 @@
 //! Invariant: while a [`Barrier`] is held no page of its file becomes a source.
 //! Locks: called with no lock held, but for the variant of a checkpoint, which has the operation lock exclusively.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::refs::{Attempt, Barrier};
@@ -53,7 +53,14 @@ impl Fs {
     pub(crate) fn release_for_checkpoint(&self, inode: &Inode, pages: &[u64]) -> Result<()> {
         for &page in pages {
             for dependent in self.dependents.others(inode.ino, page..page + 1) {
-                let Ok(inode) = self.inode(dependent.ino) else { continue };
+                let inode = match self.inode(dependent.ino) {
+                    Err(e) if self.is_damage(&e) => {
+                        self.give_up(dependent.ino, &dependent.pages, &e);
+                        continue;
+                    }
+                    Err(Error::Posix(Posix::Stale)) => continue,
+                    inode => inode?,
+                };
                 self.make_whole_or_give_up(&inode, &mut inode.lock.write(), &dependent.pages)?;
                 let (_, outcome) = self.write_all_for_checkpoint(&inode)?;
                 self.pass_by("a file made from blocks of another is not written", inode.ino, outcome)?;

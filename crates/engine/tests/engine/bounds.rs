@@ -453,3 +453,21 @@ fn links_end_at_the_formats_number() {
     assert_eq!(v.getattr(e).expect("e").nlink, 2);
     v.close().expect("close");
 }
+
+/// Pages that a file has behind its end become durable, and no clean one of them stays in memory when the file goes.
+#[test]
+fn pages_behind_the_end_go_with_their_file() {
+    let v = open(Arc::new(blank_delta(64)));
+    for (at, len) in [(5 * PAGE as u64 + 10, 100), (3 * PAGE as u64, 2 * PAGE as u64), (10, 6 * PAGE as u64)]
+    {
+        let f = file(&v, v.root(), "f");
+        write(&v, f, 0, b"a few");
+        v.fallocate(f, FallocateMode::KEEP_SIZE, 0, 64 << 10).expect("room");
+        v.fallocate(f, FallocateMode::ZERO_RANGE | FallocateMode::KEEP_SIZE, at, len).expect("zeros");
+        v.fsync(f, false).expect("fsync");
+        v.fallocate(f, FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE, at + 7, len).expect("hole");
+        v.fsync(f, false).expect("fsync");
+        v.unlink(v.root(), b"f").expect("unlinked");
+        v.release(f, 1);
+    }
+}

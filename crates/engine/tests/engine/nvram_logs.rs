@@ -93,3 +93,27 @@ fn a_log_that_begins_anew_is_what_it_was_fsynced_as() {
         database.begin_anew();
     }
 }
+
+/// The roll-forward log may write nothing but pages over their blocks: then nothing in it says that an older record does not count.
+#[test]
+fn pages_of_a_record_are_not_older_than_what_the_log_wrote_in_place() {
+    for options in ["in_place=force", "in_place=force,delta=off", ""] {
+        let (v, device, memory, mut database) = with_database(options);
+        let fill = |database: &mut Database, what: &str, count: usize| {
+            database.begin_anew();
+            for n in 0..count {
+                database.append(&v, n % 40, format!("{what} {n}").as_bytes());
+            }
+        };
+        fill(&mut database, "first", 270);
+        v.sync().expect("sync");
+        fill(&mut database, "a few", 5);
+        let before = stats(&v).from_parts;
+        v.fsync(database.log, true).expect("fsync");
+        assert!(stats(&v).from_parts >= before + 5, "{options}: {:?}", stats(&v));
+        fill(&mut database, "all", 270);
+        v.fsync(database.log, true).expect("fsync");
+        assert!(stats(&v).left_for_size > 0, "{options}");
+        database.check(&opened_again(&device, &memory));
+    }
+}

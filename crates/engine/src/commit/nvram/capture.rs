@@ -3,13 +3,14 @@
 //! Invariant: what was taken is either in a record, or given back.
 //! Locks: the inode's lock while its changes are taken, and again when they are recorded.
 
+use super::parts::{Parts, Whose};
 use super::{Left, Recorder};
 use crate::commit::change_set::{Naming, StagedFile};
 use crate::commit::roll_forward_log::{Due, in_the_way, name_is_as_recorded, name_is_durable, take_due};
 use crate::content::placement::Purpose;
 use crate::map::inode::InodeState;
 use crate::map::journaled::Pages;
-use crate::xref::parts::{Parts, Whose};
+use crate::xref::sqlite_wal::note_recorded;
 use medfs_codec::page_checksum;
 use medfs_format::nvram::{Base, Body, Home, PartOf, RawPart, RecordBuilder};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, NEW_ADDR, NULL_ADDR, is_block};
@@ -63,6 +64,8 @@ impl Start {
 struct Page {
     index: u32,
     content: Arc<Block>,
+    /// The block that its address names: `NULL_ADDR` where it has none yet.
+    block: BlockAddr,
     start: Start,
     delta: Delta,
     /// No record held it before.
@@ -181,7 +184,7 @@ impl<'s> Capture<'s> {
             near = slot;
             let (start, delta) = self.smallest(on, state, (number, base), &content, before)?;
             bytes += delta.bytes.len();
-            self.pages.push(Page { index: number, content, start, delta, new });
+            self.pages.push(Page { index: number, content, block: base, start, delta, new });
         }
         Ok(())
     }
@@ -239,7 +242,7 @@ impl<'s> Capture<'s> {
             if state.dirty.contains_key(&page) { on.fs.since.in_nvram.of(inode.ino, version) } else { None }
         };
         let recorded = |page: u64| taken(page).or_else(|| held(page));
-        on.fs.parts_repeated(&Whose { inode, state, recorded }, index)
+        on.parts_repeated(&Whose { inode, state, recorded }, index)
     }
 
     /// Adds to a record what was taken.
@@ -283,11 +286,10 @@ impl<'s> Capture<'s> {
         Ok(())
     }
 
-    /// Blocks that the record's pages start from.
+    /// The blocks of the record's pages. All stay as they are, also where a page starts from others: a page that was overwritten in place would leave no
+    /// node for the roll-forward log to write, and nothing to tell recovery that the record is older.
     pub(super) fn bases(&self) -> impl Iterator<Item = BlockAddr> + '_ {
-        // Parts are noted already.
-        let own = |page: &Page| if let Start::Own(addr) = page.start { Some(addr) } else { None };
-        self.pages.iter().filter_map(own).filter(|&addr| is_block(addr))
+        self.pages.iter().map(|page| page.block).filter(|&addr| is_block(addr))
     }
 
     /// Pages that no record held before.
@@ -325,7 +327,7 @@ impl<'s> Capture<'s> {
             }
         });
         for page in &self.pages {
-            if let Err(error) = on.fs.note_recorded(inode, &state, page.index.into()) {
+            if let Err(error) = note_recorded(on.fs, inode, &state, page.index.into()) {
                 tracing::debug!(%error, "frames of a log are not remembered");
             }
         }

@@ -16,6 +16,7 @@
 //! Locks: the set's; the inode's while its changes are taken; the ring's, which is not held together with an inode's.
 
 mod capture;
+mod parts;
 mod pending;
 mod ring;
 

@@ -1,29 +1,30 @@
 //! What pages of a database's journal or log are nearly made of, for records in NVRAM: parts of the database's blocks, and of frames that
 //! older records have.
 //!
-//! A slice ([`super::sqlite_wal`]) names a page of the database, which must then stay what it is for as long as the log has it. A part names a
+//! A slice ([`crate::xref::sqlite_wal`]) names a page of the database, which must then stay what it is for as long as the log has it. A part names a
 //! block, and only until the next checkpoint, before which no block gets other content: it matters neither whether the database's page is dirty
 //! nor what becomes of it.
 //!
 //! Invariant: a block is noted as one that a record starts from before it is looked at, while nobody writes pages of its file.
 //! Locks: called with the inode's lock held; those of the database are tried and never waited for.
 
-use super::sqlite_wal::{Copy, Repeated};
+use super::Recorder;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
+use crate::xref::sqlite_layout::PageCopy;
+use crate::xref::sqlite_wal::Repeated;
 use medfs_format::delta::RawSlice;
 use medfs_format::nvram::{MAX_PARTS, PartOf, RawPart};
 use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
 use std::sync::Arc;
 
 /// What a page is nearly made of.
-pub(crate) struct Parts {
-    pub(crate) parts: Vec<RawPart>,
+pub(super) struct Parts {
+    pub(super) parts: Vec<RawPart>,
     /// What they make: zeros where there is none.
-    pub(crate) made: Box<Block>,
+    pub(super) made: Box<Block>,
     /// The device's write mark behind their blocks.
-    pub(crate) mark: u64,
+    pub(super) mark: u64,
 }
 
 impl Parts {
@@ -35,21 +36,21 @@ impl Parts {
 }
 
 /// A file whose page is to be made of parts.
-pub(crate) struct Whose<'a, R: Fn(u64) -> Option<Arc<Block>>> {
-    pub(crate) inode: &'a Arc<Inode>,
-    pub(crate) state: &'a InodeState,
+pub(super) struct Whose<'a, R: Fn(u64) -> Option<Arc<Block>>> {
+    pub(super) inode: &'a Arc<Inode>,
+    pub(super) state: &'a InodeState,
     /// A page of it as records have it before the one that is made.
-    pub(crate) recorded: R,
+    pub(super) recorded: R,
 }
 
-impl Fs {
+impl Recorder<'_> {
     /// Parts that a page of a journal or log repeats; `None` of other files, and where there is none.
-    pub(crate) fn parts_repeated<R: Fn(u64) -> Option<Arc<Block>>>(
+    pub(super) fn parts_repeated<R: Fn(u64) -> Option<Arc<Block>>>(
         &self,
         whose: &Whose<'_, R>,
         index: u32,
     ) -> Result<Option<Parts>> {
-        let Some(repeated) = self.repeated_pages(whose.inode, whose.state, index)? else { return Ok(None) };
+        let Some(repeated) = Repeated::of(self.fs, whose.inode, whose.state, index)? else { return Ok(None) };
         let mut found = Parts { parts: Vec::new(), made: Block::boxed(), mark: whose.state.data_mark };
         for &copy in &repeated.copies {
             if !self.add_frame(whose, &repeated, copy, index, &mut found)? {
@@ -65,7 +66,7 @@ impl Fs {
         &self,
         whose: &Whose<'_, R>,
         repeated: &Repeated,
-        copy: Copy,
+        copy: PageCopy,
         index: u32,
         found: &mut Parts,
     ) -> Result<bool> {
@@ -76,8 +77,8 @@ impl Fs {
             if let Some(content) = (whose.recorded)(page) {
                 of_frame.push((slice, PartOf::Page(slice.page.get()), content));
             } else if let Some(addr) = self.clean_block(whose, page)? {
-                self.since.in_nvram.note([addr]);
-                of_frame.push((slice, PartOf::Block(addr), self.base(addr)?));
+                self.fs.since.in_nvram.note([addr]);
+                of_frame.push((slice, PartOf::Block(addr), self.fs.base(addr)?));
             } else {
                 return Ok(false);
             }
@@ -98,7 +99,13 @@ impl Fs {
         }
     }
 
-    fn add_of_database(&self, repeated: &Repeated, copy: Copy, index: u32, found: &mut Parts) -> Result<()> {
+    fn add_of_database(
+        &self,
+        repeated: &Repeated,
+        copy: PageCopy,
+        index: u32,
+        found: &mut Parts,
+    ) -> Result<()> {
         let database = &repeated.database;
         let (Some(_wb), Some(guard)) = (database.wb.try_lock(), database.lock.try_read()) else {
             return Ok(());
@@ -109,15 +116,15 @@ impl Fs {
         found.mark = found.mark.max(guard.data_mark);
         for slice in repeated.slices_of_database(copy, index) {
             if let Some(addr) = self.block_of(database, slice.page.get().into())? {
-                self.since.in_nvram.note([addr]);
-                found.add(&slice, PartOf::Block(addr), &*self.base(addr)?);
+                self.fs.since.in_nvram.note([addr]);
+                found.add(&slice, PartOf::Block(addr), &*self.fs.base(addr)?);
             }
         }
         Ok(())
     }
 
     fn block_of(&self, inode: &Inode, page: u64) -> Result<Option<BlockAddr>> {
-        let addr = self.find_slot(inode, page)?.map_or(NULL_ADDR, |slot| slot.addr());
-        Ok(Some(addr).filter(|&addr| is_block(addr) && self.geo.in_main(addr)))
+        let addr = self.fs.find_slot(inode, page)?.map_or(NULL_ADDR, |slot| slot.addr());
+        Ok(Some(addr).filter(|&addr| is_block(addr) && self.fs.geo.in_main(addr)))
     }
 }
