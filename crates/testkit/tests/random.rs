@@ -73,7 +73,7 @@ fn with_nvram(options: &str) -> Setup {
     parsed.parse(options).expect("options of the test");
     let for_mounts = clock.clone();
     Setup {
-        image: with_room(&of_volume.image),
+        image: Arc::new(with_room(&of_volume.image)),
         mounter: Arc::new(move || mounter_with_nvram(parsed.clone(), for_mounts.clone())),
         clock: Some(clock),
         checks: vec![Arc::new(FsckMedfs)],
@@ -97,10 +97,10 @@ fn on_nvram(seed: u64, ops: usize) -> Report {
 
 #[test]
 fn a_thousand_operations_with_nvram() {
-    for seed in 3..6 {
-        let Counts { journaled, from_parts, .. } = on_nvram(seed, 1000).counts;
-        assert!(journaled > 30 && from_parts > 10, "{journaled} records, {from_parts} pages from parts");
-    }
+    let mut counts = Counts::default();
+    (3..6).for_each(|seed| counts += on_nvram(seed, 1000).counts);
+    let Counts { journaled, from_parts, .. } = counts;
+    assert!(journaled > 100 && from_parts > 10, "{journaled} records, {from_parts} pages from parts");
 }
 
 /// `MEDFS_SEED=7 MEDFS_OPS=100000`: so many operations in all, a thousand or so of a seed.
