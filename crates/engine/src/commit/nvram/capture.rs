@@ -12,6 +12,7 @@ use crate::map::inode::InodeState;
 use crate::map::journaled::Pages;
 use crate::xref::sqlite_wal::note_recorded;
 use medfs_codec::page_checksum;
+use medfs_format::node::Inline;
 use medfs_format::nvram::{Base, Body, Home, PartOf, RawPart, RecordBuilder};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, NEW_ADDR, NULL_ADDR, is_block};
 use medfs_store::NodePage;
@@ -110,6 +111,8 @@ pub(super) fn is_eligible(on: &Recorder<'_>, file: &StagedFile<'_>) -> bool {
         && file.refused.is_none()
         && matches!(file.purpose, Purpose::Fsync { .. })
         && !on.fs.is_compressed(file.inode)
+        // Its blocks do not move, and those of a record's pages are not overwritten.
+        && !file.inode.raw(|r| r.inline().contains(Inline::PIN_FILE))
         && in_the_way(on.fs, file).is_none()
 }
 

@@ -235,10 +235,12 @@ impl Ring {
         {
             let next = Meta { first: state.next, sequence: state.sequence, update: meta.update + 1, ..*meta };
             match write_meta(&*self.memory, &next) {
-                Ok(()) => *meta = next,
+                Ok(()) => {
+                    *meta = next;
+                    state.stats.emptied += 1;
+                }
                 Err(error) => self.fail(state, &error),
             }
-            state.stats.emptied += 1;
         }
         (state.stats.used, state.oldest) = (0, None);
         if state.to_leave {
