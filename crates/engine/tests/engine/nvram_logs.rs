@@ -117,3 +117,19 @@ fn pages_of_a_record_are_not_older_than_what_the_log_wrote_in_place() {
         database.check(&opened_again(&device, &memory));
     }
 }
+
+/// A frame starts from the last one of its page, whose end lies in a page that the same record has.
+#[test]
+fn frames_of_one_page_in_a_row_start_from_each_other() {
+    let (v, device, memory, mut database) = with_database("");
+    let before = stats(&v);
+    for n in 0..30 {
+        for more in 0..=n % 3 {
+            database.append(&v, 3, format!("change {n} and {more}").repeat(20).as_bytes());
+        }
+        v.fsync(database.log, true).expect("fsync");
+        database.check(&opened_again(&device, &memory));
+    }
+    let mean = (stats(&v).record_bytes - before.record_bytes) / 30;
+    assert!(mean < 1200, "{mean} bytes a record");
+}
