@@ -106,7 +106,7 @@ impl<'a> Report<'a> {
             "nvram.flushed_first",
             "they rest on blocks that were not durable",
         );
-        self.count("fsyncs of names or kinds", "nvram.left_for_kind", "to the volume, as all below");
+        self.count("fsyncs of other kinds", "nvram.left_for_kind", "to the volume, as all below");
         self.count("  of much", "nvram.left_for_size", "");
         self.count("  for want of room", "nvram.left_for_room", "");
         self.count("  after it failed", "nvram.left_after_failure", "");
