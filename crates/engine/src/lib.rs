@@ -58,7 +58,7 @@ pub mod testing;
 pub mod types;
 pub mod xattr_names;
 
-pub use commit::nvram::nvram_journal;
+pub use commit::nvram::{nvram_is_zeros, nvram_journal};
 pub use delta::Folded;
 pub use error::{Error, Posix, Result};
 pub use extents::Extent;

@@ -7,7 +7,7 @@ use crate::words::count;
 use crate::{exit, json, size, target};
 use anyhow::{Context, Result, bail};
 use args::{CheckArgs, InfoArgs, InitArgs, NvramArgs, NvramCommand};
-use medfs::{MountOptions, NvramPlace, SystemClock, nvram_journal, open_with_nvram};
+use medfs::{MountOptions, NvramPlace, SystemClock, nvram_is_zeros, nvram_journal, open_with_nvram};
 use medfs_device::{FileNvram, Nvram};
 use medfs_format::nvram::{Found, Home, MAX_SIZE, MIN_SIZE, Meta, Tag, scan};
 use serde::Serialize;
@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// Bytes that are looked at, or written, at a time.
+/// Bytes that are written at a time.
 const CHUNK: usize = 1 << 20;
 
 pub(crate) fn run(args: &NvramArgs) -> Result<u8> {
@@ -59,7 +59,7 @@ impl Holds {
             bail!("{} has {bytes} bytes: an NVRAM has at least {MIN_SIZE}", memory.name());
         }
         let holds = match nvram_journal(memory)? {
-            Found::Blank if is_zeros(memory)? => Holds { holds: "zeros", ..Holds::default() },
+            Found::Blank if nvram_is_zeros(memory)? => Holds { holds: "zeros", ..Holds::default() },
             Found::Blank => Holds { holds: "something else", ..Holds::default() },
             Found::Damaged => {
                 let damage = Some("both copies of the metadata are damaged".into());
@@ -148,19 +148,6 @@ impl Holds {
             );
         }
     }
-}
-
-fn is_zeros(memory: &dyn Nvram) -> Result<bool> {
-    let size = memory.size().min(MAX_SIZE);
-    let mut some = vec![0; CHUNK];
-    for at in (0..size).step_by(CHUNK) {
-        let some = &mut some[..(size - at).min(CHUNK as u64) as usize];
-        memory.read(at, some)?;
-        if some.iter().any(|&byte| byte != 0) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// `medfs nvram info`

@@ -20,6 +20,7 @@ mod parts;
 mod pending;
 mod ring;
 
+pub use pending::nvram_is_zeros;
 pub(crate) use pending::{Pending, pending};
 pub use ring::{NvramStats, nvram_journal};
 

@@ -83,19 +83,27 @@ fn refuse_version<T>(memory: &dyn Nvram, version: u32) -> Result<T> {
 
 /// Fails where a memory that has no journal has anything else: it may be someone's.
 fn check_blank(memory: &dyn Nvram) -> Result<()> {
+    match nvram_is_zeros(memory)? {
+        true => Ok(()),
+        false => refuse(
+            memory,
+            "holds something that is no journal: only a memory full of zeros becomes one, as `medfs nvram init --force` makes it".into(),
+        ),
+    }
+}
+
+/// Whether all of a memory that a journal would use is zeros. `Io` where it cannot be read.
+pub fn nvram_is_zeros(memory: &dyn Nvram) -> Result<bool> {
     let size = memory.size().min(MAX_SIZE);
     let mut some = vec![0; 1 << 16];
     for at in (0..size).step_by(some.len()) {
         let some = &mut some[..(size - at).min(1 << 16) as usize];
         memory.read(at, some).map_err(|e| failed(memory, "be read", &e))?;
         if some.iter().any(|&byte| byte != 0) {
-            return refuse(
-                memory,
-                "holds something that is no journal: only a memory full of zeros becomes one, as `medfs nvram init --force` makes it".into(),
-            );
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The records of a generation that may have some.
