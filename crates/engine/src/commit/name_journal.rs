@@ -140,7 +140,8 @@ impl NameJournal<'_> {
             return Ok(true); // recovery leaves its names alone
         }
         let entry = fs.nat.peek(&fs.io, other)?;
-        let gone = entry.addr == NULL_ADDR;
+        // For users a base that was kept is gone; its hidden name in its inode would give what it replaced its name back.
+        let gone = entry.addr == NULL_ADDR || fs.is_kept(other);
         if !gone && most == 0 {
             return Ok(false);
         }
@@ -163,10 +164,12 @@ impl NameJournal<'_> {
     }
 
     /// Whether roll-forward can take the name that a file has now from its inode alone. It can where the last checkpoint does not
-    /// know the file, or knows it by the name in its inode there, which is then taken away.
+    /// know the file, or knows it by the name in its inode there, which is then taken away. Never that of a base that was kept:
+    /// without its successor's, the file that it had replaced would have its name again.
     fn may_record(self, inode: &Inode) -> Result<bool> {
         let known = self.fs.nat.peek(&self.fs.io, inode.ino)?.checkpointed;
         Ok(inode.kind() == FileKind::Regular
+            && !self.fs.is_kept(inode.ino)
             && self.inode_tells_names(inode.ino, known)
             && self.is_right(inode))
     }
