@@ -61,11 +61,15 @@ impl Kept {
                     [shown.path_of(dir).trim_end_matches('/').as_bytes(), b"/", &name].concat()
                 })
                 .collect();
-            match names.get(&inode.ino) {
-                None => kept.lost += 1,
-                Some(_) if !is_as_it_was(&volume, inode) => kept.changed += 1,
-                Some(now) if had.is_disjoint(now) => kept.elsewhere += 1,
-                Some(_) => kept.in_place += 1,
+            let (count, what) = match names.get(&inode.ino) {
+                None => (&mut kept.lost, "lost"),
+                Some(_) if !is_as_it_was(&volume, inode) => (&mut kept.changed, "changed"),
+                Some(now) if had.is_disjoint(now) => (&mut kept.elsewhere, "renamed"),
+                Some(_) => (&mut kept.in_place, ""),
+            };
+            *count += 1;
+            if !what.is_empty() && std::env::var_os("MEDFS_SHOW").is_some() {
+                println!("  {what}: inode {}, {}", inode.ino, shown.path_of(id));
             }
         }
         kept
@@ -118,20 +122,25 @@ fn is_as_it_was(volume: &Volume, was: &Inode) -> bool {
     }
 }
 
-/// Has `fsck.f2fs` repair a device of which some blocks cannot be read until they are written; an error where it does not run.
-pub fn fsck_f2fs(dev: &MemDevice, unreadable: &[u64]) -> std::io::Result<MemDevice> {
+/// Has `fsck.f2fs` repair a device of which some blocks cannot be read until they are written: what it leaves, and those of the blocks that it did
+/// not write. An error where it does not run.
+pub fn fsck_f2fs(dev: &MemDevice, unreadable: &[u64]) -> std::io::Result<(MemDevice, Vec<u64>)> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("image");
     crate::images::save(dev, &path)?;
     let mut fsck = Command::new("timeout");
     fsck.args(["120", "fsck.f2fs", "-f", "-y"]).arg(&path);
     fsck.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let written = dir.path().join("written");
     if !unreadable.is_empty() {
         let blocks: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
         fsck.env("LD_PRELOAD", preloaded(dir.path())?).env("UNREADABLE", blocks.join(","));
+        fsck.env("WRITTEN", &written);
     }
     fsck.status()?;
-    load(&path)
+    let written = std::fs::read_to_string(&written).unwrap_or_default();
+    let is_written = |block: &u64| written.lines().any(|line| line == block.to_string());
+    Ok((load(&path)?, unreadable.iter().copied().filter(|block| !is_written(block)).collect()))
 }
 
 /// What makes blocks unreadable for another program, compiled.

@@ -1,7 +1,8 @@
 /* Makes blocks of a program's image unreadable until they are written: reading one ends with EIO. For `LD_PRELOAD`; the blocks are in
- * UNREADABLE, separated by commas. */
+ * UNREADABLE, separated by commas. Those that are written go to the file WRITTEN, one a line. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -38,10 +39,21 @@ ssize_t read(int fd, void *buffer, size_t len) {
     return syscall(SYS_read, fd, buffer, len);
 }
 
+static void note(long long block) {
+    FILE *file = fopen(getenv("WRITTEN"), "a");
+    if (file) {
+        fprintf(file, "%lld\n", block);
+        fclose(file);
+    }
+}
+
 ssize_t write(int fd, const void *buffer, size_t len) {
     long long at = place(fd);
+    ssize_t done = syscall(SYS_write, fd, buffer, len);
     for (int i = 0; at >= 0 && i < count; i++)
-        if (at <= bad[i] * BLOCK && (bad[i] + 1) * BLOCK <= at + (long long)len)
+        if (at <= bad[i] * BLOCK && (bad[i] + 1) * BLOCK <= at + (long long)done) {
+            note(bad[i]);
             bad[i] = -2;
-    return syscall(SYS_write, fd, buffer, len);
+        }
+    return done;
 }

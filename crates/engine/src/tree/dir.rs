@@ -104,7 +104,7 @@ impl Fs {
                     room = room.or(Some(Place { page, slot: 0 }));
                     continue;
                 }
-                let block = read_names(self, dir, state, page)?;
+                let Some(block) = read_names(self, dir, state, page)? else { continue };
                 let area = Area::new(AreaLayout::BLOCK, &block.0[..]);
                 if let Some(entry) = area.find(name, dir.ino.into())? {
                     return Ok(Search { found: Some(Found::new(&entry, page)), room: None });
@@ -168,7 +168,7 @@ impl Fs {
                 return Err(Error::NoSpace);
             }
             for page in bucket(depth, dir_level, dentry_hash(name)) {
-                let block = self.read_page(dir, state, page)?;
+                let Some(block) = read_names(self, dir, state, page)? else { continue };
                 let slot = Area::new(AreaLayout::BLOCK, &block.0[..]).room(slots_for(name.len()));
                 place = place.or(slot.map(|slot| Place { page, slot }));
             }
@@ -409,20 +409,22 @@ impl Fs {
         let from = position / DENTRIES_PER_BLOCK as u64;
         let Some(page) = self.next_dentry_page(dir, &state, from)? else { return Ok(None) };
         let slot = if page == from { (position % DENTRIES_PER_BLOCK as u64) as usize } else { 0 };
-        let block = read_names(self, dir, &state, page)?;
         let start = page * DENTRIES_PER_BLOCK as u64;
-        let entries = list(&Area::new(AreaLayout::BLOCK, &block.0[..]), slot, start, dir.ino)?;
+        let entries = match read_names(self, dir, &state, page)? {
+            Some(block) => list(&Area::new(AreaLayout::BLOCK, &block.0[..]), slot, start, dir.ino)?,
+            None => Vec::new(),
+        };
         Ok(Some(Batch { entries, next: start + DENTRIES_PER_BLOCK as u64 }))
     }
 }
 
-/// A block of a directory that names are looked for in. One that was lost to zeros shows none, which is logged and counted.
-fn read_names(fs: &Fs, dir: &Inode, state: &InodeState, page: u64) -> Result<Arc<Block>> {
+/// A block of a directory that names are looked for in; `None` for one that was lost to zeros, which is logged and counted. It has no name, and gets none:
+/// it stays the sign by which a check finds the damage, and the directory is not taken for empty.
+fn read_names(fs: &Fs, dir: &Inode, state: &InodeState, page: u64) -> Result<Option<Arc<Block>>> {
     let block = fs.read_page(dir, state, page)?;
-    if let Some(error) = blank(fs, dir, state, page, &block)? {
-        fs.note_damage("a directory shows fewer names than it had", dir.ino, &error);
-    }
-    Ok(block)
+    let Some(error) = blank(fs, dir, state, page, &block)? else { return Ok(Some(block)) };
+    fs.note_damage("a directory shows fewer names than it had", dir.ino, &error);
+    Ok(None)
 }
 
 /// What is wrong with a block of a directory that is zeros on the device.

@@ -109,32 +109,37 @@ fn sections_that_do_not_cover_the_main_area() {
     }
 }
 
+/// A volume with 300 names in a directory, of which some blocks are zeros: all that hold names, but for the first where that is `spared`.
+fn with_zeros_for_names(base: MemDevice, spared: bool) -> (Arc<MemDevice>, Vec<String>) {
+    let device = Arc::new(base);
+    let v = open_device(&device, "");
+    let d = dir(&v, v.root(), "d");
+    let names: Vec<String> = (0..300).map(|i| format!("a file with a longish name {i:03}")).collect();
+    for name in &names {
+        file(&v, d, name);
+    }
+    v.close().expect("closed");
+    // An inode has its own name alone.
+    let holds_names = |block: &[u8]| block.windows(10).filter(|w| *w == b"longish na").count() > 1;
+    let is_first = |block: &[u8]| block[0] & 3 == 3 && block[30..].windows(3).any(|w| w == b"..\0");
+    let blocks = (0..device.block_count()).filter(|&addr| {
+        let block = read_block(&*device, addr).expect("memory");
+        holds_names(&block.0) && !(spared && is_first(&block.0))
+    });
+    let hit: Vec<u64> = blocks.collect();
+    assert!(!hit.is_empty());
+    let zeroed = Arc::new(device.snapshot());
+    for addr in hit {
+        zeroed.write(addr, &[&Block::ZERO], META).expect("memory");
+    }
+    (zeroed, names)
+}
+
 /// A block of a directory that is zeros: who looks for its names hears of nothing else, but it is counted; and the directory is not empty.
 #[test]
 fn a_block_of_zeros_in_a_directory_is_counted() {
     for base in bases() {
-        let device = Arc::new(base);
-        let v = open_device(&device, "");
-        let d = dir(&v, v.root(), "d");
-        let names: Vec<String> = (0..300).map(|i| format!("a file with a longish name {i:03}")).collect();
-        for name in &names {
-            file(&v, d, name);
-        }
-        v.close().expect("closed");
-        drop(v);
-        // An inode has its own name alone.
-        let holds_names = |block: &[u8]| block.windows(10).filter(|w| *w == b"longish na").count() > 1;
-        let is_first = |block: &[u8]| block[0] & 3 == 3 && block[30..].windows(3).any(|w| w == b"..\0");
-        let blocks = (0..device.block_count()).filter(|&addr| {
-            let block = read_block(&*device, addr).expect("memory");
-            holds_names(&block.0) && !is_first(&block.0)
-        });
-        let hit: Vec<u64> = blocks.collect();
-        assert!(!hit.is_empty());
-        let zeroed = Arc::new(device.snapshot());
-        for addr in hit {
-            zeroed.write(addr, &[&Block::ZERO], META).expect("memory");
-        }
+        let (zeroed, names) = with_zeros_for_names(base, true);
         let v = open_device(&zeroed, "");
         assert_eq!(v.stats().damage_passed, 0);
         let d = at(&v, "d").expect("there").ino;
@@ -153,5 +158,40 @@ fn a_block_of_zeros_in_a_directory_is_counted() {
         }
         let refused = v.rmdir(v.root(), b"d");
         assert!(matches!(refused, Err(Error::Corrupt(_))), "it is not empty: {refused:?}");
+    }
+}
+
+/// Names that are made in a directory with a block of zeros leave that as it is: a check still finds it, and a repair the files that were named there.
+#[test]
+fn new_names_leave_a_block_of_zeros_as_it_is() {
+    for (base, spared) in bases().into_iter().flat_map(|base| [(base.snapshot(), true), (base, false)]) {
+        let (zeroed, names) = with_zeros_for_names(base, spared);
+        let check = || medfs_fsck::check(&*zeroed, &Default::default(), &mut |_| ()).expect("memory");
+        let blank = |report: &medfs_fsck::Report| {
+            let texts = report.findings.iter().map(ToString::to_string);
+            texts.filter(|text| text.contains("is zeros")).collect::<Vec<_>>()
+        };
+        let before = blank(&check());
+        assert!(!before.is_empty());
+
+        let v = open_device(&zeroed, "");
+        let d = at(&v, "d").expect("there").ino;
+        for i in 0..300 {
+            let made = file(&v, d, &format!("a new file with a name {i:03}"));
+            v.fsync(made, false).expect("fsync");
+        }
+        v.close().expect("closed");
+        assert_eq!(blank(&check()), before);
+
+        medfs_fsck::repair(&*zeroed, &Default::default(), &mut |_| ()).expect("repair");
+        assert_eq!(check().findings, []);
+        let v = open_device(&zeroed, "");
+        let d = at(&v, "d").expect("there").ino;
+        for name in names {
+            v.lookup(d, name.as_bytes()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        for i in 0..300 {
+            v.lookup(d, format!("a new file with a name {i:03}").as_bytes()).expect("it was made later");
+        }
     }
 }
