@@ -9,7 +9,7 @@
 use crate::common::*;
 use medfs::{ManualClock, Volume};
 use medfs_device::crash::{CrashPlan, CrashState, RecordingDevice, TornFilter};
-use medfs_device::{Cause, MemDevice};
+use medfs_device::{BlockDevice, Cause, MemDevice, read_block};
 use medfs_format::Block;
 use medfs_format::node::footer;
 use rand::{Rng, SeedableRng};
@@ -265,6 +265,43 @@ fn second_life(seed: u64, script: &Script, state: &CrashState, found: Vec<Vec<u8
         count += 1;
     }
     count
+}
+
+/// Where the log ends before its first node, nothing is recovered; what is fsynced next must not lead into it all the same.
+#[test]
+fn a_log_that_is_cut_short_is_left_behind() {
+    let (base, mut history) = prepared("in_place=off");
+    let recorder = Arc::new(RecordingDevice::new(&base));
+    let script = Script {
+        options: "in_place=off".to_owned(),
+        steps: vec![
+            Step::Write { file: 0, at: PAGE, bytes: noise(77) },
+            Step::Fsync { file: 0, datasync: false },
+        ],
+    };
+    run(
+        &open_with(recorder.clone(), &script.options, Arc::new(ManualClock::new(START))),
+        &recorder,
+        &script,
+        &mut history,
+    );
+    let plan = CrashPlan { exhaustive: 1024, ..CrashPlan::default() };
+    let mut cut = 0;
+    for state in recorder.recording().states(&plan) {
+        let device = Arc::new(state.device());
+        let is_new = |addr: u64| {
+            let stored = read_block(&*device, addr).expect("a block");
+            let f = footer(&stored);
+            f.is_fsync() && f.nid == f.ino && stored.0 != read_block(&base, addr).expect("a block").0
+        };
+        let logged = (0..device.block_count()).any(is_new);
+        let v = open_with(device.clone(), &script.options, Arc::new(ManualClock::new(START)));
+        if logged && contents(&v)[0] == history.versions[0][0] {
+            cut += 1;
+            assert_eq!(v.stats().checkpoints, 1, "{state:?}");
+        }
+    }
+    assert!(cut > 0, "no state in which the node alone was stored");
 }
 
 #[test]
