@@ -26,7 +26,7 @@ pub(crate) enum Command {
     /// Check a volume, and repair it if asked
     Fsck(FsckArgs),
     /// Turn plain F2FS into a volume that may hold deltas, in place
-    #[command(after_long_help = IMPORT_HELP)]
+    #[command(after_long_help = crate::convert::IMPORT_HELP)]
     Import(ImportArgs),
     /// Turn a volume with deltas into plain F2FS, which the kernel mounts, in place
     Export(ConvertArgs),
@@ -270,21 +270,10 @@ pub(crate) struct FsckArgs {
     /// Print the findings as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Only a repair that loses nothing: that of `fsck.medfs -a` and `-p`, which nobody watches
+    #[arg(skip)]
+    pub(crate) preen: bool,
 }
-
-/// What `medfs import` does to volumes of `mkfs.f2fs`'s defaults.
-const IMPORT_HELP: &str = "\
-A volume that lacks extra_attr, flexible_inline_xattr or inode_checksum gets them:
-every inode is written anew, once. medfs looks at all inodes first and says how many
-free blocks are needed; where there are fewer, the volume stays as it is. An import
-that was interrupted goes on when it is run again; until then medfs mounts the
-volume, and files not reached yet take no deltas. 'medfs export' ends it and leaves
-plain F2FS. Files are copied inside the volume only where they have more than 3.4 MiB
-and no inline attribute area, as files made with noinline_xattr do.
-
-A file of more than 3.4 MiB that was there before takes no deltas until it is written
-anew. With --databases the import does that for databases; on a volume that may hold
-deltas already it does that alone.";
 
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {

@@ -54,6 +54,23 @@ impl Bars {
     }
 }
 
+/// What `medfs import` does to volumes of `mkfs.f2fs`'s defaults.
+pub(crate) const IMPORT_HELP: &str = "\
+A volume that lacks extra_attr, flexible_inline_xattr or inode_checksum gets them:
+every inode is written anew, once. medfs looks at all inodes first and says how many
+free blocks are needed; where there are fewer, the volume stays as it is. An import
+that was interrupted goes on when it is run again; until then medfs mounts the
+volume, and files not reached yet take no deltas. 'medfs export' ends it and leaves
+plain F2FS. Files are copied inside the volume only where they have more than 3.4 MiB
+and no inline attribute area, as files made with noinline_xattr do.
+
+Do not import the partition that a machine boots from: the kernel cannot mount it then.
+In /etc/fstab an imported volume has the type medfs.
+
+A file of more than 3.4 MiB that was there before takes no deltas until it is written
+anew. With --databases the import does that for databases; on a volume that may hold
+deltas already it does that alone.";
+
 /// `medfs import`
 pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     let path = &args.image;

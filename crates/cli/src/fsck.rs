@@ -93,10 +93,11 @@ const USAGE: &str = "usage: fsck.medfs [-a|-p|-y|-n] [-f] DEVICE";
 fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
     let wrong = |what: String| Coded::new(exit::FSCK_USAGE, format!("{what}; {USAGE}"));
     let mut image = None;
-    let (mut mend, mut look) = (false, false);
+    let (mut mend, mut preen, mut look) = (false, false, false);
     for arg in args {
         match arg.to_str() {
-            Some("-a" | "-p" | "-y") => mend = true,
+            Some("-a" | "-p") => (mend, preen) = (true, true),
+            Some("-y") => mend = true,
             Some("-n" | "--dry-run") => look = true,
             // Checks are always complete; fsck(8)'s own flags for titles, progress and talk change nothing here.
             Some("-f" | "-v" | "-T" | "-r" | "-s") => {}
@@ -107,7 +108,7 @@ fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
             }
             Some("-h" | "--help") => {
                 outln!(
-                    "{USAGE}\n-a, -p and -y repair, -n only looks (the default). 'medfs fsck --help' tells more."
+                    "{USAGE}\n-a and -p repair where nothing is lost by that, -y repairs, -n only looks (the default). 'medfs fsck --help' tells more."
                 );
                 return Ok(None);
             }
@@ -122,7 +123,7 @@ fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
         return Err(wrong("-n excludes -a, -p and -y".into()).into());
     }
     let image = image.ok_or_else(|| wrong("no device".into()))?;
-    Ok(Some(FsckArgs { image, repair: mend, undo: None, restore: None, dry_run: look, json: false }))
+    Ok(Some(FsckArgs { image, repair: mend, undo: None, restore: None, dry_run: look, json: false, preen }))
 }
 
 /// `medfs fsck`
@@ -173,8 +174,22 @@ fn advice(report: &Report, image: &Path) -> String {
     } else if waits_for_memory(report) {
         "it was not looked into: mount it with its NVRAM first".into()
     } else {
-        "use --repair".into()
+        way_out(image)
     }
+}
+
+/// How a damaged volume is repaired without a regret.
+fn way_out(image: &Path) -> String {
+    let image = image.display();
+    format!(
+        "copy the files first, 'medfs get -r {image} / DIRECTORY', then 'medfs fsck --repair --undo FILE {image}'"
+    )
+}
+
+/// Whether a repair loses files, or parts of them.
+fn loses(found: &Report) -> bool {
+    let Losses { nameless: _, renamed: _, blocks, cut, attributes, lost } = found.losses;
+    blocks + cut + attributes + lost > 0
 }
 
 /// Whether nothing was looked into, as fsyncs may lie in an NVRAM.
@@ -201,6 +216,10 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     if !args.json {
         print_findings(&found);
         print_costs(&found);
+    }
+    if args.preen && loses(&found) {
+        outln!("{}: NOT REPAIRED, as that loses something: {}", args.image.display(), way_out(&args.image));
+        return Ok(exit::FSCK_ERRORS_LEFT);
     }
     let mended = match &args.undo {
         None => take_turns(args, &dev, found.clone())?,

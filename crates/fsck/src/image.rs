@@ -22,6 +22,7 @@ use medfs_format::sit::{self, RawSitBlock, RawSitEntry};
 use medfs_format::summary::{LOG_COUNT, Log, RawExtraInfo, RawSummaryBlock};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc};
+use std::collections::BTreeSet;
 use std::io;
 use zerocopy::IntoBytes;
 
@@ -70,6 +71,8 @@ pub(crate) struct Image<'d> {
     pub(crate) lost_blocks: Option<HashMap<Nid, Vec<(u16, BlockAddr)>>>,
     /// Nodes that the NAT does not lead to.
     pub(crate) strays: Strays,
+    /// Blocks of the SIT that are zeros where the checkpoint counts more blocks than the SIT: they are lost.
+    pub(crate) erased_sit: BTreeSet<u32>,
 }
 
 /// Why a volume could not be loaded: the reason is among the findings, or the device failed.
@@ -114,6 +117,7 @@ impl<'d> Image<'d> {
             nat_changes: HashMap::new(),
             lost_blocks: None,
             strays: Strays::default(),
+            erased_sit: BTreeSet::new(),
             reckoned,
         };
         if reckoned {
@@ -122,6 +126,7 @@ impl<'d> Image<'d> {
         }
         image.load_cursegs(findings)?;
         image.load_orphans(findings)?;
+        image.find_erased_sit()?;
         if rebuilt {
             traits::take(&mut image, findings)?;
         }

@@ -166,7 +166,7 @@ impl Space {
         let entry_type = self.ssa(image, segno)?.footer.entry_type;
         // A log's segment may be new to SIT and SSA, and without a checkpoint nobody says that it is one.
         let unknown = image.reckoned && entry.valid_map.iter().all(|&b| b == 0);
-        if unknown || self.ssa_lost(image, segno) {
+        if unknown || image.ssa_lost(segno)? {
             let right = if found == Kind::Node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
             self.change_ssa(image, segno, |sum| sum.footer.entry_type = right)?;
             return Ok(found);
@@ -190,11 +190,6 @@ impl Space {
         }
         let addr = image.g.ssa_block(segno);
         Ok(image.cache.get(addr)?.view())
-    }
-
-    /// Whether the summary of a segment, which was asked for, cannot be read: it is made anew.
-    fn ssa_lost(&self, image: &Image<'_>, segno: SegNo) -> bool {
-        image.cache.medium.is_unreadable(image.g.ssa_block(segno))
     }
 
     fn change_ssa(
@@ -258,7 +253,7 @@ impl Space {
             Some(log) => image.cursegs[log].sum.entries[index],
             None => self.ssa(image, segno)?.entries[index],
         };
-        if log.is_none() && self.ssa_lost(image, segno) {
+        if log.is_none() && image.ssa_lost(segno)? {
             self.change_ssa(image, segno, |s| set_owner(&mut s.entries[index], owner))?;
             return Ok(true);
         }

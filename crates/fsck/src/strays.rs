@@ -19,7 +19,7 @@ use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
 use medfs_format::node::footer;
 use medfs_format::sit::{self, RawSitEntry, test_bit};
 use medfs_format::summary::{RawSummaryBlock, SUM_TYPE_NODE};
-use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino, NULL_ADDR, Nid, SegNo};
+use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -56,6 +56,10 @@ fn is_short(entry: &RawSitEntry) -> bool {
     u32::from(entry.valid_blocks()) > entry.valid_map.iter().map(|byte| byte.count_ones()).sum()
 }
 
+fn is_erased(block: &Block) -> bool {
+    block.0.iter().all(|&byte| byte == 0)
+}
+
 impl Image<'_> {
     /// Whether SIT calls a block of the main area in use; `true` too where SIT cannot be read.
     pub(crate) fn is_valid(&mut self, addr: BlockAddr) -> io::Result<bool> {
@@ -63,11 +67,37 @@ impl Image<'_> {
         Ok(test_bit(&self.sit(segno)?.valid_map, offset) || self.sit_lost(segno))
     }
 
-    /// Whether the SIT entry of a segment, which was asked for, cannot be read.
+    /// Whether the SIT entry of a segment, which was asked for, cannot be read, or was erased.
     pub(crate) fn sit_lost(&self, segno: SegNo) -> bool {
         let index = segno / sit::ENTRIES_PER_BLOCK as u32;
-        let lost = self.cache.medium.is_unreadable(self.g.sit_block(index, self.sit_second(index)));
-        lost && !self.sit_journal.contains_key(&segno)
+        let unreadable = self.cache.medium.is_unreadable(self.g.sit_block(index, self.sit_second(index)));
+        (unreadable || self.erased_sit.contains(&index)) && !self.sit_journal.contains_key(&segno)
+    }
+
+    /// Whether the summary of a segment, which was asked for, cannot be read, or was erased with the segment's SIT entry.
+    pub(crate) fn ssa_lost(&mut self, segno: SegNo) -> io::Result<bool> {
+        let addr = self.g.ssa_block(segno);
+        let erased = self.sit_lost(segno) && is_erased(self.cache.get(addr)?);
+        Ok(erased || self.cache.medium.is_unreadable(addr))
+    }
+
+    /// Finds the blocks of the SIT that were erased: zeros, as those of segments that nothing was ever written to are too, but the
+    /// checkpoint counts more blocks than the SIT.
+    pub(crate) fn find_erased_sit(&mut self) -> io::Result<()> {
+        let mut blocks = 0;
+        for segno in 0..self.g.segment_count_main {
+            blocks += u64::from(self.sit(segno)?.valid_blocks());
+        }
+        if blocks >= self.checkpoint().valid_block_count.get() {
+            return Ok(());
+        }
+        for index in 0..self.g.sit_blocks() {
+            let addr = self.g.sit_block(index, self.sit_second(index));
+            if is_erased(self.cache.get(addr)?) && !self.cache.medium.is_unreadable(addr) {
+                self.erased_sit.insert(index);
+            }
+        }
+        Ok(())
     }
 
     /// Lets the NAT lead to every node that SIT and SSA speak of, in memory; once in a pass.
@@ -189,7 +219,7 @@ impl Image<'_> {
             None => {
                 let addr = self.g.ssa_block(segno);
                 let sum = Box::new(self.cache.get(addr)?.view::<RawSummaryBlock>().clone());
-                (sum, !self.cache.medium.is_unreadable(addr))
+                (sum, !self.ssa_lost(segno)?)
             }
         };
         let says_node = (!lost && entry.seg_type() >= 3) || sum.footer.entry_type == SUM_TYPE_NODE;
@@ -208,10 +238,7 @@ impl Image<'_> {
             if !valid && !any && offset >= appended {
                 continue;
             }
-            let nid = sum.entries[offset as usize].nid.get();
-            if known && self.g.is_nid(nid) && self.nat(nid)?.block_addr.get() == addr {
-                continue;
-            }
+            // Also where SSA and NAT agree: a node that was written to a wrong place is there all the same.
             let f = *footer(self.cache.get(addr)?);
             if !valid {
                 self.cache.medium.tell_unreadable(addr); // nobody may need it

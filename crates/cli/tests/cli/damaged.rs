@@ -7,7 +7,9 @@ use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Block};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command as System;
 
 const PAGE: usize = BLOCK_SIZE;
 
@@ -352,6 +354,35 @@ fn a_salvage_and_a_repair_name_what_they_cannot_bring() {
     let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     assert!(text.contains("a repair cannot keep 1 file or directory:\n  /dir/b (inode "), "{text}");
     assert!(text.contains("\nlost: /dir/b (inode "), "{text}");
+}
+
+#[test]
+fn a_check_that_nobody_watches_loses_nothing() {
+    let s = volume();
+    let at_boot = |flag: &str| {
+        let mut command = System::new(binary());
+        let done = command.arg0("/sbin/fsck.medfs").arg(flag).arg(s.image()).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stdout).unwrap())
+    };
+    let write = |bytes: &[u8], at: u64| {
+        fs::File::options().write(true).open(s.image()).unwrap().write_all_at(bytes, at).unwrap();
+    };
+    write(&[0; PAGE], 0);
+    assert_eq!(at_boot("-a").0, Some(1), "a superblock has a second copy");
+    blocks(&s.image(), |block| is_inode(block, "b"))
+        .iter()
+        .for_each(|addr| write(&[0xa5; PAGE], addr * PAGE as u64));
+    let before = fs::read(s.image()).unwrap();
+    for flag in ["-a", "-p"] {
+        let (code, text) = at_boot(flag);
+        assert!(
+            code == Some(4) && text.contains("NOT REPAIRED") && text.contains("medfs get -r"),
+            "{code:?} {text}"
+        );
+        assert!(fs::read(s.image()).unwrap() == before, "{flag} changed it");
+    }
+    let (code, text) = at_boot("-y");
+    assert!(code == Some(1) && text.contains("\nlost: /dir/b (inode "), "{code:?} {text}");
 }
 
 #[test]

@@ -161,6 +161,15 @@ impl Filled {
         (0..self.g.main_blkaddr).filter(|addr| !zero(addr)).collect()
     }
 
+    /// Repairs the damaged volume; every file is there as it was.
+    fn keeps_all(&self, what: &str, blocks: &[(BlockAddr, Block)]) {
+        let dev = self.damaged(blocks);
+        let done = repair(&*dev, &Options::default(), &mut |_| {}).expect("a repair ends");
+        assert!(done.after.is_clean(), "{what}: {:?}", done.after.findings);
+        let (wrong, lost) = self.differing(&opened(dev, true).unwrap_or_else(|e| panic!("{what}: {e}")));
+        assert!(wrong.is_empty() && lost.is_empty(), "{what}: {wrong:?} differ, {lost:?} are lost");
+    }
+
     /// Repairs the damaged volume, and judges it: before, as it is read without a repair.
     fn judge(&self, what: &str, blocks: &[(BlockAddr, Block)]) -> Repair {
         let dev = self.damaged(blocks);
@@ -244,6 +253,49 @@ fn junk_over_any_block_of_metadata_brings_no_older_content_back() {
             if addr != last {
                 filled.judge(&format!("zeros over block {addr}"), &[(addr, Block::ZERO)]);
             }
+        }
+    }
+}
+
+/// Each two of the tables that lie in front of the main area, both copies of all blocks: the checkpoint and the nodes tell the rest.
+#[test]
+fn two_tables_erased_together_cost_no_file() {
+    let filled = [true, false].map(Filled::worked_on);
+    let others =
+        [true, false].map(|deltas| Filled::with(120, How { deltas, checkpoints: 1, both_packs: false }));
+    for (n, filled) in filled.iter().chain(&others).enumerate() {
+        let g = &filled.g;
+        let (sit, nat, ssa) =
+            (g.sit_blkaddr..g.nat_blkaddr, g.nat_blkaddr..g.ssa_blkaddr, g.ssa_blkaddr..g.main_blkaddr);
+        for (which, areas) in [
+            ("SIT, NAT", [sit.clone(), nat.clone()]),
+            ("SIT, SSA", [sit, ssa.clone()]),
+            ("NAT, SSA", [nat, ssa]),
+        ] {
+            let erased: Vec<_> = areas.into_iter().flatten().map(|addr| (addr, Block::ZERO)).collect();
+            filled.keeps_all(&format!("volume {n}: {which}"), &erased);
+        }
+    }
+}
+
+/// What was written to each other's place is whole all the same.
+#[test]
+fn inodes_in_each_others_place_are_found() {
+    for deltas in [true, false] {
+        let filled = Filled::with(60, How { deltas, checkpoints: 1, both_packs: true });
+        let mut dump = medfs_fsck::dump::Dump::open(&filled.dev).unwrap();
+        let inodes: Vec<(BlockAddr, Block)> = filled
+            .files
+            .keys()
+            .map(|(dir, name)| {
+                let ino = number(dump.path(&format!("/{dir}/{name}")).unwrap().get("ino"));
+                let addr = number(dump.nat(ino).unwrap().get("block_addr"));
+                (addr, *read_block(&filled.dev, addr.into()).unwrap())
+            })
+            .collect();
+        for pair in inodes.windows(2) {
+            let [(a, of_a), (b, of_b)] = pair else { continue };
+            filled.keeps_all(&format!("blocks {a} and {b}"), &[(*a, of_b.clone()), (*b, of_a.clone())]);
         }
     }
 }
