@@ -24,6 +24,7 @@ pub(crate) enum Command {
     /// Unmount a volume and wait until it is on its device
     Umount(DirArgs),
     /// Check a volume, and repair it if asked
+    #[command(after_long_help = crate::fsck::HELP)]
     Fsck(FsckArgs),
     /// Turn plain F2FS into a volume that may hold deltas, in place
     #[command(after_long_help = crate::convert::IMPORT_HELP)]

@@ -19,6 +19,17 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// What else its help says.
+pub(crate) const HELP: &str = "\
+Before the first repair of a damaged card copy its files: 'medfs get -r', or
+'medfs get --salvage' where the volume does not open. A repair with --undo can be
+taken back with --restore; FILE belongs on another disk.
+
+The content of files is not checked, as F2FS has no checksums of it.
+
+Ends with 0 where the volume is clean, 1 where it was repaired, 4 where errors are
+left, 8 where it could not be checked, 16 for wrong arguments.";
+
 /// Turns of repair and roll-forward before they are given up.
 const TURNS: usize = 4;
 

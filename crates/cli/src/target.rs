@@ -140,7 +140,7 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
         Some(what) => bail!("{path} holds {what}, not an F2FS volume"),
         None if medfs_fsck::shows_volume(dev)? => bail!(
             "{path} holds an F2FS volume whose superblocks are lost: 'medfs get --salvage {path} DIRECTORY' brings what can be read, and \
-             'medfs fsck --repair {path}' makes them anew"
+             'medfs fsck --repair --undo FILE {path}' makes them anew"
         ),
         None if image.is_file() && Content::of(image).is_ok_and(|content| content == Content::Zeros) => {
             bail!("{path} holds no F2FS volume: make one with 'medfs mkfs {path}'")

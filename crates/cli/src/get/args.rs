@@ -17,8 +17,9 @@ stays NAME.partial and is named at the end.
 
 --salvage looks through the whole volume, also where its root directory, its
 tables or a checkpoint are damaged. What no directory names is copied to
-by-inode, under its inode number and the last name it had. Nothing is written
-to the volume; a temporary file keeps what differs from it.
+by-inode, under its inode number and the last name it had. Files that were
+removed are not brought back. Nothing is written to the volume; a temporary
+file keeps what differs from it.
 
 --map FILE keeps the map up to date while files are copied, and uses what is
 in it: blocks that are known to be bad are not read. A map that ddrescue made

@@ -14,6 +14,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -168,7 +169,7 @@ fn init(args: &InitArgs) -> Result<u8> {
         let made = OpenOptions::new().write(true).create_new(true).open(path);
         match made {
             Ok(file) => file.set_len(size).with_context(|| format!("cannot make {}", path.display()))?,
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => has_size(path, size)?,
             Err(e) => return Err(e).with_context(|| format!("cannot make {}", path.display())),
         }
     }
@@ -198,6 +199,16 @@ fn init(args: &InitArgs) -> Result<u8> {
     bar.finish_and_clear();
     outln!("{} is ready for a volume: {}", args.memory, size::show(bytes));
     Ok(exit::SUCCESS)
+}
+
+/// A file that is there already keeps its size.
+fn has_size(path: &Path, wanted: u64) -> Result<()> {
+    let there = path.metadata().with_context(|| format!("cannot look at {}", path.display()))?;
+    if there.is_file() && there.len() != wanted {
+        let (there, wanted) = (size::show(there.len()), size::show(wanted));
+        bail!("{} is there already and has {there}, not {wanted}: remove it first", path.display());
+    }
+    Ok(())
 }
 
 fn said(holds: &Holds) -> &str {

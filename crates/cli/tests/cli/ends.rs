@@ -280,7 +280,9 @@ fn an_interrupted_demo_leaves_nothing_behind() {
         let s = Scratch::new();
         let temporary = s.path("temporary").canonicalize().unwrap_or_else(|_| s.path("temporary"));
         fs::create_dir(&temporary).unwrap();
-        let mut demo = System::new(binary());
+        // A job in the background of a shell ignores SIGINT, and so would all that it starts.
+        let mut demo = System::new("env");
+        demo.arg("--default-signal=INT").arg(binary());
         demo.args(["demo", "--size", "512M", "--transactions", "100000"]);
         let mut demo = demo.env("TMPDIR", &temporary).stdout(Stdio::null()).spawn().unwrap();
         let in_one = |name: &str| {
