@@ -70,8 +70,15 @@ impl Image<'_> {
     /// Whether the SIT entry of a segment, which was asked for, cannot be read, or was erased.
     pub(crate) fn sit_lost(&self, segno: SegNo) -> bool {
         let index = segno / sit::ENTRIES_PER_BLOCK as u32;
+        let erased = self.erased_sit.contains(&index) && !self.sit_journal.contains_key(&segno);
+        erased || self.sit_unreadable(segno)
+    }
+
+    /// Whether the SIT entry of a segment, which was asked for, cannot be read.
+    pub(crate) fn sit_unreadable(&self, segno: SegNo) -> bool {
+        let index = segno / sit::ENTRIES_PER_BLOCK as u32;
         let unreadable = self.cache.medium.is_unreadable(self.g.sit_block(index, self.sit_second(index)));
-        (unreadable || self.erased_sit.contains(&index)) && !self.sit_journal.contains_key(&segno)
+        unreadable && !self.sit_journal.contains_key(&segno)
     }
 
     /// Whether the summary of a segment, which was asked for, cannot be read, or was erased with the segment's SIT entry.

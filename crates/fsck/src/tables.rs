@@ -115,7 +115,7 @@ impl Walker<'_, '_> {
                     break;
                 }
                 let entry = &mut block.view_mut::<RawSitBlock>().entries[i as usize];
-                let right = match self.image.sit_lost(segno) {
+                let right = match self.image.sit_unreadable(segno) {
                     true => self.right_sit_entry(segno, entry),
                     false => self.sit_entry(segno, entry),
                 };

@@ -162,12 +162,13 @@ impl Filled {
     }
 
     /// Repairs the damaged volume; every file is there as it was.
-    fn keeps_all(&self, what: &str, blocks: &[(BlockAddr, Block)]) {
+    fn keeps_all(&self, what: &str, blocks: &[(BlockAddr, Block)]) -> Repair {
         let dev = self.damaged(blocks);
         let done = repair(&*dev, &Options::default(), &mut |_| {}).expect("a repair ends");
         assert!(done.after.is_clean(), "{what}: {:?}", done.after.findings);
         let (wrong, lost) = self.differing(&opened(dev, true).unwrap_or_else(|e| panic!("{what}: {e}")));
         assert!(wrong.is_empty() && lost.is_empty(), "{what}: {wrong:?} differ, {lost:?} are lost");
+        done
     }
 
     /// Repairs the damaged volume, and judges it: before, as it is read without a repair.
@@ -267,6 +268,11 @@ fn two_tables_erased_together_cost_no_file() {
         let g = &filled.g;
         let (sit, nat, ssa) =
             (g.sit_blkaddr..g.nat_blkaddr, g.nat_blkaddr..g.ssa_blkaddr, g.ssa_blkaddr..g.main_blkaddr);
+        let done = filled.keeps_all(
+            &format!("volume {n}: SIT"),
+            &sit.clone().map(|addr| (addr, Block::ZERO)).collect::<Vec<_>>(),
+        );
+        assert!(done.before.has(Code::SitMissing), "{:?}", done.before.findings);
         for (which, areas) in [
             ("SIT, NAT", [sit.clone(), nat.clone()]),
             ("SIT, SSA", [sit, ssa.clone()]),
