@@ -173,7 +173,7 @@ const ROOMS: [&[&str]; 10] = [
 
 /// The room of a file of the engine, and its floor.
 fn room(path: &str) -> (&str, usize) {
-    let inside = path.strip_prefix("crates/engine/src/").unwrap_or(path);
+    let inside = path.strip_prefix("crates/medfs/src/").unwrap_or(path);
     let name = inside.split_once('/').map_or(inside.trim_end_matches(".rs"), |(folder, _)| folder);
     match ROOMS.iter().position(|floor| floor.contains(&name)) {
         Some(floor) => (name, floor),
@@ -184,7 +184,7 @@ fn room(path: &str) -> (&str, usize) {
 /// How many imports lead from a room to another one that is not below it.
 fn upward_imports(files: &[Parsed]) -> Sizes {
     let mut upward = Sizes::new();
-    for (from, to) in by_crate(files).get("crates/engine").map(|files| imports(files)).unwrap_or_default() {
+    for (from, to) in by_crate(files).get("crates/medfs").map(|files| imports(files)).unwrap_or_default() {
         let ((from, floor), (to, above)) = (room(from), room(to));
         if from != to && above >= floor {
             *upward.entry(format!("{from} > {to}")).or_default() += 1;
@@ -197,15 +197,15 @@ fn upward_imports(files: &[Parsed]) -> Sizes {
 fn an_import_of_a_higher_room_is_found() {
     let planted = |path: &str, text: &str| Parsed::new(&Source::new(path, text)).expect("parses");
     let files = [
-        planted("crates/engine/src/map/inode.rs", "use crate::error::Error;"),
+        planted("crates/medfs/src/map/inode.rs", "use crate::error::Error;"),
         planted(
-            "crates/engine/src/content/page.rs",
+            "crates/medfs/src/content/page.rs",
             "use crate::map::inode::Inode; fn f() { crate::tree::dir::g() }",
         ),
-        planted("crates/engine/src/tree/dir.rs", "use crate::content::page::Page;"),
-        planted("crates/engine/src/error.rs", "use crate::volume::Volume;"),
-        planted("crates/engine/src/tree/mod.rs", "pub(crate) mod dir;"),
-        planted("crates/engine/src/volume.rs", "use crate::tree::dir::Dir;"),
+        planted("crates/medfs/src/tree/dir.rs", "use crate::content::page::Page;"),
+        planted("crates/medfs/src/error.rs", "use crate::volume::Volume;"),
+        planted("crates/medfs/src/tree/mod.rs", "pub(crate) mod dir;"),
+        planted("crates/medfs/src/volume.rs", "use crate::tree::dir::Dir;"),
     ];
     let found: Vec<_> = upward_imports(&files).into_iter().collect();
     assert_eq!(found, [("content > tree".to_owned(), 1), ("error > the engine".to_owned(), 1)]);
