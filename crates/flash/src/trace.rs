@@ -3,6 +3,9 @@
 //! Every line is understood or refused with its number; nothing is guessed. Requests are widened to whole pages of 4 KiB.
 
 use crate::error::{FlashError, Result};
+use medfs_iolog::Span;
+use medfs_iolog::blkparse;
+use medfs_iolog::fio::{self, Iolog};
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
 
@@ -79,13 +82,10 @@ impl Format {
         if line == CSV_HEADER {
             return Some(Format::Csv);
         }
-        if line.starts_with("fio version ") {
+        if fio::is_header(line) {
             return Some(Format::Fio);
         }
-        let first = line.split_whitespace().next()?;
-        if first.split_once(',').is_some_and(|(a, b)| is_number(a) && is_number(b))
-            && !line.contains(",Write")
-        {
+        if blkparse::is_event(line) {
             return Some(Format::Blkparse);
         }
         let fields: Vec<&str> = line.split(',').collect();
@@ -107,9 +107,11 @@ pub struct Trace<R> {
     text: String,
     /// Arrival of the first request: times count from there.
     begin: Option<u64>,
-    /// fio: version 3 has times. CSV: the header was seen.
-    started: Option<u8>,
-    clock: u64,
+    iolog: Iolog,
+    /// CSV: the header was seen.
+    started: bool,
+    /// The transfer of a request that asks for a flush before it.
+    behind_flush: Option<Request>,
     ended: bool,
 }
 
@@ -125,8 +127,9 @@ impl<R: BufRead> Trace<R> {
             line: 0,
             text: String::new(),
             begin: None,
-            started: None,
-            clock: 0,
+            iolog: Iolog::default(),
+            started: false,
+            behind_flush: None,
             ended: false,
         }
     }
@@ -164,42 +167,37 @@ impl<R: BufRead> Trace<R> {
         Ok(Some(Request { line: self.line, at, op, page, pages, ratios: Vec::new() }))
     }
 
-    /// `  8,0    3   1     0.000000000   697  D   W 223490 + 8 [kjournald]`
+    /// Requests count when they are issued to the device (action D).
     fn blkparse(&mut self, line: &str) -> Parsed {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let is_event =
-            fields[0].split_once(',').is_some_and(|(major, minor)| is_number(major) && is_number(minor));
-        if !is_event {
-            // The summary begins: "CPU0 (sda):" or "Total (sda):".
-            if line.starts_with("CPU") || line.starts_with("Total") {
+        let event = match blkparse::line(line)? {
+            blkparse::Line::Event(event) if event.action == "D" => event,
+            blkparse::Line::Event(_) | blkparse::Line::Empty => return Ok(None),
+            blkparse::Line::Summary => {
                 self.ended = true;
                 return Ok(None);
             }
-            return Err("neither an event of blkparse nor its summary".into());
+        };
+        let request = event.request;
+        let op = match request.op {
+            Some(blkparse::Op::Read) => Op::Read,
+            Some(blkparse::Op::Write) => Op::Write,
+            Some(blkparse::Op::Discard) => Op::Trim,
+            None if request.flush_before => return self.request(event.at, Op::Flush, 0, 0),
+            None if request.rwbs.starts_with('N') => return Ok(None),
+            None => return Err(format!("'{}' is no kind of request", request.rwbs)),
+        };
+        let span = match event.span {
+            Some(Span { len: 0, .. }) => return self.request(event.at, Op::Flush, 0, 0),
+            Some(span) => span,
+            None if request.flush_before => return self.request(event.at, Op::Flush, 0, 0),
+            None => return Err("an issued request has 'SECTOR + COUNT'".into()),
+        };
+        let transfer = self.request(event.at, op, span.offset, span.len)?;
+        if !request.flush_before {
+            return Ok(transfer);
         }
-        let [_, _, _, time, _, action, what, rest @ ..] = &fields[..] else {
-            return Err("an event of blkparse has seven fields at least".into());
-        };
-        if *action != "D" {
-            return Ok(None);
-        }
-        let at = seconds(time).ok_or_else(|| format!("'{time}' is no time in seconds"))?;
-        let op = match what {
-            w if w.contains('D') => Op::Trim,
-            w if w.contains('W') => Op::Write,
-            w if w.contains('R') => Op::Read,
-            w if w.contains('F') => Op::Flush,
-            w if w.contains('N') => return Ok(None),
-            w => return Err(format!("'{w}' is no kind of request")),
-        };
-        let (sector, count) = match rest {
-            [sector, "+", count, ..] => (number(sector, "sector")?, number(count, "number of sectors")?),
-            _ if op == Op::Flush => (0, 0),
-            _ => return Err("an issued request has 'SECTOR + COUNT'".into()),
-        };
-        let op = if count == 0 { Op::Flush } else { op };
-        let offset = sector.checked_mul(512).ok_or("the sector lies beyond any device")?;
-        self.request(at, op, offset, count.checked_mul(512).ok_or("the request is too long")?)
+        self.behind_flush = transfer;
+        self.request(event.at, Op::Flush, 0, 0)
     }
 
     /// `128166372003061629,hm,1,Read,383496192,32768,113736`: times in 100 ns.
@@ -221,51 +219,21 @@ impl<R: BufRead> Trace<R> {
         Ok(request.map(|r| Request { at: since, ..r }))
     }
 
-    /// Version 3: `1906 FILE read 45056 4096`, times in microseconds; version 2 without times.
     fn fio(&mut self, line: &str) -> Parsed {
-        let Some(version) = self.started else {
-            self.started = match line {
-                "fio version 2 iolog" => Some(2),
-                "fio version 3 iolog" => Some(3),
-                _ => {
-                    return Err(
-                        "the first line must be 'fio version 2 iolog' or 'fio version 3 iolog'".into()
-                    );
-                }
-            };
-            return Ok(None);
+        let Some(entry) = self.iolog.line(line)? else { return Ok(None) };
+        let (op, span) = match entry.action {
+            fio::Action::Add | fio::Action::Open | fio::Action::Close => return Ok(None),
+            fio::Action::Sync | fio::Action::DataSync => return self.request(entry.at, Op::Flush, 0, 0),
+            fio::Action::Read(span) => (Op::Read, span),
+            fio::Action::Write(span) => (Op::Write, span),
+            fio::Action::Trim(span) => (Op::Trim, span),
         };
-        let mut fields: Vec<&str> = line.split_whitespace().collect();
-        if version == 3 {
-            let time = number(fields[0], "time")?;
-            self.clock = time.checked_mul(1000).ok_or("the time is too far off")?;
-            fields.remove(0);
-        }
-        let request = match fields[..] {
-            [_, "add" | "open" | "close"] => return Ok(None),
-            [_, "wait", micros, ..] => {
-                let wait = number(micros, "time to wait")?;
-                self.clock = wait
-                    .checked_mul(1000)
-                    .and_then(|w| self.clock.checked_add(w))
-                    .ok_or("too long to wait")?;
-                return Ok(None);
-            }
-            [_, "sync" | "datasync", ..] => return self.request(self.clock, Op::Flush, 0, 0),
-            [_, op @ ("read" | "write" | "trim"), offset, length] => (op, offset, length),
-            _ => return Err("no entry of a fio log".into()),
-        };
-        let op = match request.0 {
-            "read" => Op::Read,
-            "write" => Op::Write,
-            _ => Op::Trim,
-        };
-        self.request(self.clock, op, number(request.1, "offset")?, number(request.2, "length")?)
+        self.request(entry.at, op, span.offset, span.len)
     }
 
     fn csv(&mut self, line: &str) -> Parsed {
-        if self.started.is_none() {
-            self.started = Some(1);
+        if !self.started {
+            self.started = true;
             return if line == CSV_HEADER {
                 Ok(None)
             } else {
@@ -332,20 +300,13 @@ fn number(text: &str, field: &str) -> std::result::Result<u64, String> {
     text.parse().map_err(|_| format!("{field} is '{text}', no whole number"))
 }
 
-/// Nanoseconds of `12.345678901`.
-fn seconds(text: &str) -> Option<u64> {
-    let (whole, part) = text.split_once('.')?;
-    if !is_number(whole) || !is_number(part) || part.len() > 9 {
-        return None;
-    }
-    let part: u64 = part.parse::<u64>().ok()? * 10u64.pow(9 - part.len() as u32);
-    whole.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(part)
-}
-
 impl<R: BufRead> Iterator for Trace<R> {
     type Item = Result<Request>;
 
     fn next(&mut self) -> Option<Result<Request>> {
+        if let Some(transfer) = self.behind_flush.take() {
+            return Some(Ok(transfer));
+        }
         while !self.ended {
             self.text.clear();
             self.line += 1;
@@ -400,9 +361,9 @@ mod tests {
         let text = "  8,0    3        1     5.000000000   697  Q   W 223490 + 8 [kjournald]
   8,0    3        1     5.000000100   697  D  WS 224 + 8 [kjournald]
   8,0    3        2     5.000001829   697  D   R 9 + 8 [x]
-  8,0    3        2     5.1   697  D   D 80 + 80 [x]
-  8,0    3        2     5.2   697  D  FN [kworker]
-  8,0    3        3     5.2   697  m   N cfq workload slice:300
+  8,0    3        2     5.100000000   697  D   D 80 + 80 [x]
+  8,0    3        2     5.200000000   697  D  FN [kworker]
+  8,0    3        3     5.200000000   697  m   N cfq workload slice:300
 
 CPU0 (8,0):
  Reads Queued:           0,        0KiB\n";
@@ -414,15 +375,23 @@ CPU0 (8,0):
         ];
         assert_eq!(short(text, Format::Blkparse), wanted);
         for (text, what) in [
-            ("8,0 3 1 0.0 697 D W 224 +\n", "line 1: an issued request"),
+            ("8,0 3 1 0.000000000 697 D W 224\n", "line 1: an issued request"),
+            ("8,0 3 1 0.000000000 697 D W 224 +\n", "line 1: the number of sectors is missing"),
             ("8,0 3 1 zero 697 D W 224 + 8 [x]\n", "'zero'"),
-            ("8,0 3 1 0.0 697 D W x + 8 [x]\n", "sector is 'x'"),
-            ("8,0 3 1\n", "seven fields"),
-            ("8,0 3 1 0.0 697 D W 18446744073709551615 + 8 [x]\n", "beyond any device"),
-            ("hello\n", "neither"),
+            ("8,0 3 1 0.000000000 697 D W x + 8 [x]\n", "sector is 'x'"),
+            ("8,0 3 1\n", "the time is missing"),
+            ("8,0 3 1 0.000000000 697 D W 18446744073709551615 + 8 [x]\n", "beyond any device"),
+            ("hello\n", "'hello' is no device number"),
         ] {
             assert!(error(text, Format::Blkparse).contains(what), "{}", error(text, Format::Blkparse));
         }
+    }
+
+    #[test]
+    fn a_flush_before_a_write_is_a_request_of_its_own() {
+        let text = "8,0 3 1 0.000000000 697 D FWFS 224 + 8 [x]\n8,0 3 1 0.000000007 697 D FF 0 + 0 [x]\n";
+        let wanted = [(0, Op::Flush, 0, 0), (0, Op::Write, 28, 1), (7, Op::Flush, 0, 0)];
+        assert_eq!(short(text, Format::Blkparse), wanted);
     }
 
     #[test]
@@ -455,7 +424,10 @@ CPU0 (8,0):
             2
         );
         assert!(error("/f add\n", Format::Fio).contains("line 1"));
-        assert!(error("fio version 3 iolog\n1 /f write 9\n", Format::Fio).contains("line 2: no entry"));
+        assert!(
+            error("fio version 3 iolog\n1 /f write 9\n", Format::Fio)
+                .contains("line 2: the length is missing")
+        );
     }
 
     #[test]

@@ -15,6 +15,11 @@ pub(super) fn shown(line: &[u8]) -> String {
     if line.len() > SHOWN { format!("{text}...") } else { text }
 }
 
+/// A line of a log that is text.
+pub(super) fn text(line: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())
+}
+
 /// A number of a field.
 pub(super) fn number<T: std::str::FromStr>(field: Option<&str>, what: &str) -> Result<T, String> {
     let field = field.ok_or_else(|| format!("{what} is missing"))?;
