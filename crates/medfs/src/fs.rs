@@ -1,11 +1,10 @@
 //! The mounted file system: who owns what, and the order of locks.
 //!
 //! ```text
-//! Volume ── fs ── map      inodes and their dirty pages, node trees, orphans, the operation lock
-//!        │     │  └─ store  device, space, NAT, node blocks, segments, checkpoint packs (crate medfs-store)
-//!        │     ── pages    clean pages
+//! Volume ── fs ── content  clean pages, bases, where pages go
+//!        │     │  └─ map    inodes and their dirty pages, node trees, orphans, the operation lock
+//!        │     │     └─ store  device, space, NAT, node blocks, segments, checkpoint packs (crate medfs-store)
 //!        │     ── deltas, compress   the two ways beside the plain one to store a page
-//!        │     ── hotness  how busy each file is
 //!        │     ── reclaim  who makes room: a trait, so that nothing here knows the cleaner
 //!        │     ── commit   who makes changes durable: a trait, so that nothing below fsync knows it
 //!        └─ upkeep         what is done while nobody wants anything; shares the cleaner
@@ -24,16 +23,11 @@
 //! A checkpoint that an fsync needs is made after the fsync has given back its locks.
 
 use crate::cluster::Compress;
-use crate::content::page_cache::Pages;
-use crate::content::placement::Placement;
+use crate::content::Content;
 use crate::delta::Deltas;
 use crate::error::{Error, Result};
-use crate::map::Map;
 use crate::map::inode::{Inode, Scope};
 use crate::map::op::Op;
-use crate::map::refs::Dependents;
-use crate::options::MountOptions;
-use crate::profile::hotness::Hcluster;
 use crate::tree::name_journal::DirLog;
 use crate::xref::ref_index::Registry;
 use crate::xref::retained::Bases;
@@ -47,18 +41,14 @@ use std::time::Duration;
 const NOT_TAKEN: u64 = 16;
 
 pub(crate) struct Fs {
-    pub(crate) map: Map,
+    pub(crate) content: Content,
     /// The options in force, as text.
     pub(crate) in_force: Vec<String>,
-    pub(crate) opts: MountOptions,
-    pub(crate) placement: Box<dyn Placement>,
     pub(crate) deltas: Deltas,
     pub(crate) compress: Compress,
-    /// Which blocks other files need, and the list of those files.
-    pub(crate) dependents: Dependents,
+    /// The list of files whose blocks others need.
     pub(crate) registry: Mutex<Registry>,
     pub(crate) bases: Mutex<Bases>,
-    pub(crate) pages: Pages,
     /// What changed in directories since the last checkpoint, and whether an fsync of one looks there first.
     pub(crate) dir_log: DirLog,
     pub(crate) renames: Mutex<()>,
@@ -67,7 +57,6 @@ pub(crate) struct Fs {
     /// What makes room before an operation changes the volume.
     pub(crate) reclaim: Arc<dyn Reclaim>,
     pub(crate) last_checkpoint_at: Mutex<Duration>,
-    pub(crate) hotness: Arc<Hcluster>,
 }
 
 /// What keeps room on the volume: asked with no lock of the engine held.
@@ -120,10 +109,10 @@ impl Reclaim for NoCheckpoint {
 }
 
 impl Deref for Fs {
-    type Target = Map;
+    type Target = Content;
 
-    fn deref(&self) -> &Map {
-        &self.map
+    fn deref(&self) -> &Content {
+        &self.content
     }
 }
 

@@ -8,6 +8,8 @@ use crate::cluster::Compress;
 use crate::commit::flush::FlushPolicy;
 use crate::commit::nvram::{Pending, pending};
 use crate::commit::recovery::{self, Records, RecoverySource};
+use crate::content::Content;
+use crate::content::base_cache::BaseCache;
 use crate::content::page_cache::Pages;
 use crate::content::placement::{KernelPlacement, Placement};
 use crate::content::reserve::ReservePlacement;
@@ -248,28 +250,33 @@ impl Fs {
         let cache_blocks = opts.cache_bytes / BLOCK_SIZE;
         let delta_volume = store.is_delta_volume();
         let bases = if delta_volume { cache_blocks / BASES_PART } else { 0 };
-        let deltas = if delta_volume { Deltas::new(&opts, bases) } else { Deltas::none(&opts) };
+        let deltas = if delta_volume { Deltas::new(&opts) } else { Deltas::none(&opts) };
         let settled = settled(&opts, &store, &deltas, read_only);
         let now = store.clock.monotonic();
         let hotness = Arc::new(Hcluster::new(opts.hot_window, MOST_FILES, now));
         let since = SinceCheckpoint::new(FlushPolicy::new(opts.fsync_mode).orders_names());
+        let in_force = settled.in_force();
         Fs {
-            placement: placement(&settled, &hotness),
+            content: Content {
+                placement: placement(&settled, &hotness),
+                pages: Pages::new(cache_blocks / 4 * 3 - bases),
+                base_cache: BaseCache::new(bases),
+                costs: Mutex::default(),
+                dependents: Dependents::default(),
+                hotness,
+                opts,
+                map: Map::over(store, read_only, since),
+            },
             deltas,
-            dependents: Dependents::default(),
             registry: Mutex::default().ranked(ranks::REGISTRY),
             bases: Mutex::default(),
-            pages: Pages::new(cache_blocks / 4 * 3 - bases),
             compress: Compress::default(),
             dir_log: DirLog::new(settled.dir_fsync == Some(DirFsync::Recover)),
             renames: Mutex::new(()).ranked(ranks::RENAMES),
             commit,
-            in_force: settled.in_force(),
+            in_force,
             reclaim: Arc::new(NoCheckpoint),
             last_checkpoint_at: Mutex::new(now),
-            hotness,
-            opts,
-            map: Map::over(store, read_only, since),
         }
     }
 }

@@ -45,7 +45,7 @@ impl Volume {
             in_place_blocks: get(&fs.counters.in_place_blocks),
             adaptive: self.commit.adaptive_stats(fs),
             nvram: self.commit.nvram.as_ref().map(|nvram| nvram.stats(&self.fs)),
-            deltas: fs.deltas.counters.stats(),
+            deltas: fs.deltas.counters.stats(&fs.base_cache),
             zones: fs.zone_stats(),
             fpc: fs.fpc_stats(),
             hotness: fs.hotness.stats(),

@@ -4,7 +4,10 @@
 //! Invariant: a dirty page has no address of its own until it is placed.
 //! Locks: an inode's `wb` and lock; see `fs.rs`.
 
+pub(crate) mod base_cache;
 pub(crate) mod block_writer;
+pub(crate) mod compact_index;
+pub(crate) mod cost_model;
 pub(crate) mod fallocate;
 pub(crate) mod file;
 pub(crate) mod page_cache;
@@ -16,3 +19,39 @@ pub(crate) mod reserve;
 pub(crate) mod reserved_files;
 pub(crate) mod shift;
 pub(crate) mod writeback;
+
+use crate::map::Map;
+use crate::map::refs::Dependents;
+use crate::options::MountOptions;
+use crate::profile::hotness::Hcluster;
+use base_cache::BaseCache;
+use cost_model::Costs;
+use medfs_sync::Mutex;
+use page_cache::Pages;
+use placement::Placement;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Pages of files over a map.
+pub(crate) struct Content {
+    pub(crate) map: Map,
+    pub(crate) opts: MountOptions,
+    pub(crate) placement: Box<dyn Placement>,
+    pub(crate) pages: Pages,
+    /// Blocks that deltas are made against.
+    pub(crate) base_cache: BaseCache,
+    /// What the device's requests take.
+    pub(crate) costs: Mutex<Costs>,
+    /// Which blocks other pages need.
+    pub(crate) dependents: Dependents,
+    /// What is known of each file.
+    pub(crate) hotness: Arc<Hcluster>,
+}
+
+impl Deref for Content {
+    type Target = Map;
+
+    fn deref(&self) -> &Map {
+        &self.map
+    }
+}

@@ -4,6 +4,7 @@
 //! its space reserved: its slot holds `NEW_ADDR` or the block it replaces.
 //! Locks: the inode's, shared to read, exclusive (with the operation lock) to change.
 
+use crate::content::Content;
 use crate::content::record::OwnedRecord;
 use crate::error::Result;
 use crate::fs::Fs;
@@ -50,10 +51,6 @@ impl Fs {
             Some(slot) => self.load(inode, index, slot.addr()),
             None => Ok(Arc::new(Block::ZERO)),
         }
-    }
-
-    pub(crate) fn page_in_memory(&self, inode: &Inode, state: &InodeState, index: u64) -> Option<Arc<Block>> {
-        state.dirty.get(&index).cloned().or_else(|| self.pages.get(inode.ino, index))
     }
 
     fn load(&self, inode: &Inode, index: u64, addr: BlockAddr) -> Result<Arc<Block>> {
@@ -111,44 +108,6 @@ impl Fs {
         f(Arc::make_mut(&mut page));
         self.add_dirty_page(inode, state, index, page);
         Ok(slot)
-    }
-
-    /// Puts a page among the dirty ones. Its space must be reserved.
-    pub(crate) fn add_dirty_page(
-        &self,
-        inode: &Arc<Inode>,
-        state: &mut InodeState,
-        index: u64,
-        page: Arc<Block>,
-    ) {
-        let first = state.dirty.is_empty();
-        if state.dirty.insert(index, page).is_none() {
-            self.pages.add_dirty(1);
-        }
-        if first {
-            self.inodes.set_dirty(inode);
-        }
-    }
-
-    /// Drops the pages of a range from memory, dirty ones too (`end` exclusive).
-    pub(crate) fn forget_pages(&self, inode: &Inode, state: &mut InodeState, start: u64, end: u64) {
-        let dropped: Vec<u64> = state.dirty.range(start..end).map(|(&i, _)| i).collect();
-        for index in &dropped {
-            state.dirty.remove(index);
-            self.since.in_nvram.left(inode.ino, *index);
-        }
-        self.pages.sub_dirty(dropped.len());
-        state.whole.retain(|index| !(start..end).contains(index));
-        if state.dirty.is_empty() && !dropped.is_empty() {
-            state.with_checkpoint = false;
-            self.inodes.set_clean(inode.ino);
-        }
-        let compact = self.compact_start(inode);
-        let compact = if self.is_compact_page(inode, compact) { compact } else { u64::MAX };
-        // Where a damaged directory has blocks its size does not tell.
-        let last = if inode.kind() == FileKind::Regular { inode.pages() } else { u64::MAX };
-        let has = [0..last, compact..compact.saturating_add(ADDRS_PER_BLOCK as u64)];
-        self.pages.remove_within(inode.ino, start..end, has);
     }
 
     /// Reads `buf.len()` bytes of a file's pages from `offset` on; the caller has clamped the range to the file.
@@ -257,7 +216,49 @@ impl Fs {
     }
 }
 
-impl Fs {
+impl Content {
+    pub(crate) fn page_in_memory(&self, inode: &Inode, state: &InodeState, index: u64) -> Option<Arc<Block>> {
+        state.dirty.get(&index).cloned().or_else(|| self.pages.get(inode.ino, index))
+    }
+
+    /// Puts a page among the dirty ones. Its space must be reserved.
+    pub(crate) fn add_dirty_page(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        index: u64,
+        page: Arc<Block>,
+    ) {
+        let first = state.dirty.is_empty();
+        if state.dirty.insert(index, page).is_none() {
+            self.pages.add_dirty(1);
+        }
+        if first {
+            self.inodes.set_dirty(inode);
+        }
+    }
+
+    /// Drops the pages of a range from memory, dirty ones too (`end` exclusive).
+    pub(crate) fn forget_pages(&self, inode: &Inode, state: &mut InodeState, start: u64, end: u64) {
+        let dropped: Vec<u64> = state.dirty.range(start..end).map(|(&i, _)| i).collect();
+        for index in &dropped {
+            state.dirty.remove(index);
+            self.since.in_nvram.left(inode.ino, *index);
+        }
+        self.pages.sub_dirty(dropped.len());
+        state.whole.retain(|index| !(start..end).contains(index));
+        if state.dirty.is_empty() && !dropped.is_empty() {
+            state.with_checkpoint = false;
+            self.inodes.set_clean(inode.ino);
+        }
+        let compact = self.compact_start(inode);
+        let compact = if self.is_compact_page(inode, compact) { compact } else { u64::MAX };
+        // Where a damaged directory has blocks its size does not tell.
+        let last = if inode.kind() == FileKind::Regular { inode.pages() } else { u64::MAX };
+        let has = [0..last, compact..compact.saturating_add(ADDRS_PER_BLOCK as u64)];
+        self.pages.remove_within(inode.ino, start..end, has);
+    }
+
     /// Reads all blocks from the first of `wanted` to the last, as one of [`requests`] has them. Where one between them cannot be read,
     /// the wanted ones alone are.
     pub(crate) fn read_near(&self, wanted: &[(BlockAddr, u64)]) -> Result<Vec<Block>> {
@@ -281,7 +282,7 @@ impl Fs {
         let started = self.is_delta_volume().then(|| self.clock.monotonic());
         self.io.read_into(first, &mut blocks.iter_mut().collect::<Vec<_>>())?;
         if let Some(started) = started {
-            self.note_read_cost(blocks.len(), self.clock.monotonic().saturating_sub(started));
+            self.costs.lock().blocks_read(blocks.len(), self.clock.monotonic().saturating_sub(started));
         }
         Ok(())
     }

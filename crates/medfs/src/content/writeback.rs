@@ -5,6 +5,7 @@
 //! the holder of the inode's `wb`, after the pages, or by a checkpoint, which waits for every operation.
 //! Locks: `wb`, then the operation lock, then the inode's lock, which is released during I/O.
 
+use crate::content::Content;
 use crate::content::block_writer::{BlockWriter, temperature};
 use crate::content::page_plan::{Changed, Decide, GATHERED, Kept, Pending};
 use crate::content::placement::{Batch, PageRef, Purpose};
@@ -232,51 +233,6 @@ impl Fs {
         let placed = self.place_all(inode, state, &compact, &about, placing);
         self.put_off(&mut damage, placed)?;
         damage.result()
-    }
-
-    /// What hands out data blocks.
-    pub(crate) fn block_writer(&self) -> BlockWriter<'_> {
-        BlockWriter { map: &self.map, placement: &*self.placement }
-    }
-
-    /// Gives one page its block and adds it to those placed.
-    pub(crate) fn place_page(
-        &self,
-        inode: &Inode,
-        slot: &Slot,
-        batch: &Batch,
-        new_block: bool,
-        page: Placed,
-        placed: &mut Vec<Placed>,
-    ) -> Result<()> {
-        let old = slot.addr();
-        debug_assert_ne!(old, NULL_ADDR, "space is reserved when a page becomes dirty");
-        let compact = self.is_compact_page(inode, page.index);
-        let block = if is_block(old) && !new_block { batch.overwritable(old) } else { batch.new_block() };
-        let block = PageRef { index: (!compact).then_some(page.index), ..block };
-        let addr = self.block_writer().assign(slot, &block)?;
-        if addr != old {
-            self.set_addr(inode, slot, addr);
-        }
-        placed.push(Placed { addr, temperature: temperature(block.log()), compact, ..page });
-        Ok(())
-    }
-
-    /// Writes placed pages, neighbours together. The inode's lock is not held.
-    pub(crate) fn write_pages(&self, placed: &[Placed], cause: Cause) -> Result<()> {
-        let started = self.clock.monotonic();
-        let mut placed: Vec<&Placed> = placed.iter().filter(|p| is_block(p.addr)).collect();
-        placed.sort_by_key(|p| p.addr);
-        self.begin_writing(placed.iter().map(|p| p.addr));
-        for run in runs(&placed, |p| p.addr) {
-            let refs: Vec<&Block> = run.iter().map(|p| p.content()).collect();
-            let compact = if cause == Cause::Data { run.iter().filter(|p| p.compact).count() } else { 0 };
-            let tag = WriteTag::new(cause, run[0].temperature).with_compact(compact);
-            self.io.write(run[0].addr, &refs, tag)?;
-        }
-        self.end_writing(placed.iter().map(|p| p.addr));
-        self.note_write_cost(placed.len(), self.clock.monotonic().saturating_sub(started));
-        Ok(())
     }
 
     /// Writes what was placed and notes it; returns the pages that must wait, and how placing went. The inode's lock is not held.
@@ -517,5 +473,55 @@ impl Fs {
         }
         state.data_mark = self.io.write_mark();
         outcome
+    }
+}
+
+impl Content {
+    /// What hands out data blocks.
+    pub(crate) fn block_writer(&self) -> BlockWriter<'_> {
+        BlockWriter { map: &self.map, placement: &*self.placement }
+    }
+
+    /// Gives one page its block and adds it to those placed.
+    pub(crate) fn place_page(
+        &self,
+        inode: &Inode,
+        slot: &Slot,
+        batch: &Batch,
+        new_block: bool,
+        page: Placed,
+        placed: &mut Vec<Placed>,
+    ) -> Result<()> {
+        let old = slot.addr();
+        debug_assert_ne!(old, NULL_ADDR, "space is reserved when a page becomes dirty");
+        let compact = self.is_compact_page(inode, page.index);
+        let block = if is_block(old) && !new_block { batch.overwritable(old) } else { batch.new_block() };
+        let block = PageRef { index: (!compact).then_some(page.index), ..block };
+        let addr = self.block_writer().assign(slot, &block)?;
+        if addr != old {
+            self.set_addr(inode, slot, addr);
+        }
+        placed.push(Placed { addr, temperature: temperature(block.log()), compact, ..page });
+        Ok(())
+    }
+
+    /// Writes placed pages, neighbours together. The inode's lock is not held.
+    pub(crate) fn write_pages(&self, placed: &[Placed], cause: Cause) -> Result<()> {
+        let started = self.clock.monotonic();
+        let mut placed: Vec<&Placed> = placed.iter().filter(|p| is_block(p.addr)).collect();
+        placed.sort_by_key(|p| p.addr);
+        self.begin_writing(placed.iter().map(|p| p.addr));
+        for run in runs(&placed, |p| p.addr) {
+            let refs: Vec<&Block> = run.iter().map(|p| p.content()).collect();
+            let compact = if cause == Cause::Data { run.iter().filter(|p| p.compact).count() } else { 0 };
+            let tag = WriteTag::new(cause, run[0].temperature).with_compact(compact);
+            self.io.write(run[0].addr, &refs, tag)?;
+        }
+        self.end_writing(placed.iter().map(|p| p.addr));
+        if !placed.is_empty() && self.is_delta_volume() {
+            let elapsed = self.clock.monotonic().saturating_sub(started);
+            self.costs.lock().page_written(elapsed / placed.len() as u32);
+        }
+        Ok(())
     }
 }

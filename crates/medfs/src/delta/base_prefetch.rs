@@ -36,7 +36,7 @@ impl Fs {
             if self.check_addr(inode, index, addr).is_err() {
                 continue;
             }
-            match self.deltas.bases.get(addr) {
+            match self.base_cache.get(addr) {
                 Some(base) => drop(gathered.insert(index, base)),
                 None if is_block(addr) => wanted.push((addr, index)),
                 None => {}
@@ -59,9 +59,9 @@ impl Fs {
     }
 
     fn gather_near(&self, near: &[(BlockAddr, u64)], gathered: &mut HashMap<u64, Arc<Block>>) {
-        let reading = self.deltas.bases.begin_reading(near.iter().map(|&(addr, _)| addr));
+        let reading = self.base_cache.begin_reading(near.iter().map(|&(addr, _)| addr));
         let Ok(read) = self.read_near(near) else { return };
-        Counters::add(&self.deltas.counters.bases_read, near.len() as u64);
+        Counters::add(&self.base_cache.read, near.len() as u64);
         for &(addr, index) in near {
             let base = Arc::new(read[(addr - near[0].0) as usize].clone());
             reading.remember(addr, &base);

@@ -33,9 +33,6 @@ const MOST_PAGES: usize = ADDRS_PER_BLOCK;
 /// From so many compact pages on those with few records that count are merged.
 const MERGE_FROM: usize = 8;
 
-/// Which of the inode's nids leads to its compact pages.
-const COMPACT_SUBTREE: usize = 4;
-
 /// The map of a file as its inode remembers it: `None` until it is first asked for.
 struct CompactMemory(Mutex<Option<CompactMap>>);
 
@@ -46,32 +43,6 @@ impl Default for CompactMemory {
 }
 
 impl Fs {
-    /// First page of a file's index at which compact pages may be.
-    pub(crate) fn compact_start(&self, inode: &Inode) -> u64 {
-        delta::compact_start(self.slots(inode).fanout())
-    }
-
-    /// Frees the blocks of the file's own pages from `from` on: not its compact pages.
-    pub(crate) fn truncate_pages(&self, inode: &Inode, from: u64) -> Result<()> {
-        if !self.is_compact_page(inode, u64::MAX) {
-            return self.truncate_index(inode, from);
-        }
-        self.truncate_subtrees(inode, from, COMPACT_SUBTREE)
-    }
-
-    /// Whether a page of the index is a compact page, and not one of the file.
-    pub(crate) fn is_compact_page(&self, inode: &Inode, index: u64) -> bool {
-        self.is_delta_volume() && index >= self.compact_start(inode) && self.has_compact(inode)
-    }
-
-    /// Whether the file has compact pages. One whose zone is damaged has them, so that nothing is taken for something else.
-    pub(crate) fn has_compact(&self, inode: &Inode) -> bool {
-        match self.zone_header(inode) {
-            Ok(header) => header.is_some_and(|h| h.flags & delta::ZONE_COMPACT != 0),
-            Err(_) => true,
-        }
-    }
-
     /// Looks at, or changes, the map of a file that has compact pages.
     fn with_map<R>(&self, inode: &Inode, f: impl FnOnce(&mut CompactMap) -> R) -> Result<R> {
         let memory = inode.memory.of::<CompactMemory>();

@@ -161,7 +161,7 @@ impl Fs {
         };
         let mean = records.iter().map(|r| r.delta.len()).sum::<usize>() / records.len();
         let freed = largest.delta.len().saturating_sub(new.delta.len());
-        let worth = self.deltas.costs.lock().worth_replacing(freed, mean.max(1), &self.deltas.counters);
+        let worth = self.costs.lock().worth_replacing(freed, mean.max(1), self.base_cache.missed());
         Ok(worth.then_some(u64::from(largest.index)))
     }
 

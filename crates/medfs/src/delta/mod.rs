@@ -1,7 +1,7 @@
 //! Deltas instead of pages: what changed of a page is kept in the file's inode (MedFS, section 4.1).
 //!
 //! A page's *base* is the block that its address names; with a delta in the inode's zone the page is what delta and base
-//! make together. [`zone`] keeps the zone and its size, [`cost_model`] measures what replacing a delta is worth; [`base_prefetch`] reads bases, many at once,
+//! make together. [`zone`] keeps the zone and its size, [`crate::content::cost_model`] measures what replacing a delta is worth; [`base_prefetch`] reads bases, many at once,
 //! and [`fold`] writes all that is a delta as pages again.
 //!
 //! Where a page has no block yet, zeros stand for it, and where another file holds nearly the same, slices of that file's
@@ -17,23 +17,22 @@
 //! - A delta that had to go before its page is written takes the page along into the next checkpoint.
 //! - A page read by a delta has the checksum that is stored with it, or is an error.
 //!
-//! Locks: functions are called with the inode's lock held, exclusive (and the operation lock) to change; `codecs` and
-//! `costs` are leaves. The blocks of another file are looked up without its lock: that it is a source keeps them.
+//! Locks: functions are called with the inode's lock held, exclusive (and the operation lock) to change; `codecs`
+//! is a leaf. The blocks of another file are looked up without its lock: that it is a source keeps them.
 
 pub(crate) mod addr_redo;
 mod base_prefetch;
 mod cluster;
 mod compact;
 mod compact_map;
-pub(crate) mod cost_model;
 mod decide;
 mod fold;
 mod fpc;
 mod lost;
 mod occupancy;
-mod remembered;
 pub(crate) mod zone;
 
+use crate::content::base_cache::BaseCache;
 use crate::content::page_plan::{Changed, Decide};
 use crate::content::record::OwnedRecord;
 use crate::error::{Error, Posix, Result};
@@ -42,14 +41,12 @@ use crate::map::inode::{Inode, InodeState};
 use crate::options::{DeltaMode, MountOptions};
 use crate::profile::file_class::Name;
 use crate::stats::{Counters, DeltaStats};
-use cost_model::Costs;
 pub use fold::Folded;
 use fpc::AloneCounters;
 use medfs_codec::{CodecTag, Codecs, RebuildError, page_checksum};
 use medfs_format::delta::{COMPACT_ROOM, NO_DELTA, RECORD_HEADER_SIZE, RawSlice, Record};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
 use medfs_sync::Mutex;
-use remembered::Remembered;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,10 +80,7 @@ pub(crate) struct Deltas {
     /// Largest delta in bytes that goes into the zone for good, and largest record that goes into a compact page.
     inline_max: usize,
     compact_max: usize,
-    /// Bases of pages that are dirty or have deltas, by their address.
-    bases: Remembered,
     codecs: Mutex<Vec<Box<Codecs>>>,
-    costs: Mutex<Costs>,
     pub(crate) counters: DeltaCounters,
     alone_counters: AloneCounters,
 }
@@ -99,9 +93,6 @@ pub(crate) struct DeltaCounters {
     pub(crate) bytes: AtomicU64,
     /// Pages rebuilt from base and delta.
     pub(crate) rebuilt: AtomicU64,
-    /// Bases looked for, and those that were not in memory.
-    pub(crate) bases: AtomicU64,
-    pub(crate) bases_read: AtomicU64,
     /// Deltas that gave way to addresses (case 1), to other deltas (case 2), or outgrew their budget (case 3).
     pub(crate) evicted_by_growth: AtomicU64,
     pub(crate) evicted_by_delta: AtomicU64,
@@ -116,14 +107,14 @@ pub(crate) struct DeltaCounters {
 }
 
 impl DeltaCounters {
-    pub(crate) fn stats(&self) -> DeltaStats {
+    pub(crate) fn stats(&self, bases: &BaseCache) -> DeltaStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DeltaStats {
             made: get(&self.made),
             bytes: get(&self.bytes),
             rebuilt: get(&self.rebuilt),
-            bases: get(&self.bases),
-            bases_read: get(&self.bases_read),
+            bases: get(&bases.wanted),
+            bases_read: get(&bases.read),
             evicted_by_growth: get(&self.evicted_by_growth),
             evicted_by_delta: get(&self.evicted_by_delta),
             outgrown: get(&self.outgrown),
@@ -137,18 +128,18 @@ impl DeltaCounters {
 
 impl Deltas {
     /// For a volume that may hold deltas.
-    pub(crate) fn new(opts: &MountOptions, bases: usize) -> Deltas {
+    pub(crate) fn new(opts: &MountOptions) -> Deltas {
         let mode = opts.delta_mode();
         let alone = opts.compress.fpc.map(fpc::codec_of);
-        Deltas { alone, ..Deltas::of(mode, opts, bases) }
+        Deltas { alone, ..Deltas::of(mode, opts) }
     }
 
     /// For one that may not: nothing is made.
     pub(crate) fn none(opts: &MountOptions) -> Deltas {
-        Deltas::of(DeltaMode::Off, opts, 0)
+        Deltas::of(DeltaMode::Off, opts)
     }
 
-    fn of(mode: DeltaMode, opts: &MountOptions, bases: usize) -> Deltas {
+    fn of(mode: DeltaMode, opts: &MountOptions) -> Deltas {
         Deltas {
             mode,
             alone: None,
@@ -162,9 +153,7 @@ impl Deltas {
                 INLINE_DEFAULT
             }),
             compact_max: COMPACT_ROOM / opts.compact_threshold,
-            bases: Remembered::new(bases.max(64)),
             codecs: Mutex::default(),
-            costs: Mutex::default(),
             counters: DeltaCounters::default(),
             alone_counters: AloneCounters::default(),
         }
@@ -233,36 +222,8 @@ impl Fs {
             && self.makes_records(inode)
             && matches!(self.has_delta(inode, index), Ok(false))
         {
-            self.deltas.bases.insert(addr, page.clone());
+            self.base_cache.insert(addr, page.clone());
         }
-    }
-
-    /// Before blocks are written, and after: no thread is to remember what they held.
-    pub(crate) fn begin_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
-        if self.is_delta_volume() {
-            self.deltas.bases.begin_writing(addrs);
-        }
-    }
-
-    pub(crate) fn end_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
-        if self.is_delta_volume() {
-            self.deltas.bases.end_writing(addrs);
-        }
-    }
-
-    /// The content of a block that is a base.
-    pub(crate) fn base(&self, addr: BlockAddr) -> Result<Arc<Block>> {
-        let counters = &self.deltas.counters;
-        Counters::add(&counters.bases, 1);
-        if let Some(base) = self.deltas.bases.get(addr) {
-            return Ok(base);
-        }
-        Counters::add(&counters.bases_read, 1);
-        let mut base = Arc::new(Block::ZERO);
-        let reading = self.deltas.bases.begin_reading(std::iter::once(addr));
-        self.read_request(addr, std::slice::from_mut(Arc::make_mut(&mut base)))?;
-        reading.remember(addr, &base);
-        Ok(base)
     }
 
     /// The delta of a page.
@@ -347,14 +308,13 @@ impl Fs {
             block.0.copy_from_slice(&self.rebuild(inode, &record, addr)?.0);
             return Ok(());
         }
-        let counters = &self.deltas.counters;
-        Counters::add(&counters.bases, 1);
-        let base = match self.deltas.bases.get(addr) {
+        Counters::add(&self.base_cache.wanted, 1);
+        let base = match self.base_cache.get(addr) {
             Some(base) => base,
             None => {
-                Counters::add(&counters.bases_read, 1);
+                Counters::add(&self.base_cache.read, 1);
                 let base = Arc::new(block.clone());
-                self.deltas.bases.insert(addr, base.clone());
+                self.base_cache.insert(addr, base.clone());
                 base
             }
         };
@@ -474,9 +434,9 @@ impl Fs {
         } else if is_block(addr)
             && let Some(base) = &changed.base
         {
-            Counters::add(&counters.bases, 1);
+            Counters::add(&self.base_cache.wanted, 1);
             base
-        } else if is_block(addr) && !(many && self.deltas.bases.get(addr).is_none()) {
+        } else if is_block(addr) && !(many && self.base_cache.get(addr).is_none()) {
             let Some(base) = self.pass_by(LOST, inode.ino, self.base(addr))? else {
                 return Ok(Encoding::Unreadable);
             };
@@ -540,22 +500,5 @@ impl Fs {
         })?;
         let checksum = page_checksum(&page.0);
         Some(OwnedRecord { index, codec: tag as u8, checksum, slices: slices.to_vec(), delta })
-    }
-
-    /// Notes how long a request took that read `blocks`.
-    pub(crate) fn note_read_cost(&self, blocks: usize, elapsed: std::time::Duration) {
-        self.deltas.costs.lock().blocks_read(blocks, elapsed);
-    }
-
-    /// What requests that read take.
-    pub(crate) fn read_times(&self) -> cost_model::ReadTimes {
-        self.deltas.costs.lock().reading()
-    }
-
-    /// Notes how long writing took: `blocks` in `elapsed`.
-    pub(crate) fn note_write_cost(&self, blocks: usize, elapsed: std::time::Duration) {
-        if blocks > 0 && self.deltas.mode != DeltaMode::Off {
-            self.deltas.costs.lock().page_written(elapsed / blocks as u32);
-        }
     }
 }

@@ -12,12 +12,12 @@ use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::profile::file_class::Name;
 use crate::stats::Counters;
-use medfs_format::delta::{self, RawZoneHeader, Record, ZONE_HEADER_SIZE, ZONE_OFFSET};
+use medfs_format::delta::{self, Record, ZONE_HEADER_SIZE, ZONE_OFFSET};
 use medfs_format::node::{
     DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline, MAX_INLINE_XATTR_ADDRS, RawInode,
 };
 use medfs_format::xattr::{self, HEADER_SIZE, NODE_BYTES, NameIndex, XattrEntry};
-use medfs_format::{Block, NEW_ADDR, NULL_ADDR};
+use medfs_format::{NEW_ADDR, NULL_ADDR};
 use medfs_store::Dirty;
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,19 +48,6 @@ pub(super) fn may_have_one(inode: &Inode) -> bool {
 }
 
 impl Fs {
-    /// Bytes of the inode block that are the zone; `None` where there is none.
-    pub(crate) fn zone_range(&self, block: &Block) -> Option<Range<usize>> {
-        self.nodes.rules.zone_range(block)
-    }
-
-    /// The header of a file's zone; `None` where it has none.
-    pub(super) fn zone_header(&self, inode: &Inode) -> Result<Option<RawZoneHeader>> {
-        inode.node.read(|d| match self.zone_range(&d.block) {
-            Some(zone) => Ok(Some(delta::zone_header(&d.block.0[zone], inode.ino)?)),
-            None => Ok(None),
-        })
-    }
-
     /// Says in the zone, which must be there, whether the file has compact pages, and the first that counts.
     pub(super) fn set_zone_compact(&self, inode: &Inode, compact: bool, first: u32) {
         if let Some(zone) = inode.node.read(|d| self.zone_range(&d.block)) {

@@ -225,7 +225,7 @@ impl Restoring<'_> {
             return Ok(found);
         }
         let RestoreStats { pages: restored, moved, .. } = self.restorer.stats();
-        let mut policy = WholeWindows::new(self.fs.read_times(), restored, moved);
+        let mut policy = WholeWindows::new(self.fs.costs.lock().reading(), restored, moved);
         let ahead = self.ahead(inode)?;
         let mut ahead = &ahead[..];
         for restored in pages.chunk_by(|a, b| a / WINDOW_PAGES == b / WINDOW_PAGES) {

@@ -10,8 +10,8 @@
 //! that was restored since the volume was opened: this bounds what BGRes writes.
 //! Locks: none.
 
+use crate::content::cost_model::ReadTimes;
 use crate::content::page_io::is_read_along;
-use crate::delta::cost_model::ReadTimes;
 use medfs_format::BlockAddr;
 
 /// Pages of a window: 128 KiB, the largest request of the kernel's readahead. Windows are aligned.

@@ -4,11 +4,15 @@
 //! Invariant: what is remembered of an address is what its block holds.
 //! Locks: `on_the_way` is a leaf, and not held during I/O.
 
+use crate::content::Content;
+use crate::error::Result;
+use crate::stats::Counters;
 use medfs_format::{Block, BlockAddr};
 use medfs_store::{Cache, cache};
 use medfs_sync::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Blocks that are on their way.
 #[derive(Default)]
@@ -20,14 +24,17 @@ struct OnTheWay {
     readings: u64,
 }
 
-pub(super) struct Remembered {
+pub(crate) struct BaseCache {
     blocks: Cache<BlockAddr, Arc<Block>>,
     on_the_way: Mutex<OnTheWay>,
+    /// Bases looked for, and those that were not in memory.
+    pub(crate) wanted: AtomicU64,
+    pub(crate) read: AtomicU64,
 }
 
 /// Blocks that are being read, to be remembered.
-pub(super) struct Reading<'a> {
-    remembered: &'a Remembered,
+pub(crate) struct Reading<'a> {
+    remembered: &'a BaseCache,
     number: u64,
 }
 
@@ -39,7 +46,7 @@ impl Drop for Reading<'_> {
 
 impl Reading<'_> {
     /// Remembers what was read, unless it was being written or was written meanwhile.
-    pub(super) fn remember(&self, addr: BlockAddr, block: &Arc<Block>) {
+    pub(crate) fn remember(&self, addr: BlockAddr, block: &Arc<Block>) {
         let on_the_way = self.remembered.on_the_way.lock();
         if on_the_way.read.get(&self.number).is_some_and(|addrs| addrs.contains(&addr)) {
             self.remembered.blocks.insert(addr, block.clone());
@@ -47,17 +54,28 @@ impl Reading<'_> {
     }
 }
 
-impl Remembered {
-    pub(super) fn new(capacity: usize) -> Remembered {
-        Remembered { blocks: cache(capacity), on_the_way: Mutex::default() }
+impl BaseCache {
+    pub(crate) fn new(capacity: usize) -> BaseCache {
+        BaseCache {
+            blocks: cache(capacity.max(64)),
+            on_the_way: Mutex::default(),
+            wanted: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+        }
     }
 
-    pub(super) fn get(&self, addr: BlockAddr) -> Option<Arc<Block>> {
+    pub(crate) fn get(&self, addr: BlockAddr) -> Option<Arc<Block>> {
         self.blocks.get(&addr)
     }
 
+    /// How many of the bases looked for were not in memory: 0 for none, 1 for all.
+    pub(crate) fn missed(&self) -> f64 {
+        let (wanted, read) = (self.wanted.load(Ordering::Relaxed), self.read.load(Ordering::Relaxed));
+        if wanted == 0 { 0.0 } else { read as f64 / wanted as f64 }
+    }
+
     /// To be called before blocks are read that are to be remembered.
-    pub(super) fn begin_reading(&self, addrs: impl Iterator<Item = BlockAddr>) -> Reading<'_> {
+    pub(crate) fn begin_reading(&self, addrs: impl Iterator<Item = BlockAddr>) -> Reading<'_> {
         let mut on_the_way = self.on_the_way.lock();
         let addrs = addrs.filter(|addr| !on_the_way.written.contains(addr)).collect();
         on_the_way.readings += 1;
@@ -67,12 +85,12 @@ impl Remembered {
     }
 
     /// Remembers what a block holds, as nobody can write it now.
-    pub(super) fn insert(&self, addr: BlockAddr, block: Arc<Block>) {
+    pub(crate) fn insert(&self, addr: BlockAddr, block: Arc<Block>) {
         self.blocks.insert(addr, block);
     }
 
     /// Before blocks are written: what they held counts no more.
-    pub(super) fn begin_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
+    pub(crate) fn begin_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
         let mut on_the_way = self.on_the_way.lock();
         for addr in addrs {
             on_the_way.written.insert(addr);
@@ -83,7 +101,7 @@ impl Remembered {
     }
 
     /// After they were written. Those that failed to be are never remembered again.
-    pub(super) fn end_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
+    pub(crate) fn end_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
         let mut on_the_way = self.on_the_way.lock();
         for addr in addrs {
             on_the_way.written.remove(&addr);
@@ -91,18 +109,47 @@ impl Remembered {
     }
 }
 
+impl Content {
+    /// Before blocks are written, and after: no thread is to remember what they held.
+    pub(crate) fn begin_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
+        if self.is_delta_volume() {
+            self.base_cache.begin_writing(addrs);
+        }
+    }
+
+    pub(crate) fn end_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
+        if self.is_delta_volume() {
+            self.base_cache.end_writing(addrs);
+        }
+    }
+
+    /// The content of a block that is a base.
+    pub(crate) fn base(&self, addr: BlockAddr) -> Result<Arc<Block>> {
+        Counters::add(&self.base_cache.wanted, 1);
+        if let Some(base) = self.base_cache.get(addr) {
+            return Ok(base);
+        }
+        Counters::add(&self.base_cache.read, 1);
+        let mut base = Arc::new(Block::ZERO);
+        let reading = self.base_cache.begin_reading(std::iter::once(addr));
+        self.read_request(addr, std::slice::from_mut(Arc::make_mut(&mut base)))?;
+        reading.remember(addr, &base);
+        Ok(base)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn held(r: &Remembered, addr: BlockAddr) -> Option<u8> {
+    fn held(r: &BaseCache, addr: BlockAddr) -> Option<u8> {
         r.get(addr).map(|b| b.0[0])
     }
 
     #[test]
     fn what_is_read_while_it_is_written_is_not_remembered() {
         let [one, two] = [1, 2].map(|byte| Arc::new(Block([byte; 4096])));
-        let r = Remembered::new(64);
+        let r = BaseCache::new(64);
         let early = r.begin_reading([7, 8].into_iter());
         r.begin_writing([7].into_iter());
         let during = r.begin_reading([7, 8].into_iter());
