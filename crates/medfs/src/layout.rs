@@ -37,7 +37,7 @@ use medfs_format::node::{
 };
 use medfs_format::path::max_pages;
 use medfs_format::xattr::{self, NODE_BYTES, XattrEntry};
-use medfs_format::{BLOCK_SIZE, Block, Ino, NULL_ADDR};
+use medfs_format::{BLOCK_SIZE, Block, NULL_ADDR};
 use medfs_store::Dirty;
 use serde::Serialize;
 use std::mem::offset_of;
@@ -192,12 +192,6 @@ impl Fs {
             }
         }
         Ok(())
-    }
-
-    /// Whether a nid is that of an inode.
-    pub(crate) fn is_inode(&self, nid: Ino) -> Result<bool> {
-        let entry = self.nat.peek(&self.io, nid)?;
-        Ok(entry.addr != NULL_ADDR && entry.ino == nid)
     }
 
     fn layout_work(&self, inode: &Inode, databases: bool) -> Result<LayoutWork> {

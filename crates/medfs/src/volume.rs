@@ -14,6 +14,7 @@ use crate::upkeep::Upkeep;
 use crate::upkeep::gc::Gc;
 use crate::upkeep::idle::Did;
 use crate::upkeep::restore::restore_file;
+use crate::upkeep::trim::trim;
 use medfs_device::{BlockDevice, FileNvram, Nvram};
 use medfs_format::Geometry;
 #[cfg(doc)]
@@ -146,7 +147,9 @@ impl Volume {
     /// Writes every page that is a delta as a whole and takes the zones away, on a volume opened with `delta=off`
     /// (`Invalid` otherwise); durable with the next checkpoint. `progress` is told how many inodes of how many are done.
     pub fn fold_deltas(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Folded> {
-        self.fs.fold_deltas(progress)
+        let folded = self.fs.fold_deltas(progress)?;
+        self.fs.remove_hidden_files()?;
+        Ok(folded)
     }
 
     /// Makes everything durable: dirty pages of all files, then a checkpoint. Where some file cannot be written because blocks of it
@@ -209,7 +212,7 @@ impl Volume {
 
     /// Discards free space of a byte range in runs of at least `min_len` bytes; returns the bytes discarded.
     pub fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
-        self.fs.trim(start, len, min_len)
+        trim(&self.fs, start, len, min_len)
     }
 
     /// Inode number of the root directory.

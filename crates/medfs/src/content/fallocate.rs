@@ -286,8 +286,9 @@ impl Fs {
         to_offset: u64,
         len: u64,
     ) -> Result<u64> {
-        let source = self.getattr(from)?;
-        let len = len.min(source.size.saturating_sub(from_offset));
+        let source = self.inode(from)?;
+        source.check_alive(&source.lock.read())?;
+        let len = len.min(source.size().saturating_sub(from_offset));
         let overlap =
             from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len);
         if from == to && len > 0 && overlap {

@@ -4,6 +4,7 @@
 //! Invariant: a dirty page has no address of its own until it is placed.
 //! Locks: an inode's `wb` and lock; see `fs.rs`.
 
+pub(crate) mod atomic;
 pub(crate) mod base_cache;
 pub(crate) mod block_writer;
 pub(crate) mod compact_index;

@@ -25,7 +25,7 @@ pub struct Folded {
 }
 
 impl Fs {
-    /// Folds the deltas of all files. `progress` is told how many inodes of how many are done.
+    /// Folds the deltas of all files; what is hidden stays. `progress` is told how many inodes of how many are done.
     pub(crate) fn fold_deltas(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Folded> {
         if self.deltas.makes_records() {
             return Err(Error::Invalid(
@@ -44,7 +44,6 @@ impl Fs {
             folded.pages += pages;
             progress(folded.inodes, total);
         }
-        self.remove_hidden_files()?;
         Ok(folded)
     }
 

@@ -30,6 +30,7 @@ mod fold;
 mod fpc;
 mod lost;
 mod occupancy;
+mod unshare;
 pub(crate) mod zone;
 
 use crate::content::base_cache::BaseCache;

@@ -20,6 +20,7 @@ pub(crate) mod orphans;
 pub(crate) mod refs;
 pub(crate) mod since;
 pub(crate) mod staged;
+pub(crate) mod xattr_area;
 
 use crate::ranks;
 use crate::stats::Counters;

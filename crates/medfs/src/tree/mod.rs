@@ -2,6 +2,7 @@
 //!
 //! Locks: those of the inodes concerned, a parent before its child; see `fs.rs`.
 
+pub(crate) mod attr;
 pub(crate) mod create;
 pub(crate) mod dir;
 pub(crate) mod inode_free;

@@ -1,10 +1,7 @@
 //! Extended attributes and POSIX ACLs of an inode.
 //!
-//! The attributes are one area: the inline part in the inode block, then an xattr node, which exists while the inline
-//! part is too small. Both parts change in one operation.
-//!
-//! Invariants: entries of name spaces that are not known are kept as they are, come first in the area and are neither
-//! listed nor read nor changed here. The size of the inline part is not changed here.
+//! Where they lie is in [`crate::map::xattr_area`].
+//! Invariant: entries of name spaces that are not known are neither listed nor read nor changed here.
 //! Locks: the functions that take an [`Inode`] are called with its lock held, exclusive to change, which needs its `wb`
 //! (an fsync may be writing the xattr node) and the operation lock too; those that take a number lock it themselves.
 //! Kernel counterpart: `xattr.c`, `acl.c`.
@@ -14,14 +11,11 @@ use crate::fs::Fs;
 use crate::map::inode::Inode;
 use crate::types::XattrMode;
 use crate::xattr_names;
+use medfs_format::Ino;
 use medfs_format::acl::Acl;
-use medfs_format::node::{Advise, FileFlags, FileKind, Inline, RawInode};
-use medfs_format::path::XATTR_NODE_OFFSET;
-use medfs_format::xattr::{self, HEADER_SIZE, NODE_BYTES, NameIndex, XattrEntry};
-use medfs_format::{Block, FormatError, Ino, Nid, Structure};
-use medfs_store::{Dirty, NodePage, node_offset};
-use std::ops::Range;
-use std::sync::Arc;
+use medfs_format::node::{Advise, FileFlags, FileKind};
+use medfs_format::xattr::{HEADER_SIZE, NODE_BYTES, NameIndex, XattrEntry};
+use medfs_store::Dirty;
 
 /// Hints that `system.advise` may change.
 const ADVISE_MODIFIABLE: Advise = Advise::COLD.union(Advise::HOT);
@@ -147,81 +141,6 @@ impl Fs {
         self.write_xattrs(inode, entries)
     }
 
-    /// Bytes of the inode block that hold the inline part; empty where there is none.
-    fn inline_xattr_range(&self, inode: &Inode) -> Range<usize> {
-        let range = self.slots(inode).inline_xattr_range();
-        if inode.raw(|r| r.inline().contains(Inline::XATTR)) { range } else { range.end..range.end }
-    }
-
-    /// All entries of an inode, unknown ones too.
-    pub(crate) fn read_xattrs(&self, inode: &Inode) -> Result<Vec<XattrEntry>> {
-        let inline = self.inline_xattr_range(inode);
-        let (mut area, nid) = inode.node.read(|d| (d.block.0[inline].to_vec(), d.inode().i_xattr_nid.get()));
-        if nid != 0 {
-            let node = self.xattr_node(inode, nid)?;
-            node.read(|d| area.extend_from_slice(&d.block.0[..NODE_BYTES]));
-        }
-        Ok(xattr::parse(&area, inode.ino.into())?)
-    }
-
-    /// Replaces all entries of an inode: in the inode block where they fit, else with an xattr node. `TooBig` where
-    /// they fit neither way. Nothing has changed where it fails.
-    pub(crate) fn write_xattrs(&self, inode: &Inode, mut entries: Vec<XattrEntry>) -> Result<()> {
-        entries.sort_by_key(|e| is_known(e.index));
-        let inline = self.inline_xattr_range(inode);
-        let mut area = vec![0; inline.len()];
-        if xattr::write(&mut area, &entries) || entries.is_empty() {
-            self.free_xattr_node(inode)?;
-        } else {
-            area.resize(inline.len() + NODE_BYTES, 0);
-            if !xattr::write(&mut area, &entries) {
-                return Err(Posix::TooBig.into());
-            }
-            let rest = &area[inline.len()..];
-            let nid = inode.raw(|r| r.i_xattr_nid.get());
-            if nid != 0 {
-                let node = self.xattr_node(inode, nid)?;
-                self.nodes.update(&node, Dirty::Full, |b| b.0[..NODE_BYTES].copy_from_slice(rest));
-            } else {
-                let mut content = Block::ZERO;
-                content.0[..NODE_BYTES].copy_from_slice(rest);
-                let node = self.new_node(inode, XATTR_NODE_OFFSET, content)?;
-                self.edit(inode, Dirty::Full, |r| r.i_xattr_nid = node.nid.into());
-            }
-        }
-        self.nodes.update(&inode.node, Dirty::Full, |b| {
-            let len = inline.len();
-            b.0[inline].copy_from_slice(&area[..len]);
-        });
-        if inode.is_dir() {
-            // What is made in the directory may depend on its attributes: an fsync of that must find them durable.
-            self.since.note_changed_dir(inode.ino);
-        }
-        Ok(())
-    }
-
-    /// The xattr node of an inode, checked to be its own.
-    fn xattr_node(&self, inode: &Inode, nid: Nid) -> Result<Arc<NodePage>> {
-        let node = self.nodes.get(&self.io, &self.nat, nid)?;
-        if node.ino != inode.ino || node_offset(&node) != XATTR_NODE_OFFSET {
-            let found = format!("{nid}, a node of inode {} at offset {:#x}", node.ino, node_offset(&node));
-            return Err(FormatError::corrupt(Structure::Inode, inode.ino, "i_xattr_nid", found).into());
-        }
-        Ok(node)
-    }
-
-    /// Frees the xattr node, where there is one.
-    pub(crate) fn free_xattr_node(&self, inode: &Inode) -> Result<()> {
-        let nid = inode.raw(|r| r.i_xattr_nid.get());
-        if nid != 0 {
-            self.xattr_node(inode, nid)?;
-            self.free_node(inode.ino, nid)?;
-            self.nodes.update(&inode.node, Dirty::Full, |b| b.view_mut::<RawInode>().i_xattr_nid = 0.into());
-            self.add_blocks(inode, -1);
-        }
-        Ok(())
-    }
-
     /// The stored access or default ACL.
     pub(crate) fn acl(&self, inode: &Inode, index: NameIndex) -> Result<Option<Acl>> {
         match self.xattr_value(inode, index, b"")? {
@@ -287,12 +206,4 @@ fn is(entry: &XattrEntry, index: NameIndex, name: &[u8]) -> bool {
 
 fn is_acl(index: u8) -> bool {
     index == NameIndex::PosixAclAccess as u8 || index == NameIndex::PosixAclDefault as u8
-}
-
-/// Whether F2FS has a name space with this index.
-fn is_known(index: u8) -> bool {
-    use NameIndex::*;
-    [User, PosixAclAccess, PosixAclDefault, Trusted, Lustre, Security, Advise, Encryption, Verity]
-        .into_iter()
-        .any(|known| known as u8 == index)
 }

@@ -1,0 +1,155 @@
+//! Attributes of an inode, those that its permissions and its size make, and its flags.
+//!
+//! Locks: one inode at a time, its `wb` before the operation lock where nodes may be freed.
+//! Kernel counterpart: `f2fs_setattr`, `f2fs_getattr`, `f2fs_setflags_common`.
+
+use crate::error::{Posix, Result};
+use crate::fs::Fs;
+use crate::map::inode::{Inode, set_atime, set_ctime, set_mtime};
+use crate::map::refs::Attempt;
+use crate::types::{Attr, FileFlags, SetAttr, Timestamp};
+use medfs_format::{BLOCK_SIZE, Ino};
+use medfs_store::Dirty;
+use std::sync::Arc;
+
+const PAGE: u64 = BLOCK_SIZE as u64;
+
+/// Whether the times to be set, ctime among them, are those that the inode has.
+fn times_are(inode: &Inode, set: &SetAttr) -> bool {
+    inode.raw(|r| {
+        let is = |wanted: Option<Timestamp>, secs: u64, nanos: u32| {
+            wanted.is_none_or(|t| t == Timestamp { secs: secs as i64, nanos })
+        };
+        set.ctime.is_some()
+            && is(set.atime, r.i_atime.get(), r.i_atime_nsec.get())
+            && is(set.mtime, r.i_mtime.get(), r.i_mtime_nsec.get())
+            && is(set.ctime, r.i_ctime.get(), r.i_ctime_nsec.get())
+    })
+}
+
+impl Fs {
+    pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {
+        let inode = self.inode(ino)?;
+        let state = inode.lock.read();
+        inode.check_alive(&state)?;
+        Ok(self.attr(&inode))
+    }
+
+    pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        let inode = self.inode(ino)?;
+        self.with_unshared(|| self.try_setattr(&inode, set))
+    }
+
+    /// Sets attributes; [`Attempt::Shared`] (nothing changed) where pages that would go are sources of other files.
+    fn try_setattr(&self, inode: &Arc<Inode>, set: &SetAttr) -> Result<Attempt<Attr>> {
+        self.check_writable()?;
+        self.make_room()?;
+        // Nodes may be freed: none of them may be on its way to the device.
+        let _wb = (set.size.is_some() || set.perm.is_some()).then(|| inode.wb.lock());
+        let _op = self.op()?;
+        let mut state = inode.lock.write();
+        inode.check_alive(&state)?;
+        let owner_or_mode = set.perm.is_some() || set.uid.is_some() || set.gid.is_some();
+        // Times are not held back: what the kernel's page cache took from writers that append sets them too.
+        if owner_or_mode || set.size.is_some() {
+            inode.check_flags(FileFlags::IMMUTABLE | FileFlags::APPEND)?;
+        }
+        if let Some(size) = set.size {
+            self.check_regular(inode)?;
+            if state.atomic.is_some() {
+                // It would be there without the rest of the atomic write.
+                return Err(Posix::Busy.into());
+            }
+            self.check_readable_content(inode)?;
+            self.check_resize_of_released(inode, size)?;
+            let first = size.div_ceil(PAGE);
+            if size < inode.size() && self.dependents.others_need(inode.ino, first..u64::MAX) {
+                return Ok(Attempt::Shared(inode.ino, first..u64::MAX));
+            }
+            self.resize(inode, &mut state, size)?;
+        }
+        if let Some(perm) = set.perm {
+            self.acl_chmod(inode, perm & 0o7777)?;
+        }
+        let now = self.clock.now();
+        let dirty = match owner_or_mode {
+            true => Dirty::Full,
+            false if set.is_of_a_write() && !inode.is_dir() => Dirty::Tick,
+            false => Dirty::Times,
+        };
+        if !owner_or_mode && set.size.is_none() && times_are(inode, set) {
+            return Ok(Attempt::Done(self.attr(inode)));
+        }
+        self.edit(inode, dirty, |r| {
+            if let Some(perm) = set.perm {
+                r.i_mode = ((r.i_mode.get() & 0o170000) | (perm & 0o7777)).into();
+            }
+            if let Some(uid) = set.uid {
+                r.i_uid = uid.into();
+            }
+            if let Some(gid) = set.gid {
+                r.i_gid = gid.into();
+            }
+            if let Some(t) = set.atime {
+                set_atime(r, t);
+            }
+            if let Some(t) = set.mtime {
+                set_mtime(r, t);
+            } else if set.size.is_some() {
+                set_mtime(r, now);
+            }
+            set_ctime(r, set.ctime.unwrap_or(now));
+        });
+        if inode.is_dir() {
+            // Roll-forward does not bring back a time that somebody set.
+            self.dir_log.changed(inode.ino);
+        }
+        Ok(Attempt::Done(self.attr(inode)))
+    }
+
+    pub(crate) fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
+        let mut settable = FileFlags::SYNC
+            | FileFlags::IMMUTABLE
+            | FileFlags::APPEND
+            | FileFlags::NODUMP
+            | FileFlags::NOATIME
+            | FileFlags::DIRSYNC
+            | FileFlags::PROJINHERIT;
+        if self.has_compression() {
+            settable |= FileFlags::COMPR | FileFlags::NOCOMP;
+        }
+        let inode = self.inode(ino)?;
+        self.change_settled(&inode, |state| {
+            // As the kernel: what a user cannot set cannot be cleared either, and naming it as it is does no harm.
+            let old = inode.raw(|r| r.flags());
+            if !flags.difference(settable | old).is_empty() {
+                return Err(Posix::NotSupported.into());
+            }
+            let new = (flags & settable) | old.difference(settable);
+            self.change_compression(&inode, state, old, new)?;
+            self.edit(&inode, Dirty::Full, |r| r.i_flags = new.bits().into());
+            self.touch_changed(&inode);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn set_project(&self, ino: Ino, project: u32) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let _op = self.begin()?;
+        let state = inode.lock.write();
+        inode.check_alive(&state)?;
+        let can = self.features.contains(medfs_format::superblock::Feature::PROJECT_QUOTA);
+        let done = self.edit(&inode, Dirty::Full, |r| match r.extra_mut() {
+            Some(extra) if can && extra.i_extra_isize.get() >= 8 => {
+                extra.i_projid = project.into();
+                true
+            }
+            _ => false,
+        });
+        if !done && project != 0 {
+            return Err(Posix::NotSupported.into());
+        }
+        self.touch_changed(&inode);
+        Ok(())
+    }
+}
