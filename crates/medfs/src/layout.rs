@@ -30,6 +30,7 @@ use crate::delta::zone::KEPT_SLOTS;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
+use crate::map::xattr_area::XattrArea;
 use crate::profile::file_class::Name;
 use medfs_format::node::{
     ADDR_OFFSET, Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline,
@@ -219,7 +220,7 @@ impl Fs {
         }
         let extra = if has_extra { old.extra } else { EXTRA };
         let least = if zone { KEPT_SLOTS } else { AREA };
-        let entries = self.read_xattrs(inode)?;
+        let entries = XattrArea { map: self, inode }.read()?;
         let fits = |bytes: usize| entries.is_empty() || xattr::write(&mut vec![0; bytes], &entries);
         let mut inline_xattr = (DEF_ADDRS_PER_INODE - extra).saturating_sub(old.area()).max(least);
         if !fits(inline_xattr * 4 + NODE_BYTES) {
@@ -294,7 +295,7 @@ impl Fs {
         }
         let before = inode.node.read(|d| d.block.clone());
         self.nodes.update(&inode.node, Dirty::Full, |b| target.write_to(b));
-        let done = self.write_xattrs(inode, target.entries);
+        let done = XattrArea { map: self, inode }.write(target.entries);
         if done.is_err() {
             self.nodes.update(&inode.node, Dirty::Full, |b| b.0.copy_from_slice(&before.0));
         }

@@ -158,13 +158,14 @@ fn debts_that_shrank_are_written_down() {
 
 /// The engine's rooms from the lowest up: a room knows those before it. Rooms of one floor do not know each other. What is in no
 /// room composes them, and is above all.
-const ROOMS: [&[&str]; 10] = [
+const ROOMS: [&[&str]; 11] = [
     &["error"],
     &["options", "ranks", "stats", "types", "xattr_names"],
     &["profile"],
     &["map"],
     &["content"],
     &["delta", "cluster"],
+    &["fs"],
     &["xref"],
     &["tree"],
     &["commit"],

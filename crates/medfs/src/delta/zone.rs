@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
+use crate::map::xattr_area::XattrArea;
 use crate::profile::file_class::Name;
 use crate::stats::Counters;
 use medfs_format::delta::{self, Record, ZONE_HEADER_SIZE, ZONE_OFFSET};
@@ -304,7 +305,7 @@ impl Fs {
     /// Gives the inline area a size in slots and the zone one in bytes: none where it is small and there are no records.
     fn lay_out_area(&self, inode: &Inode, size: usize, room: usize) -> Result<bool> {
         let (header, records) = (self.zone_header(inode)?, self.records(inode)?);
-        let mut entries = self.read_xattrs(inode)?;
+        let mut entries = XattrArea { map: self, inode }.read()?;
         entries.retain(|e| e.index != NameIndex::Delta as u8);
         if room >= ZONE_MIN || !records.is_empty() {
             let mut value = delta::empty_zone(room);
@@ -327,7 +328,7 @@ impl Fs {
                 extra.i_inline_xattr_size = (size as u16).into();
             }
         });
-        self.write_xattrs(inode, entries)?;
+        XattrArea { map: self, inode }.write(entries)?;
         Ok(true)
     }
 }

@@ -8,6 +8,7 @@
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState, encode_dev, set_atime, set_ctime, set_mtime, set_name};
+use crate::map::xattr_area::XattrArea;
 use crate::tree::namei::{LINK_MAX, add_links, check_new_name};
 use crate::types::{Attr, NewFile, Timestamp};
 use medfs_format::acl::Acl;
@@ -279,7 +280,7 @@ impl Fs {
         let access = inherited.access.as_ref().map(|acl| entry(acl, NameIndex::PosixAclAccess));
         let default = inherited.default.as_ref().map(|acl| entry(acl, NameIndex::PosixAclDefault));
         let entries: Vec<XattrEntry> = default.into_iter().chain(access).collect();
-        if entries.is_empty() { Ok(()) } else { self.write_xattrs(inode, entries) }
+        if entries.is_empty() { Ok(()) } else { XattrArea { map: self, inode }.write(entries) }
     }
 
     /// Writes the target of a new symbolic link: inline where it fits, else into page 0.

@@ -11,6 +11,7 @@
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
+use crate::map::xattr_area::XattrArea;
 use crate::stats::Counters;
 use medfs_format::Ino;
 use medfs_format::node::{FileKind, Inline};
@@ -109,7 +110,7 @@ impl Fs {
             self.truncate_index(inode, 0)?;
         }
         self.dependents.drop_pages(inode.ino, 0..u64::MAX);
-        self.free_xattr_node(inode)?;
+        XattrArea { map: self, inode }.free_node()?;
         self.free_node(inode.ino, inode.ino)?;
         state.dead = true;
         self.since.renamed_files.lock().remove(&inode.ino);

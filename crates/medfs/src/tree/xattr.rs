@@ -9,6 +9,7 @@
 use crate::error::{Posix, Result};
 use crate::fs::Fs;
 use crate::map::inode::Inode;
+use crate::map::xattr_area::XattrArea;
 use crate::types::XattrMode;
 use crate::xattr_names;
 use medfs_format::Ino;
@@ -43,7 +44,7 @@ impl Fs {
         let inode = self.inode(ino)?;
         let state = inode.lock.read();
         inode.check_alive(&state)?;
-        let entries = self.read_xattrs(&inode)?;
+        let entries = XattrArea { map: self, inode: &inode }.read()?;
         let shown = |e: &&XattrEntry| match e.index {
             i if i == NameIndex::User as u8 => self.opts.user_xattr,
             i if is_acl(i) => self.opts.acl,
@@ -107,7 +108,7 @@ impl Fs {
 
     /// The stored value of an attribute.
     fn xattr_value(&self, inode: &Inode, index: NameIndex, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let entries = self.read_xattrs(inode)?;
+        let entries = XattrArea { map: self, inode }.read()?;
         Ok(entries.into_iter().find(|e| is(e, index, name)).map(|e| e.value))
     }
 
@@ -120,11 +121,11 @@ impl Fs {
         value: Option<&[u8]>,
         mode: XattrMode,
     ) -> Result<()> {
-        let room = self.inline_xattr_range(inode).len() + NODE_BYTES;
+        let room = XattrArea { map: self, inode }.inline_range().len() + NODE_BYTES;
         if value.is_some_and(|v| v.len() > room - HEADER_SIZE - 4) {
             return Err(Posix::TooBig.into());
         }
-        let mut entries = self.read_xattrs(inode)?;
+        let mut entries = XattrArea { map: self, inode }.read()?;
         let old = entries.iter().position(|e| is(e, index, name));
         match (old, mode) {
             (Some(_), XattrMode::Create) => return Err(Posix::Exists.into()),
@@ -138,7 +139,7 @@ impl Fs {
         if let Some(value) = value {
             entries.push(XattrEntry { index: index as u8, name: name.to_vec(), value: value.to_vec() });
         }
-        self.write_xattrs(inode, entries)
+        XattrArea { map: self, inode }.write(entries)
     }
 
     /// The stored access or default ACL.

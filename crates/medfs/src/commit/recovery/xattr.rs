@@ -3,6 +3,7 @@
 use super::Replay;
 use crate::error::Result;
 use crate::map::inode::Inode;
+use crate::map::xattr_area::XattrArea;
 use medfs_format::Block;
 use medfs_format::node::{Inline, RawInode, footer};
 use medfs_format::path::XATTR_NODE_OFFSET;
@@ -21,7 +22,7 @@ impl Replay<'_> {
             let inode: &mut RawInode = b.view_mut();
             inode.i_inline = ((inode.inline() - Inline::XATTR) | (raw.inline() & Inline::XATTR)).bits();
         });
-        if raw.i_xattr_nid.get() == 0 { fs.free_xattr_node(inode) } else { Ok(()) }
+        if raw.i_xattr_nid.get() == 0 { XattrArea { map: fs, inode }.free_node() } else { Ok(()) }
     }
 
     /// Takes over an xattr node. Its node id is this volume's own: the one it had, or a new one.
