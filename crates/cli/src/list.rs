@@ -2,11 +2,11 @@
 
 use crate::args::LsArgs;
 use crate::get::map;
-use crate::tree::{self, Held};
 use crate::{exit, json, output, quote, target, words};
 use anyhow::Result;
 use medfs::{Attr, FileKind, Ino, PastDamage, Volume};
 use medfs_rescue::{Failure, Lost, Outcome};
+use medfs_transfer::{Held, paths};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -73,7 +73,7 @@ fn list(args: &LsArgs, volume: &Volume) -> Result<u8> {
         let path = ino.map_or_else(|| "/".to_owned(), |ino| format!("inode {ino}")).into_bytes();
         lister.failed.fail(Failure { path, ino, reason, lost: Lost::default() });
     }
-    let start = tree::find(volume, &args.path)?;
+    let start = paths::find(volume, &args.path)?;
     if !start.is_dir() {
         lister.print(&start, &args.path, args.path.as_os_str().as_bytes())?;
     } else if args.json {
@@ -131,7 +131,7 @@ impl<'v, W: Write> Lister<'v, W> {
             first = false;
             let mut below = Vec::new();
             for child in self.children(&dir, &path) {
-                let at = tree::join(&path, &child.name);
+                let at = paths::join(&path, &child.name);
                 let Some(held) = child.held else {
                     self.print_unread(child.ino, &at, &child.name)?;
                     continue;
@@ -150,7 +150,7 @@ impl<'v, W: Write> Lister<'v, W> {
     fn each(&mut self, start: &Held<'v>, path: &Path) -> Result<()> {
         let mut pending: Vec<(Child<'v>, PathBuf)> = Vec::new();
         for child in self.children(start, path).into_iter().rev() {
-            let at = tree::join(path, &child.name);
+            let at = paths::join(path, &child.name);
             pending.push((child, at));
         }
         while let Some((child, path)) = pending.pop() {
@@ -161,7 +161,7 @@ impl<'v, W: Write> Lister<'v, W> {
             self.print(&held, &path, path.as_os_str().as_bytes())?;
             if self.args.recursive && held.is_dir() {
                 for child in self.children(&held, &path).into_iter().rev() {
-                    let at = tree::join(&path, &child.name);
+                    let at = paths::join(&path, &child.name);
                     pending.push((child, at));
                 }
             }
@@ -177,7 +177,7 @@ impl<'v, W: Write> Lister<'v, W> {
             self.fail(path, dir.ino(), reason);
             return children;
         }
-        let (entries, gap) = tree::list(self.volume, dir.ino());
+        let (entries, gap) = paths::list(self.volume, dir.ino());
         if let Some(reason) = gap {
             let reason = format!("the directory is not whole, and names may be missing: {reason}");
             self.fail(path, dir.ino(), reason);
@@ -186,7 +186,7 @@ impl<'v, W: Write> Lister<'v, W> {
             let held = Held::of(self.volume, entry.ino);
             if let Err(error) = &held {
                 let reason = format!("its inode cannot be read: {error}");
-                self.fail(&tree::join(path, &entry.name), entry.ino, reason);
+                self.fail(&paths::join(path, &entry.name), entry.ino, reason);
             }
             children.push(Child { name: entry.name, ino: entry.ino, held: held.ok() });
         }

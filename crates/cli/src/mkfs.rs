@@ -2,16 +2,16 @@
 
 use crate::args::MkfsArgs;
 use crate::content::Content;
-use crate::fill::Filled;
 use crate::undo::Undo;
 use crate::words::count;
-use crate::{exit, fill, output, size, tarball, target};
+use crate::{exit, output, progress, size, target};
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::{ManualClock, MountOptions, SetAttr, SystemClock, Timestamp, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice};
 use medfs_flash::FlashTarget;
 use medfs_mkfs::{Layout, MkfsOptions, Summary, format_volume, parse_features};
+use medfs_transfer::{Filled, Filler, copy_in, tarball};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -252,10 +252,21 @@ impl<'a> Source<'a> {
 
 fn fill_from(volume: &Volume, content: Source<'_>, args: &MkfsArgs) -> Result<Filled> {
     let filled = match content {
-        Source::Directory(source) => fill::from_directory(volume, source, timestamp(args)?.is_some())
-            .with_context(|| Source::cannot(source)),
+        Source::Directory(source) => {
+            let bar = progress::bytes("filling", copy_in::content_bytes(source));
+            let count = |bytes| bar.inc(bytes);
+            let filled = Filler::new(volume, &count).fill(source, timestamp(args)?.is_some());
+            bar.finish_and_clear();
+            filled.with_context(|| Source::cannot(source))
+        }
         Source::Archive(source, opened) => {
-            tarball::read(volume, opened).with_context(|| Source::cannot(source))
+            let bar = match opened.size() {
+                Some(len) => progress::bytes("filling", len),
+                None => progress::unknown("filling"),
+            };
+            let filled = tarball::read(volume, opened, &|bytes| bar.inc(bytes));
+            bar.finish_and_clear();
+            filled.with_context(|| Source::cannot(source))
         }
     }?;
     if let Some((uid, gid)) = args.root_owner {

@@ -1,10 +1,10 @@
 //! `medfs put`: copies files of the host into a volume that is not mounted.
 
 use crate::args::PutArgs;
-use crate::fill::{self, Filler};
-use crate::{exit, progress, target, tree, words};
+use crate::{exit, progress, target, words};
 use anyhow::{Context, Result, bail};
-use medfs::{Ino, Posix, Volume};
+use medfs::{Ino, Volume};
+use medfs_transfer::{Filled, Filler, copy_in, paths};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -24,9 +24,11 @@ pub(crate) fn run(args: &PutArgs) -> Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<fill::Filled> {
-    let total = sources.iter().map(|s| fill::content_bytes(s)).sum();
-    let mut filler = Filler::into_old(volume, progress::bytes("copying", total));
+fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<Filled> {
+    let total = sources.iter().map(|s| copy_in::content_bytes(s)).sum();
+    let bar = progress::bytes("copying", total);
+    let count = |bytes| bar.inc(bytes);
+    let mut filler = Filler::into_old(volume, &count);
     let directory = existing_directory(volume, destination)?;
     if sources.len() > 1 && directory.is_none() {
         bail!(
@@ -39,37 +41,39 @@ fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<fill:
             Some(ino) => (ino, own_name(source)?),
             None => (parent_of(volume, destination)?, own_name(destination)?),
         };
-        let put = fill::put(&mut filler, source, parent, name.as_bytes());
-        put.map_err(|error| without_room(error, filler.filled.entries))?;
+        let put = filler.put(source, parent, name.as_bytes());
+        put.map_err(|error| without_room(error, filler.filled().entries))?;
     }
-    filler.end()
+    let filled = filler.end()?;
+    bar.finish_and_clear();
+    Ok(filled)
 }
 
 /// An error of want of room says what was copied; every other one stays as it is.
-fn without_room(error: anyhow::Error, copied: u64) -> anyhow::Error {
-    if !error.chain().any(|part| matches!(part.downcast_ref(), Some(medfs::Error::NoSpace))) {
-        return error;
+fn without_room(error: medfs_transfer::Error, copied: u64) -> anyhow::Error {
+    if !error.is_no_space() {
+        return error.into();
     }
     let done = match copied {
         0 => "nothing was copied".to_owned(),
         1 => "it was not copied, 1 file or directory before it was".to_owned(),
         _ => format!("it was not copied, {} before it were", words::count(copied, "file or directory")),
     };
-    anyhow::anyhow!("{}; {done}", exit::sentence(&error))
+    anyhow::anyhow!("{}; {done}", exit::sentence(&error.into()))
 }
 
 fn existing_directory(volume: &Volume, path: &Path) -> Result<Option<Ino>> {
-    match tree::find(volume, path) {
+    match paths::find(volume, path) {
         Ok(held) if held.is_dir() => Ok(Some(held.ino())),
         Ok(_) => Ok(None),
-        Err(e) if matches!(e.downcast_ref(), Some(medfs::Error::Posix(Posix::NotFound))) => Ok(None),
-        Err(e) => Err(e),
+        Err(e) if e.is_not_found() => Ok(None),
+        Err(e) => Err(e.into()),
     }
 }
 
 fn parent_of(volume: &Volume, path: &Path) -> Result<Ino> {
     let parent = path.parent().unwrap_or(Path::new("/"));
-    let held = tree::find(volume, parent)?;
+    let held = paths::find(volume, parent)?;
     if !held.is_dir() {
         bail!("{} in the volume is not a directory", parent.display());
     }

@@ -7,10 +7,10 @@
 use super::beside;
 use super::map::Keeper;
 use super::merge;
-use crate::metadata::Metadata;
 use indicatif::ProgressBar;
 use medfs::FileKind;
 use medfs_rescue::{Lost, Meta, Place, Settled, Sink};
+use medfs_transfer::Metadata;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, Access, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -207,7 +207,7 @@ impl Sink for Host<'_> {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             Ok(fs::openat(&path, ".", flags, Mode::empty())?)
         });
-        let set = opened.and_then(|dir| Metadata::from(meta).apply_to_open(dir.as_fd()));
+        let set = opened.and_then(|dir| metadata(meta).apply_to_open(dir.as_fd()));
         set.map_err(|e| self.failed("set owner, mode and times of", at, e))
     }
 
@@ -242,7 +242,7 @@ impl Sink for Host<'_> {
             self.give_up(at);
             return Err(self.failed("finish", at, error));
         }
-        let set = Metadata::from(meta).apply_to_open(file.as_fd());
+        let set = metadata(meta).apply_to_open(file.as_fd());
         let settled = self.settle(at, &beside, meta.attr.size, lost)?;
         set.map_err(|e| self.failed("finish", &settled.place, e))?;
         Ok(settled)
@@ -261,7 +261,7 @@ impl Sink for Host<'_> {
         self.check_place(at, false)?;
         let (beside, ()) = self.make_beside(at, |dir, name| make_special(dir, name, meta, target))?;
         let (dir, _) = self.parent(at)?;
-        let set = Metadata::from(meta).apply_at(dir.as_fd(), OsStr::from_bytes(&beside));
+        let set = metadata(meta).apply_at(dir.as_fd(), OsStr::from_bytes(&beside));
         let place = self.settle(at, &beside, 0, &Lost::default())?.place;
         set.map_err(|e| self.failed("set owner, mode and times of", &place, e))
     }
@@ -282,4 +282,9 @@ impl Sink for Host<'_> {
         let (beside, ()) = self.make_beside(at, link)?;
         self.settle(at, &beside, size, lost)
     }
+}
+
+/// What a file gets besides its content.
+fn metadata(meta: &Meta) -> Metadata {
+    Metadata::of_volume(&meta.attr, &meta.xattrs)
 }

@@ -10,7 +10,6 @@ mod merge;
 mod result;
 
 use crate::exit::Coded;
-use crate::tree::{self, Held};
 use crate::{exit, output, progress, target, words};
 use anyhow::{Context, Result, bail};
 use args::GetArgs;
@@ -20,6 +19,7 @@ use map::{Keeper, Spared};
 use medfs::{FileKind, PastDamage, Piece, SystemClock, Volume};
 use medfs_format::BLOCK_SIZE;
 use medfs_rescue::{Failure, Lost, Outcome, Place, Walk, doubt, salvage};
+use medfs_transfer::{Held, paths};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -78,7 +78,7 @@ fn named(
     }
     let mut found = Vec::new();
     for source in sources {
-        let held = tree::find(&volume, source)?;
+        let held = paths::find(&volume, source)?;
         if held.is_dir() && !args.recursive {
             bail!("{} is a directory: use -r to copy it with all it contains", source.display());
         }
@@ -183,7 +183,7 @@ fn bytes_in_use(volume: &Volume) -> u64 {
 fn to_stdout(volume: &Volume, sources: &[PathBuf], keeper: &mut Keeper) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     for source in sources {
-        let held = tree::find(volume, source)?;
+        let held = paths::find(volume, source)?;
         if held.attr.kind != FileKind::Regular {
             bail!(
                 "{} is not a regular file: only regular files are written to standard output",

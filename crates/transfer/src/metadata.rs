@@ -1,7 +1,7 @@
 //! What is kept of a file besides its content, taken from the host's files and given to the volume's, and back.
 
-use anyhow::{Context, Result};
-use medfs::{FileKind, Ino, NewFile, SetAttr, Timestamp, Volume, XattrMode};
+use crate::error::{During, Error, Result};
+use medfs::{Attr, FileKind, Ino, NewFile, SetAttr, Timestamp, Volume, XattrMode};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{self, AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::process::geteuid;
@@ -16,22 +16,30 @@ const PERM_MASK: u32 = 0o7777;
 
 /// Everything about a file but its name and content.
 #[derive(Debug, Clone)]
-pub(crate) struct Metadata {
-    pub(crate) kind: FileKind,
-    pub(crate) perm: u16,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) rdev: u64,
-    pub(crate) atime: Timestamp,
-    pub(crate) mtime: Timestamp,
-    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+pub struct Metadata {
+    /// Its kind.
+    pub kind: FileKind,
+    /// Permissions, with set-id and sticky bits.
+    pub perm: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Number of a device file, 0 of others.
+    pub rdev: u64,
+    /// Time of last access.
+    pub atime: Timestamp,
+    /// Time of last change of the content.
+    pub mtime: Timestamp,
+    /// Extended attributes: names with their prefixes, and values.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Metadata {
     /// Of a file on the host; the last component is not followed.
-    pub(crate) fn of_host(path: &Path, meta: &std::fs::Metadata) -> Result<Metadata> {
+    pub fn of_host(path: &Path, meta: &std::fs::Metadata) -> Result<Metadata> {
         let kind = FileKind::from_mode((meta.mode() & 0o170000) as u16)
-            .with_context(|| format!("{} is of an unknown kind", path.display()))?;
+            .ok_or_else(|| Error::refused(format!("{} is of an unknown kind", path.display())))?;
         Ok(Metadata {
             kind,
             perm: (meta.mode() & PERM_MASK) as u16,
@@ -41,13 +49,13 @@ impl Metadata {
             atime: Timestamp { secs: meta.atime(), nanos: meta.atime_nsec() as u32 },
             mtime: Timestamp { secs: meta.mtime(), nanos: meta.mtime_nsec() as u32 },
             xattrs: host_xattrs(path)
-                .with_context(|| format!("cannot read the attributes of {}", path.display()))?,
+                .during(|| format!("cannot read the attributes of {}", path.display()))?,
         })
     }
 
     /// As a request for a new file. Set-id bits wait for [`Metadata::apply`]: a set-gid directory would hand its
     /// group on to files that bring their own.
-    pub(crate) fn new_file(&self) -> NewFile {
+    pub fn new_file(&self) -> NewFile {
         NewFile {
             kind: self.kind,
             perm: self.perm & 0o1777,
@@ -59,7 +67,7 @@ impl Metadata {
     }
 
     /// Gives everything to a file of the volume, times last. Attributes the volume does not take are returned.
-    pub(crate) fn apply(&self, volume: &Volume, ino: Ino) -> Result<Vec<String>> {
+    pub fn apply(&self, volume: &Volume, ino: Ino) -> Result<Vec<String>> {
         let mut refused = Vec::new();
         for (name, value) in &self.xattrs {
             match volume.setxattr(ino, name, value, XattrMode::Set) {
@@ -68,7 +76,7 @@ impl Metadata {
                     refused.push(String::from_utf8_lossy(name).into_owned());
                 }
                 Err(e) => {
-                    return Err(e).with_context(|| format!("attribute {}", String::from_utf8_lossy(name)));
+                    return Err(e).during(|| format!("attribute {}", String::from_utf8_lossy(name)));
                 }
             }
         }
@@ -85,7 +93,7 @@ impl Metadata {
     }
 
     /// Gives everything to a regular file or directory of the host. What only root may do is left out for others.
-    pub(crate) fn apply_to_open(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+    pub fn apply_to_open(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         let may_chown = geteuid().is_root();
         if may_chown {
             fs::fchown(file, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))?;
@@ -96,7 +104,7 @@ impl Metadata {
     }
 
     /// Gives everything to a file of the host that is neither, in a directory. A symbolic link itself is meant.
-    pub(crate) fn apply_at(&self, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    pub fn apply_at(&self, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
         let may_chown = geteuid().is_root();
         if may_chown {
             let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
@@ -114,7 +122,7 @@ impl Metadata {
     fn set_xattrs(
         &self,
         must: bool,
-        set: impl Fn(&OsStr, &[u8]) -> Result<(), rustix::io::Errno>,
+        set: impl Fn(&OsStr, &[u8]) -> rustix::io::Result<()>,
     ) -> io::Result<()> {
         for (name, value) in &self.xattrs {
             if let Err(e) = set(OsStr::from_bytes(name), value)
@@ -137,9 +145,9 @@ impl Metadata {
     }
 }
 
-impl From<&medfs_rescue::Meta> for Metadata {
-    fn from(meta: &medfs_rescue::Meta) -> Metadata {
-        let attr = &meta.attr;
+impl Metadata {
+    /// Of a file of a volume.
+    pub fn of_volume(attr: &Attr, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Metadata {
         Metadata {
             kind: attr.kind,
             perm: attr.perm,
@@ -148,7 +156,7 @@ impl From<&medfs_rescue::Meta> for Metadata {
             rdev: attr.rdev,
             atime: attr.atime,
             mtime: attr.mtime,
-            xattrs: meta.xattrs.clone(),
+            xattrs: xattrs.to_vec(),
         }
     }
 }
@@ -177,9 +185,7 @@ fn host_xattrs(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
 }
 
 /// Calls with a buffer of the largest size an attribute or list can have.
-fn grow(
-    call: impl Fn(&mut Vec<u8>) -> Result<usize, rustix::io::Errno>,
-) -> Result<Vec<u8>, rustix::io::Errno> {
+fn grow(call: impl Fn(&mut Vec<u8>) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
     const LARGEST: usize = 64 << 10;
     let mut buf = vec![0; LARGEST];
     let len = call(&mut buf)?;

@@ -1,10 +1,9 @@
 //! Puts the files of a tar archive into a volume, with owners, modes, times, hard links and extended attributes.
 
-use crate::fill::{Filled, Filler};
+use crate::copy_in::{Filled, Filler};
+use crate::error::{During, Error, Result, shown};
 use crate::metadata::Metadata;
-use crate::tree::{Held, is_safe_name};
-use crate::{progress, quote};
-use anyhow::{Context, Result, bail};
+use crate::paths::{Held, is_safe_name};
 use medfs::{FileKind, Ino, Posix, Timestamp, Volume};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -29,23 +28,33 @@ const ZEROS_MOST: usize = 1 << 20;
 const IMPLIED_PERM: u16 = 0o755;
 
 /// An archive that is to be read: its beginning is that of one.
-pub(crate) struct Opened {
+pub struct Opened {
     stream: Box<dyn Read>,
-    bar: indicatif::ProgressBar,
+    len: Option<u64>,
+}
+
+impl Opened {
+    /// Bytes of the archive, where it is a file.
+    pub fn size(&self) -> Option<u64> {
+        self.len
+    }
 }
 
 /// Opens an archive, before anything is made of it; `-` is standard input.
-pub(crate) fn open(source: &Path) -> Result<Opened> {
+///
+/// # Errors
+/// It cannot be read, or is no tar archive, or is compressed.
+pub fn open(source: &Path) -> Result<Opened> {
     if source.as_os_str() == "-" {
-        return checked(io::stdin().lock(), progress::unknown("filling"));
+        return checked(io::stdin().lock(), None);
     }
     let file = File::open(source)?;
-    let bar = progress::bytes("filling", file.metadata()?.len());
-    checked(file, bar)
+    let len = file.metadata()?.len();
+    checked(file, Some(len))
 }
 
 /// Looks at as much of a stream as tells whether it is an archive.
-fn checked(mut stream: impl Read + 'static, bar: indicatif::ProgressBar) -> Result<Opened> {
+fn checked(mut stream: impl Read + 'static, len: Option<u64>) -> Result<Opened> {
     let mut head = Vec::new();
     while head.len() < ZEROS_MOST && is_zeros(&head) {
         let before = head.len();
@@ -56,10 +65,13 @@ fn checked(mut stream: impl Read + 'static, bar: indicatif::ProgressBar) -> Resu
     }
     refuse_compressed(&head)?;
     if !is_zeros(&head) && !begins_as_one(&head) {
-        bar.finish_and_clear();
-        bail!("not a tar archive");
+        return Err(no_archive());
     }
-    Ok(Opened { stream: Box::new(io::Cursor::new(head).chain(stream)), bar })
+    Ok(Opened { stream: Box::new(io::Cursor::new(head).chain(stream)), len })
+}
+
+fn no_archive() -> Error {
+    Error::refused("not a tar archive")
 }
 
 fn is_zeros(bytes: &[u8]) -> bool {
@@ -75,24 +87,29 @@ fn begins_as_one(head: &[u8]) -> bool {
     tar::Header::from_byte_slice(bytes).cksum().is_ok_and(|stored| stored == right)
 }
 
-/// Fills a volume from an archive.
-pub(crate) fn read(volume: &Volume, opened: Opened) -> Result<Filled> {
+/// Fills a volume from an archive; `progress` is told of bytes of content.
+///
+/// # Errors
+/// The archive is damaged or leads out of itself, or the volume refuses a file.
+pub fn read(volume: &Volume, opened: Opened, progress: &dyn Fn(u64)) -> Result<Filled> {
     let stream = BufReader::with_capacity(1 << 20, opened.stream);
-    let mut filler = Filler::new(volume, opened.bar);
+    let mut filler = Filler::new(volume, progress);
     let (mut archive, mut last) = (Archive::new(stream), None);
     for entry in archive.entries()? {
         let mut entry = match (entry, &last) {
             (Ok(entry), _) => entry,
-            (Err(_), None) => bail!("not a tar archive"),
+            (Err(_), None) => return Err(no_archive()),
             // The cause would tell what it took for a header.
-            (Err(_), Some(last)) => bail!("the tar archive is damaged or cut short behind {last}"),
+            (Err(_), Some(last)) => {
+                return Err(Error::refused(format!("the tar archive is damaged or cut short behind {last}")));
+            }
         };
-        let path = quote::for_terminal(&entry.path_bytes());
-        one(volume, &mut filler, &mut entry).with_context(|| path.clone())?;
+        let path = shown(&entry.path_bytes());
+        one(volume, &mut filler, &mut entry).during(|| path.clone())?;
         last = Some(path);
     }
     if last.is_none() && !is_zero(archive.into_inner())? {
-        bail!("not a tar archive");
+        return Err(no_archive());
     }
     filler.end()
 }
@@ -111,9 +128,9 @@ fn is_zero(mut stream: impl BufRead) -> io::Result<bool> {
 
 fn refuse_compressed(start: &[u8]) -> Result<()> {
     match COMPRESSED.iter().find(|(magic, _)| start.starts_with(magic)) {
-        Some((_, program)) => bail!(
+        Some((_, program)) => Err(Error::refused(format!(
             "the archive is compressed: unpack it on the way, as in '{program} -dc ARCHIVE | medfs mkfs --from - ...'"
-        ),
+        ))),
         None => Ok(()),
     }
 }
@@ -129,7 +146,7 @@ fn one<R: Read>(volume: &Volume, filler: &mut Filler<'_>, entry: &mut Entry<'_, 
     };
     let parent = directory(volume, filler, parents)?;
     if entry_type == EntryType::Link {
-        let target = entry.link_name_bytes().context("a hard link without a target")?;
+        let target = entry.link_name_bytes().ok_or_else(|| Error::refused("a hard link without a target"))?;
         let target = existing(volume, &components(&target)?)?;
         return filler.link(target.ino(), parent, name);
     }
@@ -140,7 +157,10 @@ fn one<R: Read>(volume: &Volume, filler: &mut Filler<'_>, entry: &mut Entry<'_, 
         EntryType::Char => FileKind::CharDevice,
         EntryType::Block => FileKind::BlockDevice,
         EntryType::Fifo => FileKind::Fifo,
-        other => bail!("entries of type {:?} are not supported", char::from(other.as_byte())),
+        other => {
+            let what = format!("entries of type {:?} are not supported", char::from(other.as_byte()));
+            return Err(Error::refused(what));
+        }
     };
     let meta = metadata(entry, kind)?;
     let link = entry.link_name_bytes().map(|l| l.into_owned());
@@ -160,7 +180,7 @@ fn components(path: &[u8]) -> Result<Vec<Vec<u8>>> {
     let names: Vec<Vec<u8>> =
         path.split(|&b| b == b'/').filter(|c| !c.is_empty() && *c != b".").map(<[u8]>::to_vec).collect();
     if !names.iter().all(|n| is_safe_name(n)) {
-        bail!("the path leads out of the archive");
+        return Err(Error::refused("the path leads out of the archive"));
     }
     Ok(names)
 }
@@ -196,7 +216,9 @@ fn existing<'v>(volume: &'v Volume, names: &[Vec<u8>]) -> Result<Held<'v>> {
     for name in names {
         held = Held::new(
             volume,
-            volume.lookup(held.ino(), name).context("the hard link's target is not in the archive")?,
+            volume
+                .lookup(held.ino(), name)
+                .during(|| "the hard link's target is not in the archive".into())?,
         );
     }
     Ok(held)
@@ -208,7 +230,7 @@ fn metadata<R: Read>(entry: &mut Entry<'_, R>, kind: FileKind) -> Result<Metadat
     let device = kind == FileKind::CharDevice || kind == FileKind::BlockDevice;
     let rdev = if device {
         let numbers = header.device_major()?.zip(header.device_minor()?);
-        let (major, minor) = numbers.context("a device without its number")?;
+        let (major, minor) = numbers.ok_or_else(|| Error::refused("a device without its number"))?;
         rustix::fs::makedev(major, minor)
     } else {
         0
@@ -216,8 +238,8 @@ fn metadata<R: Read>(entry: &mut Entry<'_, R>, kind: FileKind) -> Result<Metadat
     let mut meta = Metadata {
         kind,
         perm: (header.mode()? & 0o7777) as u16,
-        uid: header.uid()?.try_into().context("the owner's number is too large")?,
-        gid: header.gid()?.try_into().context("the group's number is too large")?,
+        uid: number(header.uid()?, "the owner's number is too large")?,
+        gid: number(header.gid()?, "the group's number is too large")?,
         rdev,
         atime: mtime,
         mtime,
@@ -226,7 +248,8 @@ fn metadata<R: Read>(entry: &mut Entry<'_, R>, kind: FileKind) -> Result<Metadat
     let Some(extensions) = entry.pax_extensions()? else { return Ok(meta) };
     for extension in extensions {
         let extension = extension?;
-        let (key, value) = (extension.key()?, extension.value_bytes());
+        let key = extension.key().map_err(io::Error::other)?;
+        let value = extension.value_bytes();
         match key {
             "mtime" => meta.mtime = decimal_time(value).unwrap_or(meta.mtime),
             "atime" => meta.atime = decimal_time(value).unwrap_or(meta.atime),
@@ -238,6 +261,10 @@ fn metadata<R: Read>(entry: &mut Entry<'_, R>, kind: FileKind) -> Result<Metadat
         }
     }
     Ok(meta)
+}
+
+fn number(of: u64, too_large: &str) -> Result<u32> {
+    of.try_into().map_err(|_| Error::refused(too_large))
 }
 
 /// `1700000000.25`; before 1970 it is `-0.75` for a quarter past a whole second.

@@ -5,11 +5,9 @@
 //! the filling nor hands anything on to the files inside. In a volume that was there before, a file that cannot be put there is removed, and what had
 //! its name is there until all of it is.
 
+use crate::error::{During, Error, Result};
 use crate::metadata::Metadata;
-use crate::progress;
-use crate::tree::Held;
-use anyhow::{Context, Result, bail};
-use indicatif::ProgressBar;
+use crate::paths::Held;
 use medfs::{FileKind, Ino, Posix, RenameFlags, SetAttr, Volume};
 use medfs_format::limits::NAME_LEN;
 use rustix::fs::{SeekFrom, seek};
@@ -22,16 +20,19 @@ use std::path::Path;
 use walkdir::WalkDir;
 
 /// Bytes copied at a time.
-pub(crate) const CHUNK: usize = 1 << 20;
+const CHUNK: usize = 1 << 20;
 /// Warnings kept; more of the same help nobody.
 const MAX_WARNINGS: usize = 20;
 
 /// What was put into a volume.
 #[derive(Debug, Default)]
-pub(crate) struct Filled {
-    pub(crate) entries: u64,
-    pub(crate) bytes: u64,
-    pub(crate) warnings: Vec<String>,
+pub struct Filled {
+    /// Files and directories.
+    pub entries: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// What could not be kept of files, a sentence each; of many only the first.
+    pub warnings: Vec<String>,
 }
 
 /// What a file is called that will take the place of another one. The end of its name follows: what its content is like is judged by that.
@@ -67,27 +68,53 @@ impl Drop for Coming<'_> {
 }
 
 /// Files being put into a volume.
-pub(crate) struct Filler<'v> {
+pub struct Filler<'v> {
     volume: &'v Volume,
     care: Care,
-    pub(crate) bar: ProgressBar,
+    /// Is told of bytes as they are copied or passed by.
+    progress: &'v dyn Fn(u64),
     /// Directories with what they get at the end.
     directories: Vec<(Ino, Metadata)>,
-    /// Times of last access, which reading changes, are those of the last change: the same input makes the same image.
+    /// See [`Filler::fill`].
     reproducible: bool,
-    pub(crate) filled: Filled,
+    filled: Filled,
 }
 
 impl<'v> Filler<'v> {
     /// Into a volume that was made just now.
-    pub(crate) fn new(volume: &'v Volume, bar: ProgressBar) -> Filler<'v> {
+    pub fn new(volume: &'v Volume, progress: &'v dyn Fn(u64)) -> Filler<'v> {
         let (care, filled) = (Care::None, Filled::default());
-        Filler { volume, care, bar, directories: Vec::new(), reproducible: false, filled }
+        Filler { volume, care, progress, directories: Vec::new(), reproducible: false, filled }
     }
 
     /// Into a volume that was there before.
-    pub(crate) fn into_old(volume: &'v Volume, bar: ProgressBar) -> Filler<'v> {
-        Filler { care: Care::Old, ..Filler::new(volume, bar) }
+    pub fn into_old(volume: &'v Volume, progress: &'v dyn Fn(u64)) -> Filler<'v> {
+        Filler { care: Care::Old, ..Filler::new(volume, progress) }
+    }
+
+    /// What was put there so far.
+    pub fn filled(&self) -> &Filled {
+        &self.filled
+    }
+
+    /// Fills the root directory with a directory's content, and gives it the directory's own owner, mode and times. With `reproducible` times of
+    /// last access, which reading changes, are those of the last change: the same input makes the same image.
+    ///
+    /// # Errors
+    /// A file of the host cannot be read, or the volume refuses it.
+    pub fn fill(mut self, source: &Path, reproducible: bool) -> Result<Filled> {
+        self.reproducible = reproducible;
+        let root = self.volume.root();
+        tree_into(&mut self, source, root, None)?;
+        self.end()
+    }
+
+    /// Puts a host file, or a directory with all it contains, into a directory of the volume under `name`.
+    ///
+    /// # Errors
+    /// A file of the host cannot be read, or the volume refuses it. What was put there before stays.
+    pub fn put(&mut self, source: &Path, parent: Ino, name: &[u8]) -> Result<()> {
+        tree_into(self, source, parent, Some(name))
     }
 
     /// A new file or directory; an existing directory is taken, another existing file replaced.
@@ -113,7 +140,7 @@ impl<'v> Filler<'v> {
     fn make(&self, parent: Ino, name: &[u8], meta: &Metadata, link: Option<&[u8]>) -> Result<Held<'v>> {
         let attr = match meta.kind {
             FileKind::Symlink => {
-                let target = link.context("a symbolic link without a target")?;
+                let target = link.ok_or_else(|| Error::refused("a symbolic link without a target"))?;
                 self.volume.symlink(parent, name, target, meta.uid, meta.gid)?
             }
             _ => self.volume.create(parent, name, &meta.new_file())?,
@@ -152,11 +179,11 @@ impl<'v> Filler<'v> {
             let mut called = format!("{COMING}{number}.").into_bytes();
             called.extend_from_slice(&name[(called.len() + name.len()).saturating_sub(NAME_LEN)..]);
             match make(&called) {
-                Err(e) if matches!(e.downcast_ref(), Some(medfs::Error::Posix(Posix::Exists))) => {}
+                Err(Error::Volume(medfs::Error::Posix(Posix::Exists))) => {}
                 made => return Ok(Coming { file: made?, called: Some((parent, called)) }),
             }
         }
-        bail!("too many names begin with {COMING}")
+        Err(Error::refused(format!("too many names begin with {COMING}")))
     }
 
     /// Gives a file its name, where it has another one, as all of it is there now.
@@ -211,8 +238,8 @@ impl<'v> Filler<'v> {
             Err(e) => return Err(e.into()),
         };
         match (existing.is_dir(), kind == FileKind::Directory) {
-            (true, false) => bail!("a directory of that name exists in the volume"),
-            (false, true) => bail!("a file of that name, no directory, exists in the volume"),
+            (true, false) => Err(Error::refused("a directory of that name exists in the volume")),
+            (false, true) => Err(Error::refused("a file of that name, no directory, exists in the volume")),
             _ => Ok(Some(existing)),
         }
     }
@@ -228,12 +255,12 @@ impl<'v> Filler<'v> {
                 // No knowledge of holes: everything is data.
                 (Err(_), at) => (at, len),
             };
-            self.bar.inc(data.min(len) - at);
+            (self.progress)(data.min(len) - at);
             at = data;
             while at < hole {
                 let n = file.read_at(&mut buf[..(hole - at).min(CHUNK as u64) as usize], at)?;
                 if n == 0 {
-                    bail!("the file became shorter while it was read");
+                    return Err(Error::refused("the file became shorter while it was read"));
                 }
                 self.write(ino, at, &buf[..n])?;
                 at += n as u64;
@@ -278,7 +305,7 @@ impl<'v> Filler<'v> {
         while done < data.len() {
             done += self.volume.write(ino, at + done as u64, &data[done..])?;
         }
-        self.bar.inc(data.len() as u64);
+        (self.progress)(data.len() as u64);
         self.filled.bytes += data.len() as u64;
         Ok(())
     }
@@ -302,31 +329,20 @@ impl<'v> Filler<'v> {
     }
 
     /// Gives directories what they wait for, the innermost first, and ends.
-    pub(crate) fn end(mut self) -> Result<Filled> {
+    ///
+    /// # Errors
+    /// The volume refuses it.
+    pub fn end(mut self) -> Result<Filled> {
         for (ino, meta) in std::mem::take(&mut self.directories).into_iter().rev() {
             let refused = meta.apply(self.volume, ino)?;
             self.warn_refused(&refused, Path::new("a directory"));
         }
-        self.bar.finish_and_clear();
         Ok(self.filled)
     }
 }
 
-/// Fills the root directory with a directory's content, and gives it the directory's own owner, mode and times.
-pub(crate) fn from_directory(volume: &Volume, source: &Path, reproducible: bool) -> Result<Filled> {
-    let mut filler = Filler::new(volume, progress::bytes("filling", content_bytes(source)));
-    filler.reproducible = reproducible;
-    tree_into(&mut filler, source, volume.root(), None)?;
-    filler.end()
-}
-
-/// Puts a host file, or a directory with all it contains, into a directory of the volume under `name`.
-pub(crate) fn put(filler: &mut Filler<'_>, source: &Path, parent: Ino, name: &[u8]) -> Result<()> {
-    tree_into(filler, source, parent, Some(name))
-}
-
 /// Bytes of content below a path, as far as it can be read.
-pub(crate) fn content_bytes(source: &Path) -> u64 {
+pub fn content_bytes(source: &Path) -> u64 {
     let files = WalkDir::new(source).into_iter().flatten().filter(|e| e.file_type().is_file());
     files.filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum()
 }
@@ -354,7 +370,7 @@ fn tree_into<'v>(filler: &mut Filler<'v>, source: &Path, parent: Ino, name: Opti
         let into = parents.last().map_or(parent, Held::ino);
         let called = if entry.depth() == 0 { name.unwrap_or_default() } else { entry.file_name().as_bytes() };
         let held = one(filler, path, &host, &meta, into, called, &mut links)
-            .with_context(|| path.display().to_string())?;
+            .during(|| path.display().to_string())?;
         parents.extend(held);
     }
     Ok(())

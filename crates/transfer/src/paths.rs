@@ -1,28 +1,31 @@
 //! Paths inside a volume: finding, holding and listing what they name.
 
-use anyhow::{Context, Result, bail};
+use crate::error::{During, Error, Result};
 use medfs::{Attr, DirEntry, FileKind, Ino, PastDamage, Volume};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Most symbolic links followed for one path, as Linux has it.
 const MAX_LINKS: u32 = 40;
+
 /// A file of the volume that stays alive while this exists.
-pub(crate) struct Held<'v> {
+#[must_use]
+pub struct Held<'v> {
     volume: &'v Volume,
-    pub(crate) attr: Attr,
+    /// Its attributes as they were when it was found.
+    pub attr: Attr,
     /// The directory and the name that led to it.
     entry: Option<(Ino, Vec<u8>)>,
 }
 
 impl<'v> Held<'v> {
     /// Takes over the hold that lookup and the creating calls return.
-    pub(crate) fn new(volume: &'v Volume, attr: Attr) -> Held<'v> {
+    pub fn new(volume: &'v Volume, attr: Attr) -> Held<'v> {
         Held { volume, attr, entry: None }
     }
 
     /// An inode by its number.
-    pub(crate) fn of(volume: &'v Volume, ino: Ino) -> medfs::Result<Held<'v>> {
+    pub fn of(volume: &'v Volume, ino: Ino) -> medfs::Result<Held<'v>> {
         volume.hold(ino, 1)?;
         match volume.getattr(ino) {
             Ok(attr) => Ok(Held::new(volume, attr)),
@@ -34,24 +37,27 @@ impl<'v> Held<'v> {
     }
 
     /// The root directory.
-    pub(crate) fn root(volume: &'v Volume) -> Result<Held<'v>> {
+    pub fn root(volume: &'v Volume) -> Result<Held<'v>> {
         Ok(Held::of(volume, volume.root())?)
     }
 
-    pub(crate) fn volume(&self) -> &'v Volume {
+    /// The volume it is in.
+    pub fn volume(&self) -> &'v Volume {
         self.volume
     }
 
     /// The directory and the name by which it was found, where a path led to it.
-    pub(crate) fn entry(&self) -> Option<(Ino, &[u8])> {
+    pub fn entry(&self) -> Option<(Ino, &[u8])> {
         self.entry.as_ref().map(|(dir, name)| (*dir, &name[..]))
     }
 
-    pub(crate) fn ino(&self) -> Ino {
+    /// Its inode number.
+    pub fn ino(&self) -> Ino {
         self.attr.ino
     }
 
-    pub(crate) fn is_dir(&self) -> bool {
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
         self.attr.kind == FileKind::Directory
     }
 }
@@ -63,9 +69,10 @@ impl Drop for Held<'_> {
 }
 
 /// The file a path names. Symbolic links on the way are followed, one at the end is not.
-pub(crate) fn find<'v>(volume: &'v Volume, path: &Path) -> Result<Held<'v>> {
+pub fn find<'v>(volume: &'v Volume, path: &Path) -> Result<Held<'v>> {
     let mut links = 0;
     let mut pending: Vec<Vec<u8>> = components(path.as_os_str().as_bytes());
+    // From the root, which is never left.
     let mut chain = vec![Held::root(volume)?];
     while let Some(name) = pending.pop() {
         if name == b".." {
@@ -74,9 +81,8 @@ pub(crate) fn find<'v>(volume: &'v Volume, path: &Path) -> Result<Held<'v>> {
             }
             continue;
         }
-        let parent = chain.last().context("the root is never left")?.ino();
-        let mut held =
-            lookup(volume, parent, &name).with_context(|| format!("{} in the volume", path.display()))?;
+        let parent = chain.last().map_or(volume.root(), Held::ino);
+        let mut held = lookup(volume, parent, &name).during(|| in_the_volume(path))?;
         held.entry = Some((parent, name));
         if held.attr.kind != FileKind::Symlink || pending.is_empty() {
             chain.push(held);
@@ -84,7 +90,7 @@ pub(crate) fn find<'v>(volume: &'v Volume, path: &Path) -> Result<Held<'v>> {
         }
         links += 1;
         if links > MAX_LINKS {
-            bail!("{} in the volume: too many symbolic links", path.display());
+            return Err(Error::refused("too many symbolic links")).during(|| in_the_volume(path));
         }
         let link = volume.readlink(held.ino())?;
         if link.starts_with(b"/") {
@@ -92,7 +98,11 @@ pub(crate) fn find<'v>(volume: &'v Volume, path: &Path) -> Result<Held<'v>> {
         }
         pending.extend(components(&link));
     }
-    chain.pop().context("the root is never left")
+    chain.pop().map_or_else(|| Held::root(volume), Ok)
+}
+
+fn in_the_volume(path: &Path) -> String {
+    format!("{} in the volume", path.display())
 }
 
 /// Names of a path, the first one last.
@@ -116,7 +126,7 @@ fn lookup<'v>(volume: &'v Volume, parent: Ino, name: &[u8]) -> medfs::Result<Hel
 }
 
 /// Entries of a directory sorted by name, without `.` and `..`, and why there may be more.
-pub(crate) fn list(volume: &Volume, dir: Ino) -> (Vec<DirEntry>, Option<String>) {
+pub fn list(volume: &Volume, dir: Ino) -> (Vec<DirEntry>, Option<String>) {
     let (mut all, mut gap) = (Vec::new(), None);
     let listed = PastDamage::of(volume).readdir(dir, &mut |entry| {
         match entry {
@@ -134,11 +144,11 @@ pub(crate) fn list(volume: &Volume, dir: Ino) -> (Vec<DirEntry>, Option<String>)
 }
 
 /// Whether a name from a volume may be used on the host as it is.
-pub(crate) fn is_safe_name(name: &[u8]) -> bool {
+pub fn is_safe_name(name: &[u8]) -> bool {
     !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
 }
 
 /// `/a/b` from `/a` and `b`.
-pub(crate) fn join(dir: &Path, name: &[u8]) -> PathBuf {
+pub fn join(dir: &Path, name: &[u8]) -> PathBuf {
     dir.join(std::ffi::OsStr::from_bytes(name))
 }
