@@ -160,7 +160,7 @@ pub(crate) fn checked(image: &Path, dev: &dyn BlockDevice) -> Result<Report> {
 
 fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
     let report = checked(&args.image, dev)?;
-    let code = if report.is_clean() { exit::SUCCESS } else { exit::FSCK_ERRORS_LEFT };
+    let code = if report.asks_for_repair() { exit::FSCK_ERRORS_LEFT } else { exit::SUCCESS };
     if args.json {
         print_json(&args.image, &report, None, code)?;
         return Ok(code);

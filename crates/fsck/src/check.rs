@@ -73,10 +73,14 @@ impl Report {
         self.worst() < Some(Severity::Error) && self.suppressed == 0
     }
 
+    /// Whether something was found that is not to stay: a repair changes the volume, or cannot.
+    pub fn asks_for_repair(&self) -> bool {
+        self.suppressed > 0 || self.findings.iter().any(|finding| !finding.code.stays())
+    }
+
     /// Whether there is nothing that a repair would change, or could.
     fn is_final(&self) -> bool {
-        (self.findings.iter().all(|f| f.code.stays()) && self.suppressed == 0)
-            || self.worst() == Some(Severity::Fatal)
+        !self.asks_for_repair() || self.worst() == Some(Severity::Fatal)
     }
 
     /// Whether a finding of this code is in it.

@@ -30,9 +30,9 @@ macro_rules! codes {
         impl Code {
             /// Every code, in order.
             pub const ALL: &'static [Code] = &[$(Code::$name,)*];
-            /// Whether a repair leaves it as it is.
+            /// Whether a repair leaves it as it is, where there is nothing else to mend.
             pub fn stays(self) -> bool {
-                self == Code::UnreadableData
+                matches!(self, Code::UnreadableData | Code::CheckpointTorn)
             }
             /// How bad it is.
             pub fn severity(self) -> Severity {
@@ -57,8 +57,8 @@ codes! {
     SuperblockLost = 106, Error;
     /// fsyncs may lie in an NVRAM: without them the volume is not to be judged, or changed.
     NvramPending = 107, Fatal;
-    /// One of the two checkpoint packs is damaged (a crash during a checkpoint leaves it so).
-    CheckpointPack = 201, Warning;
+    /// One of the two checkpoint packs is damaged.
+    CheckpointPack = 201, Error;
     /// No checkpoint pack can be used, and none can be made.
     NoCheckpoint = 202, Fatal;
     /// `valid_block_count` is not the number of blocks in use.
@@ -91,6 +91,8 @@ codes! {
     CheckpointHeader = 216, Error;
     /// The pack of a later checkpoint is lost: the volume is as of the one before.
     CheckpointOlder = 217, Error;
+    /// One of the two checkpoint packs is as power loss leaves it: the next checkpoint writes it.
+    CheckpointTorn = 218, Warning;
     /// A SIT entry contradicts itself.
     SitEntry = 301, Error;
     /// Blocks in use are marked free.

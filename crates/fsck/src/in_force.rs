@@ -122,19 +122,24 @@ fn beside_a_broken_one(
     }
     let version = usable.version;
     let as_of = format!("the volume is as of checkpoint {version} of the other pack");
-    match known_version(cache, g, index)? {
-        Some(later) if is_newer(later, version) => findings.add(
+    let only = "only what was fsynced is there";
+    let (code, text) = match left_of(cache, g, index)? {
+        Left::Header { version: later, .. } if is_newer(later, version) => {
+            (Code::CheckpointTorn, format!("{place}; {as_of}: of what was to be in checkpoint {later}, {only}"))
+        }
+        Left::Header { other_is_blank: false, .. } => {
+            (Code::CheckpointTorn, format!("{place}, as power loss during a checkpoint leaves it"))
+        }
+        Left::Header { .. } => (Code::CheckpointPack, place),
+        Left::Nothing if followed(cache, g, &usable.pack)? => {
+            (Code::CheckpointOlder, format!("{place}; {as_of}: of what was done since, {only}"))
+        }
+        Left::Nothing => (
             Code::CheckpointPack,
-            format!(
-                "{place}; {as_of}: of what was to be in checkpoint {later}, only what was fsynced is there"
-            ),
+            format!("{place}; {as_of}: neither header is left to tell whether it was an older one"),
         ),
-        None if followed(cache, g, &usable.pack)? => findings.add(
-            Code::CheckpointOlder,
-            format!("{place}; {as_of}: of what was done since, only what was fsynced is there"),
-        ),
-        _ => findings.add(Code::CheckpointPack, place),
-    }
+    };
+    findings.add(code, text);
     Ok(usable)
 }
 
@@ -161,10 +166,25 @@ fn readable(medium: &Medium<'_>) -> impl FnMut(BlockAddr) -> io::Result<Option<B
     }
 }
 
-/// The version of a damaged pack, where one of its headers is left.
-fn known_version(cache: &Cache<'_>, g: &Geometry, index: usize) -> io::Result<Option<u64>> {
-    let header = any_header(g, index, &mut readable(&cache.medium.again()))?;
-    Ok(header.map(|block| RawCheckpoint::in_block(&block).checkpoint_ver.get()))
+/// What is left of a damaged pack.
+enum Left {
+    /// One of its headers. Power loss puts no zeros in the place of the other one, and a sector that cannot be read is none of its doing.
+    Header { version: u64, other_is_blank: bool },
+    Nothing,
+}
+
+fn left_of(cache: &Cache<'_>, g: &Geometry, index: usize) -> io::Result<Left> {
+    let medium = cache.medium.again();
+    let Some(header) = any_header(g, index, &mut readable(&medium))? else { return Ok(Left::Nothing) };
+    let header = RawCheckpoint::in_block(&header);
+    let start = g.cp_pack(index);
+    let first = medium.read(start)?;
+    let first_is_it = verify_checksum(&first, start).is_ok()
+        && RawCheckpoint::in_block(&first).checkpoint_ver == header.checkpoint_ver;
+    let last = start + header.cp_pack_total_block_count.get() - 1;
+    let other = medium.read(if first_is_it { last } else { start })?;
+    let other_is_blank = other.0.iter().all(|&byte| byte == 0);
+    Ok(Left::Header { version: header.checkpoint_ver.get(), other_is_blank })
 }
 
 /// Whether nodes were written after a pack's checkpoint: a later one may have been made.

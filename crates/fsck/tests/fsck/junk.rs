@@ -357,6 +357,25 @@ fn a_volume_that_is_as_of_an_older_checkpoint_is_a_finding() {
     assert!(done.after.is_clean(), "{:?}", done.after.findings);
 }
 
+/// A pack has a copy in the other one: where it is lost as a whole, a check says so, whichever of them it is, and whatever is in its place.
+#[test]
+fn a_pack_that_is_lost_as_a_whole_asks_for_a_repair() {
+    for checkpoints in [0, 1] {
+        let filled = Filled::with(60, How { deltas: false, checkpoints, both_packs: false });
+        for pack in 0..2 {
+            let start = filled.g.cp_pack(pack);
+            for with in [|_| Block::ZERO, |addr: BlockAddr| junk(addr.into())] {
+                let blocks: Vec<_> = (start..start + 512).map(|addr| (addr, with(addr))).collect();
+                let dev = filled.damaged(&blocks);
+                let report = check(&*dev, &Options::default(), &mut |_| {}).unwrap();
+                assert!(report.asks_for_repair() && !report.is_clean(), "{pack}: {:?}", report.findings);
+                let done = repair(&*dev, &Options::default(), &mut |_| {}).unwrap();
+                assert!(done.changed && done.after.findings.is_empty(), "{pack}: {:?}", done.after.findings);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_checkpoint_that_was_not_written_to_its_end_does_not_count() {
     let filled = Filled::with(60, How { deltas: false, checkpoints: 1, both_packs: false });
@@ -366,10 +385,12 @@ fn a_checkpoint_that_was_not_written_to_its_end_does_not_count() {
         let dev = filled.damaged(&[(last, block)]);
         let report = check(&*dev, &Options::default(), &mut |_| {}).unwrap();
         assert!(
-            !report.has(Code::CheckpointHeader) && report.has(Code::CheckpointPack),
+            !report.has(Code::CheckpointHeader) && report.has(Code::CheckpointTorn),
             "{:?}",
             report.findings
         );
+        assert!(!report.asks_for_repair(), "{:?}", report.findings);
+        assert!(!repair(&*dev, &Options::default(), &mut |_| {}).unwrap().changed);
     }
     let header = read_block(&filled.dev, first.into()).unwrap();
     assert!(RawCheckpoint::in_block(&header).flags().contains(CpFlags::UMOUNT));
