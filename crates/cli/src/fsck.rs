@@ -223,6 +223,9 @@ fn after_checkpoint(files: u64) -> String {
 const PROGRESS_STEPS: u64 = 1000;
 
 fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
+    if let Some(file) = &args.undo {
+        check_undo(file, &args.image)?;
+    }
     let found = checked(&args.image, &*dev)?;
     if !args.json {
         print_findings(&found);
@@ -235,7 +238,9 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     let mended = match &args.undo {
         None => take_turns(args, &dev, found.clone())?,
         Some(file) => {
-            let undo = Arc::new(begin_undo(file, &args.image, dev)?);
+            let undo =
+                UndoDevice::create(file, dev).with_context(|| format!("cannot make {}", file.display()))?;
+            let undo = Arc::new(undo);
             let over: target::Target = undo.clone();
             let mended = take_turns(args, &over, found.clone())?;
             let blocks = undo.finish().with_context(|| format!("cannot finish {}", file.display()))?;
@@ -330,20 +335,21 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
     }
 }
 
-/// Begins an undo file, somewhere else than on the device that is repaired.
-fn begin_undo(file: &Path, image: &Path, dev: target::Target) -> Result<UndoDevice<target::Target>> {
+/// Whether an undo file can be made, somewhere else than on the device that is repaired: before the check, which may take hours.
+fn check_undo(file: &Path, image: &Path) -> Result<()> {
     let name = file.display();
     if file.symlink_metadata().is_ok() {
         return Err(refused(format!("{name} exists: an undo file must be a new one")));
     }
     let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let folder = folder.metadata().with_context(|| format!("cannot make {name}"))?;
+    let metadata = folder.metadata().with_context(|| format!("cannot make {name}"))?;
     let on_it =
-        image.metadata().is_ok_and(|of| of.file_type().is_block_device() && of.rdev() == folder.dev());
+        image.metadata().is_ok_and(|of| of.file_type().is_block_device() && of.rdev() == metadata.dev());
     if on_it {
         return Err(refused(format!("{name} is on {}, which is to be repaired", image.display())));
     }
-    UndoDevice::create(file, dev).with_context(|| format!("cannot make {name}"))
+    tempfile::tempfile_in(folder).with_context(|| format!("cannot make {name}"))?;
+    Ok(())
 }
 
 fn refused(why: String) -> anyhow::Error {

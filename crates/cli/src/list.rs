@@ -56,8 +56,9 @@ pub(crate) fn run(args: &LsArgs) -> Result<u8> {
     // What was learned of the device is kept, whatever else failed.
     let kept = keeper.finish();
     let code = listed?;
+    keeper.tell_missing("ls", &args.image);
     kept?;
-    Ok(code)
+    Ok(if keeper.missing_bytes() > 0 { exit::FAILURE } else { code })
 }
 
 fn list(args: &LsArgs, volume: &Volume) -> Result<u8> {

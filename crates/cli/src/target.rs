@@ -3,10 +3,11 @@
 use crate::content::Content;
 use anyhow::{Context, Result, bail};
 use medfs::{Clock, MountOptions, SystemClock, Volume};
-use medfs_device::{Access, BlockDevice, FileDevice, FileOptions, read_block};
+use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
 use medfs_flash::{FlashDevice, FlashTarget};
 use medfs_format::Block;
 use medfs_format::superblock::{self, RawSuperblock};
+use medfs_rescue::salvage::whole_length;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -83,25 +84,22 @@ pub(crate) fn open_volume_at(
     Volume::open(dev, options, clock).with_context(|| format!("cannot open the volume on {}", path.display()))
 }
 
-/// Opens the volume on a device to read only, without changing a bit of it. Where it is too damaged, the error says what may help.
+/// Opens the volume on a device to read only, without changing a bit of it; of an image that was cut short, what is there. Where it is too damaged, the
+/// error says what may help.
 pub(crate) fn open_volume_read_only(dev: Target, path: &Path) -> Result<Volume> {
     let options = MountOptions { read_only: true, ..MountOptions::default() };
-    let device = dev.clone();
-    let help = |error: &anyhow::Error| {
-        let help = format!("'medfs get --salvage {} DIRECTORY' brings what can be read", path.display());
-        anyhow::anyhow!("{}; {help}", crate::exit::sentence(error))
-    };
-    open_volume(dev, path, options).map_err(|error| match error.downcast_ref::<medfs::Error>() {
-        Some(medfs::Error::Io(_) | medfs::Error::Corrupt(_)) => help(&error),
-        Some(medfs::Error::Incompatible(_)) if is_cut_short(&*device) => help(&error),
+    let device = Arc::new(whole_length(dev));
+    let is_cut_short = device.missing() > 0;
+    open_volume(device, path, options).map_err(|error| match error.downcast_ref::<medfs::Error>() {
+        Some(medfs::Error::Io(_) | medfs::Error::Corrupt(_)) => with_help(&error, path),
+        Some(medfs::Error::Incompatible(_)) if is_cut_short => with_help(&error, path),
         _ => error,
     })
 }
 
-/// Whether the volume on a device goes on behind its end.
-fn is_cut_short(dev: &dyn BlockDevice) -> bool {
-    let Ok(block) = read_block(dev, 0) else { return false };
-    RawSuperblock::in_block(&block).block_count.get() > dev.block_count()
+fn with_help(error: &anyhow::Error, path: &Path) -> anyhow::Error {
+    let help = format!("'medfs get --salvage {} DIRECTORY' brings what can be read", path.display());
+    anyhow::anyhow!("{}; {help}", crate::exit::sentence(error))
 }
 
 /// Runs `work` on the volume in an image and closes it, whatever became of the work.

@@ -1,7 +1,6 @@
 //! A device that is changed nowhere but here: what is written goes to a file beside it.
 //!
-//! For a repair that must not touch the device, as on a card that is dying. Blocks behind the end of the device below are those of an image that was cut short:
-//! they exist and cannot be read until they are written.
+//! For a repair that must not touch the device, as on a card that is dying.
 //!
 //! Invariant: the device below is only read. Memory: an entry for each block that was written.
 //! Lock: one around the index, a leaf; the I/O runs outside it.
@@ -17,16 +16,15 @@ use std::os::unix::fs::FileExt;
 /// A device below a file of changes.
 pub struct Overlay<D> {
     below: D,
-    blocks: u64,
     changes: File,
     /// Where in the file the blocks are that were written.
     places: Mutex<HashMap<u64, u64>>,
 }
 
 impl<D: BlockDevice> Overlay<D> {
-    /// Over a device, with at least so many blocks. `changes` is an empty file, which only this uses.
-    pub fn new(below: D, blocks: u64, changes: File) -> Overlay<D> {
-        Overlay { blocks: blocks.max(below.block_count()), below, changes, places: Mutex::default() }
+    /// Over a device. `changes` is an empty file, which only this uses.
+    pub fn new(below: D, changes: File) -> Overlay<D> {
+        Overlay { below, changes, places: Mutex::default() }
     }
 
     /// The device below.
@@ -46,11 +44,11 @@ impl<D: BlockDevice> Overlay<D> {
 
 impl<D: BlockDevice> BlockDevice for Overlay<D> {
     fn block_count(&self) -> u64 {
-        self.blocks
+        self.below.block_count()
     }
 
     fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
-        check_range(self.blocks, addr, blocks.len() as u64)?;
+        check_range(self.block_count(), addr, blocks.len() as u64)?;
         let mut at = 0;
         while at < blocks.len() {
             let here = addr + at as u64;
@@ -61,9 +59,6 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
             }
             let run =
                 (at + 1..blocks.len()).take_while(|&i| self.place(addr + i as u64).is_none()).count() + 1;
-            if here + run as u64 > self.below.block_count() {
-                return Err(io::Error::from_raw_os_error(libc::EIO));
-            }
             self.below.read(here, &mut blocks[at..at + run])?;
             at += run;
         }
@@ -71,7 +66,7 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
     }
 
     fn write(&self, addr: u64, blocks: &[&Block], _tag: WriteTag) -> io::Result<()> {
-        check_range(self.blocks, addr, blocks.len() as u64)?;
+        check_range(self.block_count(), addr, blocks.len() as u64)?;
         for (addr, block) in (addr..).zip(blocks) {
             let place = {
                 let mut places = self.places.lock();
@@ -99,7 +94,7 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cause, MemDevice, Temperature, read_block};
+    use crate::{Cause, Lengthened, MemDevice, Temperature, read_block};
 
     const TAG: WriteTag = WriteTag::new(Cause::Data, Temperature::Hot);
 
@@ -108,7 +103,7 @@ mod tests {
         let below = MemDevice::new(10);
         let fill = |byte| Block([byte; BLOCK_SIZE]);
         below.write(0, &[&fill(1), &fill(2), &fill(3), &fill(4)], TAG).unwrap();
-        let over = Overlay::new(below.snapshot(), 0, tempfile::tempfile().unwrap());
+        let over = Overlay::new(below.snapshot(), tempfile::tempfile().unwrap());
         over.write(1, &[&fill(20), &fill(30)], TAG).unwrap();
         over.write(2, &[&fill(31)], TAG).unwrap();
         let mut read = vec![Block::ZERO; 4];
@@ -120,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_an_image_lacks_cannot_be_read_until_it_is_written() {
-        let over = Overlay::new(MemDevice::new(10), 20, tempfile::tempfile().unwrap());
+        let over = Overlay::new(Lengthened::new(MemDevice::new(10), 20), tempfile::tempfile().unwrap());
         assert_eq!(over.block_count(), 20);
         let error = read_block(&over, 12).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EIO));

@@ -124,9 +124,10 @@ fn beside_a_broken_one(
     let as_of = format!("the volume is as of checkpoint {version} of the other pack");
     let only = "only what was fsynced is there";
     let (code, text) = match left_of(cache, g, index)? {
-        Left::Header { version: later, .. } if is_newer(later, version) => {
-            (Code::CheckpointTorn, format!("{place}; {as_of}: of what was to be in checkpoint {later}, {only}"))
-        }
+        Left::Header { version: later, .. } if is_newer(later, version) => (
+            Code::CheckpointTorn,
+            format!("{place}; {as_of}: of what was to be in checkpoint {later}, {only}"),
+        ),
         Left::Header { other_is_blank: false, .. } => {
             (Code::CheckpointTorn, format!("{place}, as power loss during a checkpoint leaves it"))
         }
@@ -169,7 +170,10 @@ fn readable(medium: &Medium<'_>) -> impl FnMut(BlockAddr) -> io::Result<Option<B
 /// What is left of a damaged pack.
 enum Left {
     /// One of its headers. Power loss puts no zeros in the place of the other one, and a sector that cannot be read is none of its doing.
-    Header { version: u64, other_is_blank: bool },
+    Header {
+        version: u64,
+        other_is_blank: bool,
+    },
     Nothing,
 }
 

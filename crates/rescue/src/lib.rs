@@ -5,11 +5,12 @@
 //!   [`Walk::unnamed`] brings what no directory names any more.
 //!
 //! Invariants: the volume's device is only read. No walk follows what it was in before, so that it ends. Names that would lead out of a directory go to no
-//! sink. Memory: a bit for each inode number, an entry for each file of several names, for each directory that waits, and for each of the first
-//! [`MOST_FAILURES`] failures.
+//! sink. Memory: a bit for each inode number, an entry for each file of several names, for each directory that waits, or in a salvage for each directory,
+//! and for each of the first [`MOST_FAILURES`] failures.
 #![forbid(unsafe_code)]
 
 pub mod doubt;
+mod homes;
 mod outcome;
 mod place;
 pub mod salvage;

@@ -1,6 +1,7 @@
 //! What was brought, and what was not.
 
 use medfs_format::Ino;
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -16,10 +17,14 @@ pub struct Outcome {
     pub files: u64,
     /// Directories brought.
     pub directories: u64,
+    /// Those of both of which something is told: they are not whole.
+    pub flawed: u64,
     /// Bytes of content brought.
     pub bytes: u64,
-    /// Files and directories brought under their numbers.
+    /// Files and directories brought that no directory names.
     pub unnamed: u64,
+    /// Those of them that are where their inodes say that they were; the others are under their numbers.
+    pub placed: u64,
     /// Directories that were not read whole.
     pub torn: u64,
     /// Files and directories that no directory led to, and that were not brought.
@@ -107,8 +112,19 @@ impl Outcome {
         self.failed() == 0 && self.unmet == 0 && self.gone == 0
     }
 
-    /// How many files and directories were not brought, or not whole.
+    /// How many files and directories were not brought, or not whole, each of them once.
     pub fn failed(&self) -> u64 {
+        let paths: HashSet<&[u8]> = self.failures.iter().map(|failure| &failure.path[..]).collect();
+        paths.len() as u64 + self.more_failures
+    }
+
+    /// How many files and directories were brought whole.
+    pub fn whole(&self) -> u64 {
+        (self.files + self.directories).saturating_sub(self.flawed)
+    }
+
+    /// How often something was told.
+    pub(crate) fn told(&self) -> u64 {
         self.failures.len() as u64 + self.more_failures
     }
 }

@@ -5,7 +5,7 @@
 //! by its number ([`crate::Walk::unnamed`]). Then the engine opens the overlay to read.
 
 use medfs::{Clock, MountOptions, Volume};
-use medfs_device::{BlockDevice, Cause, Overlay, Temperature, WriteTag, read_block};
+use medfs_device::{BlockDevice, Cause, Lengthened, Overlay, Temperature, WriteTag, read_block};
 use medfs_format::superblock::RawSuperblock;
 use medfs_fsck::{Code, Cut, Options, RepairError, Report, Severity, repair_without_names};
 use std::collections::BTreeSet;
@@ -47,8 +47,10 @@ pub fn open(
     clock: Arc<dyn Clock>,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Salvage, SalvageError> {
-    let (here, blocks) = (dev.block_count(), blocks_of_volume(&*dev));
-    let over = Arc::new(Overlay::new(dev, blocks, changes));
+    let here = dev.block_count();
+    let whole = whole_length(dev);
+    let blocks = whole.block_count();
+    let over = Arc::new(Overlay::new(whole, changes));
     leave_nvram(&*over)?;
     let (found, cuts, inodes) = match repair_without_names(&*over, &Options::default(), progress) {
         Ok(bared) => (bared.before, bared.cuts, bared.inodes),
@@ -95,11 +97,12 @@ fn leave_nvram(over: &dyn BlockDevice) -> io::Result<()> {
     Ok(())
 }
 
-/// How many blocks the volume has, as the first superblock says that can be read: an image may have been cut short.
-fn blocks_of_volume(dev: &dyn BlockDevice) -> u64 {
+/// A device at the length of its volume, as its superblocks say: an image may have been cut short.
+pub fn whole_length<D: BlockDevice>(dev: D) -> Lengthened<D> {
     let sizes = (0..dev.block_count().min(2)).filter_map(|addr| {
-        let block = read_block(dev, addr).ok()?;
+        let block = read_block(&dev, addr).ok()?;
         Some(RawSuperblock::in_block(&block).validate().ok()?.end())
     });
-    sizes.max().unwrap_or(0)
+    let blocks = sizes.max().unwrap_or(0);
+    Lengthened::new(dev, blocks)
 }

@@ -1,6 +1,7 @@
-//! What the walk through the directories has not come to: it is brought under numbers, or counted.
+//! What the walk through the directories has not come to: it is brought where its inodes say that it was, or under numbers, or counted.
 
-use crate::place::Place;
+use crate::homes::Home;
+use crate::place::{MOST_LEVELS, Place};
 use crate::seen::Seen;
 use crate::sink::Sink;
 use crate::walk::Walk;
@@ -25,29 +26,76 @@ impl<S: Sink> Walk<'_, S> {
         self.tell_names_unmet();
     }
 
-    /// Brings what no directory names, under numbers in a directory below the top.
+    /// Brings what no directory names: to the directory and under the name that its inode says, or else under its number in a directory below the top.
     pub fn unnamed(&mut self, top: &Place) -> io::Result<()> {
-        let home = self.home(top);
-        let mut is_made = false;
+        let mut tops = Tops { top: top.clone(), by_inode: self.home(top), is_made: false };
         // First the directories that no other one names, then those in circles, then files.
         let named = self.named_by_others();
         for round in 0..3 {
             let mut next = 0;
-            while let Some(ino) = self.next_unseen(next, &home) {
+            while let Some(ino) = self.next_unseen(next, &tops.by_inode) {
                 next = ino + 1;
-                let is_dir = self.volume.getattr(ino).is_ok_and(|attr| attr.kind == FileKind::Directory);
-                if round < 2 && (!is_dir || (round == 0 && named.contains(ino))) {
+                if round < 2 && (!self.is_dir(ino) || (round == 0 && named.contains(ino))) {
                     continue;
                 }
-                if !std::mem::replace(&mut is_made, true) {
-                    self.sink.enter(&home)?;
+                // What it is in comes before it.
+                for ino in self.way_to(ino) {
+                    self.one_unnamed(ino, &mut tops)?;
                 }
-                let before = self.outcome.files + self.outcome.directories;
-                self.below(ino, home.below(&self.number_and_name(ino)), None)?;
-                self.outcome.unnamed += u64::from(self.outcome.files + self.outcome.directories > before);
             }
         }
         Ok(())
+    }
+
+    fn one_unnamed(&mut self, ino: Ino, tops: &mut Tops) -> io::Result<()> {
+        if self.seen.contains(ino) {
+            return Ok(());
+        }
+        let (dir, name) = self.past.own_name(ino).unwrap_or_default();
+        let home = self.homes.as_ref().filter(|_| !name.is_empty() && dir != ino);
+        let home = match home.and_then(|homes| homes.get(dir, &tops.top)) {
+            Some(Home::Brought(at)) => Some(at),
+            Some(Home::Lost(at)) => self.sink.enter(&at).is_ok().then_some(at),
+            None => None,
+        };
+        let is_placed = home.is_some();
+        let at = match home {
+            Some(home) => home.below(&name),
+            None => {
+                if !std::mem::replace(&mut tops.is_made, true) {
+                    self.sink.enter(&tops.by_inode)?;
+                }
+                tops.by_inode.below(&number_and_name(ino, &name))
+            }
+        };
+        let before = self.outcome.files + self.outcome.directories;
+        self.below(ino, at, None)?;
+        let is_brought = self.outcome.files + self.outcome.directories > before;
+        self.outcome.unnamed += u64::from(is_brought);
+        self.outcome.placed += u64::from(is_brought && is_placed);
+        Ok(())
+    }
+
+    /// An inode, behind the directories that say that they lead to it and were not brought; by itself where they say that they are in each other.
+    fn way_to(&self, ino: Ino) -> Vec<Ino> {
+        let mut way = vec![ino];
+        let mut at = ino;
+        while let Ok((dir, _)) = self.past.own_name(at) {
+            if !self.volume.geometry().is_nid(dir) || self.seen.contains(dir) || !self.is_dir(dir) {
+                break;
+            }
+            if way.contains(&dir) || way.len() > MOST_LEVELS as usize {
+                return vec![ino];
+            }
+            way.push(dir);
+            at = dir;
+        }
+        way.reverse();
+        way
+    }
+
+    fn is_dir(&self, ino: Ino) -> bool {
+        self.volume.getattr(ino).is_ok_and(|attr| attr.kind == FileKind::Directory)
     }
 
     /// A name below the top that nothing in the root directory has.
@@ -74,8 +122,7 @@ impl<S: Sink> Walk<'_, S> {
         let mut next = 0;
         while let Ok(Some(ino)) = self.past.next_inode(next) {
             next = ino + 1;
-            let is_dir = self.volume.getattr(ino).is_ok_and(|attr| attr.kind == FileKind::Directory);
-            if self.seen.contains(ino) || !is_dir {
+            if self.seen.contains(ino) || !self.is_dir(ino) {
                 continue;
             }
             let _ = self.past.readdir(ino, &mut |entry| {
@@ -112,16 +159,24 @@ impl<S: Sink> Walk<'_, S> {
     fn is_own(&self, ino: Ino) -> bool {
         self.volume.superblock().qf_ino.iter().any(|quota| quota.get() == ino) || self.past.is_hidden(ino)
     }
+}
 
-    /// `INO.NAME`, with the last name that the inode was given; `INO` where it says none.
-    fn number_and_name(&self, ino: Ino) -> Vec<u8> {
-        let mut text = ino.to_string().into_bytes();
-        let (_, name) = self.past.own_name(ino).unwrap_or_default();
-        if !name.is_empty() {
-            text.push(b'.');
-            text.extend_from_slice(&name);
-            text.truncate(NAME_MAX);
-        }
-        text
+/// Where what no directory names goes.
+struct Tops {
+    /// The root directory's place.
+    top: Place,
+    /// Of what has no other place, and whether it was made.
+    by_inode: Place,
+    is_made: bool,
+}
+
+/// `INO.NAME`, with the last name that the inode was given; `INO` where it says none.
+fn number_and_name(ino: Ino, name: &[u8]) -> Vec<u8> {
+    let mut text = ino.to_string().into_bytes();
+    if !name.is_empty() {
+        text.push(b'.');
+        text.extend_from_slice(name);
+        text.truncate(NAME_MAX);
     }
+    text
 }

@@ -4,6 +4,7 @@
 //! becomes memory. A directory that was met before is not entered again: neither circles nor second names make a walk without end.
 
 use crate::doubt;
+use crate::homes::Homes;
 use crate::outcome::{Failure, Lost, Outcome};
 use crate::place::{MOST_LEVELS, Place};
 use crate::seen::Seen;
@@ -28,6 +29,8 @@ pub struct Walk<'v, S> {
     cuts: HashMap<Ino, Vec<Cut>>,
     /// Files of which newer content was fsynced than is shown.
     older: BTreeMap<Ino, Older>,
+    /// Of a salvage: where directories are, for what no directory names.
+    pub(crate) homes: Option<Homes>,
 }
 
 /// A file of several names that was brought under one of them.
@@ -54,7 +57,8 @@ struct Older {
 
 /// What is to be done, the last first.
 enum Task {
-    Enter(Ino, Place),
+    /// `bool`: something is told of it already.
+    Enter(Ino, Place, bool),
     Leave(Place, Box<Meta>),
 }
 
@@ -71,7 +75,7 @@ impl<'v, S: Sink> Walk<'v, S> {
                 None => outcome.fail(Failure { path: b"/".to_vec(), ino, reason, lost: Lost::default() }),
             }
         }
-        Walk { volume, past, sink, outcome, seen, links, cuts, older }
+        Walk { volume, past, sink, outcome, seen, links, cuts, older, homes: None }
     }
 
     /// Tells what a repair has cut off the files of the volume.
@@ -82,8 +86,9 @@ impl<'v, S: Sink> Walk<'v, S> {
         self
     }
 
-    /// Tells which names have lost their inodes, and so were not come to.
-    pub fn with_lost(mut self, lost: &[LostFile]) -> Walk<'v, S> {
+    /// Says that what no directory names is to be brought too, by [`Walk::unnamed`]. `lost`: names that have lost their inodes, and so are not come to.
+    pub fn for_unnamed(mut self, lost: &[LostFile]) -> Walk<'v, S> {
+        self.homes = Some(Homes::new(lost));
         for LostFile { path, ino } in lost {
             let reason = "its inode is lost".to_owned();
             self.outcome.fail(Failure { path: path.clone(), ino: Some(*ino), reason, lost: Lost::default() });
@@ -93,6 +98,11 @@ impl<'v, S: Sink> Walk<'v, S> {
 
     /// What came of it, and the sink.
     pub fn finish(mut self) -> (Outcome, S) {
+        for (at, meta) in self.homes.take().map_or_else(Vec::new, Homes::into_left) {
+            let left = self.sink.leave(&at, &meta);
+            // That nothing more can be written was told where it was met.
+            let _ = self.pass(&at, Some(meta.attr.ino), left);
+        }
         // Files that nothing has led to: they may be new since the last checkpoint.
         for (ino, older) in std::mem::take(&mut self.older).into_iter().filter(|(_, older)| !older.met) {
             let path = format!("inode {ino}").into_bytes();
@@ -122,17 +132,20 @@ impl<'v, S: Sink> Walk<'v, S> {
         self.one(ino, at, entry, &mut tasks)?;
         while let Some(task) = tasks.pop() {
             match task {
-                Task::Enter(ino, at) => self.enter(ino, at, &mut tasks)?,
-                Task::Leave(at, meta) => {
-                    let left = self.sink.leave(&at, &meta);
-                    self.pass(&at, Some(meta.attr.ino), left)?;
-                }
+                Task::Enter(ino, at, is_flawed) => self.enter(ino, at, is_flawed, &mut tasks)?,
+                Task::Leave(at, meta) => match &mut self.homes {
+                    Some(homes) => homes.leave_later(at, meta),
+                    None => {
+                        let left = self.sink.leave(&at, &meta);
+                        self.pass(&at, Some(meta.attr.ino), left)?;
+                    }
+                },
             }
         }
         Ok(())
     }
 
-    fn enter(&mut self, ino: Ino, at: Place, tasks: &mut Vec<Task>) -> io::Result<()> {
+    fn enter(&mut self, ino: Ino, at: Place, is_flawed: bool, tasks: &mut Vec<Task>) -> io::Result<()> {
         let (past, mut ended) = (self.past, Ok(()));
         let mut lost = Lost::default();
         let mut reason = None;
@@ -154,6 +167,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         if let Some(reason) = reason {
             let reason = format!("the directory is not whole, and names may be missing: {reason}");
             self.outcome.torn += 1;
+            self.outcome.flawed += u64::from(!is_flawed);
             self.outcome.fail(Failure { path: at.path(), ino: Some(ino), reason, lost });
         }
         Ok(())
@@ -209,13 +223,14 @@ impl<'v, S: Sink> Walk<'v, S> {
     ) -> io::Result<()> {
         let ino = attr.ino;
         let is_new = self.seen.insert(ino);
+        let told = self.outcome.told();
         if let Some(older) = self.older.get_mut(&ino) {
             older.met = true;
             let reason = older.reason.clone();
             self.fail(&at, Some(ino), reason);
         }
         if attr.kind == FileKind::Directory {
-            return self.directory(attr, at, is_new, tasks);
+            return self.directory(attr, at, is_new.then_some(told), tasks);
         }
         let doubt = entry.and_then(|(dir, name)| doubt::of(self.volume, &attr, dir, name, is_new));
         if let Some(doubt) = doubt {
@@ -233,6 +248,7 @@ impl<'v, S: Sink> Walk<'v, S> {
             brought => self.or_failed(&at, ino, brought)?,
         };
         self.outcome.files += u64::from(brought);
+        self.outcome.flawed += u64::from(brought && self.outcome.told() > told);
         Ok(())
     }
 
@@ -251,13 +267,19 @@ impl<'v, S: Sink> Walk<'v, S> {
         }
     }
 
-    /// Makes a directory that is to be entered.
-    fn directory(&mut self, attr: Attr, at: Place, is_new: bool, tasks: &mut Vec<Task>) -> io::Result<()> {
+    /// Makes a directory that is to be entered. `told` is how much had been told before anything was of it; `None` where it was met before.
+    fn directory(
+        &mut self,
+        attr: Attr,
+        at: Place,
+        told: Option<u64>,
+        tasks: &mut Vec<Task>,
+    ) -> io::Result<()> {
         let ino = attr.ino;
-        if !is_new {
+        let Some(told) = told else {
             self.fail(&at, Some(ino), format!("directory {ino} has another name, or contains itself"));
             return Ok(());
-        }
+        };
         if at.level() >= MOST_LEVELS {
             self.fail(&at, Some(ino), format!("it is more than {MOST_LEVELS} directories deep"));
             return Ok(());
@@ -267,8 +289,13 @@ impl<'v, S: Sink> Walk<'v, S> {
             let (meta, faults) = self.meta(attr);
             self.tell(ino, &at, &Settled::at(&at), &faults);
             self.outcome.directories += 1;
+            let is_flawed = self.outcome.told() > told;
+            self.outcome.flawed += u64::from(is_flawed);
+            if let Some(homes) = &mut self.homes {
+                homes.add(ino, at.clone());
+            }
             tasks.push(Task::Leave(at.clone(), Box::new(meta)));
-            tasks.push(Task::Enter(ino, at));
+            tasks.push(Task::Enter(ino, at, is_flawed));
         }
         Ok(())
     }

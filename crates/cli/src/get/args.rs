@@ -16,9 +16,10 @@ From any other file it takes nothing, and where it lacks content that file has, 
 stays NAME.partial and is named at the end.
 
 --salvage looks through the whole volume, also where its root directory, its
-tables or a checkpoint are damaged. What no directory names is copied to
-by-inode, under its inode number and the last name it had. Files that were
-removed are not brought back. Nothing is written to the volume; a temporary
+tables or a checkpoint are damaged. What no directory names is copied to the
+directory, and under the name, that its inode says it had last; where that
+directory is not known, to by-inode, under its inode number and name. Files that
+were removed are not brought back. Nothing is written to the volume; a temporary
 file keeps what differs from it.
 
 --map FILE keeps the map up to date while files are copied, and uses what is

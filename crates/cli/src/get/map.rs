@@ -1,10 +1,12 @@
 //! The device that files are copied from, and the map of its bad blocks.
 
+use crate::size;
 use crate::target::{self, Target};
 use anyhow::{Context, Result, bail};
 use medfs_device::{BlockDevice, Mapfile, MappedDevice, read_block};
 use medfs_format::BLOCK_SIZE;
 use medfs_format::superblock::RawSuperblock;
+use medfs_rescue::salvage::whole_length;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,21 +21,24 @@ pub(crate) type Spared = Arc<MappedDevice<Target>>;
 /// Keeps a map in its file.
 pub(crate) struct Keeper {
     device: Spared,
+    /// Bytes of the volume behind the end of the device.
+    missing_bytes: u64,
     file: Option<PathBuf>,
     kept: Instant,
     /// The last map could not be written.
     unkept: bool,
 }
 
-/// Opens a device to copy from, with the map in a file, where one is wanted. `cut_short`: of an image that may end before the device whose
-/// map it is.
+/// Opens a device to copy from, with the map in a file, where one is wanted. `may_be_cut`: the image may end before the device whose map it
+/// is, though no superblock says so.
 pub(crate) fn open(
     image: &Path,
     file: Option<&Path>,
     retry: bool,
-    cut_short: bool,
+    may_be_cut: bool,
 ) -> Result<(Spared, Keeper)> {
     let device = target::open_to_read(image)?;
+    let missing_bytes = whole_length(device.clone()).missing() * BLOCK_SIZE as u64;
     let known = match file {
         Some(file) => {
             Mapfile::read(file).with_context(|| format!("cannot use the map {}", file.display()))?
@@ -43,7 +48,7 @@ pub(crate) fn open(
     let bytes = device.block_count() * BLOCK_SIZE as u64;
     let map = match (known, file) {
         (Some(known), Some(file)) => {
-            let fits = known.check_fits(bytes, cut_short);
+            let fits = known.check_fits(bytes, may_be_cut || missing_bytes > 0);
             fits.with_context(|| format!("cannot use the map {}", file.display()))?;
             known.extended(bytes)
         }
@@ -61,6 +66,7 @@ pub(crate) fn open(
     }
     let keeper = Keeper {
         device: device.clone(),
+        missing_bytes,
         file: file.map(Path::to_owned),
         kept: Instant::now(),
         unkept: false,
@@ -115,5 +121,18 @@ impl Keeper {
     /// Bytes of the device that could not be read, now or before.
     pub(crate) fn bad_bytes(&self) -> u64 {
         self.device.bad_bytes()
+    }
+
+    /// Bytes of the volume behind the end of the device: it was cut short.
+    pub(crate) fn missing_bytes(&self) -> u64 {
+        self.missing_bytes
+    }
+
+    /// Says that the device was cut short, where it was.
+    pub(crate) fn tell_missing(&self, command: &str, image: &Path) {
+        if self.missing_bytes > 0 {
+            let (image, missing) = (image.display(), size::show(self.missing_bytes));
+            errln!("medfs {command}: {image} was cut short: the last {missing} of its volume are missing");
+        }
     }
 }

@@ -46,6 +46,7 @@ pub(crate) fn run(args: &GetArgs) -> Result<u8> {
         let text = "--json and '-' both write to standard output";
         return Err(Coded::new(exit::USAGE, text).into());
     }
+    check_destination(destination)?;
     let (device, mut keeper) = map::open(&args.image, args.map.as_deref(), args.retry, args.salvage)?;
     let outcome = match args.salvage {
         true => everything(args, device, destination, &mut keeper),
@@ -113,6 +114,16 @@ fn named(
     Ok((walk.finish().0, ended))
 }
 
+/// Whether something can be made where files are to go, before a dying device is read for nothing.
+fn check_destination(destination: &Path) -> Result<()> {
+    if destination.as_os_str() == "-" {
+        return Ok(());
+    }
+    let root = if destination.is_dir() { destination } else { parent(destination) };
+    tempfile::tempfile_in(root).with_context(|| format!("cannot copy to {}", root.display()))?;
+    Ok(())
+}
+
 /// Refuses to copy two files to one name.
 fn check_names(sources: &[PathBuf]) -> Result<()> {
     let mut names = HashMap::new();
@@ -150,7 +161,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     let bar = progress::bytes("copying", bytes_in_use(&volume));
     let host = Host::new(destination, bar.clone(), keeper)
         .with_context(|| format!("cannot copy to {}", destination.display()))?;
-    let mut walk = Walk::new(&volume, host).with_cuts(salvaged.cuts).with_lost(&salvaged.found.lost);
+    let mut walk = Walk::new(&volume, host).with_cuts(salvaged.cuts).for_unnamed(&salvaged.found.lost);
     walk = walk.with_gone(salvaged.gone);
     let top = Place::top(None, b"/");
     let ended = walk.tree(volume.root(), top.clone(), None).and_then(|()| walk.unnamed(&top));
@@ -192,6 +203,7 @@ fn to_stdout(volume: &Volume, sources: &[PathBuf], keeper: &mut Keeper) -> Resul
         }
         let path = source.as_os_str().as_bytes();
         let doubt = held.entry().and_then(|(dir, name)| doubt::of(volume, &held.attr, dir, name, true));
+        let is_doubted = doubt.is_some();
         if let Some(reason) = doubt {
             let (path, ino, lost) = (path.to_vec(), Some(held.ino()), Lost::default());
             outcome.fail(Failure { path, ino, reason, lost });
@@ -214,6 +226,7 @@ fn to_stdout(volume: &Volume, sources: &[PathBuf], keeper: &mut Keeper) -> Resul
         out.out.flush()?;
         outcome.files += 1;
         outcome.bytes += held.attr.size - lost.bytes;
+        outcome.flawed += u64::from(is_doubted || reason.is_some());
         if let Some(reason) = reason {
             let reason = format!("{lost} cannot be read and are zeros: {reason}");
             outcome.fail(Failure { path: path.to_vec(), ino: Some(held.ino()), reason, lost });

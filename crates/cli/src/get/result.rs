@@ -18,14 +18,20 @@ struct Printed {
     files: u64,
     directories: u64,
     bytes: u64,
-    /// Of those, what nothing names, under numbers.
+    /// Of those, what no directory names.
     unnamed: u64,
+    /// Of these, what is where its inode says; the others are under numbers.
+    placed: u64,
+    /// Of files and directories, those that are not whole.
+    not_whole: u64,
     /// What no directory names, and was not copied.
     not_named: u64,
     /// What is lost, with its name.
     gone: u64,
     /// Bytes of the device that cannot be read.
     bad_bytes: u64,
+    /// Bytes of the volume behind the end of the device.
+    missing_bytes: u64,
     /// What was not copied, or not whole.
     failed: Vec<Failed>,
     /// Failures beyond those listed.
@@ -68,22 +74,25 @@ impl From<&Failure> for Failed {
 
 /// Tells what came of it; the exit code.
 pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result<u8> {
-    let code = if outcome.is_whole() { exit::SUCCESS } else { exit::FAILURE };
+    // A salvage has looked for all that the volume says that it holds.
+    let is_whole = outcome.is_whole() && (args.salvage || keeper.missing_bytes() == 0);
+    let code = if is_whole { exit::SUCCESS } else { exit::FAILURE };
     for failure in &outcome.failures {
         errln!("medfs get: {}", failure_line(failure));
     }
     if outcome.more_failures > 0 {
         errln!("medfs get: and {} more", words::count(outcome.more_failures, "file or directory"));
     }
-    let all = outcome.files + outcome.directories;
     if outcome.failed() > 0 && (args.recursive || args.salvage) {
         let failed = words::count(outcome.failed(), "file or directory");
-        errln!(
-            "medfs get: {failed} not copied, or not whole; {} copied",
-            words::count(all, "file or directory")
-        );
+        let whole = match outcome.whole() {
+            0 => "nothing was copied whole".to_owned(),
+            whole => format!("{} copied whole", words::count(whole, "file or directory")),
+        };
+        errln!("medfs get: {failed} not copied, or not whole; {whole}");
     }
     tell_missing(args, outcome);
+    keeper.tell_missing("get", &args.image);
     if keeper.bad_bytes() > 0 {
         errln!("medfs get: {} of the device cannot be read", size::show(keeper.bad_bytes()));
     }
@@ -96,19 +105,24 @@ pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result
             directories: outcome.directories,
             bytes: outcome.bytes,
             unnamed: outcome.unnamed,
+            placed: outcome.placed,
+            not_whole: outcome.flawed,
             not_named: outcome.unmet,
             gone: outcome.gone,
             bad_bytes: keeper.bad_bytes(),
+            missing_bytes: keeper.missing_bytes(),
             failed: outcome.failures.iter().map(Failed::from).collect(),
             failed_more: outcome.more_failures,
             exit: code,
         })?;
     } else if args.salvage {
+        let all = words::count(outcome.files + outcome.directories, "file or directory");
+        let (unnamed, placed) = (outcome.unnamed, outcome.placed);
         outln!(
-            "{} copied, {} of content; {} without a name, in by-inode",
-            words::count(all, "file or directory"),
+            "{all} copied, {} of content; {} in no directory: {placed} put where their inodes say, {} in by-inode",
             size::show(outcome.bytes),
-            words::count(outcome.unnamed, "file or directory")
+            words::count(unnamed, "file or directory"),
+            unnamed - placed
         );
     }
     Ok(code)

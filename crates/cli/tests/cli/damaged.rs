@@ -146,7 +146,7 @@ fn a_file_whose_inode_is_lost_keeps_no_other_from_being_brought_or_listed() {
 }
 
 #[test]
-fn what_no_directory_names_is_salvaged_under_its_number() {
+fn what_no_directory_names_is_salvaged_where_its_inode_says() {
     let s = volume();
     let dir = blocks(&s.image(), |b| is_inode(b, "dir"));
     assert_eq!(dir.len(), 1);
@@ -157,7 +157,31 @@ fn what_no_directory_names_is_salvaged_under_its_number() {
     assert!(!s.path("plain/dir").exists());
     let assert = get(&s, &["--salvage"], &map, &[], "out");
     let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
-    assert!(text.contains("2 files and directories without a name"), "{text}");
+    assert!(
+        text.contains("2 files and directories in no directory: 2 put where their inodes say, 0 in by-inode"),
+        "{text}"
+    );
+    assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), pages(1, 40));
+    assert_eq!(fs::read(s.path("out/dir/b")).unwrap(), page(2, 0));
+    assert_eq!(fs::read(s.path("out/c")).unwrap(), pages(3, 2));
+    assert!(!s.path("out/by-inode").exists());
+    assert!(fs::read(s.image()).unwrap() == before, "nothing is written to the volume");
+}
+
+#[test]
+fn what_is_in_no_directory_that_is_known_is_salvaged_under_its_number() {
+    let s = volume();
+    let mut map: Vec<u64> = blocks(&s.image(), |b| is_inode(b, "dir"));
+    // With its name nothing tells where the directory was.
+    let sb = RawSuperblock::in_block(&read_block(&open(&s.image()), 0).unwrap()).clone();
+    map.extend(blocks(&s.image(), |b| footer(b).nid == sb.root_ino && footer(b).ino == sb.root_ino));
+    let map = bad(&s, &map);
+    let assert = get(&s, &["--salvage"], &map, &[], "out");
+    let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    assert!(
+        text.contains("3 files and directories in no directory: 1 put where their inodes say, 2 in by-inode"),
+        "{text}"
+    );
     let names: Vec<String> = fs::read_dir(s.path("out/by-inode"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -166,7 +190,6 @@ fn what_no_directory_names_is_salvaged_under_its_number() {
     assert_eq!(fs::read(s.path("out/by-inode").join(found(".a"))).unwrap(), pages(1, 40));
     assert_eq!(fs::read(s.path("out/by-inode").join(found(".b"))).unwrap(), page(2, 0));
     assert_eq!(fs::read(s.path("out/c")).unwrap(), pages(3, 2));
-    assert!(fs::read(s.image()).unwrap() == before, "nothing is written to the volume");
 }
 
 #[test]
@@ -184,16 +207,124 @@ fn root_pack_and_nat_may_be_lost_and_the_image_cut_short() {
     assert!(text.contains("'medfs get --salvage"), "{text}");
     let file = fs::File::options().write(true).open(s.image()).unwrap();
     file.set_len(file.metadata().unwrap().len() - (4 << 20)).unwrap();
-    get(&s, &["--salvage"], &map, &[], "out").code(0);
-    let all = describe(&s.path("out/by-inode"));
-    let has = |end: &str, content: &[u8]| {
-        let crc = format!("{:08x}", crc32fast::hash(content));
-        assert!(all.iter().any(|line| line.contains(end) && line.contains(&crc)), "{end}: {all:#?}");
-    };
-    // The directory's own entries are read, and the file that was in the root has a number.
-    has(".dir/a ", &pages(1, 40));
-    has(".dir/b ", &page(2, 0));
-    has(".c ", &pages(3, 2));
+    let text = stderr(&get(&s, &["--salvage"], &map, &[], "out").code(0));
+    assert!(text.contains("was cut short: the last 4 MiB of its volume are missing"), "{text}");
+    // The directory's own entries are read, and it and the file that was in the root are in the new one.
+    assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), pages(1, 40));
+    assert_eq!(fs::read(s.path("out/dir/b")).unwrap(), page(2, 0));
+    assert_eq!(fs::read(s.path("out/c")).unwrap(), pages(3, 2));
+}
+
+/// A directory that no other one names is in a directory that none names either, and both are as they were.
+#[test]
+fn directories_are_salvaged_one_in_the_other_with_their_modes() {
+    let s = plain();
+    with_engine(&s.image(), true, |v| {
+        let mut dir = v.root();
+        for name in ["one", "two", "three"] {
+            dir = make(v, dir, name, FileKind::Directory);
+        }
+        let file = make(v, dir, "file", FileKind::Regular);
+        v.write(file, 0, &pages(9, 2)).unwrap();
+        let read_only = medfs::SetAttr { perm: Some(0o555), ..medfs::SetAttr::default() };
+        v.setattr(dir, &read_only).unwrap();
+    });
+    let one = blocks(&s.image(), |b| is_inode(b, "one"));
+    let two = blocks(&s.image(), |b| is_inode(b, "two"));
+    // The one loses its entry, and the other is lost with its name known.
+    assert!(
+        damage(
+            &s.image(),
+            |b| is_inode(b, "one"),
+            |b| {
+                let at = b.0.windows(3).rposition(|bytes| bytes == b"two").expect("the entry");
+                b.0[at] = 0;
+            }
+        ) > 0
+    );
+    let map = bad(&s, &two);
+    assert_eq!((one.len(), two.len()), (1, 1));
+    let text = stderr(&get(&s, &["--salvage"], &map, &[], "out").code(1));
+    let found = walk_to(&s.path("out"), "file").unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(fs::read(&found).unwrap(), pages(9, 2));
+    let three = found.parent().unwrap();
+    assert!(three.ends_with("three") || three.to_string_lossy().ends_with(".three"), "{three:?}");
+    assert_eq!(fs::metadata(three).unwrap().mode() & 0o777, 0o555);
+}
+
+/// The first file of this name below a directory.
+fn walk_to(dir: &Path, name: &str) -> Option<PathBuf> {
+    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).find_map(|path| match path.is_dir() {
+        true => walk_to(&path, name),
+        false => path.ends_with(name).then_some(path),
+    })
+}
+
+/// A copy that was interrupted: what is there is brought, and what is missing is said.
+#[test]
+fn an_image_that_was_cut_short_gives_what_it_has() {
+    let s = volume();
+    let file = fs::File::options().write(true).open(s.image()).unwrap();
+    let len = file.metadata().unwrap().len();
+    file.set_len(len - (4 << 20)).unwrap();
+    let cut = "was cut short: the last 4 MiB of its volume are missing";
+    let assert = medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("out")).assert().code(1);
+    let text = stderr(&assert);
+    assert!(text.contains(cut) && text.lines().count() == 1, "{text}");
+    assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), pages(1, 40));
+    assert_eq!(fs::read(s.path("out/c")).unwrap(), pages(3, 2));
+    let assert = medfs().args(["ls", "-R"]).arg(s.image()).assert().code(1);
+    assert!(String::from_utf8_lossy(&assert.get_output().stdout).contains("/dir:\na\nb\n"));
+    assert!(stderr(&assert).contains(cut));
+    let json =
+        medfs().args(["get", "-r", "--json"]).arg(s.image()).arg("/").arg(s.path("json")).assert().code(1);
+    let json: serde_json::Value = serde_json::from_slice(&json.get_output().stdout).unwrap();
+    assert_eq!((&json["missing_bytes"], &json["not_whole"]), (&(4 << 20).into(), &0.into()));
+    // Within the blocks in use: at the last page of a file.
+    let last = block_of(&s.image(), &page(1, 39));
+    file.set_len(last * PAGE as u64).unwrap();
+    let here = len - last * PAGE as u64;
+    let assert = medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("used")).assert().code(1);
+    let text = stderr(&assert);
+    assert!(
+        text.contains("/dir/a: bytes ") && text.contains("163839 of 163840 cannot be read"),
+        "{text} {here}"
+    );
+    assert!(!text.contains("; 0 files"), "{text}");
+    let found = fs::read(s.path("used/dir/a")).unwrap();
+    assert_eq!((found.len(), &found[..39 * PAGE]), (40 * PAGE, &pages(1, 40)[..39 * PAGE]));
+}
+
+/// A file that is not whole is one that was not copied whole, and no other.
+#[test]
+fn a_damaged_file_is_counted_once() {
+    let s = volume();
+    let map = bad(&s, &[block_of(&s.image(), &page(1, 3)), block_of(&s.image(), &page(1, 30))]);
+    let text = stderr(&get(&s, &["-r"], &map, &["/"], "out").code(1));
+    // With the root there are two directories and three files.
+    assert!(
+        text.contains("1 file or directory not copied, or not whole; 4 files and directories copied whole"),
+        "{text}"
+    );
+}
+
+/// Before hours of reading: where the copies and the undo file are to be.
+#[test]
+fn where_nothing_can_be_written_is_said_first() {
+    let s = volume();
+    fs::write(s.path("zeros"), vec![0; 1 << 20]).unwrap();
+    let nowhere = s.path("no/where");
+    for args in [&["get", "--salvage"][..], &["get", "-r"]] {
+        let mut command = medfs();
+        command.args(args).arg(s.path("zeros")).args((args[1] == "-r").then_some("/")).arg(&nowhere);
+        let text = error(1, &mut command);
+        assert!(text.contains("cannot copy to") && text.contains("no"), "{text}");
+    }
+    assert!(damage(&s.image(), |b| is_inode(b, "a"), |b| b.0[12] ^= 0x40) > 0);
+    let assert = medfs().args(["fsck", "--repair", "--undo"]).arg(&nowhere).arg(s.image()).assert().code(8);
+    assert!(assert.get_output().stdout.is_empty());
+    assert!(stderr(&assert).contains("cannot make"));
+    medfs().arg("fsck").arg(s.image()).assert().code(4);
 }
 
 #[test]
@@ -402,7 +533,8 @@ fn what_is_cut_short_is_not_said_to_be_repairable() {
     let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
     assert!(text.contains("get --salvage") && !text.contains("--repair"), "{text}");
     let text = error(1, medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("x")));
-    assert!(text.contains("truncated") && text.contains("get --salvage"), "{text}");
+    assert!(text.contains("cut short") && !text.contains("--repair"), "{text}");
+    assert!(s.path("x/dir/b").exists());
 }
 
 #[test]

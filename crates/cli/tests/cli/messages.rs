@@ -131,13 +131,13 @@ fn where_data_may_be_nothing_is_to_be_made() {
 }
 
 #[test]
-fn a_truncated_volume_is_refused() {
+fn a_truncated_volume_is_not_mounted_and_never_said_to_be_whole() {
     let s = Scratch::with_volume("128M");
     let file = File::options().write(true).open(s.image()).unwrap();
     for keep in [100 << 20, 9 << 20, 3 << 20, 8192] {
         file.set_len(keep).unwrap();
         let text = error(1, medfs().arg("ls").arg(s.image()));
-        assert_eq!(text.lines().count(), 1, "{text}");
+        assert_eq!(text.lines().filter(|line| line.starts_with("medfs ls: ")).count(), 1, "{text}");
         let code = medfs().arg("fsck").arg(s.image()).assert().get_output().status.code();
         assert!(matches!(code, Some(4 | 8)), "{keep}: {code:?}");
         error(32, medfs().arg("mount").arg(s.image()).arg(s.path(".")));

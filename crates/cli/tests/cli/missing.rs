@@ -121,8 +121,10 @@ fn a_block_of_a_directory_that_is_zeros_is_told() {
         let to = format!("salvaged{addr}");
         let text = all(&s, &["--salvage"], 1, &to);
         assert!(text.contains("/dir: the directory is not whole"), "{text}");
-        let unnamed = count(&s.path(&to).join("by-inode"));
-        assert!(count(&s.path(&to).join("dir")) + unnamed >= FILES - 1, "{text}");
+        assert!(
+            count(&s.path(&to).join("dir")) >= FILES - 1 && !s.path(&to).join("by-inode").exists(),
+            "{text}"
+        );
         // A repair gives the names back.
         let out = medfs().args(["fsck"]).arg(s.image()).assert().code(4);
         assert!(String::from_utf8_lossy(&out.get_output().stdout).contains("F0814"));
@@ -158,10 +160,15 @@ fn an_entry_that_leads_to_another_file_is_told() {
     // A salvage says the same, and brings the file that lost its name.
     let text = all(&s, &["--salvage"], 1, "salvaged");
     assert!(text.contains(&told), "{text}");
-    let unnamed: Vec<_> =
-        fs::read_dir(s.path("salvaged/by-inode")).unwrap().map(|e| e.unwrap().path()).collect();
+    assert!(text.contains("another file has its name"), "{text}");
+    let beside = format!("{victim}.");
+    let unnamed: Vec<_> = fs::read_dir(s.path("salvaged/dir"))
+        .unwrap()
+        .map(|e| e.unwrap())
+        .filter(|e| e.file_name().to_string_lossy().starts_with(&beside))
+        .collect();
     assert_eq!(unnamed.len(), 1);
-    assert_eq!(fs::read_to_string(&unnamed[0]).unwrap(), victim);
+    assert_eq!(fs::read_to_string(unnamed[0].path()).unwrap(), victim);
     // Where the inodes can be relied on, it takes the entry back to its own.
     let s = volume();
     lead(&s.image(), &name(4), entry_of(&s.image(), &name(11)));
@@ -229,7 +236,9 @@ fn a_salvage_of_an_image_that_is_cut_short_anywhere_says_what_is_lost() {
         exits[code as usize] += 1;
         let content = |index: usize| fs::read_to_string(to.join("dir").join(name(index))).unwrap_or_default();
         let whole = (0..FILES).all(|index| content(index) == name(index));
-        assert_eq!(code == 0, whole, "{blocks} blocks: {text}");
+        // Names that a directory lost may be more than those that the inodes tell.
+        let may_miss = text.contains("names may be missing");
+        assert_eq!(code == 0, whole && !may_miss, "{blocks} blocks: {text}");
         if !to.exists() {
             assert_eq!(text.lines().count(), 1, "{text}");
             assert!(text.contains("nothing can be salvaged from"), "{text}");

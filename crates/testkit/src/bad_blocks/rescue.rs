@@ -64,7 +64,8 @@ fn empty(kind: FileKind) -> Inode {
 
 impl Sink for Kept {
     fn enter(&mut self, at: &Place) -> io::Result<()> {
-        if !at.names().is_empty() {
+        let there = self.places.get(&names(at)).map(|&id| self.model.inode(id).is_dir());
+        if there != Some(true) {
             let id = self.model.add(empty(FileKind::Directory));
             self.add(at, id)?;
         }
@@ -182,7 +183,8 @@ impl Volume {
         let changes = tempfile::tempfile().map_err(|e| e.to_string())?;
         let salvaged = salvage::open(dev, changes, test_clock(), &mut |_| {}).map_err(|e| e.to_string())?;
         let volume = salvaged.volume;
-        let mut walk = Walk::new(&volume, Kept::new()).with_cuts(salvaged.cuts);
+        let mut walk =
+            Walk::new(&volume, Kept::new()).with_cuts(salvaged.cuts).for_unnamed(&salvaged.found.lost);
         let top = Place::top(None, b"/");
         walk.tree(volume.root(), top.clone(), None)
             .and_then(|()| walk.unnamed(&top))
