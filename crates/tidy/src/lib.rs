@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod code;
+pub mod prose;
 
 use std::fs;
 use std::path::{Path, PathBuf};
