@@ -6,9 +6,13 @@ use crate::lifetime::Card;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 
+const AFTER_HELP: &str = "\
+'medfs COMMAND --help' describes a command; -h is its short form.
+'medfs help damaged' says what to do about a damaged card.";
+
 /// F2FS in user space: makes, mounts, checks, inspects and fills F2FS volumes without the kernel's driver.
 #[derive(Parser, Debug)]
-#[command(name = "medfs", version, arg_required_else_help = true)]
+#[command(name = "medfs", version, arg_required_else_help = true, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -67,9 +71,6 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Write the manual pages into a directory
     Man(ManArgs),
-    /// Watch the daemon that has started this process
-    #[command(hide = true)]
-    Watchdog(WatchdogArgs),
 }
 
 #[derive(Args, Debug)]
@@ -257,8 +258,11 @@ pub(crate) struct FsckArgs {
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) image: PathBuf,
     /// Repair what is wrong, and roll forward what was fsynced after the last checkpoint
-    #[arg(long, conflicts_with = "dry_run")]
+    #[arg(long, visible_short_alias = 'y', conflicts_with = "dry_run")]
     pub(crate) repair: bool,
+    /// Repair only where that costs no file anything, as at boot, when nobody watches
+    #[arg(short = 'p', long, visible_short_alias = 'a', conflicts_with_all = ["repair", "dry_run", "restore"])]
+    pub(crate) preen: bool,
     /// Keep every block that the repair changes in a new file, as it was
     #[arg(long, value_name = "FILE", requires = "repair", value_hint = ValueHint::FilePath)]
     pub(crate) undo: Option<PathBuf>,
@@ -266,14 +270,14 @@ pub(crate) struct FsckArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "dry_run"], value_hint = ValueHint::FilePath)]
     pub(crate) restore: Option<PathBuf>,
     /// Only look (the default)
-    #[arg(long)]
+    #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// Print the findings as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Only a repair that loses nothing: that of `fsck.medfs -a` and `-p`, which nobody watches
-    #[arg(skip)]
-    pub(crate) preen: bool,
+    /// Taken because other checkers have it: every check is complete
+    #[arg(short, hide = true)]
+    pub(crate) force: bool,
 }
 
 #[derive(Args, Debug)]
@@ -446,12 +450,6 @@ pub(crate) struct ManArgs {
     /// Directory to write the pages to
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct WatchdogArgs {
-    /// Process id of the daemon
-    pub(crate) daemon: u32,
 }
 
 /// What the numbers of a mounted volume mean.

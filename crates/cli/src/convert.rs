@@ -3,7 +3,7 @@
 use crate::args::{ConvertArgs, ImportArgs};
 use crate::fsck::checked;
 use crate::words::{count, grouped};
-use crate::{exit, json, output, progress, target};
+use crate::{exit, json, output, progress, target, undo};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use medfs::SystemClock;
@@ -78,13 +78,14 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     target::explain_no_volume(&*dev, path)?;
     let cannot = || format!("cannot import {}", path.display());
     let checked = dev.clone();
+    undo::if_ended("import", "nothing was changed");
     let mut bars = Bars::default();
     let options = ImportOptions { databases: args.databases };
     let import = Import::plan(dev, Arc::new(SystemClock), options, &mut |phase, done, total| {
         bars.show(phase, done, total)
     });
     bars.clear();
-    let import = import.with_context(cannot)?;
+    let import = import.map_err(|error| repair_first(error, path)).with_context(cannot)?;
     let plan = *import.of();
     if plan.switches {
         check_first(&*checked, path)?;
@@ -100,6 +101,10 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
         };
         return report(path, args.json, kind(!plan.switches), Some(&plan), None, text);
     }
+    undo::if_ended(
+        "import",
+        format_args!("run it again to go on, or 'medfs export {}' to take it back", path.display()),
+    );
     let done = import.run(&mut |phase, done, total| bars.show(phase, done, total));
     bars.clear();
     let done = done.with_context(cannot)?;
@@ -111,6 +116,17 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
         (false, _) => "databases take deltas now",
     };
     report(path, args.json, kind(true), Some(&plan), Some(done), text)
+}
+
+/// Damage that a conversion meets: what comes before it.
+fn repair_first(error: medfs::Error, path: &Path) -> anyhow::Error {
+    match error {
+        medfs::Error::Corrupt(_) => {
+            let damage = exit::damage(&error);
+            anyhow::anyhow!("{damage}; 'medfs fsck --repair --undo FILE {}' comes first", path.display())
+        }
+        other => other.into(),
+    }
 }
 
 /// Refuses a damaged volume while it is as it was: what an import meets half-way it could not take back.
@@ -146,16 +162,21 @@ pub(crate) fn export(args: &ConvertArgs) -> Result<u8> {
     let path = &args.image;
     let dev = target::open_to_write(path)?;
     target::explain_no_volume(&*dev, path)?;
+    undo::if_ended("export", "no file lost anything: run it again to go on");
     let mut bars = Bars::default();
     let done =
         convert::export(dev, Arc::new(SystemClock), &mut |phase, done, total| bars.show(phase, done, total));
     bars.clear();
+    let done = done.map_err(|error| repair_first(error, path));
     let done = done.with_context(|| format!("cannot export {}", path.display()))?;
     output::done("the export is complete");
     let text = if done.switched {
         let folded = done.folded;
         let (pages, files) = (count(folded.pages, "page"), count(folded.files, "file"));
-        format!("plain F2FS now; {pages} of {files} were stored as deltas")
+        match folded.pages {
+            0 => "plain F2FS now".to_owned(),
+            _ => format!("plain F2FS now; {pages} of {files} had been stored as deltas"),
+        }
     } else {
         "this volume is already plain F2FS".to_owned()
     };

@@ -1,6 +1,6 @@
 //! Exit codes and the one place where errors are printed.
 
-use crate::output;
+use crate::{habits, output};
 use anyhow::Result;
 
 /// Done.
@@ -117,7 +117,10 @@ fn tell(name: &str, reason: &str) {
 pub(crate) fn sentence(e: &anyhow::Error) -> String {
     let mut text = String::new();
     for part in e.chain() {
-        let part = without_numbers(&part.to_string());
+        let part = match part.downcast_ref::<medfs::Error>() {
+            Some(error) => damage(error),
+            None => without_numbers(&part.to_string()),
+        };
         if text.is_empty() {
             text = part;
         } else if !text.ends_with(&part) {
@@ -125,6 +128,15 @@ pub(crate) fn sentence(e: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+/// An error of the engine as its user reads it: damage is called so, with the place behind it for those who know the format.
+pub(crate) fn damage(error: &medfs::Error) -> String {
+    let text = without_numbers(&error.to_string());
+    match error {
+        medfs::Error::Corrupt(_) => format!("the volume is damaged ({text})"),
+        _ => text,
+    }
 }
 
 /// Takes out the error numbers that the standard library puts behind the system's words.
@@ -148,7 +160,10 @@ fn is_closed_pipe(e: &anyhow::Error) -> bool {
 
 /// Prints what the argument parser has to say (help and version included) and returns the command's usage code.
 pub(crate) fn usage(e: &clap::Error, command: &str) -> u8 {
-    let _ = e.print();
+    match habits::command(e) {
+        Some(sentence) => errln!("{sentence}"),
+        None => drop(e.print()),
+    }
     match command {
         _ if !e.use_stderr() => SUCCESS,
         "mount" | "umount" => MOUNT_USAGE,

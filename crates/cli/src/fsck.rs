@@ -1,4 +1,4 @@
-//! `medfs fsck` and `fsck.medfs`: checks a volume, and repairs it if asked.
+//! `medfs fsck`: checks a volume, and repairs it if asked.
 //!
 //! A repair also opens and closes the volume, which replays what was fsynced after the last checkpoint and frees
 //! orphans: `fsck.f2fs` leaves that to the kernel. Both take turns until nothing is left, so that one run is enough. What a repair
@@ -6,24 +6,25 @@
 
 use crate::args::FsckArgs;
 use crate::exit::{self, Coded};
-use crate::{json, output, progress, target, words};
+use crate::{json, output, progress, target, undo, words};
 use anyhow::{Context, Result};
 use medfs::MountOptions;
 use medfs_device::BlockDevice;
 use medfs_fsck::undo::{UndoDevice, restore};
 use medfs_fsck::{Code, Losses, Options, Report, check, repair_found};
 use serde::Serialize;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// What else its help says.
 pub(crate) const HELP: &str = "\
 Before the first repair of a damaged card copy its files: 'medfs get -r', or
 'medfs get --salvage' where the volume does not open. A repair with --undo can be
-taken back with --restore; FILE belongs on another disk.
+taken back with --restore; FILE belongs on another disk. 'medfs help damaged', or
+medfs-damaged(7), tells all of it in order.
 
 The content of files is not checked, as F2FS has no checksums of it.
 
@@ -88,69 +89,21 @@ impl LooseEnds {
     }
 }
 
-/// Called as `fsck.medfs`, with the flags that fsck(8) and people used to other checkers give.
-pub(crate) fn helper(args: &[OsString]) -> u8 {
-    match helper_args(&args[1..]) {
-        Ok(Some(parsed)) => exit::run("fsck", exit::FSCK_OPERATIONAL, || run(&parsed)),
-        Ok(None) => exit::SUCCESS,
-        Err(e) => exit::run("fsck", exit::FSCK_USAGE, || Err(e)),
-    }
-}
-
-/// How it is called.
-const USAGE: &str = "usage: fsck.medfs [-a|-p|-y|-n] [-f] DEVICE";
-
-/// `None`: the version or help is asked for.
-fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
-    let wrong = |what: String| Coded::new(exit::FSCK_USAGE, format!("{what}; {USAGE}"));
-    let mut image = None;
-    let (mut mend, mut preen, mut look) = (false, false, false);
-    for arg in args {
-        match arg.to_str() {
-            Some("-a" | "-p") => (mend, preen) = (true, true),
-            Some("-y") => mend = true,
-            Some("-n" | "--dry-run") => look = true,
-            // Checks are always complete; fsck(8)'s own flags for titles, progress and talk change nothing here.
-            Some("-f" | "-v" | "-T" | "-r" | "-s") => {}
-            Some(flag) if flag.starts_with("-C") => {}
-            Some("-V" | "--version") => {
-                outln!("fsck.medfs {}", env!("CARGO_PKG_VERSION"));
-                return Ok(None);
-            }
-            Some("-h" | "--help") => {
-                outln!(
-                    "{USAGE}\n-a and -p repair where nothing is lost by that, -y repairs, -n only looks (the default). 'medfs fsck --help' tells more."
-                );
-                return Ok(None);
-            }
-            Some(flag) if flag.starts_with('-') && flag.len() > 1 => {
-                return Err(wrong(format!("unknown flag {flag}")).into());
-            }
-            _ if image.is_some() => return Err(wrong("more than one device".into()).into()),
-            _ => image = Some(PathBuf::from(arg)),
-        }
-    }
-    if mend && look {
-        return Err(wrong("-n excludes -a, -p and -y".into()).into());
-    }
-    let image = image.ok_or_else(|| wrong("no device".into()))?;
-    Ok(Some(FsckArgs { image, repair: mend, undo: None, restore: None, dry_run: look, json: false, preen }))
-}
-
 /// `medfs fsck`
 pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
-    let writes = args.repair || args.restore.is_some();
+    let repairs = args.repair || args.preen;
+    let writes = repairs || args.restore.is_some();
     let dev = if writes { target::open_to_write(&args.image)? } else { target::open_to_read(&args.image)? };
     if let Some(file) = &args.restore {
         return take_back(args, &*dev, file);
     }
     target::explain_nothing_to_check(&*dev, &args.image)?;
-    if args.repair { mend(args, dev) } else { look(args, &*dev) }
+    if repairs { mend(args, dev) } else { look(args, &*dev) }
 }
 
 /// Checks a device, with a bar.
 pub(crate) fn checked(image: &Path, dev: &dyn BlockDevice) -> Result<Report> {
-    let bar = progress::steps("checking", PROGRESS_STEPS);
+    let bar = progress::share("checking", PROGRESS_STEPS);
     let report =
         check(dev, &Options::default(), &mut |done| bar.set_position((done * PROGRESS_STEPS as f64) as u64))
             .with_context(|| format!("cannot check {}", image.display()))?;
@@ -159,6 +112,7 @@ pub(crate) fn checked(image: &Path, dev: &dyn BlockDevice) -> Result<Report> {
 }
 
 fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
+    undo::if_ended("fsck", "nothing was changed");
     let report = checked(&args.image, dev)?;
     let code = if report.asks_for_repair() { exit::FSCK_ERRORS_LEFT } else { exit::SUCCESS };
     if args.json {
@@ -223,6 +177,7 @@ fn after_checkpoint(files: u64) -> String {
 const PROGRESS_STEPS: u64 = 1000;
 
 fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
+    undo::if_ended("fsck", "nothing was changed");
     if let Some(file) = &args.undo {
         check_undo(file, &args.image)?;
     }
@@ -238,12 +193,12 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     let mended = match &args.undo {
         None => take_turns(args, &dev, found.clone())?,
         Some(file) => {
-            let undo =
+            let kept =
                 UndoDevice::create(file, dev).with_context(|| format!("cannot make {}", file.display()))?;
-            let undo = Arc::new(undo);
-            let over: target::Target = undo.clone();
+            let kept = Arc::new(kept);
+            let over: target::Target = kept.clone();
             let mended = take_turns(args, &over, found.clone())?;
-            let blocks = undo.finish().with_context(|| format!("cannot finish {}", file.display()))?;
+            let blocks = kept.finish().with_context(|| format!("cannot finish {}", file.display()))?;
             Mended { undo_blocks: Some(blocks), ..mended }
         }
     };
@@ -265,9 +220,10 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
 
 /// Repairs, rolls forward and frees orphans, until nothing is left of either.
 fn take_turns(args: &FsckArgs, dev: &target::Target, found: Report) -> Result<Mended> {
+    undo::if_ended("fsck", half_way(args));
     let mut mended = Mended { left: found, ..Mended::default() };
     for turn in 1..=TURNS {
-        let bar = progress::steps("repairing", PROGRESS_STEPS);
+        let bar = progress::share("repairing", PROGRESS_STEPS);
         let repair = repair_found(&**dev, mended.left, &Options::default(), &mut |done| {
             bar.set_position((done * PROGRESS_STEPS as f64) as u64)
         })
@@ -292,6 +248,20 @@ fn take_turns(args: &FsckArgs, dev: &target::Target, found: Report) -> Result<Me
         }
     }
     Ok(mended)
+}
+
+/// What is told of a repair that the user ends.
+fn half_way(args: &FsckArgs) -> String {
+    let image = args.image.display();
+    match &args.undo {
+        None => "the repair is not complete: run it again".into(),
+        Some(file) => {
+            let file = file.display();
+            format!(
+                "the repair is not complete: run it again, or 'medfs fsck --restore {file} {image}' takes it back"
+            )
+        }
+    }
 }
 
 fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
@@ -358,6 +328,7 @@ fn refused(why: String) -> anyhow::Error {
 
 /// `--restore`
 fn take_back(args: &FsckArgs, dev: &dyn BlockDevice, file: &Path) -> Result<u8> {
+    undo::if_ended("fsck", "the blocks may be restored in part: run it again");
     let blocks = restore(file, dev).map_err(|e| match e {
         medfs_fsck::undo::UndoError::Io(e) => named(e, file),
         other => other.into(),

@@ -1,21 +1,13 @@
-//! Completion scripts and manual pages, made from the command line's own definition.
+//! Manual pages, made from the command line's own definition.
 
-use crate::args::{Cli, CompletionsArgs, ManArgs};
-use crate::{exit, options, output};
+use crate::args::{Cli, ManArgs};
+use crate::{damaged, exit, options};
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 use clap_mangen::Man;
 use roff::{Roff, bold, roman};
 use std::io::Write;
 use std::path::Path;
-
-/// `medfs completions`
-pub(crate) fn completions(args: &CompletionsArgs) -> Result<u8> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "medfs", &mut script);
-    output::stdout().write_all(&script)?;
-    Ok(exit::SUCCESS)
-}
 
 /// `medfs man`
 pub(crate) fn man(args: &ManArgs) -> Result<u8> {
@@ -24,8 +16,10 @@ pub(crate) fn man(args: &ManArgs) -> Result<u8> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     pages(&command, dir)?;
-    let page = dir.join("medfs.5");
-    std::fs::write(&page, options::manual()).with_context(|| format!("cannot write {}", page.display()))?;
+    for (name, text) in [("medfs.5", options::manual()), ("medfs-damaged.7", damaged::manual())] {
+        let page = dir.join(name);
+        std::fs::write(&page, text).with_context(|| format!("cannot write {}", page.display()))?;
+    }
     Ok(exit::SUCCESS)
 }
 

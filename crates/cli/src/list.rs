@@ -90,7 +90,11 @@ fn list(args: &LsArgs, volume: &Volume) -> Result<u8> {
     if failed.more_failures > 0 {
         errln!("medfs ls: and {} more", words::count(failed.more_failures, "file or directory"));
     }
-    Ok(if failed.failed() > 0 { exit::FAILURE } else { exit::SUCCESS })
+    if failed.failed() == 0 {
+        return Ok(exit::SUCCESS);
+    }
+    errln!("medfs ls: 'medfs help damaged' says what to do about a damaged volume");
+    Ok(exit::FAILURE)
 }
 
 /// A path that failed, and why.
@@ -186,7 +190,12 @@ impl<'v, W: Write> Lister<'v, W> {
         for entry in entries {
             let held = Held::of(self.volume, entry.ino);
             if let Err(error) = &held {
-                let reason = format!("its inode cannot be read: {error}");
+                let reason = match error {
+                    medfs::Error::Corrupt(_) => {
+                        format!("it is damaged, and nothing of it can be read ({error})")
+                    }
+                    _ => format!("it cannot be read: {error}"),
+                };
                 self.fail(&paths::join(path, &entry.name), entry.ino, reason);
             }
             children.push(Child { name: entry.name, ino: entry.ino, held: held.ok() });

@@ -2,6 +2,9 @@
 //!
 //! The system's log is the socket `/dev/log` (syslogd, journald), or the kernel's own log where nobody listens there.
 //! A message that can be delivered to neither is lost: what turned a volume read-only `medfs stat DIR` tells in any case.
+//!
+//! On standard error a message is a sentence like those of the commands, `medfs: ...`. Who sets `RUST_LOG` gets lines of a log, with
+//! times and levels; so does the file of `medfs mount --log`.
 
 use rustix::process::getpid;
 use std::fmt;
@@ -9,12 +12,15 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use tracing::{Level, Metadata};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::format::{Format, Full, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
 
 /// syslog(3)'s number for daemons.
 const FACILITY_DAEMON: u8 = 3;
@@ -22,16 +28,31 @@ const FACILITY_DAEMON: u8 = 3;
 /// Set when this process has become a daemon without a log file of its own.
 static SYSTEM_LOG: OnceLock<SystemLog> = OnceLock::new();
 
+/// Whether messages are lines of a log, rather than sentences for the person at the terminal.
+static IS_LOG: AtomicBool = AtomicBool::new(false);
+
+/// The sentence that was told last: it is not told twice in a row.
+static LAST: Mutex<String> = Mutex::new(String::new());
+
 /// Messages go where errors go; `RUST_LOG` says which. Panics are messages too. `NO_COLOR` (no-color.org) keeps them without colours.
 pub(crate) fn start() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = EnvFilter::try_from_default_env();
+    IS_LOG.store(filter.is_ok(), Ordering::Relaxed);
+    let filter = filter.unwrap_or_else(|_| EnvFilter::new("warn"));
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Output).with_timer(Timer);
-    log.with_target(false).with_ansi(colours).init();
+    let lines = tracing_subscriber::fmt::format().with_timer(Timer).with_target(false).with_ansi(colours);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Output);
+    log.with_ansi(colours).event_format(Lines(lines)).init();
+}
+
+/// From now on standard error is a file, which is read later: messages are lines with times.
+pub(crate) fn to_file() {
+    IS_LOG.store(true, Ordering::Relaxed);
 }
 
 /// From now on messages go to the system's log.
 pub(crate) fn to_system() {
+    IS_LOG.store(true, Ordering::Relaxed);
     let _ = SYSTEM_LOG.set(SystemLog::new());
     std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
 }
@@ -112,6 +133,73 @@ impl Write for Message {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// How a message is written.
+struct Lines(Format<Full, Timer>);
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        if IS_LOG.load(Ordering::Relaxed) {
+            return self.0.format_event(context, writer, event);
+        }
+        let mut sentence = Sentence::default();
+        event.record(&mut sentence);
+        let text = crate::exit::without_numbers(&sentence.text());
+        // A command may open a volume several times.
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last == text {
+            return Ok(());
+        }
+        writeln!(writer, "medfs: {text}")?;
+        *last = text;
+        Ok(())
+    }
+}
+
+/// A message as a person reads it: what happened, what with, and why.
+#[derive(Default)]
+struct Sentence {
+    message: String,
+    with: Vec<String>,
+    error: Option<String>,
+}
+
+impl Sentence {
+    fn text(&self) -> String {
+        let mut text = self.message.clone();
+        if !self.with.is_empty() {
+            text.push_str(&format!(" ({})", self.with.join(", ")));
+        }
+        if let Some(error) = &self.error {
+            text.push_str(&format!(": {error}"));
+        }
+        text
+    }
+}
+
+impl Visit for Sentence {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        match field.name() {
+            "message" => self.message = format!("{value:?}"),
+            "error" => self.error = Some(format!("{value:?}")),
+            "ino" => self.with.push(format!("inode {value:?}")),
+            name => self.with.push(format!("{name} {value:?}")),
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
     }
 }
 

@@ -11,15 +11,19 @@ mod output;
 
 mod args;
 mod ars;
+mod completions;
 mod content;
 mod convert;
+mod damaged;
 mod demo;
 mod dump;
 mod exit;
 mod flash;
 mod fsck;
+mod fsck_helper;
 mod generate;
 mod get;
+mod habits;
 mod json;
 mod lab;
 mod lifetime;
@@ -62,8 +66,9 @@ fn main() -> ExitCode {
     let code = match called_as {
         "mount.medfs" | "mount.fuse.medfs" | "mount.fuseblk.medfs" => mount::helper(&args),
         "umount.medfs" | "umount.fuse.medfs" | "umount.fuseblk.medfs" => umount::helper(&args),
-        "fsck.medfs" => fsck::helper(&args),
+        "fsck.medfs" => fsck_helper::helper(&args),
         "mkfs.medfs" => mkfs::helper(&args),
+        watchdog::NAME => watchdog::helper(&args),
         _ if is_call_of_mount_fuse(&args) => mount::helper(&args),
         _ => medfs(&args),
     };
@@ -79,6 +84,9 @@ fn is_call_of_mount_fuse(args: &[OsString]) -> bool {
 }
 
 fn medfs(args: &[OsString]) -> u8 {
+    if args[1..].iter().map(OsString::as_os_str).eq(["help", "damaged"]) {
+        return damaged::help();
+    }
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => return exit::usage(&e, sub_command(args)),
@@ -105,9 +113,8 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Flash(a) => exit::run("flash", exit::FAILURE, || flash::run(&a)),
         Command::Lab(a) => exit::run("lab", exit::FAILURE, || lab::run(&a)),
         Command::Report(a) => exit::run("report", exit::FAILURE, || report::run(&a)),
-        Command::Completions(a) => exit::run("completions", exit::FAILURE, || generate::completions(&a)),
+        Command::Completions(a) => exit::run("completions", exit::FAILURE, || completions::completions(&a)),
         Command::Man(a) => exit::run("man", exit::FAILURE, || generate::man(&a)),
-        Command::Watchdog(a) => exit::run("watchdog", exit::FAILURE, || watchdog::run(&a)),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::args::MkfsArgs;
 use crate::content::Content;
 use crate::undo::Undo;
 use crate::words::count;
-use crate::{exit, output, progress, size, target};
+use crate::{exit, output, progress, size, target, undo};
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::{ManualClock, MountOptions, SetAttr, SystemClock, Timestamp, Volume};
@@ -15,7 +15,7 @@ use medfs_transfer::{Filled, Filler, copy_in, tarball};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -43,6 +43,13 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
     options.zeroed = claimed.new;
     let file = FlashTarget::parse(&args.image)?.map_or_else(|| args.image.clone(), |flash| flash.path);
     // A file that was made and not finished is of no use.
+    undo::if_ended(
+        "mkfs",
+        match options.zeroed {
+            true => format!("{} is removed again", args.image.display()),
+            false => format!("the volume on {} is not complete: run it again", args.image.display()),
+        },
+    );
     let unfinished = options.zeroed.then(|| Undo::new(move || drop(std::fs::remove_file(file))));
     make(args, options, claimed, content)?;
     if let Some(unfinished) = unfinished {
@@ -130,6 +137,9 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
         Some(size) if !exists => make_file(&args.image, size)?,
         _ => {}
     }
+    if let Some(size) = args.size.filter(|_| !args.quiet) {
+        warn_of_small_disk(&args.image, size);
+    }
     let mut file = target::open_claimed(&args.image, Access::ReadWrite)?;
     if exists {
         refuse_to_overwrite(&file, args)?;
@@ -143,6 +153,20 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
     }
     let file = Arc::new(file);
     Ok(Claimed { device: file.clone(), file: Some(file), new: !exists })
+}
+
+/// An image takes room on its disk as it is written to: a disk that is full then fails the volume, not the program that makes it.
+fn warn_of_small_disk(image: &Path, size: u64) {
+    let (Ok(file), Ok(disk)) = (std::fs::metadata(image), rustix::fs::statvfs(image)) else { return };
+    let (wanted, free) = (size.saturating_sub(file.blocks() * 512), disk.f_bavail * disk.f_frsize);
+    if free < wanted {
+        errln!(
+            "medfs mkfs: warning: {} may grow to {}, and its disk has {} free: where that is used up, writing to the volume fails",
+            image.display(),
+            size::show(size),
+            size::show(free)
+        );
+    }
 }
 
 /// A path below `/dev` where nothing is: a device that is not there, most likely, and not a file that is wanted.

@@ -184,7 +184,7 @@ fn mount(
     tap: &Arc<Tap>,
 ) -> Result<(Session, Arc<Volume>, Closing)> {
     let source = Source::open(args, &mut config, &mut options)?;
-    tell_ignored(args);
+    tell_ignored(args, &options);
     let (read_only, asked_for_deltas) = (options.read_only, asks_for_deltas(args));
     let volume = Arc::new(target::open_volume(source.device.clone(), &args.image, options)?);
     if volume.superblock().has_old_layouts() {
@@ -242,10 +242,13 @@ fn mount(
     }
 }
 
-/// Names the options that are taken because the kernel's f2fs has them, and change nothing.
-fn tell_ignored(args: &MountArgs) {
-    let all = args.options.iter().flat_map(|list| list.split(',')).map(str::trim);
-    let ignored: Vec<_> = all.filter(|option| MountOptions::ignores(option)).collect();
+/// Names the options that change nothing: for want of another one, or because only the kernel's f2fs has a use for them.
+fn tell_ignored(args: &MountArgs, options: &MountOptions) {
+    let all: Vec<&str> = args.options.iter().flat_map(|list| list.split(',')).map(str::trim).collect();
+    for sentence in options::without_companion(&all, options) {
+        errln!("medfs mount: {sentence}");
+    }
+    let ignored: Vec<_> = all.into_iter().filter(|option| MountOptions::ignores(option)).collect();
     if !ignored.is_empty() {
         errln!("medfs mount: these options of the kernel's f2fs change nothing here: {}", ignored.join(", "));
     }
@@ -385,8 +388,9 @@ fn announce(args: &MountArgs) -> Result<()> {
     let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
     rustix::stdio::dup2_stdout(&log)?;
     rustix::stdio::dup2_stderr(&log)?;
-    if args.log.is_none() {
-        crate::log::to_system();
+    match args.log {
+        Some(_) => crate::log::to_file(),
+        None => crate::log::to_system(),
     }
     Ok(())
 }

@@ -2,9 +2,11 @@
 //!
 //! The options are those of the tables that parse them: the engine's, the mount's, and the recorder's.
 
+use crate::habits;
 use crate::trace::tap;
-use medfs::MountOptions;
+use medfs::options::PlacementPolicy;
 use medfs::options::{self, Described, Form, MountOption};
+use medfs::{DurabilityMode, MountOptions};
 use medfs_fuse::MountConfig;
 use roff::{Roff, bold, italic, roman};
 
@@ -138,9 +140,31 @@ fn sections() -> [(&'static str, Vec<Described>); 3] {
 
 /// The sentence about an option that nobody knows.
 pub(crate) fn unknown(option: &str) -> String {
+    if let Some(sentence) = habits::mount_option(option) {
+        return sentence;
+    }
     let beside = sections().into_iter().skip(1).flat_map(|(_, all)| all).flat_map(|option| option.names());
     let flags = MountConfig::flags_known().chain(["remount"]).map(str::to_owned);
     options::unknown(option, options::names().chain(beside).chain(flags))
+}
+
+/// Options that change nothing without another one, and whether that is in force.
+type Companion = (&'static [&'static str], &'static str, fn(&MountOptions) -> bool);
+const COMPANIONS: &[Companion] = &[
+    (&["durability_age", "durability_bytes", "durability_fsyncs"], "durability=adaptive", |o| {
+        o.durability == DurabilityMode::Adaptive
+    }),
+    (&["nvram_threshold"], "nvram=PATH", |o| o.nvram.is_some()),
+    (&["reserve_files"], "placement=reserve", |o| o.placement == PlacementPolicy::Reserve),
+];
+
+/// A sentence about each option that changes nothing without another one.
+pub(crate) fn without_companion(given: &[&str], options: &MountOptions) -> Vec<String> {
+    let of = |name: &str| COMPANIONS.iter().find(|(names, ..)| names.contains(&name));
+    let names = given.iter().map(|option| option.split('=').next().unwrap_or(option));
+    let lonely =
+        |name| of(name).filter(|(.., in_force)| !in_force(options)).map(|(_, needs, _)| (name, *needs));
+    names.filter_map(lonely).map(|(name, needs)| format!("{name} has no effect without {needs}")).collect()
 }
 
 /// Whether an option is taken by somebody; the error is about its value.
@@ -149,6 +173,25 @@ pub(crate) fn is_known(option: &str) -> Result<bool, String> {
     Ok(tap::Tap::default().set_option(option)?
         || config.set_option(option).map_err(|error| error.to_string())?
         || MountOptions::default().apply(option).map_err(|error| error.to_string())?)
+}
+
+/// The options as a shell completes them: `noatime`, `cache=`, `delta=off`, and of a switch the word that changes something.
+pub(crate) fn completed() -> Vec<String> {
+    let words = |option: Described| match option.form {
+        Form::Word => vec![option.name.to_owned()],
+        Form::Switch if option.default == "on" => vec![format!("no{}", option.name)],
+        Form::Switch => vec![option.name.to_owned()],
+        Form::Value(values) => {
+            let is_word = |value: &str| value.chars().all(|c| c.is_ascii_lowercase() || "_-:".contains(c));
+            let all: Vec<&str> = values.split('|').filter(|value| is_word(value)).collect();
+            match all.is_empty() {
+                true => vec![format!("{}=", option.name)],
+                false => all.iter().map(|value| format!("{}={value}", option.name)).collect(),
+            }
+        }
+    };
+    let flags = FLAGS.split(", ").chain(["remount"]).map(str::to_owned);
+    groups().into_iter().flat_map(|(_, all)| all).flat_map(words).chain(flags).collect()
 }
 
 /// What is said after the text of an option: accepted values, and the default.

@@ -1,6 +1,8 @@
 //! Progress bars: on standard error, and only where that is a terminal.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::words::grouped;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt::Write;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -16,7 +18,24 @@ pub(crate) fn unknown(what: &str) -> ProgressBar {
 
 /// A bar over a known number of anything.
 pub(crate) fn steps(what: &str, total: u64) -> ProgressBar {
-    styled(what, Some(total), "{msg} {wide_bar} {pos}/{len} {per_sec} {eta}")
+    styled(what, Some(total), "{msg} {wide_bar} {human_pos}/{human_len} {rate} {eta}")
+}
+
+/// A bar over a share of all that is to be done.
+pub(crate) fn share(what: &str, total: u64) -> ProgressBar {
+    styled(what, Some(total), "{msg} {wide_bar} {percent}% {eta}")
+}
+
+/// Steps in a second, as people read a number.
+fn rate(state: &ProgressState, out: &mut dyn Write) {
+    let _ = out.write_str(&rate_shown(state.per_sec()));
+}
+
+fn rate_shown(per_second: f64) -> String {
+    match per_second {
+        rate if rate >= 10.0 => format!("{}/s", grouped(rate.round() as u64)),
+        rate => format!("{rate:.1}/s"),
+    }
 }
 
 fn styled(what: &str, total: Option<u64>, template: &str) -> ProgressBar {
@@ -26,8 +45,21 @@ fn styled(what: &str, total: Option<u64>, template: &str) -> ProgressBar {
     // A bar over nothing is full: one whose end is not known yet begins empty.
     let total = total.filter(|total| *total > 0);
     let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(10));
-    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style.with_key("rate", rate));
     bar.set_message(what.to_owned());
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_a_short_number() {
+        for (rate, text) in [(0.0, "0.0/s"), (0.26, "0.3/s"), (9.94, "9.9/s"), (1664.2934, "1,664/s")] {
+            assert_eq!(rate_shown(rate), text);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! `medfs put`: copies files of the host into a volume that is not mounted.
 
 use crate::args::PutArgs;
-use crate::{exit, progress, target, words};
+use crate::{exit, progress, target, undo, words};
 use anyhow::{Context, Result, bail};
 use medfs::{Ino, Volume};
 use medfs_transfer::{Filled, Filler, copy_in, paths};
@@ -25,6 +25,7 @@ pub(crate) fn run(args: &PutArgs) -> Result<u8> {
 }
 
 fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<Filled> {
+    undo::if_ended("put", "every file in the volume is whole or as it was before: run it again");
     let total = sources.iter().map(|s| copy_in::content_bytes(s)).sum();
     let bar = progress::bytes("copying", total);
     let count = |bytes| bar.inc(bytes);

@@ -9,6 +9,7 @@ use medfs_format::Block;
 use medfs_format::superblock::{self, RawSuperblock};
 use medfs_rescue::salvage::whole_length;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,7 +42,8 @@ pub(crate) fn open_flash(flash: &FlashTarget) -> Result<Target> {
 /// Opens an image file or a block device, claimed.
 pub(crate) fn open_claimed(path: &Path, access: Access) -> Result<FileDevice> {
     let options = FileOptions { access, ..FileOptions::default() };
-    Ok(patiently(|patience| FileDevice::open(path, FileOptions { patience, ..options }))?)
+    let opened = patiently(|patience| FileDevice::open(path, FileOptions { patience, ..options }));
+    opened.map_err(|error| who_may(error, path))
 }
 
 /// Opens a device to read only. A flash device is opened as ever: it may have to recover from power loss.
@@ -57,7 +59,18 @@ pub(crate) fn open_to_look(path: &Path) -> Result<Target> {
     if let Some(flash) = FlashTarget::parse(path)? {
         return open_flash(&flash);
     }
-    Ok(Arc::new(FileDevice::open(path, FileOptions { exclusive: false, ..FileOptions::read_only() })?))
+    let options = FileOptions { exclusive: false, ..FileOptions::read_only() };
+    Ok(Arc::new(FileDevice::open(path, options).map_err(|error| who_may(error, path))?))
+}
+
+/// Says of a device that a user may not open who may.
+fn who_may(error: io::Error, path: &Path) -> anyhow::Error {
+    let is_device = || path.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
+    if error.kind() == io::ErrorKind::PermissionDenied && is_device() {
+        let reason = crate::exit::without_numbers(&error.to_string());
+        return anyhow::anyhow!("{reason}: only root may use this device (try sudo)");
+    }
+    error.into()
 }
 
 /// Opens a device to read and write, with nobody else on it.

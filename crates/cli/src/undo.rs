@@ -1,7 +1,7 @@
 //! What a command takes back before it ends: mounts, daemons, loop devices, temporary directories.
 //!
 //! An [`Undo`] runs when it is dropped, or when the user ends the command (SIGINT, SIGTERM, SIGHUP). Then all that are pending
-//! run, the newest first, and the process ends as the signal would have ended it.
+//! run, the newest first, the user is told what state things are in ([`if_ended`]), and the process ends as the signal would have ended it.
 //!
 //! Lock: one, around the list and whatever is being taken back. So the process does not end in the middle of it, and no thread
 //! goes on while a signal is being obeyed. What is run must neither make nor drop an [`Undo`].
@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
@@ -20,12 +21,20 @@ type Action = Box<dyn FnOnce() + Send>;
 struct Pending {
     next: u64,
     actions: Vec<(u64, Action)>,
+    /// What the user is told.
+    state: Option<String>,
 }
 
-static PENDING: Mutex<Pending> = Mutex::new(Pending { next: 0, actions: Vec::new() });
+static PENDING: Mutex<Pending> = Mutex::new(Pending { next: 0, actions: Vec::new(), state: None });
 
 fn pending() -> MutexGuard<'static, Pending> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on, and until this is called again: what a user who ends the command is told of the state that things are in.
+pub(crate) fn if_ended(command: &str, state: impl std::fmt::Display) {
+    obey_signals();
+    pending().state = Some(format!("medfs {command}: interrupted: {state}"));
 }
 
 /// Something to take back.
@@ -68,7 +77,7 @@ fn obey_signals() {
         let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_ignored(&status, signal));
         match Signals::new(wanted) {
             Ok(signals) => drop(std::thread::spawn(|| end(signals))),
-            Err(error) => tracing::warn!(%error, "Ctrl-C would leave mounts and temporary files behind"),
+            Err(error) => tracing::warn!(%error, "Ctrl-C will leave mounts and temporary files behind"),
         }
     });
 }
@@ -86,6 +95,11 @@ fn end(mut signals: Signals) {
     let mut pending = pending();
     while let Some((_, action)) = pending.actions.pop() {
         action();
+    }
+    if let Some(state) = &pending.state {
+        // A bar may be on the line.
+        let clear = if io::stderr().is_terminal() { "\r\x1b[2K" } else { "" };
+        errln!("{clear}{state}");
     }
     let _ = emulate_default_handler(signal);
     std::process::exit(128 + signal);

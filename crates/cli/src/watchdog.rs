@@ -8,18 +8,21 @@
 //! The watchdog gets the connection's abort file as its standard output, so it can only ever end this connection. The
 //! kernel tells it by a signal when the daemon's main thread is gone, so it costs nothing while all is well.
 
-use crate::args::WatchdogArgs;
 use crate::exit;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+/// The name that this program has as a watchdog: it is no command of users.
+pub(crate) const NAME: &str = "medfs-watchdog";
 
 /// The signal comes a moment before the daemon counts as dead.
 const DYING: Duration = Duration::from_millis(10);
@@ -33,7 +36,7 @@ impl Watchdog {
     pub(crate) fn start(dir: &Path) -> Result<Watchdog> {
         let abort = abort_file(dir)?;
         let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-        command.arg0("medfs").arg("watchdog").arg(std::process::id().to_string()).current_dir("/");
+        command.arg0(NAME).arg(std::process::id().to_string()).current_dir("/");
         command.stdin(Stdio::null()).stdout(abort).stderr(Stdio::null());
         Ok(Watchdog(command.spawn().context("cannot start the watchdog")?))
     }
@@ -53,13 +56,19 @@ fn abort_file(dir: &Path) -> Result<File> {
     Ok(medfs_fuse::control::abort_file(&mount)?)
 }
 
-/// `medfs watchdog`: waits for the end of its parent, then writes to its standard output.
-pub(crate) fn run(args: &WatchdogArgs) -> Result<u8> {
+/// Called by the daemon, with its process id.
+pub(crate) fn helper(args: &[OsString]) -> u8 {
+    let daemon = args.get(1).and_then(|arg| arg.to_str()?.parse().ok());
+    exit::run("watchdog", exit::FAILURE, || watch(daemon.context("expected a process id")?))
+}
+
+/// Waits for the end of its parent, then writes to its standard output.
+fn watch(daemon: u32) -> Result<u8> {
     // A signal to all processes of a terminal or a service is the daemon's to deal with.
     let mut signals = Signals::new([SIGUSR1, SIGTERM, SIGINT, SIGHUP])?;
     set_parent_process_death_signal(Some(Signal::USR1))?;
     let mut told = false;
-    while !is_dead(args.daemon) {
+    while !is_dead(daemon) {
         if told {
             std::thread::sleep(DYING);
         } else {

@@ -185,9 +185,9 @@ fn attach_by_helper(config: &MountConfig) -> Result<File> {
     let status = helper.wait().map_err(Error::io("waiting for fusermount3"))?;
     match received {
         Ok(device) if status.success() => Ok(device.into()),
-        Ok(_) => Err(failed(message.trim().to_owned())),
         Err(error) if message.trim().is_empty() => Err(failed(error.to_string())),
-        Err(_) => Err(failed(message.trim().to_owned())),
+        // It begins with the name of the program, which the error has.
+        Ok(_) | Err(_) => Err(failed(message.trim().trim_start_matches("fusermount3: ").to_owned())),
     }
 }
 

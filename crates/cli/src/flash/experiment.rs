@@ -21,7 +21,7 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<()> {
     let chosen: Vec<&Experiment> = if name == "all" { ALL.iter().collect() } else { vec![find(name)?] };
     let mut figures = Vec::new();
     for experiment in chosen {
-        let bar = progress::steps(experiment.name, STEPS);
+        let bar = progress::share(experiment.name, STEPS);
         let mut tell = |part: f64| bar.set_position((part * STEPS as f64) as u64);
         let figure = ldc::figure(experiment, &options, &mut tell)?;
         bar.finish_and_clear();

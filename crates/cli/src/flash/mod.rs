@@ -169,7 +169,7 @@ fn age(args: &AgeArgs) -> Result<()> {
     }
     let parts = (args.fill / 100.0, args.overwrite / 100.0);
     let seed = args.content.content_seed;
-    let bar = progress::steps("ageing", STEPS);
+    let bar = progress::share("ageing", STEPS);
     let mut tell = |part: f64| bar.set_position((part * STEPS as f64) as u64);
     let report: (u64, u32) = on_device!(&args.device, |device| {
         medfs_flash::replay::age(device, mix, parts, seed, &mut tell)?;

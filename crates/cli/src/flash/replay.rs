@@ -42,7 +42,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<()> {
     } else {
         for ftl in &args.ftl {
             let mut device = Device::<Described>::in_memory(&options(&args.making, ftl)?)?;
-            let bar = progress::steps("ageing", STEPS);
+            let bar = progress::share("ageing", STEPS);
             let mut tell = |part: f64| bar.set_position((part * STEPS as f64) as u64);
             age(&mut device, content.mix, (args.fill.min(100.0) / 100.0, 0.0), content.seed, &mut tell)?;
             bar.finish_and_clear();

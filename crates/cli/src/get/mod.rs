@@ -10,7 +10,7 @@ mod merge;
 mod result;
 
 use crate::exit::Coded;
-use crate::{exit, output, progress, target, words};
+use crate::{exit, output, progress, target, undo, words};
 use anyhow::{Context, Result, bail};
 use args::GetArgs;
 use host::Host;
@@ -92,6 +92,7 @@ fn named(
     if makes {
         std::fs::create_dir(destination).with_context(|| format!("cannot make {}", destination.display()))?;
     }
+    tell_if_ended();
     let root = if into_folder || makes { destination } else { parent(destination) };
     let bar = bar(&volume, &found);
     let host =
@@ -124,6 +125,14 @@ fn check_destination(destination: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What is there when the user ends the copying.
+fn tell_if_ended() {
+    undo::if_ended(
+        "get",
+        "what was copied is there, and the file being copied is there in part, as NAME.partial",
+    );
+}
+
 /// Refuses to copy two files to one name.
 fn check_names(sources: &[PathBuf]) -> Result<()> {
     let mut names = HashMap::new();
@@ -140,9 +149,10 @@ fn check_names(sources: &[PathBuf]) -> Result<()> {
 
 /// Copies all that can be read, whether it has a name or not.
 fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut Keeper) -> Result<Ended> {
+    undo::if_ended("get", "nothing was copied yet");
     let image = args.image.display();
     let changes = tempfile::tempfile().context("cannot make a temporary file")?;
-    let bar = progress::steps("looking through the volume", PROGRESS_STEPS);
+    let bar = progress::share("looking through the volume", PROGRESS_STEPS);
     let salvaged = salvage::open(device, changes, Arc::new(SystemClock), &mut |done| {
         bar.set_position((done * PROGRESS_STEPS as f64) as u64);
         keeper.keep();
@@ -157,6 +167,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && destination.is_dir() => {}
         made => made.with_context(|| format!("cannot make {}", destination.display()))?,
     }
+    tell_if_ended();
     let volume = salvaged.volume;
     let bar = progress::bytes("copying", bytes_in_use(&volume));
     let host = Host::new(destination, bar.clone(), keeper)

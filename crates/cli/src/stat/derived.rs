@@ -12,6 +12,10 @@ const DAY_MILLIS: f64 = 86_400_000.0;
 /// What `medfs stat` adds to the daemon's counters.
 #[derive(Debug, Serialize)]
 pub(super) struct Derived {
+    /// Bytes of the pages that became deltas or were compressed, and so were not written, beside what was written instead.
+    pub(super) saved_bytes: u64,
+    /// Of all that would have been written.
+    pub(super) saved_share: Option<f64>,
     /// MedFS's DCR: the part of the pages' bytes that deltas did not take.
     pub(super) delta_compression_ratio: Option<f64>,
     /// Bytes in use of the zones of the files in memory.
@@ -46,13 +50,16 @@ impl Derived {
         let compressed = number("fpc.made") * medfs_format::BLOCK_SIZE as f64;
         let (hits, misses) = (number("page_hits"), number("page_misses"));
         let bases = number("deltas.bases");
+        let (written, saved) = (number("written_bytes"), pages + compressed);
         Derived {
+            saved_bytes: saved as u64,
+            saved_share: share(saved, written + saved),
             delta_compression_ratio: share(pages - number("deltas.bytes"), pages),
             zones_filled: share(number("zones.used"), number("zones.bytes")),
             inode_hit_rate: share(number("inode_hits"), number("inode_lookups")),
             page_hit_rate: share(hits, hits + misses),
             base_hit_rate: share(bases - number("deltas.bases_read"), bases),
-            lifetime: Lifetime::of(number("written_bytes"), pages + compressed, stats, card),
+            lifetime: Lifetime::of(written, saved, stats, card),
         }
     }
 }
@@ -93,6 +100,7 @@ mod tests {
         });
         let d = Derived::of(&stats, &card);
         assert_eq!(d.delta_compression_ratio, Some(0.99));
+        assert_eq!((d.saved_bytes, d.saved_share), (4096 * 100, Some(0.5)));
         assert_eq!((d.zones_filled, d.inode_hit_rate, d.page_hit_rate), (Some(0.25), Some(0.75), Some(0.25)));
         assert_eq!(d.base_hit_rate, Some(0.9));
         // As much again would have been written: a whole card a day, halved.

@@ -52,8 +52,18 @@ pub(crate) fn run(args: &StatArgs) -> Result<u8> {
     }
     let meta = std::fs::metadata(&args.target)
         .with_context(|| format!("cannot look at {}", args.target.display()))?;
-    if meta.is_dir() { mounted(args) } else { image(args) }?;
+    if meta.is_dir() { mounted(args) } else { image(args).map_err(|error| of_mounted(args, error)) }?;
     Ok(exit::SUCCESS)
+}
+
+/// A file that is no image, on a volume that is mounted: it is the file that is asked about.
+fn of_mounted(args: &StatArgs, error: anyhow::Error) -> anyhow::Error {
+    let dir = args.target.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !medfs_fuse::control::is_medfs(dir).unwrap_or(false) {
+        return error;
+    }
+    let file = args.target.display();
+    anyhow::anyhow!("{file} is a file of a mounted volume: 'medfs stat --file {file}' shows it")
 }
 
 fn mounted(args: &StatArgs) -> Result<()> {
@@ -79,7 +89,7 @@ fn mounted(args: &StatArgs) -> Result<()> {
     }
     let seconds = stats["open_millis"].as_u64().unwrap_or(0) as f64 / 1000.0;
     let bytes = size::show(stats["volume_bytes"].as_u64().unwrap_or(0));
-    outln!("{}: volume of {bytes}, mounted for {}\n", args.target.display(), size::time(seconds));
+    outln!("{}: volume of {bytes}, mounted for {}", args.target.display(), size::time(seconds));
     outln!("{}", report::Report::of(&stats, &derived).trim_end());
     Ok(())
 }

@@ -21,6 +21,7 @@ impl<'a> Report<'a> {
     /// The whole report.
     pub(super) fn of(stats: &'a Value, derived: &Derived) -> String {
         let mut report = Report { stats, text: String::new() };
+        report.summary(derived);
         report.writing();
         report.adaptive();
         report.nvram();
@@ -59,24 +60,62 @@ impl<'a> Report<'a> {
         self.row(name, &percent(rate), note);
     }
 
+    /// A count of a mechanism that may be off, or had nothing to do: no line then.
+    fn some(&mut self, name: &str, path: &str, note: &str) {
+        if self.number(path) > 0 {
+            self.count(name, path, note);
+        }
+    }
+
+    /// Whether a mount option is in force.
+    fn has_option(&self, option: &str) -> bool {
+        let all = at(self.stats, "options").as_array();
+        all.is_some_and(|all| all.iter().any(|in_force| in_force.as_str() == Some(option)))
+    }
+
+    /// What the owner of a card wants to know.
+    fn summary(&mut self, derived: &Derived) {
+        if let Some(failure) = at(self.stats, "failure").as_str() {
+            self.text.push_str(&format!("  READ-ONLY after an error: {failure}\n"));
+        }
+        let life = size::show(self.number("kbytes_written").saturating_mul(1024));
+        let written = size::show(self.number("written_bytes"));
+        self.row("written to the card", &written, &format!("since the mount; {life} in its life"));
+        if derived.saved_bytes > 0 {
+            let less = percent(derived.saved_share);
+            self.row(
+                "saved by deltas",
+                &size::show(derived.saved_bytes),
+                &format!("{less} of what it would be"),
+            );
+        } else if !self.has_option("delta=off") {
+            self.row("saved by deltas", &size::show(0), "no page was changed a little yet");
+        }
+        match &derived.lifetime {
+            Some(life) => {
+                let without = format!("at this rate; {} without deltas", lifetime::show(life.years_without));
+                self.row("lifetime of the card", &lifetime::show(life.years), &without);
+            }
+            None => self.row("lifetime of the card", "-", "told after a minute with writes"),
+        }
+    }
+
     fn writing(&mut self) {
         self.section("Written to the device since the mount, in blocks of 4 KiB");
         self.count("written data", "written.data", "content and directories");
         self.count("written node", "written.node", "inodes and lists of addresses");
-        self.count("written compact", "written.compact", "pages that hold several deltas");
+        self.some("written compact", "written.compact", "pages that hold several deltas");
         self.count("written meta", "written.meta", "checkpoints, NAT, SIT, SSA");
         self.count("written gc", "written.gc", "moved by cleaning");
-        let bytes = size::show(self.number("written_bytes"));
-        self.row("written in all", &bytes, "");
         self.count("flushes", "flushes", "");
         self.count("fsyncs", "fsyncs", "");
         self.count("  with something dirty", "fsyncs_dirty", "a block for each is the least");
         self.count("  by a checkpoint", "fsyncs_with_checkpoint", "the file's nodes were not enough");
-        self.count("  shared node blocks", "shared_nodes", "of files whose fsyncs met");
-        self.count("  inodes in these", "shared_inodes", "which would have taken a block each");
-        self.count("  of directories, free", "dir_fsyncs_saved", "roll-forward brings it all back");
-        self.count("  sealed", "sealed", "one flush for data and node");
-        self.count("  flushed twice", "flushed_first", "the data before the node");
+        self.some("  shared node blocks", "shared_nodes", "of files fsynced at the same moment");
+        self.some("  inodes in these", "shared_inodes", "which would have taken a block each");
+        self.some("  of directories, free", "dir_fsyncs_saved", "the files' nodes told it all");
+        self.some("  sealed", "sealed", "one flush for data and node");
+        self.some("  flushed twice", "flushed_first", "the data before the node");
         self.count("checkpoints", "checkpoints", "");
         self.count("sections cleaned", "gc_sections", "");
         self.count("  for want of space", "gc_foreground", "a write waited for it");
@@ -132,33 +171,44 @@ impl<'a> Report<'a> {
     }
 
     fn deltas(&mut self, derived: &Derived) {
+        if self.has_option("delta=off") && self.number("deltas.made") + self.number("fpc.made") == 0 {
+            return;
+        }
         self.section("Deltas: changes kept in the inode in place of pages");
         self.count("deltas made", "deltas.made", "pages that were not written");
         let ratio = derived.delta_compression_ratio;
         self.rate("deltas compression ratio", ratio, "DCR: bytes of pages they save");
         self.count("pages rebuilt", "deltas.rebuilt", "from base and delta");
-        self.count("evicted, file grew", "deltas.evicted_by_growth", "case 1: addresses needed the room");
-        self.count("evicted by others", "deltas.evicted_by_delta", "case 2: a smaller delta took it");
-        self.count("outgrown", "deltas.outgrown", "case 3: the page changed too much");
+        self.some("evicted, file grew", "deltas.evicted_by_growth", "case 1: addresses needed the room");
+        self.some("evicted by others", "deltas.evicted_by_delta", "case 2: a smaller delta took it");
+        self.some("outgrown", "deltas.outgrown", "case 3: the page changed too much");
         self.count("zones", "zones.files", "of files in memory");
         self.rate("zones filled", derived.zones_filled, "their bytes in use");
-        self.count("pages compressed alone", "fpc.made", "compress=fpc, up to five to a block");
-        self.count("  compressed now", "fpc.held", "of files in memory");
-        let saved = size::show(self.number("fpc.saved_bytes"));
-        self.row("  bytes saved by these", &saved, "");
-        self.count("files restored", "restored.files", "read often: no deltas any more");
-        self.count("pages restored", "restored.pages", "");
-        self.count("  neighbours moved", "restored.moved", "so that a file reads in one piece");
+        if self.number("fpc.made") + self.number("fpc.held") > 0 {
+            self.count("pages compressed alone", "fpc.made", "compress=fpc, up to five to a block");
+            self.count("  compressed now", "fpc.held", "of files in memory");
+            let saved = size::show(self.number("fpc.saved_bytes"));
+            self.row("  bytes saved by these", &saved, "");
+        }
+        self.some("files restored", "restored.files", "read often: no deltas any more");
+        self.some("pages restored", "restored.pages", "");
+        self.some("  neighbours moved", "restored.moved", "so that a file reads in one piece");
     }
 
     fn caches(&mut self, derived: &Derived) {
         self.section("Found in memory (what the kernel's page cache serves is not asked for)");
         self.rate("inodes", derived.inode_hit_rate, "");
         self.rate("pages", derived.page_hit_rate, "clean ones");
-        self.rate("bases of deltas", derived.base_hit_rate, "the deltas are in the inodes");
+        if derived.base_hit_rate.is_some() {
+            self.rate("bases of deltas", derived.base_hit_rate, "the deltas are in the inodes");
+        }
     }
 
     fn hotness(&mut self) {
+        let rounds = self.number("hotness.reclusterings");
+        if rounds == 0 {
+            return;
+        }
         let window = size::time(self.number("hotness.window_millis") as f64 / 1000.0);
         self.section(&format!(
             "Files by calls that reach the daemon (Hcluster; centroids, times in {window})"
@@ -174,7 +224,6 @@ impl<'a> Report<'a> {
             let note = format!("{:.1} reads, {:.1} writes", times("reads"), times("writes"));
             self.count(name, &format!("{path}.files"), &note);
         }
-        let rounds = self.number("hotness.reclusterings");
         let mean = self.number("hotness.recluster_micros").checked_div(rounds).unwrap_or(0);
         self.count("times regrouped", "hotness.reclusterings", &format!("when idle; {mean} us each"));
     }
@@ -186,16 +235,11 @@ impl<'a> Report<'a> {
         self.count("free segments", "free_segments", "of 2 MiB");
         self.count("dirty pages", "dirty_pages", "waiting to be written");
         self.count("dirty nodes", "dirty_nodes", "");
-        self.count("recovered at the mount", "recovered_inodes", "files rolled forward");
+        self.some("recovered at the mount", "recovered_inodes", "files rolled forward");
         let mode =
             if at(self.stats, "read_only").as_bool() == Some(true) { "read-only" } else { "read-write" };
         self.row("mode", mode, "");
-        let life = size::show(self.number("kbytes_written").saturating_mul(1024));
-        self.row("written in its life", &life, "since it was made, or a power cut");
         self.options();
-        if let Some(failure) = at(self.stats, "failure").as_str() {
-            self.text.push_str(&format!("  failure: {failure}\n"));
-        }
     }
 
     /// The mount options in force, as many to a line as it takes.
@@ -209,11 +253,8 @@ impl<'a> Report<'a> {
     }
 
     fn lifetime(&mut self, derived: &Derived) {
-        self.section("The card's lifetime, were it used like this day by day");
-        let Some(life) = &derived.lifetime else {
-            self.text.push_str("  too early to tell: mounted for less than a minute, or nothing written\n");
-            return;
-        };
+        let Some(life) = &derived.lifetime else { return };
+        self.section("The card's lifetime, were it used like this every day");
         self.row(
             "full-card writes a day",
             &format!("{:.4}", life.drive_writes_per_day),

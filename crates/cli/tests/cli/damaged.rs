@@ -135,8 +135,12 @@ fn a_file_whose_inode_is_lost_keeps_no_other_from_being_brought_or_listed() {
     assert!(listed.contains("/dir:\na\nb\n"), "{listed}");
     let text = stderr(&assert);
     assert!(
-        text.starts_with("medfs ls: /dir/a: its inode cannot be read") && text.lines().count() == 1,
+        text.starts_with("medfs ls: /dir/a: it is damaged, and nothing of it can be read (node"),
         "{text}"
+    );
+    assert_eq!(
+        text.lines().skip(1).collect::<Vec<_>>(),
+        ["medfs ls: 'medfs help damaged' says what to do about a damaged volume"],
     );
     let assert = medfs().args(["ls", "-R", "--json"]).arg(s.image()).assert().code(1);
     let listed = String::from_utf8(assert.get_output().stdout.clone()).unwrap();

@@ -12,6 +12,7 @@ mod claims;
 mod damaged;
 mod ends;
 mod files;
+mod first_hour;
 mod flash;
 mod fstab;
 mod full;

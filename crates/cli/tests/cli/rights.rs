@@ -25,11 +25,15 @@ fn who_has_no_rights_is_told_of_what_in_one_sentence() {
     let program = s.path("medfs");
     fs::copy(binary(), &program).unwrap();
     let image = s.image().to_str().unwrap().to_owned();
+    // A device, as it is root's. There need not be one behind its numbers.
+    let device = s.path("device").to_str().unwrap().to_owned();
+    let (block, numbers) = (rustix::fs::FileType::BlockDevice, rustix::fs::makedev(7, 255));
+    rustix::fs::mknodat(rustix::fs::CWD, &device, block, 0o600.into(), numbers).unwrap();
     let cases: &[(&[&str], i32, &str)] = &[
         (&["ls", &image], 1, &image),
         (&["stat", &image], 1, &image),
         (&["dump", &image, "super"], 1, &image),
-        (&["get", &image, "/", "closed"], 1, &image),
+        (&["get", &image, "/x", "-"], 1, &image),
         (&["put", &image, "file", "/"], 1, &image),
         (&["fsck", &image], 8, &image),
         (&["fsck", "--repair", &image], 8, &image),
@@ -41,6 +45,10 @@ fn who_has_no_rights_is_told_of_what_in_one_sentence() {
         (&["get", "--salvage", "own", "closed"], 1, "closed"),
         (&["get", "-r", "--map", "closed/map", "own", "/", "."], 1, "closed/map"),
         (&["fsck", "--repair", "--undo", "closed/undo", "own"], 8, "closed/undo"),
+        (&["mount", &image, "."], 32, &image),
+        (&["fsck", &device], 8, "Permission denied: only root may use this device (try sudo)"),
+        (&["mkfs", &device], 1, "Permission denied: only root may use this device (try sudo)"),
+        (&["stat", &device], 1, "Permission denied: only root may use this device (try sudo)"),
     ];
     for (args, code, named) in cases {
         let output = System::new(&program)
@@ -60,11 +68,11 @@ fn who_has_no_rights_is_told_of_what_in_one_sentence() {
 
 /// The log on a terminal, which `script` stands for.
 #[test]
-fn no_color_keeps_the_log_without_colours() {
+fn a_log_is_asked_for_and_no_color_keeps_it_without_colours() {
     let s = Scratch::with_volume("64M");
     let image = fs::File::options().write(true).open(s.image()).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&image, &[0; 4096], 0).unwrap();
-    let shown = |no_color: Option<&str>| {
+    let shown = |no_color: Option<&str>, log: bool| {
         let mut script = System::new("script");
         script.args(["--quiet", "--return", "--command"]);
         script.arg(format!("'{}' ls '{}'", binary().display(), s.image().display())).arg("/dev/null");
@@ -72,10 +80,20 @@ fn no_color_keeps_the_log_without_colours() {
         if let Some(value) = no_color {
             script.env("NO_COLOR", value);
         }
+        if log {
+            script.env("RUST_LOG", "warn");
+        }
         let output = script.output().expect("script, of Debian's bsdutils");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let [plain, none, empty] = [Some("1"), None, Some("")].map(shown);
+    let [plain, none, empty] = [Some("1"), None, Some("")].map(|no_color| shown(no_color, true));
     assert!(plain.contains("WARN") && !plain.contains('\x1b'), "{plain:?}");
     assert!(none.contains('\x1b') && empty.contains('\x1b'), "{none:?} {empty:?}");
+    // Who has not asked for a log reads sentences.
+    let sentence = shown(None, false);
+    assert!(
+        sentence.starts_with("medfs: one of the two copies of the superblock is damaged"),
+        "{sentence:?}"
+    );
+    assert!(!sentence.contains('\x1b') && !sentence.contains("WARN"), "{sentence:?}");
 }

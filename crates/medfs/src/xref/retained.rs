@@ -183,7 +183,7 @@ impl Fs {
         if self.is_delta_volume()
             && let Err(error) = self.load_bases()
         {
-            tracing::warn!(%error, "the hidden directory cannot be read");
+            tracing::info!(%error, "the directory of replaced files that deltas need cannot be read");
         }
     }
 

@@ -1,0 +1,77 @@
+//! `medfs help damaged` and medfs-damaged(7): what the owner of a damaged card does first. Both are docs/DAMAGED.md, which is plain enough
+//! to be read on a terminal.
+
+use crate::exit;
+use roff::{Roff, bold, roman};
+
+/// The page.
+const PAGE: &str = include_str!("../../../docs/DAMAGED.md");
+/// What stands in a title, in Markdown.
+const TITLE: &str = "# ";
+const SECTION: &str = "## ";
+
+/// `medfs help damaged`
+pub(crate) fn help() -> u8 {
+    let text = PAGE.replace(SECTION, "").replacen(TITLE, "", 1);
+    exit::run("help", exit::FAILURE, || {
+        outln!("{}", text.trim_end());
+        Ok(exit::SUCCESS)
+    })
+}
+
+/// medfs-damaged(7)
+pub(crate) fn manual() -> String {
+    let mut page = Roff::new();
+    let source = concat!("medfs ", env!("CARGO_PKG_VERSION"));
+    page.control("TH", ["medfs-damaged", "7", "", source, "medfs"]);
+    page.control("SH", ["NAME"]);
+    page.text([roman("medfs-damaged - what to do about a damaged card")]);
+    page.control("SH", ["DESCRIPTION"]);
+    for paragraph in PAGE.split("\n\n").skip(1) {
+        let lines: Vec<&str> = paragraph.trim_end().lines().collect();
+        match lines.first() {
+            Some(title) if title.starts_with(SECTION) => {
+                page.control("SH", [title.trim_start_matches(SECTION).to_uppercase().as_str()]);
+            }
+            Some(code) if code.starts_with("    ") => {
+                page.control("PP", []);
+                page.control("nf", []);
+                page.text([bold(paragraph.trim_end())]);
+                page.control("fi", []);
+            }
+            _ => {
+                page.control("PP", []);
+                page.text([roman(lines.join(" "))]);
+            }
+        }
+    }
+    page.control("SH", ["SEE ALSO"]);
+    page.text([roman("medfs(1), medfs-get(1), medfs-fsck(1)")]);
+    page.to_roff()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Every command of the page is one that the parser takes.
+    #[test]
+    fn its_commands_are_taken() {
+        let mut count = 0;
+        for line in PAGE.lines().filter_map(|line| line.strip_prefix("    medfs ")) {
+            let words = ["medfs"].into_iter().chain(line.split_whitespace());
+            if let Err(error) = crate::args::Cli::command().try_get_matches_from(words) {
+                panic!("{line}: {error}");
+            }
+            count += 1;
+        }
+        assert!(count >= 7, "{count}");
+    }
+
+    #[test]
+    fn it_fits_a_terminal() {
+        assert!(PAGE.lines().all(|line| line.chars().count() <= 80));
+        assert!(!manual().contains("## "), "{}", manual());
+    }
+}
