@@ -212,6 +212,28 @@ fn an_import_of_a_higher_room_is_found() {
     assert_eq!(found, [("content > tree".to_owned(), 1), ("error > the engine".to_owned(), 1)]);
 }
 
+/// The rooms of the table `| room | ...` of a document, by row: what stands in backticks in the first cell. A row of a crate, or of no room,
+/// has none.
+fn rooms_of(document: &str) -> Vec<Vec<&str>> {
+    let rows = document.lines().skip_while(|line| !line.starts_with("| room |")).skip(2);
+    let cells = rows.map_while(|line| line.strip_prefix("| ")?.split(" |").next());
+    let rooms = cells.filter(|cell| cell.starts_with('`'));
+    rooms
+        .map(|cell| cell.split('`').skip(1).step_by(2).map(|room| room.trim_end_matches('/')).collect())
+        .collect()
+}
+
+#[test]
+fn the_table_of_rooms_is_that_of_the_code() {
+    assert_eq!(
+        rooms_of(&medfs_tidy::read("docs/ARCHITECTURE.md")),
+        ROOMS,
+        "docs/ARCHITECTURE.md, `| room |`"
+    );
+    let table = "text\n| room | what |\n|---|---|\n| crate `x` | y |\n| `map/` | `z` |\n| `a/`, `b` | |\n| others | |\n\n| `c/` | |\n";
+    assert_eq!(rooms_of(table), [vec!["map"], vec!["a", "b"]]);
+}
+
 /// The rule that has these debts.
 fn rule(of: &str) -> &'static Rule {
     RULES.iter().find(|rule| rule.debts == of).expect("a rule of that name")

@@ -1,6 +1,7 @@
 //! Rules for the source text: size, headers, words, and the direction of dependencies.
 
 use medfs_tidy::{Source, expect_none, read, sources};
+use std::collections::BTreeMap;
 
 /// Most lines of a Rust file.
 const LINES_MAX: usize = 800;
@@ -108,34 +109,25 @@ fn no_paths_of_one_machine() {
     assert_eq!(lines_with(&[Source::new("a.md", &format!("see {}x", words[0]))], &words).len(), 1);
 }
 
-/// The layers of docs/ARCHITECTURE.md: a crate depends only on crates of smaller numbers.
-const LAYERS: [(&str, u32); 22] = [
-    ("medfs-format", 0),
-    ("medfs-sync", 0),
-    ("medfs-entropy", 0),
-    ("medfs-iolog", 0),
-    ("medfs-codec", 1),
-    ("medfs-ftl", 1),
-    ("medfs-device", 1),
-    ("medfs-flash", 2),
-    ("medfs-store", 2),
-    ("medfs", 3),
-    ("medfs-mkfs", 4),
-    ("medfs-fsck", 4),
-    ("medfs-fuse", 4),
-    ("medfs-trace", 4),
-    ("medfs-transfer", 4),
-    ("medfs-ars", 5),
-    ("medfs-replay", 5),
-    ("medfs-rescue", 5),
-    ("medfs-lab", 6),
-    ("medfs-cli", 7),
-    ("medfs-testkit", 8),
-    ("medfs-tidy", 8),
-];
+/// Crates by their names, each with its layer: 0 is the lowest.
+type Layers = BTreeMap<String, usize>;
 
-fn layer(name: &str) -> Option<u32> {
-    LAYERS.iter().find(|(crate_name, _)| *crate_name == name).map(|(_, layer)| *layer)
+/// The layers of the drawing in docs/ARCHITECTURE.md: a fenced block ```` ```layers ````, whose boxes stand one on the other. A row of a box
+/// begins with `|`, and the names of its crates end at the next one. With it, names that are drawn twice.
+fn layers(document: &str) -> (Layers, Vec<String>) {
+    let drawing = document.split_once("\n```layers\n").and_then(|(_, rest)| rest.split_once("\n```"));
+    let (drawing, _) = drawing.expect("docs/ARCHITECTURE.md has a drawing of the layers");
+    let boxes: Vec<&str> = drawing.split("\n+-").collect();
+    let (mut layers, mut twice) = (Layers::new(), Vec::new());
+    for (layer, rows) in boxes.iter().rev().enumerate() {
+        let names = rows.lines().filter_map(|row| row.strip_prefix("| ")?.split('|').next());
+        for name in names.flat_map(str::split_whitespace) {
+            if layers.insert(name.to_owned(), layer).is_some() {
+                twice.push(name.to_owned());
+            }
+        }
+    }
+    (layers, twice)
 }
 
 fn manifests() -> Vec<(String, toml::Table)> {
@@ -157,29 +149,58 @@ fn dependencies(manifest: &toml::Table) -> Vec<&str> {
     lists.flat_map(|list| list.keys().map(String::as_str)).collect()
 }
 
-fn upward(path: &str, manifest: &toml::Table) -> Vec<String> {
+fn upward(layers: &Layers, path: &str, manifest: &toml::Table) -> Vec<String> {
     let name = package(manifest, "name");
-    let Some(own) = layer(name) else {
-        return vec![format!(
-            "{path}: {name} has no layer: add it to LAYERS, docs/ARCHITECTURE.md and README.md"
-        )];
+    let Some(own) = layers.get(name) else {
+        return vec![format!("{path}: {name} is not drawn in docs/ARCHITECTURE.md")];
     };
     let ours = dependencies(manifest).into_iter().filter(|d| d.starts_with("medfs"));
-    ours.filter(|d| layer(d).is_none_or(|l| l >= own))
+    ours.filter(|d| layers.get(*d).is_none_or(|layer| layer >= own))
         .map(|d| format!("{path}: {name} may not depend on {d}"))
         .collect()
 }
 
+/// Where the drawing of a document and manifests disagree.
+fn misdrawn(document: &str, manifests: &[(String, toml::Table)]) -> Vec<String> {
+    let (layers, twice) = layers(document);
+    let mut found: Vec<String> = manifests.iter().flat_map(|(path, m)| upward(&layers, path, m)).collect();
+    found.extend(twice.into_iter().map(|name| format!("{name} is drawn twice")));
+    let is_crate = |name: &str| manifests.iter().any(|(_, manifest)| package(manifest, "name") == name);
+    found.extend(layers.into_keys().filter(|name| !is_crate(name)).map(|name| format!("{name} is no crate")));
+    found
+}
+
 #[test]
-fn dependencies_point_down() {
-    expect_none("arrows point down only", manifests().iter().flat_map(|(path, m)| upward(path, m)).collect());
-    let parse = |text: &str| text.parse::<toml::Table>().unwrap();
-    let up = parse(
-        "[package]\nname='medfs-format'\n[target.'cfg(unix)'.dependencies]\nmedfs-device.workspace=true",
+fn the_drawing_has_all_crates_and_dependencies_point_down() {
+    let architecture = read("docs/ARCHITECTURE.md");
+    let real = manifests();
+    expect_none("docs/ARCHITECTURE.md, drawing of the layers", misdrawn(&architecture, &real));
+
+    // Canaries: what is drawn at another place, twice, or not at all.
+    let with = |from: &str, to: &str| misdrawn(&architecture.replacen(from, to, 1), &real);
+    assert!(!with("| medfs-store ", "| ").is_empty());
+    assert_eq!(with("| medfs-store ", "| medfs-store medfs-store "), ["medfs-store is drawn twice"]);
+    assert_eq!(with("| medfs-store ", "| medfs-store medfs-new "), ["medfs-new is no crate"]);
+    let higher =
+        architecture.replacen("| medfs-store ", "| ", 1).replacen("| medfs  ", "| medfs medfs-store ", 1);
+    assert_eq!(misdrawn(&higher, &real), ["crates/medfs/Cargo.toml: medfs may not depend on medfs-store"]);
+}
+
+#[test]
+fn only_tests_look_upwards() {
+    let (layers, _) = layers(
+        "\n```layers\n+-\n| medfs-device medfs-ftl | blocks\n| medfs-codec |\n+-\n| medfs-format |\n+-\n```\n",
     );
-    let tests_only = parse("[package]\nname='medfs-format'\n[dev-dependencies]\nmedfs-device.workspace=true");
-    let unknown = parse("[package]\nname='medfs-new'");
-    assert_eq!([&up, &tests_only, &unknown].map(|m| upward("x", m).len()), [1, 0, 1]);
+    assert_eq!(layers.len(), 4);
+    let found = |text: &str| upward(&layers, "x", &text.parse::<toml::Table>().unwrap());
+    let up = "[package]\nname='medfs-format'\n[target.'cfg(unix)'.dependencies]\nmedfs-device.workspace=true";
+    assert_eq!(found(up), ["x: medfs-format may not depend on medfs-device"]);
+    let beside = "[package]\nname='medfs-codec'\n[dependencies]\nmedfs-device.workspace=true";
+    assert_eq!(found(beside), ["x: medfs-codec may not depend on medfs-device"]);
+    assert_eq!(found("[package]\nname='medfs-new'"), ["x: medfs-new is not drawn in docs/ARCHITECTURE.md"]);
+    let down = "[package]\nname='medfs-codec'\n[dependencies]\nmedfs-format.workspace=true";
+    let tests_only = "[package]\nname='medfs-format'\n[dev-dependencies]\nmedfs-device.workspace=true";
+    assert_eq!([found(down), found(tests_only)], [[""; 0], [""; 0]]);
 }
 
 #[test]
