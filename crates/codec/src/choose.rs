@@ -23,14 +23,14 @@
 //! would save half to three quarters of zstd's ten microseconds and make a sixth to two thirds more bytes; where a
 //! base helps, `moves` or zstd is smaller, or within 2%.
 
+use crate::backoff::{Backoff, PageClass};
 use crate::compress::{Lz4, Lzo, Zstd};
 use crate::dense::{self, Dense};
 use crate::dict::{Lz4Dict, ZstdPrefix};
 use crate::diff::Diff;
-use crate::luck::{Kind, Luck};
 use crate::moves::{self, Moves};
+use crate::multiversion::multiversion;
 use crate::sparse::{self, Sparse};
-use crate::wide::wide;
 use crate::xor::{self, Xor};
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page, entropy};
 
@@ -91,13 +91,13 @@ const PACKS_ALONE: usize = 4;
 /// Ratio that LZO is expected to reach, from which on a page may be noise.
 const NOISE: u32 = 900;
 
-/// Kind of a page for `moves`.
-fn kind_for_moves(sparse: Option<sparse::Made>) -> Kind {
+/// PageClass of a page for `moves`.
+fn kind_for_moves(sparse: Option<sparse::Made>) -> PageClass {
     match sparse {
-        None => Kind::LARGE,
-        Some(made) if made.len <= CHEAP => Kind::NONE,
-        Some(made) if made.len > FIRST => Kind::LARGE,
-        Some(made) => Kind::of(made.long),
+        None => PageClass::LARGE,
+        Some(made) if made.len <= CHEAP => PageClass::NONE,
+        Some(made) if made.len > FIRST => PageClass::LARGE,
+        Some(made) => PageClass::of(made.long),
     }
 }
 
@@ -109,10 +109,10 @@ fn is_zero(base: &Page) -> bool {
 /// All codecs, and the choice between them. 40 KiB with their scratch memory, and some 130 for zstd's contexts, which are
 /// made when they are first needed and used again: one for each thread.
 pub struct Codecs {
-    moved: Luck<PATIENCE, REST, 1>,
-    moved_fits: Luck<MISSES, REST, 4>,
-    packed: Luck<PATIENCE, REST, 1>,
-    various: Luck<GLANCES, GLANCES, GLANCES>,
+    moved: Backoff<PATIENCE, REST, 1>,
+    moved_fits: Backoff<MISSES, REST, 4>,
+    packed: Backoff<PATIENCE, REST, 1>,
+    various: Backoff<GLANCES, GLANCES, GLANCES>,
     sparse: Sparse,
     moves: Moves,
     dense: Dense,
@@ -130,10 +130,10 @@ pub struct Codecs {
 impl Default for Codecs {
     fn default() -> Self {
         Codecs {
-            moved: Luck::default(),
-            moved_fits: Luck::default(),
-            packed: Luck::default(),
-            various: Luck::default(),
+            moved: Backoff::default(),
+            moved_fits: Backoff::default(),
+            packed: Backoff::default(),
+            various: Backoff::default(),
             sparse: Sparse,
             moves: Moves::default(),
             dense: Dense::default(),
@@ -149,7 +149,7 @@ impl Default for Codecs {
     }
 }
 
-wide! {
+multiversion! {
     /// [`Codecs::own`].
     fn own(codecs: &mut Codecs, base: &Page, page: &Page, out: &mut [u8]) -> Own = Codecs::own;
 }
@@ -258,13 +258,14 @@ impl Codecs {
     #[inline(always)]
     fn own(&mut self, base: &Page, page: &Page, out: &mut [u8]) -> Own {
         self.diff.look(base, page);
-        let first = if self.moved.rests(Kind::LARGE) { out.len() } else { out.len().min(FIRST) };
+        let first =
+            if self.moved.is_backing_off(PageClass::LARGE) { out.len() } else { out.len().min(FIRST) };
         let mut sparse = self.sparse.encode_diff(&self.diff, page, &mut out[..first]);
         let kind = kind_for_moves(sparse);
-        if kind == Kind::NONE {
+        if kind == PageClass::NONE {
             return Own::sparse(sparse, false);
         }
-        let due = self.moved.is_due(kind);
+        let due = self.moved.should_try(kind);
         let zero = is_zero(base);
         if sparse.is_none() && first < out.len() && (zero || !due) {
             sparse = self.sparse.encode_diff(&self.diff, page, out);
@@ -273,7 +274,7 @@ impl Codecs {
             return Own::sparse(sparse, zero);
         }
         let inline = out.len() <= INLINE;
-        if inline && sparse.is_none() && !self.moved_fits.is_due(Kind::LARGE) {
+        if inline && sparse.is_none() && !self.moved_fits.should_try(PageClass::LARGE) {
             // Nearly all that it makes fit `dense` makes fit too.
             return Own::sparse(None, false);
         }
@@ -287,7 +288,7 @@ impl Codecs {
             sparse = self.sparse.encode_diff(&self.diff, page, &mut out[..room]);
         }
         if inline && sparse.is_none() {
-            self.moved_fits.learn(Kind::LARGE, moves.is_some_and(|len| len <= out.len()));
+            self.moved_fits.learn(PageClass::LARGE, moves.is_some_and(|len| len <= out.len()));
         }
         let saved = moves.is_some_and(|len| sparse.is_none_or(|made| len + made.len / SAVED <= made.len));
         self.moved.learn(kind, saved);
@@ -306,7 +307,7 @@ impl Codecs {
     /// What `dense` or general compression makes of the page where it is likely to be smaller than what is in `out`, else
     /// that; where that fits nothing, any that does.
     fn large(&mut self, own: Own, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
-        let kind = own.made.map_or(Kind::LARGE, |made| Kind::of(made.len));
+        let kind = own.made.map_or(PageClass::LARGE, |made| PageClass::of(made.len));
         if !self.packs(own, kind, page, out) {
             return own.made.or_else(|| self.last(base, page, out));
         }
@@ -325,20 +326,20 @@ impl Codecs {
     }
 
     /// Whether `zstd-prefix` is likely to be smaller than what was made, or to fit.
-    fn packs(&mut self, own: Own, kind: Kind, page: &Page, out: &[u8]) -> bool {
+    fn packs(&mut self, own: Own, kind: PageClass, page: &Page, out: &[u8]) -> bool {
         match own.made {
-            Some(made) => !self.is_various(kind, &out[..made.len]) && self.packed.is_due(kind),
+            Some(made) => !self.is_various(kind, &out[..made.len]) && self.packed.should_try(kind),
             None if own.packed.is_some_and(|packed| packed <= out.len()) => true,
             None => match entropy::ratio(page) {
-                NOISE.. => self.packed.is_due(kind),
+                NOISE.. => self.packed.should_try(kind),
                 ratio => PAGE_SIZE * ratio as usize * PACKS_ALONE / 8 <= out.len() * entropy::WHOLE as usize,
             },
         }
     }
 
     /// Whether a delta is too various to shrink, at a glance or, where all of its kind were lately, without.
-    fn is_various(&mut self, kind: Kind, delta: &[u8]) -> bool {
-        if !self.various.is_due(kind) {
+    fn is_various(&mut self, kind: PageClass, delta: &[u8]) -> bool {
+        if !self.various.should_try(kind) {
             return true;
         }
         let various = entropy::looks_random(delta);

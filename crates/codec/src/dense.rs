@@ -9,13 +9,13 @@
 //! u8      kind << 6 | new << 3 | n
 //! more    new is 7: what is added to it
 //! bytes   the new bytes
-//! u16     kind FAR: source << 3 | high bits of n
-//! more    n is 7, or 63 of kind FAR: what is added to it
+//! u16     kind COPY: source << 3 | high bits of n
+//! more    n is 7, or 63 of kind COPY: what is added to it
 //! ```
 //!
-//! "More" is a byte, or 255 and a u16 to which 255 is added. A piece has n + 3 bytes, of kind `FAR` n + 4. A source is a place
-//! in the base, or 4096 and a place in the page. `SAME` takes the bytes of the base at the same place, `ON` those as far back as
-//! the last piece but `SAME` came from, `BEFORE` as far as the one before that. A step that fills the page with new bytes has no
+//! "More" is a byte, or 255 and a u16 to which 255 is added. A piece has n + 3 bytes, of kind `COPY` n + 4. A source is a place
+//! in the base, or 4096 and a place in the page. `KEEP` takes the bytes of the base at the same place, `REP0` those as far back as
+//! the last piece but `KEEP` came from, `REP1` as far as the one before that. A step that fills the page with new bytes has no
 //! piece. What follows the last step is the same.
 //!
 //! The base is indexed at every fourth place, of the page what is looked up and what is found.
@@ -24,8 +24,8 @@ mod apply;
 
 use crate::copy::{WIDE, copy_page};
 use crate::diff::Diff;
+use crate::multiversion::multiversion;
 use crate::sparse::LONGER;
-use crate::wide::wide;
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
 use apply::{apply, apply_in_place};
 
@@ -33,13 +33,13 @@ const TAG: CodecTag = CodecTag::Dense;
 const BEYOND: CodecError = CodecError::OutOfRange(TAG);
 
 /// The kind of step whose piece is the base's at the same place.
-pub const SAME: usize = 0;
+pub const KEEP: usize = 0;
 /// The kind that comes from as far as the last.
-pub const ON: usize = 1;
+pub const REP0: usize = 1;
 /// The kind that comes from as far as the one before the last.
-pub const BEFORE: usize = 2;
+pub const REP1: usize = 2;
 /// The kind that names its source.
-pub const FAR: usize = 3;
+pub const COPY: usize = 3;
 /// Length field that says that more follows, and that of a far piece.
 pub const LONG: usize = 7;
 /// See [`LONG`].
@@ -94,24 +94,24 @@ impl Default for Dense {
     }
 }
 
-wide! {
+multiversion! {
     /// [`Dense::encode_diff`].
     pub(crate) fn encode(
         dense: &mut Dense, diff: &Diff, base: &Page, page: &Page, room: usize, hope: usize
     ) -> Option<usize> = Dense::encode_diff;
 }
 
-wide! {
+multiversion! {
     /// [`DeltaCodec::decode`].
     fn decode(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> = apply::<true>;
 }
 
-wide! {
+multiversion! {
     /// [`DeltaCodec::patch_copy`].
     fn patch_copy(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> = apply::<false>;
 }
 
-wide! {
+multiversion! {
     /// [`DeltaCodec::patch`].
     fn patch(base: &mut Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> = apply_in_place;
 }
@@ -155,7 +155,7 @@ impl Piece {
     /// Bytes that it saves.
     #[inline(always)]
     fn gain(&self) -> usize {
-        let (head, short) = if self.kind == FAR { (3, FAR_MIN + FAR_LONG) } else { (1, PIECE_MIN + LONG) };
+        let (head, short) = if self.kind == COPY { (3, FAR_MIN + FAR_LONG) } else { (1, PIECE_MIN + LONG) };
         let head = head + usize::from(self.len >= short);
         self.len.saturating_sub(head)
     }
@@ -194,7 +194,7 @@ impl Dense {
                 continue;
             };
             misses = 0;
-            if piece.kind == SAME && at + piece.len == END {
+            if piece.kind == KEEP && at + piece.len == END {
                 // What follows the last step is the same.
                 piece.len = PIECE_MIN;
             }
@@ -242,7 +242,7 @@ impl Finder<'_> {
     #[inline(always)]
     fn best(&mut self, at: usize, from: usize) -> Option<Piece> {
         let piece = self.find(at, from)?;
-        if piece.kind != FAR || piece.len >= GOOD || at + 1 == END {
+        if piece.kind != COPY || piece.len >= GOOD || at + 1 == END {
             return Some(piece);
         }
         self.add(at);
@@ -255,14 +255,14 @@ impl Finder<'_> {
     #[inline(always)]
     fn find(&self, at: usize, from: usize) -> Option<Piece> {
         let same = self.diff.next_changed(at - START) + START - at;
-        let mut best = Piece { kind: SAME, at, source: at - START, len: same };
+        let mut best = Piece { kind: KEEP, at, source: at - START, len: same };
         if same < PIECE_MIN {
             best.len = 0;
         } else if same >= GOOD {
             return Some(best);
         }
         let word = word(self.window, at);
-        for (kind, distance) in [(ON, self.last[0]), (BEFORE, self.last[1])] {
+        for (kind, distance) in [(REP0, self.last[0]), (REP1, self.last[1])] {
             let source = at - distance;
             if (self::word(self.window, source) ^ word) << 8 == 0 {
                 let len = self.common(source, at);
@@ -290,7 +290,7 @@ impl Finder<'_> {
         }
         let first = if source < START { 0 } else { START };
         let back = common_before(self.window, source, at, (at - from).min(source - first).min(BACK));
-        let piece = Piece { kind: FAR, at: at - back, source: source - back, len: len + back };
+        let piece = Piece { kind: COPY, at: at - back, source: source - back, len: len + back };
         if piece.gain() > best.gain() {
             *best = piece;
         }
@@ -322,9 +322,9 @@ impl Finder<'_> {
     fn took(&mut self, piece: &Piece, at: usize) {
         let distance = piece.at - piece.source;
         match piece.kind {
-            SAME => return,
-            FAR => self.last = [distance, self.last[0]],
-            BEFORE => self.last.swap(0, 1),
+            KEEP => return,
+            COPY => self.last = [distance, self.last[0]],
+            REP1 => self.last.swap(0, 1),
             _ => {}
         }
         let step = if piece.len > GOOD { LONG_STEP } else { STEP };
@@ -382,7 +382,7 @@ impl Steps<'_> {
     /// The new bytes from `new` on, and the piece behind them.
     #[inline(always)]
     fn put(&mut self, window: &Window, new: usize, piece: &Piece) -> Option<()> {
-        let far = piece.kind == FAR;
+        let far = piece.kind == COPY;
         let (least, long) = if far { (FAR_MIN, FAR_LONG) } else { (PIECE_MIN, LONG) };
         let len = piece.len - least;
         let field = len.min(long);
@@ -398,7 +398,7 @@ impl Steps<'_> {
 
     /// The new bytes from `new` to the end of the page.
     fn rest(&mut self, window: &Window, new: usize) -> Option<()> {
-        self.head(window, SAME, new, END, 0)?;
+        self.head(window, KEEP, new, END, 0)?;
         (self.at <= self.room).then_some(())
     }
 
@@ -461,12 +461,12 @@ mod tests {
         assert_eq!(encoded(&base()), []);
         let mut page = base();
         page[40] ^= 1;
-        assert_eq!(encoded(&page), [head(SAME, 0, 7), 30, head(SAME, 1, 0), page[40]]);
+        assert_eq!(encoded(&page), [head(KEEP, 0, 7), 30, head(KEEP, 1, 0), page[40]]);
         let mut page = base();
         page[4090] ^= 1;
         page[4095] ^= 1;
-        let tail = [head(SAME, 1, 1), page[4090], head(SAME, 1, 0), page[4095]];
-        assert_eq!(encoded(&page), [&[head(SAME, 0, 7), 255, 0xF1, 0x0E][..], &tail].concat());
+        let tail = [head(KEEP, 1, 1), page[4090], head(KEEP, 1, 0), page[4095]];
+        assert_eq!(encoded(&page), [&[head(KEEP, 0, 7), 255, 0xF1, 0x0E][..], &tail].concat());
     }
 
     #[test]
@@ -474,15 +474,15 @@ mod tests {
         let mut page = base();
         page.copy_within(1000..1100, 2000);
         let source = (1000 << 3 | FAR_LONG >> 3) as u16;
-        let far = [&[head(FAR, 0, 7)][..], &source.to_le_bytes(), &[33]].concat();
-        assert_eq!(encoded(&page), [&[head(SAME, 0, 7), 255, 0xC7, 0x06][..], &far].concat());
+        let far = [&[head(COPY, 0, 7)][..], &source.to_le_bytes(), &[33]].concat();
+        assert_eq!(encoded(&page), [&[head(KEEP, 0, 7), 255, 0xC7, 0x06][..], &far].concat());
         // New bytes, and the same again: from the page, as the base does not have them.
         let mut page = base();
         let new: [u8; 40] = std::array::from_fn(|i| page[i] ^ page[i + 500]);
         page[..40].copy_from_slice(&new);
         page[40..80].copy_from_slice(&new);
         let source = (PAGE_SIZE << 3 | (40 - FAR_MIN) >> 3) as u16;
-        let again = [&[head(FAR, 7, (40 - FAR_MIN) & 7), 33][..], &new, &source.to_le_bytes()].concat();
+        let again = [&[head(COPY, 7, (40 - FAR_MIN) & 7), 33][..], &new, &source.to_le_bytes()].concat();
         assert_eq!(encoded(&page), again);
     }
 
@@ -519,27 +519,27 @@ mod tests {
             decoded
         };
         let cuts: [&[u8]; 7] = [
-            &[head(SAME, 1, 0)],
-            &[head(SAME, 7, 0)],
-            &[head(SAME, 7, 0), 255, 1],
-            &[head(SAME, 0, 7)],
-            &[head(SAME, 0, 7), 255],
-            &[head(FAR, 0, 0), 1],
-            &[head(FAR, 0, 7), 7, 0],
+            &[head(KEEP, 1, 0)],
+            &[head(KEEP, 7, 0)],
+            &[head(KEEP, 7, 0), 255, 1],
+            &[head(KEEP, 0, 7)],
+            &[head(KEEP, 0, 7), 255],
+            &[head(COPY, 0, 0), 1],
+            &[head(COPY, 0, 7), 7, 0],
         ];
         for cut in cuts {
             assert_eq!(decode(cut), Err(CodecError::Truncated(TAG)), "{cut:?}");
         }
-        let whole = [head(SAME, 0, 7), 255, 0xF7, 0x0E];
+        let whole = [head(KEEP, 0, 7), 255, 0xF7, 0x0E];
         assert_eq!(decode(&whole), Ok(()), "{} bytes", PIECE_MIN + LONG + LONGER + 0x0EF7);
         let beyond: [&[u8]; 6] = [
-            &[head(SAME, 0, 7), 255, 0xF8, 0x0E],
-            &[&whole[..], &[head(SAME, 0, 0)]].concat(),
-            &[&whole[..], &[head(SAME, 1, 0), 5]].concat(),
+            &[head(KEEP, 0, 7), 255, 0xF8, 0x0E],
+            &[&whole[..], &[head(KEEP, 0, 0)]].concat(),
+            &[&whole[..], &[head(KEEP, 1, 0), 5]].concat(),
             // What is not written yet, what reaches from the base into the page, and a page's end.
-            &[head(FAR, 0, 0), 0x00, 0x80],
-            &[head(FAR, 0, 0), 0xF0, 0x7F],
-            &[head(SAME, 0, 7), 255, 0xF6, 0x0E, head(ON, 0, 0)],
+            &[head(COPY, 0, 0), 0x00, 0x80],
+            &[head(COPY, 0, 0), 0xF0, 0x7F],
+            &[head(KEEP, 0, 7), 255, 0xF6, 0x0E, head(REP0, 0, 0)],
         ];
         for delta in beyond {
             assert_eq!(decode(delta), Err(CodecError::OutOfRange(TAG)), "{delta:?}");

@@ -42,11 +42,11 @@ impl Diff {
     #[inline(always)]
     pub(crate) fn look(&mut self, base: &Page, page: &Page) {
         #[cfg(target_arch = "x86_64")]
-        if crate::wide::is_wide() {
+        if crate::multiversion::has_avx2() {
             // SAFETY: the processor has the features that the function is compiled for. With the portable way all of
             // encoding takes 1.7 times as long where little differs, and twice where sixteen places do.
             #[allow(unsafe_code)]
-            return unsafe { self.look_wide(base, page) };
+            return unsafe { self.look_avx2(base, page) };
         }
         self.look_portable(base, page);
     }
@@ -54,7 +54,7 @@ impl Diff {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline(never)]
-    fn look_wide(&mut self, base: &Page, page: &Page) {
+    fn look_avx2(&mut self, base: &Page, page: &Page) {
         use std::arch::x86_64::{__m256i, _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_movemask_epi8};
         // A load of 32 bytes. Put together from words it is one or many, as the compiler pleases.
         let load = |piece: &[u8; 2 * WORD], i: usize| -> __m256i {

@@ -13,6 +13,7 @@
 //! Bytes of a delta may come from a damaged disk. Decoding them is bounded in time and memory, never panics,
 //! and writes nothing but the page; what it writes there before an error means nothing.
 
+mod backoff;
 pub mod choose;
 pub mod compress;
 mod copy;
@@ -20,12 +21,11 @@ pub mod dense;
 pub mod dict;
 pub mod diff;
 mod index;
-mod luck;
 pub mod lzo;
 pub mod moves;
+mod multiversion;
 pub mod rebuild;
 pub mod sparse;
-mod wide;
 pub mod xor;
 
 pub use choose::{Codecs, Delta, Encoded};

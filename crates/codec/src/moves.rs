@@ -7,12 +7,12 @@
 //! ```text
 //! u8      kind << 6 | n   n below 48: n + 1 bytes; else 49 + (n - 48) * 256 + the next byte
 //! u8      n from 48 on:   the rest of the length
-//! u16     kind MOVE:      where in the base the bytes are
-//! bytes   kind NEW:       the bytes
+//! u16     kind COPY:      where in the base the bytes are
+//! bytes   kind ADD:       the bytes
 //! ```
 //!
-//! `NEW` takes bytes from the delta, `SAME` those of the base at the same place, `MOVE` those of the base at another
-//! one, `ON` those of the base as far from their place as the last `MOVE` took its own. What follows the last step is
+//! `ADD` takes bytes from the delta, `KEEP` those of the base at the same place, `COPY` those of the base at another
+//! one, `REP0` those of the base as far from their place as the last `COPY` took its own. What follows the last step is
 //! the same.
 //!
 //! Moved pieces are found by a hash of the base's bytes at every eighth place, in the changed runs only. To index the
@@ -22,20 +22,20 @@
 use crate::copy::{WIDE, copy, copy_page, leave, restore};
 use crate::diff::Diff;
 use crate::index::{Index, KEY};
-use crate::wide::wide;
+use crate::multiversion::multiversion;
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
 
 const TAG: CodecTag = CodecTag::Moves;
 const BEYOND: CodecError = CodecError::OutOfRange(TAG);
 
 /// The kind of step that takes bytes from the delta.
-pub const NEW: usize = 0;
+pub const ADD: usize = 0;
 /// The kind of step that takes those of the base at the same place.
-pub const SAME: usize = 1;
-/// The kind of step that goes on with the last `MOVE`.
-pub const ON: usize = 2;
+pub const KEEP: usize = 1;
+/// The kind of step that goes on with the last `COPY`.
+pub const REP0: usize = 2;
 /// The kind of step that takes those of the base at another place.
-pub const MOVE: usize = 3;
+pub const COPY: usize = 3;
 /// First value of the length field that says another byte follows.
 pub const LONG: usize = 48;
 /// Shortest length that has one.
@@ -45,7 +45,7 @@ const LONG_MIN: usize = LONG + 1;
 const PATIENCE: usize = 64;
 /// Most bytes by which a piece is made longer at its front.
 const BACK: usize = 256;
-/// Shortest piece worth an `ON` step, and a `SAME` step between new bytes.
+/// Shortest piece worth an `REP0` step, and a `KEEP` step between new bytes.
 const ON_MIN: usize = 4;
 const SAME_MIN: usize = 3;
 
@@ -77,7 +77,7 @@ impl Default for Moves {
 /// Room for a delta, and for what is written beyond the last step's end to write all steps alike.
 type Out = [u8; PAGE_SIZE + 2 * WIDE];
 
-wide! {
+multiversion! {
     /// [`Moves::encode_diff`].
     pub(crate) fn encode(moves: &mut Moves, diff: &Diff, base: &Page, page: &Page, room: usize) -> Option<usize>
         = Moves::encode_diff;
@@ -107,17 +107,17 @@ impl DeltaCodec for Moves {
     }
 }
 
-wide! {
+multiversion! {
     /// [`DeltaCodec::decode`].
     fn decode(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> = apply::<true>;
 }
 
-wide! {
+multiversion! {
     /// [`DeltaCodec::patch_copy`].
     fn patch_copy(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> = apply::<false>;
 }
 
-wide! {
+multiversion! {
     /// [`DeltaCodec::patch`].
     fn patch(base: &mut Page, page: &mut Page, delta: &[u8]) -> Result<(), CodecError> = apply_in_place;
 }
@@ -289,7 +289,7 @@ struct Steps<'a> {
     at: usize,
     /// Bytes of the page that the steps fill.
     done: usize,
-    /// What the last `MOVE` added to a place to find its source, modulo 2^64.
+    /// What the last `COPY` added to a place to find its source, modulo 2^64.
     shift: usize,
     /// Places in the page where nothing was found since the last find.
     misses: usize,
@@ -306,9 +306,9 @@ impl Steps<'_> {
         }
         let shift = piece.source.wrapping_sub(piece.at);
         if shift == self.shift {
-            self.head(ON, piece.len)?;
+            self.head(REP0, piece.len)?;
         } else {
-            self.head(MOVE, piece.len)?;
+            self.head(COPY, piece.len)?;
             self.put((piece.source as u16).to_le_bytes())?;
             self.shift = shift;
         }
@@ -321,7 +321,7 @@ impl Steps<'_> {
     fn new_bytes(&mut self, start: usize, end: usize) -> Option<()> {
         self.same(start)?;
         let len = end - start;
-        self.head(NEW, len)?;
+        self.head(ADD, len)?;
         self.done = end;
         if len <= WIDE
             && let Some(bytes) = self.page.get(start..).and_then(|page| page.first_chunk::<WIDE>())
@@ -338,7 +338,7 @@ impl Steps<'_> {
     #[inline(always)]
     fn same(&mut self, end: usize) -> Option<()> {
         if self.done < end {
-            self.head(SAME, end - self.done)?;
+            self.head(KEEP, end - self.done)?;
             self.done = end;
         }
         Some(())
@@ -382,21 +382,21 @@ fn apply<const FRESH: bool>(base: &Page, delta: &[u8], page: &mut Page) -> Resul
             rest = tail;
             LONG_MIN + (field - LONG) * 256 + usize::from(*more)
         };
-        if kind == SAME && !FRESH {
+        if kind == KEEP && !FRESH {
             restore(page, base, at);
-        } else if kind == NEW {
+        } else if kind == ADD {
             if rest.len() < len {
                 return Err(CodecError::Truncated(TAG));
             }
             copy(page, at, rest, 0, len).ok_or(BEYOND)?;
             rest = &rest[len..];
         } else {
-            if kind == MOVE {
+            if kind == COPY {
                 let (source, tail) = rest.split_first_chunk::<2>().ok_or(CodecError::Truncated(TAG))?;
                 rest = tail;
                 shift = usize::from(u16::from_le_bytes(*source)).wrapping_sub(at);
             }
-            let shift = if kind == SAME { 0 } else { shift };
+            let shift = if kind == KEEP { 0 } else { shift };
             copy(page, at, base, at.wrapping_add(shift), len).ok_or(BEYOND)?;
         }
         at += len;
@@ -426,16 +426,16 @@ mod tests {
         assert_eq!(encoded(&base()), []);
         let mut page = base();
         page[40] ^= 1;
-        assert_eq!(encoded(&page), [(SAME << 6 | 39) as u8, 0, page[40]]);
+        assert_eq!(encoded(&page), [(KEEP << 6 | 39) as u8, 0, page[40]]);
         let mut page = base();
         page[49] ^= 1;
-        assert_eq!(encoded(&page), [(SAME << 6 | 48) as u8, 0, 0, page[49]]);
+        assert_eq!(encoded(&page), [(KEEP << 6 | 48) as u8, 0, 0, page[49]]);
         let mut page = base();
         page.copy_within(1000..1600, 2000);
-        assert_eq!(encoded(&page)[..2], [(SAME << 6 | (48 + 7)) as u8, (2000 - 49 - 7 * 256) as u8]);
+        assert_eq!(encoded(&page)[..2], [(KEEP << 6 | (48 + 7)) as u8, (2000 - 49 - 7 * 256) as u8]);
         assert_eq!(
             encoded(&page)[2..],
-            [(MOVE << 6 | (48 + 2)) as u8, (600 - 49 - 2 * 256) as u8, 0xE8, 0x03]
+            [(COPY << 6 | (48 + 2)) as u8, (600 - 49 - 2 * 256) as u8, 0xE8, 0x03]
         );
     }
 
@@ -446,7 +446,7 @@ mod tests {
         page[2300] ^= 1;
         let steps = encoded(&page);
         assert_eq!(steps.len(), 2 + 4 + 2 + 2);
-        assert_eq!(steps[8] >> 6, ON as u8);
+        assert_eq!(steps[8] >> 6, REP0 as u8);
     }
 
     #[test]

@@ -14,7 +14,7 @@
 
 use crate::copy::{WIDE, copy_page};
 use crate::diff::Diff;
-use crate::wide::wide;
+use crate::multiversion::multiversion;
 use crate::{CodecError, CodecTag, DeltaCodec, PAGE_SIZE, Page};
 
 const TAG: CodecTag = CodecTag::XorSparse;
@@ -83,12 +83,12 @@ impl DeltaCodec for Sparse {
     }
 }
 
-wide! {
+multiversion! {
     /// [`DeltaCodec::decode`].
     fn decode(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> = apply_to_copy;
 }
 
-wide! {
+multiversion! {
     /// [`DeltaCodec::patch`].
     fn patch(page: &mut Page, delta: &[u8]) -> Result<(), CodecError> = apply_in_place;
 }

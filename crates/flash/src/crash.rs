@@ -3,11 +3,11 @@
 
 use crate::codecs::PageCodec;
 use crate::device::policy;
-use crate::disk::{Disk, Kept, Slots};
-use crate::medium::{BlockState, Filed, Medium, STATE_BYTES};
+use crate::device_file::Header;
+use crate::durable_file::{Disk, Kept, Slots};
 use crate::nand::NandModel;
+use crate::nand_file::{BlockState, Filed, Medium, STATE_BYTES};
 use crate::profile::Profile;
-use crate::store::Header;
 use medfs_ftl::{Config, Ftl, Hint, PAGE};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};

@@ -4,12 +4,12 @@
 //! waits, and its latency counts from its arrival. Between requests the device collects garbage.
 
 use crate::codecs::{CODECS, Described, PageCodec};
+use crate::device_file::{self, Header};
 use crate::error::{FlashError, Result};
-use crate::medium::Filed;
 use crate::nand::{NandModel, factory_states};
+use crate::nand_file::Filed;
 use crate::profile::Profile;
 use crate::stats::Stats;
-use crate::store::{self, Header};
 use medfs_ftl::{
     Codec, Config, Ftl, FtlError, Hint, Lightweight, Nand, NandError, PAGE, Policy, Selective, Separating,
     Uncompressed, Unconditional,
@@ -210,13 +210,13 @@ impl<C: DeviceCodec> Device<C> {
         let header = options.header(C::CONTENT)?;
         let codec = C::of(&header)?;
         let states = factory_states(&header.profile, header.blocks, header.seed);
-        let file = store::create(path, &header, &states)?;
+        let file = device_file::create(path, &header, &states)?;
         let nand =
             NandModel::on(Box::new(filed(&file, path, &header)?), &header.profile, states, header.seed);
         let made = Self::format(nand, codec, header, Some((path.to_owned(), file)));
         let made = made.and_then(|mut device: Device<C>| {
             device.sync()?;
-            store::settle(path)?;
+            device_file::settle(path)?;
             Ok(device)
         });
         if made.is_err() {
@@ -245,7 +245,7 @@ impl<C: DeviceCodec> Device<C> {
         durability: Durability,
         patience: Duration,
     ) -> Result<Device<C>> {
-        let (file, mut header) = store::open(path, Some(patience))?;
+        let (file, mut header) = device_file::open(path, Some(patience))?;
         if header.content != C::CONTENT {
             let what = if C::CONTENT {
                 "it was made without content: it can replay traces and hold no files"
@@ -258,10 +258,10 @@ impl<C: DeviceCodec> Device<C> {
             ftl.clone_into(&mut header.ftl);
         }
         let codec = C::of(&header)?;
-        let states = store::states(path, &file, &header)?;
-        let mut before = store::read_stats(path, &file, &header)?;
+        let states = device_file::states(path, &file, &header)?;
+        let mut before = device_file::read_stats(path, &file, &header)?;
         before.killed += u64::from(std::mem::take(&mut before.open));
-        let image = store::read_image(path, &file, &header)?;
+        let image = device_file::read_image(path, &file, &header)?;
         let mut nand =
             NandModel::on(Box::new(filed(&file, path, &header)?), &header.profile, states, header.seed);
         nand.set_retained(image.clone());
@@ -298,7 +298,7 @@ impl<C: DeviceCodec> Device<C> {
 
 fn filed(file: &File, path: &Path, header: &Header) -> Result<Filed> {
     let g = header.profile.geometry(header.blocks);
-    let file = file.try_clone().map_err(store::io(path))?;
+    let file = file.try_clone().map_err(device_file::io(path))?;
     Ok(Filed::new(file, (g.pages_per_block, g.page_bytes, g.spare_bytes), header.places()))
 }
 
@@ -453,7 +453,7 @@ impl<C: Codec> Device<C> {
     fn save_as(&self, open: bool) -> Result<()> {
         match &self.file {
             Some((path, file)) => {
-                store::write_stats(path, file, &self.header, &Stats { open, ..self.stats() })
+                device_file::write_stats(path, file, &self.header, &Stats { open, ..self.stats() })
             }
             None => Ok(()),
         }
@@ -479,7 +479,7 @@ impl<C: Codec> Device<C> {
         self.sync()?;
         self.save_as(false)?;
         if let Some((path, file)) = self.file.as_ref().filter(|_| self.durability == Durability::Machine) {
-            file.sync_data().map_err(store::io(path))?;
+            file.sync_data().map_err(device_file::io(path))?;
         }
         self.ftl = None;
         Ok(())

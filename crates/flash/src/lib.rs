@@ -14,33 +14,33 @@ mod codecs;
 #[cfg(test)]
 mod crash;
 mod device;
-mod disk;
+mod device_file;
+mod durable_file;
 mod error;
 pub mod experiments;
 pub mod map;
-mod medium;
 mod nand;
+mod nand_file;
 mod profile;
 pub mod replay;
 mod stats;
-mod store;
 pub mod synth;
 mod target;
 pub mod trace;
 
 /// Numbers of a device's file, as `docs/ONDISK.md` has them.
 pub mod format {
-    pub use crate::disk::HEAD as SLOT_HEAD;
-    pub use crate::medium::STATE_BYTES;
-    pub use crate::store::{ALIGN, AREA_BYTES, HEADER_BYTES, MAGIC, VERSION};
+    pub use crate::device_file::{ALIGN, AREA_BYTES, HEADER_BYTES, MAGIC, VERSION};
+    pub use crate::durable_file::HEAD as SLOT_HEAD;
+    pub use crate::nand_file::STATE_BYTES;
 }
 
 pub use block_device::{FlashDevice, HostTime};
 pub use codecs::{CODECS, Described, PageCodec, Predictor, in_two_hundredths};
 pub use device::{Device, DeviceCodec, DeviceOptions, Durability, FTLS, policy};
+pub use device_file::{Header, Wear, header_of, stats_of};
 pub use error::{FlashError, Result};
 pub use nand::{Faults, NandCounts, NandModel};
 pub use profile::{Controller, Endurance, Profile, Shape, Space, Timing};
 pub use stats::{Latencies, Latency, Stats, Summary};
-pub use store::{Header, Wear, header_of, stats_of};
 pub use target::FlashTarget;

@@ -5,7 +5,7 @@
 //! block in which some pages can be read and others cannot, one that looks erased and is not, or nothing at all.
 
 use crate::clock::Clock;
-use crate::medium::{BlockState, Medium, Memory};
+use crate::nand_file::{BlockState, Medium, Memory};
 use crate::profile::Profile;
 use medfs_ftl::{Geometry, Nand, NandError, Work};
 use rand::{Rng, SeedableRng};

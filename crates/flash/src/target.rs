@@ -2,9 +2,9 @@
 
 use crate::codecs::PageCodec;
 use crate::device::{Device, DeviceOptions, Durability, policy};
+use crate::device_file::header_of;
 use crate::error::{FlashError, Result};
 use crate::profile::Profile;
-use crate::store::header_of;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

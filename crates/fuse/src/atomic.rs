@@ -2,7 +2,7 @@
 //!
 //! Between START and COMMIT the application's writes are in the kernel's page cache; the engine sees them only when the
 //! kernel writes them back. So START first makes the kernel write back what is older, COMMIT what belongs to the
-//! transaction, and ABORT makes it forget what the engine has dropped. All of that is nested work ([`Crew::nested`]).
+//! transaction, and ABORT makes it forget what the engine has dropped. All of that is nested work ([`WorkerPool::with_spare_worker`]).
 //!
 //! F2FS aborts when the file is closed. We serve neither OPEN nor FLUSH, so a process that dies in the middle is noticed
 //! by its pidfd: its transactions are aborted then. (Another process that gets at the file within those microseconds may
@@ -10,9 +10,9 @@
 //!
 //! Lock: `Watched::state` is a leaf, held across no call of the engine or the kernel's.
 
-use crate::crew::Crew;
 use crate::notify::Notifier;
 use crate::request::Errno;
+use crate::worker_pool::WorkerPool;
 use medfs::{Files, Ino};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -58,13 +58,13 @@ impl AtomicWrites {
     }
 
     /// Begins a transaction on a file for the thread with number `tid`.
-    pub(crate) fn start(&self, crew: &Crew, ino: Ino, nodeid: u64, tid: u32) -> Result<(), Errno> {
+    pub(crate) fn start(&self, pool: &WorkerPool, ino: Ino, nodeid: u64, tid: u32) -> Result<(), Errno> {
         let process = process_of(tid).ok_or(Errno::OPNOTSUPP)?;
         self.watched.watch(process).map_err(|error| {
             tracing::error!(%error, "cannot watch a process that writes atomically");
             Errno::OPNOTSUPP
         })?;
-        self.watched.flush(crew, nodeid)?;
+        self.watched.flush(pool, nodeid)?;
         self.watched.files.atomic_start(ino)?;
         // Of a transaction that is open already nothing changes: what failed in it stays lost.
         let begun = Transaction { nodeid, process, failed: false };
@@ -73,8 +73,8 @@ impl AtomicWrites {
     }
 
     /// Makes a file's transaction take effect.
-    pub(crate) fn commit(&self, crew: &Crew, ino: Ino, nodeid: u64) -> Result<(), Errno> {
-        self.watched.flush(crew, nodeid)?;
+    pub(crate) fn commit(&self, pool: &WorkerPool, ino: Ino, nodeid: u64) -> Result<(), Errno> {
+        self.watched.flush(pool, nodeid)?;
         if self.watched.state.lock().files.get(&ino).is_some_and(|transaction| transaction.failed) {
             return Err(Errno::IO);
         }
@@ -84,8 +84,8 @@ impl AtomicWrites {
     }
 
     /// Drops a file's transaction.
-    pub(crate) fn abort(&self, crew: &Crew, ino: Ino, nodeid: u64) -> Result<(), Errno> {
-        crew.nested(nodeid, || self.watched.abort(ino, nodeid))?
+    pub(crate) fn abort(&self, pool: &WorkerPool, ino: Ino, nodeid: u64) -> Result<(), Errno> {
+        pool.with_spare_worker(nodeid, || self.watched.abort(ino, nodeid))?
     }
 
     /// Notes that a write to a file failed: where it belonged to a transaction, that one is lost.
@@ -119,8 +119,8 @@ impl State {
 }
 
 impl Watched {
-    fn flush(&self, crew: &Crew, nodeid: u64) -> Result<(), Errno> {
-        crew.nested(nodeid, || self.notifier.flush_pages(nodeid, 0))?
+    fn flush(&self, pool: &WorkerPool, nodeid: u64) -> Result<(), Errno> {
+        pool.with_spare_worker(nodeid, || self.notifier.flush_pages(nodeid, 0))?
     }
 
     fn abort(&self, ino: Ino, nodeid: u64) -> Result<(), Errno> {

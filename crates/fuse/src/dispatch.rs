@@ -13,12 +13,12 @@ mod xattr;
 
 use crate::abi::{BatchForgetIn, ForgetIn, ForgetOne, ROOT_ID, op};
 use crate::agreed::Agreed;
-use crate::crew::Crew;
 use crate::notify::Notifier;
 use crate::remounts::{Now, Remounts};
 use crate::request::{Answer, Errno, Reply, Request};
 use crate::room::RoomKeeper;
 use crate::transport::{Handler, panic_message};
+use crate::worker_pool::WorkerPool;
 use attr::Attributes;
 use context::{Context, Done};
 use data::Content;
@@ -145,7 +145,7 @@ impl Handler for FileSystem {
         }
     }
 
-    fn handle(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Answer {
+    fn handle(&self, pool: &WorkerPool, request: &Request<'_>, reply: &mut Reply<'_>) -> Answer {
         tracing::trace!(opcode = request.header.opcode, nodeid = request.nodeid(), pid = request.header.pid);
         self.context.files.on_behalf(Caller { thread: request.header.pid });
         let context = &self.context;
@@ -185,11 +185,11 @@ impl Handler for FileSystem {
             op::READDIRPLUS => names.readdirplus(request, reply),
             op::OPEN => content.open(request, reply),
             op::READ => content.read(request, reply),
-            op::WRITE => content.write(crew, request, reply),
-            op::FALLOCATE => content.fallocate(crew, request),
-            op::LSEEK => content.lseek(crew, request, reply),
-            op::COPY_FILE_RANGE => content.copy_file_range(crew, request, reply),
-            op::COPY_FILE_RANGE_64 => content.copy_file_range_64(crew, request, reply),
+            op::WRITE => content.write(pool, request, reply),
+            op::FALLOCATE => content.fallocate(pool, request),
+            op::LSEEK => content.lseek(pool, request, reply),
+            op::COPY_FILE_RANGE => content.copy_file_range(pool, request, reply),
+            op::COPY_FILE_RANGE_64 => content.copy_file_range_64(pool, request, reply),
             op::FSYNC | op::FSYNCDIR => content.fsync(request),
             op::SYNCFS => content.sync(),
             op::DESTROY => self.destroy(),
@@ -198,7 +198,7 @@ impl Handler for FileSystem {
             op::GETXATTR => xattrs.getxattr(request, reply),
             op::LISTXATTR => xattrs.listxattr(request, reply),
             op::REMOVEXATTR => xattrs.removexattr(request),
-            op::IOCTL => self.ioctls().call(crew, request, reply),
+            op::IOCTL => self.ioctls().call(pool, request, reply),
             op::RELEASE => content.release(request),
             op::RELEASEDIR => Ok(()),
             // OPENDIR, FLUSH, ACCESS, INTERRUPT among others: the kernel does without and does not ask again.

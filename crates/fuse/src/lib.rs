@@ -17,7 +17,7 @@
 //! * **OPENDIR, FLUSH and ACCESS are not** (`ENOSYS`, answered once): the kernel does without. References are counted by
 //!   lookups; O_TRUNC arrives as SETATTR.
 //! * **Writeback cache**: sizes and times of regular files are the kernel's. Questions about what is on disk
-//!   (SEEK_DATA, SEEK_HOLE, the atomic-write ioctls) first make it write the file back, see `crew`. What it may hold, and
+//!   (SEEK_DATA, SEEK_HOLE, the atomic-write ioctls) first make it write the file back, see `pool`. What it may hold, and
 //!   what becomes of writes where room is short, see `room`.
 //! * **Set-id bits and capabilities** (HANDLE_KILLPRIV_V2): the kernel says when a write or truncation clears them.
 //! * **The umask is left to us** (DONT_MASK), because a default ACL replaces it.
@@ -31,23 +31,23 @@
 
 mod abi;
 mod agreed;
-mod alert;
 mod atomic;
 mod config;
 mod connection;
 pub mod control;
 mod credentials;
-mod crew;
 mod dirty;
 mod dispatch;
 mod error;
 mod mount;
 mod notify;
+mod pm_qos;
 mod remounts;
 mod request;
 mod room;
 mod session;
 mod transport;
+mod worker_pool;
 
 pub use config::{MountConfig, OPTIONS, Transport};
 pub use error::{Error, Result};

@@ -24,7 +24,7 @@ impl Notifier {
     }
 
     /// Makes the kernel write back and drop the page cache of an inode from `offset` on. Returns when the daemon has
-    /// served those writes, so this must run inside [`crate::crew::Crew::nested`].
+    /// served those writes, so this must run inside [`crate::worker_pool::WorkerPool::with_spare_worker`].
     pub(crate) fn flush_pages(&self, nodeid: u64, offset: i64) -> Result<(), Errno> {
         self.inval(nodeid, offset, 0)
     }

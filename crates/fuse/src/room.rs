@@ -16,9 +16,9 @@
 //!
 //! Locks: `state` is a leaf. The kernel is told by a thread of its own, which serves no requests.
 
-use crate::crew::Crew;
 use crate::dirty::PageCache;
 use crate::request::Errno;
+use crate::worker_pool::WorkerPool;
 use medfs::Files;
 use medfs_format::BLOCK_SIZE;
 use parking_lot::{Condvar, Mutex};
@@ -192,13 +192,13 @@ impl Room {
     }
 
     /// Before a request takes `bytes`: what the kernel holds must not need them.
-    pub(crate) fn take(&self, crew: &Crew, nodeid: u64, bytes: u64) -> Result<(), Errno> {
+    pub(crate) fn take(&self, pool: &WorkerPool, nodeid: u64, bytes: u64) -> Result<(), Errno> {
         self.look_at(self.available().saturating_sub(bytes));
         let settled = |state: &State| state.done.synchronous == state.wanted.synchronous || state.stop;
         if settled(&self.state.lock()) {
             return Ok(());
         }
-        crew.nested(nodeid, || {
+        pool.with_spare_worker(nodeid, || {
             let mut state = self.state.lock();
             self.changed.wait_while(&mut state, |state| !settled(state));
         })

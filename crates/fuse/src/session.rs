@@ -4,7 +4,6 @@ use crate::abi::{
     Init, InitIn, InitOut, KERNEL_MINOR_VERSION, KERNEL_VERSION, OLDEST_MINOR_VERSION, OutHeader, op,
 };
 use crate::agreed::Agreed;
-use crate::alert::{Alert, Alerted};
 use crate::config::{MountConfig, Transport};
 use crate::connection;
 use crate::dirty::PageCache;
@@ -12,6 +11,7 @@ use crate::dispatch::{Close, FileSystem};
 use crate::error::{Error, Result};
 use crate::mount::{self, BlockMount};
 use crate::notify::Notifier;
+use crate::pm_qos::{WakeLatencyHold, WakingFast};
 use crate::remounts::Remounts;
 use crate::request::Request;
 use crate::room::{Room, RoomKeeper};
@@ -172,7 +172,7 @@ impl Session {
         };
         let terms = Terms { agreed, page_cache, remounts };
         let (handler, tick) = make(Notifier::new(device.clone()), terms);
-        let handler = if config.alert { alerted(handler) } else { handler };
+        let handler = if config.alert { waking_fast(handler) } else { handler };
         let starting = Error::io("starting worker threads");
         let info = match negotiated.rings {
             None => {
@@ -301,9 +301,9 @@ impl Ticker {
 }
 
 /// Has processors wait awake for a handler's requests, where the kernel lets us.
-fn alerted(inner: Arc<dyn Handler>) -> Arc<dyn Handler> {
-    match Alert::new() {
-        Ok(alert) => Arc::new(Alerted { inner, alert, began: Instant::now() }),
+fn waking_fast(inner: Arc<dyn Handler>) -> Arc<dyn Handler> {
+    match WakeLatencyHold::new() {
+        Ok(alert) => Arc::new(WakingFast { inner, alert, began: Instant::now() }),
         Err(error) => {
             tracing::info!(%error, "idle processors go to sleep between requests");
             inner

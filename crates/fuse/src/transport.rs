@@ -8,8 +8,8 @@ pub(crate) mod uring;
 pub(crate) mod uring;
 
 use crate::abi::op;
-use crate::crew::Crew;
 use crate::request::{Answer, Errno, Reply, Request};
+use crate::worker_pool::WorkerPool;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::io;
@@ -24,8 +24,8 @@ pub(crate) const HEAD_SIZE: usize = 4096;
 
 /// Serves requests; called from all workers at once.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Serves one request. `crew`: the workers of the queue it came from.
-    fn handle(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Answer;
+    /// Serves one request. `pool`: the workers of the queue it came from.
+    fn handle(&self, pool: &WorkerPool, request: &Request<'_>, reply: &mut Reply<'_>) -> Answer;
     /// Serving a request, or work in the background, panicked: what is in memory is no longer to be trusted.
     fn panicked(&self, message: &str);
 }
@@ -33,11 +33,11 @@ pub(crate) trait Handler: Send + Sync + 'static {
 /// Serves a request. One that panics is answered with `EIO`: nobody else would answer it, and who made it would wait for ever.
 pub(crate) fn serve(
     handler: &dyn Handler,
-    crew: &Crew,
+    pool: &WorkerPool,
     request: &Request<'_>,
     reply: &mut Reply<'_>,
 ) -> Answer {
-    match catch_unwind(AssertUnwindSafe(|| handler.handle(crew, request, reply))) {
+    match catch_unwind(AssertUnwindSafe(|| handler.handle(pool, request, reply))) {
         Ok(answer) => answer,
         Err(panic) => {
             let message = panic_message(&*panic);

@@ -1,10 +1,10 @@
 //! What files of applications hold: text, XML, JSON, records as protobuf has them, pictures.
 //!
 //! All of it is made from a seed and looks as the real thing does to a compressor: words repeat as words do, names of fields
-//! repeat exactly, pictures do not compress. How much of a page compressors save is drawn page by page ([`crate::shape`]).
+//! repeat exactly, pictures do not compress. How much of a page compressors save is drawn page by page ([`crate::distribution`]).
 
+use crate::distribution::Shape;
 use crate::random::Random;
-use crate::shape::Shape;
 use medfs_codec::PAGE_SIZE;
 use medfs_codec::lzo::Encoder;
 

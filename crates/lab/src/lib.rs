@@ -1,8 +1,10 @@
 //! The lab: workloads of real applications, experiments that stand beside the papers' figures, and the page that shows them.
 #![deny(unsafe_code)]
 
+pub mod backend;
 pub mod cell;
 pub mod content;
+pub mod distribution;
 pub mod error;
 pub mod experiment;
 pub mod meter;
@@ -12,10 +14,8 @@ pub mod replayed;
 pub mod report;
 pub mod runner;
 pub mod scheme;
-pub mod shape;
 pub mod sqlite;
 pub mod tape;
-pub mod target;
 pub mod totals;
 pub mod workload;
 

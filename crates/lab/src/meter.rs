@@ -10,7 +10,7 @@
 //!
 //! Locks: one mutex over everything; the target is called outside of it.
 
-use crate::target::{Handle, Open, Target};
+use crate::backend::{Handle, Open, Target};
 use crate::totals::{FileType, Totals};
 use medfs_codec::PAGE_SIZE;
 use medfs_codec::lzo::Encoder;
@@ -370,8 +370,8 @@ impl Target for Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::memory::MemoryTarget;
-    use crate::target::write_file;
+    use crate::backend::memory::MemoryTarget;
+    use crate::backend::write_file;
 
     fn meter() -> Meter {
         Meter::new(Arc::new(MemoryTarget::default()))

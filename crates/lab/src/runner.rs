@@ -3,13 +3,13 @@
 //! What is measured begins with the end of the tape's set-up and ends with a sync, so that everything the workload wrote is
 //! on the device and paid for. The volume is then closed and checked as `medfs fsck` does; a finding is an error of the run.
 
+use crate::backend::Target;
+use crate::backend::volume::VolumeTarget;
 use crate::cell::{CELL_FORMAT, Cell, FileExtents, HotFile, Machine, SegmentMap, WrittenBytes};
 use crate::error::{Error, Result};
 use crate::model::{ModelDevice, Timeline, Times};
 use crate::scheme::Scheme;
 use crate::tape::Watch;
-use crate::target::Target;
-use crate::target::volume::VolumeTarget;
 use crate::workload::Recording;
 use medfs_device::{BlockDevice, CountingDevice, IoCounts, MemDevice};
 use medfs_format::BLOCK_SIZE;

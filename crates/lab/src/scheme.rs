@@ -58,7 +58,7 @@ impl Scheme {
     pub fn mkfs_options(&self, seed: u64) -> MkfsOptions {
         let mut uuid = [0x4c; 16];
         uuid[..8].copy_from_slice(&seed.to_le_bytes());
-        let mut options = MkfsOptions::new(uuid, crate::target::volume::start_of_time().secs);
+        let mut options = MkfsOptions::new(uuid, crate::backend::volume::start_of_time().secs);
         options.deltas = self.volume == VolumeKind::Deltas;
         options.zeroed = true;
         options.discard = false;

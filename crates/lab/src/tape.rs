@@ -6,7 +6,7 @@
 //! Locks: the recorder's mutex, held to append an operation and across the call of the target below, which makes the order on
 //! the tape that of the target.
 
-use crate::target::{Handle, Open, Target};
+use crate::backend::{Handle, Open, Target};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;

@@ -34,7 +34,7 @@ impl FileType {
 
     /// The type of a path, by the paper's rules (section 3).
     pub fn of(path: &str) -> FileType {
-        let (folder, name) = crate::target::split(path);
+        let (folder, name) = crate::backend::split(path);
         let sqlite = [".db", "-journal", "-wal", ".wal", ".journal"].iter().any(|end| name.ends_with(end));
         let temp =
             name.starts_with("todelete_") || folder.split('/').any(|part| part == "tmp" || part == "temp");

@@ -1,13 +1,13 @@
 //! The lab from end to end, small: experiments run, results are traceable, damaged ones are named, the same seed gives the same
 //! bytes, and the page opens in a browser without errors and without a network.
 
+use medfs_lab::backend::dir::DirTarget;
+use medfs_lab::backend::volume::VolumeTarget;
+use medfs_lab::backend::{Open, Target};
 use medfs_lab::cell::{CELL_FORMAT, Cell, ResultFile, read_result};
 use medfs_lab::experiment::{self, Settings, Silent};
 use medfs_lab::report::{Format, Report};
 use medfs_lab::sqlite::{JournalMode, SqliteFs};
-use medfs_lab::target::dir::DirTarget;
-use medfs_lab::target::volume::VolumeTarget;
-use medfs_lab::target::{Open, Target};
 use medfs_lab::workload::{self, Stage};
 use medfs_lab::{runner, scheme};
 use std::fs;
@@ -126,27 +126,27 @@ fn the_same_seed_writes_the_same_bytes() {
 fn a_read_that_differs_is_noticed() {
     struct Liar(VolumeTarget);
     impl Target for Liar {
-        fn open(&self, path: &str, how: Open) -> std::io::Result<medfs_lab::target::Handle> {
+        fn open(&self, path: &str, how: Open) -> std::io::Result<medfs_lab::backend::Handle> {
             self.0.open(path, how)
         }
-        fn close(&self, file: medfs_lab::target::Handle) -> std::io::Result<()> {
+        fn close(&self, file: medfs_lab::backend::Handle) -> std::io::Result<()> {
             self.0.close(file)
         }
-        fn read(&self, file: medfs_lab::target::Handle, at: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+        fn read(&self, file: medfs_lab::backend::Handle, at: u64, buf: &mut [u8]) -> std::io::Result<usize> {
             let read = self.0.read(file, at, buf)?;
             buf[..read].iter_mut().skip(2000).take(1).for_each(|b| *b ^= 1);
             Ok(read)
         }
-        fn write(&self, file: medfs_lab::target::Handle, at: u64, data: &[u8]) -> std::io::Result<()> {
+        fn write(&self, file: medfs_lab::backend::Handle, at: u64, data: &[u8]) -> std::io::Result<()> {
             self.0.write(file, at, data)
         }
-        fn truncate(&self, file: medfs_lab::target::Handle, len: u64) -> std::io::Result<()> {
+        fn truncate(&self, file: medfs_lab::backend::Handle, len: u64) -> std::io::Result<()> {
             self.0.truncate(file, len)
         }
-        fn size(&self, file: medfs_lab::target::Handle) -> std::io::Result<u64> {
+        fn size(&self, file: medfs_lab::backend::Handle) -> std::io::Result<u64> {
             self.0.size(file)
         }
-        fn fsync(&self, file: medfs_lab::target::Handle, datasync: bool) -> std::io::Result<()> {
+        fn fsync(&self, file: medfs_lab::backend::Handle, datasync: bool) -> std::io::Result<()> {
             self.0.fsync(file, datasync)
         }
         fn fsync_dir(&self, path: &str) -> std::io::Result<()> {

@@ -8,7 +8,6 @@
 //! Reading is streaming and bounded in memory, whatever the size of the trace.
 #![forbid(unsafe_code)]
 
-mod backlog;
 mod dir;
 mod error;
 pub mod export;
@@ -22,6 +21,7 @@ mod recorder;
 pub mod replay;
 pub mod sketch;
 pub mod tree;
+mod write_queue;
 pub mod writer;
 
 pub use dir::Directory;

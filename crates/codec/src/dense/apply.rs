@@ -1,6 +1,6 @@
 //! Taking the steps of a delta: the page is filled from its first byte to its last.
 
-use super::{BEFORE, BEYOND, FAR_LONG, FAR_MIN, FIRST, LONG, ON, PIECE_MIN, SAME, TAG};
+use super::{BEYOND, FAR_LONG, FAR_MIN, FIRST, KEEP, LONG, PIECE_MIN, REP0, REP1, TAG};
 use crate::copy::{WIDE, copy, copy_page, leave, restore};
 use crate::sparse::more;
 use crate::{CodecError, PAGE_SIZE, Page};
@@ -37,9 +37,9 @@ pub(super) fn apply<const FRESH: bool>(base: &Page, delta: &[u8], page: &mut Pag
         }
         let (mut least, mut long, mut distance) = (PIECE_MIN, LONG, PAGE_SIZE);
         match kind {
-            SAME => {}
-            ON => distance = last[0],
-            BEFORE => {
+            KEEP => {}
+            REP0 => distance = last[0],
+            REP1 => {
                 last.swap(0, 1);
                 distance = last[0];
             }
@@ -57,7 +57,7 @@ pub(super) fn apply<const FRESH: bool>(base: &Page, delta: &[u8], page: &mut Pag
             field += more(TAG, &mut rest)?;
         }
         let len = least + field;
-        if kind == SAME && !FRESH {
+        if kind == KEEP && !FRESH {
             restore(page, base, at);
         } else {
             piece(base, page, at, distance, len).ok_or(BEYOND)?;

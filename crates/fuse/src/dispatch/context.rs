@@ -3,10 +3,10 @@
 use crate::abi::{AttrData, AttrOut, EntryOut, FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, Init, OpenOut};
 use crate::agreed::Agreed;
 use crate::atomic::AtomicWrites;
-use crate::crew::Crew;
 use crate::notify::Notifier;
 use crate::request::{Errno, Reply, Request, to_ino, to_nodeid};
 use crate::room::RoomKeeper;
+use crate::worker_pool::WorkerPool;
 use medfs::{Attr, FileFlags, Files, Ino, Volume};
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -124,8 +124,8 @@ impl Context {
     }
 
     /// Before a request takes room: what the page cache holds must not need it.
-    pub(super) fn take_room(&self, crew: &Crew, request: &Request<'_>, bytes: u64) -> Done {
-        self.room.as_ref().map_or(Ok(()), |room| room.take(crew, request.nodeid(), bytes))
+    pub(super) fn take_room(&self, pool: &WorkerPool, request: &Request<'_>, bytes: u64) -> Done {
+        self.room.as_ref().map_or(Ok(()), |room| room.take(pool, request.nodeid(), bytes))
     }
 }
 

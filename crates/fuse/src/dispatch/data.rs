@@ -5,8 +5,8 @@ use crate::abi::{
     CopyFileRangeIn, CopyFileRangeOut, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, LseekOut, OpenIn,
     ReadIn, ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
 };
-use crate::crew::Crew;
 use crate::request::{Errno, Reply, Request};
+use crate::worker_pool::WorkerPool;
 use medfs::{FallocateMode, FileFlags, Ino, Seek};
 use medfs_format::BLOCK_SIZE;
 
@@ -58,7 +58,7 @@ impl Content<'_> {
         Ok(())
     }
 
-    pub(super) fn write(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+    pub(super) fn write(&self, pool: &WorkerPool, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let ino = self.0.subject(request)?;
         let (arg, rest) = request.arg_and_rest::<WriteIn>()?;
         let data = rest.get(..arg.size as usize).ok_or(Errno::IO)?;
@@ -71,7 +71,7 @@ impl Content<'_> {
             self.0.written.lock().insert(request.nodeid());
             self.write_cached(request.nodeid(), ino, arg.offset, data).map(|()| data.len())
         } else {
-            self.0.take_room(crew, request, arg.size.into())?;
+            self.0.take_room(pool, request, arg.size.into())?;
             self.0.files.write(ino, arg.offset, data).map_err(Errno::from)
         };
         let written = written.inspect_err(|_| self.0.atomic.write_failed(ino))?;
@@ -87,7 +87,7 @@ impl Content<'_> {
             // Others may have read the pages into their cache since the kernel dropped them for this write.
             let drop_pages =
                 || self.0.notifier.inval_range(request.nodeid(), arg.offset, written.max(1) as u64);
-            crew.nested(request.nodeid(), drop_pages)??;
+            pool.with_spare_worker(request.nodeid(), drop_pages)??;
         }
         reply.push(&WriteOut { size: written as u32, padding: 0 })
     }
@@ -131,19 +131,19 @@ impl Content<'_> {
         refused
     }
 
-    pub(super) fn fallocate(&self, crew: &Crew, request: &Request<'_>) -> Done {
+    pub(super) fn fallocate(&self, pool: &WorkerPool, request: &Request<'_>) -> Done {
         let arg: FallocateIn = request.arg()?;
         let mode = FallocateMode::from_bits(arg.mode).ok_or(Errno::OPNOTSUPP)?;
         let ino = self.0.subject(request)?;
         self.0.remove_privileges(request, request.nodeid(), ino)?;
         if !mode.contains(FallocateMode::PUNCH_HOLE) {
-            self.0.take_room(crew, request, arg.length)?;
+            self.0.take_room(pool, request, arg.length)?;
         }
         Ok(self.0.files.fallocate(ino, mode, arg.offset, arg.length)?)
     }
 
     /// SEEK_DATA and SEEK_HOLE. The kernel asks without having written its pages back, which would make fresh data a hole.
-    pub(super) fn lseek(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+    pub(super) fn lseek(&self, pool: &WorkerPool, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: LseekIn = request.arg()?;
         let whence = match arg.whence as i32 {
             libc::SEEK_DATA => Seek::Data,
@@ -153,34 +153,41 @@ impl Content<'_> {
         // A negative one included.
         let offset = i64::try_from(arg.offset).map_err(|_| Errno::NXIO)?;
         if self.0.writeback {
-            crew.nested(request.nodeid(), || self.0.notifier.flush_pages(request.nodeid(), offset))??;
+            pool.with_spare_worker(request.nodeid(), || {
+                self.0.notifier.flush_pages(request.nodeid(), offset)
+            })??;
         }
         let offset = self.0.files.seek(self.0.subject(request)?, arg.offset, whence)?;
         reply.push(&LseekOut { offset })
     }
 
-    fn copied(&self, crew: &Crew, request: &Request<'_>, len_max: u64) -> Result<u64, Errno> {
+    fn copied(&self, pool: &WorkerPool, request: &Request<'_>, len_max: u64) -> Result<u64, Errno> {
         let arg: CopyFileRangeIn = request.arg()?;
         let (from, to) = (self.0.subject(request)?, self.0.ino(arg.nodeid_out)?);
         self.0.remove_privileges(request, arg.nodeid_out, to)?;
         let len = arg.len.min(len_max);
         let content = self.0.files.getattr(from)?.size.saturating_sub(arg.off_in);
-        self.0.take_room(crew, request, len.min(content))?;
+        self.0.take_room(pool, request, len.min(content))?;
         Ok(self.0.files.copy_range(from, arg.off_in, to, arg.off_out, len)?)
     }
 
-    pub(super) fn copy_file_range(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
-        let copied = self.copied(crew, request, COPY_MAX)?;
+    pub(super) fn copy_file_range(
+        &self,
+        pool: &WorkerPool,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Done {
+        let copied = self.copied(pool, request, COPY_MAX)?;
         reply.push(&WriteOut { size: copied as u32, padding: 0 })
     }
 
     pub(super) fn copy_file_range_64(
         &self,
-        crew: &Crew,
+        pool: &WorkerPool,
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Done {
-        let bytes_copied = self.copied(crew, request, u64::MAX)?;
+        let bytes_copied = self.copied(pool, request, u64::MAX)?;
         reply.push(&CopyFileRangeOut { bytes_copied })
     }
 

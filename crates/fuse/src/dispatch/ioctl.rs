@@ -4,8 +4,8 @@ use super::context::{ACCESS_MODE, Context, Done};
 use crate::abi::{FsXattr, IOCTL_DIR, IoctlIn, IoctlOut, TrimRange};
 use crate::control::{self, STATS_PAGE_SIZE, StatsPage};
 use crate::credentials::{Capability, Credentials};
-use crate::crew::Crew;
 use crate::request::{Errno, Reply, Request};
+use crate::worker_pool::WorkerPool;
 use medfs::ars::FileStats;
 use medfs::{Attr, FileFlags, FileKind, Ino, Volume};
 use parking_lot::Mutex;
@@ -173,7 +173,7 @@ pub(super) struct Ioctls<'c> {
 }
 
 impl Ioctls<'_> {
-    pub(super) fn call(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+    pub(super) fn call(&self, pool: &WorkerPool, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (arg, rest) = request.arg_and_rest::<IoctlIn>()?;
         let input = rest.get(..arg.in_size as usize).ok_or(Errno::IO)?;
         let mut call = Call {
@@ -191,7 +191,7 @@ impl Ioctls<'_> {
             }
             number::SET_FLAGS | number::SET_FLAGS_32 => {
                 let flags = FileFlags::from_bits_retain(call.input_word()?);
-                self.set_flags(crew, &call, flags)?;
+                self.set_flags(pool, &call, flags)?;
                 call.done()
             }
             number::GET_VERSION | number::GET_VERSION_32 => {
@@ -204,7 +204,7 @@ impl Ioctls<'_> {
                 call.output(out.as_bytes())
             }
             number::FS_SET_XATTR => {
-                self.set_fs_xattr(crew, &call)?;
+                self.set_fs_xattr(pool, &call)?;
                 call.done()
             }
             number::TRIM => {
@@ -223,7 +223,7 @@ impl Ioctls<'_> {
                 call.output_word(features | FEATURE_ATOMIC_WRITE)
             }
             number::ATOMIC_START | number::ATOMIC_COMMIT | number::ATOMIC_ABORT => {
-                self.write_atomically(crew, &call, request.header.pid)?;
+                self.write_atomically(pool, &call, request.header.pid)?;
                 call.done()
             }
             number::GET_SAVED_BLOCKS => {
@@ -238,19 +238,19 @@ impl Ioctls<'_> {
             | number::RESERVE_SAVED_BLOCKS
             | number::SET_COMPRESS_OPTION
             | number::DECOMPRESS_FILE
-            | number::COMPRESS_FILE => self.change_compression(crew, &mut call),
+            | number::COMPRESS_FILE => self.change_compression(pool, &mut call),
             number => self.control(&mut call, number),
         }
     }
 
     /// Begins or ends an atomic write of a process.
-    fn write_atomically(&self, crew: &Crew, call: &Call<'_, '_>, pid: u32) -> Done {
+    fn write_atomically(&self, pool: &WorkerPool, call: &Call<'_, '_>, pid: u32) -> Done {
         self.check_atomic(call)?;
         let atomic = &self.context.atomic;
         match Opcode::from(call.arg.cmd) {
-            number::ATOMIC_START => atomic.start(crew, call.ino, call.nodeid, pid),
-            number::ATOMIC_COMMIT => atomic.commit(crew, call.ino, call.nodeid),
-            _ => atomic.abort(crew, call.ino, call.nodeid),
+            number::ATOMIC_START => atomic.start(pool, call.ino, call.nodeid, pid),
+            number::ATOMIC_COMMIT => atomic.commit(pool, call.ino, call.nodeid),
+            _ => atomic.abort(pool, call.ino, call.nodeid),
         }
     }
 
@@ -281,11 +281,11 @@ impl Ioctls<'_> {
     }
 
     /// The calls about compression that change a file. Its pages in the kernel's cache were written before.
-    fn change_compression(&self, crew: &Crew, call: &mut Call<'_, '_>) -> Done {
+    fn change_compression(&self, pool: &WorkerPool, call: &mut Call<'_, '_>) -> Done {
         self.check_compression(call)?;
         let nodeid = call.nodeid;
         if self.context.writeback {
-            crew.nested(nodeid, || self.context.notifier.flush_pages(nodeid, 0))??;
+            pool.with_spare_worker(nodeid, || self.context.notifier.flush_pages(nodeid, 0))??;
         }
         let ino = call.ino;
         let blocks = match Opcode::from(call.arg.cmd) {
@@ -308,7 +308,7 @@ impl Ioctls<'_> {
         }
     }
 
-    fn set_fs_xattr(&self, crew: &Crew, call: &Call<'_, '_>) -> Done {
+    fn set_fs_xattr(&self, pool: &WorkerPool, call: &Call<'_, '_>) -> Done {
         let new: FsXattr = call.input()?;
         let attr = self.context.files.getattr(call.ino)?;
         let flags = with_xflags(attr.flags, new.xflags);
@@ -326,7 +326,7 @@ impl Ioctls<'_> {
             self.context.notifier.inval_attr(call.nodeid)?;
         }
         if flags != attr.flags {
-            self.set_flags(crew, call, flags)?;
+            self.set_flags(pool, call, flags)?;
         }
         Ok(())
     }
@@ -344,7 +344,7 @@ impl Ioctls<'_> {
     }
 
     /// Sets chattr flags. What the page cache holds was written while the old ones were in force.
-    fn set_flags(&self, crew: &Crew, call: &Call<'_, '_>, flags: FileFlags) -> Done {
+    fn set_flags(&self, pool: &WorkerPool, call: &Call<'_, '_>, flags: FileFlags) -> Done {
         let (ino, nodeid) = (call.ino, call.nodeid);
         let guarded = FileFlags::IMMUTABLE | FileFlags::SYNC;
         let attr = self.context.files.getattr(ino)?;
@@ -354,7 +354,7 @@ impl Ioctls<'_> {
             && attr.kind == FileKind::Regular
             && (compression || flags.intersects(guarded))
         {
-            crew.nested(nodeid, || self.context.notifier.flush_pages(nodeid, 0))??;
+            pool.with_spare_worker(nodeid, || self.context.notifier.flush_pages(nodeid, 0))??;
         }
         self.context.files.set_flags(ino, flags)?;
         // The kernel does not know that the ioctl has changed ctime.

@@ -5,8 +5,8 @@
 
 use super::{HEAD_SIZE, Handler, PAYLOAD_SIZE, Threads};
 use crate::abi::OutHeader;
-use crate::crew::Crew;
 use crate::request::{Answer, Reply, Request};
+use crate::worker_pool::WorkerPool;
 use medfs_format::Block;
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
@@ -26,17 +26,17 @@ pub(crate) fn start(
     workers: usize,
     threads: &Threads,
 ) -> io::Result<()> {
-    let crew = Arc::new_cyclic(|crew: &Weak<Crew>| {
-        let (crew, device, handler, threads) =
-            (crew.clone(), device.clone(), handler.clone(), threads.clone());
+    let pool = Arc::new_cyclic(|pool: &Weak<WorkerPool>| {
+        let (pool, device, handler, threads) =
+            (pool.clone(), device.clone(), handler.clone(), threads.clone());
         let spawn = move |_| {
-            let crew = crew.upgrade().ok_or_else(|| io::Error::other("the session has ended"))?;
-            spawn_worker(&device, handler.clone(), crew, &threads)
+            let pool = pool.upgrade().ok_or_else(|| io::Error::other("the session has ended"))?;
+            spawn_worker(&device, handler.clone(), pool, &threads)
         };
-        Crew::new(workers, Box::new(spawn))
+        WorkerPool::new(workers, Box::new(spawn))
     });
     for _ in 0..workers {
-        spawn_worker(device, handler.clone(), crew.clone(), threads)?;
+        spawn_worker(device, handler.clone(), pool.clone(), threads)?;
     }
     Ok(())
 }
@@ -44,11 +44,11 @@ pub(crate) fn start(
 fn spawn_worker(
     device: &File,
     handler: Arc<dyn Handler>,
-    crew: Arc<Crew>,
+    pool: Arc<WorkerPool>,
     threads: &Threads,
 ) -> io::Result<()> {
     let device = clone_device(device)?;
-    threads.spawn("medfs-dev".into(), move || serve(device, &*handler, &crew))
+    threads.spawn("medfs-dev".into(), move || serve(device, &*handler, &pool))
 }
 
 /// Another descriptor of the same connection, with its own list of requests under way.
@@ -66,7 +66,7 @@ fn clone_ioctl(clone: &File, original: u32) -> io::Result<()> {
 }
 
 /// Serves requests until the connection ends.
-fn serve(mut device: File, handler: &dyn Handler, crew: &Crew) {
+fn serve(mut device: File, handler: &dyn Handler, pool: &WorkerPool) {
     let mut input = vec![0; HEAD_SIZE + PAYLOAD_SIZE];
     // Aligned, so that what is read from a file need not be copied.
     let Ok(mut output) = Block::new_vec_zeroed((HEAD_SIZE + PAYLOAD_SIZE) / size_of::<Block>()) else {
@@ -92,7 +92,7 @@ fn serve(mut device: File, handler: &dyn Handler, crew: &Crew) {
             continue;
         };
         let mut reply = Reply::new(&mut *output);
-        let (error, len) = match super::serve(handler, crew, &request, &mut reply) {
+        let (error, len) = match super::serve(handler, pool, &request, &mut reply) {
             Answer::Reply => (0, reply.len()),
             Answer::Error(errno) => (-errno.0, 0),
             Answer::Silent => continue,

@@ -6,7 +6,7 @@
 //! served. A reply and the wait for the next request are one system call. FORGET and notifications still go
 //! through `/dev/fuse`.
 //!
-//! A worker that joins later ([`crate::crew`]) needs a kick: the kernel gives a new entry no request that is already
+//! A worker that joins later ([`crate::worker_pool`]) needs a kick: the kernel gives a new entry no request that is already
 //! waiting, only the next one that is made. So once the new entry is registered a request that means nothing is
 //! provoked on the same CPU; serving it makes the new worker fetch what waits.
 //!
@@ -16,9 +16,9 @@
 use super::{HEAD_SIZE, Handler, PAYLOAD_SIZE, Threads};
 use crate::abi::{InHeader, OutHeader, UringCmdReq, UringReqHeader, uring_cmd};
 use crate::connection;
-use crate::crew::Crew;
 use crate::notify::Notifier;
 use crate::request::{Answer, Reply, Request};
+use crate::worker_pool::WorkerPool;
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use medfs_format::Block;
@@ -67,22 +67,22 @@ impl Plan {
         let mut expected = 0;
         for (cpu, queues) in self.crews {
             let workers = if cpu.is_some() { self.workers_per_cpu } else { 1 };
-            let crew = Arc::new_cyclic(|crew: &Weak<Crew>| {
-                let (crew, device, handler) = (crew.clone(), device.clone(), handler.clone());
+            let pool = Arc::new_cyclic(|pool: &Weak<WorkerPool>| {
+                let (pool, device, handler) = (pool.clone(), device.clone(), handler.clone());
                 let (threads, queues) = (threads.clone(), queues.clone());
                 let spawn = move |nodeid| {
-                    let crew = crew.upgrade().ok_or_else(|| io::Error::other("the session has ended"))?;
+                    let pool = pool.upgrade().ok_or_else(|| io::Error::other("the session has ended"))?;
                     let (started, done) = mpsc::channel();
-                    spawn_worker(cpu, &queues, &device, &handler, &crew, &threads, started)?;
+                    spawn_worker(cpu, &queues, &device, &handler, &pool, &threads, started)?;
                     done.recv().map_err(io::Error::other)??;
                     Notifier::new(device.clone())
                         .kick(nodeid)
                         .map_err(|errno| io::Error::from_raw_os_error(errno.0))
                 };
-                Crew::new(workers, Box::new(spawn))
+                WorkerPool::new(workers, Box::new(spawn))
             });
             for _ in 0..workers {
-                spawn_worker(cpu, &queues, device, handler, &crew, threads, started.clone())?;
+                spawn_worker(cpu, &queues, device, handler, &pool, threads, started.clone())?;
                 expected += 1;
             }
         }
@@ -124,12 +124,12 @@ fn spawn_worker(
     queues: &[u16],
     device: &Arc<File>,
     handler: &Arc<dyn Handler>,
-    crew: &Arc<Crew>,
+    pool: &Arc<WorkerPool>,
     threads: &Threads,
     started: mpsc::Sender<io::Result<()>>,
 ) -> io::Result<()> {
     let name = cpu.map_or_else(|| "medfs-ring".into(), |cpu| format!("medfs-ring{cpu}"));
-    let (queues, device, handler, crew) = (queues.to_vec(), device.clone(), handler.clone(), crew.clone());
+    let (queues, device, handler, pool) = (queues.to_vec(), device.clone(), handler.clone(), pool.clone());
     threads.spawn(name, move || {
         if let Some(cpu) = cpu {
             let mut set = rustix::thread::CpuSet::new();
@@ -141,7 +141,7 @@ fn spawn_worker(
             Ok(worker) => {
                 let _ = started.send(Ok(()));
                 drop(started);
-                worker.serve(&*handler, &crew);
+                worker.serve(&*handler, &pool);
             }
             Err(error) => {
                 let _ = started.send(Err(error));
@@ -246,7 +246,7 @@ impl Worker {
     }
 
     /// Serves requests until the connection ends.
-    fn serve(mut self, handler: &dyn Handler, crew: &Crew) {
+    fn serve(mut self, handler: &dyn Handler, pool: &WorkerPool) {
         let mut scratch = vec![0; SCRATCH_SIZE];
         loop {
             while let Some((index, result)) = self.completed.pop() {
@@ -257,7 +257,7 @@ impl Worker {
                     }
                     continue;
                 }
-                let commit_id = serve_one(&mut self.slots[index], handler, crew, &mut scratch);
+                let commit_id = serve_one(&mut self.slots[index], handler, pool, &mut scratch);
                 if let Err(error) = self.submit(index, uring_cmd::COMMIT_AND_FETCH, commit_id) {
                     tracing::error!(%error, "a reply could not be submitted");
                 }
@@ -279,7 +279,7 @@ impl Worker {
 }
 
 /// Serves the request in an entry that is ours, and leaves the reply there.
-fn serve_one(slot: &mut Slot, handler: &dyn Handler, crew: &Crew, scratch: &mut [u8]) -> u64 {
+fn serve_one(slot: &mut Slot, handler: &dyn Handler, pool: &WorkerPool, scratch: &mut [u8]) -> u64 {
     let header = &mut *slot.header;
     let payload = slot.payload.as_mut_slice().as_mut_bytes();
     let request_len = (header.ent.payload_size as usize).min(payload.len());
@@ -289,7 +289,7 @@ fn serve_one(slot: &mut Slot, handler: &dyn Handler, crew: &Crew, scratch: &mut 
     let (input, output) = if in_place { (&mut [][..], payload) } else { (&mut payload[..], &mut *scratch) };
     let request = Request::split(in_header, &header.op_in, &input[..request_len]);
     let mut reply = Reply::new(output);
-    let (error, len) = match super::serve(handler, crew, &request, &mut reply) {
+    let (error, len) = match super::serve(handler, pool, &request, &mut reply) {
         Answer::Reply => (0, reply.len()),
         Answer::Error(errno) => (-errno.0, 0),
         Answer::Silent => (0, 0),

@@ -1,12 +1,12 @@
 //! Hcluster: into which groups files fall (Fig. 11a), and what it does for files that are read (Fig. 11b).
 
 use super::lab::{Lab, Outcome};
+use crate::backend::volume::VolumeTarget;
+use crate::backend::{Handle, Open, Target};
 use crate::cell::{CELL_FORMAT, Cell, HotFile, Machine, Row};
 use crate::error::{Error, Result};
 use crate::runner::hotness_of;
 use crate::tape::Watch;
-use crate::target::volume::VolumeTarget;
-use crate::target::{Handle, Open, Target};
 use crate::workload::small_updates;
 use crate::workload::{Recording, record};
 use medfs_device::MemDevice;

@@ -2,8 +2,8 @@
 
 mod vfs;
 
+use crate::backend::Target;
 use crate::error::{Error, Result};
-use crate::target::Target;
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, OpenFlags};
 use serde::{Deserialize, Serialize};

@@ -17,7 +17,7 @@
 //! * Names are C strings that live for the call; buffers have the length that comes with them.
 #![allow(unsafe_code)]
 
-use crate::target::{Handle, Open, Target, split};
+use crate::backend::{Handle, Open, Target, split};
 use rusqlite::ffi;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;

@@ -2,10 +2,10 @@
 //! tables with their indices for each contact, a transaction each, and a small picture for every fourth.
 
 use super::stage::{Stage, Values};
+use crate::backend::write_file;
 use crate::content::{Content, Writer};
 use crate::error::{Error, Result};
 use crate::sqlite::{JournalMode, SqliteFs};
-use crate::target::write_file;
 use rusqlite::params;
 use std::time::Duration;
 

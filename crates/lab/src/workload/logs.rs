@@ -1,9 +1,9 @@
 //! A log that grows line by line, is synced now and then as journals are, and is rotated.
 
 use super::stage::{Stage, Values};
+use crate::backend::Open;
 use crate::content::Writer;
 use crate::error::{Error, Result};
-use crate::target::Open;
 use std::time::Duration;
 
 /// Lines at scale 1.

@@ -1,11 +1,11 @@
 //! Traffic that does not compress: photos taken, and a download in pieces.
 
 use super::stage::{Stage, Values};
+use crate::backend::{Open, write_file};
 use crate::content::{Content, Writer};
 use crate::error::{Error, Result};
 use crate::random::Random;
 use crate::sqlite::{JournalMode, SqliteFs};
-use crate::target::{Open, write_file};
 use rusqlite::params;
 use std::time::Duration;
 

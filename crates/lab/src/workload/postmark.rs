@@ -2,10 +2,10 @@
 //! makes a new one or removes one; at the end all are removed.
 
 use super::stage::{Stage, Values};
+use crate::backend::{Open, read_file, write_file};
 use crate::content::{Content, Writer};
 use crate::error::{Error, Result};
 use crate::random::Random;
-use crate::target::{Open, read_file, write_file};
 use std::time::Duration;
 
 /// Files of the pool and transactions at scale 1.

@@ -1,10 +1,10 @@
 //! An editor's save, and a home-automation recorder: real schemas and patterns of two programs that wear out cards.
 
 use super::stage::{Stage, Values};
+use crate::backend::{read_file, write_file};
 use crate::content::{Content, Writer};
 use crate::error::{Error, Result};
 use crate::sqlite::{JournalMode, SqliteFs};
-use crate::target::{read_file, write_file};
 use rusqlite::params;
 use std::time::Duration;
 

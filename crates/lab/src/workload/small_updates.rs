@@ -2,10 +2,10 @@
 //! random reads, which make it a file that is read often.
 
 use super::stage::{Stage, Values};
+use crate::backend::{Open, read_at, write_file};
 use crate::content::{Content, Writer};
+use crate::distribution::Shape;
 use crate::error::{Error, Result};
-use crate::shape::Shape;
-use crate::target::{Open, read_at, write_file};
 use std::time::Duration;
 
 const PAGE: usize = 4096;

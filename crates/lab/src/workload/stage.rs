@@ -1,11 +1,11 @@
 //! The stage of a workload: what it works on, what measures it, and where its set-up ends.
 
+use crate::backend::Target;
+use crate::backend::memory::MemoryTarget;
 use crate::error::{Error, Result};
 use crate::meter::Meter;
 use crate::random::Random;
 use crate::tape::Recorder;
-use crate::target::Target;
-use crate::target::memory::MemoryTarget;
 use crate::totals::Totals;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

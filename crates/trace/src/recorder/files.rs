@@ -1,8 +1,8 @@
 //! The file system that front ends see: each operation is handed on and written down.
 
 use super::{CALLER, Recorder};
-use crate::backlog::Carried;
 use crate::record::{Attributes, Content, NewNode, Op, xattr_mode_number};
+use crate::write_queue::Carried;
 use crate::writer::Phase;
 use medfs::{
     Attr, Caller, DirEntry, FallocateMode, FileFlags, FileKind, Files, Ino, NewFile, RenameFlags, Seek,
@@ -24,7 +24,7 @@ impl Files for Recorder {
     }
 
     fn background(&self) -> medfs::Result<()> {
-        self.backlog.flush();
+        self.queue.flush();
         self.inner.background()
     }
 

@@ -6,23 +6,23 @@
 //! Invariants: recording never changes how an operation ends; where the trace cannot be written the rest of it is lost, once
 //! with a message, and the operations go on. Records of operations on one file, or on names of one directory, come in the
 //! order in which they took effect, also those that failed; that a file is forgotten comes before it is found again. Memory
-//! is that of [`TraceWriter`] and the [`Backlog`], and a few words for each file that was ever found.
+//! is that of [`TraceWriter`] and the [`WriteQueue`], and a few words for each file that was ever found.
 //!
 //! Locks, from the outside in: the stripes of the files, the file system's own, `forgetting` (exclusive from the moment that
 //! a file has no number any more until this is recorded, shared from when another operation asks for numbers until it is
-//! recorded), then the leaves `ids` and `processes`, and the backlog's. A directory is listed without its stripe: what is
+//! recorded), then the leaves `ids` and `processes`, and the queue's. A directory is listed without its stripe: what is
 //! listed is looked up meanwhile.
 
 mod files;
 mod ids;
 mod snapshot;
 
-use crate::backlog::{Backlog, Carried};
 use crate::error::Result;
 use crate::format::{End, Head, WINDOW};
 use crate::names::Names;
 use crate::record::{Bytes, Content, FileId, Op, ROOT, Record, TreeEntry};
 use crate::tree;
+use crate::write_queue::{Carried, WriteQueue};
 use crate::writer::{Phase, TraceWriter};
 use ids::Ids;
 use medfs::{Attr, Caller, Clock, Files, Ino};
@@ -65,7 +65,7 @@ pub struct Recorder {
     processes: Mutex<HashMap<u32, u32>>,
     stripes: Box<[RwLock<()>]>,
     forgetting: RwLock<()>,
-    backlog: Backlog,
+    queue: WriteQueue,
 }
 
 impl Recorder {
@@ -92,7 +92,7 @@ impl Recorder {
         };
         let recorder = Recorder {
             began: clock.monotonic(),
-            backlog: Backlog::new(TraceWriter::new(out, &head)?)?,
+            queue: WriteQueue::new(TraceWriter::new(out, &head)?)?,
             inner,
             clock,
             names: what.private.then(|| Names::new(key)),
@@ -107,7 +107,7 @@ impl Recorder {
 
     /// Ends the recording: the tree as it is now becomes the trace's last part. Operations after this are not recorded.
     pub fn finish(&self) -> Result<End> {
-        let mut writer = self.backlog.finish()?;
+        let mut writer = self.queue.finish()?;
         writer.flush_frames()?;
         tree::list(&*self.inner, &mut |entry| writer.tree(&self.disguised(entry)))?;
         writer.tree_is_complete();
@@ -201,7 +201,7 @@ impl Recorder {
         let process = self.process(thread);
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
         let record = Record { at: nanos(began), took: nanos(took), process, thread, errno: errno as u16, op };
-        self.backlog.push(phase, record, carried);
+        self.queue.push(phase, record, carried);
     }
 
     fn record<T>(&self, began: Duration, result: &medfs::Result<T>, op: Op) {

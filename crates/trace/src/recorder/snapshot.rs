@@ -1,10 +1,10 @@
 //! What is there when recording begins, as operations that make it: the trace's first part.
 
 use super::Recorder;
-use crate::backlog::Carried;
 use crate::error::{Error, Result};
 use crate::record::{Attributes, Content, FileId, NewNode, Op, PAGE, ROOT};
 use crate::tree;
+use crate::write_queue::Carried;
 use crate::writer::Phase;
 use medfs::{Attr, FileKind, Ino, Seek};
 use std::collections::HashMap;
@@ -45,7 +45,7 @@ impl Recorder {
                 self.setup(Op::Forget { file });
             }
             // The failure itself is told at the end.
-            if self.backlog.failed() { self.backlog.finish().map(drop) } else { Ok(()) }
+            if self.queue.failed() { self.queue.finish().map(drop) } else { Ok(()) }
         })
     }
 

@@ -5,13 +5,13 @@
 //!
 //! In the order of the trace one operation follows the other, and with a [`ManualClock`] that the trace's times move the
 //! result is the same each time, to the block. With [`Order::Recorded`] as many threads as recorded ones ask at once: those
-//! of one thread in its order, those on one file in the trace's ([`lanes`]).
+//! of one thread in its order, those on one file in the trace's ([`schedule`]).
 //!
 //! Memory: the trace's window, one buffer for each thread, and a few words for each file that is held.
 
-mod lanes;
-mod perform;
+mod execute;
 mod result;
+mod schedule;
 
 pub use result::{Latency, LatencyOf, Mismatches, Outcome};
 
@@ -19,8 +19,8 @@ use crate::error::{Error, Result};
 use crate::reader::{Item, TraceReader};
 use crate::record::{Op, Record, TreeEntry};
 use crate::tree;
+use execute::{Executor, Job, Shared};
 use medfs::{Files, ManualClock};
-use perform::{Job, Performer, Shared};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::Read;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -107,15 +107,15 @@ fn setup<R: Read>(
     shared: &Shared<'_>,
     progress: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Option<Item>> {
-    let mut performer = Performer::new(shared);
+    let mut executor = Executor::new(shared);
     let (mut count, mut bytes) = (0u64, Vec::new());
     loop {
         let record = match reader.next()? {
             Some(Item::Setup(record)) => record,
-            other => break finish_setup(performer, other),
+            other => break finish_setup(executor, other),
         };
         let mut job = prepare(reader, shared, record, count, bytes);
-        performer.perform(&mut job);
+        executor.execute(&mut job);
         bytes = job.bytes;
         count += 1;
         if count.is_multiple_of(REPORT_EVERY) {
@@ -124,8 +124,8 @@ fn setup<R: Read>(
     }
 }
 
-fn finish_setup(performer: Performer<'_>, next: Option<Item>) -> Result<Option<Item>> {
-    match performer.finish().mismatches.first.into_iter().next() {
+fn finish_setup(executor: Executor<'_>, next: Option<Item>) -> Result<Option<Item>> {
+    match executor.finish().mismatches.first.into_iter().next() {
         Some(wrong) => Err(Error::Invalid(format!("the tree from before cannot be made: {wrong}"))),
         None => Ok(next),
     }
@@ -160,12 +160,12 @@ fn sequential<R: Read>(
     progress: &mut dyn FnMut(Progress) -> Result<()>,
     next: &mut Option<Item>,
 ) -> Result<Outcome> {
-    let mut performer = Performer::new(shared);
+    let mut executor = Executor::new(shared);
     let (mut number, mut bytes) = (0, Vec::new());
     while let Some(Item::Operation(record)) = next.take_if(|item| matches!(item, Item::Operation(_))) {
         pace.reach(record.at, shared.target)?;
         let mut job = prepare(reader, shared, record, number, bytes);
-        performer.perform(&mut job);
+        executor.execute(&mut job);
         bytes = job.bytes;
         number += 1;
         if number.is_multiple_of(REPORT_EVERY) {
@@ -173,7 +173,7 @@ fn sequential<R: Read>(
         }
         *next = reader.next()?;
     }
-    Ok(performer.finish())
+    Ok(executor.finish())
 }
 
 fn concurrent<R: Read>(
@@ -184,9 +184,9 @@ fn concurrent<R: Read>(
     next: &mut Option<Item>,
     threads: usize,
 ) -> Result<Outcome> {
-    let order = lanes::Turns::default();
+    let order = schedule::Turns::default();
     std::thread::scope(|scope| {
-        let mut lanes = lanes::Lanes::new(threads);
+        let mut lanes = schedule::Lanes::new(threads);
         let mut queues: Vec<SyncSender<Job>> = Vec::new();
         let mut workers = Vec::new();
         let mut number = 0;
@@ -196,7 +196,7 @@ fn concurrent<R: Read>(
                 pace.reach(record.at, shared.target)?;
                 let lane = lanes.of(record.thread);
                 while queues.len() <= lane {
-                    let (queue, jobs) = sync_channel(lanes::QUEUE);
+                    let (queue, jobs) = sync_channel(schedule::QUEUE);
                     queues.push(queue);
                     let order = &order;
                     workers.push(scope.spawn(move || work(shared, order, &jobs)));
@@ -223,15 +223,15 @@ fn concurrent<R: Read>(
     })
 }
 
-fn work(shared: &Shared<'_>, order: &lanes::Turns, jobs: &Receiver<Job>) -> Outcome {
-    let mut performer = Performer::new(shared);
+fn work(shared: &Shared<'_>, order: &schedule::Turns, jobs: &Receiver<Job>) -> Outcome {
+    let mut executor = Executor::new(shared);
     for mut job in jobs {
         let tickets = job.tickets;
         order.wait(&tickets);
-        performer.perform(&mut job);
+        executor.execute(&mut job);
         order.done(&tickets);
     }
-    performer.finish()
+    executor.finish()
 }
 
 /// Time as the trace has it.

@@ -5,8 +5,8 @@
 //! far ([`steer`]). What it does is real: transactions of SQLite, edits of records in place, new versions of files, downloads
 //! ([`parts`]). The tables are in `experiments/apps.toml`.
 
-mod parts;
-mod steer;
+mod components;
+mod controller;
 
 use super::stage::{Stage, Values};
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use steer::Task;
+use controller::Task;
 
 /// Where the tables are.
 const FILE: &str = "experiments/apps.toml";

@@ -1,6 +1,6 @@
 //! Where the bytes of the NAND live: memory, or a sparse file.
 //!
-//! The file: a header (see `store.rs`), 8 bytes for each block, the out-of-band bytes of all pages, the pages. Programs and erases are
+//! The file: a header (see `device_file.rs`), 8 bytes for each block, the out-of-band bytes of all pages, the pages. Programs and erases are
 //! gathered and written in an order in which a killed process loses what is newest and nothing else: first what was
 //! programmed into blocks that were not erased meanwhile, then erased blocks in the order of their erasing, each with what was programmed
 //! into it since. So nothing is overwritten before everything programmed earlier is in the file. Of what is written at once one block may be found
@@ -10,7 +10,7 @@
 //! and that before [`Medium::sync`] returns. An erase waits until everything programmed before is synced, and the next pages are
 //! written when it is itself. So whatever the machine stored when it ended is a state that power loss could have left.
 
-use crate::disk::{Disk, Slots};
+use crate::durable_file::{Disk, Slots};
 use foldhash::HashMap;
 use std::fs::File;
 use std::io;

@@ -2,16 +2,16 @@
 //!
 //! Purpose: a request wakes a worker, an answer wakes who asked. Where that is to happen on a processor that is idle, the
 //! processor has been halted, and to start it again takes longer than the request itself, in a virtual machine many times
-//! as long. [`Alert`] asks the kernel to have idle processors wait awake instead (its PM QoS, `/dev/cpu_dma_latency`), as
+//! as long. [`WakeLatencyHold`] asks the kernel to have idle processors wait awake instead (its PM QoS, `/dev/cpu_dma_latency`), as
 //! long as requests come in close succession, and takes that back soon after the last one.
 //!
 //! Invariants: without requests nothing is asked for and no thread runs. Whatever ends this process ends what it asked for.
 //!
 //! Locks: `burst` is a leaf that is never waited for; `state` is held while the kernel is told.
 
-use crate::crew::Crew;
 use crate::request::{Answer, Reply, Request};
 use crate::transport::Handler;
+use crate::worker_pool::WorkerPool;
 use parking_lot::{Condvar, Mutex};
 use std::fs::File;
 use std::io::{self, Write};
@@ -35,7 +35,7 @@ const NO_WISH: i32 = -1;
 type Tell = Box<dyn Fn(bool) + Send + Sync>;
 
 /// Keeps processors awake while requests come.
-pub(crate) struct Alert {
+pub(crate) struct WakeLatencyHold {
     shared: Arc<Shared>,
     keeper: Option<JoinHandle<()>>,
 }
@@ -74,11 +74,11 @@ impl Burst {
     }
 }
 
-impl Alert {
+impl WakeLatencyHold {
     /// For this machine; needs the right to write to the kernel's device.
-    pub(crate) fn new() -> io::Result<Alert> {
+    pub(crate) fn new() -> io::Result<WakeLatencyHold> {
         let device = File::options().write(true).open(LATENCY)?;
-        Alert::telling(Box::new(move |awake| {
+        WakeLatencyHold::telling(Box::new(move |awake| {
             let wish = if awake { AWAKE } else { NO_WISH };
             if let Err(error) = (&device).write(&wish.to_ne_bytes()) {
                 tracing::warn!(%error, awake, "the kernel does not hear how fast it is to wake up");
@@ -86,7 +86,7 @@ impl Alert {
         }))
     }
 
-    fn telling(tell: Tell) -> io::Result<Alert> {
+    fn telling(tell: Tell) -> io::Result<WakeLatencyHold> {
         let shared = Arc::new(Shared {
             tell,
             requests: AtomicU64::new(0),
@@ -97,7 +97,7 @@ impl Alert {
         });
         let kept = shared.clone();
         let keeper = std::thread::Builder::new().name("medfs-alert".into()).spawn(move || kept.keep())?;
-        Ok(Alert { shared, keeper: Some(keeper) })
+        Ok(WakeLatencyHold { shared, keeper: Some(keeper) })
     }
 
     /// A request has come, at a time that only grows.
@@ -117,7 +117,7 @@ impl Alert {
     }
 }
 
-impl Drop for Alert {
+impl Drop for WakeLatencyHold {
     fn drop(&mut self) {
         self.shared.state.lock().stop = true;
         self.shared.changed.notify_all();
@@ -161,16 +161,16 @@ impl Shared {
 }
 
 /// Serves requests with processors kept awake.
-pub(crate) struct Alerted {
+pub(crate) struct WakingFast {
     pub(crate) inner: Arc<dyn Handler>,
-    pub(crate) alert: Alert,
+    pub(crate) alert: WakeLatencyHold,
     pub(crate) began: Instant,
 }
 
-impl Handler for Alerted {
-    fn handle(&self, crew: &Crew, request: &Request<'_>, reply: &mut Reply<'_>) -> Answer {
+impl Handler for WakingFast {
+    fn handle(&self, pool: &WorkerPool, request: &Request<'_>, reply: &mut Reply<'_>) -> Answer {
         self.alert.request(|| self.began.elapsed());
-        self.inner.handle(crew, request, reply)
+        self.inner.handle(pool, request, reply)
     }
 
     fn panicked(&self, message: &str) {
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn is_awake_while_requests_come_and_no_longer() {
         let (told, heard) = channel();
-        let alert = Alert::telling(Box::new(move |awake| told.send(awake).unwrap())).unwrap();
+        let alert = WakeLatencyHold::telling(Box::new(move |awake| told.send(awake).unwrap())).unwrap();
         assert_eq!(heard.recv_timeout(4 * HOLD), Err(RecvTimeoutError::Timeout), "nothing was asked for");
         for round in 0..2 {
             (0..BURST).for_each(|_| alert.request(|| Duration::from_secs(round)));

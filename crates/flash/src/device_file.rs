@@ -1,11 +1,11 @@
-//! The device's file: header, write buffer, statistics, then what `medium.rs` describes.
+//! The device's file: header, write buffer, statistics, then what `nand_file.rs` describes.
 //!
 //! The header is TOML behind a magic, a length and a checksum, in the first 64 KiB; then 1 MiB for the write buffer that the capacitor
 //! keeps, 1 MiB for statistics (JSON), each in two slots that are written in turn, and the parts of the NAND. The file is sparse.
 
-use crate::disk::{Disk, Kept, Slots};
+use crate::durable_file::{Disk, Kept, Slots};
 use crate::error::{FlashError, Result};
-use crate::medium::{BlockState, Places, STATE_BYTES};
+use crate::nand_file::{BlockState, Places, STATE_BYTES};
 use crate::profile::Profile;
 use crate::stats::Stats;
 use medfs_device::{Claim, Share};

@@ -1,12 +1,12 @@
 //! What was recorded and is not written yet.
 //!
-//! Purpose: who is being recorded waits for a copy of what it read or wrote, and for nothing else. [`Backlog`] gathers
+//! Purpose: who is being recorded waits for a copy of what it read or wrote, and for nothing else. [`WriteQueue`] gathers
 //! records and their bytes into batches; a thread of its own cuts them into pieces, finds those that the trace has
 //! already, and hands everything to the [`TraceWriter`].
 //!
-//! Invariants: records are written in the order in which [`Backlog::push`] took them. Memory is bounded: a batch is handed
+//! Invariants: records are written in the order in which [`WriteQueue::push`] took them. Memory is bounded: a batch is handed
 //! over when it holds [`BATCH_BYTES`] or [`BATCH_RECORDS`], at most [`QUEUE`] wait, and then who pushes waits too.
-//! After a failure what comes is dropped; [`Backlog::finish`] tells the failure.
+//! After a failure what comes is dropped; [`WriteQueue::finish`] tells the failure.
 //!
 //! Locks: `front` is held while a batch is handed over, which keeps the order; `spare` and `failed` are leaves.
 
@@ -39,7 +39,7 @@ pub(crate) struct Carried<'a> {
 }
 
 /// Records on their way to the trace.
-pub(crate) struct Backlog {
+pub(crate) struct WriteQueue {
     front: Mutex<Front>,
     shared: Arc<Shared>,
 }
@@ -82,9 +82,9 @@ struct Stored {
     before: Option<Range<usize>>,
 }
 
-impl Backlog {
+impl WriteQueue {
     /// Begins with a trace that has its head.
-    pub(crate) fn new(writer: TraceWriter) -> Result<Backlog> {
+    pub(crate) fn new(writer: TraceWriter) -> Result<WriteQueue> {
         let (queue, jobs) = sync_channel(QUEUE);
         let shared = Arc::new(Shared::default());
         let also = shared.clone();
@@ -93,7 +93,7 @@ impl Backlog {
             .spawn(move || write(writer, &jobs, &also))
             .map_err(Error::io("cannot start the thread that records"))?;
         let front = Front { batch: Batch::default(), queue: Some(queue), thread: Some(thread) };
-        Ok(Backlog { front: Mutex::new(front), shared })
+        Ok(WriteQueue { front: Mutex::new(front), shared })
     }
 
     /// Takes a record. The content of a read or a write is left empty in it, and `carried` instead.
@@ -146,7 +146,7 @@ impl Backlog {
     }
 }
 
-impl Drop for Backlog {
+impl Drop for WriteQueue {
     fn drop(&mut self) {
         // Without an end this is a trace that was cut short, as far as it came.
         let _ = self.finish();
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    fn begin(most: usize) -> (Out, Backlog) {
+    fn begin(most: usize) -> (Out, WriteQueue) {
         let out = Out(Arc::default(), most);
         let head = Head {
             id: "1".into(),
@@ -256,8 +256,8 @@ mod tests {
             cache: "none".into(),
             window: WINDOW,
         };
-        let backlog = Backlog::new(TraceWriter::new(out.clone(), &head).unwrap()).unwrap();
-        (out, backlog)
+        let queue = WriteQueue::new(TraceWriter::new(out.clone(), &head).unwrap()).unwrap();
+        (out, queue)
     }
 
     /// Bytes that do not compress, others for each number.
@@ -270,20 +270,20 @@ mod tests {
         (0..1000).map(|_| next()).collect()
     }
 
-    fn push(backlog: &Backlog, number: u64) {
+    fn push(queue: &WriteQueue, number: u64) {
         let op = Op::Write { file: 1, offset: 0, len: 1000, cached: false, content: Content::default() };
         let record = Record { at: number, took: 1, process: 2, thread: 3, errno: 0, op };
         let carried = Carried { offset: 0, bytes: &bytes(number), before: None };
-        backlog.push(Phase::Recorded, record, Some(carried));
+        queue.push(Phase::Recorded, record, Some(carried));
     }
 
     #[test]
     fn what_many_batches_hold_comes_in_its_order() {
-        let (out, backlog) = begin(usize::MAX);
+        let (out, queue) = begin(usize::MAX);
         let count = 5 * (BATCH_BYTES / 1000) as u64 + 7;
-        (0..count).for_each(|number| push(&backlog, number));
-        backlog.finish().unwrap().finish().unwrap();
-        assert!(backlog.finish().is_err(), "once");
+        (0..count).for_each(|number| push(&queue, number));
+        queue.finish().unwrap().finish().unwrap();
+        assert!(queue.finish().is_err(), "once");
         let trace = out.0.lock();
         let mut reader = TraceReader::new(&trace[..]).unwrap();
         for number in 0..count {
@@ -299,12 +299,12 @@ mod tests {
 
     #[test]
     fn a_failure_stops_nobody_and_is_told_at_the_end() {
-        let (_, backlog) = begin(100_000);
-        (0..20_000).for_each(|number| push(&backlog, number));
-        backlog.flush();
-        let message = backlog.finish().and_then(TraceWriter::finish).unwrap_err().to_string();
+        let (_, queue) = begin(100_000);
+        (0..20_000).for_each(|number| push(&queue, number));
+        queue.flush();
+        let message = queue.finish().and_then(TraceWriter::finish).unwrap_err().to_string();
         assert!(message.contains("cannot write the trace"), "{message}");
-        push(&backlog, 1);
-        assert!(backlog.failed());
+        push(&queue, 1);
+        assert!(queue.failed());
     }
 }

@@ -5,11 +5,11 @@
 //! reads, too small requests for more pages in a step; the type of file is the one that is furthest behind its share. So the characteristics of a long enough task are the
 //! table's, whatever its steps turn out to write; what is asked of SQLite is measured as everything else is.
 
-use super::parts::{Change, Files};
+use super::components::{Change, Files};
 use super::{AppSpec, TaskSpec};
+use crate::distribution::Shape;
 use crate::error::Result;
 use crate::random::Random;
-use crate::shape::Shape;
 use crate::totals::{FileType, Totals};
 use crate::workload::stage::Stage;
 

@@ -5,52 +5,52 @@
 
 /// Pages that are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kind(u8);
+pub(crate) struct PageClass(u8);
 
-impl Kind {
+impl PageClass {
     /// Kinds there are.
     const COUNT: usize = 16;
     /// No page of which the codec could save anything.
-    pub(crate) const NONE: Kind = Kind(0);
+    pub(crate) const NONE: PageClass = PageClass(0);
     /// Pages of which it could save more than is counted.
-    pub(crate) const LARGE: Kind = Kind(Self::COUNT as u8 - 1);
+    pub(crate) const LARGE: PageClass = PageClass(Self::COUNT as u8 - 1);
 
     /// By the log2 of the bytes that can be saved at most.
     pub(crate) fn of(bytes: usize) -> Self {
-        bytes.checked_ilog2().map_or(Self::NONE, |log| Kind((log as u8 + 1).min(Self::LARGE.0 - 1)))
+        bytes.checked_ilog2().map_or(Self::NONE, |log| PageClass((log as u8 + 1).min(Self::LARGE.0 - 1)))
     }
 }
 
 /// What one codec saved lately, for each kind of page. After `PATIENCE` tries in vain it rests for `REST` pages of the
 /// kind, and has `MORE` tries then.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Luck<const PATIENCE: u8, const REST: u8, const MORE: u8> {
+pub(crate) struct Backoff<const PATIENCE: u8, const REST: u8, const MORE: u8> {
     /// Tries in vain; from `PATIENCE` on the pages that were let pass are counted too.
-    vain: [u8; Kind::COUNT],
+    misses: [u8; PageClass::COUNT],
 }
 
-impl<const PATIENCE: u8, const REST: u8, const MORE: u8> Luck<PATIENCE, REST, MORE> {
+impl<const PATIENCE: u8, const REST: u8, const MORE: u8> Backoff<PATIENCE, REST, MORE> {
     /// Whether pages of the kind are let pass.
-    pub(crate) fn rests(&self, kind: Kind) -> bool {
-        kind == Kind::NONE || self.vain[usize::from(kind.0)] >= PATIENCE
+    pub(crate) fn is_backing_off(&self, kind: PageClass) -> bool {
+        kind == PageClass::NONE || self.misses[usize::from(kind.0)] >= PATIENCE
     }
 
     /// Whether a page of the kind is to be tried; counts it if not.
-    pub(crate) fn is_due(&mut self, kind: Kind) -> bool {
-        if !self.rests(kind) {
+    pub(crate) fn should_try(&mut self, kind: PageClass) -> bool {
+        if !self.is_backing_off(kind) {
             return true;
         }
-        let vain = &mut self.vain[usize::from(kind.0)];
-        *vain += 1;
-        if *vain == PATIENCE + REST {
-            *vain = PATIENCE - MORE;
+        let misses = &mut self.misses[usize::from(kind.0)];
+        *misses += 1;
+        if *misses == PATIENCE + REST {
+            *misses = PATIENCE - MORE;
         }
         false
     }
 
     /// Counts a try.
-    pub(crate) fn learn(&mut self, kind: Kind, saved: bool) {
-        let vain = &mut self.vain[usize::from(kind.0)];
-        *vain = if saved { 0 } else { (*vain + 1).min(PATIENCE) };
+    pub(crate) fn learn(&mut self, kind: PageClass, saved: bool) {
+        let misses = &mut self.misses[usize::from(kind.0)];
+        *misses = if saved { 0 } else { (*misses + 1).min(PATIENCE) };
     }
 }

@@ -5,12 +5,12 @@
 
 /// Defines a function that is another one, compiled for wide registers and bit instructions where the processor has
 /// them. What is to be compiled so is inlined into that one.
-macro_rules! wide {
+macro_rules! multiversion {
     ($(#[$about:meta])* $visible:vis fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $plain:path;) => {
         $(#[$about])*
         $visible fn $name($($arg: $type),*) -> $result {
             #[cfg(target_arch = "x86_64")]
-            if $crate::wide::is_wide() {
+            if $crate::multiversion::has_avx2() {
                 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
                 fn compiled($($arg: $type),*) -> $result {
                     $plain($($arg),*)
@@ -23,12 +23,12 @@ macro_rules! wide {
         }
     };
 }
-pub(crate) use wide;
+pub(crate) use multiversion;
 
 /// Whether the processor has them.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(crate) fn is_wide() -> bool {
+pub(crate) fn has_avx2() -> bool {
     use std::arch::is_x86_feature_detected as has;
     has!("avx2") && has!("bmi1") && has!("bmi2") && has!("lzcnt") && has!("popcnt")
 }

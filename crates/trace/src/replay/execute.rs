@@ -5,8 +5,8 @@
 //!
 //! Lock: `Shared::inos` is a leaf, held across no operation of the target.
 
-use super::lanes::Ticket;
 use super::result::Outcome;
+use super::schedule::Ticket;
 use crate::record::{FileId, Op, ROOT, Record, fallocate_mode, xattr_mode};
 use foldhash::HashMap;
 use medfs::{Attr, Error, FileFlags, FileKind, Files, Ino, Posix, RenameFlags, Seek, SetAttr};
@@ -84,7 +84,7 @@ impl<'a> Shared<'a> {
 }
 
 /// Asks for operations one after the other.
-pub(crate) struct Performer<'a> {
+pub(crate) struct Executor<'a> {
     shared: &'a Shared<'a>,
     outcome: Outcome,
     buffer: Vec<u8>,
@@ -97,16 +97,16 @@ struct Got {
     size: Option<u64>,
 }
 
-impl<'a> Performer<'a> {
-    pub(crate) fn new(shared: &'a Shared<'a>) -> Performer<'a> {
-        Performer { shared, outcome: Outcome::default(), buffer: Vec::new() }
+impl<'a> Executor<'a> {
+    pub(crate) fn new(shared: &'a Shared<'a>) -> Executor<'a> {
+        Executor { shared, outcome: Outcome::default(), buffer: Vec::new() }
     }
 
     pub(crate) fn finish(self) -> Outcome {
         self.outcome
     }
 
-    pub(crate) fn perform(&mut self, job: &mut Job) {
+    pub(crate) fn execute(&mut self, job: &mut Job) {
         fill_unknown(job);
         if let Op::Read { len, .. } = job.record.op
             && self.buffer.len() < len as usize

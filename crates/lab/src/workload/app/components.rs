@@ -1,12 +1,12 @@
 //! The files of a task, and what can be done to them: a database for each kind of transaction, temporary files, data files
 //! small and large, downloads.
 
+use crate::backend::{Open, write_file};
 use crate::content::{Content, Writer};
+use crate::distribution::Shape;
 use crate::error::{Error, Result};
 use crate::random::Random;
-use crate::shape::Shape;
 use crate::sqlite::{Database, JournalMode, SqliteFs};
-use crate::target::{Open, write_file};
 use crate::totals::{FileType, SMALL_FILE};
 use crate::workload::stage::Stage;
 use rusqlite::params;
