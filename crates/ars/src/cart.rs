@@ -10,7 +10,7 @@
 use crate::sample::Sample;
 use medfs_format::ars::{Class, Feature, Tree, TreeNode, Values};
 
-/// How far samples are divided.
+/// Limits of the division of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Most questions one after the other; 7 at most, which are 255 nodes.

@@ -16,7 +16,7 @@ pub fn fragments(pages: u64, extents: u64) -> bool {
     extents > 1 && pages < extents.saturating_mul(SMALL_PIECE)
 }
 
-/// Where the file belonged, by its features at its end and whether it was ever in small pieces.
+/// Labels a file, by its features at its end and whether it was ever in small pieces.
 pub fn label(features: &Values, fragmented: bool) -> Class {
     let written_many = features[Feature::Writes as usize] > FEW_WRITES;
     let is_database_or_log = matches!(features[Feature::Kind as usize], 1 | 3);

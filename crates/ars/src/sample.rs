@@ -2,7 +2,7 @@
 
 use medfs_format::ars::{Class, Values};
 
-/// Which moments of a file's life are learned from.
+/// The moments of a file's life that are learned from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// Those at which the engine judges: at 16, 64, 256 .. writes; of a file with fewer, its end.
@@ -16,7 +16,7 @@ pub enum Moment {
 pub struct Sample {
     /// Its features then.
     pub features: Values,
-    /// Where it belonged.
+    /// Its label.
     pub class: Class,
     /// Number of the file among those seen: moments of one file are learned from or judged together.
     pub file: usize,

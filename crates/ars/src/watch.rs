@@ -30,12 +30,12 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Where it belonged.
+    /// Its label.
     pub fn class(&self) -> Class {
         label(&self.end, fragments(self.pages, self.extents))
     }
 
-    /// What is learned from it, as file number `file`.
+    /// Its samples, as file number `file`.
     pub fn samples(&self, file: usize, moment: Moment) -> impl Iterator<Item = Sample> {
         let class = self.class();
         let end = [self.end];

@@ -40,7 +40,7 @@ pub const CHEAP: usize = 64;
 /// Largest `xor-sparse` delta that is made before `moves` is tried.
 const FIRST: usize = 256;
 
-/// What was made of a page.
+/// The result of encoding a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoded {
     /// The codec, to be stored with the delta.
@@ -54,7 +54,7 @@ pub struct Encoded {
 pub struct Delta<'a> {
     /// The codec, to be stored with it.
     pub tag: CodecTag,
-    /// What it is stored as.
+    /// The stored form.
     pub bytes: &'a [u8],
 }
 

@@ -14,7 +14,7 @@ const MANY: usize = 20;
 /// Unchanged bytes between two changed ones that are counted as changed: to leave them out takes more.
 pub(crate) const CLOSE: usize = 2;
 
-/// Which bytes of two pages differ.
+/// The bytes in which two pages differ.
 #[derive(Debug, Clone)]
 pub struct Diff {
     /// Bit i: `bytes[i]` is not zero.
@@ -98,7 +98,7 @@ impl Diff {
         self.words == 0
     }
 
-    /// How many bytes differ.
+    /// Number of bytes that differ.
     pub fn changed(&self) -> usize {
         self.bytes.iter().map(|map| map.count_ones() as usize).sum()
     }

@@ -7,8 +7,8 @@
 //! [`compress`] has the compressors themselves, for whole pages and clusters, and [`entropy`] foretells what they make
 //! of a page.
 //!
-//! A delta decodes with a wrong base as well, into a wrong page: whoever stores one stores the
-//! [`page_checksum`] of the page it rebuilds with it, and compares.
+//! A delta decodes with a wrong base as well, into a wrong page: the caller stores with it the
+//! [`page_checksum`] of the page that it rebuilds, and compares.
 //!
 //! Bytes of a delta may come from a damaged disk. Decoding them is bounded in time and memory, never panics,
 //! and writes nothing but the page; what it writes there before an error means nothing.

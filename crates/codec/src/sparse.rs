@@ -30,7 +30,7 @@ const LONGER_MIN: usize = LONG_MIN + LONGER;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sparse;
 
-/// What was made.
+/// The result of encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Made {
     /// Bytes of the delta.

@@ -23,7 +23,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// With whom a device is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// With nobody.
+    /// No other process may use it.
     Nobody,
     /// A file, with those who read it too.
     Readers,
@@ -132,7 +132,7 @@ fn open(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, OFlags::CLOEXEC | OFlags::RDONLY | flags, Mode::empty())
 }
 
-/// Opens a block device that nobody else has claimed.
+/// Opens a block device that no other process has claimed.
 fn exclusively(path: &Path) -> io::Result<Result<OwnedFd, InUse>> {
     match open(path, OFlags::EXCL) {
         Ok(device) => Ok(Ok(device)),

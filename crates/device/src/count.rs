@@ -21,7 +21,7 @@ pub struct CauseCounts {
     pub fua: u64,
 }
 
-/// What a [`CountingDevice`] has seen up to some moment. Two subtract to what came between.
+/// Counters of a [`CountingDevice`] at some moment. Two subtract to what came between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoCounts {
     /// By [`Cause`], in its order.
@@ -121,7 +121,7 @@ impl<D: BlockDevice> CountingDevice<D> {
         &self.inner
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     pub fn counts(&self) -> IoCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         IoCounts {

@@ -8,7 +8,7 @@
 //! - a write with forced unit access is durable when it returns, and says nothing of other writes, earlier ones included;
 //! - any other write may be stored or not, alone, in any order, block by block, up to the end of the epoch (the
 //!   next flush); of several pending versions of one block any one may be stored, or the old content;
-//! - a discard is a pending write of a poison pattern: nobody may rely on what a discarded block reads as;
+//! - a discard is a pending write of a poison pattern: no program may rely on what a discarded block reads as;
 //! - a block is stored wholly or not at all, except where the plan says that torn ones are to be shown: then some
 //!   512-byte sectors are new and the others old.
 //!
@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 /// Bytes of a sector, the unit of torn writes.
 pub const SECTOR_SIZE: usize = 512;
-/// What discarded blocks read as.
+/// The bytes that discarded blocks read as.
 pub const POISON: u8 = 0xdb;
 
 type Content = Arc<[u8; BLOCK_SIZE]>;
@@ -98,7 +98,7 @@ impl RecordingDevice {
         self.state.lock().work.snapshot()
     }
 
-    /// What was recorded so far.
+    /// The recording so far.
     pub fn recording(&self) -> Recording {
         Recording { base: self.base.snapshot(), log: self.state.lock().log.clone() }
     }
@@ -151,7 +151,7 @@ impl BlockDevice for RecordingDevice {
 /// Decides by address, cause and new content whether a block may be shown torn.
 pub type TornFilter = Arc<dyn Fn(u64, Cause, &[u8; BLOCK_SIZE]) -> bool + Send + Sync>;
 
-/// Which crash states are wanted.
+/// The choice of crash states.
 #[derive(Clone)]
 pub struct CrashPlan {
     /// Stages with at most this many states are shown completely.
@@ -172,7 +172,7 @@ impl Default for CrashPlan {
     }
 }
 
-/// How one block of a state differs from what is durable.
+/// The difference of one block of a state from what is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Choice {
     /// Index in the log of the write (or discard) that is stored.

@@ -22,7 +22,7 @@ pub enum Kind {
     Discard,
 }
 
-/// What happens to an operation.
+/// The effect on an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// It fails with this error number and changes nothing.
@@ -134,7 +134,7 @@ impl<D: BlockDevice> FaultDevice<D> {
         self.faults.lock().clear();
     }
 
-    /// How often the present faults have struck.
+    /// Number of times that the present faults have struck.
     pub fn hits(&self) -> u64 {
         self.faults.lock().iter().map(|fault| fault.hits).sum()
     }

@@ -23,7 +23,7 @@ use std::time::Duration;
 /// Most buffers in one system call (the kernel's IOV_MAX).
 const MAX_BUFFERS: usize = 1024;
 
-/// How a [`FileDevice`] is opened.
+/// Options for opening a [`FileDevice`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileOptions {
     /// Whether it is written.
@@ -32,7 +32,7 @@ pub struct FileOptions {
     pub direct: bool,
     /// Claim it, see [`crate::claim`]. Without it an image that is in use can be looked at, at one's own risk.
     pub exclusive: bool,
-    /// How long to wait for a user that is about to let go of it.
+    /// Time to wait for a user that is about to let go of it.
     pub patience: Duration,
 }
 
@@ -190,7 +190,7 @@ impl FileDevice {
         retry(|| rustix::io::pread(fd, &mut bytes[start..start + BLOCK_SIZE], 0)).is_ok()
     }
 
-    /// Where it was opened.
+    /// The path it was opened at.
     pub fn path(&self) -> &Path {
         &self.path
     }

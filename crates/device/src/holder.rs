@@ -97,19 +97,19 @@ impl Process {
     }
 }
 
-/// Who uses a device, as far as this process may see.
+/// The users of a device, as far as this process may see.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holder {
     /// The process that has claimed it.
     pub process: Option<Process>,
-    /// Where it is mounted.
+    /// The mount, if it is mounted.
     pub mount: Option<MountEntry>,
     /// The device that is made of it (device mapper, RAID).
     layer: Option<String>,
 }
 
 impl Holder {
-    /// Who uses the file or device at `path`.
+    /// Finds the users of the file or device at `path`.
     pub fn of(path: &Path) -> Holder {
         let Ok(stat) = stat(path) else { return Holder::default() };
         let identity = Identity::of(&stat);

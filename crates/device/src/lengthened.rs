@@ -18,7 +18,7 @@ impl<D: BlockDevice> Lengthened<D> {
         Lengthened { blocks: blocks.max(below.block_count()), below }
     }
 
-    /// How many blocks there are behind the device's end.
+    /// Number of blocks that are missing behind the device's end.
     pub fn missing(&self) -> u64 {
         self.blocks - self.below.block_count()
     }

@@ -80,7 +80,7 @@ impl Cause {
     }
 }
 
-/// How soon a block is expected to be overwritten.
+/// The time after which a block is expected to be overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Temperature {
@@ -89,16 +89,16 @@ pub enum Temperature {
     Cold,
 }
 
-/// What a device may want to know of a write.
+/// Hints for the device about a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteTag {
     /// Why the blocks are written.
     pub cause: Cause,
-    /// How soon they will be overwritten.
+    /// The time after which the blocks are expected to be overwritten.
     pub temperature: Temperature,
     /// The blocks must be durable when the call returns (force unit access); says nothing of other blocks.
     pub fua: bool,
-    /// How many of the blocks are compact pages, written along with those of `cause`.
+    /// Number of the blocks that are compact pages, written along with those of `cause`.
     pub compact: usize,
 }
 
@@ -115,7 +115,7 @@ impl WriteTag {
     pub fn with_compact(self, compact: usize) -> WriteTag {
         WriteTag { compact, ..self }
     }
-    /// How many of `blocks` that were written have which cause.
+    /// The causes of `blocks` that were written, and the number of blocks of each.
     pub fn causes(&self, blocks: usize) -> [(Cause, usize); 2] {
         let compact = self.compact.min(blocks);
         [(self.cause, blocks - compact), (Cause::Compact, compact)]

@@ -15,7 +15,7 @@ use std::io::{self, ErrorKind, Read, Write as _};
 use std::ops::Range;
 use std::path::Path;
 
-/// First line of maps that were made here: `?` means that nobody needed the range.
+/// First line of maps that were made here: `?` means that the range was not needed.
 const OURS: &str = "# Mapfile. Created by medfs";
 /// How the first lines of ddrescue's maps begin, of today and before version 1.20.
 const DDRESCUES: [&str; 2] =
@@ -34,7 +34,7 @@ const STATUSES: &str = "?*/-+";
 /// What ddrescue may be doing.
 const PHASES: &str = "?*/-FG+";
 
-/// Which bytes of a device are known to be bad.
+/// The bytes of a device that are known to be bad.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapfile {
     ranges: Ranges,
@@ -86,7 +86,7 @@ impl Mapfile {
         Mapfile::parse(&text).map(Some)
     }
 
-    /// Where what it knows ends, in bytes.
+    /// The end of what it knows, in bytes.
     pub fn end(&self) -> u64 {
         self.ranges.end()
     }

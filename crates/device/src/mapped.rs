@@ -130,7 +130,7 @@ impl<D: BlockDevice> BlockDevice for MappedDevice<D> {
         if let [block] = blocks {
             return self.read_one(addr, block);
         }
-        // Whoever asked for many asks for each by itself when this fails.
+        // A caller that asked for many blocks asks for each by itself when this fails.
         if self.map.lock().is_bad(bytes(addr, blocks.len() as u64)) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }

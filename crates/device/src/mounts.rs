@@ -10,7 +10,7 @@ pub struct MountEntry {
     pub on: PathBuf,
     /// The kind of file system, such as `fuse.medfs`.
     pub kind: String,
-    /// What is mounted, as the file system tells it.
+    /// The mounted thing, as the file system calls it.
     pub source: PathBuf,
     /// Major and minor number of the device; of a FUSE mount without one the minor number is that of its connection.
     pub device: (u32, u32),

@@ -93,7 +93,7 @@ impl MemNvram {
         MemNvram { content: Mutex::new(content), size }
     }
 
-    /// What power loss leaves: of each word that is not durable, told by its offset, what `keeps` says.
+    /// The content after power loss. `keeps` decides about each word that is not durable, given its offset.
     pub fn after_power_loss(&self, mut keeps: impl FnMut(u64) -> bool) -> MemNvram {
         let content = self.content.lock();
         let mut bytes = content.stored.clone();

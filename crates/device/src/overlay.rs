@@ -32,7 +32,7 @@ impl<D: BlockDevice> Overlay<D> {
         &self.below
     }
 
-    /// How many blocks were written.
+    /// Number of blocks that were written.
     pub fn changed(&self) -> u64 {
         self.places.lock().len() as u64
     }

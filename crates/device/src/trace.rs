@@ -30,13 +30,13 @@ pub struct Record {
     pub sequence: u64,
     /// When it began, since the device was made.
     pub begin: Duration,
-    /// How long it took.
+    /// Duration of the request.
     pub duration: Duration,
-    /// What it was.
+    /// The operation.
     pub operation: Operation,
     /// Whether it succeeded.
     pub ok: bool,
-    /// What was written, where content is traced.
+    /// The written content, where content is traced.
     pub content: Option<Arc<[[u8; BLOCK_SIZE]]>>,
 }
 

@@ -43,7 +43,7 @@ fn apply(dev: &dyn BlockDevice, op: &Op) -> Result<Vec<u8>, std::io::ErrorKind> 
             }
             result
         }
-        // What a discarded block reads as is nobody's business: give it a value.
+        // What a discarded block reads as is not defined: give it a value.
         Op::Discard { addr, count } => dev.discard(addr, count).and_then(|()| {
             let zeros = vec![Block::ZERO; count as usize];
             dev.write(addr, &zeros.iter().collect::<Vec<_>>(), WriteTag::new(Cause::Data, Temperature::Warm))

@@ -1,7 +1,7 @@
 //! The device as a block device for the file system.
 //!
 //! Time: requests of a program that runs here arrive at the host's clock, plus all the waiting for the device that the host would have
-//! done: whoever is told that a write is done goes on after the device's end of it. So latencies do not depend on how
+//! done: a program that is told that a write is done goes on after the device's end of it. So latencies do not depend on how
 //! fast this machine simulates, and pauses of the program are pauses of the device.
 //!
 //! Locks: one around the device, held for a request; the device serves one at a time.
@@ -55,7 +55,7 @@ impl FlashDevice {
         FlashDevice { blocks, inner: Mutex::new(Inner { device, host, waited: 0 }) }
     }
 
-    /// What the device did so far.
+    /// The device's statistics so far.
     pub fn stats(&self) -> Stats {
         self.inner.lock().device.stats()
     }

@@ -7,7 +7,7 @@ use medfs_ftl::{Codec, CodecFailed, PAGE, WHOLE};
 /// Names of the compressors.
 pub const CODECS: [&str; 3] = ["lzo", "lz4", "zstd"];
 
-/// How a page's ratio is foretold, in thousandths.
+/// Predicts a page's compression ratio, in thousandths.
 pub type Predictor = fn(&[u8; PAGE]) -> u32;
 
 /// Compresses real pages.

@@ -41,10 +41,10 @@ pub fn policy(name: &str, profile: &Profile) -> Result<Box<dyn Policy>> {
     })
 }
 
-/// What a new device is to be.
+/// Options for a new device.
 #[derive(Debug, Clone)]
 pub struct DeviceOptions {
-    /// What it is made of.
+    /// The NAND and its controller.
     pub profile: Profile,
     /// Method: one of [`FTLS`].
     pub ftl: String,
@@ -130,7 +130,7 @@ fn config_of(profile: &Profile, logical_pages: u32, blocks: u32) -> Config {
     }
 }
 
-/// What a flush of a device in a file is for.
+/// The events that a flush of a device in a file protects against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// What was flushed survives the end of the process by any means.
@@ -303,7 +303,7 @@ fn filed(file: &File, path: &Path, header: &Header) -> Result<Filed> {
 }
 
 impl<C: Codec> Device<C> {
-    /// What it is.
+    /// The header of the device's file.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -426,7 +426,7 @@ impl<C: Codec> Device<C> {
         self.stats.latency.flush.record(end - arrival.min(end));
         self.sync()?;
         self.saves += 1;
-        // At once the first time: whoever looks after a kill is to know of it.
+        // At once the first time: after a kill it must be found.
         if self.saves == 1 || self.saves.is_multiple_of(SAVE_EVERY) {
             self.save()?;
         }

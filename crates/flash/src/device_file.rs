@@ -25,7 +25,7 @@ pub const AREA_BYTES: u64 = 1 << 20;
 /// Out-of-band bytes and pages begin at multiples of so many bytes.
 pub const ALIGN: u64 = 1 << 16;
 
-/// What a device is, as its file says.
+/// The description of a device in its file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
@@ -41,7 +41,7 @@ pub struct Header {
     pub codec: String,
     /// Whether pages have content.
     pub content: bool,
-    /// What it is made of.
+    /// The NAND and its controller.
     pub profile: Profile,
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn settle(path: &Path) -> Result<()> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(io(folder))
 }
 
-/// Opens the file of a device, claimed, after at most `patience`; `None`: only to look at it, whoever uses it.
+/// Opens the file of a device, claimed, after at most `patience`; `None`: only to look at it, also while it is in use.
 pub(crate) fn open(path: &Path, patience: Option<Duration>) -> Result<(File, Header)> {
     let file = File::options().read(true).write(patience.is_some()).open(path).map_err(io(path))?;
     if let Some(patience) = patience {
@@ -176,7 +176,7 @@ pub(crate) fn states(path: &Path, file: &File, header: &Header) -> Result<Vec<Bl
     }
 }
 
-/// The image of the write buffer; nothing where none was kept. What it says is checked by whoever reads it.
+/// The image of the write buffer; nothing where none was kept. Its reader checks what it says.
 pub(crate) fn read_image(path: &Path, file: &File, header: &Header) -> Result<Vec<u8>> {
     let places = header.places();
     match Slots::new(places.retained, places.retained_bytes).read(file).map_err(io(path))? {
@@ -207,7 +207,7 @@ pub(crate) fn read_stats(path: &Path, file: &File, header: &Header) -> Result<St
 /// Of each block how often it was erased, and whether it is bad.
 pub type Wear = Vec<(u32, bool)>;
 
-/// What a device is, also while it is in use: that never changes.
+/// Reads the description of a device, also while it is in use: that never changes.
 ///
 /// # Errors
 /// No device, or damaged.

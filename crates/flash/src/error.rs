@@ -7,10 +7,10 @@ use thiserror::Error;
 /// Result of the crate.
 pub type Result<T> = std::result::Result<T, FlashError>;
 
-/// What can go wrong with a flash device.
+/// Errors of a flash device.
 #[derive(Debug, Error)]
 pub enum FlashError {
-    /// What was asked for makes no sense; the sentence says what would.
+    /// The request makes no sense; the sentence says what would.
     #[error("{0}")]
     Usage(String),
     /// A device's file is not one, or damaged: which, and how.

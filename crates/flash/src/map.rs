@@ -24,10 +24,10 @@ const STALE: &str = "#c9c9c9";
 /// Behind everything.
 const PAPER: &str = "#fafafa";
 
-/// What a picture is of.
+/// The device that a picture shows.
 #[derive(Debug, Clone)]
 pub struct Picture<'a> {
-    /// What stands above it.
+    /// The title above it.
     pub title: &'a str,
     /// Lines below the title.
     pub lines: &'a [String],

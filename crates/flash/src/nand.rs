@@ -16,7 +16,7 @@ use std::io;
 /// First out-of-band byte, and all others, of a page that cannot be read.
 const TORN: u8 = 0xee;
 
-/// What the NAND has done since it was opened.
+/// Counters of the NAND since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NandCounts {
     /// Pages programmed.
@@ -29,7 +29,7 @@ pub struct NandCounts {
     pub refused: u64,
 }
 
-/// How often operations fail that should not, of a million: for tests.
+/// Failures of operations that should succeed, in a million: for tests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Programs.
@@ -108,7 +108,7 @@ impl NandModel {
         (self.dead, self.cut) = (false, None);
     }
 
-    /// What was done.
+    /// The counters.
     pub fn counts(&self) -> NandCounts {
         self.counts
     }
@@ -118,7 +118,7 @@ impl NandModel {
         self.states.iter().map(|s| (s.erases, s.bad))
     }
 
-    /// What [`Nand::retain`] kept.
+    /// The image that [`Nand::retain`] kept.
     pub fn retained(&self) -> &[u8] {
         &self.retained
     }

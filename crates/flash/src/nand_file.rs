@@ -399,7 +399,7 @@ impl<D: Disk> Medium for Filed<D> {
 
 impl<D: Disk> Drop for Filed<D> {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error.
+        // There is no caller left to tell of an error.
         let _ = self.sync();
     }
 }

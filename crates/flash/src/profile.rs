@@ -20,11 +20,11 @@ pub struct Profile {
     pub geometry: Shape,
     /// Times of NAND operations.
     pub timing: Timing,
-    /// How much it stands.
+    /// The endurance of its blocks.
     pub endurance: Endurance,
     /// The controller.
     pub controller: Controller,
-    /// How much of it the host gets.
+    /// The part of it that the host gets.
     pub space: Space,
 }
 
@@ -187,7 +187,7 @@ impl Profile {
         parse_size(&self.space.capacity).unwrap_or_default()
     }
 
-    /// What the threshold of Eq. 2 is made of, in nanoseconds: programming with its transfer, and compressing.
+    /// The costs in the threshold of Eq. 2, in nanoseconds: programming with its transfer, and compressing.
     pub fn costs(&self) -> Costs {
         let pages = f64::from(self.geometry.page_bytes) / 4096.0;
         let write = (self.timing.program_us + self.timing.transfer_us) / pages;

@@ -29,10 +29,10 @@ impl Replayable for PageCodec {
     }
 }
 
-/// How a trace is replayed.
+/// Options of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplayOptions {
-    /// What pages are like of which the trace says nothing.
+    /// The content assumed for pages of which the trace says nothing.
     pub mix: Mix,
     /// Seed of these.
     pub seed: u64,
@@ -40,7 +40,7 @@ pub struct ReplayOptions {
     pub wrap: bool,
 }
 
-/// What was replayed.
+/// The results of a replay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Replayed {
     /// Requests.

@@ -131,14 +131,14 @@ impl Latencies {
     }
 }
 
-/// What a device did since it was made.
+/// Statistics of a device since it was made.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Stats {
-    /// What the translation layer did.
+    /// Counters of the translation layer.
     pub ftl: Counters,
-    /// What the NAND did.
+    /// Counters of the NAND.
     pub nand: NandCounts,
-    /// How long requests took, from their arrival.
+    /// Latencies of requests, from their arrival.
     pub latency: Latencies,
     /// Nanoseconds of the device's time.
     pub time_ns: u64,

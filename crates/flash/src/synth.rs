@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// Names of the classes.
 pub const CLASSES: [&str; 4] = ["high", "medium", "low", "minimal"];
-/// Where the ratios of each class begin and end. What compresses best still takes a fiftieth.
+/// Bounds of the ratios of each class. The most compressible pages still take a fiftieth.
 pub const RANGES: [(f64, f64); 4] = [(0.02, 0.25), (0.25, 0.65), (0.65, 0.95), (0.95, 1.0)];
 /// Pages that are alike.
 const ALIKE: u32 = 16;

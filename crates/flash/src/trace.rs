@@ -13,7 +13,7 @@ const PAGE: u64 = medfs_ftl::PAGE as u64;
 /// Most pages of one request: what is larger is no request of a block device.
 const PAGES_MAX: u64 = 1 << 20;
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     /// Writes.
@@ -33,7 +33,7 @@ pub struct Request {
     pub line: u64,
     /// Arrival in nanoseconds.
     pub at: u64,
-    /// What it does.
+    /// Its kind.
     pub op: Op,
     /// First page of 4 KiB.
     pub page: u64,

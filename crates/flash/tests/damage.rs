@@ -1,5 +1,5 @@
-//! Bits that turn over in a device's file: an error for who reads them, never wrong data, at once and after collection has moved the page, and
-//! nothing for anybody else.
+//! Bits that turn over in a device's file: an error for the request that reads them, never wrong data, at once and after collection has moved the page, and
+//! nothing for any other request.
 
 use medfs_flash::synth::bytes;
 use medfs_flash::{Device, DeviceOptions, PageCodec, Profile, policy};

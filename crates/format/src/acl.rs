@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants: an [`Acl`] has one entry each for owner, owning group and others, at most one mask and
-//! one wherever somebody is named, in the order owner, users, group, groups, mask, others; permissions
+//! one wherever a user or group is named, in the order owner, users, group, groups, mask, others; permissions
 //! are three bits. All numbers are little-endian. Only bits that agree with [`Acl::mode`] stand beside
 //! an access ACL, and an ACL that says no more than the bits is not stored.
 
@@ -30,7 +30,7 @@ pub enum AclError {
     /// Another version than Linux's.
     #[error("an ACL of another version")]
     Version,
-    /// What is wrong.
+    /// The ACL is invalid, with the reason.
     #[error("an invalid ACL: {0}")]
     Invalid(&'static str),
 }
@@ -48,7 +48,7 @@ pub enum Who {
     Group(u32),
     /// The most that named users and all groups are given.
     Mask,
-    /// Everybody else.
+    /// All others.
     Other,
 }
 
@@ -98,7 +98,7 @@ pub struct AclEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acl(Vec<AclEntry>);
 
-/// What a new file gets from its parent's default ACL.
+/// The access and default ACL that a new file inherits from its parent's default ACL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inherited {
     /// Permission bits.

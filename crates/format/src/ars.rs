@@ -34,7 +34,7 @@ pub struct RawTreeHeader {
     pub version: u8,
     /// Zero.
     pub reserved: u8,
-    /// How many follow.
+    /// Number of nodes that follow.
     pub nodes: U16,
     /// F2FS's CRC of all the bytes, with zeros here.
     pub checksum: U32,
@@ -44,7 +44,7 @@ pub struct RawTreeHeader {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawTreeNode {
-    /// What is asked ([`Feature`]), or [`LEAF`].
+    /// The feature that is asked for ([`Feature`]), or [`LEAF`].
     pub feature: u8,
     /// Of an answer, percent of the files it was learned from of which it was right; else zero.
     pub confidence: u8,
@@ -60,7 +60,7 @@ const HEADER: usize = size_of::<RawTreeHeader>();
 const NODE: usize = size_of::<RawTreeNode>();
 const _: () = assert!(HEADER == 12 && NODE == 8);
 
-/// What is known of a file. The numbers are those on the volume.
+/// A feature of a file. The numbers are those on the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Feature {
@@ -78,11 +78,11 @@ pub enum Feature {
     Overwritten,
     /// Times that it was made shorter.
     Truncations,
-    /// What its name says: 0 nothing, 1 a database, 2 its rollback journal, 3 its write-ahead log.
+    /// The kind that its name tells: 0 nothing, 1 a database, 2 its rollback journal, 3 its write-ahead log.
     Kind,
 }
 
-/// How many features there are.
+/// Number of features.
 pub const FEATURES: usize = Feature::ALL.len();
 
 /// The features of a file, by [`Feature`].
@@ -116,7 +116,7 @@ impl Feature {
     }
 }
 
-/// Where a file's pages belong.
+/// The place for a file's pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(u8)]
 pub enum Class {
@@ -249,7 +249,7 @@ impl Tree {
         std::iter::successors(Some(0), |&at| self.next(at, values))
     }
 
-    /// What it says of a file, and how sure that is in percent.
+    /// Judges a file: the place for its pages, and the confidence in percent.
     pub fn judge(&self, values: &Values) -> (Class, u8) {
         let mut at = 0;
         while let Some(next) = self.next(at, values) {

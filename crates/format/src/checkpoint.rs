@@ -102,7 +102,7 @@ impl ChainVersion {
         }
     }
 
-    /// What the footers of new nodes carry.
+    /// The value in the footers of new nodes.
     pub fn in_footers(self) -> u64 {
         self.version
     }
@@ -177,7 +177,7 @@ impl RawCheckpoint {
                 format!("the version bitmaps end at byte {end} of the pack"),
             );
         }
-        // The checksum's place is where nobody else writes: before the large bitmaps, after the small ones.
+        // The checksum's place is where nothing else is written: before the large bitmaps, after the small ones.
         let crc = self.checksum_offset.get() as usize;
         let large = self.flags().contains(CpFlags::LARGE_NAT_BITMAP);
         let free = if large { HEADER_SIZE..=HEADER_SIZE } else { in_first..=CHECKSUM_OFFSET };
@@ -243,7 +243,7 @@ impl RawCheckpoint {
     }
 }
 
-/// Where the two version bitmaps start: in the first block's bytes after the header, or the SIT's in the payload.
+/// The starts of the two version bitmaps: in the first block's bytes after the header, or the SIT's in the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BitmapPlaces {
     /// Byte offset of the SIT bitmap, from the start of the pack.

@@ -40,7 +40,7 @@ pub struct RawClusterHeader {
 
 const _: () = assert!(CLUSTER_HEADER_SIZE == 24);
 
-/// How a file's clusters are compressed: `i_compress_algorithm`.
+/// The algorithm for a file's clusters: `i_compress_algorithm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Algorithm {
@@ -74,10 +74,10 @@ impl Algorithm {
     }
 }
 
-/// What an inode says of its compression.
+/// The compression settings of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compression {
-    /// How clusters are compressed.
+    /// The algorithm.
     pub algorithm: Algorithm,
     /// Log2 of a cluster's pages, one of [`LOG_CLUSTER_SIZES`].
     pub log_cluster_size: u8,
@@ -110,7 +110,8 @@ impl RawInode {
         self.flags().contains(FileFlags::COMPR) && self.extra_fits(EXTRA_END)
     }
 
-    /// How the file's content is compressed; `None` where it is not. Only on volumes with the feature `compression`.
+    /// The compression settings of the file; `None` where it is not compressed. Only on volumes with the feature
+    /// `compression`.
     pub fn compression(&self) -> Option<Compression> {
         let extra = self.extra().filter(|_| self.is_marked_compressed())?;
         let regular = FileKind::from_mode(self.i_mode.get()) == Some(FileKind::Regular);
@@ -152,7 +153,7 @@ impl RawInode {
     }
 }
 
-/// What the addresses of a cluster say.
+/// The meaning of a cluster's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cluster {
     /// Each page has its own address.
@@ -178,7 +179,7 @@ impl Cluster {
         }
     }
 
-    /// What `i_compr_blocks` counts of a cluster of so many pages: the slots that hold no compressed bytes.
+    /// The part of `i_compr_blocks` for a cluster of so many pages: the slots that hold no compressed bytes.
     pub fn saved(self, pages: usize) -> u64 {
         match self {
             Cluster::Plain => 0,

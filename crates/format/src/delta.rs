@@ -84,7 +84,7 @@ pub struct RawRecord {
     pub index: U32,
     /// Bytes of the delta.
     pub size: U16,
-    /// How it is encoded: a tag of the codec, or [`NO_DELTA`].
+    /// Its encoding: a tag of the codec, or [`NO_DELTA`].
     pub codec: u8,
     /// Slices of the base; none: the page's own block is the base.
     pub slices: u8,
@@ -100,11 +100,11 @@ pub struct RawSlice {
     pub ino: U32,
     /// Page of that file.
     pub page: U32,
-    /// Where in its block the bytes are.
+    /// First byte in its block.
     pub from: U16,
-    /// Where in the base they go.
+    /// First byte in the base.
     pub to: U16,
-    /// How many they are.
+    /// Number of bytes.
     pub len: U16,
 }
 
@@ -126,7 +126,7 @@ pub struct RawNote {
     pub page: U32,
     /// Its address. That of each later page is one higher where this is a block's, else the same.
     pub addr: U32,
-    /// How many pages, at least one.
+    /// Number of pages, at least one.
     pub len: U16,
 }
 
@@ -138,7 +138,7 @@ pub struct RawCompactHeader {
     pub magic: U32,
     /// The file's inode.
     pub ino: U32,
-    /// Which of the file's compact pages it is: later ones have higher numbers.
+    /// Number of the compact page in its file: later ones have higher numbers.
     pub sequence: U32,
     /// Bytes of all records.
     pub used: U16,
@@ -161,7 +161,7 @@ pub struct Record<'a> {
     pub codec: u8,
     /// CRC-32 of the page that the delta and its base make.
     pub checksum: u32,
-    /// What the base is made of; empty where it is the page's own block.
+    /// The slices of the base; empty where it is the page's own block.
     pub slices: &'a [RawSlice],
     /// The delta.
     pub delta: &'a [u8],
@@ -199,7 +199,7 @@ pub fn compact_start(fanout: Fanout) -> u64 {
 /// the double indirect node and its first indirect node.
 const COMPACT_NODE_OFFSET: u32 = 5 + 2 * NIDS_PER_BLOCK as u32 + 2;
 
-/// Where in an inline xattr area the zone is, if it has one.
+/// The range of the zone in an inline xattr area, if there is one.
 pub fn zone_range(area: &[u8]) -> Option<Range<usize>> {
     let (header, rest) = RawXattrHeader::ref_from_prefix(area).ok()?;
     let (entry, value) = RawXattrEntry::ref_from_prefix(rest).ok()?;

@@ -39,7 +39,7 @@ pub struct RawDirEntry {
 
 const _: () = assert!(size_of::<RawDirEntry>() == 11);
 
-/// Where the parts of a dentry area are. The same code serves blocks and inline areas.
+/// Offsets of the parts of a dentry area. The same code serves blocks and inline areas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AreaLayout {
     /// Number of slots.

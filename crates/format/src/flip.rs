@@ -31,7 +31,7 @@ impl fmt::Display for Bit {
     }
 }
 
-/// What a checksum is computed over, in this order.
+/// The bytes that a checksum covers, in this order.
 #[derive(Debug, Clone)]
 pub enum Covered {
     /// Bytes of the block; a byte may come more than once.
@@ -40,7 +40,7 @@ pub enum Covered {
     Zeros(usize),
 }
 
-/// What one flipped bit changes of a kind of checksum, for each bit of a block.
+/// The change of a kind of checksum by one flipped bit, for each bit of a block.
 #[derive(Debug)]
 pub struct Syndromes {
     /// Sorted by syndrome.

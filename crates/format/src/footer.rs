@@ -16,7 +16,7 @@ pub struct RawNodeFooter {
     pub flag: U32,
     /// Version (and, in the upper half, checksum) of the checkpoint the node follows.
     pub cp_ver: U64,
-    /// Where the next node of the log will be.
+    /// Address of the log's next node.
     pub next_blkaddr: U32,
 }
 

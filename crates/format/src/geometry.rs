@@ -278,7 +278,7 @@ impl Geometry {
         })
     }
 
-    /// What a block is for, in words.
+    /// The purpose of a block, in words.
     pub fn purpose(&self, addr: BlockAddr) -> &'static str {
         match addr {
             0 | 1 => "superblock",

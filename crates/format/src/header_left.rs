@@ -24,7 +24,7 @@ pub const MOST_VERSIONS_AHEAD: u64 = 1 << 10;
 pub struct HeaderLeft {
     /// It.
     pub block: Box<Block>,
-    /// Where the damaged one is.
+    /// Address of the damaged one.
     pub lost: BlockAddr,
 }
 

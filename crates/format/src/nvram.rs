@@ -40,7 +40,7 @@ pub const JD_MAGIC: u32 = 0x444a_444d;
 pub const JC_MAGIC: u32 = 0x434a_444d;
 /// Bytes between the two copies of the metadata.
 pub const META_STRIDE: u64 = BLOCK_SIZE as u64;
-/// Where the ring of records begins.
+/// Start of the ring of records.
 pub const RING_START: u64 = 2 * META_STRIDE;
 /// Fewest bytes of a journal.
 pub const MIN_SIZE: u64 = 64 << 10;
@@ -75,11 +75,11 @@ pub struct RawMeta {
     pub version: U32,
     /// The volume's UUID.
     pub uuid: [u8; 16],
-    /// Which journal this is: each mount begins one, and its number is like no other's.
+    /// Number of the journal: each mount begins one, and its number is like no other's.
     pub generation: U64,
     /// Counts the changes of the metadata: an odd one is in the second copy.
     pub update: U64,
-    /// Where the first live record begins, from the start of the memory.
+    /// Start of the first live record, from the start of the memory.
     pub first: U64,
     /// Its sequence.
     pub sequence: U64,
@@ -102,13 +102,13 @@ const _: () = assert!(size_of::<RawMeta>() == 96);
 pub struct Meta {
     /// The volume's UUID.
     pub uuid: [u8; 16],
-    /// Which journal this is.
+    /// Number of the journal.
     pub generation: u64,
     /// The one before it, whose records were brought back: 0 without one.
     pub previous: u64,
     /// Counts the changes of the metadata.
     pub update: u64,
-    /// Where the first live record begins.
+    /// Start of the first live record.
     pub first: u64,
     /// Its sequence.
     pub sequence: u64,
@@ -118,7 +118,7 @@ pub struct Meta {
     pub unit: u32,
 }
 
-/// What the two copies of the metadata are.
+/// The state of the two copies of the metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// Neither begins as one does: the memory was never used, or was wiped.
@@ -152,7 +152,7 @@ impl Meta {
         raw
     }
 
-    /// Where the copy with this metadata goes.
+    /// Offset of the copy with this metadata.
     pub fn place(&self) -> u64 {
         (self.update & 1) * META_STRIDE
     }

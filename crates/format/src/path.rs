@@ -13,7 +13,7 @@ use crate::limits::{ADDRS_PER_BLOCK, NIDS_PER_BLOCK};
 const A: u64 = ADDRS_PER_BLOCK as u64;
 const N: u64 = NIDS_PER_BLOCK as u64;
 
-/// How many addresses the nodes of a file hold.
+/// Number of addresses that the nodes of a file hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fanout {
     /// The inode.
@@ -29,7 +29,7 @@ impl Fanout {
     }
 }
 
-/// Where a page's address is kept.
+/// The path to the slot of a page's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodePath {
     /// Index at each level: `index[0]` in `i_nid` (or, at depth 0, the slot in the inode), the last the address slot.
@@ -110,7 +110,7 @@ pub const fn max_pages(fanout: Fanout) -> u64 {
     fanout.inode + 2 * fanout.block + 2 * fanout.block * N + fanout.block * N * N
 }
 
-/// What kind of node sits at an offset of the node tree.
+/// The kind of the node at an offset of the node tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeKind {
     /// The inode itself.

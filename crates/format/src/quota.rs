@@ -56,7 +56,7 @@ pub struct RawQuotaLeaf {
     pub pad: [U16; 3],
 }
 
-/// What an id uses and may use (72 bytes).
+/// Usage and limits of an id (72 bytes).
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -82,7 +82,7 @@ const _: () = assert!(size_of::<RawQuotaHeader>() == 32 && size_of::<RawQuotaLea
 const _: () = assert!(size_of::<RawQuotaRecord>() == 72 && LEAF_RECORDS == 14);
 
 impl RawQuotaHeader {
-    /// What keeps a file of this type (0 to 2) and this size in bytes from being one.
+    /// The reason why a file of this size in bytes is no quota file of this type (0 to 2), if there is one.
     pub fn fault(&self, kind: usize, size: u64) -> Option<String> {
         let blocks = self.blocks.get();
         if (self.magic.get(), self.version.get()) != (MAGICS[kind], VERSION) {

@@ -49,7 +49,7 @@ pub struct RawSeal {
     pub magic: U32,
     /// Nodes of the log before this one, since the checkpoint.
     pub position: U32,
-    /// How many of them were durable, with all that they name.
+    /// Number of them that were durable, with all that they name.
     pub durable: U32,
     /// Hash of the nodes from the last durable one up to this one.
     pub before: U64,
@@ -65,7 +65,7 @@ pub struct RawSeal {
 pub struct RawRun {
     /// The first of them.
     pub addr: U32,
-    /// How many, at least one.
+    /// Number of blocks, at least one.
     pub blocks: U16,
 }
 
@@ -75,7 +75,7 @@ const fn seal_size(runs: usize) -> usize {
     size_of::<RawSeal>() + runs * size_of::<RawRun>()
 }
 
-/// What the hashes of a volume's seals begin with, between two checkpoints.
+/// The seed of the hashes of a volume's seals, between two checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealKey(u64);
 
@@ -148,7 +148,7 @@ impl Cover {
 pub struct Seal {
     /// Nodes of the log before the node, since the checkpoint.
     pub position: u32,
-    /// How many of them were durable, with all that they name.
+    /// Number of them that were durable, with all that they name.
     pub durable: u32,
     /// Hash of the nodes from the last durable one up to this one.
     pub before: u64,

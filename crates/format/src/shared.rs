@@ -50,7 +50,7 @@ pub struct RawSharedEntry {
     pub checksum: U32,
     /// Bytes of the delta.
     pub size: U16,
-    /// How it is encoded: a tag of the codec.
+    /// Its encoding: a tag of the codec.
     pub codec: u8,
     /// Zero.
     pub reserved: u8,
@@ -58,7 +58,7 @@ pub struct RawSharedEntry {
 
 const _: () = assert!(HEADER_SIZE == 12 && ENTRY_SIZE == 16 && SHARED_ROOM == 4060);
 
-/// What an fsync changed of a file's inode block.
+/// The change that an fsync made to a file's inode block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedEntry<'a> {
     /// The file.

@@ -6,7 +6,7 @@ use crate::path::Fanout;
 /// Offset of `i_addr` in the inode block.
 pub const ADDR_OFFSET: usize = 360;
 
-/// How the inodes of a volume divide their slots.
+/// The division of slots in the inodes of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layouts {
     /// Every inline xattr area has the default size. Inodes may have extra attributes.
@@ -29,7 +29,7 @@ impl Layouts {
     }
 }
 
-/// How the 923 slots of an inode are divided: `[extra attributes | addresses or inline content | inline xattrs]`.
+/// The division of the 923 slots of an inode: `[extra attributes | addresses or inline content | inline xattrs]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
     /// Slots of the extra attributes.
@@ -53,7 +53,7 @@ impl Slots {
     pub fn addrs_per_block(self) -> usize {
         ADDRS_PER_BLOCK / self.cluster * self.cluster
     }
-    /// How many addresses the file's nodes hold.
+    /// Number of addresses that the file's nodes hold.
     pub fn fanout(self) -> Fanout {
         Fanout { inode: self.addrs() as u64, block: self.addrs_per_block() as u64 }
     }

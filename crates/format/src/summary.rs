@@ -114,7 +114,7 @@ pub struct RawExtraInfo {
 }
 
 impl RawJournal {
-    /// What the journal of the hot node log holds.
+    /// The content of the hot node log's journal.
     pub fn extra_info(&self) -> RawExtraInfo {
         RawExtraInfo::read_from_prefix(&self.bytes).expect("the journal is larger").0
     }

@@ -169,7 +169,7 @@ pub struct RawNvramInfo {
     pub generation: U64,
     /// Version of the checkpoint that was in force when it was begun.
     pub checkpoint: U64,
-    /// Where it was, cut off or filled with zeros.
+    /// Its path when it was used, cut off or filled with zeros.
     pub path: [u8; 64],
 }
 
@@ -187,7 +187,7 @@ impl RawNvramInfo {
         info
     }
 
-    /// Where it was.
+    /// Its path when it was used.
     pub fn place(&self) -> String {
         let len = self.path.iter().position(|&byte| byte == 0).unwrap_or(self.path.len());
         String::from_utf8_lossy(&self.path[..len]).into_owned()
@@ -357,7 +357,7 @@ impl RawSuperblock {
         self.seal();
     }
 
-    /// Which NVRAM may hold fsyncs of the volume.
+    /// The NVRAM that may hold fsyncs of the volume.
     pub fn nvram_in_use(&self) -> Option<RawNvramInfo> {
         let used = self.is_delta_volume() && self.delta.incompat.get() & DELTA_NVRAM != 0;
         used.then_some(self.nvram)
@@ -414,7 +414,7 @@ impl RawSuperblock {
         vec![useless(now), useless(self), self.clone()]
     }
 
-    /// How the volume's inodes divide their slots.
+    /// The division of slots in the volume's inodes.
     pub fn layouts(&self) -> Layouts {
         match self.features().contains(Feature::FLEXIBLE_INLINE_XATTR) {
             true if self.has_old_layouts() => Layouts::Mixed,

@@ -19,9 +19,9 @@ pub const UNDO_MAGIC: [u8; 8] = *b"medfsUND";
 pub const UNDO_RECORD_MAGIC: u32 = 0x4352_4e55;
 /// Version of the layout.
 pub const UNDO_VERSION: u32 = 2;
-/// Where the headers are.
+/// Offsets of the headers.
 pub const HEADERS: [u64; 2] = [0, BLOCK_SIZE as u64];
-/// Where the first record is.
+/// Offset of the first record.
 pub const FIRST_RECORD: u64 = 2 * BLOCK_SIZE as u64;
 /// Bytes of a record with its block.
 pub const RECORD_SIZE: u64 = (size_of::<RawUndoRecord>() + BLOCK_SIZE) as u64;
@@ -137,7 +137,7 @@ impl RawUndoHeader {
         Ok(header)
     }
 
-    /// Where a record is in the file.
+    /// Offset of a record in the file.
     pub fn place_of(index: u64) -> u64 {
         FIRST_RECORD + index * RECORD_SIZE
     }

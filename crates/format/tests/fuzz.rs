@@ -72,7 +72,7 @@ fn as_superblock(rng: &mut Xoshiro256PlusPlus, block: &Block) -> u32 {
     let raw = RawSuperblock::in_block(block);
     let _ = (raw.label(), raw.features());
     let Ok(g) = raw.validate() else { return 0 };
-    // Whoever has a geometry calculates with it.
+    // The engine calculates with a geometry that it has.
     for _ in 0..8 {
         let addr = nasty(rng) as BlockAddr;
         if g.in_main(addr) {

@@ -53,7 +53,7 @@ impl State {
     }
 }
 
-/// What a block is used for.
+/// The use of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockUse {
     /// The map.
@@ -71,7 +71,7 @@ pub enum BlockUse {
 /// A block, as it is seen from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockInfo {
-    /// What it is used for.
+    /// Its use.
     pub usage: BlockUse,
     /// Times it was erased.
     pub erases: u32,

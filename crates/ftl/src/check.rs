@@ -1,4 +1,4 @@
-//! Checks that map, counts and medium agree: for tests, and for whoever doubts a device.
+//! Checks that map, counts and medium agree: for tests, and for `medfs flash check`.
 
 use crate::blocks::State;
 use crate::error::{FtlError, Result};
@@ -7,7 +7,7 @@ use crate::reader::{Reader, Reason};
 use crate::store::Store;
 use alloc::collections::BTreeMap;
 
-/// What a check has seen.
+/// The counts of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Checked {
     /// Logical pages that are somewhere.

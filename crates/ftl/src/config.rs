@@ -5,7 +5,7 @@ use crate::nand::Geometry;
 use crate::policy::Policy;
 use crate::{region, streams};
 
-/// How a medium is used.
+/// Parameters of the layer on its medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Logical pages the host sees.

@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// How everything is laid out: the byte behind the commit's magic.
+/// Version of the layout: the byte behind the commit's magic.
 pub const VERSION: u8 = 3;
 /// First bytes of a commit page.
 pub const COMMIT_MAGIC: [u8; 7] = *b"MEDFTL\x00";
@@ -38,11 +38,11 @@ pub const OPENED: u8 = 6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawSpareHeader {
-    /// What the page is for: [`DATA`] to [`OPENED`].
+    /// The use of the page: [`DATA`] to [`OPENED`].
     pub kind: u8,
     /// The log that wrote it.
     pub log: u8,
-    /// How many [`RawSpareRecord`]s follow.
+    /// Number of [`RawSpareRecord`]s that follow.
     pub records: u8,
     /// 1: a page of data has a checksum.
     pub flags: u8,
@@ -62,7 +62,7 @@ pub struct RawSpareHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawSpareRecord {
-    /// Its number; all ones: nobody's any more.
+    /// Its number; all ones: the record was replaced.
     pub lpn: U32,
     /// Bytes, 1 to 4096, and [`RECORD_COMPRESSED`].
     pub size: U16,
@@ -70,11 +70,11 @@ pub struct RawSpareRecord {
     pub ratio: u8,
 }
 
-/// What follows the header where the page is one of the map.
+/// The bytes behind the header of a page of the map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawMapSpare {
-    /// Which chunk, or which part of the tables.
+    /// Number of the chunk, or of the part of the tables.
     pub index: U32,
     /// CRC-32 of the page's bytes.
     pub content: U32,
@@ -124,7 +124,7 @@ pub struct RawMapCommit {
     pub seq: U64,
     /// 1: nothing follows.
     pub clean: U32,
-    /// How many runs follow.
+    /// Number of runs that follow.
     pub runs: U32,
 }
 
@@ -134,7 +134,7 @@ pub struct RawMapCommit {
 pub struct RawRun {
     /// The first.
     pub from: U32,
-    /// How many.
+    /// Number of pages.
     pub count: U32,
 }
 
@@ -142,7 +142,7 @@ pub struct RawRun {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawTrims {
-    /// How many runs follow.
+    /// Number of runs that follow.
     pub runs: U32,
     /// Zero.
     pub zero: U32,
@@ -157,7 +157,7 @@ pub struct RawImage {
     pub magic: [u8; 4],
     /// Sequence number at which it was made.
     pub seq: U64,
-    /// How many pages follow.
+    /// Number of pages that follow.
     pub pages: U32,
 }
 

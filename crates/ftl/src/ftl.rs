@@ -166,7 +166,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         self.store.checkpoint(clean)
     }
 
-    /// What waits for the host in the write buffer, for memory that survives power loss.
+    /// The host's part of the write buffer, for memory that survives power loss.
     pub fn retained(&self) -> Vec<u8> {
         Image::write(self.store.medium.seq, &self.store.streams, &self.store.trims)
     }
@@ -206,7 +206,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         Check { store: &mut self.store, reader: &mut self.reader }.run()
     }
 
-    /// What was counted since the medium was opened.
+    /// The counters since the medium was opened.
     pub fn counters(&self) -> &Counters {
         &self.store.medium.counters
     }
@@ -216,7 +216,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         &*self.store.medium.policy
     }
 
-    /// How the medium is used.
+    /// The parameters.
     pub fn config(&self) -> &Config {
         &self.store.config
     }
@@ -246,7 +246,7 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         self.store.medium.blocks.infos()
     }
 
-    /// Where a logical page is: flash page, index in it, and whether it is compressed.
+    /// Finds a logical page: its flash page, the index in it, and whether it is compressed.
     ///
     /// # Errors
     /// Beyond the end; the medium's.

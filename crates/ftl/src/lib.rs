@@ -65,5 +65,5 @@ pub use stats::{Counters, PageCounts};
 
 /// Bytes of a logical page.
 pub const PAGE: usize = 4096;
-/// What a ratio counts: two-hundredths, so that 0.95 is whole. 200 is a page that does not compress.
+/// The unit of ratios: two-hundredths, so that 0.95 is whole. 200 is a page that does not compress.
 pub const WHOLE: u8 = 200;

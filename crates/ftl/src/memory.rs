@@ -52,7 +52,7 @@ impl Memory {
         }
     }
 
-    /// The bytes of a page change behind everybody's back.
+    /// The bytes of a page change without a program.
     pub(crate) fn damage(&mut self, page: u32) {
         let (block, at) = (self.g.block_of(page), page % self.g.pages_per_block);
         self.blocks[block as usize][at as usize].0[0] ^= 1;

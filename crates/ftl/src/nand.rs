@@ -50,7 +50,7 @@ pub enum NandError {
     Uncorrectable(u32),
     /// There is no power.
     PowerLost,
-    /// What holds the medium failed (a model's file); the model knows more.
+    /// The host of the medium failed (a model's file); the model knows more.
     Host,
 }
 
@@ -84,7 +84,7 @@ pub enum Work {
 pub trait Nand {
     /// The device's shape. Never changes.
     fn geometry(&self) -> Geometry;
-    /// Programs the next unwritten page of an erased block. Empty `data` is content that nobody keeps.
+    /// Programs the next unwritten page of an erased block. Empty `data` is content that is not kept.
     fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError>;
     /// Reads a written page; with an empty `data` its content is not wanted.
     fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError>;
@@ -93,7 +93,7 @@ pub trait Nand {
     /// Erases a block.
     fn erase(&mut self, block: u32) -> Result<(), NandError>;
     /// When it returns, nothing that is programmed or erased from now on can be found after power loss without all that was before. NAND needs
-    /// nothing for that; whoever writes a medium down later than it is told to does.
+    /// nothing for that; a model that writes its medium down later than it is told to does.
     fn barrier(&mut self) -> Result<(), NandError> {
         Ok(())
     }
@@ -107,7 +107,7 @@ pub trait Nand {
     fn spend(&mut self, _work: Work) {}
     /// The controller waits until nothing is being programmed.
     fn settle(&mut self) {}
-    /// The controller's clock in nanoseconds; constant where nobody measures.
+    /// The controller's clock in nanoseconds; constant where time is not measured.
     fn now(&self) -> u64 {
         0
     }

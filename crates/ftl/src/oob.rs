@@ -14,7 +14,7 @@ const RECORD: usize = format::SPARE_RECORD;
 
 /// Bytes of the checksum of the content.
 const CONTENT: usize = 4;
-/// Logical page of a record that is nobody's.
+/// Logical page of a record that was replaced.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// Out-of-band bytes that hold so many records.

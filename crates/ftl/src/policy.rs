@@ -10,7 +10,7 @@ const LOW: u8 = 130;
 /// Ratios that end the groups of uncompressed pages: 0.65, 0.75, 0.85, 0.95; what is above is the last group.
 const GROUPS: [u8; 4] = [LOW, 150, 170, MINIMAL];
 
-/// How soon the host expects a page to be overwritten.
+/// The time after which the host expects a page to be overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Hint {
     /// Soon.
@@ -41,7 +41,7 @@ impl Costs {
     }
 }
 
-/// What becomes of an uncompressed page that collection moves.
+/// The treatment of an uncompressed page that collection moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Collect {
     /// It stays as it is.

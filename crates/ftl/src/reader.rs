@@ -19,7 +19,7 @@ pub(crate) enum Reason {
 ///
 /// 1. While `cached` names a flash page, `page` and `spare` are its bytes and its out-of-band bytes, and `damaged` says whether they fit
 ///    each other.
-/// 2. Nothing is programmed or erased between the reading of a page and its last use: whoever does so calls [`Reader::forget`] before.
+/// 2. Nothing is programmed or erased between the reading of a page and its last use: a caller that does so calls [`Reader::forget`] before.
 pub(crate) struct Reader {
     cached: Option<u32>,
     /// What is in `page` is not what was programmed.

@@ -115,7 +115,7 @@ pub struct Cell {
     pub workload: String,
     /// Scheme: a name for the options.
     pub scheme: String,
-    /// What else distinguishes it within its experiment (`threshold=5`).
+    /// The name that tells it apart within its experiment (`threshold=5`).
     pub variant: String,
     /// Program and version that ran.
     pub program: String,
@@ -191,7 +191,7 @@ impl Machine {
 /// One figure of a paper beside ours.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What is compared: `TG`, `mean of the seven`.
+    /// The compared thing: `TG`, `mean of the seven`.
     pub label: String,
     /// Scheme or variant, where there are several.
     #[serde(default)]
@@ -216,7 +216,7 @@ impl Row {
         self.label == MEAN
     }
 
-    /// What it is of, in a few words: of a mean the scheme alone.
+    /// Its name in a few words: of a mean the scheme alone.
     pub fn name(&self) -> String {
         match (self.is_mean(), self.scheme.is_empty()) {
             (_, true) => self.label.clone(),
@@ -243,16 +243,16 @@ pub struct Figure {
     pub experiment: String,
     /// Its title.
     pub title: String,
-    /// Where in the paper.
+    /// The figure or table of the paper.
     pub paper: String,
-    /// What is to be known of the set-up.
+    /// A description of the set-up.
     pub about: String,
-    /// What the figures cannot say.
+    /// Limits of the figures.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// How the report draws it: `bars`, `latency`, `scatter`, `lines`, `agreement`, `table`.
+    /// The report's drawing: `bars`, `latency`, `scatter`, `lines`, `agreement`, `table`.
     pub plot: String,
-    /// What a plot of lines has across.
+    /// The horizontal axis of a plot of lines.
     #[serde(default)]
     pub across: String,
     /// The comparison.
@@ -303,7 +303,7 @@ pub fn write_json<T: Serialize>(dir: &Path, name: &str, value: &T) -> Result<Pat
     Ok(path)
 }
 
-/// What a result file holds.
+/// The content of a result file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ResultFile {
     /// A cell.

@@ -14,7 +14,7 @@ const PACKED: [f64; 10] = [82.6, 6.8, 3.4, 2.4, 1.8, 0.8, 0.8, 0.7, 0.4, 0.3];
 /// Of packed pages that save less than a tenth nearly all save nothing: the largest share drawn for them.
 const PACKED_FIRST: f64 = 0.02;
 
-/// What a page is like to a compressor.
+/// The compressibility of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// Databases, text, XML, JSON, records.
@@ -56,7 +56,7 @@ impl Shape {
         1.0
     }
 
-    /// What is saved on average.
+    /// The mean saving.
     pub fn mean(self) -> f64 {
         let all: f64 = self.tenths().iter().sum();
         let middle = |tenth| self.range(tenth).0 + self.range(tenth).1 / 2.0;

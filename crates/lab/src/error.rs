@@ -32,7 +32,7 @@ pub enum Error {
     /// The files that a decision tree learns from could not be made.
     #[error("writing the files that are learned from: {0}")]
     Ars(Box<medfs_ars::Error>),
-    /// What somebody asked for does not exist.
+    /// There is nothing of the name that was asked for.
     #[error("{0}")]
     Unknown(String),
     /// A file of the lab says what it may not.

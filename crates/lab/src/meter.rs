@@ -195,7 +195,7 @@ impl State {
         }
     }
 
-    /// Forgets files that have neither a name nor somebody who holds them open.
+    /// Forgets files that have no name and are not held open.
     fn forget(&mut self, file: u64) {
         let named = self.names.values().any(|f| *f == file);
         if !named && !self.open.values().any(|(f, _)| *f == file) {
@@ -210,7 +210,7 @@ impl Meter {
         Meter { inner, state: Mutex::default() }
     }
 
-    /// What was seen so far.
+    /// The totals so far.
     pub fn totals(&self) -> Totals {
         self.state.lock().totals
     }

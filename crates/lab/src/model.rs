@@ -80,7 +80,7 @@ struct State {
     /// When the operation in progress began, and when its last request will be done.
     begun: u64,
     done: u64,
-    /// Whether the operation in progress belongs to nobody: background work.
+    /// Whether the operation in progress is background work, of no thread.
     busy: bool,
     latencies: BTreeMap<Kind, Histogram<u64>>,
     sums: BTreeMap<Kind, u64>,
@@ -130,7 +130,7 @@ impl Timeline {
         *state.sums.entry(kind).or_default() += took;
     }
 
-    /// Nobody does anything for a while: both threads, and what they wait for, meet.
+    /// Nothing is done for a while: both threads, and what they wait for, meet.
     pub(crate) fn pass(&self, time: Duration) {
         let mut state = self.state.lock();
         let now = state.threads[0].max(state.threads[1]) + time.as_nanos() as u64;

@@ -86,7 +86,7 @@ fn written(of: &Written) -> WrittenBytes {
         gc: of.gc.unwrap_or(0),
         total: of.total,
     };
-    // A file system that tells no causes: everything is data to whoever looks from outside.
+    // A file system that tells no causes: seen from outside, everything is data.
     if bytes.causes().iter().all(|(_, n)| *n == 0) {
         bytes.data = bytes.total;
     }

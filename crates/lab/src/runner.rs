@@ -32,7 +32,7 @@ pub struct Wanted {
     pub extents: bool,
 }
 
-/// What a cell runs.
+/// The work of a cell.
 pub struct Job<'j> {
     /// Experiment it belongs to.
     pub experiment: &'j str,
@@ -40,7 +40,7 @@ pub struct Job<'j> {
     pub workload: &'j str,
     /// Scheme.
     pub scheme: &'j Scheme,
-    /// What else distinguishes it.
+    /// The name that tells it apart within its experiment.
     pub variant: &'j str,
     /// Seed and part of the full size that the recording was made with.
     pub seed: u64,

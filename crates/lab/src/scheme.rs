@@ -24,7 +24,7 @@ pub enum VolumeKind {
 pub struct Scheme {
     /// Its name in tables.
     pub name: String,
-    /// What it is.
+    /// A description.
     pub about: String,
     /// The kind of its volumes.
     pub volume: VolumeKind,
@@ -54,7 +54,7 @@ impl Scheme {
         }
     }
 
-    /// How its volumes are made: always the same for a seed.
+    /// The options of its volumes: always the same for a seed.
     pub fn mkfs_options(&self, seed: u64) -> MkfsOptions {
         let mut uuid = [0x4c; 16];
         uuid[..8].copy_from_slice(&seed.to_le_bytes());

@@ -38,7 +38,7 @@ pub struct Tape {
     setup: usize,
 }
 
-/// What is told while a tape is played.
+/// An observer of a tape that is played.
 pub trait Watch {
     /// The set-up is done; measuring begins.
     fn setup_done(&mut self) -> io::Result<()>;
@@ -149,7 +149,7 @@ impl Recorder {
         Recorder { inner, tape: Mutex::default() }
     }
 
-    /// What was recorded so far was the set-up.
+    /// Marks everything recorded so far as the set-up.
     pub fn setup_done(&self) {
         let mut tape = self.tape.lock();
         tape.setup = tape.ops.len();

@@ -12,7 +12,7 @@ pub trait Guard {
     fn disarm(self: Box<Self>);
 }
 
-/// Where actions are noted.
+/// A list of actions that take back what a run did to the machine.
 pub trait Cleanup {
     /// Notes an action, which runs when the guard is dropped or the process is told to end.
     fn note(&self, action: Action) -> Box<dyn Guard>;

@@ -10,10 +10,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a column could not be run: each a sentence, with its cause as the source.
 #[derive(Debug, ThisError)]
 pub enum Error {
-    /// What was asked for is not available or makes no sense; the sentence says what would.
+    /// The request is not available or makes no sense; the sentence says what would.
     #[error("{0}")]
     Refused(String),
-    /// What was being done, and why it failed.
+    /// The step that failed, and why.
     #[error("{what}")]
     Within {
         /// What was being done.

@@ -5,7 +5,7 @@
 use medfs::MountOptions;
 use std::fmt;
 
-/// Where a column runs.
+/// The file system of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum System {
     /// A volume of ours with these options, on this device.

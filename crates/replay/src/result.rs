@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// Version of the fields.
 pub const FORMAT: u32 = 1;
-/// What results call themselves.
+/// The kind that results give themselves.
 pub const KIND: &str = "replay";
 
 /// The result of one column.
@@ -30,7 +30,7 @@ pub struct CellResult {
     pub system: String,
     /// Its version.
     pub version: String,
-    /// What it was on.
+    /// The device it ran on.
     pub device: String,
     /// Axes and their values, of a volume of medfs.
     pub options: BTreeMap<String, String>,
@@ -40,9 +40,9 @@ pub struct CellResult {
     pub order: String,
     /// In recorded time.
     pub timed: bool,
-    /// Where it ran.
+    /// The machine it ran on.
     pub machine: Machine,
-    /// What was replayed.
+    /// The replayed trace.
     pub trace: TraceOf,
     /// Bytes that reached the device while the operations ran, until all was durable.
     pub written_bytes: Written,
@@ -74,11 +74,11 @@ pub struct CellResult {
     pub verification: Verification,
     /// The engine's statistics at the end, of a volume of medfs.
     pub stats: Option<serde_json::Value>,
-    /// What the NAND did meanwhile, of a volume on a flash device.
+    /// The use of the NAND meanwhile, of a volume on a flash device.
     pub flash: Option<FlashUse>,
 }
 
-/// What a flash device did while the operations ran.
+/// The use of a flash device while the operations ran.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FlashUse {
@@ -153,7 +153,7 @@ impl Machine {
 pub struct TraceOf {
     /// Its number.
     pub id: String,
-    /// What was recorded: `mount`, `volume` or a tool.
+    /// Its recorder: `mount`, `volume` or a tool.
     pub source: String,
     /// In words.
     pub about: String,
@@ -177,7 +177,7 @@ pub struct Written {
     pub compact: Option<u64>,
     /// Checkpoints and tables.
     pub meta: Option<u64>,
-    /// What cleaning moved.
+    /// Pages and nodes that cleaning moved.
     pub gc: Option<u64>,
 }
 
@@ -193,11 +193,11 @@ pub struct Verification {
     pub tolerated: u64,
     /// `identical`, `different`, or `unknown` where the trace does not have its end.
     pub tree: String,
-    /// What differs in the tree.
+    /// Differences in the tree.
     pub tree_differences: Mismatches,
 }
 
-/// What a device did between two moments.
+/// The use of a device between two moments.
 #[derive(Debug, Clone, Default)]
 pub struct DeviceUse {
     /// Bytes written, by cause.

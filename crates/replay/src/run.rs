@@ -11,11 +11,11 @@ use std::path::Path;
 /// A trace that is being read.
 pub type Reader = TraceReader<BufReader<File>>;
 
-/// What a column needs to know.
+/// The input of a column's run.
 pub struct Run<'a> {
     /// The trace.
     pub trace: &'a Path,
-    /// How it is replayed.
+    /// Options of the replay.
     pub options: Options,
     /// Bytes of the column's volume.
     pub size: u64,
@@ -23,7 +23,7 @@ pub struct Run<'a> {
     pub scratch: Option<&'a Path>,
     /// The program `medfs` itself, which runs in a guest for the kernel's f2fs.
     pub program: &'a Path,
-    /// Where what must be taken back is noted.
+    /// The list of actions that take back what the run did.
     pub cleanup: &'a dyn Cleanup,
     /// Hears how many bytes of the trace were read.
     pub at: &'a dyn Fn(u64),

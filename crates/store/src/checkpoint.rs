@@ -28,7 +28,7 @@ pub struct Checkpoint {
     pub crc: u32,
     /// Version of the next one.
     pub next_version: u64,
-    /// Which of the two packs is in force.
+    /// The pack in force, of the two.
     pub pack: usize,
     /// NAT entries that live in the hot data log's summary rather than in their NAT block.
     pub nat_journal: RawJournal,

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Where the engine takes the time from.
+/// The engine's source of time.
 pub trait Clock: Send + Sync {
     /// Wall time, for timestamps of files. May jump.
     fn now(&self) -> Timestamp;

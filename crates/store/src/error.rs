@@ -4,7 +4,7 @@ use medfs_format::FormatError;
 use std::io;
 use thiserror::Error;
 
-/// What went wrong below files.
+/// Errors below files.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The device failed.

@@ -51,12 +51,12 @@ use std::time::Duration;
 /// Volumes of up to this many main segments (16 GiB) get the kernel's policies for small volumes.
 const SMALL_VOLUME_SEGMENTS: u32 = 16 * 512;
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Debug, Clone, Copy)]
 pub struct StoreOptions {
     /// Nothing is written.
     pub read_only: bool,
-    /// Where new blocks are looked for; `None` decides by the size of the volume, as the kernel does.
+    /// The way new blocks are found; `None` decides by the size of the volume, as the kernel does.
     pub alloc_mode: Option<AllocMode>,
     /// Whether logs scatter what they write.
     pub scatter: Scatter,
@@ -79,7 +79,7 @@ pub struct Store {
     pub io: Io,
     /// The superblock in force.
     pub sb: RawSuperblock,
-    /// Where the areas of the volume lie.
+    /// The areas of the volume.
     pub geo: Geometry,
     /// The volume's features.
     pub features: Feature,
@@ -91,9 +91,9 @@ pub struct Store {
     pub nodes: Nodes,
     /// SIT, SSA and the six logs.
     pub segs: Mutex<Segments>,
-    /// What is promised against what there is.
+    /// The counts of promised and existing blocks.
     pub space: Space,
-    /// The checkpoint in force; whoever holds it makes the next one.
+    /// The checkpoint in force; the lock's holder makes the next one.
     pub cp: Mutex<Checkpoint>,
     /// Order of fsynced nodes in their log.
     pub chain: Mutex<()>,
@@ -182,7 +182,7 @@ impl Store {
         geo.segment_count_main <= SMALL_VOLUME_SEGMENTS
     }
 
-    /// Where new blocks are looked for, unless the user says otherwise.
+    /// The way new blocks are found, unless the user says otherwise.
     pub fn default_alloc_mode(geo: &Geometry) -> AllocMode {
         if Store::is_small(geo) { AllocMode::Reuse } else { AllocMode::Default }
     }
@@ -212,7 +212,7 @@ impl Store {
         self.elapsed_base + self.open_for().as_secs()
     }
 
-    /// How long the volume has been open.
+    /// Time since the volume was opened.
     pub fn open_for(&self) -> Duration {
         self.clock.monotonic().saturating_sub(self.mounted_at)
     }

@@ -33,7 +33,7 @@ const FREE_TARGET: usize = 2048;
 pub struct NatEntry {
     /// The inode that the node belongs to.
     pub ino: Ino,
-    /// Where the node lies; `NULL_ADDR` where the number is free, `NEW_ADDR` where it has no block yet.
+    /// Address of the node; `NULL_ADDR` where the number is free, `NEW_ADDR` where it has no block yet.
     pub addr: BlockAddr,
     pub(crate) version: u8,
     /// The node exists in the last checkpoint.

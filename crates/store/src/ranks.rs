@@ -5,7 +5,7 @@
 
 use medfs_sync::Rank;
 
-/// The checkpoint in force; whoever holds it writes the next one.
+/// The checkpoint in force; its holder writes the next one.
 pub(crate) const CP: Rank = Rank::one(2, "cp");
 /// The order of fsynced nodes in their log.
 pub(crate) const CHAIN: Rank = Rank::one(7, "chain");

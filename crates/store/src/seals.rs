@@ -10,14 +10,14 @@
 //! 3. What must always be overwritten in place (pinned files, reserved homes) is in no cover: while such a block is new, no node is sealed.
 //! 4. Nodes are taken up in the order in which the log has them, each with the content that is written.
 //!
-//! Locks: one, a leaf; not held during I/O, nor while content is hashed. Whoever places nodes holds `chain`, or keeps all operations out.
+//! Locks: one, a leaf; not held during I/O, nor while content is hashed. A thread that places nodes holds `chain`, or keeps all operations out.
 
 use medfs_format::seal::{self, Cover, MAX_COVERED, Seal, SealKey};
 use medfs_format::{Block, BlockAddr, Ino};
 use medfs_sync::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// How a data block that is about to be written is to be treated.
+/// The treatment of a data block that is about to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planned {
     /// It is overwritten, of this file.
@@ -178,7 +178,7 @@ impl Seals {
         }
     }
 
-    /// What a node that is sealed now covers; `None` where it cannot be sealed, so that a flush is needed.
+    /// The blocks that a seal made now would cover; `None` where the node cannot be sealed, so that a flush is needed.
     pub fn cover(&self, durable_writes: u64) -> Option<Cover> {
         if !self.on {
             return None;

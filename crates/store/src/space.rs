@@ -8,7 +8,7 @@ use medfs_format::Geometry;
 use medfs_format::checkpoint::RawCheckpoint;
 use medfs_sync::Mutex;
 
-/// What is promised, and its limits.
+/// Promised blocks, and the limits.
 #[derive(Debug, Clone, Copy)]
 pub struct Counts {
     /// Blocks that users can have.

@@ -27,7 +27,7 @@ pub struct MutexGuard<'a, T> {
     inner: Option<parking_lot::MutexGuard<'a, T>>,
 }
 
-/// Where a lock is, which is its identity as long as anybody holds it or waits for it.
+/// Where a lock is, which is its identity as long as a thread holds it or waits for it.
 fn key<T>(lock: &T) -> usize {
     std::ptr::from_ref(lock).addr()
 }
@@ -44,7 +44,7 @@ fn take<G>(claim: Claim, wait: impl FnOnce() -> G, _attempt: impl FnMut() -> Opt
     guard
 }
 
-/// Takes a lock where it is free, in any order: nobody waits for it.
+/// Takes a lock where it is free, in any order: the thread does not wait for it.
 fn try_take<G>(claim: Claim, attempt: impl FnOnce() -> Option<G>) -> Option<G> {
     #[cfg(feature = "schedule")]
     if let Some(me) = Me::current() {

@@ -3,7 +3,7 @@
 //! Purpose: what is recorded lies in a directory, and what a trace is replayed on may be one (a mount of another file
 //! system). [`Directory`] reaches it through a descriptor, so that it stays the same when a mount covers its path.
 //!
-//! Invariants: an inode that somebody holds has one `O_PATH` descriptor; its number is the table's own, never used twice,
+//! Invariants: an inode that is held has one `O_PATH` descriptor; its number is the table's own, never used twice,
 //! and stays with the file when it is found again. A file's content goes through one more descriptor, opened when it is
 //! first wanted and closed with the last hold, so that a file without a name stays readable. Of names nothing is kept.
 //!
@@ -144,7 +144,7 @@ impl Directory {
         self.table.lock().held.get(&ino).map(|(node, _)| node.clone()).ok_or_else(|| Posix::Stale.into())
     }
 
-    /// Finds a name and takes a hold. `new`: it was just made, and whoever had its inode number is gone.
+    /// Finds a name and takes a hold. `new`: it was just made, and the file that had its inode number is gone.
     fn find(&self, parent: &Node, name: &[u8], new: bool) -> Result<Attr> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = fs::openat(&parent.handle, text(name)?, flags, Mode::empty()).map_err(system)?;

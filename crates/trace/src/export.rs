@@ -20,7 +20,7 @@ pub struct Row {
     pub time_ns: i64,
     /// Nanoseconds that it took.
     pub took_ns: u64,
-    /// Process, 0 where nobody in particular asked.
+    /// Process, 0 where it was no process.
     pub process: u32,
     /// Thread.
     pub thread: u32,

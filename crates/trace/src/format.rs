@@ -25,11 +25,11 @@ pub const WINDOW_MAX: u64 = 256 << 20;
 /// Bytes of contents that readers of our own traces keep.
 pub const WINDOW: u64 = 128 << 20;
 
-/// What a frame holds.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Where the trace comes from: JSON of [`Head`]. The first frame.
+    /// The origin of the trace: JSON of [`Head`]. The first frame.
     Head = 1,
     /// Pieces of contents.
     Content = 2,
@@ -39,7 +39,7 @@ pub enum Kind {
     Operations = 4,
     /// Files of the tree as it was after.
     Tree = 5,
-    /// What was recorded: JSON of [`End`]. The last frame.
+    /// A summary of the recording: JSON of [`End`]. The last frame.
     End = 6,
 }
 
@@ -51,19 +51,19 @@ impl Kind {
     }
 }
 
-/// Where a trace comes from.
+/// The origin of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
     /// Number that no other trace has, as hexadecimal digits.
     pub id: String,
-    /// What recorded it: `mount`, `volume`, `strace`, `blkparse`, `fio` or `mobibench`.
+    /// Its recorder: `mount`, `volume`, `strace`, `blkparse`, `fio` or `mobibench`.
     pub source: String,
     /// Program and version that wrote it.
     pub writer: String,
     /// When it began, in nanoseconds since 1970.
     pub began: i64,
-    /// What was recorded; empty in a trace without contents.
+    /// A description of the recorded command or log; empty in a trace without contents.
     pub about: String,
     /// Contents are left out: pieces are sketches, names are replaced.
     pub private: bool,
@@ -73,7 +73,7 @@ pub struct Head {
     pub window: u64,
 }
 
-/// What was recorded.
+/// A summary of the recording.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct End {
     /// Recorded operations.
@@ -82,7 +82,7 @@ pub struct End {
     pub tree: Option<u64>,
     /// Records that were lost, with the reason; empty in a whole trace.
     pub lost: String,
-    /// What an importer did not understand: kind and count.
+    /// Lines that an importer did not understand: kind and count.
     pub skipped: Vec<(String, u64)>,
 }
 

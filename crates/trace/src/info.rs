@@ -11,7 +11,7 @@ use std::io::Read;
 /// The numbers of a trace.
 #[derive(Debug, Clone, Serialize)]
 pub struct Info {
-    /// Where it comes from.
+    /// The origin of the trace.
     pub head: Head,
     /// Whether it ends as its writer wanted.
     pub complete: bool,
@@ -43,7 +43,7 @@ pub struct Info {
     pub tree_files: Option<u64>,
     /// Bytes of the trace.
     pub trace_bytes: u64,
-    /// What an importer did not understand.
+    /// Lines that an importer did not understand.
     pub skipped: Vec<(String, u64)>,
 }
 

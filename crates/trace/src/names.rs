@@ -1,7 +1,7 @@
 //! Names in traces without contents, of files and of extended attributes.
 //!
-//! A name's stem is replaced by digits of a keyed hash: the same stem always by the same ones, and nobody who lacks the
-//! key, which is kept nowhere, can tell whether a guess is right. What says which kind of file it is stays: the extension,
+//! A name's stem is replaced by digits of a keyed hash: the same stem always by the same ones, and a reader who lacks the
+//! key, which is kept nowhere, cannot tell whether a guess is right. What says which kind of file it is stays: the extension,
 //! where it is a common one, and the suffixes of SQLite's logs and journals, by which they belong to their database.
 
 /// Extensions that stay.

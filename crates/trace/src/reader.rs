@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::io::Read;
 use std::ops::Range;
 
-/// What a trace holds, in the order in which it comes.
+/// One part of a trace, in the order in which they come.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Item {
     /// An operation that makes the tree as it was before.
@@ -23,7 +23,7 @@ pub enum Item {
     Tree(TreeEntry),
 }
 
-/// How a trace ends.
+/// The way a trace ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
     /// Its end was not read yet.
@@ -71,12 +71,12 @@ impl<R: Read> TraceReader<R> {
         Ok(TraceReader { frames, head, window, frame, used: 0, last_at: 0, setup_is_over: false, ending })
     }
 
-    /// Where the trace comes from.
+    /// The origin of the trace.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// How it ends, once [`TraceReader::next`] returned nothing.
+    /// The way it ends, once [`TraceReader::next`] returned nothing.
     pub fn ending(&self) -> &Ending {
         &self.ending
     }

@@ -25,15 +25,15 @@ pub type Bytes = serde_bytes::ByteBuf;
 pub struct Record {
     /// When it began, in nanoseconds since the trace did.
     pub at: u64,
-    /// How long it took, in nanoseconds.
+    /// Duration, in nanoseconds.
     pub took: u64,
-    /// Process that asked for it; 0 where nobody in particular did (the kernel writing its page cache back).
+    /// Process that asked for it; 0 where it was no process (the kernel writing its page cache back).
     pub process: u32,
     /// Thread of that process.
     pub thread: u32,
     /// 0, or the Linux error number it failed with.
     pub errno: u16,
-    /// What was asked for.
+    /// The operation.
     pub op: Op,
 }
 
@@ -65,7 +65,7 @@ pub enum Run {
     Sketch(Sketch),
 }
 
-/// What is kept of a piece instead of its bytes.
+/// The properties of a piece that a trace keeps instead of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sketch {
     /// Bytes, at most [`PAGE`].
@@ -96,7 +96,7 @@ pub struct Attributes {
     pub ctime: Option<(i64, u32)>,
 }
 
-/// What a new file is.
+/// The kind and attributes of a new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct NewNode {
@@ -118,7 +118,7 @@ pub enum Op {
         name: Bytes,
         file: FileId,
     },
-    /// Nobody holds the file any more: where it has no name it is gone, otherwise it must be looked up again.
+    /// No process holds the file any more: where it has no name it is gone, otherwise it must be looked up again.
     Forget {
         file: FileId,
     },

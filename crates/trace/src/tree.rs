@@ -163,7 +163,7 @@ fn attributes(files: &dyn Files, ino: Ino) -> medfs::Result<[u8; 16]> {
     Ok(short(&hasher.finalize()))
 }
 
-/// How two files that should be the same differ, in words; `None` where they do not.
+/// The difference of two files that should be the same, in words; `None` where they do not differ.
 pub fn difference(want: &TreeEntry, got: &TreeEntry, private: bool) -> Option<String> {
     let path = String::from_utf8_lossy(&want.path).into_owned();
     let tell = |what: &str, a: String, b: String| Some(format!("{path}: {what} {b} instead of {a}"));

@@ -24,7 +24,7 @@ const PAUSE: u64 = 1_000_000_000;
 /// The workloads, the last one all together.
 pub(crate) const WORKLOADS: [&str; 7] = ["FB", "TW", "ME", "GE", "CH", "CA", TOGETHER];
 
-/// What a run comes to.
+/// The results of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cell {
     /// Pages compressed, for the host and by collection.

@@ -27,11 +27,11 @@ pub const SCALES: std::ops::RangeInclusive<f64> = 0.001..=4.0;
 pub struct Experiment {
     /// Its name.
     pub name: &'static str,
-    /// Where in the paper.
+    /// The figure or section of the paper.
     pub figure: &'static str,
-    /// What it shows.
+    /// Its title.
     pub title: &'static str,
-    /// What is done, in a sentence or two.
+    /// A sentence or two on what is done.
     pub about: &'static str,
     /// The parameter that is varied; empty where none is.
     pub across: &'static str,

@@ -9,7 +9,7 @@ pub const EXPLAINED_ABOVE: f64 = 0.2;
 /// One number of a figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// What it is.
+    /// Label of the row.
     pub label: String,
     /// The line that it is a point of, where an experiment varies a parameter and the label is its value.
     pub series: String,
@@ -49,7 +49,7 @@ impl Row {
     }
 }
 
-/// What experiments are run with.
+/// Options of a run of experiments.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Seed of everything.

@@ -45,7 +45,7 @@ pub struct App {
     sqlite: Mix,
     /// Requests of a burst, on average.
     burst: f64,
-    /// What the paper says of the share of high and medium compressibility.
+    /// The share of high and medium compressibility, where the paper gives it.
     pub compressible: Option<f64>,
 }
 

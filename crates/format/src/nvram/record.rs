@@ -32,13 +32,13 @@ pub struct RawTag {
     pub ino: U32,
     /// The page's index, the node's number, or the directory that had the name.
     pub home: U32,
-    /// Where the body begins, from the start of the record; zero without one.
+    /// Start of the body, from the start of the record; zero without one.
     pub offset: U32,
     /// Bytes of the delta, or of the name; of a revoke how many pages.
     pub length: U16,
     /// The type, [`TAG_NODE`], [`TAG_PARTS`], [`TAG_NAMED`], [`TAG_LAST`].
     pub flags: u8,
-    /// How the delta is encoded: a tag of the codec.
+    /// Encoding of the delta: a tag of the codec.
     pub codec: u8,
 }
 
@@ -49,18 +49,18 @@ pub struct RawTag {
 pub struct RawPart {
     /// The block, or the page's index.
     pub at: U32,
-    /// Where in it the bytes are; with [`PART_OF_PAGE`] it is a page.
+    /// First byte in the source; with [`PART_OF_PAGE`] that is a page.
     pub from: U16,
-    /// Where they go.
+    /// First byte in what the parts make.
     pub to: U16,
-    /// How many they are.
+    /// Number of bytes.
     pub len: U16,
 }
 
 /// In `from` of a part: it is one of a page.
 pub const PART_OF_PAGE: u16 = 0x8000;
 
-/// What a part is of.
+/// The source of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartOf {
     /// A block.
@@ -79,7 +79,7 @@ impl RawPart {
         RawPart { at: at.into(), from: from.into(), to: to.into(), len: len.into() }
     }
 
-    /// What it is of.
+    /// Its source.
     pub fn of(&self) -> PartOf {
         let at = self.at.get();
         if self.from.get() & PART_OF_PAGE == 0 { PartOf::Block(at) } else { PartOf::Page(at) }
@@ -122,7 +122,7 @@ const PART_SIZE: usize = size_of::<RawPart>();
 
 const _: () = assert!(TAG_SIZE == 16 && PART_SIZE == 10 && JC_SIZE == 56);
 
-/// What a tag is about.
+/// The subject of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Home {
     /// A page of a file.
@@ -133,7 +133,7 @@ pub enum Home {
     Named,
 }
 
-/// What a delta starts from.
+/// The bytes that a delta starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Base<'a> {
     /// A block; zeros where it is `NULL_ADDR`.
@@ -145,7 +145,7 @@ pub enum Base<'a> {
 /// A delta, and what it starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Body<'a> {
-    /// What the delta starts from.
+    /// The bytes that the delta starts from.
     pub base: Base<'a>,
     /// CRC-32 of what both make.
     pub checksum: u32,
@@ -155,7 +155,7 @@ pub struct Body<'a> {
     pub delta: &'a [u8],
 }
 
-/// What a record says of one page or node, or of some pages.
+/// One statement of a record, about a page, a node, or some pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag<'a> {
     /// It is what a delta makes of a block.
@@ -425,7 +425,7 @@ impl<'a> Record<'a> {
         self.bytes.len()
     }
 
-    /// What it says, in order.
+    /// Its tags, in order.
     pub fn tags(&self) -> impl Iterator<Item = Tag<'a>> + use<'a> {
         let bytes = self.bytes;
         (0..self.tags).filter_map(move |at| {

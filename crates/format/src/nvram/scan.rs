@@ -4,12 +4,12 @@ use super::record::{JC_SIZE, MAX_RECORD, Record, sequence_of};
 use super::{Meta, RING_START, round_up};
 use crate::{FormatError, Structure};
 
-/// What a journal holds.
+/// The content of a journal.
 #[derive(Debug)]
 pub struct Scanned<'a> {
     /// Its records, in order, with the place of each.
     pub records: Vec<(u64, Record<'a>)>,
-    /// Where the next record begins.
+    /// Offset of the next record.
     pub next: u64,
     /// Its sequence.
     pub sequence: u64,

@@ -47,7 +47,7 @@ pub(crate) struct Region {
     logical_pages: u32,
     /// The block written to, and its next page.
     open: Option<(u32, u32)>,
-    /// Blocks whose content nobody needs.
+    /// Blocks whose content is not needed.
     free: Vec<u32>,
     /// Blocks that failed; what they hold counts until the next commit.
     failed: Vec<u32>,

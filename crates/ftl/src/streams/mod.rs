@@ -135,7 +135,7 @@ impl Streams {
         Ok(entry)
     }
 
-    /// Says that a record is nobody's any more. Returns since when its slot waits; [`NEVER`] where it waits in none.
+    /// Says that a record was replaced. Returns since when its slot waits; [`NEVER`] where it waits in none.
     pub(crate) fn forget(&mut self, entry: &Entry) -> u64 {
         self.logs.iter_mut().map(|log| log.forget(entry)).min().unwrap_or(NEVER)
     }

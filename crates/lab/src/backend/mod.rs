@@ -15,11 +15,11 @@ pub mod volume;
 use std::io;
 use std::time::Duration;
 
-/// An open file of a target. A handle that was closed is an error, not somebody else's file.
+/// An open file of a target. A handle that was closed is an error, not another file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Handle(pub u64);
 
-/// How a file is opened.
+/// The way a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Open {
     /// It must exist.

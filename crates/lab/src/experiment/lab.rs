@@ -8,7 +8,7 @@ use crate::scheme::{self, Scheme};
 use crate::workload::{self, Recording};
 use std::path::PathBuf;
 
-/// Somebody who is told how far an experiment is.
+/// An observer that is told how far an experiment is.
 pub trait Progress {
     /// So many steps are to come.
     fn begin(&self, steps: u64);
@@ -16,7 +16,7 @@ pub trait Progress {
     fn step(&self, what: &str);
 }
 
-/// Nobody is told.
+/// An observer that does nothing.
 pub struct Silent;
 
 impl Progress for Silent {
@@ -24,7 +24,7 @@ impl Progress for Silent {
     fn step(&self, _what: &str) {}
 }
 
-/// How an experiment is to be run.
+/// Settings of a run.
 pub struct Settings<'s> {
     /// Folder for result files; it is made.
     pub out: PathBuf,
@@ -44,7 +44,7 @@ pub struct Lab<'s> {
     pub spec: Spec,
     /// Part of the full size.
     pub scale: f64,
-    /// How it is run.
+    /// The settings.
     pub settings: &'s Settings<'s>,
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expect {
-    /// What is compared; must be what the function calls it.
+    /// The compared thing; must be what the function calls it.
     pub label: String,
     /// Scheme or variant, where there are several.
     #[serde(default)]
@@ -31,21 +31,21 @@ pub struct Spec {
     pub name: String,
     /// Its title.
     pub title: String,
-    /// Where in which paper.
+    /// The paper, and the figure or table in it.
     pub paper: String,
-    /// What is done, in a few sentences.
+    /// A few sentences on what is done.
     pub about: String,
-    /// What the figures cannot say.
+    /// Limits of the figures.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// How the report draws it: `bars`, `latency`, `scatter`, `lines`, `agreement`, `table`.
+    /// The report's drawing: `bars`, `latency`, `scatter`, `lines`, `agreement`, `table`.
     pub plot: String,
-    /// What a plot of lines has across.
+    /// The horizontal axis of a plot of lines.
     #[serde(default)]
     pub across: String,
     /// Unit of the figures.
     pub unit: String,
-    /// Part of the full size that is run where nobody says otherwise.
+    /// Part of the full size that is run by default.
     pub scale: f64,
     /// Size of the devices, in GiB; F2FS changes its policies at 16.
     #[serde(default = "default_gib")]

@@ -19,7 +19,7 @@ use crate::error::Result;
 pub use numbers::{show, show_paper, show_ratio};
 pub use results::{Named, Report};
 
-/// How a report is written.
+/// The format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// One page that opens offline.

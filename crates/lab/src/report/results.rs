@@ -11,7 +11,7 @@ use std::path::Path;
 pub struct Named<T> {
     /// File name within the folder.
     pub file: String,
-    /// What it holds.
+    /// Its content.
     pub result: T,
 }
 
@@ -24,7 +24,7 @@ pub struct Report {
     pub cells: Vec<Named<Cell>>,
     /// Files that could not be read, each with the reason.
     pub problems: Vec<String>,
-    /// What stands before a file's name in the links of a page: nothing where the page lies beside the files.
+    /// The path before a file's name in the links of a page: empty where the page lies beside the files.
     #[serde(skip)]
     pub base: String,
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// SQLite has one source of chance in a process: who needs it to repeat holds this while SQLite works.
 static CHANCE: Mutex<()> = Mutex::new(());
 
-/// How SQLite makes its transactions atomic.
+/// SQLite's journal modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum JournalMode {

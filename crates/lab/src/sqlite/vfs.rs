@@ -11,7 +11,7 @@
 //! SQLite calls through two tables of C functions and passes back the pointers it was given. Each function below states
 //! what it relies on; what they share is:
 //!
-//! * `sqlite3_file*` is memory of `szOsFile` bytes that SQLite allocated for a [`File`] and passes to nobody else; `open`
+//! * `sqlite3_file*` is memory of `szOsFile` bytes that SQLite allocated for a [`File`] and passes to no other code; `open`
 //!   writes all of it before it returns `SQLITE_OK`, and SQLite calls the others only after that.
 //! * `sqlite3_vfs*` is the one registered, whose `pAppData` is a [`Shared`] that lives until it is unregistered.
 //! * Names are C strings that live for the call; buffers have the length that comes with them.

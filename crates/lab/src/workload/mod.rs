@@ -27,7 +27,7 @@ pub use stage::{Stage, Values};
 pub struct Workload {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// A description in one line.
     pub about: &'static str,
     /// Does it.
     pub run: fn(&Stage) -> Result<Values>,
@@ -87,11 +87,11 @@ pub fn find(name: &str) -> Result<&'static Workload> {
 pub struct Recording {
     /// The operations.
     pub tape: Tape,
-    /// What they are like, without the set-up.
+    /// Their characteristics, without the set-up.
     pub totals: Totals,
     /// Files that were written after the set-up, with their sizes.
     pub touched: BTreeMap<String, u64>,
-    /// How much of the variance of what updates change is between pages ([`Meter::own_difference`]).
+    /// The share of the variance of what updates change that is between pages ([`Meter::own_difference`]).
     pub own_difference: Option<f64>,
     /// The workload's own figures.
     pub values: Values,

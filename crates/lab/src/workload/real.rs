@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 pub struct Program {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What is done with it.
+    /// A description of what is done with it.
     pub about: &'static str,
     /// Commands of which the first that is installed is used.
     commands: &'static [&'static str],

@@ -12,7 +12,7 @@ use std::time::Duration;
 const ROWS: u64 = 4000;
 const TRANSACTIONS: u64 = 1000;
 
-/// What a transaction does.
+/// The statements of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mix {
     /// Changes the fields of a row.

@@ -14,11 +14,11 @@ use std::sync::Arc;
 /// Figures that a workload knows of itself, by name.
 pub type Values = BTreeMap<String, f64>;
 
-/// Where a workload plays.
+/// The environment of a workload.
 pub struct Stage {
-    /// What it works on.
+    /// The target it works on.
     pub target: Arc<dyn Target>,
-    /// What measures it, below the target.
+    /// The meter below the target.
     pub meter: Arc<Meter>,
     /// Seed of everything that is drawn.
     pub seed: u64,
@@ -54,7 +54,7 @@ impl Stage {
         ((full as f64 * self.scale).round() as u64).max(least)
     }
 
-    /// What was done so far was there before: everything is synced, measuring begins.
+    /// Ends the set-up: everything is synced, and measuring begins.
     pub fn setup_done(&self) -> Result<()> {
         self.target.sync().map_err(Error::io("syncing the set-up"))?;
         if let Some(recorder) = &self.recorder {
@@ -65,7 +65,7 @@ impl Stage {
         Ok(())
     }
 
-    /// What was measured since the set-up, what is not synced yet included.
+    /// The totals since the set-up, with what is not synced yet.
     pub fn measured(&self) -> Totals {
         self.meter.settle();
         self.meter.totals() - *self.at_setup.lock()

@@ -1,6 +1,6 @@
 //! Node blocks in memory.
 //!
-//! Invariants: there is at most one [`NodePage`] for a nid; whoever changes a node goes through it, so a node that is
+//! Invariants: there is at most one [`NodePage`] for a nid; every change of a node goes through it, so a node that is
 //! not cached equals its block on disk. A dirty page stays cached until it has been written. Only the holder of the
 //! owning inode's lock changes a node's content; cleaning may mark any node for rewriting.
 //! Locks: a shard's mutex is taken before a page's lock only to look pages up, never across I/O; the page lock is
@@ -51,7 +51,7 @@ pub struct Nodes {
     ahead: Readahead,
     /// Counts how often nodes got new places.
     placed: AtomicU64,
-    /// How nodes are validated as they are read.
+    /// Rules that validate nodes as they are read.
     pub rules: NodeRules,
 }
 
@@ -93,7 +93,7 @@ impl Nodes {
         let page = self.page(nid, entry.ino);
         let mut data = page.data.write();
         if data.is_none() {
-            // Asked again under the page's lock: nobody can have changed the node since, as it was not cached.
+            // Asked again under the page's lock: no thread can have changed the node since, as it was not cached.
             let entry = nat.peek(io, nid)?;
             if !is_block(entry.addr) {
                 return Err(FormatError::corrupt(Structure::NatEntry, nid, "block_addr", "free").into());
@@ -190,7 +190,7 @@ impl Nodes {
         page
     }
 
-    /// Drops clean pages of a shard that nobody holds. Dirty pages are held by the dirty list.
+    /// Drops clean pages of a shard that are not held. Dirty pages are held by the dirty list.
     fn evict(&self, shard: &mut Shard) {
         let before = shard.pages.len();
         let unheld = shard.pages.iter().filter(|(_, page)| Arc::strong_count(page) == 1);

@@ -9,7 +9,7 @@ use medfs_sync::RwLock;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How urgently a node must be written.
+/// The urgency with which a node must be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dirty {
     /// Equal to the block on disk.
@@ -29,7 +29,7 @@ pub enum Dirty {
     Full,
 }
 
-/// What changed of a node since it was last written, or its addresses noted.
+/// The changes of a node since it was last written, or its addresses noted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Changed {
     /// These addresses, by their index in a direct node.

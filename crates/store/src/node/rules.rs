@@ -12,7 +12,7 @@ pub struct NodeRules {
     pub(crate) geo: Geometry,
     /// Whether the volume's magic is medfs's own: only such a volume may hold deltas.
     pub delta_volume: bool,
-    /// How the slots of its inodes are divided.
+    /// The division of slots in its inodes.
     pub layouts: Layouts,
     pub(crate) compression: bool,
     /// Seed of the inodes' checksums. Every inode that has room for one gets it.

@@ -17,14 +17,14 @@ use medfs_format::{Block, BlockAddr, Nid};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a node block carries of the moment in which it is written: marks in its footer, and notes.
+/// The marks of the moment in which a node block is written: in its footer, and notes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NodeMarks<'a> {
     /// Whether roll-forward shall recover the inode up to here.
     pub fsync: bool,
     /// Whether it shall enter the name too.
     pub dentry: bool,
-    /// What an inode block says of nodes that are not written with it.
+    /// Notes of an inode block about nodes that are not written with it.
     pub notes: &'a [RawNote],
     /// The blocks that the node is written with, where its seal is to say so.
     pub cover: Option<&'a Cover>,

@@ -6,7 +6,7 @@ use crate::io::Io;
 use medfs_format::summary::{Log, RawSummary, RawSummaryBlock, SUM_TYPE_DATA, SUM_TYPE_NODE};
 use medfs_format::{BLOCKS_PER_SEG, BlockAddr, SegNo, is_block};
 
-/// How a log fills its segment.
+/// The way a log fills its segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Fill {

@@ -45,7 +45,7 @@ const UNKNOWN: u16 = 0;
 /// What it holds where the SIT cannot be read: nothing is free there.
 const LOST: u16 = 0x8000 | BLOCKS_PER_SEG as u16;
 
-/// Where new blocks are looked for.
+/// The way new blocks are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AllocMode {
     /// Free segments first.
@@ -67,7 +67,7 @@ pub struct Segments {
     known: Vec<u16>,
     all_known: bool,
     prefree: BTreeSet<SegNo>,
-    /// How many segments are free, and which of all are withheld from the logs.
+    /// The free segments, and those that are withheld from the logs.
     pub free: FreeSegments,
     cursegs: [CurSeg; LOG_COUNT],
     /// Summary blocks of filled segments, to be written with the next checkpoint.
@@ -79,7 +79,7 @@ pub struct Segments {
     reserved_segments: u32,
     /// Free segments that the next checkpoint may need: see [`Spare`].
     pub kept_for_checkpoint: u32,
-    /// What tests have refused.
+    /// The refusals that tests ask for.
     pub refusal: Option<Refusal>,
     /// Blocks handed out from each log since the volume was opened.
     pub taken: [u64; LOG_COUNT],
@@ -99,7 +99,7 @@ pub(crate) struct SegmentsAtMount {
     pub(crate) free_segments: u32,
     pub(crate) reserved_segments: u32,
     pub(crate) chain: ChainVersion,
-    /// Nothing will be written: what cannot be read of the SIT is an error of whoever needs it.
+    /// Nothing will be written: what cannot be read of the SIT is an error of the operation that needs it.
     pub(crate) read_only: bool,
 }
 
@@ -214,7 +214,7 @@ impl Segments {
         }
         let is_empty = self.entry(io, segno)?.valid == 0;
         if is_empty || !self.pending_ssa.contains_key(&segno) {
-            // What was freed since the last checkpoint is that checkpoint's still. Of any other empty segment nobody needs what the SSA has.
+            // What was freed since the last checkpoint is that checkpoint's still. What the SSA has of any other empty segment is not needed.
             let mut summary = if is_empty && !self.prefree.contains(&segno) {
                 Box::new(RawSummaryBlock::new_zeroed())
             } else {

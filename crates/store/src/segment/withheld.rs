@@ -31,7 +31,7 @@ pub enum FreeFor {
     Logs,
 }
 
-/// How many segments are free, and which of all are withheld.
+/// The number of free segments, and those that are withheld.
 pub struct FreeSegments {
     /// Free segments; prefree ones are not counted.
     free: u32,

@@ -24,7 +24,7 @@ pub struct Switch {
     pub at: &'static Location<'static>,
 }
 
-/// How the next thread is chosen.
+/// The choice of the next thread.
 #[derive(Debug, Clone)]
 pub enum Policy {
     /// A random walk.

@@ -35,17 +35,17 @@ const STACK: usize = 8 << 20;
 /// A thread that takes no step for so long waits for something that the scheduler does not see.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// What a thread does.
+/// The work of a thread.
 pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// Points that threads came to.
     pub steps: u64,
     /// Every change from a thread to another one.
     pub switches: Vec<Switch>,
-    /// What went wrong first.
+    /// The first failure, if there was one.
     pub failure: Option<String>,
 }
 

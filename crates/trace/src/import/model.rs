@@ -159,11 +159,11 @@ impl<'w> Model<'w> {
         self.files.len() - 1
     }
 
-    /// The file under a name of a directory, found by an operation; one that nobody made was there before.
+    /// The file under a name of a directory, found by an operation; one that the log did not make was there before.
     fn child(&mut self, parent: Node, name: &[u8], directory: bool) -> Option<Node> {
         let (node, found) = match self.files[parent].entries.get(name) {
             Some(&Entry::There { node, found }) => (node, found),
-            // Where it was seen missing, or its directory is new, somebody has made it whom the log does not show.
+            // Where it was seen missing, or its directory is new, a process has made it that the log does not show.
             None if self.files[parent].before => (self.was_there(parent, name, directory), false),
             _ => {
                 self.skip("a file whose creation was not logged");
@@ -239,7 +239,7 @@ impl<'w> Model<'w> {
     }
 
     /// Opens a file that is made where it is not there. Which it was shows later, in the first pass: where bytes are seen that
-    /// nobody wrote it was there. `true`: it was made.
+    /// the log did not write it was there. `true`: it was made.
     pub(super) fn make_or_find(&mut self, path: &[u8], perm: u16) -> Option<(Node, bool)> {
         let (parent, name) = self.parent(path)?;
         if let Some(Entry::There { .. }) = self.files[parent].entries.get(&name) {
@@ -260,7 +260,7 @@ impl<'w> Model<'w> {
         Some((node, true))
     }
 
-    /// Bytes of a file were seen that nobody wrote: it was there.
+    /// Bytes of a file were seen that the log did not write: it was there.
     fn seen_before(&mut self, node: Node) {
         if self.first_pass && self.files[node].place.is_some() {
             self.files[node].before = true;

@@ -18,7 +18,7 @@ pub(super) struct Known {
 }
 
 impl Ids {
-    /// The number of a file that somebody took a hold of; `new`: it was just made.
+    /// The number of a file that a process took a hold of; `new`: it was just made.
     pub(super) fn found(&mut self, attr: &Attr, new: bool) -> FileId {
         match self.by_ino.get_mut(&attr.ino) {
             Some(known) if !new && known.generation == attr.generation => {

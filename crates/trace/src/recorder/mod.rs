@@ -42,16 +42,16 @@ thread_local! {
     static CALLER: Cell<Caller> = const { Cell::new(Caller { thread: 0 }) };
 }
 
-/// What is to be recorded, and how.
+/// Options of a recording.
 #[derive(Debug, Clone)]
 pub struct Recording {
-    /// What the head calls the source: `mount` or `volume`.
+    /// The source's name in the head: `mount` or `volume`.
     pub source: String,
-    /// What is recorded, in words.
+    /// A description of what is recorded.
     pub about: String,
     /// Keep no contents and no names.
     pub private: bool,
-    /// What of the page cache above is bypassed, as [`Head::cache`] has it.
+    /// The part of the page cache above that is bypassed, as [`Head::cache`] has it.
     pub cache: String,
 }
 
@@ -69,8 +69,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins to record: what is there already becomes the trace's first part. Nobody else may use `inner` meanwhile.
-    /// `key` replaces names of a trace without contents; it is told nobody.
+    /// Begins to record: what is there already becomes the trace's first part. Nothing else may use `inner` meanwhile.
+    /// `key` replaces names of a trace without contents; it is stored nowhere.
     pub fn start(
         inner: Arc<dyn Files>,
         out: impl Write + Send + 'static,

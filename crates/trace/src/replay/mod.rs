@@ -39,7 +39,7 @@ pub enum Order {
     },
 }
 
-/// How a trace is replayed.
+/// Options of a replay.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// The order.
@@ -48,7 +48,7 @@ pub struct Options {
     pub timed: bool,
 }
 
-/// What a replay tells while it runs.
+/// Progress of a replay.
 #[derive(Debug)]
 pub enum Progress {
     /// The tree is as it was before: what is measured begins now.

@@ -14,7 +14,7 @@ const TOLD: usize = 10;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct Mismatches {
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// The first of them, in words.
     pub first: Vec<String>,
@@ -35,7 +35,7 @@ impl Mismatches {
     }
 }
 
-/// What a replay did and found.
+/// The results of a replay.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Operations, by [`crate::record::Op::kind`].

@@ -147,7 +147,7 @@ pub fn volume(options: &str) -> (Arc<Volume>, Arc<ManualClock>) {
     (Arc::new(volume), clock)
 }
 
-/// Pushes operations that nobody in particular asked for.
+/// Pushes operations of no process.
 pub fn push(writer: &mut TraceWriter, phase: Phase, ops: impl IntoIterator<Item = Op>) {
     for op in ops {
         writer.push(phase, &Record { at: 0, took: 0, process: 0, thread: 0, errno: 0, op }).unwrap();

@@ -211,7 +211,7 @@ impl Files {
         }
     }
 
-    /// Reads about `pages` pages of the media, which nobody writes.
+    /// Reads about `pages` pages of the media, which is never written.
     pub(super) fn read(&mut self, stage: &Stage, pages: u64) -> Result<()> {
         let path = self.media();
         let from = self.random.below(MEDIA_PAGES as u64 - pages);
