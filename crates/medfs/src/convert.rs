@@ -21,8 +21,8 @@
 //! That all inodes are laid out at once, not when they are next written, keeps an export certain: it never needs room for inodes.
 
 use crate::commit::checkpoint::CheckpointSink;
-use crate::delta::Folded;
 use crate::error::{Error, Result};
+use crate::fs::fold::Folded;
 use crate::layout::LayoutWork;
 use crate::mount::{names, unwritable};
 use crate::options::{DeltaMode, MountOptions};

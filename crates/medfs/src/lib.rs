@@ -1,6 +1,6 @@
 //! medfs: F2FS in user space, as a library.
 //!
-//! [`Volume`] is a mounted volume. See `docs/ARCHITECTURE.md` for the layers and `fs.rs` for the lock order.
+//! [`Volume`] is a mounted volume. See `docs/ARCHITECTURE.md` for the layers and `fs/mod.rs` for the lock order.
 //!
 //! ```
 //! use medfs::{FileKind, MountOptions, NewFile, SystemClock, Volume};
@@ -59,10 +59,10 @@ pub mod types;
 pub mod xattr_names;
 
 pub use commit::nvram::{nvram_is_zeros, nvram_journal};
-pub use delta::Folded;
 pub use error::{Error, Posix, Result};
 pub use extents::Extent;
 pub use files::{Caller, Files};
+pub use fs::fold::Folded;
 pub use layout::LayoutWork;
 pub use medfs_format::acl;
 pub use medfs_format::compress::Algorithm;

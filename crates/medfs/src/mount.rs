@@ -4,16 +4,18 @@
 //! a checkpoint where anything changed. A read-only mount rolls forward in memory.
 //! Invariant: on a read-only mount nothing is written.
 
-use crate::cluster::Compress;
+use crate::cluster::{ClusterBlocks, Clusters};
 use crate::commit::flush::FlushPolicy;
 use crate::commit::nvram::{Pending, pending};
 use crate::commit::recovery::{self, Records, RecoverySource};
-use crate::content::Content;
 use crate::content::base_cache::BaseCache;
 use crate::content::page_cache::Pages;
 use crate::content::placement::{KernelPlacement, Placement};
+use crate::content::plain::Plain;
 use crate::content::reserve::ReservePlacement;
 use crate::content::reserved_files;
+use crate::content::storage::{Below, PageStorage, Updates};
+use crate::content::{Content, Storages};
 use crate::delta::{BASES_PART, Deltas};
 use crate::error::{Error, Result};
 use crate::fs::{Fs, MakeDurable, NoCheckpoint, Reclaim};
@@ -250,7 +252,12 @@ impl Fs {
         let cache_blocks = opts.cache_bytes / BLOCK_SIZE;
         let delta_volume = store.is_delta_volume();
         let bases = if delta_volume { cache_blocks / BASES_PART } else { 0 };
-        let deltas = if delta_volume { Deltas::new(&opts) } else { Deltas::none(&opts) };
+        let blocks = Arc::new(ClusterBlocks::default());
+        let compressed = store.features.contains(Feature::COMPRESSION);
+        let below: Option<Arc<dyn Below>> = if compressed { Some(blocks.clone()) } else { None };
+        let deltas = Arc::new(if delta_volume { Deltas::new(&opts, below) } else { Deltas::none(&opts) });
+        let plain: Arc<dyn Updates> = if delta_volume { deltas.clone() } else { Arc::new(Plain) };
+        let clusters = Arc::new(Clusters::new(blocks, plain.clone()));
         let settled = settled(&opts, &store, &deltas, read_only);
         let now = store.clock.monotonic();
         let hotness = Arc::new(Hcluster::new(opts.hot_window, MOST_FILES, now));
@@ -264,13 +271,17 @@ impl Fs {
                 costs: Mutex::default(),
                 dependents: Dependents::default(),
                 hotness,
+                storages: Storages {
+                    plain,
+                    clusters: compressed.then(|| clusters.clone() as Arc<dyn PageStorage>),
+                },
                 opts,
                 map: Map::over(store, read_only, since),
             },
             deltas,
             registry: Mutex::default().ranked(ranks::REGISTRY),
             bases: Mutex::default(),
-            compress: Compress::default(),
+            clusters,
             dir_log: DirLog::new(settled.dir_fsync == Some(DirFsync::Recover)),
             renames: Mutex::new(()).ranked(ranks::RENAMES),
             commit,

@@ -172,7 +172,7 @@ impl<'v> PastDamage<'v> {
         let addr = slot.addr();
         let written = is_block(addr)
             || state.dirty.contains_key(&index)
-            || (addr == NEW_ADDR && self.fs.has_delta(inode, index)?);
+            || (addr == NEW_ADDR && self.fs.deltas().has_delta(inode, index)?);
         Ok(written.then_some(index + 1))
     }
 

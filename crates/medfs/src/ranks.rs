@@ -1,4 +1,4 @@
-//! The order in which locks are taken, from the outside in; the head of `fs.rs` says what each is for. The store has its own: `cp` (2),
+//! The order in which locks are taken, from the outside in; the head of `fs/mod.rs` says what each is for. The store has its own: `cp` (2),
 //! `chain` (7), and from 10 on.
 //!
 //! A thread that holds a lock takes none of a smaller number. A build with debug assertions checks it at every lock that is waited for, and

@@ -4,9 +4,9 @@ use crate::ars;
 use crate::commit::Commit;
 use crate::commit::checkpoint::CheckpointSink;
 use crate::content::file::WriteTimes;
-use crate::delta::Folded;
 use crate::error::{Error, Posix, Result};
 use crate::fs::Fs;
+use crate::fs::fold::Folded;
 use crate::options::{self, DeltaMode, MountOptions, NvramOption, NvramPlace};
 use crate::profile::hotness::Hotness;
 use crate::types::*;
@@ -424,7 +424,7 @@ impl Volume {
     /// Blocks that compression saves in a file (`i_compr_blocks`). Of this and the six calls below: `NotSupported` where the
     /// volume has no compression, `InvalidArgument` where the file is not compressed.
     pub fn saved_blocks(&self, ino: Ino) -> Result<u64> {
-        self.wanted().saved_blocks(ino)
+        self.wanted().clusters().saved_blocks(ino)
     }
 
     /// Gives the blocks that compression saves in a file back to the volume, and returns their number. Until
@@ -439,7 +439,7 @@ impl Volume {
 
     /// Whether that was done, so that the file cannot be written.
     pub fn saved_blocks_released(&self, ino: Ino) -> Result<bool> {
-        self.wanted().saved_blocks_released(ino)
+        self.wanted().clusters().saved_blocks_released(ino)
     }
 
     /// Takes the blocks again that [`Volume::release_saved_blocks`] gave back, and returns their number.
@@ -449,7 +449,7 @@ impl Volume {
 
     /// Algorithm (see [`Algorithm`]) and log2 of the pages of a cluster; `NoAttribute` of a file that is not compressed.
     pub fn compress_option(&self, ino: Ino) -> Result<(u8, u8)> {
-        self.wanted().compress_option(ino)
+        self.wanted().clusters().compress_option(ino)
     }
 
     /// Chooses these for a compressed file; `FileTooLarge` where it has blocks already.

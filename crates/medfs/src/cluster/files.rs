@@ -3,24 +3,20 @@
 //!
 //! Kernel counterpart: `set_compress_new_inode`, `f2fs_setflags_common`, the ioctls of `file.c`.
 
-use super::{ClusterSlots, Compression};
+use super::blocks::ClusterSlots;
+use super::pages::ClusterPages;
 use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
-use crate::options::CompressMode;
 use crate::profile::file_class::has_last_extension;
 use crate::types::FileFlags;
-use medfs_format::compress::{Algorithm, LOG_CLUSTER_SIZES};
+use medfs_format::compress::{Algorithm, Compression, LOG_CLUSTER_SIZES};
 use medfs_format::node::{FileKind, Inline, RawInode};
 use medfs_format::superblock::MAX_EXTENSIONS;
 use medfs_format::{COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR};
 use medfs_store::Dirty;
 use std::sync::Arc;
 
-/// Clusters made dirty between two writebacks.
-const BATCH: usize = 64;
-
-impl Fs {
+impl ClusterPages<'_> {
     /// Marks a new file or directory as compressed, or as not to be, as the lists of extensions and its parent want it.
     pub(crate) fn compress_new(
         &self,
@@ -86,7 +82,7 @@ impl Fs {
             FileKind::Directory => {}
             FileKind::Regular => {
                 if inode.size() == 0 {
-                    self.leave_deltas(inode, state)?;
+                    self.updates.leave(self.content, inode, state)?;
                 }
                 if !is_empty(inode, state) {
                     return Err(Posix::InvalidArgument.into());
@@ -103,43 +99,8 @@ impl Fs {
         Ok(())
     }
 
-    /// `NotPermitted` where the blocks that compression saved were given back: there is no room to write into.
-    pub(crate) fn check_not_released(&self, inode: &Inode) -> Result<()> {
-        if self.is_released(inode) { Err(Posix::NotPermitted.into()) } else { Ok(()) }
-    }
-
-    /// Such a file can be cut between clusters only.
-    pub(crate) fn check_resize_of_released(&self, inode: &Inode, size: u64) -> Result<()> {
-        let within = self.slots(inode).cluster as u64 * medfs_format::BLOCK_SIZE as u64;
-        if self.is_released(inode) && !size.is_multiple_of(within) {
-            return Err(Posix::InvalidArgument.into());
-        }
-        Ok(())
-    }
-
-    pub(crate) fn is_released(&self, inode: &Inode) -> bool {
-        self.is_compressed(inode) && inode.raw(RawInode::saved_blocks_released)
-    }
-
-    /// Called where a file has become empty: it can be written again.
-    pub(crate) fn forget_release(&self, inode: &Inode) {
-        if self.is_released(inode) {
-            self.set_released(inode, false);
-        }
-    }
-
-    fn set_released(&self, inode: &Inode, released: bool) {
-        self.edit(inode, Dirty::Full, |r| {
-            let flags = r.inline() - Inline::COMPRESS_RELEASED;
-            let flag = if released { Inline::COMPRESS_RELEASED } else { Inline::empty() };
-            r.i_inline = (flags | flag).bits();
-        });
-        // What counts as a block changes, which roll-forward could not tell.
-        self.since.cut_trees.lock().insert(inode.ino);
-    }
-
     /// The compressed file `ino`; an error says what it is not.
-    fn compressed_file(&self, ino: Ino) -> Result<(Arc<Inode>, Compression)> {
+    pub(crate) fn compressed_file(&self, ino: Ino) -> Result<(Arc<Inode>, Compression)> {
         if !self.has_compression() {
             return Err(Posix::NotSupported.into());
         }
@@ -158,77 +119,53 @@ impl Fs {
         Ok(self.is_released(&self.compressed_file(ino)?.0))
     }
 
-    /// The compressed clusters of a file.
-    fn clusters(&self, inode: &Inode, compression: Compression) -> Result<Vec<ClusterSlots>> {
-        let pages = compression.cluster_pages() as u64;
-        let (mut first, mut near, mut all) = (0, None, Vec::new());
-        while first < inode.pages() {
-            let (slot, cluster) = self.compressed_cluster(inode, compression, first, near.as_ref())?;
-            first = match slot {
-                Some(_) => first + pages,
-                None => self.next_existing(inode, first)?.div_ceil(pages).saturating_mul(pages),
-            };
-            all.extend(cluster);
-            near = slot;
-        }
-        Ok(all)
-    }
-
-    /// What has to be done before [`Fs::release_saved`], and before the file's deltas become clusters.
-    pub(crate) fn write_back_compressed(&self, ino: Ino) -> Result<()> {
-        let (inode, _) = self.compressed_file(ino)?;
-        self.write_back(&inode)
-    }
-
     /// Gives the blocks that compression saved back to the volume; returns how many. Until they are taken again the file
     /// can be read and cut only.
-    pub(crate) fn release_saved(&self, ino: Ino) -> Result<u64> {
-        let (inode, compression) = self.compressed_file(ino)?;
-        let _op = self.begin()?;
+    pub(crate) fn release_saved(&self, inode: &Arc<Inode>, compression: Compression) -> Result<u64> {
+        let _op = self.op()?;
         let state = inode.lock.write();
         inode.check_alive(&state)?;
-        if self.is_released(&inode) {
+        if self.is_released(inode) {
             return Err(Posix::InvalidArgument.into());
         }
         if !state.dirty.is_empty()
             || state.atomic.is_some()
-            || !self.delta_pages(&inode, 0..u64::MAX)?.is_empty()
+            || !self.updates.kept(self.content, inode, 0..u64::MAX)?.is_empty()
         {
             return Err(Posix::Busy.into());
         }
-        let clusters = self.clusters(&inode, compression)?;
-        self.set_released(&inode, true);
-        self.touch_changed(&inode);
+        let clusters = self.clusters(inode, compression)?;
+        self.set_released(inode, true);
+        self.touch_changed(inode);
         for cluster in &clusters {
-            self.replace_addrs(&inode, cluster, NEW_ADDR, NULL_ADDR);
+            self.replace_addrs(inode, cluster, NEW_ADDR, NULL_ADDR);
         }
         let saved: u64 = clusters.iter().map(ClusterSlots::saved).sum();
-        self.add_saved(&inode, -(saved as i64));
+        self.add_saved(inode, -(saved as i64));
         self.space.release(saved);
-        self.add_blocks(&inode, -(saved as i64));
+        self.add_blocks(inode, -(saved as i64));
         Ok(saved)
     }
 
     /// Takes the blocks again that [`Fs::release_saved`] gave back; returns how many. `NoSpace` (nothing changed) where they
     /// are not to be had.
-    pub(crate) fn reserve_saved(&self, ino: Ino) -> Result<u64> {
-        let (inode, compression) = self.compressed_file(ino)?;
-        let _op = self.begin()?;
+    pub(crate) fn reserve_saved(&self, inode: &Arc<Inode>, compression: Compression) -> Result<u64> {
+        let _op = self.op()?;
         let state = inode.lock.write();
         inode.check_alive(&state)?;
-        if !self.is_released(&inode) {
+        if !self.is_released(inode) {
             return Err(Posix::InvalidArgument.into());
         }
-        let clusters = self.clusters(&inode, compression)?;
+        let clusters = self.clusters(inode, compression)?;
         let missing = |c: &ClusterSlots| 1 + c.addrs.iter().filter(|&&a| a == NULL_ADDR).count() as u64;
         let reserved = clusters.iter().map(missing).sum();
         self.space.reserve(reserved)?;
-        self.add_blocks(&inode, reserved as i64);
+        self.add_blocks(inode, reserved as i64);
         for cluster in &clusters {
-            self.replace_addrs(&inode, cluster, NULL_ADDR, NEW_ADDR);
+            self.replace_addrs(inode, cluster, NULL_ADDR, NEW_ADDR);
         }
-        self.set_released(&inode, false);
-        self.add_saved(&inode, clusters.iter().map(ClusterSlots::saved).sum::<u64>() as i64);
+        self.set_released(inode, false);
+        self.add_saved(inode, clusters.iter().map(ClusterSlots::saved).sum::<u64>() as i64);
         Ok(reserved)
     }
 
@@ -253,73 +190,37 @@ impl Fs {
     }
 
     /// Chooses algorithm and cluster size of a compressed file that has no blocks.
-    pub(crate) fn set_compress_option(&self, ino: Ino, algorithm: u8, log_cluster_size: u8) -> Result<()> {
-        let (inode, old) = self.compressed_file(ino)?;
+    pub(crate) fn set_compress_option(
+        &self,
+        (inode, old): (&Arc<Inode>, Compression),
+        algorithm: u8,
+        log_cluster_size: u8,
+    ) -> Result<()> {
         let algorithm = Algorithm::from_number(algorithm).ok_or(Error::Posix(Posix::InvalidArgument))?;
         if !LOG_CLUSTER_SIZES.contains(&log_cluster_size) {
             return Err(Posix::InvalidArgument.into());
         }
-        self.change_settled(&inode, |state| {
+        self.change_alone(inode, |state| {
             if !state.dirty.is_empty() {
                 return Err(Posix::Busy.into());
             }
             if inode.size() == 0 {
-                self.leave_deltas(&inode, state)?;
+                self.updates.leave(self.content, inode, state)?;
             }
-            if !is_empty(&inode, state) {
+            if !is_empty(inode, state) {
                 return Err(Posix::FileTooLarge.into());
             }
             let level = self.opts.compress.level_of(algorithm);
-            self.edit(&inode, Dirty::Full, |r| {
+            self.edit(inode, Dirty::Full, |r| {
                 Compression { algorithm, log_cluster_size, level, ..old }.store(r);
             });
-            self.since.cut_trees.lock().insert(ino);
+            self.since.cut_trees.lock().insert(inode.ino);
             Ok(())
         })
     }
 
-    /// Writes a file anew, all of it compressed where that saves blocks (`compress`), or none. Only with
-    /// `compress_mode=user`, as in the kernel.
-    pub(crate) fn rewrite_clusters(&self, ino: Ino, compress: bool) -> Result<()> {
-        if self.opts.compress.mode != CompressMode::User {
-            return Err(Posix::NotSupported.into());
-        }
-        let (inode, compression) = self.compressed_file(ino)?;
-        if self.is_released(&inode) {
-            return Err(Posix::InvalidArgument.into());
-        }
-        self.write_back(&inode)?;
-        inode.lock.write().compress = Some(compress);
-        let rewritten = self.rewrite(&inode, compression, compress);
-        inode.lock.write().compress = None;
-        rewritten
-    }
-
-    fn rewrite(&self, inode: &Arc<Inode>, compression: Compression, compress: bool) -> Result<()> {
-        let pages = compression.cluster_pages() as u64;
-        let mut first = 0;
-        loop {
-            {
-                let _op = self.begin()?;
-                let mut state = inode.lock.write();
-                inode.check_alive(&state)?;
-                for _ in 0..BATCH {
-                    if first >= inode.pages() {
-                        break;
-                    }
-                    self.touch_cluster(inode, &mut state, compression, first, compress)?;
-                    first += pages;
-                }
-            }
-            self.write_back(inode)?;
-            if first >= inode.pages() {
-                return Ok(());
-            }
-        }
-    }
-
     /// Makes the pages of a cluster dirty where writing it would change it.
-    fn touch_cluster(
+    pub(crate) fn touch_cluster(
         &self,
         inode: &Arc<Inode>,
         state: &mut InodeState,

@@ -1,16 +1,14 @@
-//! Reading compressed clusters.
+//! Reading compressed files.
 
-use super::{ClusterSlots, bad_cluster};
+use super::blocks::ClusterSlots;
+use super::pages::ClusterPages;
 use crate::content::page_io::copy_out;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
-use crate::stats::Counters;
-use medfs_format::compress::{Compression, cluster_content};
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, crc};
+use medfs_format::compress::Compression;
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr};
 use std::ops::Range;
 use std::sync::Arc;
-use zerocopy::IntoBytes;
 
 /// Blocks of several clusters that are read together.
 const BATCH: usize = 256;
@@ -18,9 +16,9 @@ const BATCH: usize = 256;
 /// take of a cluster: as those who read so much have a cache of their own.
 const MAX_CACHED: usize = 8;
 
-impl Fs {
+impl ClusterPages<'_> {
     /// A page of a compressed cluster; `None` where it has an address of its own, or none.
-    pub(crate) fn page_of_cluster(
+    pub(super) fn page_of_cluster(
         &self,
         inode: &Inode,
         state: &InodeState,
@@ -37,25 +35,6 @@ impl Fs {
         Ok(content.into_iter().nth((index - cluster.first) as usize))
     }
 
-    /// The compressed cluster of a page.
-    fn cluster_of(
-        &self,
-        inode: &Inode,
-        compression: Compression,
-        index: u64,
-    ) -> Result<Option<ClusterSlots>> {
-        let pages = compression.cluster_pages() as u64;
-        Ok(self.compressed_cluster(inode, compression, index / pages * pages, None)?.1)
-    }
-
-    /// What the compressed cluster of a page holds of it, whatever delta the page has; `None` where it is in none.
-    pub(crate) fn base_in_cluster(&self, inode: &Inode, index: u64) -> Result<Option<Arc<Block>>> {
-        let Some(compression) = self.compression(inode) else { return Ok(None) };
-        let Some(cluster) = self.cluster_of(inode, compression, index)? else { return Ok(None) };
-        let content = self.expand_cluster(inode, compression, &cluster)?;
-        Ok(content.into_iter().nth((index - cluster.first) as usize))
-    }
-
     /// The pages of a compressed cluster with their deltas, but without what is dirty of them.
     pub(super) fn pages_of_cluster(
         &self,
@@ -65,28 +44,15 @@ impl Fs {
     ) -> Result<Vec<Arc<Block>>> {
         let mut content = self.expand_cluster(inode, compression, cluster)?;
         let first = cluster.first;
-        for index in self.delta_pages(inode, first..first + content.len() as u64)? {
+        for index in self.updates.kept(self.content, inode, first..first + content.len() as u64)? {
             let page = &mut content[(index - first) as usize];
-            *page = self.page_over(inode, index, page.clone())?;
+            *page = self.updates.page_over(self.content, inode, index, page.clone())?;
         }
         Ok(content)
     }
 
-    /// The pages of a compressed cluster as its blocks hold them.
-    pub(super) fn expand_cluster(
-        &self,
-        inode: &Inode,
-        compression: Compression,
-        cluster: &ClusterSlots,
-    ) -> Result<Vec<Arc<Block>>> {
-        let blocks = self.read_blocks(cluster.blocks())?;
-        let mut pages = vec![Block::ZERO; compression.cluster_pages()];
-        self.expand_blocks(inode, compression, cluster.first, &blocks, &mut pages)?;
-        Ok(pages.into_iter().map(Arc::new).collect())
-    }
-
     /// Reads `buf.len()` bytes of a compressed file from `offset` on; the caller has clamped the range to the file.
-    pub(crate) fn read_clusters(
+    pub(super) fn read_clusters(
         &self,
         inode: &Inode,
         state: &InodeState,
@@ -146,7 +112,8 @@ impl Fs {
         if from >= to {
             return Ok(());
         }
-        self.read_plain(inode, state, from, &mut buf[(from - offset) as usize..(to - offset) as usize])
+        let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
+        self.read_plain(inode, state, from, part, self.updates)
     }
 
     /// Reads these clusters and copies what is asked for of them.
@@ -168,7 +135,8 @@ impl Fs {
             let (own, others) = rest.split_at(cluster.blocks);
             rest = others;
             self.expand_blocks(inode, compression, cluster.first, own, &mut pages)?;
-            let deltas = self.delta_pages(inode, cluster.first..cluster.first + pages.len() as u64)?;
+            let deltas =
+                self.updates.kept(self.content, inode, cluster.first..cluster.first + pages.len() as u64)?;
             for (index, page) in (cluster.first..).zip(&pages) {
                 if let Some(newer) = state.dirty.get(&index) {
                     copy_out(buf, offset, index, newer);
@@ -180,55 +148,11 @@ impl Fs {
                     copy_out(buf, offset, index, page);
                     continue;
                 }
-                let page = self.page_over(inode, index, Arc::new(page.clone()))?;
+                let page = self.updates.page_over(self.content, inode, index, Arc::new(page.clone()))?;
                 copy_out(buf, offset, index, &page);
                 self.pages.insert(inode.ino, index, page);
             }
         }
-        Ok(())
-    }
-
-    /// Reads blocks, neighbours together.
-    fn read_blocks(&self, addrs: &[BlockAddr]) -> Result<Vec<Block>> {
-        let mut blocks = vec![Block::ZERO; addrs.len()];
-        let mut at = 0;
-        while at < addrs.len() {
-            let run = (at..addrs.len()).take_while(|&i| addrs[i] == addrs[at] + (i - at) as u32).count();
-            self.io.read_into(addrs[at], &mut blocks[at..at + run].iter_mut().collect::<Vec<_>>())?;
-            at += run;
-        }
-        Ok(blocks)
-    }
-
-    /// Expands the blocks of a cluster into its pages.
-    fn expand_blocks(
-        &self,
-        inode: &Inode,
-        compression: Compression,
-        first: u64,
-        blocks: &[Block],
-        pages: &mut [Block],
-    ) -> Result<()> {
-        let (header, content) = cluster_content(blocks.as_bytes()).map_err(|clen| {
-            bad_cluster(inode, first, "clen", format!("{clen} in {} blocks", blocks.len()))
-        })?;
-        if compression.checksum {
-            let (stored, computed) = (header.chksum.get(), crc::f2fs(content));
-            if stored != computed {
-                let wrong = format!("{stored:#010x}, computed {computed:#010x}");
-                return Err(bad_cluster(inode, first, "chksum", wrong));
-            }
-        }
-        let out = pages.as_mut_bytes();
-        let expanded = self
-            .compress
-            .expand(compression, content, out)
-            .map_err(|_| bad_cluster(inode, first, "cdata", "it cannot be expanded"))?;
-        if expanded != out.len() {
-            let wrong = format!("{expanded} bytes, expected {}", out.len());
-            return Err(bad_cluster(inode, first, "cdata", wrong));
-        }
-        Counters::add(&self.compress.counters.expanded, 1);
         Ok(())
     }
 }

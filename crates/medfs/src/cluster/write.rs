@@ -1,18 +1,17 @@
 //! Writing clusters: compressing those that are dirty as a whole, opening those that change by more than deltas, moving their
 //! blocks.
 
-use super::bad_cluster;
+use super::blocks::bad_cluster;
+use super::pages::ClusterPages;
 use crate::content::block_writer::temperature;
-use crate::content::page_plan::{Decide, Kept, Pending};
+use crate::content::page_plan::{Decide, Kept, Pending, Placed, Placing};
 use crate::content::placement::{Batch, Purpose};
-use crate::content::writeback::{Placed, Placing};
+use crate::content::storage::Write;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::stats::Counters;
-use medfs_device::Cause;
 use medfs_format::compress::{CLUSTER_HEADER_SIZE, Compression, RawClusterHeader, blocks_of, most_content};
 use medfs_format::node::RawInode;
 use medfs_format::{
@@ -34,22 +33,16 @@ fn dirty_pages(state: &InodeState, compression: Compression, first: u64) -> Vec<
     state.dirty.range(pages).map(|(&index, page)| (index, page.clone())).collect()
 }
 
-impl Fs {
+impl ClusterPages<'_> {
     /// Gives the dirty pages of a compressed file their blocks, as [`Fs::place_pages`] does for others, or keeps them as deltas.
     /// Where one page of a cluster is among `indices`, all of its dirty pages go; so do those whose deltas gave way to others.
-    pub(crate) fn place_clusters(
-        &self,
-        inode: &Arc<Inode>,
-        state: &mut InodeState,
-        compression: Compression,
-        indices: &[u64],
-        purpose: Purpose,
-    ) -> Placing {
+    pub(super) fn place_clusters(&self, compression: Compression, write: Write<'_>) -> Placing {
+        let Write { inode, state, indices, purpose, sources } = write;
         let pages = compression.cluster_pages() as u64;
         let mut clusters: Vec<u64> = indices.iter().map(|index| index / pages * pages).collect();
         clusters.sort_unstable();
         clusters.dedup();
-        let about = Decide::about(Batch::of(inode, purpose, state.dirty.len()), true);
+        let about = Decide::about(Batch::of(inode, purpose, state.dirty.len()), true, sources);
         let mut placing = Placing::of(Vec::with_capacity(indices.len()), Ok(()));
         placing.outcome =
             self.place_all_clusters(inode, state, compression, &clusters, &about, &mut placing.pages);
@@ -62,7 +55,7 @@ impl Fs {
         state: &mut InodeState,
         compression: Compression,
         clusters: &[u64],
-        about: &Decide,
+        about: &Decide<'_>,
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
         let mut pending = Vec::new();
@@ -111,7 +104,7 @@ impl Fs {
         pending: Vec<Pending>,
     ) -> Result<()> {
         let updated: Vec<u64> = pending.iter().map(Pending::index).collect();
-        let whole = self.settle_pending(inode, state, pending)?;
+        let whole = self.updates.settle(self.content, inode, state, pending)?;
         state.whole.extend(whole);
         for index in updated {
             if !state.whole.contains(&index)
@@ -130,10 +123,10 @@ impl Fs {
         state: &mut InodeState,
         compression: Compression,
         first: u64,
-        about: &Decide,
+        about: &Decide<'_>,
         pending: &mut Vec<Pending>,
     ) -> Result<bool> {
-        if !about.deltas || !self.updates_in_clusters(inode) {
+        if !about.deltas || !self.updates.keeps(self.content, inode) {
             return Ok(false);
         }
         let Some(cluster) = self.compressed_cluster(inode, compression, first, None)?.1 else {
@@ -143,7 +136,8 @@ impl Fs {
         let content = self.expand_cluster(inode, compression, &cluster)?;
         let (mut kept, mut without_place) = (Vec::new(), Vec::new());
         for (index, page) in dirty {
-            match self.keep_over(inode, state, index, &page, &content[(index - first) as usize])? {
+            let base = &content[(index - first) as usize];
+            match self.updates.keep_over(self.content, inode, state, (index, &page), base)? {
                 Kept::Delta => kept.push((index, page)),
                 Kept::Pending(delta) => without_place.push(delta),
                 _ => return Ok(false),
@@ -180,14 +174,14 @@ impl Fs {
             if let Some(content) = self.compress_pages(compression, &dirty) {
                 return self.place_compressed(inode, &dirty, content, batch, placed);
             }
-            Counters::add(&self.compress.counters.kept_plain, 1);
+            Counters::add(&self.blocks.counters.kept_plain, 1);
         }
         self.place_plain(inode, batch, dirty, placed)
     }
 
     /// Called before a page is changed: opens its cluster, unless what changes may become a delta. Tells whether the page is
     /// in a compressed cluster still.
-    pub(crate) fn open_for_change(
+    pub(super) fn open_for_change(
         &self,
         inode: &Arc<Inode>,
         state: &mut InodeState,
@@ -196,7 +190,7 @@ impl Fs {
         let Some(compression) = self.compression(inode) else { return Ok(false) };
         let pages = compression.cluster_pages();
         // All that is dirty may have to be opened in one go.
-        if self.updates_in_clusters(inode) && state.dirty.len() * pages < MOST_OPENED {
+        if self.updates.keeps(self.content, inode) && state.dirty.len() * pages < MOST_OPENED {
             let first = index / pages as u64 * pages as u64;
             return Ok(self.compressed_cluster(inode, compression, first, None)?.1.is_some());
         }
@@ -235,7 +229,7 @@ impl Fs {
         let mut out = vec![0; dirty.len() * BLOCK_SIZE];
         let room = most_content(dirty.len());
         let content = &mut out[CLUSTER_HEADER_SIZE..CLUSTER_HEADER_SIZE + room];
-        let clen = self.compress.compress(compression, &pages, content)?;
+        let clen = self.blocks.compress(compression, &pages, content)?;
         // Compressors may leave anything behind what they made.
         content[clen..].fill(0);
         let chksum = if compression.checksum { crc::f2fs(&content[..clen]) } else { 0 };
@@ -273,7 +267,7 @@ impl Fs {
                 segs.mark_invalid(&self.io, addr, now)?;
             }
         }
-        let counters = &self.compress.counters;
+        let counters = &self.blocks.counters;
         Counters::add(&counters.made, 1);
         Counters::add(&counters.saved, (dirty.len() - content.len()) as u64);
         self.add_saved(inode, (dirty.len() - content.len()) as i64);
@@ -298,7 +292,7 @@ impl Fs {
 
     /// Opens the cluster of page `index` where it is compressed: afterwards its pages are dirty as they are now, without deltas,
     /// and have addresses of their own when they are written.
-    pub(crate) fn open_cluster(&self, inode: &Arc<Inode>, state: &mut InodeState, index: u64) -> Result<()> {
+    pub(super) fn open_cluster(&self, inode: &Arc<Inode>, state: &mut InodeState, index: u64) -> Result<()> {
         let Some(compression) = self.compression(inode) else { return Ok(()) };
         let pages = compression.cluster_pages() as u64;
         let (_, cluster) = self.compressed_cluster(inode, compression, index / pages * pages, None)?;
@@ -322,7 +316,7 @@ impl Fs {
         if !released {
             self.add_saved(inode, -(cluster.saved() as i64));
         }
-        self.drop_deltas(inode, state, cluster.first..cluster.first + pages)?;
+        self.updates.dropped(self.content, inode, state, cluster.first..cluster.first + pages)?;
         state.with_checkpoint = true;
         let size = inode.size();
         for (index, mut page) in (cluster.first..).zip(content) {
@@ -349,7 +343,7 @@ impl Fs {
     }
 
     /// Opens the cluster in which the file ends, before it grows: what is behind the end must read as zeros.
-    pub(crate) fn open_last_cluster(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+    pub(super) fn open_last_cluster(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
         let Some(compression) = self.compression(inode) else { return Ok(()) };
         let size = inode.size();
         let cluster_bytes = (compression.cluster_pages() * BLOCK_SIZE) as u64;
@@ -360,7 +354,7 @@ impl Fs {
     }
 
     /// Opens the clusters of which only a part lies in the range, before its pages go.
-    pub(crate) fn open_clusters_around(
+    pub(super) fn open_clusters_around(
         &self,
         inode: &Arc<Inode>,
         state: &mut InodeState,
@@ -374,47 +368,6 @@ impl Fs {
             }
         }
         Ok(())
-    }
-
-    /// For cleaning: moves blocks of compressed clusters as they are, and returns the other pages of `indices`. Readers
-    /// wait, as nothing but the addresses tells them where the blocks are.
-    pub(crate) fn move_clusters(
-        &self,
-        inode: &Arc<Inode>,
-        state: &mut InodeState,
-        indices: &[u64],
-    ) -> Result<Vec<u64>> {
-        let mut others = Vec::with_capacity(indices.len());
-        let (mut placed, mut moved) = (Vec::new(), Vec::new());
-        let batch = Batch::of(inode, Purpose::Move, 0);
-        let mut outcome = Ok(());
-        for &index in indices {
-            let Some(slot) = self.find_slot(inode, index)? else { continue };
-            if self.end_of_cluster(inode, &slot, index).is_none() {
-                others.push(index);
-                continue;
-            }
-            if !is_block(slot.addr()) {
-                continue;
-            }
-            outcome = self.io.read(slot.addr()).map_err(Error::from).and_then(|block| {
-                let block = Placed::new(index, Arc::new(*block));
-                moved.push((slot.clone(), slot.addr()));
-                self.place_page(inode, &slot, &batch, true, block, &mut placed)
-            });
-            if outcome.is_err() {
-                break;
-            }
-        }
-        if let Err(e) = self.write_pages(&placed, Cause::Gc) {
-            // Nothing is written any more; who reads finds them where they are.
-            moved.iter().for_each(|(slot, old)| self.set_addr(inode, slot, *old));
-            return Err(e);
-        }
-        if !placed.is_empty() {
-            state.data_mark = self.io.write_mark();
-        }
-        outcome.map(|()| others)
     }
 }
 

@@ -10,8 +10,8 @@
 //!
 //! Locks: a set holds the `wb` of its files and the operation lock; an inode's lock is taken to stage it, and again to place its pages.
 
+use crate::content::page_plan::Placing;
 use crate::content::placement::Purpose;
-use crate::content::writeback::Placing;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
@@ -108,7 +108,7 @@ impl<'a> StagedFile<'a> {
         let inode = self.inode;
         let mut state = inode.lock.write();
         let indices: Vec<u64> = self.pages.iter().map(|&(index, _)| index).collect();
-        let placing = fs.place_pages(inode, &mut state, &indices, self.purpose);
+        let placing = fs.place_pages(inode, &mut state, &indices, self.purpose, fs);
         let Placing { pages: placed, outcome, blocked, .. } = placing;
         // Pages of an atomic write that are placed must not become durable without the others.
         let no_room = matches!(outcome, Err(Error::NoSpace));

@@ -4,7 +4,7 @@
 //! way through them; [`durability`] says when it is gone. When the device is flushed is in [`flush`].
 //!
 //! Invariants: those of `docs/ARCHITECTURE.md`, "Four rules".
-//! Locks: `cp`, an inode's `wb`, `chain`; see `fs.rs`.
+//! Locks: `cp`, an inode's `wb`, `chain`; see `fs/mod.rs`.
 
 pub(crate) mod adaptive;
 pub(crate) mod atomic;

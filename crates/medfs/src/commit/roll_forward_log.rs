@@ -146,7 +146,7 @@ impl RollForwardLog {
             fs.space.wrote_in_chain(others.len(), 0);
         }
         let in_order = *times_only || (others.is_empty() && data_durable);
-        let before = match self.flush.before_last_node(|| fs.has_deltas(inode)) && !in_order {
+        let before = match self.flush.before_last_node(|| fs.deltas().has_deltas(inode)) && !in_order {
             false => Before::Together,
             true if may_seal(fs, inode) => Before::Sealed,
             true => Before::Flushed,
@@ -166,7 +166,7 @@ impl RollForwardLog {
 /// Whether the last node of a file may be sealed. Blocks that were overwritten are in no seal: neither the file's size nor a delta that is made
 /// of another file's block must be durable before them.
 fn may_seal(fs: &Fs, inode: &Inode) -> bool {
-    let of = (!fs.has_deltas(inode)).then_some(inode.ino);
+    let of = (!fs.deltas().has_deltas(inode)).then_some(inode.ino);
     fs.seals.as_ref().is_some_and(|seals| !seals.overwrote(of, fs.io.durable_writes()))
 }
 
@@ -258,7 +258,7 @@ pub(super) fn name_is_durable(fs: &Fs, file: &StagedFile<'_>) {
 pub(super) fn take_due(fs: &Fs, inode: &Inode, least: Dirty) -> Due {
     let with_inode = fs.nodes.is_dirty(inode.ino, inode.ino, least) || reaches_beyond_end(fs, inode, least);
     // An inode that is not due takes the place of as many nodes as it speaks for.
-    let left_out = fs.note_addresses(inode, if with_inode { 1 } else { 2 });
+    let left_out = fs.deltas().zone(inode).note_addresses(if with_inode { 1 } else { 2 });
     if with_inode || !left_out.nodes.is_empty() {
         fs.nodes.make_due(&inode.node, least);
     }

@@ -5,36 +5,38 @@
 //! Locks: as in [`crate::content::file`].
 //! Kernel counterpart: `f2fs_commit_atomic_write`.
 
-use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
+use crate::content::Content;
+use crate::content::storage::Change;
+use crate::error::{Error, Result};
 use crate::map::inode::{Inode, InodeState};
 use crate::map::staged::Staged;
-use medfs_format::{BLOCK_SIZE, Block, Ino, NEW_ADDR, NULL_ADDR};
+use medfs_format::{BLOCK_SIZE, Block, NEW_ADDR, NULL_ADDR};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
 
-impl Fs {
-    pub(crate) fn atomic_start(&self, ino: Ino) -> Result<()> {
-        let inode = self.inode(ino)?;
-        {
-            let _op = self.begin()?;
-            let mut state = inode.lock.write();
-            inode.check_alive(&state)?;
-            self.check_regular(&inode)?;
-            self.check_not_released(&inode)?;
-            if state.atomic.is_some() {
-                return Ok(());
-            }
-            self.convert_inline(&inode, &mut state)?;
-            self.before_growth(&inode, &mut state)?;
-        }
-        // What was written before belongs to the file whatever becomes of the atomic write.
-        self.write_back(&inode)?;
+impl Content {
+    /// Makes a file ready for an atomic write; `false` where one is open.
+    pub(crate) fn ready_for_atomic(&self, inode: &Arc<Inode>) -> Result<bool> {
+        let _op = self.op()?;
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
-        self.check_not_released(&inode)?;
+        self.check_regular(inode)?;
+        self.check_not_released(inode)?;
+        if state.atomic.is_some() {
+            return Ok(false);
+        }
+        self.convert_inline(inode, &mut state)?;
+        self.before_growth(inode, &mut state, inode.size())?;
+        Ok(true)
+    }
+
+    /// Begins an atomic write of a file whose pages are written back.
+    pub(crate) fn begin_atomic(&self, inode: &Inode) -> Result<()> {
+        let mut state = inode.lock.write();
+        inode.check_alive(&state)?;
+        self.check_not_released(inode)?;
         // Another thread may have begun meanwhile, and written.
         state.atomic.get_or_insert_with(|| Staged { size: inode.size(), ..Staged::default() });
         Ok(())
@@ -75,19 +77,10 @@ impl Fs {
         }
     }
 
-    pub(crate) fn atomic_abort(&self, ino: Ino) -> Result<()> {
-        let inode = self.inode(ino)?;
-        if inode.lock.read().atomic.is_none() {
-            return Err(Posix::InvalidArgument.into());
-        }
-        if self.is_read_only() {
-            self.drop_staged(&mut inode.lock.write());
-            return Ok(());
-        }
-        self.change_settled(&inode, |state| {
-            let new = self.drop_staged(state);
-            new.into_iter().try_for_each(|index| self.punch(&inode, index, index + 1).map(drop))
-        })
+    /// Gives back what an open atomic write reserved of holes.
+    pub(crate) fn undo_staged(&self, inode: &Inode, state: &mut InodeState) -> Result<()> {
+        let new = self.drop_staged(state);
+        new.into_iter().try_for_each(|index| self.punch(inode, index, index + 1).map(drop))
     }
 
     /// Forgets an open atomic write; returns the pages that it made of holes.
@@ -137,7 +130,7 @@ impl Fs {
             return Err(Error::NoSpace);
         }
         let page = if replaced { Arc::new(Block::ZERO) } else { self.read_page(inode, state, index)? };
-        self.make_address_room(inode, state, index)?;
+        self.storage(inode).before(self, inode, state, Change::Address(index))?;
         let slot = self.make_slot(inode, index)?;
         if slot.addr() != NULL_ADDR {
             self.space.stage()?;

@@ -4,9 +4,6 @@
 //! Invariant: what is remembered of an address is what its block holds.
 //! Locks: `on_the_way` is a leaf, and not held during I/O.
 
-use crate::content::Content;
-use crate::error::Result;
-use crate::stats::Counters;
 use medfs_format::{Block, BlockAddr};
 use medfs_store::{Cache, cache};
 use medfs_sync::Mutex;
@@ -106,35 +103,6 @@ impl BaseCache {
         for addr in addrs {
             on_the_way.written.remove(&addr);
         }
-    }
-}
-
-impl Content {
-    /// Before blocks are written, and after: no thread is to remember what they held.
-    pub(crate) fn begin_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
-        if self.is_delta_volume() {
-            self.base_cache.begin_writing(addrs);
-        }
-    }
-
-    pub(crate) fn end_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
-        if self.is_delta_volume() {
-            self.base_cache.end_writing(addrs);
-        }
-    }
-
-    /// The content of a block that is a base.
-    pub(crate) fn base(&self, addr: BlockAddr) -> Result<Arc<Block>> {
-        Counters::add(&self.base_cache.wanted, 1);
-        if let Some(base) = self.base_cache.get(addr) {
-            return Ok(base);
-        }
-        Counters::add(&self.base_cache.read, 1);
-        let mut base = Arc::new(Block::ZERO);
-        let reading = self.base_cache.begin_reading(std::iter::once(addr));
-        self.read_request(addr, std::slice::from_mut(Arc::make_mut(&mut base)))?;
-        reading.remember(addr, &base);
-        Ok(base)
     }
 }
 

@@ -1,43 +1,30 @@
-//! Reserving, punching and zeroing ranges; holes and data; copying between files. Collapsing and inserting is in [`crate::content::shift`].
+//! Reserving, punching and zeroing ranges; holes and data. Collapsing and inserting is in [`crate::content::shift`].
 //!
-//! Locks: as in [`crate::content::file`]; copying takes one inode at a time.
+//! Locks: as in [`crate::content::file`].
 //! Kernel counterpart: `f2fs_fallocate`, `f2fs_seek_block`.
 
-use crate::content::file::WriteTimes;
+use crate::content::Content;
 use crate::content::shift::Shift;
+use crate::content::storage::Change;
 use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
-use crate::map::refs::Attempt;
 use crate::types::{FallocateMode, FileFlags, Seek};
-use medfs_format::{BLOCK_SIZE, Block, Ino, NEW_ADDR, NULL_ADDR, is_block};
+use medfs_format::{BLOCK_SIZE, Ino, NEW_ADDR, NULL_ADDR, is_block};
 use std::ops::Range;
 use std::sync::Arc;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
-/// Bytes copied between two files under one lock.
-const COPY_CHUNK: usize = 1 << 20;
 
-impl Fs {
-    pub(crate) fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        let inode = self.inode(ino)?;
-        // What was freed since the last checkpoint makes room for the pages that move.
-        let mut may_free = mode.intersects(FallocateMode::COLLAPSE_RANGE | FallocateMode::INSERT_RANGE);
-        self.with_unshared(|| match self.try_fallocate(&inode, mode, offset, len) {
-            Ok(true) => Ok(Attempt::Done(())),
-            Ok(false) => Ok(Attempt::Shared(ino, offset / PAGE..u64::MAX)),
-            Err(Error::NoSpace) if std::mem::take(&mut may_free) => {
-                self.checkpoint_now()?;
-                Ok(Attempt::Again)
-            }
-            Err(e) => Err(e),
-        })?;
-        self.throttle(&inode)
-    }
-
+impl Content {
     /// `false` (nothing changed) where pages that would go are sources of other files.
-    fn try_fallocate(&self, inode: &Arc<Inode>, mode: FallocateMode, offset: u64, len: u64) -> Result<bool> {
-        self.change_settled(inode, |st| {
+    pub(crate) fn allocate(
+        &self,
+        inode: &Arc<Inode>,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<bool> {
+        self.change_alone(inode, |st| {
             self.check_regular(inode)?;
             // Of an append-only file room may be reserved, and nothing else.
             let only_adds = mode.difference(FallocateMode::KEEP_SIZE).is_empty();
@@ -83,7 +70,7 @@ impl Fs {
         self.check_size(inode, end)?;
         self.convert_inline(inode, state)?;
         if !keep && end > inode.size() {
-            self.before_growth(inode, state)?;
+            self.before_growth(inode, state, end)?;
         }
         let pages = start / PAGE..end.div_ceil(PAGE);
         self.check_room_for(inode, pages.clone())?;
@@ -114,8 +101,9 @@ impl Fs {
         new: &mut Vec<u64>,
     ) -> Result<()> {
         let mut near = None;
+        let storage = self.storage(inode);
         for index in pages {
-            if self.make_address_room(inode, state, index)? {
+            if storage.before(self, inode, state, Change::Address(index))?.slots_moved {
                 near = None;
             }
             let slot = self.make_slot_near(inode, near.as_ref(), index)?;
@@ -150,7 +138,7 @@ impl Fs {
     fn punch_range(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
         self.convert_inline(inode, state)?;
         let (whole, parts) = Self::split(start, end);
-        self.open_clusters_around(inode, state, whole.clone())?;
+        self.storage(inode).before(self, inode, state, Change::Leave(whole.clone()))?;
         for (index, part) in parts {
             self.zero_part(inode, state, index, part)?;
         }
@@ -206,9 +194,10 @@ impl Fs {
         state: &mut InodeState,
         pages: Range<u64>,
     ) -> Result<()> {
-        self.open_clusters_around(inode, state, pages.clone())?;
+        let storage = self.storage(inode);
+        storage.before(self, inode, state, Change::Leave(pages.clone()))?;
         self.forget_pages(inode, state, pages.start, pages.end);
-        self.drop_deltas(inode, state, pages.clone())?;
+        storage.dropped(self, inode, state, pages.clone())?;
         self.punch(inode, pages.start, pages.end)?;
         Ok(())
     }
@@ -261,7 +250,8 @@ impl Fs {
             // As the kernel does: what is only reserved is neither where data starts nor a hole.
             let found = match whence {
                 Seek::Data => {
-                    let written = state.dirty.contains_key(&index) || self.has_delta(&inode, index)?;
+                    let written = state.dirty.contains_key(&index)
+                        || !self.storage(&inode).kept(self, &inode, index..index + 1)?.is_empty();
                     is_block(addr) || (addr == NEW_ADDR && written)
                 }
                 Seek::Hole => addr == NULL_ADDR,
@@ -277,39 +267,4 @@ impl Fs {
             Seek::Hole => Ok(size),
         }
     }
-
-    pub(crate) fn copy_range(
-        &self,
-        from: Ino,
-        from_offset: u64,
-        to: Ino,
-        to_offset: u64,
-        len: u64,
-    ) -> Result<u64> {
-        let source = self.inode(from)?;
-        source.check_alive(&source.lock.read())?;
-        let len = len.min(source.size().saturating_sub(from_offset));
-        let overlap =
-            from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len);
-        if from == to && len > 0 && overlap {
-            return Err(Posix::InvalidArgument.into());
-        }
-        let mut buf = vec![0; len.min(COPY_CHUNK as u64) as usize];
-        let mut done = 0;
-        while done < len {
-            let chunk = (len - done).min(COPY_CHUNK as u64) as usize;
-            let read = self.read(from, from_offset + done, &mut buf[..chunk])?;
-            if read == 0 {
-                break;
-            }
-            let written = self.write(to, to_offset + done, &buf[..read], WriteTimes::Now)?;
-            done += written as u64;
-            if written < read {
-                break;
-            }
-        }
-        Ok(done)
-    }
 }
-
-const _: () = assert!(COPY_CHUNK.is_multiple_of(size_of::<Block>()));

@@ -3,9 +3,10 @@
 //! Locks: one inode at a time, after the operation lock where something changes.
 //! Kernel counterpart: `file.c`, `inline.c`.
 
+use crate::content::Content;
 use crate::content::page_io::copy_out;
+use crate::content::storage::Change;
 use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState, set_atime};
 use crate::options::Atime;
 use crate::profile::habits::Wrote;
@@ -27,12 +28,20 @@ pub(crate) enum WriteTimes {
     Kept,
 }
 
+/// What a write did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) bytes: usize,
+    /// All of it is in dirty pages now.
+    pub(crate) dirtied: bool,
+}
+
 /// Pages that a range of bytes, which is not empty, lies in.
 fn pages_touched(offset: u64, len: usize) -> u64 {
     (offset + len as u64 - 1) / PAGE - offset / PAGE + 1
 }
 
-impl Fs {
+impl Content {
     pub(crate) fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let inode = self.inode(ino)?;
         let state = inode.lock.read();
@@ -115,40 +124,39 @@ impl Fs {
         }
     }
 
-    /// Writes to a file; `times` tells who keeps mtime and ctime.
-    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8], times: WriteTimes) -> Result<usize> {
-        let inode = self.inode(ino)?;
-        {
-            let _op = self.begin()?;
-            let mut state = inode.lock.write();
-            inode.check_alive(&state)?;
-            self.check_regular(&inode)?;
-            self.check_readable_content(&inode)?;
-            inode.check_flags(FileFlags::IMMUTABLE)?;
-            if data.is_empty() {
-                return Ok(0);
-            }
-            let end = offset.checked_add(data.len() as u64).ok_or(Posix::FileTooLarge)?;
-            self.check_size(&inode, end)?;
-            self.check_not_released(&inode)?;
-            let wrote = Wrote::new(offset, data.len(), inode.size());
-            if let Some(profile) = self.hotness.note_write(ino, &wrote) {
-                self.placement.judge(&inode, &profile, &self.store);
-            }
-            if state.atomic.is_some() {
-                self.stage_atomic(&inode, &mut state, offset, data)?;
-                return Ok(data.len());
-            }
-            let written = self.write_locked(&inode, &mut state, offset, data)?;
-            if times == WriteTimes::Now {
-                self.touch_modified(&inode);
-            }
-            if written < data.len() {
-                return Ok(written);
-            }
+    /// Writes to a file; `times` tells who keeps mtime and ctime. No lock is held; room was made.
+    pub(crate) fn write_file(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        data: &[u8],
+        times: WriteTimes,
+    ) -> Result<Written> {
+        let _op = self.op()?;
+        let mut state = inode.lock.write();
+        inode.check_alive(&state)?;
+        self.check_regular(inode)?;
+        self.check_readable_content(inode)?;
+        inode.check_flags(FileFlags::IMMUTABLE)?;
+        if data.is_empty() {
+            return Ok(Written { bytes: 0, dirtied: false });
         }
-        self.throttle(&inode)?;
-        Ok(data.len())
+        let end = offset.checked_add(data.len() as u64).ok_or(Posix::FileTooLarge)?;
+        self.check_size(inode, end)?;
+        self.check_not_released(inode)?;
+        let wrote = Wrote::new(offset, data.len(), inode.size());
+        if let Some(profile) = self.hotness.note_write(inode.ino, &wrote) {
+            self.placement.judge(inode, &profile, &self.store);
+        }
+        if state.atomic.is_some() {
+            self.stage_atomic(inode, &mut state, offset, data)?;
+            return Ok(Written { bytes: data.len(), dirtied: false });
+        }
+        let bytes = self.write_locked(inode, &mut state, offset, data)?;
+        if times == WriteTimes::Now {
+            self.touch_modified(inode);
+        }
+        Ok(Written { bytes, dirtied: bytes == data.len() })
     }
 
     /// Writes pages until done or out of space; `NoSpace` only where nothing was written.
@@ -169,7 +177,7 @@ impl Fs {
         }
         let size = inode.size();
         if end > size {
-            self.before_growth(inode, state)?;
+            self.before_growth(inode, state, end)?;
         }
         let mut near = None;
         let mut done = 0;
@@ -278,11 +286,12 @@ impl Fs {
         }
         if size < old {
             let first_gone = size.div_ceil(PAGE);
-            self.open_clusters_around(inode, state, first_gone..u64::MAX)?;
+            let storage = self.storage(inode);
+            storage.before(self, inode, state, Change::Leave(first_gone..u64::MAX))?;
             self.zero_tail(inode, state, size)?;
             let compact = if self.has_compact(inode) { self.compact_start(inode) } else { u64::MAX };
             self.forget_pages(inode, state, first_gone, compact);
-            self.drop_deltas(inode, state, first_gone..u64::MAX)?;
+            storage.dropped(self, inode, state, first_gone..u64::MAX)?;
             self.truncate_pages(inode, first_gone)?;
             // Not before: what an error leaves there would come back when the file grows.
             self.set_size(inode, size);
@@ -290,10 +299,7 @@ impl Fs {
                 self.forget_release(inode);
             }
         } else {
-            if size.div_ceil(PAGE) > self.compact_start(inode) {
-                self.leave_compact(inode, state)?;
-            }
-            self.before_growth(inode, state)?;
+            self.before_growth(inode, state, size)?;
             // Blocks beyond the end (fallocate with KEEP_SIZE) read as zeros already.
             self.set_size(inode, size);
         }
@@ -312,10 +318,10 @@ impl Fs {
         Ok(())
     }
 
-    /// Before a file grows: what lies behind its end must read as zeros. Power loss may have left more in the block of its last page, where
+    /// Before a file grows to `new` bytes: what lies behind its end must read as zeros. Power loss may have left more in the block of its last page, where
     /// that was overwritten in place and the size that belongs to it was lost.
-    pub(crate) fn before_growth(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
-        self.open_last_cluster(inode, state)?;
+    pub(crate) fn before_growth(&self, inode: &Arc<Inode>, state: &mut InodeState, new: u64) -> Result<()> {
+        self.storage(inode).before(self, inode, state, Change::Growth(new.div_ceil(PAGE)))?;
         let size = inode.size();
         let within = (size % PAGE) as usize;
         if within == 0 || self.is_inline(inode) {

@@ -5,14 +5,13 @@
 //! Locks: the inode's, shared to read, exclusive (with the operation lock) to change.
 
 use crate::content::Content;
-use crate::content::record::OwnedRecord;
+use crate::content::storage::{Change, Ready, Records, Updates};
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
+use crate::stats::Counters;
 use medfs_format::node::{ADDRS_PER_BLOCK, FileKind};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
@@ -35,27 +34,26 @@ pub(crate) fn requests(wanted: &[(BlockAddr, u64)]) -> impl Iterator<Item = &[(B
     near.flat_map(|near| near.chunks(MAX_READ_RUN))
 }
 
-/// Pages that have deltas, and the records that are in the zone.
-type Deltas = BTreeMap<u64, Option<OwnedRecord>>;
-
-impl Fs {
+impl Content {
     /// A page of a file as it is now: zeros for a hole. Not for inline content.
     pub(crate) fn read_page(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<Arc<Block>> {
         if let Some(page) = self.page_in_memory(inode, state, index) {
             return Ok(page);
         }
-        if let Some(page) = self.page_of_cluster(inode, state, index)? {
-            return Ok(page);
-        }
+        self.storage(inode).load(self, inode, state, index)
+    }
+
+    /// A page with an address of its own, which is not in memory.
+    pub(crate) fn load_plain(&self, inode: &Inode, index: u64, updates: &dyn Updates) -> Result<Arc<Block>> {
         match self.find_slot(inode, index)? {
-            Some(slot) => self.load(inode, index, slot.addr()),
+            Some(slot) => self.load(inode, index, slot.addr(), updates),
             None => Ok(Arc::new(Block::ZERO)),
         }
     }
 
-    fn load(&self, inode: &Inode, index: u64, addr: BlockAddr) -> Result<Arc<Block>> {
+    fn load(&self, inode: &Inode, index: u64, addr: BlockAddr, updates: &dyn Updates) -> Result<Arc<Block>> {
         self.check_addr(inode, index, addr)?;
-        let page = self.page_at(inode, index, addr)?;
+        let page = updates.page_at(self, inode, index, addr)?;
         if is_block(addr) || page.0 != Block::ZERO.0 {
             self.pages.insert(inode.ino, index, page.clone());
         }
@@ -73,9 +71,9 @@ impl Fs {
         replace: bool,
         f: impl FnOnce(&mut Block),
     ) -> Result<Slot> {
-        let moved = self.make_address_room(inode, state, index)?;
-        let closed = self.open_for_change(inode, state, index)?;
-        let slot = self.make_slot_near(inode, near.filter(|_| !moved), index)?;
+        let storage = self.storage(inode);
+        let Ready { slots_moved, closed } = storage.before(self, inode, state, Change::Page(index))?;
+        let slot = self.make_slot_near(inode, near.filter(|_| !slots_moved), index)?;
         let addr = slot.addr();
         self.check_addr(inode, index, addr)?;
         if let Some(page) = state.dirty.get_mut(&index) {
@@ -97,13 +95,10 @@ impl Fs {
             self.space.reserve(1)?;
             self.set_addr(inode, &slot, NEW_ADDR);
             self.count_block(inode);
-            self.reserve_ahead(inode, &slot, index);
         }
-        if let Some(clean) = self.pages.remove(inode.ino, index)
-            && !closed
-        {
-            self.note_base(inode, index, addr, &clean);
-        }
+        let clean = self.pages.remove(inode.ino, index).filter(|_| !closed);
+        storage.page_changes(self, inode, (index, &slot), addr, clean.as_ref());
+        drop(clean);
         let mut page = old.unwrap_or_else(|| Arc::new(Block::ZERO));
         f(Arc::make_mut(&mut page));
         self.add_dirty_page(inode, state, index, page);
@@ -118,10 +113,7 @@ impl Fs {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
-        match self.compression(inode) {
-            Some(compression) => self.read_clusters(inode, state, compression, offset, buf),
-            None => self.read_plain(inode, state, offset, buf),
-        }
+        self.storage(inode).read(self, inode, state, offset, buf)
     }
 
     /// The same for pages that have addresses of their own. What is not in memory is read in the order of its blocks.
@@ -131,11 +123,12 @@ impl Fs {
         state: &InodeState,
         offset: u64,
         buf: &mut [u8],
+        updates: &dyn Updates,
     ) -> Result<()> {
         let end = offset + buf.len() as u64;
         let pages = offset / BLOCK_SIZE as u64..end.div_ceil(BLOCK_SIZE as u64);
         let mut slot: Option<Slot> = None;
-        let mut deltas: Option<Deltas> = None;
+        let mut records: Option<Records> = None;
         let mut wanted: Vec<(BlockAddr, u64)> = Vec::new();
         for index in pages.clone() {
             let before = wanted.last().filter(|&&(_, page)| page + 1 == index).map(|&(addr, _)| addr);
@@ -147,9 +140,9 @@ impl Fs {
                 copy_out(buf, offset, index, &page);
                 continue;
             }
-            let deltas = match &mut deltas {
-                Some(deltas) => deltas,
-                deltas => deltas.insert(self.delta_records(inode, index..pages.end)?),
+            let records = match &mut records {
+                Some(records) => records,
+                records => records.insert(updates.records(self, inode, index..pages.end)?),
             };
             slot = self.find_slot_near(inode, slot.as_ref(), index)?;
             let addr = slot.as_ref().map_or(NULL_ADDR, Slot::addr);
@@ -161,38 +154,37 @@ impl Fs {
                 copy_out(buf, offset, index, &page);
             } else if is_block(addr) {
                 wanted.push((addr, index));
-            } else if deltas.contains_key(&index) {
-                copy_out(buf, offset, index, &*self.load(inode, index, addr)?);
+            } else if records.contains_key(&index) {
+                copy_out(buf, offset, index, &*self.load(inode, index, addr, updates)?);
             } else {
                 copy_out(buf, offset, index, &Block::ZERO);
             }
         }
         wanted.sort_unstable();
-        let mut deltas = deltas.unwrap_or_default();
+        let mut records = records.unwrap_or_default();
         for run in requests(&wanted) {
-            self.read_run(inode, run, &mut deltas, offset, buf)?;
+            let make = |addr: BlockAddr, page: u64, block: &mut Block| match records.remove(&page) {
+                Some(record) => updates.make_page(self, inode, (page, record), addr, block).map(|()| true),
+                None => Ok(false),
+            };
+            self.read_run(inode, run, make, offset, buf)?;
         }
         Ok(())
     }
 
     /// Reads pages whose blocks, in their order, are neighbours or almost: straight into `buf` where they are neighbours there
-    /// too. Makes pages of those that have deltas.
+    /// too. `make` makes pages of those that have records, and tells whether it did.
     fn read_run(
         &self,
         inode: &Inode,
         run: &[(BlockAddr, u64)],
-        deltas: &mut Deltas,
+        mut make: impl FnMut(BlockAddr, u64, &mut Block) -> Result<bool>,
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
         let (Some(&(first, index)), Some(&(last, _))) = (run.first(), run.last()) else { return Ok(()) };
         let mut finish = |addr: BlockAddr, page: u64, block: &mut Block| {
-            let delta = deltas.remove(&page);
-            let made = delta.is_some();
-            if let Some(record) = delta {
-                self.make_page(inode, page, record, addr, block)?;
-            }
-            if made || run.len() <= MAX_CACHED_RUN {
+            if make(addr, page, block)? || run.len() <= MAX_CACHED_RUN {
                 self.pages.insert(inode.ino, page, Arc::new(block.clone()));
             }
             Ok(())
@@ -214,9 +206,6 @@ impl Fs {
         }
         Ok(())
     }
-}
-
-impl Content {
     pub(crate) fn page_in_memory(&self, inode: &Inode, state: &InodeState, index: u64) -> Option<Arc<Block>> {
         state.dirty.get(&index).cloned().or_else(|| self.pages.get(inode.ino, index))
     }
@@ -275,6 +264,33 @@ impl Content {
             }
         }
         Ok(read)
+    }
+
+    /// Before blocks are written, and after: no thread is to remember what they held.
+    pub(crate) fn begin_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
+        if self.is_delta_volume() {
+            self.base_cache.begin_writing(addrs);
+        }
+    }
+
+    pub(crate) fn end_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
+        if self.is_delta_volume() {
+            self.base_cache.end_writing(addrs);
+        }
+    }
+
+    /// The content of a block that is a base.
+    pub(crate) fn base(&self, addr: BlockAddr) -> Result<Arc<Block>> {
+        Counters::add(&self.base_cache.wanted, 1);
+        if let Some(base) = self.base_cache.get(addr) {
+            return Ok(base);
+        }
+        Counters::add(&self.base_cache.read, 1);
+        let mut base = Arc::new(Block::ZERO);
+        let reading = self.base_cache.begin_reading(std::iter::once(addr));
+        self.read_request(addr, std::slice::from_mut(Arc::make_mut(&mut base)))?;
+        reading.remember(addr, &base);
+        Ok(base)
     }
 
     /// Reads neighbouring blocks by one request, and notes how long it took.

@@ -4,27 +4,36 @@
 
 use crate::content::placement::{Batch, Purpose};
 use crate::content::record::OwnedRecord;
+use crate::content::storage::Sources;
+use crate::error::Result;
+use crate::map::damage::First;
+use crate::map::inode::InodeState;
 use crate::map::node_tree::Slot;
-use medfs_format::Block;
+use medfs_device::Temperature;
+use medfs_format::{Block, BlockAddr, NULL_ADDR};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Pages that are asked about at once: their bases are read together.
 pub(crate) const GATHERED: usize = 64;
 
 /// What the layer that stores pages may look at, beside what changed of a page.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Decide {
+#[derive(Clone, Copy)]
+pub(crate) struct Decide<'a> {
     pub(crate) batch: Batch,
     /// Whether pages may be kept as deltas.
     pub(crate) deltas: bool,
     /// Whether the inode has to be written anyway, so that a delta in it saves a block.
     pub(crate) inode_due: bool,
+    /// What other files hold.
+    pub(crate) sources: &'a dyn Sources,
 }
 
-impl Decide {
+impl<'a> Decide<'a> {
     /// About pages of this batch; where they move or become blocks again they are no deltas.
-    pub(crate) fn about(batch: Batch, inode_due: bool) -> Decide {
-        Decide { batch, deltas: !matches!(batch.purpose, Purpose::Move | Purpose::Restore), inode_due }
+    pub(crate) fn about(batch: Batch, inode_due: bool, sources: &'a dyn Sources) -> Decide<'a> {
+        let deltas = !matches!(batch.purpose, Purpose::Move | Purpose::Restore);
+        Decide { batch, deltas, inode_due, sources }
     }
 }
 
@@ -72,5 +81,56 @@ impl Pending {
 
     pub(crate) fn index(&self) -> u64 {
         u64::from(self.record.index)
+    }
+}
+
+/// A page with the block it goes to.
+pub(crate) struct Placed {
+    pub(crate) index: u64,
+    /// No block: the page is part of a cluster that other blocks hold.
+    pub(crate) addr: BlockAddr,
+    pub(crate) page: Arc<Block>,
+    /// What is written, where that is not the page itself.
+    pub(crate) content: Option<Arc<Block>>,
+    pub(crate) temperature: Temperature,
+    /// A compact page, and not one of the file.
+    pub(crate) compact: bool,
+}
+
+impl Placed {
+    pub(crate) fn new(index: u64, page: Arc<Block>) -> Placed {
+        Placed { index, addr: NULL_ADDR, page, content: None, temperature: Temperature::Warm, compact: false }
+    }
+
+    /// What its block gets.
+    pub(super) fn content(&self) -> &Block {
+        self.content.as_ref().unwrap_or(&self.page)
+    }
+}
+
+/// Pages that were placed, and whether all were that should be.
+pub(crate) struct Placing {
+    pub(crate) pages: Vec<Placed>,
+    /// Pages whose blocks other files need ([`Sources`](crate::content::storage::Sources)): they stay dirty, and the inode must not be written.
+    pub(crate) blocked: Vec<u64>,
+    /// Deltas that have no place yet.
+    pub(crate) pending: Vec<Pending>,
+    /// What kept pages from being placed, of those that are being placed now.
+    pub(crate) damage: First,
+    pub(crate) outcome: Result<()>,
+}
+
+impl Placing {
+    /// These pages, and nothing that waits.
+    pub(crate) fn of(pages: Vec<Placed>, outcome: Result<()>) -> Placing {
+        Placing { pages, blocked: Vec::new(), pending: Vec::new(), damage: First::default(), outcome }
+    }
+
+    /// Whether each of these pages that is still dirty has its block or waits, where nothing failed: what an fsync leaves out is lost.
+    pub(crate) fn leaves_out_none(&self, state: &InodeState, indices: &[u64]) -> bool {
+        let met: BTreeSet<u64> =
+            self.pages.iter().map(|p| p.index).chain(self.blocked.iter().copied()).collect();
+        self.outcome.is_err()
+            || indices.iter().all(|index| !state.dirty.contains_key(index) || met.contains(index))
     }
 }

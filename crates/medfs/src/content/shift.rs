@@ -6,13 +6,14 @@
 //! checkpoint lies between the copies and the addresses, so neither does power loss. What a crash finds is the file before,
 //! or, after the next checkpoint or fsync of it, the file afterwards.
 //! Memory: a window of pages, the direct nodes of the range, and the runs of the copies.
-//! Locks: those of [`Fs::change_settled`].
+//! Locks: those of [`Content::change_alone`].
 //! Kernel counterpart: `f2fs_do_collapse`, `f2fs_insert_range`, which exchange block addresses page by page.
 
+use crate::content::Content;
 use crate::content::block_writer::temperature;
 use crate::content::placement::{Batch, Purpose};
+use crate::content::storage::Change;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use medfs_device::{Cause, WriteTag};
@@ -104,7 +105,7 @@ struct Needs {
     nodes: BTreeMap<Nid, Arc<NodePage>>,
 }
 
-impl Fs {
+impl Content {
     /// Moves pages. The places that they come to are overwritten. The inode has no inline content.
     pub(crate) fn shift_pages(
         &self,
@@ -112,12 +113,10 @@ impl Fs {
         state: &mut InodeState,
         shift: &Shift,
     ) -> Result<()> {
-        self.open_clusters_around(inode, state, shift.first()..u64::MAX)?;
+        let storage = self.storage(inode);
+        storage.before(self, inode, state, Change::Leave(shift.first()..u64::MAX))?;
         if shift.size > inode.size() {
-            self.make_address_room(inode, state, shift.end() - 1)?;
-        }
-        if self.is_delta_volume() {
-            self.free_own_users(inode, state, &(shift.first()..u64::MAX))?;
+            storage.before(self, inode, state, Change::Address(shift.end() - 1))?;
         }
         let needs = self.needs_of_shift(inode, state, shift)?;
         self.space.reserve(needs.pages)?;
@@ -181,7 +180,7 @@ impl Fs {
         window: Range<u64>,
         near: &mut Option<Slot>,
     ) -> Result<Vec<There>> {
-        let deltas = self.delta_pages(inode, window.clone())?;
+        let kept = self.storage(inode).kept(self, inode, window.clone())?;
         let mut found = Vec::new();
         let mut cluster_ends = 0;
         for page in window {
@@ -194,7 +193,7 @@ impl Fs {
             let copied = is_block(addr)
                 || page < cluster_ends
                 || state.dirty.contains_key(&page)
-                || deltas.binary_search(&page).is_ok();
+                || kept.binary_search(&page).is_ok();
             if copied || addr == NEW_ADDR {
                 found.push(There { page, copied, node });
             }
@@ -269,7 +268,7 @@ impl Fs {
         if shift.size < inode.size() {
             // Pages reserved behind the end go, as with any truncation.
             let behind = shift.size.div_ceil(PAGE);
-            self.drop_deltas(inode, state, behind..u64::MAX)?;
+            self.storage(inode).dropped(self, inode, state, behind..u64::MAX)?;
             self.truncate_pages(inode, behind)?;
         }
         self.set_size(inode, shift.size);

@@ -11,8 +11,7 @@
 //!
 //! Locks: called with the inode's lock held, exclusive, and the operation lock.
 
-use crate::fs::Fs;
-use crate::map::inode::Inode;
+use super::zone::Zone;
 use medfs_format::delta::{RawNote, ZONE_HEADER_SIZE, notes_size};
 use medfs_format::node::RawDirectNode;
 use medfs_format::path::first_page;
@@ -30,19 +29,17 @@ pub(crate) struct Notes {
     pub(crate) nodes: Vec<Arc<NodePage>>,
 }
 
-impl Fs {
+impl Zone<'_> {
     /// Notes what changed of a file's direct nodes, as far as there is room, where that is true of `fewest` nodes at least: these are not
     /// due any more. The inode block that is about to be written must get the notes.
-    pub(crate) fn note_addresses(&self, inode: &Inode, fewest: usize) -> Notes {
+    pub(crate) fn note_addresses(&self, fewest: usize) -> Notes {
         let mut taken = Notes::default();
-        let room = match self.zone_header(inode) {
-            Ok(Some(header)) if self.deltas.notes => {
-                self.zone_room(inode).saturating_sub(header.used.get().into())
-            }
+        let room = match self.zone_header(self.inode) {
+            Ok(Some(header)) if self.deltas.notes => self.room().saturating_sub(header.used.get().into()),
             _ => return taken,
         };
-        let fanout = self.slots(inode).fanout();
-        for (page, changed) in self.nodes.changed_addresses(inode.ino) {
+        let fanout = self.slots(self.inode).fanout();
+        for (page, changed) in self.nodes.changed_addresses(self.inode.ino) {
             let Some(first) = first_page(node_offset(&page), fanout) else { continue };
             let Some(new) = page.read(|d| runs(first, &changed, d.block.view())) else { continue };
             if notes_size(taken.notes.len() + new.len()) <= room {

@@ -5,9 +5,9 @@
 //! Invariant: what is gathered is a hint. A base that cannot be read is not among it.
 //! Locks: the inode's, exclusive.
 
+use super::layer::DeltaPages;
 use crate::content::page_io::requests;
 use crate::content::page_plan::Decide;
-use crate::fs::Fs;
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
 use crate::profile::file_class::Name;
@@ -16,13 +16,13 @@ use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-impl Fs {
+impl DeltaPages<'_> {
     /// The bases of those of these pages that are about to be compared with their own blocks.
     pub(crate) fn gather_bases(
         &self,
         inode: &Inode,
         indices: &[u64],
-        about: &Decide,
+        about: &Decide<'_>,
     ) -> HashMap<u64, Arc<Block>> {
         let mut gathered = HashMap::new();
         if indices.len() < 2 || !self.compares_with_blocks(inode, about) {
@@ -48,7 +48,7 @@ impl Fs {
     }
 
     /// Whether pages of this file will be compared with their own blocks whether these are in memory or not.
-    fn compares_with_blocks(&self, inode: &Inode, about: &Decide) -> bool {
+    fn compares_with_blocks(&self, inode: &Inode, about: &Decide<'_>) -> bool {
         let repeats = || self.deltas.repeats && matches!(inode.raw(Name::of), Name::Journal | Name::Log);
         about.deltas
             && about.inode_due

@@ -13,10 +13,10 @@
 //!
 //! Locks: as in [`super`].
 
-use super::Encoding;
+use super::encode::Encoding;
+use super::layer::DeltaPages;
 use crate::content::page_plan::Kept;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::options::DeltaMode;
 use crate::stats::Counters;
@@ -24,7 +24,7 @@ use medfs_format::Block;
 use medfs_format::node::RawInode;
 use std::sync::Arc;
 
-impl Fs {
+impl DeltaPages<'_> {
     /// Whether pages of the file's compressed clusters may be updated while these stay closed.
     pub(crate) fn updates_in_clusters(&self, inode: &Inode) -> bool {
         self.deltas.mode != DeltaMode::Off
@@ -63,13 +63,5 @@ impl Fs {
                 Ok(Kept::NewBlock)
             }
         }
-    }
-
-    fn encode_over(&self, index: u64, page: &Block, base: &Block) -> Encoding {
-        if page.0 == base.0 {
-            return Encoding::Same;
-        }
-        let Ok(index) = u32::try_from(index) else { return Encoding::None };
-        self.encode(index, base, page, &[], self.record_max()).map_or(Encoding::None, Encoding::Delta)
     }
 }

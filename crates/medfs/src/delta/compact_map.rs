@@ -3,7 +3,7 @@
 //! Invariant: of the records of a page the newest counts, unless the zone masks it; a compact page of which nothing counts may go.
 //! Pure: it knows no device.
 
-use super::fpc::may_be_alone;
+use super::fpc_records::may_be_alone;
 use crate::content::record::OwnedRecord;
 use medfs_format::Block;
 use medfs_format::delta::{COMPACT_ROOM, RECORD_HEADER_SIZE};

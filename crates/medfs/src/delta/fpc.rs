@@ -10,61 +10,30 @@
 //! and compact page and inode are durable together, as for deltas.
 //! Locks: the inode's, exclusive, and the operation lock.
 
-use super::ZEROS;
+use super::fpc_records::RECORD_MAX;
+use super::layer::DeltaPages;
+use super::state::ZEROS;
 use crate::content::page_plan::{Decide, Kept, Pending};
 use crate::content::record::OwnedRecord;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::stats::{Counters, FpcStats};
 use medfs_codec::{CodecTag, page_checksum};
-use medfs_format::compress::Algorithm;
-use medfs_format::delta::{COMPACT_ROOM, RECORD_HEADER_SIZE};
+use medfs_format::delta::RECORD_HEADER_SIZE;
 use medfs_format::{BLOCK_SIZE, Block, NEW_ADDR, is_block};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most compressed pages that share a block.
-pub(super) const MOST_SHARING: usize = 5;
-/// Largest record of a compressed page: two at least share a block.
-const RECORD_MAX: usize = COMPACT_ROOM / 2;
-/// Slots of the inline area that files keep for marks about pages that are blocks again.
-pub(super) const MARKS_SLOTS: usize = 128;
-
-/// The codec whose delta against zeros is the compressed page.
-pub(super) fn codec_of(algorithm: Algorithm) -> CodecTag {
-    match algorithm {
-        Algorithm::Lzo | Algorithm::LzoRle => CodecTag::XorLzo,
-        Algorithm::Lz4 => CodecTag::XorLz4,
-        Algorithm::Zstd => CodecTag::XorZstd,
-    }
-}
-
-/// Whether a record may be that of a compressed page: it is where the page has no block.
-pub(super) fn may_be_alone(record: &OwnedRecord) -> bool {
-    let codecs = [CodecTag::XorLzo, CodecTag::XorLz4, CodecTag::XorZstd];
-    record.slices.is_empty() && codecs.iter().any(|&tag| tag as u8 == record.codec)
-}
-
-/// What became of compressed pages since the volume was opened.
-#[derive(Debug, Default)]
-pub(crate) struct AloneCounters {
-    made: AtomicU64,
-    bytes: AtomicU64,
-    freed: AtomicU64,
-    too_large: AtomicU64,
-}
-
-impl Fs {
+impl DeltaPages<'_> {
     /// Decides about a page that is to be written: `otherwise` where it is not to be compressed.
-    pub(super) fn keep_alone(
+    pub(crate) fn keep_alone(
         &self,
         inode: &Inode,
         slot: &Slot,
         index: u64,
         page: &Block,
-        about: &Decide,
+        about: &Decide<'_>,
         otherwise: Kept,
     ) -> Result<Kept> {
         let (Some(tag), Ok(index)) = (self.deltas.alone, u32::try_from(index)) else { return Ok(otherwise) };
@@ -100,7 +69,7 @@ impl Fs {
     }
 
     /// The compressed page has its place: its old block goes.
-    pub(super) fn leave_block(
+    pub(crate) fn leave_block(
         &self,
         inode: &Arc<Inode>,
         state: &mut InodeState,
@@ -136,7 +105,7 @@ impl Fs {
             return stats;
         }
         for inode in self.inodes.loaded() {
-            for (index, size) in self.maybe_alone(&inode) {
+            for (index, size) in self.compact().maybe_alone(&inode) {
                 let slot = self.find_slot(&inode, index.into());
                 if matches!(slot, Ok(Some(slot)) if slot.addr() == NEW_ADDR) {
                     stats.held += 1;

@@ -126,7 +126,7 @@ impl Fs {
                 return Err(Posix::NotSupported.into());
             }
             let new = (flags & settable) | old.difference(settable);
-            self.change_compression(&inode, state, old, new)?;
+            self.clusters().change_compression(&inode, state, old, new)?;
             self.edit(&inode, Dirty::Full, |r| r.i_flags = new.bits().into());
             self.touch_changed(&inode);
             Ok(())

@@ -250,7 +250,7 @@ impl Fs {
         }
         // The hidden file must have inline content.
         if !name.is_some_and(|name| self.is_hidden(dir.ino, name)) {
-            self.compress_new(dir.raw(RawInode::flags), new.kind, name, r);
+            self.clusters().compress_new(dir.raw(RawInode::flags), new.kind, name, r);
         }
         if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) {
             let at = r.slots(flexible).extra;

@@ -106,7 +106,7 @@ impl Fs {
         self.drop_staged(state);
         self.forget_pages(inode, state, 0, u64::MAX);
         if has_blocks(inode) {
-            self.forget_deltas(inode)?;
+            self.deltas().compact().forget_deltas(inode)?;
             self.truncate_index(inode, 0)?;
         }
         self.dependents.drop_pages(inode.ino, 0..u64::MAX);

@@ -1,6 +1,6 @@
 //! The tree: names, directories, attributes that have names, and the end of inodes that lost their last one.
 //!
-//! Locks: those of the inodes concerned, a parent before its child; see `fs.rs`.
+//! Locks: those of the inodes concerned, a parent before its child; see `fs/mod.rs`.
 
 pub(crate) mod attr;
 pub(crate) mod create;

@@ -136,7 +136,7 @@ fn files_with_compact_pages(fs: &Fs) -> Vec<Ino> {
         .inodes
         .loaded()
         .iter()
-        .filter(|inode| inode.kind() == FileKind::Regular && fs.has_deltas(inode))
+        .filter(|inode| inode.kind() == FileKind::Regular && fs.deltas().has_deltas(inode))
         .map(|inode| inode.ino)
         .collect();
     files.sort_unstable();
@@ -170,14 +170,14 @@ impl Restoring<'_> {
         if self.fs.is_released(&inode) {
             return Ok(Part { pages: 0, moved: 0, more: false });
         }
-        let mut pages = self.fs.delta_pages(&inode, 0..u64::MAX)?;
+        let mut pages = self.fs.deltas().delta_pages(&inode, 0..u64::MAX)?;
         // What others are made from would take them along.
         pages.retain(|&page| !self.fs.dependents.is_source(ino, page));
         // Clusters are not divided.
         let more = self.fs.compression(&inode).is_none() && keep_part(&mut pages);
         let neighbours =
             if whole_windows { self.neighbours(&inode, &state, &pages)? } else { BTreeMap::new() };
-        let whole = pages.iter().try_for_each(|&page| self.fs.make_whole(&inode, &mut state, page));
+        let whole = pages.iter().try_for_each(|&page| self.fs.deltas().make_whole(&inode, &mut state, page));
         let left = self.leave_emptied(&inode, &mut state);
         for (&index, page) in neighbours.iter().filter(|_| whole.is_ok()) {
             self.fs.pages.remove(ino, index);
@@ -185,7 +185,7 @@ impl Restoring<'_> {
             pages.push(index);
         }
         pages.sort_unstable();
-        let placing = self.fs.place_pages(&inode, &mut state, &pages, Purpose::Restore);
+        let placing = self.fs.place_pages(&inode, &mut state, &pages, Purpose::Restore, self.fs);
         let placed = placing.pages.iter().filter(|page| !page.compact).count() as u64;
         let moved = placing.pages.iter().filter(|page| neighbours.contains_key(&page.index)).count() as u64;
         drop(state);
@@ -196,8 +196,8 @@ impl Restoring<'_> {
 
     /// Frees the compact pages of a file that has no deltas any more: who reads it would have to read them.
     fn leave_emptied(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
-        match self.fs.delta_pages(inode, 0..u64::MAX)?.is_empty() {
-            true => self.fs.leave_compact(inode, state),
+        match self.fs.deltas().delta_pages(inode, 0..u64::MAX)?.is_empty() {
+            true => self.fs.deltas().compact().leave_compact(inode, state),
             false => Ok(()),
         }
     }
@@ -268,7 +268,7 @@ impl Restoring<'_> {
         let indices: Vec<u64> = window.neighbours().collect();
         let (Some(&first), Some(&last)) = (indices.first(), indices.last()) else { return Ok(Vec::new()) };
         let mut read = vec![Block::ZERO; (last - first) as usize + 1];
-        match self.fs.read_plain(inode, state, first * BLOCK_SIZE as u64, read.as_mut_bytes()) {
+        match self.fs.read_range(inode, state, first * BLOCK_SIZE as u64, read.as_mut_bytes()) {
             Ok(()) => {}
             Err(e) if self.fs.is_damage(&e) => {
                 self.fs.note_damage("a window stays in pieces", inode.ino, &e);

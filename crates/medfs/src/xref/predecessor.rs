@@ -68,7 +68,7 @@ impl Fs {
             }
         }
         let Some(repeat) = best else { return Ok(None) };
-        let record = self.encode(index, &repeat.base, page, &repeat.slices, self.record_max());
+        let record = self.deltas.encode(index, &repeat.base, page, &repeat.slices, self.deltas.record_max());
         let Some(record) = record else { return Ok(None) };
         Ok(self.claim(inode, state, &base, index, &repeat)?.map(|after| (record, after)))
     }

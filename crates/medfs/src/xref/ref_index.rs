@@ -190,7 +190,7 @@ impl Fs {
         if !self.is_delta_volume() || inode.kind() != FileKind::Regular {
             return;
         }
-        match self.all_records(inode) {
+        match self.deltas().compact().all_records(inode) {
             Ok(records) => {
                 for record in records {
                     self.dependents.hold(inode.ino, record.index, record.sources());

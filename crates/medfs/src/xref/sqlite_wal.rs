@@ -174,7 +174,7 @@ impl Fs {
             let sources = Sources { inode, state, database: &database, layout, look };
             let Some(repeat) = self.repeat(&sources, &copies, index)? else { continue };
             let most = best.as_ref().map_or(self.repeat_max(), |(record, _)| record.size());
-            if let Some(record) = self.encode(index, &repeat.base, page, &repeat.slices, most) {
+            if let Some(record) = self.deltas.encode(index, &repeat.base, page, &repeat.slices, most) {
                 best = Some((record, repeat));
             }
         }
@@ -184,7 +184,11 @@ impl Fs {
 
     /// Bytes that a record of a journal or log may have: more than that of another file, as hardly anybody reads it.
     fn repeat_max(&self) -> usize {
-        if self.deltas.has_compact() { self.record_max().max(REPEAT_MAX) } else { self.record_max() }
+        if self.deltas.has_compact() {
+            self.deltas.record_max().max(REPEAT_MAX)
+        } else {
+            self.deltas.record_max()
+        }
     }
 
     /// The pages of the database of which page `index` has a part.

@@ -366,9 +366,9 @@ impl Replay<'_> {
     /// successors are made from are kept.
     fn finish(&mut self) -> Result<()> {
         for (&ino, inode) in &self.inodes {
-            let trimmed = self.trim(inode).and_then(|()| self.fs.recount_saved(inode));
+            let trimmed = self.trim(inode).and_then(|()| self.fs.clusters().recount_saved(inode));
             self.pass_by(ino, trimmed)?;
-            self.fs.forget_compact_map(inode);
+            self.fs.deltas().compact().forget_compact_map(inode);
             self.fs.dependents.drop_pages(ino, 0..u64::MAX);
             self.fs.load_dependents(inode);
             self.recovered.inodes += 1;

@@ -171,7 +171,7 @@ impl Evacuation<'_> {
         }
         indices.sort_unstable();
         for batch in indices.chunks(BATCH) {
-            let moved = self.fs.move_pages(inode, batch);
+            let moved = self.fs.move_pages(inode, batch, self.fs);
             if self.fs.pass_by("pages of a damaged file are not moved", inode.ino, moved)?.is_none() {
                 return Ok(Emptied::Damaged);
             }

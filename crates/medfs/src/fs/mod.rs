@@ -22,9 +22,14 @@
 //!
 //! A checkpoint that an fsync needs is made after the fsync has given back its locks.
 
-use crate::cluster::Compress;
+mod compressed_files;
+mod file_ops;
+pub(crate) mod fold;
+mod write_back;
+
+use crate::cluster::{ClusterPages, Clusters};
 use crate::content::Content;
-use crate::delta::Deltas;
+use crate::delta::{DeltaPages, Deltas};
 use crate::error::{Error, Result};
 use crate::map::inode::{Inode, Scope};
 use crate::map::op::Op;
@@ -44,8 +49,8 @@ pub(crate) struct Fs {
     pub(crate) content: Content,
     /// The options in force, as text.
     pub(crate) in_force: Vec<String>,
-    pub(crate) deltas: Deltas,
-    pub(crate) compress: Compress,
+    pub(crate) deltas: Arc<Deltas>,
+    pub(crate) clusters: Arc<Clusters>,
     /// The list of files whose blocks others need.
     pub(crate) registry: Mutex<Registry>,
     pub(crate) bases: Mutex<Bases>,
@@ -139,11 +144,26 @@ impl Fs {
         self.commit.checkpoint(self)
     }
 
+    /// Before an operation that takes the operation lock itself: makes room. `ReadOnly` where the volume is.
+    pub(crate) fn make_room_to_write(&self) -> Result<()> {
+        self.check_writable()?;
+        self.make_room()
+    }
+
     /// Starts an operation that changes the volume: makes room first, then takes the operation lock.
     /// `ReadOnly` where the volume is. Call it with no other lock of the engine held.
     pub(crate) fn begin(&self) -> Result<Op<'_>> {
-        self.check_writable()?;
-        self.make_room()?;
+        self.make_room_to_write()?;
         self.op()
+    }
+
+    /// Pages of files that may have deltas.
+    pub(crate) fn deltas(&self) -> DeltaPages<'_> {
+        self.deltas.over(&self.content)
+    }
+
+    /// Pages of compressed files.
+    pub(crate) fn clusters(&self) -> ClusterPages<'_> {
+        self.clusters.over(&self.content)
     }
 }

@@ -57,16 +57,16 @@ impl Fs {
         if pages > 0 {
             self.write_back(&inode)?;
         }
-        self.change_settled(&inode, |_| self.remove_zone(&inode))?;
+        self.change_settled(&inode, |_| self.deltas().zone(&inode).remove_area())?;
         Ok(pages)
     }
 
     fn make_all_whole(&self, inode: &Arc<Inode>) -> Result<u64> {
         self.change_settled(inode, |state| {
-            let pages = self.delta_pages(inode, 0..u64::MAX)?;
-            self.leave_compact(inode, state)?;
+            let pages = self.deltas().delta_pages(inode, 0..u64::MAX)?;
+            self.deltas().compact().leave_compact(inode, state)?;
             for &page in &pages {
-                self.make_whole(inode, state, page)?;
+                self.deltas().make_whole(inode, state, page)?;
             }
             Ok(pages.len() as u64)
         })

@@ -1,0 +1,190 @@
+//! Writing files back: with room made before each batch, and with files out of the way that are made from others.
+//!
+//! Content writes a batch and says what waits. What makes room and what makes changes durable are above it, so going on is decided here.
+//! An operation that meets a source, a page whose block other pages need, gives its locks back and says so ([`Attempt::Shared`]). What makes
+//! changes durable then orders the files ([`MakeDurable::unshare`](crate::fs::MakeDurable::unshare)): nothing here fsyncs.
+//! Invariant: while a [`Barrier`] is held no page of its file becomes a source.
+//! Locks: called with no lock held, but for the variants of a checkpoint, which has the operation lock exclusively.
+
+use crate::content::placement::Purpose;
+use crate::content::writeback::{BATCH, WrittenBatch};
+use crate::error::{Error, Posix, Result};
+use crate::fs::Fs;
+use crate::map::damage::First;
+use crate::map::inode::{Inode, InodeState, Scope};
+use crate::map::refs::{Attempt, Barrier};
+use crate::stats::Counters;
+use medfs_format::Ino;
+use std::ops::Range;
+use std::sync::Arc;
+
+impl Fs {
+    /// Changes a file while none of its nodes is on its way to the device, as some may be freed: makes room, then takes
+    /// `wb`, the operation lock and the inode's lock. `Stale` where the inode is gone. No lock is held before.
+    pub(crate) fn change_settled<R>(
+        &self,
+        inode: &Inode,
+        change: impl FnOnce(&mut InodeState) -> Result<R>,
+    ) -> Result<R> {
+        self.make_room_to_write()?;
+        self.change_alone(inode, change)
+    }
+
+    /// Writes all dirty pages of an inode, in batches; those that damage keeps from it stay dirty, and the first error of it is returned.
+    pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.write_back_for(inode, Purpose::Background)
+    }
+
+    /// The same, for a purpose. Where a log has no room left, room is made and the rest written.
+    pub(crate) fn write_back_for(&self, inode: &Arc<Inode>, purpose: Purpose) -> Result<()> {
+        let (mut from, mut first, mut left) = (0, First::default(), None);
+        self.with_unshared(|| {
+            self.make_room_to_write()?;
+            let Some(WrittenBatch { next, blocked, outcome }) =
+                self.write_batch(inode, from, purpose, self)?
+            else {
+                return Ok(Attempt::Done(()));
+            };
+            match outcome {
+                Err(Error::NoSpace) => {
+                    self.make_room_again(inode, &mut left)?;
+                    return Ok(Attempt::Again);
+                }
+                Err(e) if !self.is_damage(&e) => return Err(e),
+                outcome => first.note(outcome),
+            }
+            from = blocked.first().copied().unwrap_or(next);
+            Ok(if blocked.is_empty() { Attempt::Again } else { Attempt::Blocked(inode.ino, blocked) })
+        })?;
+        first.result()
+    }
+
+    /// After a log had no room for pages of a file: makes some. `left` is how many were dirty when that was done last; `NoSpace`
+    /// where it did not help. No lock is held.
+    pub(crate) fn make_room_again(&self, inode: &Inode, left: &mut Option<usize>) -> Result<()> {
+        let now = inode.lock.read().dirty.len();
+        if left.replace(now).is_some_and(|before| before <= now) {
+            return Err(Error::NoSpace);
+        }
+        self.make_room_for(now.min(BATCH) as u64 / 16)
+    }
+
+    /// Writes the dirty pages of all files. A file that cannot be written keeps no other from it; the first error is returned.
+    pub(crate) fn write_back_all(&self) -> Result<()> {
+        let mut first = First::default();
+        for inode in self.inodes.dirty() {
+            first.note(self.write_back(&inode));
+            if !self.goes_on() {
+                break;
+            }
+        }
+        first.result()
+    }
+
+    /// Called after a write, with no lock held: keeps dirty pages below half of the cache.
+    pub(crate) fn throttle(&self, inode: &Arc<Inode>) -> Result<()> {
+        let limit = self.pages.capacity() / 2;
+        if self.pages.dirty() <= limit {
+            return Ok(());
+        }
+        if self.commit.scope() == Scope::Volume {
+            return self.checkpoint_now();
+        }
+        self.write_back(inode)?;
+        if self.pages.dirty() > limit {
+            // Of other files: they hear of it when they are made durable.
+            let written = self.write_back_all();
+            self.pass_by("pages of a file stay in memory, as it cannot be written", 0, written)?;
+        }
+        Ok(())
+    }
+
+    /// For a checkpoint, which holds the operation lock exclusively: writes the pages of everything but regular files, and
+    /// of those the ones that the checkpoint would lose (see [`InodeState::with_checkpoint`]). Pages stay dirty whose addresses or
+    /// clusters cannot be read: the checkpoint makes these no worse than they are.
+    pub(crate) fn write_back_for_checkpoint(&self) -> Result<()> {
+        for inode in self.inodes.dirty() {
+            if !inode.lock.read().goes_with_checkpoint(inode.kind(), self.commit.scope()) {
+                continue;
+            }
+            let written = self.write_unblocked_for_checkpoint(&inode);
+            self.pass_by(
+                "a checkpoint leaves out pages of a file that cannot be written",
+                inode.ino,
+                written,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Writes the pages of an inode, and before those that others need these others. A page that is placed may make a delta of another one give
+    /// way, whose block others need in turn: so it goes on until none is left, and none becomes a source meanwhile.
+    fn write_unblocked_for_checkpoint(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _barrier = self.dependents.barrier(inode.ino);
+        let (mut blocked, mut outcome) = self.write_for_checkpoint(inode, self)?;
+        while !blocked.is_empty() {
+            let before = std::mem::take(&mut blocked);
+            self.release_for_checkpoint(inode, &before)?;
+            (blocked, outcome) = self.write_for_checkpoint(inode, self)?;
+            if blocked == before {
+                debug_assert!(false, "nothing else runs during a checkpoint");
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// Runs an operation until no other file is in its way. Pages that were, once made whole, do not become sources again before it ends.
+    pub(crate) fn with_unshared<R>(&self, mut attempt: impl FnMut() -> Result<Attempt<R>>) -> Result<R> {
+        let mut barrier = None;
+        loop {
+            match attempt()? {
+                Attempt::Done(result) => return Ok(result),
+                Attempt::Shared(ino, pages) => drop(barrier.replace(self.unshare(ino, pages)?)),
+                Attempt::Blocked(ino, pages) => drop(barrier.replace(self.unshare_each(ino, &pages)?)),
+                Attempt::Again => {}
+            }
+        }
+    }
+
+    /// Makes whole, durably, what other files make of these pages, which do not become sources again while the barrier is held.
+    pub(crate) fn unshare(&self, ino: Ino, pages: Range<u64>) -> Result<Barrier<'_>> {
+        let barrier = self.dependents.barrier(ino);
+        self.commit.unshare(self, ino, pages.clone())?;
+        debug_assert!(!self.dependents.others_need(ino, pages));
+        Ok(barrier)
+    }
+
+    fn unshare_each(&self, ino: Ino, pages: &[u64]) -> Result<Barrier<'_>> {
+        let barrier = self.dependents.barrier(ino);
+        pages.iter().try_for_each(|&page| self.unshare(ino, page..page + 1).map(drop))?;
+        Ok(barrier)
+    }
+
+    /// Makes pages whole, in memory, whose sources are to go.
+    pub(crate) fn make_pages_whole(&self, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
+        self.change_settled(inode, |state| self.deltas().make_whole_or_give_up(inode, state, pages))?;
+        Counters::add(&self.deltas.counters.released, pages.len() as u64);
+        Ok(())
+    }
+
+    /// The same inside a checkpoint, which makes all of it durable in one go.
+    pub(crate) fn release_for_checkpoint(&self, inode: &Inode, pages: &[u64]) -> Result<()> {
+        for &page in pages {
+            for dependent in self.dependents.others(inode.ino, page..page + 1) {
+                let inode = match self.inode(dependent.ino) {
+                    Err(e) if self.is_damage(&e) => {
+                        self.give_up(dependent.ino, &dependent.pages, &e);
+                        continue;
+                    }
+                    Err(Error::Posix(Posix::Stale)) => continue,
+                    inode => inode?,
+                };
+                self.deltas().make_whole_or_give_up(&inode, &mut inode.lock.write(), &dependent.pages)?;
+                let (_, outcome) = self.write_for_checkpoint(&inode, self)?;
+                self.pass_by("a file made from blocks of another is not written", inode.ino, outcome)?;
+            }
+        }
+        Ok(())
+    }
+}
