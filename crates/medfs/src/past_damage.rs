@@ -140,7 +140,7 @@ impl<'v> PastDamage<'v> {
         let inode = self.fs.inode(ino)?;
         let state = inode.lock.read();
         inode.check_alive(&state)?;
-        if self.fs.is_inline(&inode) || inode.kind() != FileKind::Regular {
+        if inode.is_inline() || inode.kind() != FileKind::Regular {
             return Ok(Step::Data(index..inode.pages()));
         }
         let slot = match self.fs.find_slot(&inode, index) {

@@ -22,7 +22,7 @@ impl Content {
         let _op = self.op()?;
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
-        self.check_regular(inode)?;
+        inode.check_regular()?;
         self.check_not_released(inode)?;
         if state.atomic.is_some() {
             return Ok(false);

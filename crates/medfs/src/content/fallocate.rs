@@ -4,6 +4,7 @@
 //! Kernel counterpart: `f2fs_fallocate`, `f2fs_seek_block`.
 
 use crate::content::Content;
+use crate::content::file_range::FileRange;
 use crate::content::shift::Shift;
 use crate::content::storage::Change;
 use crate::error::{Error, Posix, Result};
@@ -15,6 +16,22 @@ use std::sync::Arc;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
 
+/// Splits a byte range into whole pages and the parts before and after them.
+fn split(start: u64, end: u64) -> (Range<u64>, Vec<(u64, Range<usize>)>) {
+    let whole = start.div_ceil(PAGE)..end / PAGE;
+    if whole.start > whole.end {
+        return (0..0, vec![(start / PAGE, (start % PAGE) as usize..(end % PAGE) as usize)]);
+    }
+    let mut parts = Vec::new();
+    if !start.is_multiple_of(PAGE) {
+        parts.push((start / PAGE, (start % PAGE) as usize..BLOCK_SIZE));
+    }
+    if !end.is_multiple_of(PAGE) {
+        parts.push((end / PAGE, 0..(end % PAGE) as usize));
+    }
+    (whole, parts)
+}
+
 impl Content {
     /// `false` (nothing changed) where pages that would go are sources of other files.
     pub(crate) fn allocate(
@@ -24,8 +41,9 @@ impl Content {
         offset: u64,
         len: u64,
     ) -> Result<bool> {
+        let range = FileRange { content: self, inode };
         self.change_alone(inode, |st| {
-            self.check_regular(inode)?;
+            inode.check_regular()?;
             // Of an append-only file room may be reserved, and nothing else.
             let only_adds = mode.difference(FallocateMode::KEEP_SIZE).is_empty();
             inode.check_flags(if only_adds {
@@ -46,146 +64,16 @@ impl Content {
                 return Ok(false);
             }
             match mode.difference(FallocateMode::KEEP_SIZE) {
-                m if m.is_empty() => self.preallocate(inode, st, offset, end, keep)?,
-                FallocateMode::PUNCH_HOLE if keep => self.punch_range(inode, st, offset, end)?,
-                FallocateMode::ZERO_RANGE => self.zero_range(inode, st, offset, end, keep)?,
-                FallocateMode::COLLAPSE_RANGE if !keep => self.collapse(inode, st, offset, end)?,
-                FallocateMode::INSERT_RANGE if !keep => self.insert(inode, st, offset, end)?,
+                m if m.is_empty() => range.preallocate(st, offset, end, keep)?,
+                FallocateMode::PUNCH_HOLE if keep => range.punch_range(st, offset, end)?,
+                FallocateMode::ZERO_RANGE => range.zero_range(st, offset, end, keep)?,
+                FallocateMode::COLLAPSE_RANGE if !keep => range.collapse(st, offset, end)?,
+                FallocateMode::INSERT_RANGE if !keep => range.insert(st, offset, end)?,
                 _ => return Err(Posix::NotSupported.into()),
             }
             self.touch_modified(inode);
             Ok(true)
         })
-    }
-
-    /// Reserves every page of a range.
-    fn preallocate(
-        &self,
-        inode: &Arc<Inode>,
-        state: &mut InodeState,
-        start: u64,
-        end: u64,
-        keep: bool,
-    ) -> Result<()> {
-        self.check_size(inode, end)?;
-        self.convert_inline(inode, state)?;
-        if !keep && end > inode.size() {
-            self.before_growth(inode, state, end)?;
-        }
-        let pages = start / PAGE..end.div_ceil(PAGE);
-        self.check_room_for(inode, pages.clone())?;
-        let mut new = Vec::new();
-        if let Err(e) = self.reserve_pages(inode, state, pages, &mut new) {
-            // Others were faster: what was taken is given back.
-            new.into_iter().try_for_each(|index| self.punch(inode, index, index + 1).map(drop))?;
-            return Err(e);
-        }
-        if !keep && end > inode.size() {
-            self.set_size(inode, end);
-        }
-        Ok(())
-    }
-
-    /// `NoSpace` where there is no room for every page of a range.
-    fn check_room_for(&self, inode: &Inode, pages: Range<u64>) -> Result<()> {
-        let free = self.space.counts().free();
-        if self.missing_blocks(inode, pages, free)? > free { Err(Error::NoSpace) } else { Ok(()) }
-    }
-
-    /// Reserves the pages of a range that are holes, which it lists.
-    fn reserve_pages(
-        &self,
-        inode: &Arc<Inode>,
-        state: &mut InodeState,
-        pages: Range<u64>,
-        new: &mut Vec<u64>,
-    ) -> Result<()> {
-        let mut near = None;
-        let storage = self.storage(inode);
-        for index in pages {
-            if storage.before(self, inode, state, Change::Address(index))?.slots_moved {
-                near = None;
-            }
-            let slot = self.make_slot_near(inode, near.as_ref(), index)?;
-            if slot.addr() == NULL_ADDR {
-                self.space.reserve(1)?;
-                self.pages.remove(inode.ino, index);
-                self.set_addr(inode, &slot, NEW_ADDR);
-                self.add_blocks(inode, 1);
-                new.push(index);
-            }
-            near = Some(slot);
-        }
-        Ok(())
-    }
-
-    /// Splits a byte range into whole pages and the parts before and after them.
-    fn split(start: u64, end: u64) -> (Range<u64>, Vec<(u64, Range<usize>)>) {
-        let whole = start.div_ceil(PAGE)..end / PAGE;
-        if whole.start > whole.end {
-            return (0..0, vec![(start / PAGE, (start % PAGE) as usize..(end % PAGE) as usize)]);
-        }
-        let mut parts = Vec::new();
-        if !start.is_multiple_of(PAGE) {
-            parts.push((start / PAGE, (start % PAGE) as usize..BLOCK_SIZE));
-        }
-        if !end.is_multiple_of(PAGE) {
-            parts.push((end / PAGE, 0..(end % PAGE) as usize));
-        }
-        (whole, parts)
-    }
-
-    fn punch_range(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
-        self.convert_inline(inode, state)?;
-        let (whole, parts) = Self::split(start, end);
-        self.storage(inode).before(self, inode, state, Change::Leave(whole.clone()))?;
-        for (index, part) in parts {
-            self.zero_part(inode, state, index, part)?;
-        }
-        if !whole.is_empty() {
-            self.drop_page_run(inode, state, whole)?;
-        }
-        Ok(())
-    }
-
-    fn zero_range(
-        &self,
-        inode: &Arc<Inode>,
-        state: &mut InodeState,
-        start: u64,
-        end: u64,
-        keep: bool,
-    ) -> Result<()> {
-        self.check_size(inode, end)?;
-        self.check_room_for(inode, start / PAGE..end.div_ceil(PAGE))?;
-        self.punch_range(inode, state, start, end)?;
-        let size = inode.size();
-        self.preallocate(inode, state, start, end, keep)?;
-        debug_assert!(!keep || inode.size() == size);
-        Ok(())
-    }
-
-    fn collapse(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
-        let size = inode.size();
-        if !start.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) || end >= size {
-            return Err(Posix::InvalidArgument.into());
-        }
-        self.convert_inline(inode, state)?;
-        let shift =
-            Shift { from: end / PAGE..size.div_ceil(PAGE), to: start / PAGE, size: size - (end - start) };
-        self.shift_pages(inode, state, &shift)
-    }
-
-    fn insert(&self, inode: &Arc<Inode>, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
-        let size = inode.size();
-        if !start.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) || start >= size {
-            return Err(Posix::InvalidArgument.into());
-        }
-        let new_size = size.checked_add(end - start).ok_or(Posix::FileTooLarge)?;
-        self.check_size(inode, new_size)?;
-        self.convert_inline(inode, state)?;
-        let shift = Shift { from: start / PAGE..size.div_ceil(PAGE), to: end / PAGE, size: new_size };
-        self.shift_pages(inode, state, &shift)
     }
 
     pub(crate) fn drop_page_run(
@@ -222,7 +110,7 @@ impl Content {
         if offset >= size {
             return Err(Posix::NoSuchAddress.into());
         }
-        if self.is_inline(&inode) || !matches!(inode.kind(), medfs_format::node::FileKind::Regular) {
+        if inode.is_inline() || !matches!(inode.kind(), medfs_format::node::FileKind::Regular) {
             return Ok(if whence == Seek::Data { offset } else { size });
         }
         let last = size.div_ceil(PAGE);
@@ -266,5 +154,101 @@ impl Content {
             Seek::Data => Err(Posix::NoSuchAddress.into()),
             Seek::Hole => Ok(size),
         }
+    }
+}
+
+impl FileRange<'_> {
+    /// Reserves every page of a range.
+    fn preallocate(&self, state: &mut InodeState, start: u64, end: u64, keep: bool) -> Result<()> {
+        self.check_size(self.inode, end)?;
+        self.convert_inline(self.inode, state)?;
+        if !keep && end > self.inode.size() {
+            self.before_growth(self.inode, state, end)?;
+        }
+        let pages = start / PAGE..end.div_ceil(PAGE);
+        self.check_room_for(pages.clone())?;
+        let mut new = Vec::new();
+        if let Err(e) = self.reserve_pages(state, pages, &mut new) {
+            // Others were faster: what was taken is given back.
+            new.into_iter().try_for_each(|index| self.punch(self.inode, index, index + 1).map(drop))?;
+            return Err(e);
+        }
+        if !keep && end > self.inode.size() {
+            self.set_size(self.inode, end);
+        }
+        Ok(())
+    }
+
+    /// `NoSpace` where there is no room for every page of a range.
+    fn check_room_for(&self, pages: Range<u64>) -> Result<()> {
+        let free = self.space.counts().free();
+        if self.missing_blocks(self.inode, pages, free)? > free { Err(Error::NoSpace) } else { Ok(()) }
+    }
+
+    /// Reserves the pages of a range that are holes, which it lists.
+    fn reserve_pages(&self, state: &mut InodeState, pages: Range<u64>, new: &mut Vec<u64>) -> Result<()> {
+        let mut near = None;
+        let storage = self.storage(self.inode);
+        for index in pages {
+            if storage.before(self.content, self.inode, state, Change::Address(index))?.slots_moved {
+                near = None;
+            }
+            let slot = self.make_slot_near(self.inode, near.as_ref(), index)?;
+            if slot.addr() == NULL_ADDR {
+                self.space.reserve(1)?;
+                self.pages.remove(self.inode.ino, index);
+                self.set_addr(self.inode, &slot, NEW_ADDR);
+                self.add_blocks(self.inode, 1);
+                new.push(index);
+            }
+            near = Some(slot);
+        }
+        Ok(())
+    }
+
+    fn punch_range(&self, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
+        self.convert_inline(self.inode, state)?;
+        let (whole, parts) = split(start, end);
+        self.storage(self.inode).before(self.content, self.inode, state, Change::Leave(whole.clone()))?;
+        for (index, part) in parts {
+            self.zero_part(self.inode, state, index, part)?;
+        }
+        if !whole.is_empty() {
+            self.drop_page_run(self.inode, state, whole)?;
+        }
+        Ok(())
+    }
+
+    fn zero_range(&self, state: &mut InodeState, start: u64, end: u64, keep: bool) -> Result<()> {
+        self.check_size(self.inode, end)?;
+        self.check_room_for(start / PAGE..end.div_ceil(PAGE))?;
+        self.punch_range(state, start, end)?;
+        let size = self.inode.size();
+        self.preallocate(state, start, end, keep)?;
+        debug_assert!(!keep || self.inode.size() == size);
+        Ok(())
+    }
+
+    fn collapse(&self, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
+        let size = self.inode.size();
+        if !start.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) || end >= size {
+            return Err(Posix::InvalidArgument.into());
+        }
+        self.convert_inline(self.inode, state)?;
+        let shift =
+            Shift { from: end / PAGE..size.div_ceil(PAGE), to: start / PAGE, size: size - (end - start) };
+        self.shift(state, &shift)
+    }
+
+    fn insert(&self, state: &mut InodeState, start: u64, end: u64) -> Result<()> {
+        let size = self.inode.size();
+        if !start.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) || start >= size {
+            return Err(Posix::InvalidArgument.into());
+        }
+        let new_size = size.checked_add(end - start).ok_or(Posix::FileTooLarge)?;
+        self.check_size(self.inode, new_size)?;
+        self.convert_inline(self.inode, state)?;
+        let shift = Shift { from: start / PAGE..size.div_ceil(PAGE), to: end / PAGE, size: new_size };
+        self.shift(state, &shift)
     }
 }

@@ -58,7 +58,7 @@ impl Content {
             return Ok(0);
         }
         let buf = &mut buf[..len];
-        if self.is_inline(&inode) {
+        if inode.is_inline() {
             self.read_inline(&inode, offset, buf);
         } else {
             self.read_range(&inode, &state, offset, buf)?;
@@ -82,10 +82,6 @@ impl Content {
             r.advise().contains(Advise::ENCRYPT) || clusters
         });
         if unknown { Err(Posix::NotSupported.into()) } else { Ok(()) }
-    }
-
-    pub(crate) fn is_inline(&self, inode: &Inode) -> bool {
-        inode.raw(|r| r.inline().contains(Inline::DATA))
     }
 
     fn read_inline(&self, inode: &Inode, offset: u64, buf: &mut [u8]) {
@@ -135,7 +131,7 @@ impl Content {
         let _op = self.op()?;
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
-        self.check_regular(inode)?;
+        inode.check_regular()?;
         self.check_readable_content(inode)?;
         inode.check_flags(FileFlags::IMMUTABLE)?;
         if data.is_empty() {
@@ -168,7 +164,7 @@ impl Content {
         data: &[u8],
     ) -> Result<usize> {
         let end = offset + data.len() as u64;
-        if self.is_inline(inode) {
+        if inode.is_inline() {
             if end <= self.slots(inode).inline_content_range().len() as u64 {
                 self.write_inline(inode, offset, data);
                 return Ok(data.len());
@@ -221,7 +217,7 @@ impl Content {
 
     /// Moves inline content to page 0.
     pub(crate) fn convert_inline(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
-        if !self.is_inline(inode) {
+        if !inode.is_inline() {
             return Ok(());
         }
         let range = self.slots(inode).inline_content_range();
@@ -255,14 +251,6 @@ impl Content {
         if end > max { Err(Posix::FileTooLarge.into()) } else { Ok(()) }
     }
 
-    pub(crate) fn check_regular(&self, inode: &Inode) -> Result<()> {
-        match inode.kind() {
-            FileKind::Regular => Ok(()),
-            FileKind::Directory => Err(Posix::IsDirectory.into()),
-            _ => Err(Posix::InvalidArgument.into()),
-        }
-    }
-
     /// Sets a file's size. The inode's lock is held exclusively, and the operation lock.
     pub(crate) fn resize(&self, inode: &Arc<Inode>, state: &mut InodeState, size: u64) -> Result<()> {
         self.check_size(inode, size)?;
@@ -270,7 +258,7 @@ impl Content {
         if size < old {
             self.hotness.note_truncation(inode.ino);
         }
-        if self.is_inline(inode) {
+        if inode.is_inline() {
             let range = self.slots(inode).inline_content_range();
             if size > range.len() as u64 {
                 self.convert_inline(inode, state)?;
@@ -324,7 +312,7 @@ impl Content {
         self.storage(inode).before(self, inode, state, Change::Growth(new.div_ceil(PAGE)))?;
         let size = inode.size();
         let within = (size % PAGE) as usize;
-        if within == 0 || self.is_inline(inode) {
+        if within == 0 || inode.is_inline() {
             return Ok(());
         }
         let last = self.read_page(inode, state, size / PAGE);

@@ -11,6 +11,7 @@ pub(crate) mod compact_index;
 pub(crate) mod cost_model;
 pub(crate) mod fallocate;
 pub(crate) mod file;
+mod file_range;
 pub(crate) mod page_cache;
 pub(crate) mod page_io;
 pub(crate) mod page_plan;

@@ -266,19 +266,6 @@ impl Content {
         Ok(read)
     }
 
-    /// Before blocks are written, and after: no thread is to remember what they held.
-    pub(crate) fn begin_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
-        if self.is_delta_volume() {
-            self.base_cache.begin_writing(addrs);
-        }
-    }
-
-    pub(crate) fn end_writing(&self, addrs: impl Iterator<Item = BlockAddr>) {
-        if self.is_delta_volume() {
-            self.base_cache.end_writing(addrs);
-        }
-    }
-
     /// The content of a block that is a base.
     pub(crate) fn base(&self, addr: BlockAddr) -> Result<Arc<Block>> {
         Counters::add(&self.base_cache.wanted, 1);

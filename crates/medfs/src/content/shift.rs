@@ -11,6 +11,7 @@
 
 use crate::content::Content;
 use crate::content::block_writer::temperature;
+use crate::content::file_range::FileRange;
 use crate::content::placement::{Batch, Purpose};
 use crate::content::storage::Change;
 use crate::error::Result;
@@ -113,15 +114,22 @@ impl Content {
         state: &mut InodeState,
         shift: &Shift,
     ) -> Result<()> {
-        let storage = self.storage(inode);
-        storage.before(self, inode, state, Change::Leave(shift.first()..u64::MAX))?;
-        if shift.size > inode.size() {
-            storage.before(self, inode, state, Change::Address(shift.end() - 1))?;
+        FileRange { content: self, inode }.shift(state, shift)
+    }
+}
+
+impl FileRange<'_> {
+    /// Moves pages. The places that they come to are overwritten. The inode has no inline content.
+    pub(super) fn shift(&self, state: &mut InodeState, shift: &Shift) -> Result<()> {
+        let storage = self.storage(self.inode);
+        storage.before(self.content, self.inode, state, Change::Leave(shift.first()..u64::MAX))?;
+        if shift.size > self.inode.size() {
+            storage.before(self.content, self.inode, state, Change::Address(shift.end() - 1))?;
         }
-        let needs = self.needs_of_shift(inode, state, shift)?;
+        let needs = self.needs_of_shift(state, shift)?;
         self.space.reserve(needs.pages)?;
         let mut runs = Runs::default();
-        if let Err(e) = self.copy_pages(inode, state, shift, &mut runs) {
+        if let Err(e) = self.copy_pages(state, shift, &mut runs) {
             self.space.release(needs.pages);
             let (now, mut segs) = (self.elapsed(), self.segs.lock());
             for run in runs.0.iter().filter(|run| is_block(run.addr)) {
@@ -131,7 +139,7 @@ impl Content {
         }
         self.space.wrote(needs.copies);
         state.data_mark = self.io.write_mark();
-        let done = self.name_copies(inode, state, shift, &runs);
+        let done = self.name_copies(state, shift, &runs);
         if done.is_err() {
             // Half of it must not become durable.
             self.io.stop_writing("the addresses of moved pages could not be changed");
@@ -140,13 +148,13 @@ impl Content {
     }
 
     /// Counts what moves, and makes and finds the nodes.
-    fn needs_of_shift(&self, inode: &Arc<Inode>, state: &InodeState, shift: &Shift) -> Result<Needs> {
+    fn needs_of_shift(&self, state: &InodeState, shift: &Shift) -> Result<Needs> {
         let mut needs = Needs::default();
         let (mut near, mut near_to): (Option<Slot>, Option<Slot>) = (None, None);
-        self.for_windows(inode, shift.from.clone(), |window| {
-            for There { page, copied, node } in self.pages_that_are(inode, state, window, &mut near)? {
+        self.for_windows(shift.from.clone(), |window| {
+            for There { page, copied, node } in self.pages_that_are(state, window, &mut near)? {
                 needs.nodes.entry(node.nid).or_insert(node);
-                let to = self.make_slot_near(inode, near_to.as_ref(), shift.target(page))?;
+                let to = self.make_slot_near(self.inode, near_to.as_ref(), shift.target(page))?;
                 needs.nodes.entry(to.node.nid).or_insert_with(|| to.node.clone());
                 near_to = Some(to);
                 needs.pages += 1;
@@ -158,14 +166,9 @@ impl Content {
     }
 
     /// Calls `f` for windows of a range of pages, but not for those that lie in holes as large as a node.
-    fn for_windows(
-        &self,
-        inode: &Inode,
-        pages: Range<u64>,
-        mut f: impl FnMut(Range<u64>) -> Result<()>,
-    ) -> Result<()> {
+    fn for_windows(&self, pages: Range<u64>, mut f: impl FnMut(Range<u64>) -> Result<()>) -> Result<()> {
         let mut index = pages.start;
-        while let Some(at) = self.existing(inode, index, pages.end)? {
+        while let Some(at) = self.existing(self.inode, index, pages.end)? {
             index = pages.end.min(at + WINDOW);
             f(at..index)?;
         }
@@ -175,19 +178,18 @@ impl Content {
     /// The pages of a window that are no holes.
     fn pages_that_are(
         &self,
-        inode: &Inode,
         state: &InodeState,
         window: Range<u64>,
         near: &mut Option<Slot>,
     ) -> Result<Vec<There>> {
-        let kept = self.storage(inode).kept(self, inode, window.clone())?;
+        let kept = self.storage(self.inode).kept(self.content, self.inode, window.clone())?;
         let mut found = Vec::new();
         let mut cluster_ends = 0;
         for page in window {
-            let Some(slot) = self.find_slot_near(inode, near.as_ref(), page)? else { continue };
+            let Some(slot) = self.find_slot_near(self.inode, near.as_ref(), page)? else { continue };
             let addr = slot.addr();
-            self.check_addr(inode, page, addr)?;
-            cluster_ends = self.end_of_cluster(inode, &slot, page).unwrap_or(cluster_ends);
+            self.check_addr(self.inode, page, addr)?;
+            cluster_ends = self.end_of_cluster(self.inode, &slot, page).unwrap_or(cluster_ends);
             let node = slot.node.clone();
             *near = Some(slot);
             let copied = is_block(addr)
@@ -202,30 +204,24 @@ impl Content {
     }
 
     /// Writes the pages to new blocks, which belong to the slots that they will have.
-    fn copy_pages(
-        &self,
-        inode: &Arc<Inode>,
-        state: &InodeState,
-        shift: &Shift,
-        runs: &mut Runs,
-    ) -> Result<()> {
-        let block = Batch::of(inode, Purpose::Background, WINDOW as usize).new_block();
+    fn copy_pages(&self, state: &InodeState, shift: &Shift, runs: &mut Runs) -> Result<()> {
+        let block = Batch::of(self.inode, Purpose::Background, WINDOW as usize).new_block();
         let tag = WriteTag::new(Cause::Data, temperature(block.log()));
-        let size = inode.size();
+        let size = self.inode.size();
         let mut near = None;
         let mut near_to: Option<Slot> = None;
-        self.for_windows(inode, shift.from.clone(), |window| {
+        self.for_windows(shift.from.clone(), |window| {
             let first = window.start;
-            let there = self.pages_that_are(inode, state, window.clone(), &mut near)?;
+            let there = self.pages_that_are(state, window.clone(), &mut near)?;
             let mut content = vec![0; (window.end - first) as usize * BLOCK_SIZE];
             if there.iter().any(|there| there.copied) {
-                self.read_range(inode, state, first * PAGE, &mut content)?;
+                self.read_range(self.inode, state, first * PAGE, &mut content)?;
                 let end = size.saturating_sub(first * PAGE).min(content.len() as u64);
                 content[end as usize..].fill(0);
             }
             let mut slots = Vec::new();
             for &There { page, copied, .. } in &there {
-                let to = self.make_slot_near(inode, near_to.as_ref(), shift.target(page))?;
+                let to = self.make_slot_near(self.inode, near_to.as_ref(), shift.target(page))?;
                 near_to = Some(to.clone());
                 slots.extend(copied.then_some(to));
             }
@@ -247,31 +243,25 @@ impl Content {
     }
 
     /// Gives the file its new addresses and frees what was there.
-    fn name_copies(
-        &self,
-        inode: &Arc<Inode>,
-        state: &mut InodeState,
-        shift: &Shift,
-        runs: &Runs,
-    ) -> Result<()> {
-        self.drop_page_run(inode, state, shift.first()..shift.end())?;
+    fn name_copies(&self, state: &mut InodeState, shift: &Shift, runs: &Runs) -> Result<()> {
+        self.drop_page_run(self.inode, state, shift.first()..shift.end())?;
         let mut near: Option<Slot> = None;
         for run in &runs.0 {
             for n in 0..run.len {
-                let slot = self.make_slot_near(inode, near.as_ref(), run.page + n)?;
+                let slot = self.make_slot_near(self.inode, near.as_ref(), run.page + n)?;
                 debug_assert_eq!(slot.addr(), NULL_ADDR, "what was there is dropped");
-                self.set_addr(inode, &slot, run.addr_of(n));
+                self.set_addr(self.inode, &slot, run.addr_of(n));
                 near = Some(slot);
             }
-            self.add_blocks(inode, run.len as i64);
+            self.add_blocks(self.inode, run.len as i64);
         }
-        if shift.size < inode.size() {
+        if shift.size < self.inode.size() {
             // Pages reserved behind the end go, as with any truncation.
             let behind = shift.size.div_ceil(PAGE);
-            self.storage(inode).dropped(self, inode, state, behind..u64::MAX)?;
-            self.truncate_pages(inode, behind)?;
+            self.storage(self.inode).dropped(self.content, self.inode, state, behind..u64::MAX)?;
+            self.truncate_pages(self.inode, behind)?;
         }
-        self.set_size(inode, shift.size);
+        self.set_size(self.inode, shift.size);
         Ok(())
     }
 }

@@ -78,15 +78,20 @@ impl Content {
         let started = self.clock.monotonic();
         let mut placed: Vec<&Placed> = placed.iter().filter(|p| is_block(p.addr)).collect();
         placed.sort_by_key(|p| p.addr);
-        self.begin_writing(placed.iter().map(|p| p.addr));
+        let deltas = self.is_delta_volume();
+        if deltas {
+            self.base_cache.begin_writing(placed.iter().map(|p| p.addr));
+        }
         for run in runs(&placed, |p| p.addr) {
             let refs: Vec<&Block> = run.iter().map(|p| p.content()).collect();
             let compact = if cause == Cause::Data { run.iter().filter(|p| p.compact).count() } else { 0 };
             let tag = WriteTag::new(cause, run[0].temperature).with_compact(compact);
             self.io.write(run[0].addr, &refs, tag)?;
         }
-        self.end_writing(placed.iter().map(|p| p.addr));
-        if !placed.is_empty() && self.is_delta_volume() {
+        if deltas {
+            self.base_cache.end_writing(placed.iter().map(|p| p.addr));
+        }
+        if !placed.is_empty() && deltas {
             let elapsed = self.clock.monotonic().saturating_sub(started);
             self.costs.lock().page_written(elapsed / placed.len() as u32);
         }

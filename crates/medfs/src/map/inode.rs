@@ -422,6 +422,20 @@ impl Inode {
         if state.dead { Err(Error::Posix(Posix::Stale)) } else { Ok(()) }
     }
 
+    /// Whether the content is in the inode block.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.raw(|r| r.inline().contains(Inline::DATA))
+    }
+
+    /// Fails where the inode is not that of a regular file.
+    pub(crate) fn check_regular(&self) -> Result<()> {
+        match self.kind() {
+            FileKind::Regular => Ok(()),
+            FileKind::Directory => Err(Posix::IsDirectory.into()),
+            _ => Err(Posix::InvalidArgument.into()),
+        }
+    }
+
     /// Whether the inode has any of these chattr flags.
     pub(crate) fn has_flags(&self, flags: FileFlags) -> bool {
         self.raw(|r| r.flags().intersects(flags))

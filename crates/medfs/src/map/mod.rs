@@ -20,6 +20,7 @@ pub(crate) mod orphans;
 pub(crate) mod refs;
 pub(crate) mod since;
 pub(crate) mod staged;
+mod truncate;
 pub(crate) mod xattr_area;
 
 use crate::ranks;

@@ -10,6 +10,7 @@ use crate::error::{Error, Posix, Result};
 use crate::map::Map;
 use crate::map::damage::First;
 use crate::map::inode::Inode;
+use crate::map::truncate::Cut;
 use medfs_format::node::{NIDS_PER_BLOCK, RawDirectNode, RawExtent, RawIndirectNode, RawInode};
 use medfs_format::path::{Fanout, NodePath};
 use medfs_format::{
@@ -25,12 +26,12 @@ use std::sync::Arc;
 pub(crate) struct Slot {
     pub(crate) node: Arc<NodePage>,
     /// Index in `i_addr` (inode, extra attributes counted) or in a direct node's array.
-    array_index: usize,
+    pub(super) array_index: usize,
     /// Index as summaries count it: without the extra attributes.
     pub(crate) offset: u16,
     /// First page the node's array covers and number of pages, to step to the neighbours without a new search.
-    first_page: u64,
-    pages: usize,
+    pub(super) first_page: u64,
+    pub(super) pages: usize,
 }
 
 impl Slot {
@@ -95,7 +96,7 @@ pub(crate) fn subtree(fanout: Fanout, i: usize) -> (u32, u32, u64) {
 }
 
 /// Node offset of child `i` of the indirect node at `offset`, whose children are at `level`.
-fn child_offset(offset: u32, level: u32, i: usize) -> u32 {
+pub(super) fn child_offset(offset: u32, level: u32, i: usize) -> u32 {
     offset + 1 + i as u32 * if level == 0 { 1 } else { NIDS_PER_BLOCK as u32 + 1 }
 }
 
@@ -345,7 +346,7 @@ impl Map {
     }
 
     /// Frees `count` addresses from a slot on.
-    fn free_slots(&self, inode: &Inode, slot: &Slot, count: usize) -> Result<u64> {
+    pub(super) fn free_slots(&self, inode: &Inode, slot: &Slot, count: usize) -> Result<u64> {
         let is_inode = slot.is_inode();
         let range = slot.array_index..slot.array_index + count;
         let old: Vec<BlockAddr> =
@@ -394,7 +395,7 @@ impl Map {
 
     /// Frees what the inode and its first `nids` subtrees address from page `from` on.
     pub(crate) fn truncate_subtrees(&self, inode: &Inode, from: u64, nids: usize) -> Result<()> {
-        let fanout = self.slots(inode).fanout();
+        let (fanout, cut) = (self.slots(inode).fanout(), Cut { map: self, inode });
         let addrs = fanout.inode;
         if from < addrs {
             let slot = self.make_slot(inode, from)?;
@@ -410,77 +411,14 @@ impl Map {
             let page = self.child(inode, nid, offset)?;
             if from <= first {
                 if level > 0 {
-                    self.note_cut(inode, nid)?;
+                    cut.note_cut(nid)?;
                 }
-                self.free_subtree(inode, &page, level)?;
+                cut.free_subtree(&page, level)?;
                 self.edit(inode, Dirty::Full, |r| r.i_nid[i] = 0.into());
             } else {
-                self.truncate_subtree(inode, &page, level, from - first)?;
+                cut.truncate_subtree(&page, level, from - first)?;
             }
         }
-        Ok(())
-    }
-
-    /// Frees what lies from page `from` on (counted inside the subtree) below an indirect or direct node.
-    fn truncate_subtree(&self, inode: &Inode, page: &Arc<NodePage>, level: u32, from: u64) -> Result<()> {
-        let slots = self.slots(inode);
-        if level == 0 {
-            return self.free_addresses(inode, page, from as usize);
-        }
-        let below = span(slots.fanout(), level - 1);
-        let offset = node_offset(page);
-        for i in (from / below) as usize..NIDS_PER_BLOCK {
-            let nid = read_nid(page, i);
-            if nid == 0 {
-                continue;
-            }
-            let child = self.child(inode, nid, child_offset(offset, level - 1, i))?;
-            let start = i as u64 * below;
-            if from <= start {
-                self.note_cut(inode, nid)?;
-                self.free_subtree(inode, &child, level - 1)?;
-                self.nodes.update(page, Dirty::Full, |b| b.view_mut::<RawIndirectNode>().nid[i] = 0.into());
-            } else {
-                self.truncate_subtree(inode, &child, level - 1, from - start)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Notes that a subtree which the last checkpoint knows goes: see [`Fs::cut_trees`].
-    fn note_cut(&self, inode: &Inode, nid: Nid) -> Result<()> {
-        if self.nat.get(&self.io, nid)?.checkpointed {
-            self.since.cut_trees.lock().insert(inode.ino);
-        }
-        Ok(())
-    }
-
-    /// Frees what a direct node addresses from its page `from` on.
-    fn free_addresses(&self, inode: &Inode, page: &Arc<NodePage>, from: usize) -> Result<()> {
-        let pages = self.slots(inode).addrs_per_block();
-        let slot = Slot { node: page.clone(), array_index: from, offset: from as u16, first_page: 0, pages };
-        self.free_slots(inode, &slot, pages - from).map(drop)
-    }
-
-    /// Frees a node and everything below it; the caller then takes it out of the one above. An error leaves it there with what is
-    /// not freed yet. The recursion is at most three deep.
-    fn free_subtree(&self, inode: &Inode, page: &Arc<NodePage>, level: u32) -> Result<()> {
-        if level == 0 {
-            self.free_addresses(inode, page, 0)?;
-        } else {
-            let offset = node_offset(page);
-            for i in 0..NIDS_PER_BLOCK {
-                let nid = read_nid(page, i);
-                if nid != 0 {
-                    let child = self.child(inode, nid, child_offset(offset, level - 1, i))?;
-                    self.free_subtree(inode, &child, level - 1)?;
-                    let taken = |b: &mut Block| b.view_mut::<RawIndirectNode>().nid[i] = 0.into();
-                    self.nodes.update(page, Dirty::Full, taken);
-                }
-            }
-        }
-        self.free_node(inode.ino, page.nid)?;
-        self.add_blocks(inode, -1);
         Ok(())
     }
 }

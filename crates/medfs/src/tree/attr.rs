@@ -55,7 +55,7 @@ impl Fs {
             inode.check_flags(FileFlags::IMMUTABLE | FileFlags::APPEND)?;
         }
         if let Some(size) = set.size {
-            self.check_regular(inode)?;
+            inode.check_regular()?;
             if state.atomic.is_some() {
                 // It would be there without the rest of the atomic write.
                 return Err(Posix::Busy.into());
