@@ -1,4 +1,4 @@
-//! Workloads: what applications do to files, deterministic and seeded, on any [`Target`].
+//! Workloads: what applications do to files, deterministic and seeded, on any [`Target`](crate::backend::Target).
 //!
 //! A workload is a function over a [`Stage`] and an entry in [`ALL`]. It first makes what was there before (files, databases),
 //! says so with [`Stage::setup_done`], and then does what is measured. Its size is its own at scale 1; the scale shortens it,
@@ -91,7 +91,8 @@ pub struct Recording {
     pub totals: Totals,
     /// Files that were written after the set-up, with their sizes.
     pub touched: BTreeMap<String, u64>,
-    /// The share of the variance of what updates change that is between pages ([`Meter::own_difference`]).
+    /// The share of the variance of what updates change that is between pages, see
+    /// [`own_difference`](crate::meter::Meter::own_difference).
     pub own_difference: Option<f64>,
     /// The workload's own figures.
     pub values: Values,
