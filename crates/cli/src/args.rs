@@ -46,26 +46,26 @@ pub(crate) enum Command {
     /// Show what a volume holds and, where it is mounted, what it wrote
     #[command(after_long_help = STAT_HELP)]
     Stat(StatArgs),
-    /// Say what volume is on a device, for udev and scripts; ends with 2 where there is none
+    /// Tell udev and scripts what volume is on a device; exits with 2 where there is none
     Probe(ProbeArgs),
-    /// Write everything of a mounted volume to its device
+    /// Write everything that a mounted volume holds in memory to its device
     Sync(DirArgs),
-    /// Record what applications ask of their files, and look into what was recorded
+    /// Record what applications do to their files; import, inspect and export such traces
     Trace(crate::trace::args::TraceArgs),
-    /// Replay a trace on every combination of mechanisms and on other file systems, verified
+    /// Replay a trace on combinations of mount options and on other file systems, and verify the result
     Replay(crate::replay::args::ReplayArgs),
-    /// Train, show and load the decision tree that chooses the files with sections of their own
+    /// Train, show and load the decision tree that chooses which files get sections of their own
     Ars(crate::ars::args::ArsArgs),
-    /// Show, make ready and check the NVRAM beside a volume that fsyncs go to
+    /// Initialize, show and check an NVRAM that takes the fsyncs of a volume
     Nvram(crate::nvram::args::NvramArgs),
-    /// Run a SQLite database on a new volume, kill the daemon, recover, and show what was written
+    /// Run SQLite on a new volume, kill the daemon, recover, and show what was written
     Demo(DemoArgs),
-    /// Make and study flash devices: NAND with a translation layer, in a file
+    /// Simulate a flash device in a file: NAND with a translation layer
     Flash(FlashArgs),
-    /// Run the papers' experiments and see our figures beside theirs
+    /// Run the papers' experiments and compare the results with theirs
     #[command(subcommand)]
     Lab(LabCommand),
-    /// Make a page, or a table, of a directory of results
+    /// Turn a directory of results into a web page or a table
     Report(ReportArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
@@ -179,7 +179,7 @@ pub(crate) struct LabRunArgs {
     /// Directory for the result files; it is made [default: medfs-lab]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
-    /// Seed of everything that is drawn
+    /// Seed for all random choices
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Part of the full size, above 0 and at most 1 [default: the experiment's]
@@ -201,7 +201,7 @@ pub(crate) struct LabWorkArgs {
     /// An empty directory to work in
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
-    /// Seed of everything that is drawn
+    /// Seed for all random choices
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Part of the full size, above 0 and at most 1
@@ -220,7 +220,7 @@ and on the page. The exit code is 0 where all results are shown, otherwise 1.";
 #[derive(Args, Debug)]
 #[command(after_long_help = REPORT_HELP)]
 pub(crate) struct ReportArgs {
-    /// Directory of result files
+    /// Directory with result files
     #[arg(value_hint = ValueHint::DirPath, default_value = LAB_OUT)]
     pub(crate) dir: PathBuf,
     /// File to write; '-' is standard output [default: report.html in the directory; standard output for the other formats]
@@ -258,10 +258,10 @@ pub(crate) struct FsckArgs {
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) image: PathBuf,
     /// Repair what is wrong, and roll forward what was fsynced after the last checkpoint
-    #[arg(long, visible_short_alias = 'y', conflicts_with = "dry_run")]
+    #[arg(short = 'y', long, conflicts_with = "dry_run")]
     pub(crate) repair: bool,
-    /// Repair only where that costs no file anything, as at boot, when nobody watches
-    #[arg(short = 'p', long, visible_short_alias = 'a', conflicts_with_all = ["repair", "dry_run", "restore"])]
+    /// Repair only where no file loses anything, as the system does at boot (-a too)
+    #[arg(short = 'p', long, short_alias = 'a', conflicts_with_all = ["repair", "dry_run", "restore"])]
     pub(crate) preen: bool,
     /// Keep every block that the repair changes in a new file, as it was
     #[arg(long, value_name = "FILE", requires = "repair", value_hint = ValueHint::FilePath)]
@@ -269,7 +269,7 @@ pub(crate) struct FsckArgs {
     /// Take a repair back: write the blocks of the file that --undo made, as they were
     #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "dry_run"], value_hint = ValueHint::FilePath)]
     pub(crate) restore: Option<PathBuf>,
-    /// Only look (the default)
+    /// Check, and change nothing (the default)
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// Print the findings as JSON
@@ -288,7 +288,7 @@ pub(crate) struct ImportArgs {
     /// Copy databases of more than 3.4 MiB inside the volume, so that they take deltas: *.db, *.sqlite, *.sqlite3, *.db3
     #[arg(long)]
     pub(crate) databases: bool,
-    /// Only say what would be done, and whether there is room for it
+    /// Say what would be done and whether there is room for it, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print JSON
@@ -358,13 +358,13 @@ pub(crate) struct PutArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct LsArgs {
-    /// Mode, links, owner, size and time too
+    /// Also show mode, links, owner, size and time
     #[arg(short, long)]
     pub(crate) long: bool,
-    /// Sub-directories too
+    /// List subdirectories too
     #[arg(short = 'R', long, visible_short_alias = 'r')]
     pub(crate) recursive: bool,
-    /// One JSON object a line
+    /// Print JSON, one object a line
     #[arg(long)]
     pub(crate) json: bool,
     /// Keep a map of bad blocks in a file, as `medfs get --map` does: blocks that it calls bad are not read
@@ -398,7 +398,7 @@ pub(crate) struct ProbeArgs {
     /// Image file or block device
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) device: PathBuf,
-    /// Print the properties that udev keeps of file systems
+    /// Print the properties that udev keeps about file systems
     #[arg(long)]
     pub(crate) udev: bool,
 }
@@ -441,7 +441,7 @@ pub(crate) struct DemoArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArgs {
-    /// Shell to complete in
+    /// Shell to write the script for
     pub(crate) shell: clap_complete::Shell,
 }
 

@@ -28,35 +28,35 @@ pub(crate) const FSCK_USAGE: u8 = 16;
 pub(crate) fn codes(command: &str) -> &'static [(u8, &'static str)] {
     match command {
         "fsck" => &[
-            (SUCCESS, "Nothing is wrong."),
+            (SUCCESS, "The volume is clean."),
             (FSCK_REPAIRED, "Faults were found and repaired."),
-            (FSCK_ERRORS_LEFT, "There are errors, or errors are left."),
-            (FSCK_OPERATIONAL, "The check could not be done."),
+            (FSCK_ERRORS_LEFT, "Errors were found and not repaired, or are left after the repair."),
+            (FSCK_OPERATIONAL, "The volume could not be checked."),
             (FSCK_USAGE, "Wrong arguments."),
         ],
         "mount" | "umount" => &[
-            (SUCCESS, "Done."),
+            (SUCCESS, "Success."),
             (MOUNT_USAGE, "Wrong arguments or options."),
-            (MOUNT_FAILURE, "It could not be done."),
+            (MOUNT_FAILURE, "The command failed; the reason is on standard error."),
         ],
         "probe" => &[
-            (SUCCESS, "There is a volume."),
+            (SUCCESS, "The device holds a volume."),
             (FAILURE, "The device cannot be read."),
-            (PROBE_NOTHING, "There is no volume, or the arguments are wrong."),
+            (PROBE_NOTHING, "The device holds no volume, or the arguments are wrong."),
         ],
         "get" => &[
-            (SUCCESS, "All was copied."),
-            (FAILURE, "Something was not copied, or not whole; each is named on standard error."),
+            (SUCCESS, "Everything was copied."),
+            (FAILURE, "Some files were not copied, or not whole; each is named on standard error."),
             (USAGE, "Wrong arguments."),
         ],
         "ls" => &[
-            (SUCCESS, "All was listed."),
-            (FAILURE, "Something could not be read; each is named on standard error."),
+            (SUCCESS, "Everything was listed."),
+            (FAILURE, "Some files could not be read; each is named on standard error."),
             (USAGE, "Wrong arguments."),
         ],
         _ => &[
-            (SUCCESS, "Done."),
-            (FAILURE, "It could not be done, or not all of it; the reason is on standard error."),
+            (SUCCESS, "Success."),
+            (FAILURE, "The command failed, or did only part of its work; the reason is on standard error."),
             (USAGE, "Wrong arguments."),
         ],
     }

@@ -28,8 +28,8 @@ medfs-damaged(7), tells all of it in order.
 
 The content of files is not checked, as F2FS has no checksums of it.
 
-Ends with 0 where the volume is clean, 1 where it was repaired, 4 where errors are
-left, 8 where it could not be checked, 16 for wrong arguments.";
+Exits with 0 if the volume is clean, 1 if it was repaired, 4 if errors are left, 8 if it
+could not be checked, 16 for wrong arguments.";
 
 /// Turns of repair and roll-forward before they are given up.
 const TURNS: usize = 4;

@@ -24,6 +24,7 @@ mod fsck_helper;
 mod generate;
 mod get;
 mod habits;
+mod help;
 mod json;
 mod lab;
 mod lifetime;
@@ -53,7 +54,7 @@ mod watchdog;
 mod words;
 
 use args::{Cli, Command};
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
@@ -87,7 +88,8 @@ fn medfs(args: &[OsString]) -> u8 {
     if args[1..].iter().map(OsString::as_os_str).eq(["help", "damaged"]) {
         return damaged::help();
     }
-    let cli = match Cli::try_parse_from(args) {
+    let parsed = help::flowing(Cli::command()).try_get_matches_from(args);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(e) => return exit::usage(&e, sub_command(args)),
     };

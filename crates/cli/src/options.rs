@@ -249,12 +249,17 @@ pub(crate) fn short_help() -> String {
             let default = if option.default.is_empty() {
                 String::new()
             } else {
-                format!(" [default: {}]", option.default)
+                // Kept in one piece.
+                format!(" [default:\u{a0}{}]", option.default)
             };
-            text.push_str(&format!("  {:<18} {help}{default}\n", option.to_string()));
+            let name = format!("  {:<18} ", option.to_string());
+            let below = " ".repeat(name.len());
+            let lines = textwrap::Options::new(COLUMNS).initial_indent(&name).subsequent_indent(&below);
+            let filled = textwrap::fill(&format!("{help}{default}"), lines).replace('\u{a0}', " ");
+            text.push_str(&format!("{filled}\n"));
         }
     }
-    text + "'medfs mount --help' tells of all: durability, deltas, compression, placement, tuning."
+    text + "'medfs mount --help' lists all options."
 }
 
 /// Words of mount(8) and fstab(5) that are no flags of the mount.

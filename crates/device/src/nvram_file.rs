@@ -64,7 +64,7 @@ impl FileNvram {
         let share = if read_only { Share::Readers } else { Share::Nobody };
         let claim = Claim::take(path, &fd, share, Duration::ZERO)?;
         if !offset.is_multiple_of(sector) {
-            return refuse(format!("the offset {offset} is no multiple of {sector} bytes"));
+            return refuse(format!("the offset {offset} is not a multiple of {sector} bytes"));
         }
         let Some(behind) = whole.checked_sub(offset) else {
             return refuse(format!("has {whole} bytes, and none at {offset}"));

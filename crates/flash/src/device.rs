@@ -78,7 +78,7 @@ impl DeviceOptions {
         let capacity = self.capacity.unwrap_or_else(|| self.profile.capacity());
         let pages = capacity / PAGE as u64;
         if pages == 0 || pages >= u64::from(u32::MAX) {
-            return Err(FlashError::Usage(format!("{capacity} bytes are no size for a flash device")));
+            return Err(FlashError::Usage(format!("no flash device has {capacity} bytes")));
         }
         let logical_pages = pages as u32;
         let blocks = blocks_for(&self.profile, logical_pages, &*policy, self.seed)?;

@@ -41,7 +41,7 @@ impl Mix {
             });
             let Some((class, share)) = parsed else {
                 let message = format!(
-                    "'{part}' is no share of a class: use one of {} and a number from 0 to 1",
+                    "'{part}' is not a share of a class: use one of {} and a number from 0 to 1",
                     CLASSES.join(", ")
                 );
                 return Err(FlashError::Usage(message));

@@ -184,7 +184,7 @@ impl<R: BufRead> Trace<R> {
             Some(blkparse::Op::Discard) => Op::Trim,
             None if request.flush_before => return self.request(event.at, Op::Flush, 0, 0),
             None if request.rwbs.starts_with('N') => return Ok(None),
-            None => return Err(format!("'{}' is no kind of request", request.rwbs)),
+            None => return Err(format!("'{}' is not a kind of request", request.rwbs)),
         };
         let span = match event.span {
             Some(Span { len: 0, .. }) => return self.request(event.at, Op::Flush, 0, 0),
@@ -253,7 +253,7 @@ impl<R: BufRead> Trace<R> {
         };
         let micros: f64 = time.parse().map_err(|_| format!("time_us is '{time}', no number"))?;
         if !(0.0..1e15).contains(&micros) {
-            return Err(format!("time_us is {micros}, which is no time"));
+            return Err(format!("time_us is {micros}, which is not a time"));
         }
         let (offset, bytes) = (number(offset, "offset")?, number(bytes, "bytes")?);
         let Some(mut request) = self.request((micros * 1000.0) as u64, op, offset, bytes)? else {
@@ -327,7 +327,7 @@ impl<R: BufRead> Iterator for Trace<R> {
             match String::from_utf8(bytes) {
                 Ok(text) if text.len() < 1 << 20 => self.text = text,
                 Ok(_) => return wrong("the line is too long".into(), self),
-                Err(_) => return wrong("the line is no text".into(), self),
+                Err(_) => return wrong("the line is not text".into(), self),
             }
             match self.parse() {
                 Ok(Some(request)) => return Some(Ok(request)),
@@ -381,7 +381,7 @@ CPU0 (8,0):
             ("8,0 3 1 0.000000000 697 D W x + 8 [x]\n", "sector is 'x'"),
             ("8,0 3 1\n", "the time is missing"),
             ("8,0 3 1 0.000000000 697 D W 18446744073709551615 + 8 [x]\n", "beyond any device"),
-            ("hello\n", "'hello' is no device number"),
+            ("hello\n", "'hello' is not a device number"),
         ] {
             assert!(error(text, Format::Blkparse).contains(what), "{}", error(text, Format::Blkparse));
         }

@@ -91,7 +91,7 @@ pub fn line(text: &str) -> Result<Line<'_>, String> {
         return Ok(Line::Summary);
     }
     if !is_event(text) {
-        return Err(format!("'{}' is no device number, as 8,0", shown(first)));
+        return Err(format!("'{}' is not a device number, as 8,0", shown(first)));
     }
     let _cpu: u32 = number(fields.next(), "the CPU")?;
     let _sequence: u64 = number(fields.next(), "the sequence number")?;
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (text, what) in [
-            ("hello", "'hello' is no device number"),
+            ("hello", "'hello' is not a device number"),
             ("8,0 x", "the CPU is 'x'"),
             ("8,0 3 1", "the time is missing"),
             ("8,0 3 1 zero 697 D W 224 + 8", "the time is 'zero'"),

@@ -98,7 +98,7 @@ impl Iolog {
                     _ => Action::Trim(span),
                 }
             }
-            other => return Err(format!("'{}' is no action", shown(other))),
+            other => return Err(format!("'{}' is not an action", shown(other))),
         };
         Ok(Some(Entry { at: self.clock, file, action }))
     }
@@ -153,7 +153,7 @@ mod tests {
         for (text, what) in [
             ("fio version 1 iolog", "'fio version 1 iolog' does not begin an iolog"),
             ("fio version 2 iolog\n/a", "the action is missing"),
-            ("fio version 2 iolog\n/a dance", "'dance' is no action"),
+            ("fio version 2 iolog\n/a dance", "'dance' is not an action"),
             ("fio version 2 iolog\n/a write 0 x", "the length is 'x'"),
             ("fio version 2 iolog\n/a read", "the offset is missing"),
             ("fio version 2 iolog\n/a wait 18446744073709551615", "too far off"),

@@ -170,13 +170,13 @@ fn a_wrong_line_is_named_by_its_number() {
         (Format::Fio, "fio version 1 iolog\n", "line 1: 'fio version 1 iolog'"),
         (Format::Fio, "fio version 2 iolog\n/a add\n\n/a write 0 x\n", "line 4: the length is 'x'"),
         (Format::Fio, "fio version 2 iolog\n/a write 0 1\n", "line 2: /a was not added"),
-        (Format::Fio, "fio version 2 iolog\n/a add\n/a dance\n", "line 3: 'dance' is no action"),
+        (Format::Fio, "fio version 2 iolog\n/a add\n/a dance\n", "line 3: 'dance' is not an action"),
         (Format::Blkparse('Q'), "8,0 1 1 0.000000001 7 Q W 0 + 8 [x]\nhello\n", "line 2: 'hello'"),
         (Format::Blkparse('Q'), "8,0 1 1 0.5 7 Q W 0 + 8 [x]\n", "line 1: the time is '0.5'"),
         (Format::Blkparse('Q'), "8,0 1 1 0.000000001 7 Q W 99999999999999999999 + 8\n", "the sector is"),
         (Format::Mobibench, "0 0 write 3 4\n0\n", "line 2: it has fewer than three fields"),
         (Format::Mobibench, "a 0 write 3 4\n", "line 1: the thread is 'a'"),
-        (Format::Strace, "7 close(3) = 0\n7 close(3\n", "line 2: 'close(3' is no call"),
+        (Format::Strace, "7 close(3) = 0\n7 close(3\n", "line 2: 'close(3' is not a call"),
     ];
     for (format, log, expected) in cases {
         let message = wrong(format, log);

@@ -14,7 +14,7 @@ pub(crate) struct NvramArgs {
 pub(crate) enum NvramCommand {
     /// Show whose fsyncs a memory holds, and how many
     Info(InfoArgs),
-    /// Make a memory ready for a volume: fill it with zeros
+    /// Prepare a memory for a volume: fill it with zeros
     Init(InitArgs),
     /// Check that a memory is the one that a volume needs, and that each record in it makes the page that was fsynced
     Check(CheckArgs),
@@ -38,7 +38,7 @@ pub(crate) struct InitArgs {
     /// Make a file of this size where there is none: a number with K, M or G (powers of 1024)
     #[arg(long, value_parser = crate::size::parse)]
     pub(crate) size: Option<u64>,
-    /// Overwrite whatever it holds, fsyncs that a volume needs among that
+    /// Overwrite whatever it holds, including fsyncs that a volume needs
     #[arg(short, long)]
     pub(crate) force: bool,
 }

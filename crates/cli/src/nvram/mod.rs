@@ -212,7 +212,7 @@ fn has_size(path: &Path, wanted: u64) -> Result<()> {
 }
 
 fn said(holds: &Holds) -> &str {
-    if holds.holds == "journal" { "a damaged journal" } else { "something that is no journal" }
+    if holds.holds == "journal" { "a damaged journal" } else { "something that is not a journal" }
 }
 
 /// `medfs nvram check`: what a read-only mount would bring back.

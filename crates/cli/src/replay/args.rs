@@ -76,8 +76,8 @@ every byte read is compared with the trace, and the tree at the end with the
 recorded one, after the volume was closed and opened again.
 
   medfs replay T --matrix delta=off,inline,compact,full device=memory
-  medfs replay T --matrix delta=off,full compress=off,lz4 --peers ext4,f2fs -o R
-  medfs replay T --matrix delta=off,full 'device=flash:?ftl=pm,flash:?ftl=ldc'
+  medfs replay T --matrix delta=off,full compress=off,lz4 --peers ext4
+  medfs replay T --matrix 'device=flash:?ftl=pm,flash:?ftl=ldc' -o R
 
 Axes are the options of 'medfs mount' ('noatime=on,off' for those without a
 value), and device=memory|file|loop|flash:[DIR][?profile=NAME&ftl=NAME&codec=NAME].

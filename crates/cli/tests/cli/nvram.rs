@@ -73,7 +73,7 @@ fn what_is_no_memory_is_left_alone() {
     let file = dir.path().join("a letter");
     std::fs::write(&file, vec![b'x'; 1 << 17]).expect("written");
     let text = error(1, medfs().args(["nvram", "init"]).arg(&file));
-    assert!(text.contains("something that is no journal") && text.contains("--force"), "{text}");
+    assert!(text.contains("something that is not a journal") && text.contains("--force"), "{text}");
     assert!(std::fs::read(&file).expect("the letter").iter().all(|&byte| byte == b'x'));
     std::fs::write(&file, b"short").expect("written");
     let text = error(1, medfs().args(["nvram", "info"]).arg(&file));

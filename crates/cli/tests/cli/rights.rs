@@ -19,6 +19,8 @@ fn who_has_no_rights_is_told_of_what_in_one_sentence() {
     fs::set_permissions(s.path("."), Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(s.image(), Permissions::from_mode(0o600)).unwrap();
     fs::create_dir(s.path("closed")).unwrap();
+    fs::create_dir(s.path("mine")).unwrap();
+    chown(s.path("mine"), Some(USER), Some(USER)).unwrap();
     fs::write(s.path("file"), "content").unwrap();
     fs::copy(s.image(), s.path("own")).unwrap();
     chown(s.path("own"), Some(USER), Some(USER)).unwrap();
@@ -43,7 +45,7 @@ fn who_has_no_rights_is_told_of_what_in_one_sentence() {
         (&["import", &image], 1, &image),
         (&["get", "-r", "own", "/", "closed"], 1, "closed"),
         (&["get", "--salvage", "own", "closed"], 1, "closed"),
-        (&["get", "-r", "--map", "closed/map", "own", "/", "."], 1, "closed/map"),
+        (&["get", "-r", "--map", "closed/map", "own", "/", "mine"], 1, "closed/map"),
         (&["fsck", "--repair", "--undo", "closed/undo", "own"], 8, "closed/undo"),
         (&["mount", &image, "."], 32, &image),
         (&["fsck", &device], 8, "Permission denied: only root may use this device (try sudo)"),

@@ -29,7 +29,7 @@ impl DirTarget {
     /// Operations below `root`, which must be a directory.
     pub fn new(root: &Path) -> io::Result<DirTarget> {
         if !fs::metadata(root)?.is_dir() {
-            let message = format!("{} is no directory", root.display());
+            let message = format!("{} is not a directory", root.display());
             return Err(io::Error::new(io::ErrorKind::NotADirectory, message));
         }
         Ok(DirTarget { root: root.to_owned(), open: Mutex::default() })

@@ -316,7 +316,7 @@ fn a_memory_that_holds_anything_else_is_left_alone() {
         bytes[at] = b'x';
         let memory = Arc::new(MemNvram::of(bytes.clone()));
         let error = opened(&Arc::new(blank_delta(64)), &memory, "").unwrap_err().to_string();
-        assert!(error.contains("holds something that is no journal"), "{error}");
+        assert!(error.contains("holds something that is not a journal"), "{error}");
         assert!(memory.bytes() == bytes);
     }
 }

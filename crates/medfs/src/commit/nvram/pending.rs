@@ -87,7 +87,7 @@ fn check_blank(memory: &dyn Nvram) -> Result<()> {
         true => Ok(()),
         false => refuse(
             memory,
-            "holds something that is no journal: only a memory full of zeros becomes one, as `medfs nvram init --force` makes it".into(),
+            "holds something that is not a journal: only a memory full of zeros becomes one, as `medfs nvram init --force` makes it".into(),
         ),
     }
 }

@@ -25,7 +25,7 @@ impl Replay<'_> {
             e => e,
         })?;
         if !dir.is_dir() {
-            return Err(bad_inode(inode.ino, "i_pino", format!("{parent} is no directory")));
+            return Err(bad_inode(inode.ino, "i_pino", format!("{parent} is not a directory")));
         }
         let mut state = dir.lock.write();
         let mut search = fs.search(&dir, &state, name)?;
@@ -64,7 +64,7 @@ impl Replay<'_> {
             let dir = fs.directory(dir).map_err(|e| match e {
                 Error::Posix(_) => {
                     let (structure, at) = removal.listed;
-                    FormatError::corrupt(structure, at, "dir", format!("{dir} is no directory")).into()
+                    FormatError::corrupt(structure, at, "dir", format!("{dir} is not a directory")).into()
                 }
                 e => e,
             })?;

@@ -73,7 +73,7 @@ impl Call {
 
 /// Reads `name(arguments) = result`.
 pub(super) fn parse(text: &[u8]) -> Result<Call, String> {
-    let malformed = || format!("'{}' is no call with its result", shown(text));
+    let malformed = || format!("'{}' is not a call with its result", shown(text));
     let open = text.iter().position(|&b| b == b'(').ok_or_else(malformed)?;
     let name = std::str::from_utf8(&text[..open]).map_err(|_| malformed())?;
     if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {

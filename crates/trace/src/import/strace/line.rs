@@ -29,7 +29,7 @@ pub(super) fn head(line: &[u8]) -> Result<Head<'_>, String> {
             .position(|&b| b == b']')
             .ok_or_else(|| format!("'{}' does not end", shown(line)))?;
         pid = digits(behind[..end].trim_ascii())
-            .ok_or_else(|| format!("'{}' is no process number", shown(&behind[..end])))?;
+            .ok_or_else(|| format!("'{}' is not a process number", shown(&behind[..end])))?;
         rest = behind[end + 1..].trim_ascii_start();
     } else if let Some((word, behind)) = word(rest)
         && let Some(number) = digits(word)
