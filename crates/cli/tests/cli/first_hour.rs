@@ -105,7 +105,7 @@ fn an_option_that_needs_another_one_is_named() {
 #[test]
 fn a_disk_too_small_for_the_image_is_told_at_once() {
     let s = Scratch::new();
-    let disk = rustix::fs::statvfs(&s.path(".")).unwrap();
+    let disk = rustix::fs::statvfs(s.path(".")).unwrap();
     let size = disk.f_bavail * disk.f_frsize + (1 << 30);
     let mkfs = |size: u64| {
         let mut mkfs = medfs();
