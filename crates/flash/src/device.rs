@@ -1,7 +1,7 @@
 //! A device as a whole: NAND, translation layer, time, statistics.
 //!
-//! Requests carry their moment of arrival on the device's clock, in nanoseconds. One is served at a time; what arrives meanwhile
-//! waits, and its latency counts from its arrival. Between requests the device collects garbage.
+//! Requests carry their arrival on the device's clock, in nanoseconds. One is served at a time; the others wait,
+//! and latency counts from arrival. Between requests the device collects garbage.
 
 use crate::codecs::{CODECS, Described, PageCodec};
 use crate::device_file::{self, Header};
@@ -94,7 +94,7 @@ impl DeviceOptions {
     }
 }
 
-/// Blocks of a device: data, what is over-provisioned, the map, and those that are bad from the beginning. The map's need depends on the sum.
+/// Blocks of a device: for data, over-provisioning and the map, and factory-bad ones. The map's need depends on all.
 fn blocks_for(profile: &Profile, logical_pages: u32, policy: &dyn Policy, seed: u64) -> Result<u32> {
     let shape = profile.geometry(1);
     let bytes = u64::from(logical_pages) * PAGE as u64;
