@@ -278,6 +278,9 @@ pub(crate) struct FsckArgs {
     /// Taken because other checkers have it: every check is complete
     #[arg(short, hide = true)]
     pub(crate) force: bool,
+    /// Print every finding, also where there are many of one kind
+    #[arg(long)]
+    pub(crate) verbose: bool,
 }
 
 #[derive(Args, Debug)]

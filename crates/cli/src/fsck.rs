@@ -6,7 +6,7 @@
 
 use crate::args::FsckArgs;
 use crate::exit::{self, Coded};
-use crate::{json, output, progress, target, undo, words};
+use crate::{findings, json, output, progress, target, undo, words};
 use anyhow::{Context, Result};
 use medfs::MountOptions;
 use medfs_device::BlockDevice;
@@ -119,7 +119,7 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
         print_json(&args.image, &report, None, code)?;
         return Ok(code);
     }
-    print_findings(&report);
+    findings::print(&report, args.verbose);
     print_costs(&report);
     print_counts(&args.image, &report);
     if report.log_to_replay.nodes > 0 {
@@ -183,7 +183,7 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     }
     let found = checked(&args.image, &*dev)?;
     if !args.json {
-        print_findings(&found);
+        findings::print(&found, args.verbose);
         print_costs(&found);
     }
     if args.preen && loses(&found) {
@@ -278,7 +278,7 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
     }
     if !left.is_clean() {
         outln!("left after the repair:");
-        print_findings(left);
+        findings::print(left, args.verbose);
     }
     print_lost(found, "lost: ");
     print_counts(&args.image, left);
@@ -414,15 +414,6 @@ fn tie_up(args: &FsckArgs, dev: &target::Target, logged: u64) -> Result<LooseEnd
     (ends.rolled_forward, ends.orphans_freed) = (stats.recovered_inodes, stats.orphans_freed);
     volume.close().with_context(|| format!("cannot finish writing {}", args.image.display()))?;
     Ok(ends)
-}
-
-fn print_findings(report: &Report) {
-    for finding in &report.findings {
-        outln!("{finding}");
-    }
-    if report.suppressed > 0 {
-        outln!("and {} more", report.suppressed);
-    }
 }
 
 fn print_counts(image: &Path, r: &Report) {

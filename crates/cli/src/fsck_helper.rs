@@ -23,14 +23,15 @@ const USAGE: &str = "usage: fsck.medfs [-a|-p|-y|-n] [-f] DEVICE";
 fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
     let wrong = |what: String| Coded::new(exit::FSCK_USAGE, format!("{what}; {USAGE}"));
     let mut image = None;
-    let (mut mend, mut preen, mut look) = (false, false, false);
+    let (mut mend, mut preen, mut look, mut verbose) = (false, false, false, false);
     for arg in args {
         match arg.to_str() {
             Some("-a" | "-p") => (mend, preen) = (true, true),
             Some("-y") => mend = true,
             Some("-n" | "--dry-run") => look = true,
             // Checks are always complete; fsck(8)'s own flags for titles, progress and talk change nothing here.
-            Some("-f" | "-v" | "-T" | "-r" | "-s") => {}
+            Some("-f" | "-T" | "-r" | "-s") => {}
+            Some("-v") => verbose = true,
             Some(flag) if flag.starts_with("-C") => {}
             Some("-V" | "--version") => {
                 outln!("fsck.medfs {}", env!("CARGO_PKG_VERSION"));
@@ -55,5 +56,5 @@ fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
     let image = image.ok_or_else(|| wrong("no device".into()))?;
     let repair = mend && !preen;
     let (undo, restore, json, force) = (None, None, false, false);
-    Ok(Some(FsckArgs { image, repair, preen, undo, restore, dry_run: look, json, force }))
+    Ok(Some(FsckArgs { image, repair, preen, undo, restore, dry_run: look, json, verbose, force }))
 }

@@ -5,6 +5,7 @@ use crate::{exit, target};
 use anyhow::Result;
 use medfs_device::{BlockDevice, read_block};
 use medfs_format::superblock::RawSuperblock;
+use medfs_format::weigh;
 use std::fmt::Write;
 
 /// `medfs probe`
@@ -38,7 +39,8 @@ fn superblock(dev: &dyn BlockDevice) -> Result<Option<RawSuperblock>> {
             copies.push(copy);
         }
     }
-    Ok(RawSuperblock::in_force(&copies.iter().collect::<Vec<_>>()).cloned())
+    let mut read = |addr: u32| Ok::<_, std::io::Error>(read_block(dev, addr.into()).ok());
+    Ok(weigh::in_force(&copies.iter().collect::<Vec<_>>(), &mut read)?)
 }
 
 /// Whether udev takes a character as it is in names of links.

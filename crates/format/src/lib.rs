@@ -42,6 +42,7 @@ pub mod summary;
 pub mod superblock;
 pub mod time;
 pub mod undo;
+pub mod weigh;
 pub mod xattr;
 
 pub use block::{BLOCK_ALIGN, BLOCK_SIZE, Block};

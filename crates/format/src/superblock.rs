@@ -311,14 +311,22 @@ impl RawSuperblock {
         Geometry::from_superblock(self)
     }
 
-    /// The copy that counts, of those that are valid: the first one, unless they disagree. Where one is plain and one of deltas, a switch
-    /// between the two kinds was interrupted while there were none, and the plain copy counts. Where one alone says that fsyncs may lie in an
-    /// NVRAM, they may. Where one has a feature more that a volume has from its beginning or not at all, it has a flipped bit.
-    pub fn in_force<'a>(valid: &[&'a RawSuperblock]) -> Option<&'a RawSuperblock> {
-        Self::position_in_force(valid).map(|at| valid[at])
+    /// Whether two agree in what matters: not in the error records and version strings, which the kernel may update in one copy at a time.
+    pub fn agrees_with(&self, other: &RawSuperblock) -> bool {
+        let strip = |sb: &RawSuperblock| RawSuperblock {
+            version: [0; 256],
+            init_version: [0; 256],
+            s_stop_reason: [0; 32],
+            s_errors: [0; 16],
+            crc: 0.into(),
+            ..sb.clone()
+        };
+        strip(self).as_bytes() == strip(other).as_bytes()
     }
 
-    /// Its place among the valid ones.
+    /// The copy that counts as far as copies alone tell ([`crate::weigh`] asks the volume too), of those that are valid: the first one, unless they disagree. Where one is plain and one of deltas, a switch
+    /// between the two kinds was interrupted while there were none, and the plain copy counts. Where one alone says that fsyncs may lie in an
+    /// NVRAM, they may. Where one has a feature more that a volume has from its beginning or not at all, it has a flipped bit.
     pub fn position_in_force(valid: &[&RawSuperblock]) -> Option<usize> {
         let kind = |copy: &RawSuperblock| (copy.is_delta_volume(), copy.nvram_in_use().is_none());
         if let [first, second] = valid

@@ -214,6 +214,13 @@ pub fn repair_found(
             break;
         }
     }
+    if unfinished.is_some() && !after.is_clean() {
+        match Image::load(Medium::lenient(dev), &mut Findings::new(0)) {
+            Ok(mut image) => pack::note_errors(&mut image)?,
+            Err(Stop::Io(e)) => return Err(e.into()),
+            Err(Stop::Fatal) => {}
+        }
+    }
     Ok(Repair { before, after, changed: true, unfinished })
 }
 

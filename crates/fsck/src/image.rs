@@ -11,6 +11,7 @@ use crate::medium::Medium;
 use crate::no_super;
 use crate::pack;
 use crate::strays::Strays;
+use crate::superblock;
 use crate::traits;
 use foldhash::{HashMap, HashMapExt};
 use medfs_device::{Cause, Temperature, WriteTag};
@@ -24,7 +25,6 @@ use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc};
 use std::collections::BTreeSet;
 use std::io;
-use zerocopy::IntoBytes;
 
 /// What is said of a block that the device does not give.
 pub(crate) const CANNOT_BE_READ: &str = "cannot be read";
@@ -89,7 +89,7 @@ impl From<io::Error> for Stop {
 
 impl<'d> Image<'d> {
     pub(crate) fn load(medium: Medium<'d>, findings: &mut Findings) -> Result<Image<'d>, Stop> {
-        let (sb, g, bad_copies, rebuilt) = match superblock(&medium, findings)? {
+        let (sb, g, bad_copies, rebuilt) = match superblock::in_force(&medium, findings)? {
             Some((sb, g, bad_copies)) => (sb, g, bad_copies, false),
             None => {
                 let made = no_super::rebuild(&medium, findings)?;
@@ -340,109 +340,4 @@ impl<'d> Image<'d> {
         }
         Ok(())
     }
-}
-
-/// A superblock with its geometry, and the copies to be written anew.
-type Superblock = (Box<Block>, Geometry, Vec<u32>);
-
-/// The copy that counts; `None` where there is none.
-fn superblock(medium: &Medium<'_>, findings: &mut Findings) -> Result<Option<Superblock>, Stop> {
-    if medium.block_count() < 2 {
-        findings.add(Code::NoSuperblock, "the device is smaller than a superblock");
-        return Err(Stop::Fatal);
-    }
-    let mut bad_copies = Vec::new();
-    let mut valid = Vec::new();
-    for copy in 0..2u32 {
-        let block = medium.read(copy)?;
-        match RawSuperblock::in_block(&block).validate() {
-            Ok(g) => valid.push((copy, block, g)),
-            Err(e) => {
-                let why = if medium.tell_unreadable(copy) { CANNOT_BE_READ.into() } else { e.to_string() };
-                findings.add(Code::SuperblockCopy, format!("copy {} of the superblock: {why}", copy + 1));
-                bad_copies.push(copy);
-            }
-        }
-    }
-    let pending =
-        valid.iter().find_map(|(_, block, _)| RawSuperblock::in_block(block).check_no_nvram().err());
-    if let Some(error) = pending {
-        findings.add(Code::NvramPending, error.to_string());
-        return Err(Stop::Fatal);
-    }
-    let copies: Vec<&RawSuperblock> =
-        valid.iter().map(|(_, block, _)| RawSuperblock::in_block(block)).collect();
-    let counts = RawSuperblock::position_in_force(&copies).unwrap_or(0);
-    if let [(_, first, _), (_, second, _)] = &valid[..]
-        && !same(first, second)
-    {
-        let (code, text) = if is_delta(first) != is_delta(second) {
-            let text = "one copy of the superblock is of a volume with deltas, the other of plain F2FS: an import or \
-                        export was interrupted, and it is plain F2FS";
-            (Code::SuperblockKinds, text)
-        } else if counts == 0 {
-            (Code::SuperblocksDiffer, "the two copies of the superblock differ; the first one counts")
-        } else {
-            let text = "the two copies of the superblock differ; the second one counts, as the first has a flipped bit \
-                        in its features";
-            (Code::SuperblocksDiffer, text)
-        };
-        findings.add(code, text);
-        bad_copies.push(1 - counts as u32);
-    }
-    if valid.is_empty() {
-        unflip_superblocks(medium, &mut valid, findings)?;
-    }
-    let good = (!valid.is_empty()).then(|| valid.swap_remove(counts)).map(|(_, block, g)| (block, g));
-    let Some((block, g)) = good else { return Ok(None) };
-    let end = g.end();
-    if end > medium.block_count() {
-        findings.add(
-            Code::Truncated,
-            format!(
-                "the device has {} blocks but the volume needs {end}: it was cut short",
-                medium.block_count()
-            ),
-        );
-        return Err(Stop::Fatal);
-    }
-    Ok(Some((block, g, bad_copies)))
-}
-
-/// Where no copy is usable: those in which one flipped bit is all that is wrong.
-fn unflip_superblocks(
-    medium: &Medium<'_>,
-    valid: &mut Vec<(u32, Box<Block>, Geometry)>,
-    findings: &mut Findings,
-) -> io::Result<()> {
-    for copy in 0..2u32 {
-        let mut block = medium.read(copy)?;
-        let Some(bit) = RawSuperblock::flipped_bit(&block) else { continue };
-        bit.flip(&mut block);
-        if let Ok(g) = RawSuperblock::in_block(&block).validate() {
-            let text = format!("copy {} of the superblock is right with {bit} the other way round", copy + 1);
-            findings.add(Code::SuperblockCopy, text);
-            valid.push((copy, block, g));
-        }
-    }
-    Ok(())
-}
-
-fn is_delta(block: &Block) -> bool {
-    RawSuperblock::in_block(block).is_delta_volume()
-}
-
-/// Whether two superblocks agree in what matters: not in the error records and version strings,
-/// which the kernel may update in one copy at a time.
-fn same(a: &Block, b: &Block) -> bool {
-    let strip = |block: &Block| {
-        let mut sb = RawSuperblock::in_block(block).clone();
-        sb.version = [0; 256];
-        sb.init_version = [0; 256];
-        sb.s_stop_reason = [0; 32];
-        sb.s_errors = [0; 16];
-        sb.crc = 0.into();
-        sb
-    };
-    strip(a).as_bytes() == strip(b).as_bytes()
 }

@@ -42,6 +42,7 @@ mod root;
 mod slices;
 mod space;
 mod strays;
+mod superblock;
 mod supply;
 mod tables;
 mod traits;

@@ -328,6 +328,26 @@ pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, keep_log: bool) -> i
     Ok(())
 }
 
+/// Notes in the pack in force that errors are left, so that a mount says so. Either header alone is that of a whole pack, before and after.
+pub(crate) fn note_errors(image: &mut Image<'_>) -> io::Result<()> {
+    let (start, mut cp) = (image.g.cp_pack(image.pack), image.checkpoint());
+    let mut flags = cp.flags();
+    // The log is told by the version alone, as the checksum is another one.
+    flags.insert(CpFlags::FSCK | CpFlags::NOCRC_RECOVERY);
+    cp.ckpt_flags = flags.bits().into();
+    let mut head = Block::boxed();
+    head.0.copy_from_slice(&image.cp[..BLOCK_SIZE]);
+    *RawCheckpoint::in_block_mut(&mut head) = cp;
+    checkpoint::seal(&mut head);
+    let last = start + RawCheckpoint::in_block(&head).cp_pack_total_block_count.get() - 1;
+    let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
+    for addr in [last, start] {
+        image.cache.medium.write(addr, &[&head], tag)?;
+        image.cache.medium.flush()?;
+    }
+    Ok(())
+}
+
 fn summary_block(curseg: &Curseg) -> Box<Block> {
     let mut block = Block::boxed();
     let sum: &mut RawSummaryBlock = block.view_mut();

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::io::Io;
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::superblock::{RawNvramInfo, RawSuperblock};
-use medfs_format::{Block, FormatError, Geometry};
+use medfs_format::{Block, FormatError, Geometry, weigh};
 use zerocopy::IntoBytes;
 
 /// Reads both superblock copies; returns the one that counts and the addresses of those that differ from it. `Incompatible` where fsyncs may
@@ -41,7 +41,7 @@ pub fn read_superblock_with_nvram(io: &Io) -> Result<(RawSuperblock, Geometry, V
     }
     let valid: Vec<&RawSuperblock> =
         copies.iter().filter(|(_, _, geo)| geo.is_some()).map(|(_, raw, _)| raw).collect();
-    let Some(sb) = RawSuperblock::in_force(&valid).cloned() else {
+    let Some(sb) = weigh::in_force(&valid, &mut |addr| Ok::<_, Error>(io.read(addr).ok()))? else {
         if let Some(error) = unreadable {
             return Err(error);
         }

@@ -115,6 +115,47 @@ fn sigkill_loses_nothing_that_was_fsynced() {
     assert_clean(&s.image());
 }
 
+/// A volume of which a kernel, or a repair that left errors, says that it wants a check.
+#[test]
+fn a_mount_says_that_the_volume_is_marked_as_damaged() {
+    use medfs_format::checkpoint::{self, RawCheckpoint};
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("128M");
+    let dir = s.path("mnt");
+    fs::create_dir_all(&dir).unwrap();
+    let mounted = |marked: bool| {
+        let assert = medfs().arg("mount").arg(s.image()).arg(&dir).assert().success();
+        let m = Mounted(dir.clone());
+        let text = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+        medfs().arg("umount").arg(&m.0).assert().success();
+        let told =
+            text.lines().filter(|line| line.contains("marked as damaged; run `medfs fsck` on it")).count();
+        assert_eq!(told, usize::from(marked), "{text}");
+    };
+    mounted(false);
+    let dev = FileDevice::open(s.image(), FileOptions::default()).unwrap();
+    let start = u64::from(RawSuperblock::in_block(&read_block(&dev, 0).unwrap()).cp_blkaddr.get());
+    for pack in [start, start + 512] {
+        let mut block = read_block(&dev, pack).unwrap();
+        let cp = RawCheckpoint::in_block_mut(&mut block);
+        let last = pack + u64::from(cp.cp_pack_total_block_count.get()) - 1;
+        cp.ckpt_flags = (cp.ckpt_flags.get() | 0x10).into();
+        checkpoint::seal(&mut block);
+        let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
+        [pack, last].into_iter().for_each(|addr| dev.write(addr, &[&block], tag).unwrap());
+    }
+    drop(dev);
+    // The checkpoint of an unmount keeps the mark.
+    mounted(true);
+    mounted(true);
+    let found = medfs().arg("fsck").arg(s.image()).assert().code(4);
+    assert!(String::from_utf8_lossy(&found.get_output().stdout).contains("F0209"));
+    medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+    mounted(false);
+}
+
 #[test]
 fn read_only_mounts() {
     if !can_mount() {

@@ -152,6 +152,11 @@ fn a_file_without_a_name_under_an_encrypted_root_is_kept() {
     let why = repaired.unfinished.expect("it has no name");
     assert!(why.contains("encrypted") && why.contains("without a name: 1;"), "{why}");
     assert!(repaired.after.has(Code::NatUnreachable));
+    // The volume says so to who mounts it, and is otherwise as it was left.
+    let again = checked(&dev);
+    assert!(again.has(Code::CheckpointFlagged), "{:?}", again.findings);
+    let others: Vec<_> = again.findings.into_iter().filter(|f| f.code != Code::CheckpointFlagged).collect();
+    assert_eq!(others, repaired.after.findings);
 }
 
 /// Found by fuzzing: a checksum in the middle of the version bitmaps changes them whenever it is written.

@@ -17,6 +17,7 @@ use medfs_testkit::observe::observe;
 use medfs_testkit::power_cut::PowerCut;
 use medfs_testkit::volume::test_clock;
 use std::sync::Arc;
+use zerocopy::IntoBytes;
 
 fn shown(dev: MemDevice) -> Model {
     let options = MountOptions { read_only: true, ..MountOptions::default() };
@@ -126,6 +127,76 @@ fn a_feature_that_one_copy_alone_has_is_a_flipped_bit() {
         assert_eq!(superblock(&damaged).features(), features, "{copy} {bit}");
         assert_eq!(check(&damaged, &Options::default(), &mut |_| {}).unwrap().findings, [], "{copy} {bit}");
     }
+}
+
+/// A bit in any field of a superblock without checksum: the volume opens with all its files, and a repair takes the right copy, wherever the volume tells.
+#[test]
+fn a_flipped_bit_of_a_superblock_without_checksum_is_found_by_what_the_volume_says() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("bits.img", &["-O", "extra_attr,inode_checksum"]));
+    let (right, files) = (superblock(&dev), files_of(&dev));
+    // That the device has some blocks more, by the lowest byte of their count, nothing contradicts.
+    let offset = std::mem::offset_of!(RawSuperblock, cp_payload);
+    let uuid = std::mem::offset_of!(RawSuperblock, uuid);
+    let devs = std::mem::offset_of!(RawSuperblock, devs);
+    let label = std::mem::offset_of!(RawSuperblock, volume_name);
+    let told = [(offset, 4), (uuid, 16), (devs, 2), (label + 40, 1), (0, 36), (37, 71)];
+    let mut wrong = Vec::new();
+    for at in told.into_iter().flat_map(|(start, len)| start..start + len) {
+        for (copy, bit) in [(0, at % 8), (1, (at + 3) % 8)] {
+            let damaged = dev.snapshot();
+            let mut block = read_block(&damaged, copy).unwrap();
+            block.0[1024 + at] ^= 1 << bit;
+            damaged.write(copy, &[&block], META).unwrap();
+            let what = format!("byte {at}, bit {bit} of copy {copy}");
+            let opened = Volume::open(
+                Arc::new(damaged.snapshot()),
+                MountOptions { read_only: true, ..MountOptions::default() },
+                test_clock(),
+            );
+            match opened.map(|v| v.superblock().as_bytes() == right.as_bytes()) {
+                Ok(true) => {}
+                other => wrong.push(format!("{what}: opened {:?}", other.map_err(|e| e.to_string()))),
+            }
+            let done = repair(&damaged, &Options::default(), &mut |_| {});
+            if done.is_err() || superblock(&damaged).as_bytes() != right.as_bytes() {
+                wrong.push(format!(
+                    "{what}: repaired {:?}",
+                    done.map(|done| done.before.findings).map_err(|e| e.to_string())
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of the bits: {:#?}", wrong.len(), &wrong[..wrong.len().min(12)]);
+    assert_eq!(files_of(&dev), files);
+}
+
+fn files_of(dev: &MemDevice) -> u64 {
+    check(dev, &Options::default(), &mut |_| {}).unwrap().files
+}
+
+/// Both copies have a flipped bit, each in another field: of each the right one is taken.
+#[test]
+fn what_is_right_is_taken_of_both_superblocks() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("both.img", &["-O", "extra_attr,inode_checksum"]));
+    let right = superblock(&dev);
+    let damaged = dev.snapshot();
+    let flip = |copy, change: fn(&mut RawSuperblock)| {
+        let mut block = read_block(&damaged, copy).unwrap();
+        change(RawSuperblock::in_block_mut(&mut block));
+        damaged.write(copy, &[&block], META).unwrap();
+    };
+    flip(0, |sb| sb.uuid[5] ^= 4);
+    flip(1, |sb| sb.cp_payload = 8.into());
+    let done = repair(&damaged, &Options::default(), &mut |_| {}).unwrap();
+    assert!(done.before.has(Code::SuperblocksDiffer), "{:?}", done.before.findings);
+    assert_eq!(done.before.findings.len(), 1, "{:?}", done.before.findings);
+    for copy in 0..2 {
+        let block = read_block(&damaged, copy).unwrap();
+        assert!(RawSuperblock::in_block(&block).as_bytes() == right.as_bytes(), "copy {copy}");
+    }
+    assert_eq!(done.after.findings, []);
 }
 
 #[test]
