@@ -22,7 +22,11 @@ fn lines(findings: &[Finding], shown: usize) -> Vec<String> {
         let shown = if run.len() == shown.saturating_add(1) { run.len() } else { run.len().min(shown) };
         lines.extend(run[..shown].iter().map(ToString::to_string));
         if shown < run.len() {
-            lines.push(format!("{} and {} more of this kind: --verbose lists them", run[0].code, run.len() - shown));
+            lines.push(format!(
+                "{} and {} more of this kind: --verbose lists them",
+                run[0].code,
+                run.len() - shown
+            ));
         }
     }
     lines

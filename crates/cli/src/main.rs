@@ -18,6 +18,7 @@ mod damaged;
 mod demo;
 mod dump;
 mod exit;
+mod findings;
 mod flash;
 mod fsck;
 mod fsck_helper;
