@@ -5,7 +5,8 @@
 //! NAT and SIT, so that a crash at any moment leaves a volume on which the same repair starts over.
 
 use crate::finding::{Code, Cut, Finding, Findings, Losses, LostFile, Severity, counted};
-use crate::image::{CANNOT_BE_READ, Image, Stop};
+use crate::image::{Image, Stop};
+use crate::judgement::Judgement;
 use crate::log::{self, FsyncLog};
 use crate::lost;
 use crate::medium::Medium;
@@ -282,8 +283,8 @@ fn pass(
         image.bad_copies = vec![1, 0];
         mend_superblocks(&image)?;
     }
-    let mut w = Walker::new(image, findings, mend, progress);
-    let log = log::walk(&mut w.image, &mut w.findings, w.fix)?;
+    let mut w = Walker::new(Judgement::new(image, findings, mend), progress);
+    let log = log::walk(&mut w.j.image, &mut w.j.findings, w.j.fix)?;
     w.slices.expect_replay(&log.nids);
     let orphans = std::mem::take(&mut w.image.orphans);
     if w.image.checkpoint().flags().intersects(CpFlags::ERROR | CpFlags::FSCK) {
@@ -294,24 +295,24 @@ fn pass(
     (w.anew.homes, w.logged) = (log.homes, log.latest);
     if !w.visit_root()? {
         w.tell_medium();
-        return Ok((report_of(w.findings), Ends::default()));
+        return Ok((report_of(w.j.findings), Ends::default()));
     }
     w.drain()?;
     check_quota_files(&mut w)?;
     settle_names(&mut w, &orphans, mend)?;
     w.settle_slices()?;
-    w.check_links()?;
-    w.check_cursegs()?;
-    let free_nid = w.check_nat()?;
+    w.tables().check_links()?;
+    w.tables().check_cursegs()?;
+    let free_nid = w.tables().check_nat()?;
     if !w.fix && w.findings.unreachable {
         w.foresee_rescue()?;
     }
-    let free_segments = w.check_sit()?;
-    let mut counts = w.check_counts(free_segments, free_nid);
+    let free_segments = w.tables().check_sit()?;
+    let mut counts = w.tables().check_counts(free_segments, free_nid);
     let inodes = Some((w.image.checkpoint().valid_inode_count.get(), counts.inodes));
-    counts.recount = quota::judge(&mut w.image, &w.space.usage, &mut w.findings, w.fix)?;
+    counts.recount = quota::judge(&mut w.j.image, &w.j.space.usage, &mut w.j.findings, w.j.fix)?;
     if w.fix {
-        let (space, image) = (&mut w.space, &mut w.image);
+        let (space, image) = (&mut w.j.space, &mut w.j.image);
         space.flush_ssa(&mut image.cache, &image.g)?;
         image.cache.medium.flush()?;
         pack::write(image, &counts, log.summary.nodes > 0)?;
@@ -326,10 +327,10 @@ fn pass(
         orphans: orphans.len() as u64,
         log_to_replay: log.summary,
         losses,
-        lost: w.lost,
-        ..report_of(w.findings)
+        lost: w.j.lost,
+        ..report_of(w.j.findings)
     };
-    Ok((report, Ends { held: w.held, cuts: w.cuts.list, inodes }))
+    Ok((report, Ends { held: w.held, cuts: w.j.cuts.list, inodes }))
 }
 
 /// Orphans, what only the journals led to, and what has no name or another file's.
@@ -339,7 +340,7 @@ fn settle_names(w: &mut Walker<'_, '_>, orphans: &[Ino], mend: Mend) -> io::Resu
             w.visit(ino, 0, Via::Orphan, "orphan list")?;
         }
         w.drain()?;
-        w.image.take_up_the_rest(&mut w.findings)?;
+        w.j.image.take_up_the_rest(&mut w.j.findings)?;
         w.settle_homes()?;
         return lost::lead_foreign(w);
     }
@@ -348,9 +349,9 @@ fn settle_names(w: &mut Walker<'_, '_>, orphans: &[Ino], mend: Mend) -> io::Resu
     let needed = |ino: &&u32| w.slices.is_source(**ino);
     let free: Vec<_> = orphans.iter().filter(|ino| mend == Mend::All && !needed(ino)).copied().collect();
     w.orphans.extend(free);
-    w.image.find_strays(&mut w.findings)?;
+    w.j.image.find_strays(&mut w.j.findings)?;
     orphans.iter().try_for_each(|&ino| w.image.take_up(ino))?;
-    w.image.take_up_the_rest(&mut w.findings)?;
+    w.j.image.take_up_the_rest(&mut w.j.findings)?;
     w.settle_homes()?;
     lost::lead_foreign(w)?;
     w.rescue()?;
@@ -409,21 +410,5 @@ impl Image<'_> {
             self.cache.medium.write(addr, &[&block], tag)?;
         }
         self.cache.medium.flush()
-    }
-}
-
-impl Walker<'_, '_> {
-    /// Makes findings of the blocks that cannot be read or written, as far as there are none of them yet.
-    fn tell_medium(&mut self) {
-        let medium = &self.image.cache.medium;
-        for addr in medium.take_untold() {
-            let what = self.image.g.purpose(addr);
-            self.findings.add(Code::Unreadable, format!("block {addr} ({what}) {CANNOT_BE_READ}"));
-        }
-        for addr in medium.unwritable() {
-            let what = self.image.g.purpose(addr);
-            let text = format!("block {addr} ({what}) cannot be written: the device has to be replaced");
-            self.findings.add(Code::Unwritable, text);
-        }
     }
 }

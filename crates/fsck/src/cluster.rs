@@ -2,17 +2,18 @@
 //!
 //! A repair takes away what cannot be expanded: the cluster becomes a hole. What is merely counted wrong is counted anew.
 
+use crate::deltas::content_of;
+use crate::file::FileWalk;
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
-use crate::walk::{FileWalk, Walker};
-use medfs_codec::compress::{Compressor, Compressors};
-use medfs_format::compress::{Algorithm, Cluster, Compression, cluster_content};
+use crate::judgement::Judgement;
+use medfs_format::compress::{Cluster, Compression};
 use medfs_format::node::RawInode;
-use medfs_format::{BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, crc};
+use medfs_format::{BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR};
 use std::io;
 use zerocopy::little_endian::U32;
 
-impl Walker<'_, '_> {
+impl Judgement<'_> {
     /// Judges the clusters whose addresses a node holds, from page `page` on. Tells whether an address was taken away.
     pub(crate) fn clusters(
         &mut self,
@@ -124,32 +125,5 @@ impl Walker<'_, '_> {
             self.findings.add(Code::SavedBlocks, what);
             extra.i_compr_blocks = expected.into();
         }
-    }
-}
-
-/// The pages that the blocks of a cluster hold; the error says why they do not hold as many as it has.
-pub(crate) fn content_of(
-    all: &mut Compressors,
-    compression: Compression,
-    blocks: &[u8],
-    pages: usize,
-) -> Result<Vec<u8>, String> {
-    let (header, content) = cluster_content(blocks).map_err(|clen| {
-        format!("its header announces {clen} bytes in {} blocks", blocks.len() / BLOCK_SIZE)
-    })?;
-    let computed = crc::f2fs(content);
-    if compression.checksum && header.chksum.get() != computed {
-        return Err(format!("its checksum is {:#010x}, computed {computed:#010x}", header.chksum));
-    }
-    let compressor: &mut dyn Compressor = match compression.algorithm {
-        Algorithm::Lzo | Algorithm::LzoRle => &mut all.lzo,
-        Algorithm::Lz4 => &mut all.lz4,
-        Algorithm::Zstd => &mut all.zstd,
-    };
-    let mut out = vec![0; pages * BLOCK_SIZE];
-    match compressor.expand(content, &mut out) {
-        Ok(len) if len == out.len() => Ok(out),
-        Ok(len) => Err(format!("it holds {len} bytes, expected {}", out.len())),
-        Err(_) => Err(format!("its {} content cannot be expanded", compression.algorithm.name())),
     }
 }

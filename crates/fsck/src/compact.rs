@@ -7,36 +7,16 @@
 //! one finding.
 
 use crate::deltas::PLACES;
+use crate::file::{FileWalk, Region};
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
-use crate::walk::{FileWalk, Walker};
-use crate::zone::name_of;
+use crate::judgement::Judgement;
 use medfs_device::Cause;
 use medfs_format::delta::{self, Record};
 use medfs_format::flip::Bit;
 use medfs_format::node::RawInode;
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino};
 use std::io;
-
-/// What of a file decides whether a block is a compact page.
-pub(crate) struct Region {
-    /// The first page of the index that may be one.
-    pub(crate) start: u64,
-    /// Pages up to the file's end.
-    end: u64,
-    /// How messages name the file.
-    name: String,
-}
-
-impl Region {
-    pub(crate) fn of(f: &FileWalk, inode: &RawInode, flexible: bool) -> Region {
-        Region {
-            start: delta::compact_start(inode.slots(flexible).fanout()),
-            end: inode.i_size.get().div_ceil(BLOCK_SIZE as u64),
-            name: name_of(f, inode),
-        }
-    }
-}
 
 /// The one bit that makes a block a compact page of a file, where it is none.
 fn unflipped(block: &Block, ino: Ino) -> Option<Bit> {
@@ -52,7 +32,7 @@ fn pages_of(records: &[Record<'_>]) -> String {
     if pages.is_empty() { "none".into() } else { pages.join(", ") }
 }
 
-impl Walker<'_, '_> {
+impl Judgement<'_> {
     /// Judges a block of a file that may be one of its compact pages; `false` where a repair has to free it.
     pub(crate) fn compact_block(&mut self, f: &mut FileWalk, page: u64, addr: BlockAddr) -> io::Result<bool> {
         let Some(region) = f.region.take() else { return Ok(true) };

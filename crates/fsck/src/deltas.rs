@@ -4,17 +4,16 @@
 //! Invariants: nothing here writes. Memory: the zone, an entry for each compact page, and one for each page of the file
 //! that a compact page has a record of (345 thousand at most).
 
-use crate::cluster::content_of;
 use crate::finding::Code;
 use crate::image::{CANNOT_BE_READ, Image};
 use crate::inode::Rules;
 use foldhash::{HashMap, HashMapExt};
-use medfs_codec::compress::Compressors;
+use medfs_codec::compress::{Compressor, Compressors};
 use medfs_codec::{Codecs, RebuildError};
-use medfs_format::compress::{Cluster, Compression};
+use medfs_format::compress::{Algorithm, Cluster, Compression, cluster_content};
 use medfs_format::delta::{self, NO_DELTA, RawSlice, Record};
 use medfs_format::node::{ADDRS_PER_BLOCK, FileKind, Inline, RawInode};
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NEW_ADDR, is_block};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NEW_ADDR, crc, is_block};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
@@ -351,4 +350,31 @@ fn read_source(image: &mut Image<'_>, rules: &Rules, ino: Ino) -> io::Result<Opt
         && FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Regular)
         && !inode.inline().contains(Inline::DATA);
     Ok(usable.then_some(inode))
+}
+
+/// The pages that the blocks of a cluster hold; the error says why they do not hold as many as it has.
+pub(crate) fn content_of(
+    all: &mut Compressors,
+    compression: Compression,
+    blocks: &[u8],
+    pages: usize,
+) -> Result<Vec<u8>, String> {
+    let (header, content) = cluster_content(blocks).map_err(|clen| {
+        format!("its header announces {clen} bytes in {} blocks", blocks.len() / BLOCK_SIZE)
+    })?;
+    let computed = crc::f2fs(content);
+    if compression.checksum && header.chksum.get() != computed {
+        return Err(format!("its checksum is {:#010x}, computed {computed:#010x}", header.chksum));
+    }
+    let compressor: &mut dyn Compressor = match compression.algorithm {
+        Algorithm::Lzo | Algorithm::LzoRle => &mut all.lzo,
+        Algorithm::Lz4 => &mut all.lz4,
+        Algorithm::Zstd => &mut all.zstd,
+    };
+    let mut out = vec![0; pages * BLOCK_SIZE];
+    match compressor.expand(content, &mut out) {
+        Ok(len) if len == out.len() => Ok(out),
+        Ok(len) => Err(format!("it holds {len} bytes, expected {}", out.len())),
+        Err(_) => Err(format!("its {} content cannot be expanded", compression.algorithm.name())),
+    }
 }

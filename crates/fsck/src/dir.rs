@@ -1,19 +1,15 @@
 //! Directories: every entry is judged by its length, name, hash, place, type and inode.
 
-use crate::entries::{is_opaque, note_lost, own_name};
+use crate::file::{DirWalk, FileWalk};
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
-use crate::reach::{Verdict, Via};
-use crate::walk::{FileWalk, Walker};
-use foldhash::{HashSet, HashSetExt};
-use medfs_format::dentry::{
-    Area, AreaLayout, MAX_DEPTH, bucket_blocks, bucket_start, buckets, is_blank, slots_for,
-};
+use crate::judgement::Judgement;
+use crate::names::{is_opaque, level_of, right_place};
+use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH, bucket_blocks, bucket_start, buckets, is_blank};
 use medfs_format::hash::dentry_hash;
 use medfs_format::node::{FileFlags, FileKind, Inline, RawInode};
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, BlockAddr, Ino};
-use std::hash::BuildHasher;
 use std::io;
 
 /// Pages of a directory that are asked about its hash level: ten levels of the usual kind.
@@ -28,59 +24,6 @@ struct Hashes {
     folded: usize,
     /// Some are neither.
     other: bool,
-}
-
-/// What a directory's walk gathers.
-pub(crate) struct DirWalk {
-    pub(crate) parent: Ino,
-    pub(crate) dir_level: u8,
-    /// Names are stored in a form whose hash cannot be recomputed (encrypted, case-insensitive).
-    opaque: bool,
-    /// `.` and `..` were seen.
-    dots: [bool; 2],
-    subdirs: u32,
-    /// Deepest hash level in use, plus one.
-    depth: u32,
-    /// The dentry hash and a second, independent hash of each name seen.
-    names: HashSet<(u32, u64)>,
-}
-
-impl DirWalk {
-    /// Whether it has no name any more: removed while it was open, and still on the orphan list.
-    fn is_orphan(&self) -> bool {
-        self.parent == 0
-    }
-
-    pub(crate) fn new(inode: &RawInode, _ino: Ino, parent: Ino) -> DirWalk {
-        DirWalk {
-            parent,
-            dir_level: inode.i_dir_level,
-            opaque: is_opaque(inode),
-            dots: [false; 2],
-            subdirs: 0,
-            depth: 0,
-            names: HashSet::new(),
-        }
-    }
-}
-
-/// Hash level of a directory page.
-pub(crate) fn level_of(page: u64, dir_level: u8) -> u32 {
-    let mut end = 0u64;
-    for level in 0..MAX_DEPTH {
-        end = end.saturating_add(buckets(level, dir_level) * bucket_blocks(level));
-        if page < end {
-            return level;
-        }
-    }
-    MAX_DEPTH
-}
-
-/// Whether an entry of this hash may be in this page.
-pub(crate) fn right_place(hash: u32, page: u64, dir_level: u8) -> bool {
-    let level = level_of(page, dir_level);
-    let start = bucket_start(level, dir_level, u64::from(hash) % buckets(level, dir_level));
-    page >= start && page < start + bucket_blocks(level)
 }
 
 /// Where in a page an entry's bucket must be, by a directory's hash level.
@@ -116,33 +59,7 @@ fn unflipped(name: &[u8], hash: u32) -> Option<Vec<u8>> {
     None
 }
 
-/// The kind of an inode that an entry names, where it can have one name and has another: a directory, or a file with one link.
-fn placed_elsewhere(w: &mut Walker<'_, '_>, ino: Ino, dir: Ino, name: &[u8]) -> io::Result<Option<FileKind>> {
-    let addr = if w.image.g.is_nid(ino) { w.image.nat(ino)?.block_addr.get() } else { 0 };
-    if !w.image.g.in_main(addr) {
-        return Ok(None);
-    }
-    let inode: &RawInode = w.image.cache.get(addr)?.view();
-    let directory = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory);
-    if !(directory || inode.i_links.get() == 1) || (inode.i_pino.get(), own_name(inode)) == (dir, Some(name))
-    {
-        return Ok(None);
-    }
-    let Some(claim) = w.claim_of(ino)?.filter(|claim| claim.sure && claim.parent != ino) else {
-        return Ok(None);
-    };
-    // Once its flipped bit is turned back.
-    let one_name = claim.kind == FileKind::Directory || claim.links == 1;
-    if (claim.parent, &claim.name[..]) == (dir, name) || !one_name {
-        return Ok(None);
-    }
-    let Some((_, block)) = w.readable_inode(claim.parent)? else { return Ok(None) };
-    let above: &RawInode = block.view();
-    let above = FileKind::from_mode(above.i_mode.get()) == Some(FileKind::Directory);
-    Ok((above && w.find(claim.parent, &claim.name)? == Some(ino)).then_some(claim.kind))
-}
-
-impl Walker<'_, '_> {
+impl Judgement<'_> {
     /// Before entries are judged by their places: whether another hash level is the one that they were placed by, or the names
     /// are hashed as in a directory that ignores case.
     pub(crate) fn judge_level(&mut self, ino: Ino, inode: &mut RawInode) -> io::Result<()> {
@@ -208,96 +125,8 @@ impl Walker<'_, '_> {
         Ok(found)
     }
 
-    /// Judges an area of entries; `page` where it is a block. Returns whether `bytes` was changed.
-    pub(crate) fn dentries(
-        &mut self,
-        f: &mut FileWalk,
-        bytes: &mut [u8],
-        page: Option<u64>,
-    ) -> io::Result<bool> {
-        let mut dir = f.dir.take().expect("called for directories");
-        let result = self.area(&mut dir, f.ino, bytes, page);
-        f.dir = Some(dir);
-        result
-    }
-
-    fn area(&mut self, dir: &mut DirWalk, ino: Ino, bytes: &mut [u8], page: Option<u64>) -> io::Result<bool> {
-        let layout = if page.is_some() { AreaLayout::BLOCK } else { AreaLayout::inline(bytes.len()) };
-        let mut area = Area::new(layout, bytes);
-        let mut changed = false;
-        let mut used = false;
-        let mut slot = 0;
-        while slot < area.slots() {
-            if !area.in_use(slot) {
-                slot += 1;
-                continue;
-            }
-            let (mut name, hash, target, kind) = match area.entry(slot, u64::from(ino)) {
-                Ok(e) => (e.name.to_vec(), e.hash, e.ino, e.kind),
-                Err(e) => {
-                    self.findings.add(Code::DentryLength, format!("directory {ino}: {e}"));
-                    area.remove(slot, 1);
-                    changed = true;
-                    slot += 1;
-                    continue;
-                }
-            };
-            let shown = String::from_utf8_lossy(&name).into_owned();
-            let place = match page {
-                Some(page) => format!("directory {ino}, page {page}, slot {slot}, \"{shown}\""),
-                None => format!("directory {ino}, inline slot {slot}, \"{shown}\""),
-            };
-            if !dir.opaque
-                && let Some(right) = self.name_of_hash(&name, hash, page, dir.dir_level, &place)
-            {
-                if let Some(kind) = kind {
-                    area.insert_at(slot, &right, target, kind);
-                    changed = true;
-                }
-                name = right;
-            }
-            let outcome = match name.as_slice() {
-                b"." => self.dot(dir, 0, ino, target, kind, &place),
-                // Where it was before it was removed: any directory.
-                b".." if dir.is_orphan() => self.dot(dir, 1, target, target, kind, &place),
-                b".." => self.dot(dir, 1, dir.parent, target, kind, &place),
-                _ => self.entry(dir, ino, &name, target, kind, page, &place)?,
-            };
-            let right_hash = if dir.opaque { hash } else { dentry_hash(&name) };
-            match outcome {
-                None => {
-                    area.remove(slot, name.len());
-                    changed = true;
-                }
-                Some((target_now, kind_now)) => {
-                    used = true;
-                    if hash != right_hash {
-                        self.findings.add(
-                            Code::DentryHash,
-                            format!("{place}: hash {hash:#010x}, not {right_hash:#010x}"),
-                        );
-                        area.insert_at(slot, &name, target_now, kind_now);
-                        changed = true;
-                    }
-                    if (target_now, Some(kind_now)) != (target, kind) {
-                        area.set_target(slot, target_now, kind_now);
-                        changed = true;
-                    }
-                }
-            }
-            slot += slots_for(name.len());
-        }
-        if let (true, Some(page)) = (used, page) {
-            dir.depth = dir.depth.max(level_of(page, dir.dir_level) + 1);
-        }
-        if page.unwrap_or(0) == 0 {
-            changed |= self.restore_dots(dir, ino, &mut area);
-        }
-        Ok(changed)
-    }
-
     /// The name that an entry had before one of its bits was flipped.
-    fn name_of_hash(
+    pub(crate) fn name_of_hash(
         &mut self,
         name: &[u8],
         hash: u32,
@@ -322,7 +151,7 @@ impl Walker<'_, '_> {
     }
 
     /// `.` (0) or `..` (1): where it points is corrected, a second one goes.
-    fn dot(
+    pub(crate) fn dot(
         &mut self,
         dir: &mut DirWalk,
         which: usize,
@@ -339,71 +168,6 @@ impl Walker<'_, '_> {
             self.findings.add(Code::Dots, format!("{place}: names inode {target}, not directory {right}"));
         }
         Some((right, FileKind::Directory))
-    }
-
-    /// An ordinary entry; `None` where it must go.
-    #[allow(clippy::too_many_arguments)]
-    fn entry(
-        &mut self,
-        dir: &mut DirWalk,
-        ino: Ino,
-        name: &[u8],
-        target: Ino,
-        kind: Option<FileKind>,
-        page: Option<u64>,
-        place: &str,
-    ) -> io::Result<Option<(Ino, FileKind)>> {
-        if !dir.opaque {
-            if name.iter().any(|&b| b == 0 || b == b'/') {
-                self.findings
-                    .add(Code::DentryName, format!("{place}: the name holds a byte that none may hold"));
-                return Ok(None);
-            }
-            if page.is_some_and(|page| !right_place(dentry_hash(name), page, dir.dir_level)) {
-                self.findings.add(Code::DentryPlace, format!("{place}: not in the bucket of its hash"));
-                return Ok(None);
-            }
-        }
-        let second = foldhash::fast::FixedState::with_seed(0x6d65_6466).hash_one(name);
-        let key = (dentry_hash(name), second);
-        if dir.names.contains(&key) {
-            self.findings.add(Code::DentryTwice, format!("{place}: a second entry of this name"));
-            return Ok(None);
-        }
-        match placed_elsewhere(self, target, ino, name)? {
-            None => {}
-            Some(FileKind::Directory) => {
-                let text = format!("{place}: directory {target} has its name elsewhere");
-                self.findings.add(Code::DirectoryTwice, text);
-                return Ok(None);
-            }
-            Some(is) => {
-                let text = format!("{place}: file {target} has one link, and its name elsewhere");
-                self.findings.add(Code::DentryForeign, text);
-                self.foreign.add(ino, name, target, kind);
-                dir.names.insert(key);
-                dir.subdirs += u32::from(kind == Some(FileKind::Directory));
-                return Ok(Some((target, kind.unwrap_or(is)))); // until the end of the walk
-            }
-        }
-        let mut verdict = self.visit(target, ino, Via::Dentry(kind), place)?;
-        if verdict == Verdict::Rejected && kind == Some(FileKind::Directory) {
-            verdict = self.renew_directory(target, ino, name, place)?;
-        }
-        match verdict {
-            Verdict::Rejected => note_lost(self, ino, name, target).map(|()| None),
-            Verdict::Accepted(is) => {
-                if kind != Some(is) {
-                    self.findings.add(
-                        Code::DentryType,
-                        format!("{place}: type {kind:?}, but inode {target} is {is:?}"),
-                    );
-                }
-                dir.names.insert(key);
-                dir.subdirs += u32::from(is == FileKind::Directory);
-                Ok(Some((target, is)))
-            }
-        }
     }
 
     /// Whether a block can be read and is not zeros, where it is a directory's. One that cannot, or is, is freed by a repair, and a check counts it as
@@ -433,7 +197,7 @@ impl Walker<'_, '_> {
     }
 
     /// Puts `.` and `..` back where the first area has room for them.
-    fn restore_dots(&mut self, dir: &mut DirWalk, ino: Ino, area: &mut Area<&mut [u8]>) -> bool {
+    pub(crate) fn restore_dots(&mut self, dir: &mut DirWalk, ino: Ino, area: &mut Area<&mut [u8]>) -> bool {
         let mut changed = false;
         for (which, name, target) in [(0, &b"."[..], ino), (1, &b".."[..], dir.parent)] {
             if !dir.dots[which] && area.insert(name, target, FileKind::Directory) {

@@ -3,17 +3,13 @@
 //! What names a new block is written when the block is durable: an interrupted repair leaves no directory that names what is not
 //! written yet.
 
-use crate::dir::level_of;
-use crate::finding::LostFile;
+use crate::judgement::Judgement;
+use crate::maker::Maker;
+use crate::names::{bucket, level_of};
 use crate::space::Owner;
-use crate::walk::Walker;
 use medfs_device::Cause;
-use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH, bucket_blocks, bucket_start, buckets, slots_for};
-use medfs_format::hash::dentry_hash;
-use medfs_format::node::{
-    self, Advise, EXTRA_ISIZE, FileFlags, FileKind, Inline, RawDirectNode, RawIndirectNode, RawInode,
-    footer_mut,
-};
+use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH, slots_for};
+use medfs_format::node::{self, EXTRA_ISIZE, FileKind, Inline, RawDirectNode, RawIndirectNode, RawInode};
 use medfs_format::path::NodePath;
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NULL_ADDR, Nid};
@@ -22,11 +18,6 @@ use zerocopy::IntoBytes;
 
 /// Hash levels above the deepest one in which room is looked for: those further up are full in a directory that has grown.
 const LEVELS_BACK: u32 = 2;
-/// Names without an inode that are kept; the rest is counted.
-const MOST_NAMES: usize = 10_000;
-/// Directories that a path goes down.
-const MOST_LEVELS: usize = 2048;
-
 /// Room for an entry in a directory.
 pub(crate) enum Spot {
     Inline { slot: usize },
@@ -34,17 +25,7 @@ pub(crate) enum Spot {
     NewPage { page: u64 },
 }
 
-/// Whether names of a directory are stored in a form whose hash cannot be computed here (encrypted, case-insensitive).
-pub(crate) fn is_opaque(inode: &RawInode) -> bool {
-    is_encrypted(inode) || inode.flags().contains(FileFlags::CASEFOLD)
-}
-
-/// Whether a directory takes no name that is made here. Where only case is ignored, numbers and lost+found have the hash that they always have.
-pub(crate) fn is_encrypted(inode: &RawInode) -> bool {
-    inode.advise().contains(Advise::ENCRYPT)
-}
-
-impl Walker<'_, '_> {
+impl Maker<'_, '_> {
     /// An empty directory in another one, modelled on the root, with a number of its own or the one given; `None` where there is no
     /// room.
     pub(crate) fn make_directory(
@@ -63,7 +44,8 @@ impl Walker<'_, '_> {
 
     /// An empty directory's inode, with the root's time.
     pub(crate) fn new_directory(&mut self, ino: Ino, parent: Ino, name: &[u8]) -> io::Result<Box<Block>> {
-        let root_addr = self.image.nat(self.image.g.root_ino)?.block_addr.get();
+        let root = self.image.g.root_ino;
+        let root_addr = self.image.nat(root)?.block_addr.get();
         let root =
             if self.image.g.in_main(root_addr) { self.image.cache.read(root_addr)? } else { Block::boxed() };
         let root: &RawInode = root.view();
@@ -91,52 +73,8 @@ impl Walker<'_, '_> {
         inode.i_size = (range.len() as u64).into();
         let bytes = &mut inode.as_mut_bytes()[range];
         Area::new(AreaLayout::inline(bytes.len()), bytes).insert_dots(ino, parent);
-        self.sign(&mut block, ino, ino, 0);
+        self.image.sign(&mut block, ino, ino, 0);
         Ok(block)
-    }
-
-    /// Fills the footer of a new node.
-    pub(crate) fn sign(&self, block: &mut Block, nid: Nid, ino: Ino, offset: u32) {
-        let footer = footer_mut(block);
-        footer.nid = nid.into();
-        footer.ino = ino.into();
-        footer.set_node_offset(offset);
-        footer.cp_ver = self.image.checkpoint().checkpoint_ver;
-    }
-
-    fn inode_block(&mut self, ino: Ino) -> io::Result<(BlockAddr, Box<Block>)> {
-        let addr = self.image.nat(ino)?.block_addr.get();
-        Ok((addr, self.image.cache.read(addr)?))
-    }
-
-    /// A directory's inode; `None` where its areas leave it, so that it can have no entries.
-    fn directory_block(&mut self, dir: Ino) -> io::Result<Option<(BlockAddr, Box<Block>)>> {
-        let (addr, block) = self.inode_block(dir)?;
-        let sane = block.view::<RawInode>().possible_slots(self.rules.flexible()).is_some();
-        Ok(sane.then_some((addr, block)))
-    }
-
-    /// The inode that a name in a directory stands for.
-    pub(crate) fn find(&mut self, dir: Ino, name: &[u8]) -> io::Result<Option<Ino>> {
-        let Some((_, block)) = self.directory_block(dir)? else { return Ok(None) };
-        let inode: &RawInode = block.view();
-        if inode.inline().contains(Inline::DENTRY) {
-            let bytes = &inode.as_bytes()[inode.slots(self.rules.flexible()).inline_content_range()];
-            let area = Area::new(AreaLayout::inline(bytes.len()), bytes);
-            return Ok(area.find(name, dir.into()).ok().flatten().map(|e| e.ino));
-        }
-        for level in 0..inode.i_current_depth.get().clamp(1, MAX_DEPTH) {
-            for page in bucket(inode, level, name) {
-                let addr = self.image.address(inode, page)?;
-                if self.image.g.in_main(addr) {
-                    let area = Area::new(AreaLayout::BLOCK, &self.image.cache.get(addr)?.0);
-                    if let Ok(Some(e)) = area.find(name, dir.into()) {
-                        return Ok(Some(e.ino));
-                    }
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// Finds room for a name; an inline directory that is full becomes one with blocks.
@@ -280,7 +218,7 @@ impl Walker<'_, '_> {
             } else {
                 let Some((nid, at)) = self.new_node(dir)? else { return Ok(false) };
                 let mut block = Block::boxed();
-                self.sign(&mut block, nid, dir, path.node_offset(level));
+                self.image.sign(&mut block, nid, dir, path.node_offset(level));
                 self.write(at, &block, Cause::Node)?;
                 self.image.cache.medium.flush()?;
                 inode.i_blocks = (inode.i_blocks.get() + 1).into();
@@ -315,16 +253,9 @@ impl Walker<'_, '_> {
     }
 }
 
-/// The pages of a level in which a name may be.
-fn bucket(inode: &RawInode, level: u32, name: &[u8]) -> std::ops::Range<u64> {
-    let index = u64::from(dentry_hash(name)) % buckets(level, inode.i_dir_level);
-    let start = bucket_start(level, inode.i_dir_level, index);
-    start..start + bucket_blocks(level)
-}
-
 /// Lets an entry stand for another inode.
 pub(crate) fn lead_entry_to(
-    w: &mut Walker<'_, '_>,
+    w: &mut Judgement<'_>,
     dir: Ino,
     name: &[u8],
     ino: Ino,
@@ -334,7 +265,7 @@ pub(crate) fn lead_entry_to(
 }
 
 /// Takes an entry away.
-pub(crate) fn remove_entry(w: &mut Walker<'_, '_>, dir: Ino, name: &[u8]) -> io::Result<()> {
+pub(crate) fn remove_entry(w: &mut Judgement<'_>, dir: Ino, name: &[u8]) -> io::Result<()> {
     change_entry(w, dir, name, &|area, slot| area.remove(slot, name.len()))
 }
 
@@ -342,7 +273,7 @@ pub(crate) fn remove_entry(w: &mut Walker<'_, '_>, dir: Ino, name: &[u8]) -> io:
 type Change<'a> = &'a dyn Fn(&mut Area<&mut [u8]>, usize);
 
 /// Changes the entry of a name in a directory, where there is one.
-fn change_entry(w: &mut Walker<'_, '_>, dir: Ino, name: &[u8], change: Change<'_>) -> io::Result<()> {
+fn change_entry(w: &mut Judgement<'_>, dir: Ino, name: &[u8], change: Change<'_>) -> io::Result<()> {
     let Some((addr, mut block)) = w.directory_block(dir)? else { return Ok(()) };
     let inode: &mut RawInode = block.view_mut();
     if inode.inline().contains(Inline::DENTRY) {
@@ -372,35 +303,4 @@ fn change_entry(w: &mut Walker<'_, '_>, dir: Ino, name: &[u8], change: Change<'_
 fn change_in_area(area: &mut Area<&mut [u8]>, dir: Ino, name: &[u8], change: Change<'_>) -> bool {
     let slot = area.find(name, dir.into()).ok().flatten().map(|entry| entry.slot);
     slot.map(|slot| change(area, slot)).is_some()
-}
-
-/// The name that an inode says it has.
-pub(crate) fn own_name(inode: &RawInode) -> Option<&[u8]> {
-    inode.i_name.get(..inode.i_namelen.get() as usize)
-}
-
-/// Notes an entry that goes, where no inode that can be read stands behind it.
-pub(crate) fn note_lost(w: &mut Walker<'_, '_>, dir: Ino, name: &[u8], target: Ino) -> io::Result<()> {
-    if w.image.g.is_nid(target) && (w.space.nid_reached(target) || w.claim_of(target)?.is_some()) {
-        return Ok(());
-    }
-    w.losses.lost += 1;
-    if w.lost.len() < MOST_NAMES {
-        let path = path_below(w, dir, name)?;
-        w.lost.push(LostFile { path, ino: target });
-    }
-    Ok(())
-}
-
-/// The path of a name in a directory, as the inodes on the way say it.
-fn path_below(w: &mut Walker<'_, '_>, dir: Ino, name: &[u8]) -> io::Result<Vec<u8>> {
-    let mut names = vec![name.to_vec()];
-    let mut at = dir;
-    while at != w.image.g.root_ino && names.len() < MOST_LEVELS {
-        let Some((_, block)) = w.readable_inode(at)? else { break };
-        let inode: &RawInode = block.view();
-        names.push(own_name(inode).unwrap_or(b"?").to_vec());
-        at = inode.i_pino.get();
-    }
-    Ok(names.iter().rev().flat_map(|name| [&b"/"[..], name].concat()).collect())
 }

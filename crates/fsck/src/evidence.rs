@@ -6,10 +6,11 @@
 //!
 //! Invariant: nothing is changed without a finding that says what was taken for what.
 
+use crate::file::FileWalk;
 use crate::finding::{Code, Findings};
 use crate::inode::Rules;
+use crate::judgement::Judgement;
 use crate::space::has_no_addresses;
-use crate::walk::{FileWalk, Walker};
 use medfs_device::Cause;
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::flip::Bit;
@@ -68,7 +69,7 @@ impl Rules {
     }
 }
 
-impl Walker<'_, '_> {
+impl Judgement<'_> {
     /// Of a file whose inode cannot be trusted: one that ends before its last block ended behind it.
     pub(crate) fn settle_size(&mut self, f: &FileWalk, inode: &mut RawInode) {
         let Some(last) = f.last_page.filter(|&page| f.region.as_ref().is_none_or(|r| page < r.start)) else {

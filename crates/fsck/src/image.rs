@@ -5,22 +5,15 @@
 //! damage is recorded as a finding.
 
 use crate::cache::Cache;
-use crate::finding::{Code, Findings};
-use crate::in_force;
-use crate::medium::Medium;
-use crate::no_super;
-use crate::pack;
 use crate::strays::Strays;
-use crate::superblock;
-use crate::traits;
-use foldhash::{HashMap, HashMapExt};
+use foldhash::HashMap;
 use medfs_device::{Cause, Temperature, WriteTag};
-use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint, RawOrphanBlock};
+use medfs_format::checkpoint::{self, BitmapPlaces, RawCheckpoint};
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
-use medfs_format::node::{Layouts, RawDirectNode, RawIndirectNode, RawInode};
+use medfs_format::node::{Layouts, RawDirectNode, RawIndirectNode, RawInode, footer_mut};
 use medfs_format::path::NodePath;
 use medfs_format::sit::{self, RawSitBlock, RawSitEntry};
-use medfs_format::summary::{LOG_COUNT, Log, RawExtraInfo, RawSummaryBlock};
+use medfs_format::summary::{RawExtraInfo, RawSummaryBlock};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc};
 use std::collections::BTreeSet;
@@ -87,52 +80,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-impl<'d> Image<'d> {
-    pub(crate) fn load(medium: Medium<'d>, findings: &mut Findings) -> Result<Image<'d>, Stop> {
-        let (sb, g, bad_copies, rebuilt) = match superblock::in_force(&medium, findings)? {
-            Some((sb, g, bad_copies)) => (sb, g, bad_copies, false),
-            None => {
-                let made = no_super::rebuild(&medium, findings)?;
-                (made.sb, made.g, vec![0, 1], true)
-            }
-        };
-        let features = RawSuperblock::in_block(&sb).features();
-        let mut cache = Cache::new(medium);
-        let ((pack, cp, unflipped), reckoned) = in_force::pack(&mut cache, &g, findings)?;
-        let mut image = Image {
-            cache,
-            sb,
-            bad_copies,
-            g,
-            features,
-            pack,
-            cp,
-            unflipped,
-            nat_journal: HashMap::new(),
-            sit_journal: HashMap::new(),
-            journals_may_be_lost: true,
-            cursegs: Vec::new(),
-            orphans: Vec::new(),
-            written: RawExtraInfo::default(),
-            nat_changes: HashMap::new(),
-            lost_blocks: None,
-            strays: Strays::default(),
-            erased_sit: BTreeSet::new(),
-            reckoned,
-        };
-        if reckoned {
-            image.begin_logs(findings)?;
-            return Ok(image);
-        }
-        image.load_cursegs(findings)?;
-        image.load_orphans(findings)?;
-        image.find_erased_sit()?;
-        if rebuilt {
-            traits::take(&mut image, findings)?;
-        }
-        Ok(image)
-    }
-
+impl Image<'_> {
     pub(crate) fn raw_sb(&self) -> &RawSuperblock {
         RawSuperblock::in_block(&self.sb)
     }
@@ -264,6 +212,15 @@ impl<'d> Image<'d> {
         Ok(NULL_ADDR)
     }
 
+    /// Fills the footer of a new node.
+    pub(crate) fn sign(&self, block: &mut Block, nid: Nid, ino: Ino, offset: u32) {
+        let footer = footer_mut(block);
+        footer.nid = nid.into();
+        footer.ino = ino.into();
+        footer.set_node_offset(offset);
+        footer.cp_ver = self.checkpoint().checkpoint_ver;
+    }
+
     /// Writes the blocks of the pack in force anew in which a bit was flipped.
     pub(crate) fn mend_pack(&self) -> io::Result<()> {
         let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
@@ -277,67 +234,5 @@ impl<'d> Image<'d> {
     /// The log whose current segment this is.
     pub(crate) fn curseg_of(&self, segno: SegNo) -> Option<usize> {
         self.cursegs.iter().position(|c| c.segno == segno)
-    }
-
-    fn load_cursegs(&mut self, findings: &mut Findings) -> Result<(), Stop> {
-        let cp = self.checkpoint();
-        let start = self.g.cp_pack(self.pack);
-        let sums = pack::read_summaries(&mut self.cache, &self.g, &cp, start)?;
-        let shown_empty = sums.show_empty_journals(&cp);
-        for ((log, sum), known) in Log::ALL.into_iter().zip(sums.blocks).zip(sums.known) {
-            let (segno, blkoff) = cp.curseg(log as usize);
-            let alloc_type = cp.alloc_type[log as usize];
-            self.cursegs.push(Curseg { segno, blkoff: u32::from(blkoff), alloc_type, sum, known });
-        }
-        debug_assert_eq!(self.cursegs.len(), LOG_COUNT);
-        if pack::has_node_summaries(&cp) {
-            self.written = self.cursegs[Log::HotNode as usize].sum.journal.extra_info();
-        }
-        match sums.nat_journal.nat_entries() {
-            Ok(entries) => {
-                for e in entries {
-                    if e.nid.get() < self.g.max_nid() {
-                        self.nat_journal.insert(e.nid.get(), e.entry);
-                    } else {
-                        findings
-                            .add(Code::Journal, format!("NAT journal: node id {} is out of range", e.nid));
-                    }
-                }
-            }
-            Err(e) => findings.add(Code::Journal, format!("NAT {e}; its entries are lost")),
-        }
-        match sums.sit_journal.sit_entries() {
-            Ok(entries) => {
-                for e in entries {
-                    if e.segno.get() < self.g.segment_count_main {
-                        self.sit_journal.insert(e.segno.get(), e.entry);
-                    } else {
-                        findings
-                            .add(Code::Journal, format!("SIT journal: segment {} is out of range", e.segno));
-                    }
-                }
-            }
-            Err(e) => findings.add(Code::Journal, format!("SIT {e}; its entries are lost")),
-        }
-        self.journals_may_be_lost =
-            self.nat_journal.is_empty() && self.sit_journal.is_empty() && !shown_empty;
-        Ok(())
-    }
-
-    fn load_orphans(&mut self, findings: &mut Findings) -> Result<(), Stop> {
-        let cp = self.checkpoint();
-        if !cp.flags().contains(CpFlags::ORPHAN_PRESENT) {
-            return Ok(());
-        }
-        let first = 1 + self.g.cp_payload;
-        for i in first..cp.cp_pack_start_sum.get() {
-            let addr = self.g.cp_pack(self.pack) + i;
-            let block = self.cache.read(addr)?;
-            match block.view::<RawOrphanBlock>().inodes(addr) {
-                Ok(inos) => self.orphans.extend(inos),
-                Err(e) => findings.add(Code::OrphanBlock, e.to_string()),
-            }
-        }
-        Ok(())
     }
 }

@@ -14,6 +14,12 @@ use medfs_format::{BLOCK_SIZE, Geometry, Ino, xattr};
 /// Bytes that a file can have.
 const MAX_SIZE: u64 = max_pages(Fanout::plain(DEF_ADDRS_PER_INODE)) * BLOCK_SIZE as u64;
 
+/// What was wrong with an inode.
+type Found = Vec<(Code, String)>;
+
+/// One thing that is judged and mended in an inode.
+type Step = fn(&Rules, &mut RawInode, Ino, &mut Found);
+
 /// What of a volume decides how its inodes are read.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
@@ -50,7 +56,7 @@ impl Rules {
     }
 
     /// Takes a size that no file has for one with flipped bits, those of the highest values.
-    fn vet_size(&self, inode: &mut RawInode, ino: Ino, found: &mut Vec<(Code, String)>) {
+    fn vet_size(&self, inode: &mut RawInode, ino: Ino, found: &mut Found) {
         let (was, mut size) = (inode.i_size.get(), inode.i_size.get());
         while size > MAX_SIZE {
             size ^= 1 << size.ilog2();
@@ -62,7 +68,7 @@ impl Rules {
     }
 
     /// Takes back marks of what the volume does not have, and a size that no file has.
-    fn vet_values(&self, inode: &mut RawInode, ino: Ino, found: &mut Vec<(Code, String)>) {
+    fn vet_values(&self, inode: &mut RawInode, ino: Ino, found: &mut Found) {
         let mut field = |text: String| found.push((Code::InodeField, format!("inode {ino}: {text}")));
         let marked = inode.advise() & self.impossible_advise();
         if !marked.is_empty() {
@@ -83,43 +89,62 @@ impl Rules {
     }
 
     /// Mends `inode` in memory and lists what was wrong. An error: it cannot be an inode, with the reason.
-    pub(crate) fn vet(&self, inode: &mut RawInode, ino: Ino) -> Result<Vec<(Code, String)>, String> {
+    pub(crate) fn vet(&self, inode: &mut RawInode, ino: Ino) -> Result<Found, String> {
+        const STEPS: [Step; 9] = [
+            Rules::vet_checksum,
+            Rules::vet_extra,
+            Rules::vet_inline,
+            Rules::vet_name_and_depth,
+            Rules::vet_nodes,
+            Rules::vet_values,
+            Rules::vet_inline_in_clusters,
+            Rules::vet_blocks,
+            Rules::vet_compression,
+        ];
         let mut found = Vec::new();
-        if let Some(seed) = self.seed
-            && inode.extra_fits(12)
-        {
-            let stored = inode.extra().map_or(0, |e| e.i_inode_checksum.get());
-            let computed = inode.checksum(seed);
-            if stored != computed {
-                found.push((
-                    Code::InodeChecksum,
-                    format!(
-                        "inode {ino}: checksum {stored:#010x}, but computed {computed:#010x}, which no single bit explains; \
-                         a repair takes the inode as it reads and seals it anew"
-                    ),
-                ));
-            }
+        STEPS.iter().for_each(|step| step(self, inode, ino, &mut found));
+        inode.validate(ino, &self.g, self.layouts, None).map_err(|e| e.to_string())?;
+        Ok(found)
+    }
+
+    fn vet_checksum(&self, inode: &mut RawInode, ino: Ino, found: &mut Found) {
+        let Some(seed) = self.seed.filter(|_| inode.extra_fits(12)) else { return };
+        let stored = inode.extra().map_or(0, |e| e.i_inode_checksum.get());
+        let computed = inode.checksum(seed);
+        if stored != computed {
+            found.push((
+                Code::InodeChecksum,
+                format!(
+                    "inode {ino}: checksum {stored:#010x}, but computed {computed:#010x}, which no single bit explains; \
+                     a repair takes the inode as it reads and seals it anew"
+                ),
+            ));
         }
+    }
+
+    fn vet_extra(&self, inode: &mut RawInode, ino: Ino, found: &mut Found) {
         let mut field = |text: String| found.push((Code::InodeField, format!("inode {ino}: {text}")));
-        let kind = FileKind::from_mode(inode.i_mode.get());
-        let clear = |inode: &mut RawInode, flag: Inline| inode.i_inline &= !flag.bits();
         if inode.inline().contains(Inline::EXTRA_ATTR) && !self.features.contains(Feature::EXTRA_ATTR) {
             field("extra attributes on a volume without them".into());
             clear(inode, Inline::EXTRA_ATTR);
         }
         let with_xattrs = inode.inline().contains(Inline::XATTR);
-        if let Some(extra) = inode.extra_mut() {
-            if !extra.has_possible_size() {
-                field(format!("i_extra_isize {} is out of range", extra.i_extra_isize));
-                extra.i_extra_isize = EXTRA_ISIZE.into();
-            }
-            let least = if with_xattrs { xattr::HEADER_SIZE / 4 } else { 0 };
-            let size = usize::from(extra.i_inline_xattr_size.get());
-            if self.flexible() && !(least..=MAX_INLINE_XATTR_ADDRS).contains(&size) {
-                field(format!("i_inline_xattr_size {size} is out of range"));
-                extra.i_inline_xattr_size = (DEFAULT_INLINE_XATTR_ADDRS as u16).into();
-            }
+        let Some(extra) = inode.extra_mut() else { return };
+        if !extra.has_possible_size() {
+            field(format!("i_extra_isize {} is out of range", extra.i_extra_isize));
+            extra.i_extra_isize = EXTRA_ISIZE.into();
         }
+        let least = if with_xattrs { xattr::HEADER_SIZE / 4 } else { 0 };
+        let size = usize::from(extra.i_inline_xattr_size.get());
+        if self.flexible() && !(least..=MAX_INLINE_XATTR_ADDRS).contains(&size) {
+            field(format!("i_inline_xattr_size {size} is out of range"));
+            extra.i_inline_xattr_size = (DEFAULT_INLINE_XATTR_ADDRS as u16).into();
+        }
+    }
+
+    fn vet_inline(&self, inode: &mut RawInode, ino: Ino, found: &mut Found) {
+        let mut field = |text: String| found.push((Code::InodeField, format!("inode {ino}: {text}")));
+        let kind = FileKind::from_mode(inode.i_mode.get());
         if inode.inline().contains(Inline::DATA)
             && !matches!(kind, Some(FileKind::Regular | FileKind::Symlink))
         {
@@ -137,6 +162,11 @@ impl Rules {
                 inode.i_size = room.into();
             }
         }
+    }
+
+    fn vet_name_and_depth(&self, inode: &mut RawInode, ino: Ino, found: &mut Found) {
+        let mut field = |text: String| found.push((Code::InodeField, format!("inode {ino}: {text}")));
+        let kind = FileKind::from_mode(inode.i_mode.get());
         if inode.i_namelen.get() as usize > NAME_LEN {
             field(format!("i_namelen {} is out of range", inode.i_namelen));
             let len = inode.i_name.iter().position(|&b| b == 0).unwrap_or(NAME_LEN);
@@ -152,6 +182,9 @@ impl Rules {
             field(format!("i_gc_failures {} of a file that is not pinned", inode.i_current_depth));
             inode.i_current_depth = 0.into();
         }
+    }
+
+    fn vet_nodes(&self, inode: &mut RawInode, ino: Ino, found: &mut Found) {
         let no_node = |nid: u32| nid != 0 && (nid == ino || !self.g.is_nid(nid));
         if no_node(inode.i_xattr_nid.get()) {
             found.push((
@@ -166,16 +199,24 @@ impl Rules {
                 *nid = 0.into();
             }
         }
-        self.vet_values(inode, ino, &mut found);
+    }
+
+    fn vet_inline_in_clusters(&self, inode: &mut RawInode, ino: Ino, found: &mut Found) {
         if self.has_compression() && inode.inline().contains(Inline::DATA) && inode.compression().is_some() {
             found.push((Code::InodeField, format!("inode {ino}: inline data in a compressed file")));
             inode.i_flags = (inode.flags() - FileFlags::COMPR).bits().into();
         }
+    }
+
+    /// The true number is counted later; here only what would make the inode unacceptable goes.
+    fn vet_blocks(&self, inode: &mut RawInode, ino: Ino, found: &mut Found) {
         if inode.i_blocks.get() == 0 {
-            // The true number is counted later; here only what would make the inode unacceptable goes.
             found.push((Code::InodeBlocks, format!("inode {ino}: i_blocks is 0")));
             inode.i_blocks = 1.into();
         }
+    }
+
+    fn vet_compression(&self, inode: &mut RawInode, ino: Ino, found: &mut Found) {
         // The number of saved blocks is counted later.
         let saved = inode.extra_mut().map(|e| std::mem::take(&mut e.i_compr_blocks));
         if self.has_compression()
@@ -187,7 +228,9 @@ impl Rules {
         if let (Some(extra), Some(saved)) = (inode.extra_mut(), saved) {
             extra.i_compr_blocks = saved;
         }
-        inode.validate(ino, &self.g, self.layouts, None).map_err(|e| e.to_string())?;
-        Ok(found)
     }
+}
+
+fn clear(inode: &mut RawInode, flag: Inline) {
+    inode.i_inline &= !flag.bits();
 }

@@ -11,40 +11,48 @@
 
 mod acls;
 mod anew;
+mod body;
 mod cache;
 mod check;
 mod cluster;
 mod compact;
 mod deltas;
 mod dir;
-pub mod dump;
 mod entries;
+mod entry_walk;
 mod evidence;
+mod file;
 mod finding;
 mod foreign;
 mod image;
 mod in_force;
-#[cfg(feature = "test-support")]
-pub mod inject;
 mod inode;
+mod judgement;
+mod load;
 mod log;
 mod log_addresses;
 mod lost;
+mod maker;
 mod medium;
 mod mend;
+mod names;
 mod no_pack;
 mod no_super;
+mod nodes;
 mod pack;
 mod quota;
 mod reach;
 mod rebuild;
+mod renew;
 mod root;
+mod settle_slices;
 mod slices;
 mod space;
 mod strays;
 mod superblock;
 mod supply;
 mod tables;
+mod tools;
 mod traits;
 pub mod undo;
 mod walk;
@@ -56,3 +64,6 @@ pub use check::{
 pub use finding::{Code, Cut, Finding, Losses, LostFile, Severity};
 pub use log::FsyncLog;
 pub use no_super::shows_volume;
+pub use tools::dump;
+#[cfg(feature = "test-support")]
+pub use tools::inject;

@@ -5,29 +5,19 @@
 //!
 //! Invariant: an inode that reads is never freed. Where the volume has no room for a name it is kept without one.
 
-use crate::entries::{is_encrypted, is_opaque, lead_entry_to, own_name, remove_entry};
-use crate::reach::{Verdict, Via};
+use crate::entries::{lead_entry_to, remove_entry};
+use crate::names::{is_encrypted, is_opaque, own_name};
+use crate::reach::{Claim, Verdict, Via};
 use crate::slices::Nids;
 use crate::walk::Walker;
 use foldhash::{HashSet, HashSetExt};
-use medfs_format::node::{Advise, FileKind, NAME_LEN, RawInode};
-use medfs_format::{BlockAddr, Ino, Nid};
+use medfs_format::node::{FileKind, NAME_LEN, RawInode};
+use medfs_format::{Ino, Nid};
 use std::io;
 
 const NAME: &[u8] = b"lost+found";
 /// Names tried for lost+found, where one is taken by something else, and for a number in it.
 const NAMES_TRIED: u32 = 100;
-
-/// What a file without a name says of itself.
-pub(crate) struct Claim {
-    pub(crate) kind: FileKind,
-    pub(crate) parent: Ino,
-    /// Its name; empty where it cannot be one.
-    pub(crate) name: Vec<u8>,
-    /// Whether parent and name can be believed.
-    pub(crate) sure: bool,
-    pub(crate) links: u32,
-}
 
 /// Which way a file came to have no name, and which way it goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,31 +89,17 @@ impl Walker<'_, '_> {
         Ok((dirs, files))
     }
 
-    /// What an inode that can be read says of itself.
-    pub(crate) fn claim_of(&mut self, nid: Nid) -> io::Result<Option<Claim>> {
-        let Some((_, block)) = self.readable_inode(nid)? else { return Ok(None) };
-        let inode: &RawInode = block.view();
-        let Some(kind) = FileKind::from_mode(inode.i_mode.get()) else { return Ok(None) };
-        let len = inode.i_namelen.get() as usize;
-        let name = inode.i_name.get(..len).filter(|name| may_be_a_name(name)).unwrap_or_default().to_vec();
-        let sure = !self.rules.is_doubtful(inode)
-            && !inode.advise().intersects(Advise::LOST_PINO | Advise::ENC_NAME)
-            && inode.i_links.get() > 0 // or else its name was taken away
-            && !name.is_empty();
-        Ok(Some(Claim { kind, parent: inode.i_pino.get(), name, sure, links: inode.i_links.get() }))
-    }
-
     /// Where a file without a name goes.
     fn way(&mut self, nid: Nid, claim: &Claim) -> io::Result<Way> {
         let parent = claim.parent;
         if !claim.sure || parent == nid || !self.image.g.is_nid(parent) {
             return Ok(Way::Lost);
         }
-        if self.is_planned(parent) {
+        if self.maker().is_planned(parent) {
             return Ok(Way::Back);
         }
         if !self.space.nid_reached(parent) {
-            return Ok(if self.is_lost(parent)? { Way::Anew } else { Way::Lost });
+            return Ok(if self.maker().is_lost(parent)? { Way::Anew } else { Way::Lost });
         }
         let Some((_, block)) = self.readable_inode(parent)? else { return Ok(Way::Lost) };
         let inode: &RawInode = block.view();
@@ -193,11 +169,11 @@ impl Walker<'_, '_> {
     /// Names an unreached inode in a directory; `None` where that has no room, `Some(false)` where its block ran out when the inode
     /// was taken already.
     fn adopt(&mut self, home: Ino, name: &[u8], nid: Nid, kind: FileKind) -> io::Result<Option<bool>> {
-        let Some(spot) = self.room_in(home, name)? else { return Ok(None) };
+        let Some(spot) = self.maker().room_in(home, name)? else { return Ok(None) };
         if self.visit(nid, home, Via::Dentry(None), "lost+found")? == Verdict::Rejected {
             return Ok(Some(true));
         }
-        let named = self.put(home, spot, name, nid, kind)?;
+        let named = self.maker().put(home, spot, name, nid, kind)?;
         let addr = self.image.nat(nid)?.block_addr.get();
         let mut block = self.image.cache.read(addr)?;
         let inode: &mut RawInode = block.view_mut();
@@ -257,7 +233,9 @@ impl Walker<'_, '_> {
             }
             let home = match self.find(root, &name)? {
                 Some(ino) => self.is_home(ino)?.then_some(ino),
-                None => return self.make_directory(root, &name, None).inspect(|home| self.home = *home),
+                None => {
+                    return self.maker().make_directory(root, &name, None).inspect(|home| self.home = *home);
+                }
             };
             if home.is_some() {
                 self.home = home;
@@ -275,32 +253,6 @@ impl Walker<'_, '_> {
         let inode: &RawInode = block.view();
         Ok(FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory) && !is_encrypted(inode))
     }
-
-    /// An inode's block, as it counts, if it can be read and accepted.
-    pub(crate) fn readable_inode(
-        &mut self,
-        nid: Nid,
-    ) -> io::Result<Option<(BlockAddr, Box<medfs_format::Block>)>> {
-        if !self.image.g.is_nid(nid) {
-            return Ok(None);
-        }
-        let addr = self.image.nat(nid)?.block_addr.get();
-        if !self.image.g.in_main(addr) {
-            return Ok(None);
-        }
-        let (addr, block) = self.understood(nid, None)?;
-        let footer = medfs_format::node::footer(&block);
-        if footer.nid.get() != nid || footer.ino.get() != nid {
-            return Ok(None);
-        }
-        let mut inode = Box::new(block.view::<RawInode>().clone());
-        Ok(self.rules.vet(&mut inode, nid).is_ok().then_some((addr, block)))
-    }
-}
-
-/// Whether bytes can be the name of a file.
-fn may_be_a_name(name: &[u8]) -> bool {
-    !name.is_empty() && name != b"." && name != b".." && !name.iter().any(|&b| b == 0 || b == b'/')
 }
 
 /// Whether an inode that an entry names is there by mistake.
@@ -336,9 +288,9 @@ pub(crate) fn lead_foreign(w: &mut Walker<'_, '_>) -> io::Result<()> {
         let surest = meant.iter().map(|meant| meant.sure).max().unwrap_or_default();
         meant.retain(|meant| meant.sure == surest);
         let [Meant { ino, kind, named, .. }] = meant[..] else { continue };
-        match w.links.get_mut(&ino).filter(|_| named) {
+        match w.j.links.get_mut(&ino).filter(|_| named) {
             Some(links) => links.found += 1,
-            None if !w.fix => drop(w.foreign.led.insert(ino)),
+            None if !w.j.fix => drop(w.foreign.led.insert(ino)),
             None => {}
         }
         if !w.fix {

@@ -257,49 +257,10 @@ pub(crate) struct Counts {
 /// log's nodes carry it: then the other pack is written first and the one in force second, each by itself a valid
 /// volume, and the flag that lets recovery ignore the checkpoint's checksum is set.
 pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, keep_log: bool) -> io::Result<()> {
-    let mut cp = image.checkpoint();
-    let mut flags = cp.flags();
-    flags.remove(
-        CpFlags::ORPHAN_PRESENT
-            | CpFlags::COMPACT_SUM
-            | CpFlags::ERROR
-            | CpFlags::FSCK
-            | CpFlags::FASTBOOT
-            | CpFlags::NAT_BITS
-            | CpFlags::TRIMMED,
-    );
-    if counts.recount && image.features.contains(Feature::QUOTA) {
-        flags.insert(CpFlags::QUOTA_NEED_FSCK);
-    }
     // What the volume has been written in its life is in the summary of a node log.
-    let with_nodes = !keep_log || has_node_summaries(&cp);
+    let with_nodes = !keep_log || has_node_summaries(&image.checkpoint());
     let sums = if with_nodes { 6 } else { 3 };
-    flags.set(CpFlags::UMOUNT, with_nodes);
-    if keep_log {
-        flags.insert(CpFlags::NOCRC_RECOVERY);
-    } else {
-        flags.remove(CpFlags::NOCRC_RECOVERY);
-        cp.checkpoint_ver = (cp.checkpoint_ver.get().wrapping_add(1)).into();
-    }
-    let payload = image.g.cp_payload;
-    cp.ckpt_flags = flags.bits().into();
-    if cp.user_block_count.get() < counts.blocks {
-        // Fewer than are in use: no such pack is valid. What is not over-provisioned is for users.
-        let segments = image.g.segment_count_main.saturating_sub(cp.overprov_segment_count.get());
-        let users = u64::from(segments) * u64::from(BLOCKS_PER_SEG);
-        cp.user_block_count = users.max(counts.blocks).into();
-    }
-    cp.valid_block_count = counts.blocks.into();
-    cp.valid_node_count = counts.nodes.into();
-    cp.valid_inode_count = counts.inodes.into();
-    cp.free_segment_count = counts.free_segments.into();
-    cp.next_free_nid = counts.next_free_nid.into();
-    cp.cp_pack_start_sum = (1 + payload).into();
-    cp.cp_pack_total_block_count = (1 + payload + sums as u32 + 1).into();
-    for (log, c) in image.cursegs.iter().enumerate() {
-        cp.set_curseg(log, c.segno, c.blkoff as u16);
-        cp.alloc_type[log] = c.alloc_type;
-    }
+    let cp = header(image, counts, keep_log, sums as u32);
     let mut head = Block::boxed();
     head.0.copy_from_slice(&image.cp[..BLOCK_SIZE]);
     *RawCheckpoint::in_block_mut(&mut head) = cp;
@@ -314,7 +275,7 @@ pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, keep_log: bool) -> i
     }
     blocks.extend(image.cursegs[..sums].iter().map(summary_block));
     if with_nodes {
-        let hot_node = 1 + payload as usize + Log::HotNode as usize;
+        let hot_node = 1 + image.g.cp_payload as usize + Log::HotNode as usize;
         blocks[hot_node].view_mut::<RawSummaryBlock>().journal = RawJournal::of_extra_info(image.written);
     }
     debug_assert!(blocks.len() < BLOCKS_PER_SEG as usize);
@@ -326,6 +287,49 @@ pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, keep_log: bool) -> i
     }
     image.pack = other;
     Ok(())
+}
+
+/// The header of a pack with so many summaries.
+fn header(image: &Image<'_>, counts: &Counts, keep_log: bool, sums: u32) -> RawCheckpoint {
+    let mut cp = image.checkpoint();
+    let mut flags = cp.flags();
+    flags.remove(
+        CpFlags::ORPHAN_PRESENT
+            | CpFlags::COMPACT_SUM
+            | CpFlags::ERROR
+            | CpFlags::FSCK
+            | CpFlags::FASTBOOT
+            | CpFlags::NAT_BITS
+            | CpFlags::TRIMMED,
+    );
+    if counts.recount && image.features.contains(Feature::QUOTA) {
+        flags.insert(CpFlags::QUOTA_NEED_FSCK);
+    }
+    flags.set(CpFlags::UMOUNT, sums == LOG_COUNT as u32);
+    flags.set(CpFlags::NOCRC_RECOVERY, keep_log);
+    if !keep_log {
+        cp.checkpoint_ver = (cp.checkpoint_ver.get().wrapping_add(1)).into();
+    }
+    cp.ckpt_flags = flags.bits().into();
+    if cp.user_block_count.get() < counts.blocks {
+        // Fewer than are in use: no such pack is valid. What is not over-provisioned is for users.
+        let segments = image.g.segment_count_main.saturating_sub(cp.overprov_segment_count.get());
+        let users = u64::from(segments) * u64::from(BLOCKS_PER_SEG);
+        cp.user_block_count = users.max(counts.blocks).into();
+    }
+    cp.valid_block_count = counts.blocks.into();
+    cp.valid_node_count = counts.nodes.into();
+    cp.valid_inode_count = counts.inodes.into();
+    cp.free_segment_count = counts.free_segments.into();
+    cp.next_free_nid = counts.next_free_nid.into();
+    let payload = image.g.cp_payload;
+    cp.cp_pack_start_sum = (1 + payload).into();
+    cp.cp_pack_total_block_count = (1 + payload + sums + 1).into();
+    for (log, c) in image.cursegs.iter().enumerate() {
+        cp.set_curseg(log, c.segno, c.blkoff as u16);
+        cp.alloc_type[log] = c.alloc_type;
+    }
+    cp
 }
 
 /// Notes in the pack in force that errors are left, so that a mount says so. Either header alone is that of a whole pack, before and after.

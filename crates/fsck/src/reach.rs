@@ -1,7 +1,9 @@
 //! How inodes are come to, and what becomes of those that are named.
 
-use medfs_format::Ino;
+use foldhash::HashSet;
 use medfs_format::node::FileKind;
+use medfs_format::{BlockAddr, Ino};
+use std::collections::BTreeMap;
 
 /// How an inode was come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,4 +36,26 @@ pub(crate) struct Links {
 pub(crate) struct Pending {
     pub(crate) ino: Ino,
     pub(crate) parent: Ino,
+}
+
+/// What a file without a name says of itself.
+pub(crate) struct Claim {
+    pub(crate) kind: FileKind,
+    pub(crate) parent: Ino,
+    /// Its name; empty where it cannot be one.
+    pub(crate) name: Vec<u8>,
+    /// Whether parent and name can be believed.
+    pub(crate) sure: bool,
+    pub(crate) links: u32,
+}
+
+/// Which directories are made anew.
+#[derive(Default)]
+pub(crate) struct Anew {
+    /// The directories in which the fsync log has names, each with the inode blocks that say so.
+    pub(crate) homes: BTreeMap<Ino, Vec<BlockAddr>>,
+    /// The numbers that inodes give for their directory, once they were wanted.
+    pub(crate) parents: Option<HashSet<Ino>>,
+    /// Those that a check leaves to the repair.
+    pub(crate) planned: HashSet<Ino>,
 }

@@ -11,7 +11,7 @@ impl Walker<'_, '_> {
     /// Walks from the root. `false` where there is none, and none could be made.
     pub(crate) fn visit_root(&mut self) -> io::Result<bool> {
         let root = self.image.g.root_ino;
-        self.image.find_strays_of_lost_journals(&mut self.findings)?;
+        self.j.image.find_strays_of_lost_journals(&mut self.j.findings)?;
         self.mend_root_mode()?;
         let verdict = self.visit(root, root, Via::Superblock, "root directory")?;
         if verdict == Verdict::Accepted(FileKind::Directory) {
@@ -50,9 +50,9 @@ impl Walker<'_, '_> {
     /// Makes an empty root directory. `false` where the volume is full.
     fn make_root(&mut self) -> io::Result<bool> {
         let root = self.image.g.root_ino;
-        let mut block = self.new_directory(root, root, b"")?;
+        let mut block = self.maker().new_directory(root, root, b"")?;
         block.view_mut::<RawInode>().i_mode = 0o040755.into();
-        let made = self.make_inode(root, block)?;
+        let made = self.maker().make_inode(root, block)?;
         self.directories += u64::from(made);
         Ok(made)
     }

@@ -3,17 +3,40 @@
 //! SIT and NAT are written to the copy that is not in force and take effect with the checkpoint.
 
 use crate::finding::{Code, Findings, counted};
+use crate::judgement::Judgement;
 use crate::pack::Counts;
 use crate::space::Kind;
-use crate::walk::Walker;
 use medfs_device::Cause;
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
 use medfs_format::node::RawInode;
 use medfs_format::sit::{self, RawSitBlock, RawSitEntry, test_bit};
 use medfs_format::{BLOCKS_PER_SEG, NULL_ADDR, Nid};
 use std::io;
+use std::ops::{Deref, DerefMut};
 
-impl Walker<'_, '_> {
+/// The tables of a volume under judgement.
+pub(crate) struct Tables<'j, 'd>(&'j mut Judgement<'d>);
+
+impl<'d> Judgement<'d> {
+    pub(crate) fn tables(&mut self) -> Tables<'_, 'd> {
+        Tables(self)
+    }
+}
+
+impl<'d> Deref for Tables<'_, 'd> {
+    type Target = Judgement<'d>;
+    fn deref(&self) -> &Judgement<'d> {
+        self.0
+    }
+}
+
+impl DerefMut for Tables<'_, '_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.0
+    }
+}
+
+impl Tables<'_, '_> {
     /// Names whose number is not `i_links` and inodes whose `i_links` says so.
     pub(crate) fn check_links(&mut self) -> io::Result<()> {
         let mut wrong: Vec<_> =
@@ -30,32 +53,6 @@ impl Walker<'_, '_> {
                 let mut block = self.image.cache.read(addr)?;
                 block.view_mut::<RawInode>().i_links = l.found.into();
                 self.write_inode(addr, &mut block)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Nodes that have a NAT entry and were not reached.
-    pub(crate) fn unreached(
-        &mut self,
-        mut each: impl FnMut(&mut Self, Nid) -> io::Result<()>,
-    ) -> io::Result<()> {
-        self.each_node(|w, nid| if w.space.nid_reached(nid) { Ok(()) } else { each(w, nid) })
-    }
-
-    /// Nodes that have a NAT entry.
-    pub(crate) fn each_node(
-        &mut self,
-        mut each: impl FnMut(&mut Self, Nid) -> io::Result<()>,
-    ) -> io::Result<()> {
-        for index in 0..self.image.g.nat_blocks() {
-            let (block, _) = self.image.nat_block(index)?;
-            let first = index * nat::ENTRIES_PER_BLOCK as u32;
-            for (i, entry) in block.view::<RawNatBlock>().entries.iter().enumerate() {
-                let nid = first + i as u32;
-                if entry.block_addr.get() != NULL_ADDR && self.image.g.is_nid(nid) {
-                    each(self, nid)?;
-                }
             }
         }
         Ok(())
@@ -145,9 +142,10 @@ impl Walker<'_, '_> {
         let addr = self.image.g.sit_block(index, self.image.sit_second(index));
         let block = self.image.cache.read(addr)?;
         let entries = &block.view::<RawSitBlock>().entries;
-        for (segno, entry) in segments.zip(entries).filter(|(segno, _)| replaced(&self.image, *segno)) {
+        let Judgement { image, findings, .. } = &mut *self.0;
+        for (segno, entry) in segments.zip(entries).filter(|(segno, _)| replaced(image, *segno)) {
             if let Err(e) = entry.validate(segno) {
-                self.findings.add(Code::SitEntry, format!("{e}, below the entry in the journal"));
+                findings.add(Code::SitEntry, format!("{e}, below the entry in the journal"));
             }
         }
         Ok(())
@@ -237,7 +235,7 @@ impl Walker<'_, '_> {
                 if end < BLOCKS_PER_SEG as usize {
                     let c = &mut self.image.cursegs[log];
                     (c.blkoff, c.alloc_type) = (end as u32, 0);
-                } else if let Some(fresh) = self.free_segment()? {
+                } else if let Some(fresh) = self.maker().free_segment()? {
                     self.move_log(log, fresh)?;
                 } else if let Some(hole) = hole {
                     let c = &mut self.image.cursegs[log];
@@ -255,7 +253,7 @@ impl Walker<'_, '_> {
         let old = c.segno;
         let sum = std::mem::replace(&mut c.sum, fresh);
         (c.segno, c.blkoff, c.alloc_type, c.known) = (segno, 0, 0, true);
-        self.space.set_ssa(&mut self.image, old, &sum)
+        self.0.space.set_ssa(&mut self.0.image, old, &sum)
     }
 
     /// Segments of the device behind the last whole zone: `mkfs.f2fs` counts them as free, until the first checkpoint.

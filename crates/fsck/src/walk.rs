@@ -7,89 +7,30 @@
 //! Memory, beside [`Space`] and [`Slices`]: one entry for each directory not yet walked, for each inode whose link count is not 1,
 //! and for each name of the directory in hand.
 
-use crate::acls;
-use crate::anew::Anew;
-use crate::compact::Region;
-use crate::dir::DirWalk;
 use crate::evidence::Sense;
-use crate::finding::{Code, Cuts, Findings, Losses, LostFile};
+use crate::file::{DirWalk, FileWalk, Region};
+use crate::finding::Code;
 use crate::foreign::Foreign;
-use crate::image::{CANNOT_BE_READ, Image};
-use crate::inode::Rules;
-use crate::mend::{Held, Mend};
+use crate::judgement::Judgement;
+use crate::mend::Held;
 use crate::reach::{Links, Pending, Verdict, Via};
-use crate::slices::Slices;
-use crate::space::{Owner, Space, has_no_addresses};
-use crate::supply::Supply;
-use crate::zone::Zone;
-use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
-use medfs_codec::Codecs;
-use medfs_codec::compress::Compressors;
+use crate::space::{Owner, has_no_addresses};
 use medfs_device::Cause;
 use medfs_format::compress::Compression;
 use medfs_format::node::{
-    self, ADDRS_PER_BLOCK, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawExtent, RawIndirectNode,
-    RawInode,
+    self, ADDRS_PER_BLOCK, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode,
 };
-use medfs_format::path::XATTR_NODE_OFFSET;
-use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, xattr};
+use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid};
 use std::io;
+use std::ops::{Deref, DerefMut};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-/// One file's walk.
-pub(crate) struct FileWalk {
-    pub(crate) ino: Ino,
-    pub(crate) dir: Option<DirWalk>,
-    pub(crate) zone: Option<Zone>,
-    /// Its name, where it is compressed: a repair may cost content.
-    pub(crate) name: String,
-    /// How the file is compressed, and whether it gave back what that saved.
-    pub(crate) compression: Option<Compression>,
-    pub(crate) released: bool,
-    /// Slots of compressed clusters that name no block.
-    pub(crate) saved: u64,
-    /// Where its compact pages would be, on a volume that may have some.
-    pub(crate) region: Option<Region>,
-    addrs_per_block: usize,
-    blocks: u64,
-    extent: RawExtent,
-    extent_hits: u32,
-    pub(crate) last_page: Option<u64>,
-    pub(crate) cut: bool,
-    /// Blocks and nodes that were cut off.
-    lost: u64,
-    /// The checksum of its inode is wrong.
-    doubtful: bool,
-}
-
 /// The walk over a volume.
 pub(crate) struct Walker<'d, 'p> {
-    pub(crate) image: Image<'d>,
-    pub(crate) rules: Rules,
-    pub(crate) findings: Findings,
-    pub(crate) space: Space,
-    pub(crate) links: HashMap<Ino, Links>,
-    pub(crate) fix: bool,
+    pub(crate) j: Judgement<'d>,
     pub(crate) directories: u64,
     pub(crate) files: u64,
-    /// Orphans that a repair frees.
-    pub(crate) orphans: HashSet<Ino>,
-    pub(crate) supply: Supply,
-    pub(crate) codecs: Codecs,
-    pub(crate) compressors: Compressors,
-    pub(crate) slices: Slices,
-    pub(crate) losses: Losses,
-    /// Names whose inode is lost.
-    pub(crate) lost: Vec<LostFile>,
-    /// The last inode block of each file in the fsync log.
-    pub(crate) logged: HashMap<Ino, BlockAddr>,
-    /// Directories that are made anew.
-    pub(crate) anew: Anew,
-    /// What was cut off.
-    pub(crate) cuts: Cuts,
-    /// Whether what has no name gets one.
-    pub(crate) names: bool,
     /// lost+found, once it was needed.
     pub(crate) home: Option<Ino>,
     /// Entries with another file's number.
@@ -100,34 +41,26 @@ pub(crate) struct Walker<'d, 'p> {
     progress: &'p mut dyn FnMut(f64),
 }
 
+/// The walk asks the judges in all it does.
+impl<'d> Deref for Walker<'d, '_> {
+    type Target = Judgement<'d>;
+    fn deref(&self) -> &Judgement<'d> {
+        &self.j
+    }
+}
+
+impl DerefMut for Walker<'_, '_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.j
+    }
+}
+
 impl<'d, 'p> Walker<'d, 'p> {
-    pub(crate) fn new(
-        image: Image<'d>,
-        findings: Findings,
-        mend: Mend,
-        progress: &'p mut dyn FnMut(f64),
-    ) -> Walker<'d, 'p> {
-        let fix = mend != Mend::Nothing;
+    pub(crate) fn new(j: Judgement<'d>, progress: &'p mut dyn FnMut(f64)) -> Walker<'d, 'p> {
         Walker {
-            rules: Rules::of(&image),
-            space: Space::new(&image, fix),
-            slices: Slices::new(image.g.max_nid()),
-            image,
-            cuts: Cuts::new(&findings),
-            findings,
-            links: HashMap::new(),
-            fix,
+            j,
             directories: 0,
             files: 0,
-            orphans: HashSet::new(),
-            supply: Supply::default(),
-            codecs: Codecs::default(),
-            compressors: Compressors::default(),
-            losses: Losses::default(),
-            lost: Vec::new(),
-            logged: HashMap::new(),
-            anew: Anew::default(),
-            names: mend != Mend::AllButNames,
             home: None,
             foreign: Foreign::default(),
             held: Held::default(),
@@ -151,7 +84,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         }
         let mut node = self.node(ino, ino, unusable, place)?;
         if node.is_none() && matches!(via, Via::Dentry(_)) {
-            node = self.inode_of_log(ino, place)?;
+            node = self.maker().inode_of_log(ino, place)?;
         }
         let Some((addr, mut block)) = node else { return Ok(Verdict::Rejected) };
         let named = if let Via::Dentry(kind) = via { kind } else { None };
@@ -169,7 +102,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         self.space.inodes += 1;
         if self.space.inodes.is_multiple_of(256) {
             let total = self.image.checkpoint().valid_inode_count.get().max(1);
-            (self.progress)(0.9 * (f64::from(self.space.inodes) / f64::from(total)).min(1.0));
+            (self.progress)(0.9 * (f64::from(self.j.space.inodes) / f64::from(total)).min(1.0));
         }
         if kind == FileKind::Directory {
             self.directories += 1;
@@ -221,98 +154,6 @@ impl<'d, 'p> Walker<'d, 'p> {
             self.body(ino, addr, &mut block, parent)?;
         }
         Ok(())
-    }
-
-    /// Reads a node by its id and checks that it is the one; the reason it is not is a finding.
-    fn node(
-        &mut self,
-        nid: Nid,
-        ino: Ino,
-        code: Code,
-        place: &str,
-    ) -> io::Result<Option<(BlockAddr, Box<Block>)>> {
-        if !self.leads_to(nid)? {
-            self.image.find_strays(&mut self.findings)?;
-            self.image.take_up(nid)?;
-        }
-        let mut entry = self.image.nat(nid)?;
-        let addr = entry.block_addr.get();
-        if addr == NULL_ADDR {
-            self.findings.add(code, format!("{place}: node {nid} does not exist"));
-            return Ok(None);
-        }
-        if !self.image.g.in_main(addr) {
-            self.findings
-                .add(Code::NatAddress, format!("{place}: NAT entry of node {nid} has address {addr}"));
-            return Ok(None);
-        }
-        let mut block = self.image.cache.read(addr)?;
-        if self.image.cache.medium.tell_unreadable(addr) {
-            let text = format!("{place}: node {nid} of inode {ino} in block {addr} {CANNOT_BE_READ}");
-            self.findings.add(Code::Unreadable, text);
-            return Ok(None);
-        }
-        if nid == ino {
-            self.turn_back(ino, addr, &mut block, place)?;
-        }
-        self.mend_footer((nid, ino), addr, &mut block, place)?;
-        let f = *node::footer(&block);
-        if f.nid.get() != nid || f.ino.get() != ino {
-            self.findings.add(
-                Code::NodeFooter,
-                format!(
-                    "{place}: block {addr} should be node {nid} of inode {ino} but says node {} of {}",
-                    f.nid, f.ino
-                ),
-            );
-            return Ok(None);
-        }
-        if entry.ino.get() != ino {
-            self.findings.add(
-                Code::NatIno,
-                format!("{place}: NAT entry of node {nid} names inode {}, the node itself {ino}", entry.ino),
-            );
-            entry.ino = ino.into();
-            self.image.nat_changes.insert(nid, entry);
-        }
-        if nid == ino && f.node_offset() != 0 {
-            self.findings
-                .add(Code::NodeFooter, format!("{place}: inode {ino} has node offset {}", f.node_offset()));
-            node::footer_mut(&mut block).set_node_offset(0);
-            self.write_inode(addr, &mut block)?;
-        }
-        Ok(Some((addr, block)))
-    }
-
-    /// Whether the NAT leads to a node of this number, in a block that SIT calls in use.
-    fn leads_to(&mut self, nid: Nid) -> io::Result<bool> {
-        let addr = self.image.nat(nid)?.block_addr.get();
-        Ok(self.image.g.in_main(addr)
-            && node::footer(self.image.cache.get(addr)?).nid.get() == nid
-            && self.image.is_valid(addr)?)
-    }
-
-    fn claim_node(&mut self, nid: Nid, addr: BlockAddr, place: &str) -> io::Result<bool> {
-        let owner = Owner::node(nid, self.image.nat(nid)?.version);
-        if !self.space.claim(&mut self.image, &mut self.findings, addr, owner, place)? {
-            return Ok(false);
-        }
-        self.space.reach_nid(nid);
-        self.space.blocks += 1;
-        self.space.nodes += 1;
-        Ok(true)
-    }
-
-    /// Writes an inode block when fixing, sealed.
-    pub(crate) fn write_inode(&mut self, addr: BlockAddr, block: &mut Block) -> io::Result<()> {
-        if let Some(seed) = self.rules.seed {
-            block.view_mut::<RawInode>().seal(seed);
-        }
-        self.write(addr, block, Cause::Node)
-    }
-
-    pub(crate) fn write(&mut self, addr: BlockAddr, block: &Block, cause: Cause) -> io::Result<()> {
-        if self.fix { self.image.cache.write(addr, block, cause) } else { Ok(()) }
     }
 
     /// Everything an accepted inode holds.
@@ -406,99 +247,6 @@ impl<'d, 'p> Walker<'d, 'p> {
             inode.i_inline |= Inline::DATA_EXIST.bits();
         }
         Ok(())
-    }
-
-    fn xattrs(&mut self, f: &mut FileWalk, inode: &mut RawInode) -> io::Result<()> {
-        let place = format!("inode {} (xattrs)", f.ino);
-        let nid = inode.i_xattr_nid.get();
-        let mut node = None;
-        if nid != 0 {
-            node = self.child(f, nid, XATTR_NODE_OFFSET, &place)?;
-            if node.is_none() {
-                inode.i_xattr_nid = 0.into();
-                self.losses.attributes += 1;
-                self.cuts.add_attributes(f.ino);
-            }
-        }
-        let inline = if inode.inline().contains(Inline::XATTR) {
-            inode.slots(self.rules.flexible()).inline_xattr_range()
-        } else {
-            0..0
-        };
-        let mut area = inode.as_bytes()[inline.clone()].to_vec();
-        let inline_len = area.len();
-        if let Some((_, block)) = &node {
-            area.extend_from_slice(&block.0[..xattr::NODE_BYTES]);
-        }
-        let (mut good, error) = xattr::parse_prefix(&area, u64::from(f.ino));
-        if let Some(error) = &error {
-            self.findings.add(Code::Xattr, format!("inode {}: {error}", f.ino));
-        }
-        let acls = acls::judge(f.ino, inode, &mut good, &mut self.findings);
-        if error.is_some() || acls.lost {
-            self.losses.attributes += 1;
-            self.cuts.add_attributes(f.ino);
-        }
-        if !self.place_zone(f, inode, &mut good, inline_len) && error.is_none() && !acls.changed {
-            return Ok(());
-        }
-        if !xattr::write(&mut area, &good) {
-            area.fill(0);
-        }
-        inode.as_mut_bytes()[inline].copy_from_slice(&area[..inline_len]);
-        if let Some((addr, mut block)) = node {
-            block.0[..xattr::NODE_BYTES].copy_from_slice(&area[inline_len..]);
-            self.write(addr, &block, Cause::Node)?;
-        }
-        Ok(())
-    }
-
-    /// Reads and takes a node below an inode; `None` where it must be cut off.
-    fn child(
-        &mut self,
-        f: &mut FileWalk,
-        nid: Nid,
-        offset: u32,
-        place: &str,
-    ) -> io::Result<Option<(BlockAddr, Box<Block>)>> {
-        if !self.image.g.is_nid(nid) || nid == f.ino {
-            self.findings.add(Code::NodeId, format!("{place}: {nid} is no node id"));
-            return Ok(None);
-        }
-        if self.space.nid_reached(nid) {
-            self.findings.add(Code::NodeTwice, format!("{place}: node {nid} is in use elsewhere"));
-            return Ok(None);
-        }
-        let mut node = self.node(nid, f.ino, Code::NodeId, place)?;
-        if node.is_none()
-            && let Some((addr, mut block, known)) =
-                self.image.rebuilt(f.ino, nid, offset, f.compression.is_some())?
-        {
-            let text =
-                format!("{place}: node {nid} is made anew of {known} blocks or nodes known to be its own");
-            self.findings.add(Code::NodeRebuilt, text);
-            self.sign(&mut block, nid, f.ino, offset);
-            self.write(addr, &block, Cause::Node)?;
-            node = Some((addr, block));
-        }
-        let Some((addr, mut block)) = node else { return Ok(None) };
-        if !self.claim_node(nid, addr, place)? {
-            return Ok(None);
-        }
-        f.blocks += 1;
-        let footer = node::footer_mut(&mut block);
-        if footer.node_offset() != offset {
-            self.findings.add(
-                Code::NodeFooter,
-                format!(
-                    "{place}: node {nid} has offset {} in its file, expected {offset}",
-                    footer.node_offset()
-                ),
-            );
-            footer.set_node_offset(offset);
-            self.write(addr, &block, Cause::Node)?;
-        }
-        Ok(Some((addr, block)))
     }
 
     fn addresses(&mut self, f: &mut FileWalk, inode: &mut RawInode, cluster: usize) -> io::Result<()> {
@@ -639,7 +387,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             f.cut = true;
             return Ok(false);
         }
-        if !self.space.claim(&mut self.image, &mut self.findings, addr, owner, place)? {
+        if !self.j.space.claim(&mut self.j.image, &mut self.j.findings, addr, owner, place)? {
             f.cut = true;
             return Ok(false);
         }
@@ -660,48 +408,5 @@ impl<'d, 'p> Walker<'d, 'p> {
             }
         }
         Ok(true)
-    }
-
-    /// What only the whole walk of an inode shows: counts, extent, links, sizes.
-    fn settle(&mut self, f: &mut FileWalk, inode: &mut RawInode, kind: FileKind) -> io::Result<()> {
-        let ino = f.ino;
-        if inode.i_blocks.get() != f.blocks {
-            self.findings.add(
-                Code::InodeBlocks,
-                format!("inode {ino}: i_blocks is {}, but it has {}", inode.i_blocks, f.blocks),
-            );
-            inode.i_blocks = f.blocks.into();
-        }
-        self.settle_saved(f, inode);
-        let stale = f.extent_hits != f.extent.len.get();
-        if stale && !f.cut {
-            self.findings.add(
-                Code::InodeExtent,
-                format!(
-                    "inode {ino}: cached extent (page {}, block {}, {} blocks) is not what the addresses say",
-                    f.extent.fofs, f.extent.blk, f.extent.len
-                ),
-            );
-        }
-        if stale || f.cut {
-            inode.i_ext = RawExtent::default();
-        }
-        if f.doubtful && kind == FileKind::Regular {
-            self.settle_size(f, inode);
-        }
-        if kind == FileKind::Symlink && inode.i_size.get() == 0 {
-            self.findings.add(Code::SymlinkSize, format!("inode {ino}: a symbolic link of no length"));
-            let size = if inode.inline().contains(Inline::DATA) {
-                let range = inode.slots(self.rules.flexible()).inline_content_range();
-                inode.as_bytes()[range].iter().position(|&b| b == 0).unwrap_or(0).max(1) as u64
-            } else {
-                inode.i_blocks.get() * medfs_format::BLOCK_SIZE as u64
-            };
-            inode.i_size = size.into();
-        }
-        if let Some(dir) = f.dir.take() {
-            self.settle_dir(&dir, f.last_page, inode, ino);
-        }
-        Ok(())
     }
 }

@@ -7,44 +7,19 @@
 //! Records with slices wait for the end of the walk ([`crate::slices`]).
 
 use crate::deltas::{Bases, Delta, Deltas, Faulty, zone_range};
+use crate::file::{FileWalk, Zone};
 use crate::finding::Code;
-use crate::walk::{FileWalk, Walker};
+use crate::judgement::Judgement;
+use crate::names::inode_name;
 use medfs_device::Cause;
 use medfs_format::delta::{self, RawZoneHeader, Record, ZONE_HEADER_SIZE};
-use medfs_format::node::{FileKind, Inline, NAME_LEN, RawInode};
+use medfs_format::node::{FileKind, Inline, RawInode};
 use medfs_format::path::max_pages;
 use medfs_format::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry, RawXattrHeader, XATTR_MAGIC, XattrEntry};
 use medfs_format::{BLOCK_SIZE, BlockAddr, Ino};
 use std::io;
 use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
-
-/// The zone of the file in hand.
-pub(crate) struct Zone {
-    /// Where it is in the inode block.
-    range: Range<usize>,
-    /// Its records, and those of the compact pages that the walk came to.
-    pub(crate) deltas: Deltas,
-    /// Its structure was damaged behind these records.
-    damaged: bool,
-    /// Its header was: flag and first sequence number must be written anew.
-    pub(crate) header_damaged: bool,
-    /// The file has compact pages.
-    pub(crate) compact: bool,
-    /// Which it denied.
-    pub(crate) denied: bool,
-}
-
-/// Number and name of an inode, for messages.
-pub(crate) fn name_of(f: &FileWalk, inode: &RawInode) -> String {
-    inode_name(f.ino, inode)
-}
-
-/// The same, where no walk is in hand.
-pub(crate) fn inode_name(ino: Ino, inode: &RawInode) -> String {
-    let len = (inode.i_namelen.get() as usize).min(NAME_LEN);
-    format!("inode {ino} ({:?})", String::from_utf8_lossy(&inode.i_name[..len]))
-}
 
 /// Whether such an inode may have a zone.
 fn may_have_zone(inode: &RawInode) -> bool {
@@ -60,7 +35,7 @@ fn is_right_zone(entry: &XattrEntry, inline: usize) -> bool {
         && HEADER_SIZE + entry.size() <= inline
 }
 
-impl Walker<'_, '_> {
+impl Judgement<'_> {
     pub(crate) fn has_zones(&self) -> bool {
         self.image.raw_sb().is_delta_volume()
     }
@@ -83,7 +58,10 @@ impl Walker<'_, '_> {
         }
         self.findings.add(
             Code::DeltaPlace,
-            format!("{}: a delta zone, but the inode denies that it has attributes", name_of(f, inode)),
+            format!(
+                "{}: a delta zone, but the inode denies that it has attributes",
+                inode_name(f.ino, inode)
+            ),
         );
         inode.i_inline |= Inline::XATTR.bits();
         inode.as_mut_bytes()[range.start..range.start + 4].copy_from_slice(&XATTR_MAGIC.to_le_bytes());
@@ -114,7 +92,7 @@ impl Walker<'_, '_> {
         if let Some(keep) = keep {
             entries.insert(0, zones[keep].clone());
         }
-        let name = name_of(f, inode);
+        let name = inode_name(f.ino, inode);
         self.findings.add(
             Code::DeltaPlace,
             format!(
@@ -148,7 +126,7 @@ impl Walker<'_, '_> {
             let text = format!(
                 "{}: {error}; a repair keeps the deltas before the damage (of pages: {}) and drops what is behind it, \
                  after which other pages may be what they were before their last update",
-                name_of(f, inode),
+                inode_name(f.ino, inode),
                 if sound.is_empty() { "none".into() } else { sound.join(", ") }
             );
             self.findings.add(Code::DeltaZone, text);
@@ -180,7 +158,7 @@ impl Walker<'_, '_> {
             if kept.contains(&delta.index) {
                 let text = format!(
                     "{}: delta of page {}: there is a newer one; a repair drops it, and the newer one counts",
-                    name_of(f, inode),
+                    inode_name(f.ino, inode),
                     delta.index
                 );
                 self.findings.add(Code::DeltaTwice, text);
@@ -254,7 +232,7 @@ impl Walker<'_, '_> {
             Bases::new(&self.rules, &mut self.codecs).judge(&mut self.image, inode, &delta.record())?
         };
         if let Err((code, why)) = verdict {
-            self.drop_delta(&name_of(f, inode), delta, code, &why, faulty);
+            self.drop_delta(&inode_name(f.ino, inode), delta, code, &why, faulty);
         }
         Ok(())
     }

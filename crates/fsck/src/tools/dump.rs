@@ -6,14 +6,16 @@
 //! the kernel spells them.
 
 mod deltas;
+mod record;
+mod runs;
 mod shared;
 
-use crate::dir::right_place;
 use crate::finding::Findings;
 use crate::image::{Image, Stop};
 use crate::inode::Rules;
 use crate::log;
 use crate::medium::Medium;
+use crate::names::right_place;
 use crate::space::has_no_addresses;
 use medfs_codec::CodecTag;
 use medfs_device::BlockDevice;
@@ -23,14 +25,14 @@ use medfs_format::hash::dentry_hash;
 use medfs_format::node::{self, Advise, FileKind, Inline, RawInode, footer};
 use medfs_format::path::max_pages;
 use medfs_format::summary::Log;
-use medfs_format::{
-    BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, SegNo, is_block, xattr,
-};
-use serde::{Serialize, Serializer};
-use std::fmt;
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, Nid, SegNo, xattr};
+use record::text;
+use runs::runs;
 use std::io;
 use thiserror::Error;
 use zerocopy::IntoBytes;
+
+pub use record::{Record, Value};
 
 /// Shared record nodes that are shown.
 const MOST_SHARED_NODES: usize = 1000;
@@ -47,151 +49,6 @@ pub enum DumpError {
     /// What was asked for is not there.
     #[error("{0}")]
     NotFound(String),
-}
-
-/// A field's value.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Value {
-    /// A number.
-    Number(u64),
-    /// Text.
-    Text(String),
-    /// Several values.
-    List(Vec<Value>),
-    /// Named values.
-    Record(Record),
-    /// Named values that are shown in one line, as far as it goes.
-    Row(Record),
-}
-
-impl<T: Into<u64>> From<T> for Value {
-    fn from(n: T) -> Value {
-        Value::Number(n.into())
-    }
-}
-
-fn text(s: impl fmt::Display) -> Value {
-    Value::Text(s.to_string())
-}
-
-/// Named fields, in order.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Record(pub Vec<(&'static str, Value)>);
-
-impl Record {
-    fn add(&mut self, name: &'static str, value: impl Into<Value>) {
-        self.0.push((name, value.into()));
-    }
-
-    fn put(&mut self, name: &'static str, value: Value) {
-        self.0.push((name, value));
-    }
-
-    /// The field of this name.
-    pub fn get(&self, name: &str) -> Option<&Value> {
-        self.0.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
-    }
-}
-
-impl Serialize for Record {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_map(self.0.iter().map(|(name, value)| (name, value)))
-    }
-}
-
-impl fmt::Display for Record {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f, 0)
-    }
-}
-
-impl Record {
-    fn write(&self, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Result {
-        for (name, value) in &self.0 {
-            write!(f, "{:indent$}{name:<28} ", "")?;
-            match value {
-                Value::Record(record) => {
-                    writeln!(f)?;
-                    record.write(f, indent + 2)?;
-                }
-                Value::Row(row) => {
-                    writeln!(f)?;
-                    row.write_row(f, indent + 2)?;
-                }
-                Value::List(list) if list.iter().any(|v| matches!(v, Value::Row(_))) => {
-                    writeln!(f)?;
-                    write_rows(f, list, indent + 2)?;
-                }
-                Value::List(list) if list.iter().any(|v| matches!(v, Value::Record(_))) => {
-                    writeln!(f)?;
-                    for (i, item) in list.iter().enumerate() {
-                        if i > 0 {
-                            writeln!(f)?;
-                        }
-                        if let Value::Record(record) = item {
-                            record.write(f, indent + 2)?;
-                        }
-                    }
-                }
-                other => writeln!(f, "{other}")?,
-            }
-        }
-        Ok(())
-    }
-
-    /// One line where it fits, otherwise more, further in; lists of rows follow below it.
-    fn write_row(&self, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Result {
-        let is_rows = |value: &Value| matches!(value, Value::List(_));
-        write!(f, "{:indent$}", "")?;
-        let mut column = indent;
-        for (i, (name, value)) in self.0.iter().filter(|(_, value)| !is_rows(value)).enumerate() {
-            let cell = format!("{name} {value}");
-            if i > 0 && column + 2 + cell.len() > COLUMNS {
-                column = indent + 4;
-                write!(f, "\n{:column$}", "")?;
-            } else if i > 0 {
-                column += 2;
-                f.write_str("  ")?;
-            }
-            column += cell.len();
-            f.write_str(&cell)?;
-        }
-        writeln!(f)?;
-        for (_, value) in &self.0 {
-            if let Value::List(list) = value {
-                write_rows(f, list, indent + 4)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn write_rows(f: &mut fmt::Formatter<'_>, list: &[Value], indent: usize) -> fmt::Result {
-    list.iter().try_for_each(|value| match value {
-        Value::Row(row) => row.write_row(f, indent),
-        other => writeln!(f, "{:indent$}{other}", ""),
-    })
-}
-
-/// Columns that rows keep to, where single values let them.
-const COLUMNS: usize = 100;
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Value::Number(n) => write!(f, "{n}"),
-            Value::Text(s) => f.write_str(s),
-            Value::List(list) => {
-                for (i, item) in list.iter().enumerate() {
-                    write!(f, "{}{item}", if i > 0 { " " } else { "" })?;
-                }
-                Ok(())
-            }
-            Value::Record(record) => write!(f, "{record}"),
-            Value::Row(row) => row.write_row(f, 0),
-        }
-    }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -616,46 +473,4 @@ impl<'d> Dump<'d> {
 fn codec_name(tag: u8) -> Value {
     let codec = CodecTag::try_from(tag);
     text(codec.map_or_else(|_| format!("unknown {tag}"), |codec| codec.name().into()))
-}
-
-/// Addresses as `page:first-last` runs; pages without a block yet as `page:new` or `first-last:new`, the mark of a compressed
-/// cluster as `page:compressed`.
-fn runs(addrs: impl Iterator<Item = BlockAddr>) -> String {
-    let mut out: Vec<(u64, BlockAddr, u64)> = Vec::new();
-    for (page, addr) in (0u64..).zip(addrs).filter(|(_, a)| *a != NULL_ADDR) {
-        match out.last_mut() {
-            Some((start, first, len))
-                if page == *start + *len
-                    && (addr == *first && addr == NEW_ADDR
-                        || u64::from(addr) == u64::from(*first) + *len && is_block(addr)) =>
-            {
-                *len += 1;
-            }
-            _ => out.push((page, addr, 1)),
-        }
-    }
-    let show = |&(page, first, len): &(u64, BlockAddr, u64)| match (first, len) {
-        (COMPRESS_ADDR, _) => format!("{page}:compressed"),
-        (NEW_ADDR, 1) => format!("{page}:new"),
-        (NEW_ADDR, _) => format!("{page}-{}:new", page + len - 1),
-        (_, 1) => format!("{page}:{first}"),
-        _ => format!("{page}:{first}-{}", u64::from(first) + len - 1),
-    };
-    out.iter().map(show).collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_join_neighbours_only() {
-        assert_eq!(runs([5, 6, 7, 0, 8, 20].into_iter()), "0:5-7 4:8 5:20");
-        assert_eq!(runs([COMPRESS_ADDR, 6, NEW_ADDR].into_iter()), "0:compressed 1:6 2:new");
-        let new = NEW_ADDR;
-        assert_eq!(
-            runs([new, new, new, 5, new, 0, new - 2, new].into_iter()),
-            format!("0-2:new 3:5 4:new 6:{} 7:new", new - 2)
-        );
-    }
 }

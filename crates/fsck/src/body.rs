@@ -1,0 +1,107 @@
+//! What of an inode needs no walk: its extended attributes, and what only its whole walk shows.
+
+use crate::acls;
+use crate::file::FileWalk;
+use crate::finding::Code;
+use crate::judgement::Judgement;
+use medfs_device::Cause;
+use medfs_format::node::{FileKind, Inline, RawExtent, RawInode};
+use medfs_format::path::XATTR_NODE_OFFSET;
+use medfs_format::xattr;
+use std::io;
+use zerocopy::IntoBytes;
+
+impl Judgement<'_> {
+    pub(crate) fn xattrs(&mut self, f: &mut FileWalk, inode: &mut RawInode) -> io::Result<()> {
+        let place = format!("inode {} (xattrs)", f.ino);
+        let nid = inode.i_xattr_nid.get();
+        let mut node = None;
+        if nid != 0 {
+            node = self.child(f, nid, XATTR_NODE_OFFSET, &place)?;
+            if node.is_none() {
+                inode.i_xattr_nid = 0.into();
+                self.losses.attributes += 1;
+                self.cuts.add_attributes(f.ino);
+            }
+        }
+        let inline = if inode.inline().contains(Inline::XATTR) {
+            inode.slots(self.rules.flexible()).inline_xattr_range()
+        } else {
+            0..0
+        };
+        let mut area = inode.as_bytes()[inline.clone()].to_vec();
+        let inline_len = area.len();
+        if let Some((_, block)) = &node {
+            area.extend_from_slice(&block.0[..xattr::NODE_BYTES]);
+        }
+        let (mut good, error) = xattr::parse_prefix(&area, u64::from(f.ino));
+        if let Some(error) = &error {
+            self.findings.add(Code::Xattr, format!("inode {}: {error}", f.ino));
+        }
+        let acls = acls::judge(f.ino, inode, &mut good, &mut self.findings);
+        if error.is_some() || acls.lost {
+            self.losses.attributes += 1;
+            self.cuts.add_attributes(f.ino);
+        }
+        if !self.place_zone(f, inode, &mut good, inline_len) && error.is_none() && !acls.changed {
+            return Ok(());
+        }
+        if !xattr::write(&mut area, &good) {
+            area.fill(0);
+        }
+        inode.as_mut_bytes()[inline].copy_from_slice(&area[..inline_len]);
+        if let Some((addr, mut block)) = node {
+            block.0[..xattr::NODE_BYTES].copy_from_slice(&area[inline_len..]);
+            self.write(addr, &block, Cause::Node)?;
+        }
+        Ok(())
+    }
+
+    /// What only the whole walk of an inode shows: counts, extent, links, sizes.
+    pub(crate) fn settle(
+        &mut self,
+        f: &mut FileWalk,
+        inode: &mut RawInode,
+        kind: FileKind,
+    ) -> io::Result<()> {
+        let ino = f.ino;
+        if inode.i_blocks.get() != f.blocks {
+            self.findings.add(
+                Code::InodeBlocks,
+                format!("inode {ino}: i_blocks is {}, but it has {}", inode.i_blocks, f.blocks),
+            );
+            inode.i_blocks = f.blocks.into();
+        }
+        self.settle_saved(f, inode);
+        let stale = f.extent_hits != f.extent.len.get();
+        if stale && !f.cut {
+            self.findings.add(
+                Code::InodeExtent,
+                format!(
+                    "inode {ino}: cached extent (page {}, block {}, {} blocks) is not what the addresses say",
+                    f.extent.fofs, f.extent.blk, f.extent.len
+                ),
+            );
+        }
+        if stale || f.cut {
+            inode.i_ext = RawExtent::default();
+        }
+        if f.doubtful && kind == FileKind::Regular {
+            self.settle_size(f, inode);
+        }
+        if kind == FileKind::Symlink && inode.i_size.get() == 0 {
+            self.findings.add(Code::SymlinkSize, format!("inode {ino}: a symbolic link of no length"));
+            let size = if inode.inline().contains(Inline::DATA) {
+                let range = inode.slots(self.rules.flexible()).inline_content_range();
+                inode.as_bytes()[range].iter().position(|&b| b == 0).unwrap_or(0).max(1) as u64
+            } else {
+                inode.i_blocks.get() * medfs_format::BLOCK_SIZE as u64
+            };
+            inode.i_size = size.into();
+        }
+        if let Some(dir) = f.dir.take() {
+            self.settle_dir(&dir, f.last_page, inode, ino);
+        }
+        Ok(())
+    }
+}

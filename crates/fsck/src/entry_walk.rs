@@ -1,0 +1,232 @@
+//! The entries of a directory, each of which the walk follows.
+
+use crate::file::{DirWalk, FileWalk};
+use crate::finding::{Code, LostFile};
+use crate::judgement::Judgement;
+use crate::names::{level_of, own_name, right_place};
+use crate::reach::{Verdict, Via};
+use crate::walk::Walker;
+use medfs_format::Ino;
+use medfs_format::dentry::{Area, AreaLayout, slots_for};
+use medfs_format::hash::dentry_hash;
+use medfs_format::node::{FileKind, RawInode};
+use std::hash::BuildHasher;
+use std::io;
+
+/// Names without an inode that are kept; the rest is counted.
+const MOST_NAMES: usize = 10_000;
+/// Directories that a path goes down.
+const MOST_LEVELS: usize = 2048;
+
+/// How messages name an entry.
+fn shown_place(dir: Ino, page: Option<u64>, slot: usize, name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    match page {
+        Some(page) => format!("directory {dir}, page {page}, slot {slot}, \"{name}\""),
+        None => format!("directory {dir}, inline slot {slot}, \"{name}\""),
+    }
+}
+
+/// The kind of an inode that an entry names, where it can have one name and has another: a directory, or a file with one link.
+fn placed_elsewhere(w: &mut Judgement<'_>, ino: Ino, dir: Ino, name: &[u8]) -> io::Result<Option<FileKind>> {
+    let addr = if w.image.g.is_nid(ino) { w.image.nat(ino)?.block_addr.get() } else { 0 };
+    if !w.image.g.in_main(addr) {
+        return Ok(None);
+    }
+    let inode: &RawInode = w.image.cache.get(addr)?.view();
+    let directory = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory);
+    if !(directory || inode.i_links.get() == 1) || (inode.i_pino.get(), own_name(inode)) == (dir, Some(name))
+    {
+        return Ok(None);
+    }
+    let Some(claim) = w.claim_of(ino)?.filter(|claim| claim.sure && claim.parent != ino) else {
+        return Ok(None);
+    };
+    // Once its flipped bit is turned back.
+    let one_name = claim.kind == FileKind::Directory || claim.links == 1;
+    if (claim.parent, &claim.name[..]) == (dir, name) || !one_name {
+        return Ok(None);
+    }
+    let Some((_, block)) = w.readable_inode(claim.parent)? else { return Ok(None) };
+    let above: &RawInode = block.view();
+    let above = FileKind::from_mode(above.i_mode.get()) == Some(FileKind::Directory);
+    Ok((above && w.find(claim.parent, &claim.name)? == Some(ino)).then_some(claim.kind))
+}
+
+/// Notes an entry that goes, where no inode that can be read stands behind it.
+fn note_lost(w: &mut Judgement<'_>, dir: Ino, name: &[u8], target: Ino) -> io::Result<()> {
+    if w.image.g.is_nid(target) && (w.space.nid_reached(target) || w.claim_of(target)?.is_some()) {
+        return Ok(());
+    }
+    w.losses.lost += 1;
+    if w.lost.len() < MOST_NAMES {
+        let path = path_below(w, dir, name)?;
+        w.lost.push(LostFile { path, ino: target });
+    }
+    Ok(())
+}
+
+/// The path of a name in a directory, as the inodes on the way say it.
+fn path_below(w: &mut Judgement<'_>, dir: Ino, name: &[u8]) -> io::Result<Vec<u8>> {
+    let mut names = vec![name.to_vec()];
+    let mut at = dir;
+    while at != w.image.g.root_ino && names.len() < MOST_LEVELS {
+        let Some((_, block)) = w.readable_inode(at)? else { break };
+        let inode: &RawInode = block.view();
+        names.push(own_name(inode).unwrap_or(b"?").to_vec());
+        at = inode.i_pino.get();
+    }
+    Ok(names.iter().rev().flat_map(|name| [&b"/"[..], name].concat()).collect())
+}
+
+impl Walker<'_, '_> {
+    /// Judges an area of entries; `page` where it is a block. Returns whether `bytes` was changed.
+    pub(crate) fn dentries(
+        &mut self,
+        f: &mut FileWalk,
+        bytes: &mut [u8],
+        page: Option<u64>,
+    ) -> io::Result<bool> {
+        let mut dir = f.dir.take().expect("called for directories");
+        let result = self.area(&mut dir, f.ino, bytes, page);
+        f.dir = Some(dir);
+        result
+    }
+
+    fn area(&mut self, dir: &mut DirWalk, ino: Ino, bytes: &mut [u8], page: Option<u64>) -> io::Result<bool> {
+        let layout = if page.is_some() { AreaLayout::BLOCK } else { AreaLayout::inline(bytes.len()) };
+        let mut area = Area::new(layout, bytes);
+        let mut changed = false;
+        let mut used = false;
+        let mut slot = 0;
+        while slot < area.slots() {
+            if !area.in_use(slot) {
+                slot += 1;
+                continue;
+            }
+            let (mut name, hash, target, kind) = match area.entry(slot, u64::from(ino)) {
+                Ok(e) => (e.name.to_vec(), e.hash, e.ino, e.kind),
+                Err(e) => {
+                    self.findings.add(Code::DentryLength, format!("directory {ino}: {e}"));
+                    area.remove(slot, 1);
+                    changed = true;
+                    slot += 1;
+                    continue;
+                }
+            };
+            let place = shown_place(ino, page, slot, &name);
+            if !dir.opaque
+                && let Some(right) = self.name_of_hash(&name, hash, page, dir.dir_level, &place)
+            {
+                if let Some(kind) = kind {
+                    area.insert_at(slot, &right, target, kind);
+                    changed = true;
+                }
+                name = right;
+            }
+            let outcome = match name.as_slice() {
+                b"." => self.dot(dir, 0, ino, target, kind, &place),
+                // Where it was before it was removed: any directory.
+                b".." if dir.is_orphan() => self.dot(dir, 1, target, target, kind, &place),
+                b".." => self.dot(dir, 1, dir.parent, target, kind, &place),
+                _ => self.entry(dir, ino, &name, target, kind, page, &place)?,
+            };
+            let right_hash = if dir.opaque { hash } else { dentry_hash(&name) };
+            match outcome {
+                None => {
+                    area.remove(slot, name.len());
+                    changed = true;
+                }
+                Some((target_now, kind_now)) => {
+                    used = true;
+                    if hash != right_hash {
+                        self.findings.add(
+                            Code::DentryHash,
+                            format!("{place}: hash {hash:#010x}, not {right_hash:#010x}"),
+                        );
+                        area.insert_at(slot, &name, target_now, kind_now);
+                        changed = true;
+                    }
+                    if (target_now, Some(kind_now)) != (target, kind) {
+                        area.set_target(slot, target_now, kind_now);
+                        changed = true;
+                    }
+                }
+            }
+            slot += slots_for(name.len());
+        }
+        if let (true, Some(page)) = (used, page) {
+            dir.depth = dir.depth.max(level_of(page, dir.dir_level) + 1);
+        }
+        if page.unwrap_or(0) == 0 {
+            changed |= self.restore_dots(dir, ino, &mut area);
+        }
+        Ok(changed)
+    }
+
+    /// An ordinary entry; `None` where it must go.
+    #[allow(clippy::too_many_arguments)]
+    fn entry(
+        &mut self,
+        dir: &mut DirWalk,
+        ino: Ino,
+        name: &[u8],
+        target: Ino,
+        kind: Option<FileKind>,
+        page: Option<u64>,
+        place: &str,
+    ) -> io::Result<Option<(Ino, FileKind)>> {
+        if !dir.opaque {
+            if name.iter().any(|&b| b == 0 || b == b'/') {
+                self.findings
+                    .add(Code::DentryName, format!("{place}: the name holds a byte that none may hold"));
+                return Ok(None);
+            }
+            if page.is_some_and(|page| !right_place(dentry_hash(name), page, dir.dir_level)) {
+                self.findings.add(Code::DentryPlace, format!("{place}: not in the bucket of its hash"));
+                return Ok(None);
+            }
+        }
+        let second = foldhash::fast::FixedState::with_seed(0x6d65_6466).hash_one(name);
+        let key = (dentry_hash(name), second);
+        if dir.names.contains(&key) {
+            self.findings.add(Code::DentryTwice, format!("{place}: a second entry of this name"));
+            return Ok(None);
+        }
+        match placed_elsewhere(self, target, ino, name)? {
+            None => {}
+            Some(FileKind::Directory) => {
+                let text = format!("{place}: directory {target} has its name elsewhere");
+                self.findings.add(Code::DirectoryTwice, text);
+                return Ok(None);
+            }
+            Some(is) => {
+                let text = format!("{place}: file {target} has one link, and its name elsewhere");
+                self.findings.add(Code::DentryForeign, text);
+                self.foreign.add(ino, name, target, kind);
+                dir.names.insert(key);
+                dir.subdirs += u32::from(kind == Some(FileKind::Directory));
+                return Ok(Some((target, kind.unwrap_or(is)))); // until the end of the walk
+            }
+        }
+        let mut verdict = self.visit(target, ino, Via::Dentry(kind), place)?;
+        if verdict == Verdict::Rejected && kind == Some(FileKind::Directory) {
+            verdict = self.maker().renew_directory(target, ino, name, place)?;
+            self.directories += u64::from(verdict != Verdict::Rejected);
+        }
+        match verdict {
+            Verdict::Rejected => note_lost(self, ino, name, target).map(|()| None),
+            Verdict::Accepted(is) => {
+                if kind != Some(is) {
+                    self.findings.add(
+                        Code::DentryType,
+                        format!("{place}: type {kind:?}, but inode {target} is {is:?}"),
+                    );
+                }
+                dir.names.insert(key);
+                dir.subdirs += u32::from(is == FileKind::Directory);
+                Ok(Some((target, is)))
+            }
+        }
+    }
+}

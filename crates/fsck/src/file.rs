@@ -1,0 +1,105 @@
+//! What the walk of one file gathers: as a directory, with deltas, with compact pages, compressed.
+
+use crate::deltas::Deltas;
+use crate::names::{inode_name, is_opaque};
+use foldhash::{HashSet, HashSetExt};
+use medfs_format::compress::Compression;
+use medfs_format::node::{RawExtent, RawInode};
+use medfs_format::{BLOCK_SIZE, Ino, delta};
+use std::ops::Range;
+
+/// One file's walk.
+pub(crate) struct FileWalk {
+    pub(crate) ino: Ino,
+    pub(crate) dir: Option<DirWalk>,
+    pub(crate) zone: Option<Zone>,
+    /// Its name, where it is compressed: a repair may cost content.
+    pub(crate) name: String,
+    /// How the file is compressed, and whether it gave back what that saved.
+    pub(crate) compression: Option<Compression>,
+    pub(crate) released: bool,
+    /// Slots of compressed clusters that name no block.
+    pub(crate) saved: u64,
+    /// Where its compact pages would be, on a volume that may have some.
+    pub(crate) region: Option<Region>,
+    pub(crate) addrs_per_block: usize,
+    pub(crate) blocks: u64,
+    pub(crate) extent: RawExtent,
+    pub(crate) extent_hits: u32,
+    pub(crate) last_page: Option<u64>,
+    pub(crate) cut: bool,
+    /// Blocks and nodes that were cut off.
+    pub(crate) lost: u64,
+    /// The checksum of its inode is wrong.
+    pub(crate) doubtful: bool,
+}
+
+/// What a directory's walk gathers.
+pub(crate) struct DirWalk {
+    pub(crate) parent: Ino,
+    pub(crate) dir_level: u8,
+    /// Names are stored in a form whose hash cannot be recomputed (encrypted, case-insensitive).
+    pub(crate) opaque: bool,
+    /// `.` and `..` were seen.
+    pub(crate) dots: [bool; 2],
+    pub(crate) subdirs: u32,
+    /// Deepest hash level in use, plus one.
+    pub(crate) depth: u32,
+    /// The dentry hash and a second, independent hash of each name seen.
+    pub(crate) names: HashSet<(u32, u64)>,
+}
+
+impl DirWalk {
+    /// Whether it has no name any more: removed while it was open, and still on the orphan list.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.parent == 0
+    }
+
+    pub(crate) fn new(inode: &RawInode, _ino: Ino, parent: Ino) -> DirWalk {
+        DirWalk {
+            parent,
+            dir_level: inode.i_dir_level,
+            opaque: is_opaque(inode),
+            dots: [false; 2],
+            subdirs: 0,
+            depth: 0,
+            names: HashSet::new(),
+        }
+    }
+}
+
+/// The zone of the file in hand.
+pub(crate) struct Zone {
+    /// Where it is in the inode block.
+    pub(crate) range: Range<usize>,
+    /// Its records, and those of the compact pages that the walk came to.
+    pub(crate) deltas: Deltas,
+    /// Its structure was damaged behind these records.
+    pub(crate) damaged: bool,
+    /// Its header was: flag and first sequence number must be written anew.
+    pub(crate) header_damaged: bool,
+    /// The file has compact pages.
+    pub(crate) compact: bool,
+    /// Which it denied.
+    pub(crate) denied: bool,
+}
+
+/// What of a file decides whether a block is a compact page.
+pub(crate) struct Region {
+    /// The first page of the index that may be one.
+    pub(crate) start: u64,
+    /// Pages up to the file's end.
+    pub(crate) end: u64,
+    /// How messages name the file.
+    pub(crate) name: String,
+}
+
+impl Region {
+    pub(crate) fn of(f: &FileWalk, inode: &RawInode, flexible: bool) -> Region {
+        Region {
+            start: delta::compact_start(inode.slots(flexible).fanout()),
+            end: inode.i_size.get().div_ceil(BLOCK_SIZE as u64),
+            name: inode_name(f.ino, inode),
+        }
+    }
+}

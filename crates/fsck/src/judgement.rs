@@ -1,0 +1,98 @@
+//! What all judges know and change: the volume, what was reached of it, and what is wrong.
+//!
+//! A judge is a method that looks at one kind of structure and calls no walk. Only the walk ([`crate::walk`]) goes on to what a structure names.
+
+use crate::finding::{Code, Cuts, Findings, Losses, LostFile};
+use crate::image::{CANNOT_BE_READ, Image};
+use crate::inode::Rules;
+use crate::mend::Mend;
+use crate::reach::{Anew, Links};
+use crate::slices::Slices;
+use crate::space::Space;
+use crate::supply::Supply;
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use medfs_codec::Codecs;
+use medfs_codec::compress::Compressors;
+use medfs_device::Cause;
+use medfs_format::node::RawInode;
+use medfs_format::{Block, BlockAddr, Ino};
+use std::io;
+
+/// A volume under judgement.
+pub(crate) struct Judgement<'d> {
+    pub(crate) image: Image<'d>,
+    pub(crate) rules: Rules,
+    pub(crate) findings: Findings,
+    pub(crate) space: Space,
+    pub(crate) links: HashMap<Ino, Links>,
+    /// What is wrong is mended.
+    pub(crate) fix: bool,
+    /// Whether what has no name gets one.
+    pub(crate) names: bool,
+    /// Orphans that a repair frees.
+    pub(crate) orphans: HashSet<Ino>,
+    pub(crate) supply: Supply,
+    pub(crate) codecs: Codecs,
+    pub(crate) compressors: Compressors,
+    pub(crate) slices: Slices,
+    pub(crate) losses: Losses,
+    /// Names whose inode is lost.
+    pub(crate) lost: Vec<LostFile>,
+    /// The last inode block of each file in the fsync log.
+    pub(crate) logged: HashMap<Ino, BlockAddr>,
+    /// Directories that are made anew.
+    pub(crate) anew: Anew,
+    /// What was cut off.
+    pub(crate) cuts: Cuts,
+}
+
+impl<'d> Judgement<'d> {
+    pub(crate) fn new(image: Image<'d>, findings: Findings, mend: Mend) -> Judgement<'d> {
+        let fix = mend != Mend::Nothing;
+        Judgement {
+            rules: Rules::of(&image),
+            space: Space::new(&image, fix),
+            slices: Slices::new(image.g.max_nid()),
+            image,
+            cuts: Cuts::new(&findings),
+            findings,
+            links: HashMap::new(),
+            fix,
+            names: mend != Mend::AllButNames,
+            orphans: HashSet::new(),
+            supply: Supply::default(),
+            codecs: Codecs::default(),
+            compressors: Compressors::default(),
+            losses: Losses::default(),
+            lost: Vec::new(),
+            logged: HashMap::new(),
+            anew: Anew::default(),
+        }
+    }
+
+    /// Writes an inode block when fixing, sealed.
+    pub(crate) fn write_inode(&mut self, addr: BlockAddr, block: &mut Block) -> io::Result<()> {
+        if let Some(seed) = self.rules.seed {
+            block.view_mut::<RawInode>().seal(seed);
+        }
+        self.write(addr, block, Cause::Node)
+    }
+
+    pub(crate) fn write(&mut self, addr: BlockAddr, block: &Block, cause: Cause) -> io::Result<()> {
+        if self.fix { self.image.cache.write(addr, block, cause) } else { Ok(()) }
+    }
+
+    /// Makes findings of the blocks that cannot be read or written, as far as there are none of them yet.
+    pub(crate) fn tell_medium(&mut self) {
+        let medium = &self.image.cache.medium;
+        for addr in medium.take_untold() {
+            let what = self.image.g.purpose(addr);
+            self.findings.add(Code::Unreadable, format!("block {addr} ({what}) {CANNOT_BE_READ}"));
+        }
+        for addr in medium.unwritable() {
+            let what = self.image.g.purpose(addr);
+            let text = format!("block {addr} ({what}) cannot be written: the device has to be replaced");
+            self.findings.add(Code::Unwritable, text);
+        }
+    }
+}

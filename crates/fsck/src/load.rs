@@ -1,0 +1,126 @@
+//! Reads what is fixed of a volume: superblock, the checkpoint in force, the current segments with their summaries and journals, the orphans.
+
+use crate::cache::Cache;
+use crate::finding::{Code, Findings};
+use crate::image::{Curseg, Image, Stop};
+use crate::in_force;
+use crate::medium::Medium;
+use crate::no_super;
+use crate::pack;
+use crate::strays::Strays;
+use crate::superblock;
+use crate::traits;
+use foldhash::{HashMap, HashMapExt};
+use medfs_format::checkpoint::{CpFlags, RawOrphanBlock};
+use medfs_format::summary::{LOG_COUNT, Log, RawExtraInfo};
+use medfs_format::superblock::RawSuperblock;
+use std::collections::BTreeSet;
+
+impl<'d> Image<'d> {
+    pub(crate) fn load(medium: Medium<'d>, findings: &mut Findings) -> Result<Image<'d>, Stop> {
+        let (sb, g, bad_copies, rebuilt) = match superblock::in_force(&medium, findings)? {
+            Some((sb, g, bad_copies)) => (sb, g, bad_copies, false),
+            None => {
+                let made = no_super::rebuild(&medium, findings)?;
+                (made.sb, made.g, vec![0, 1], true)
+            }
+        };
+        let features = RawSuperblock::in_block(&sb).features();
+        let mut cache = Cache::new(medium);
+        let ((pack, cp, unflipped), reckoned) = in_force::pack(&mut cache, &g, findings)?;
+        let mut image = Image {
+            cache,
+            sb,
+            bad_copies,
+            g,
+            features,
+            pack,
+            cp,
+            unflipped,
+            nat_journal: HashMap::new(),
+            sit_journal: HashMap::new(),
+            journals_may_be_lost: true,
+            cursegs: Vec::new(),
+            orphans: Vec::new(),
+            written: RawExtraInfo::default(),
+            nat_changes: HashMap::new(),
+            lost_blocks: None,
+            strays: Strays::default(),
+            erased_sit: BTreeSet::new(),
+            reckoned,
+        };
+        if reckoned {
+            image.begin_logs(findings)?;
+            return Ok(image);
+        }
+        image.load_cursegs(findings)?;
+        image.load_orphans(findings)?;
+        image.find_erased_sit()?;
+        if rebuilt {
+            traits::take(&mut image, findings)?;
+        }
+        Ok(image)
+    }
+
+    fn load_cursegs(&mut self, findings: &mut Findings) -> Result<(), Stop> {
+        let cp = self.checkpoint();
+        let start = self.g.cp_pack(self.pack);
+        let sums = pack::read_summaries(&mut self.cache, &self.g, &cp, start)?;
+        let shown_empty = sums.show_empty_journals(&cp);
+        for ((log, sum), known) in Log::ALL.into_iter().zip(sums.blocks).zip(sums.known) {
+            let (segno, blkoff) = cp.curseg(log as usize);
+            let alloc_type = cp.alloc_type[log as usize];
+            self.cursegs.push(Curseg { segno, blkoff: u32::from(blkoff), alloc_type, sum, known });
+        }
+        debug_assert_eq!(self.cursegs.len(), LOG_COUNT);
+        if pack::has_node_summaries(&cp) {
+            self.written = self.cursegs[Log::HotNode as usize].sum.journal.extra_info();
+        }
+        match sums.nat_journal.nat_entries() {
+            Ok(entries) => {
+                for e in entries {
+                    if e.nid.get() < self.g.max_nid() {
+                        self.nat_journal.insert(e.nid.get(), e.entry);
+                    } else {
+                        findings
+                            .add(Code::Journal, format!("NAT journal: node id {} is out of range", e.nid));
+                    }
+                }
+            }
+            Err(e) => findings.add(Code::Journal, format!("NAT {e}; its entries are lost")),
+        }
+        match sums.sit_journal.sit_entries() {
+            Ok(entries) => {
+                for e in entries {
+                    if e.segno.get() < self.g.segment_count_main {
+                        self.sit_journal.insert(e.segno.get(), e.entry);
+                    } else {
+                        findings
+                            .add(Code::Journal, format!("SIT journal: segment {} is out of range", e.segno));
+                    }
+                }
+            }
+            Err(e) => findings.add(Code::Journal, format!("SIT {e}; its entries are lost")),
+        }
+        self.journals_may_be_lost =
+            self.nat_journal.is_empty() && self.sit_journal.is_empty() && !shown_empty;
+        Ok(())
+    }
+
+    fn load_orphans(&mut self, findings: &mut Findings) -> Result<(), Stop> {
+        let cp = self.checkpoint();
+        if !cp.flags().contains(CpFlags::ORPHAN_PRESENT) {
+            return Ok(());
+        }
+        let first = 1 + self.g.cp_payload;
+        for i in first..cp.cp_pack_start_sum.get() {
+            let addr = self.g.cp_pack(self.pack) + i;
+            let block = self.cache.read(addr)?;
+            match block.view::<RawOrphanBlock>().inodes(addr) {
+                Ok(inos) => self.orphans.extend(inos),
+                Err(e) => findings.add(Code::OrphanBlock, e.to_string()),
+            }
+        }
+        Ok(())
+    }
+}
