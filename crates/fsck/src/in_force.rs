@@ -1,7 +1,7 @@
 //! Which of the two checkpoint packs is in force.
 //!
 //! The newest that is whole, but for one bit in its first or last block maybe, or of which one header is damaged and the other shows that the
-//! checkpoint was complete; or else the newest of which only the journals are lost. Without any, one is made of what is left ([`no_pack`]).
+//! checkpoint was complete. Journals that cannot be read are made anew from the nodes. Without any, one is made of what is left ([`no_pack`]).
 //!
 //! Invariant: a pack that counts in place of a newer one is a finding that says so.
 
@@ -20,14 +20,12 @@ use std::io;
 struct Usable {
     pack: Pack,
     version: u64,
-    /// Whether its journals are readable.
-    whole: bool,
 }
 
 impl Usable {
     /// Whether it counts rather than another one.
     fn counts_before(&self, other: &Usable) -> bool {
-        if self.whole == other.whole { is_newer(self.version, other.version) } else { self.whole }
+        is_newer(self.version, other.version)
     }
 }
 
@@ -56,7 +54,7 @@ pub(crate) fn pack(
                 if let Err(e) = &journals {
                     findings.add(Code::CheckpointPack, format!("checkpoint pack {}: {e}", index + 1));
                 }
-                let usable = Usable { pack: (index, bytes, unflipped), version, whole: journals.is_ok() };
+                let usable = Usable { pack: (index, bytes, unflipped), version };
                 if best.as_ref().is_none_or(|best| usable.counts_before(best)) {
                     best = Some(usable);
                 }
@@ -154,9 +152,8 @@ fn of_one_header(cache: &mut Cache<'_>, g: &Geometry, index: usize, than: u64) -
         let Some(block) = read(g.cp_pack(index) + 1 + i)? else { return Ok(None) };
         bytes.extend_from_slice(&block.0);
     }
-    let whole = pack::journals_readable(cache, g, index, &bytes)?.is_ok();
     let version = left.version();
-    Ok(Some(Usable { pack: (index, bytes, vec![(left.lost, left.block)]), version, whole }))
+    Ok(Some(Usable { pack: (index, bytes, vec![(left.lost, left.block)]), version }))
 }
 
 /// Reads blocks past the cache; `None` for one that cannot be read.

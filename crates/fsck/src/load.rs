@@ -102,8 +102,9 @@ impl<'d> Image<'d> {
             }
             Err(e) => findings.add(Code::Journal, format!("SIT {e}; its entries are lost")),
         }
+        let unreadable = pack::journals_readable(&mut self.cache, &self.g, self.pack, &self.cp)?.is_err();
         self.journals_may_be_lost =
-            self.nat_journal.is_empty() && self.sit_journal.is_empty() && !shown_empty;
+            unreadable || (self.nat_journal.is_empty() && self.sit_journal.is_empty() && !shown_empty);
         Ok(())
     }
 

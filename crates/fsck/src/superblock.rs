@@ -68,6 +68,9 @@ fn choose(
         valid.iter().map(|(_, block, _)| RawSuperblock::in_block(block)).collect();
     let again = medium.again();
     let chosen = weigh::in_force(&copies, &mut |addr| {
+        if u64::from(addr) >= again.block_count() {
+            return Ok(None);
+        }
         let block = again.read(addr)?;
         Ok::<_, io::Error>((!again.is_unreadable(addr)).then_some(block))
     })?;

@@ -1,6 +1,7 @@
 //! Junk over one block of metadata after another of volumes that were filled: after a repair each file is as it was, or a finding names it.
 
 use medfs::{Error, FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
 use medfs_format::superblock::RawSuperblock;
@@ -340,6 +341,27 @@ fn a_volume_that_was_filled_has_its_last_checkpoint_in_both_packs() {
         let (wrong, lost) = filled.differing(&opened(dev, true).unwrap());
         assert!(wrong.is_empty() && lost.is_empty(), "{wrong:?} {lost:?}");
         filled.judge("a whole pack", &pack);
+    }
+}
+
+/// Sectors of the pack that cannot be read: its journals are made anew from the nodes, and the checkpoint before stays where it is.
+#[test]
+fn journals_that_cannot_be_read_cost_no_file_of_the_last_checkpoint() {
+    for deltas in [false, true] {
+        let filled = Filled::with(60, How { deltas, checkpoints: 1, both_packs: false });
+        let (_, first, last) = pack_in_force(&filled);
+        for addr in first + 1..last {
+            let dev = Arc::new(FaultDevice::new(filled.dev.snapshot(), 1));
+            dev.inner().write(addr.into(), &[&Block::ZERO], META).unwrap();
+            dev.arm(
+                Fault::on(Kind::Read, Effect::IO).within(addr.into()..u64::from(addr) + 1).until_written(),
+            );
+            let done = repair(&*dev, &Options::default(), &mut |_| {}).unwrap();
+            assert!(done.before.asks_for_repair(), "block {addr}: {:?}", done.before.findings);
+            assert!(done.after.is_clean(), "block {addr}: {:?}", done.after.findings);
+            let (wrong, lost) = filled.differing(&opened(Arc::new(dev.inner().snapshot()), true).unwrap());
+            assert!(wrong.is_empty() && lost.is_empty(), "block {addr}: {wrong:?} differ, {lost:?} are lost");
+        }
     }
 }
 
