@@ -4,6 +4,8 @@
 //! Invariant: a dirty page has no address of its own until it is placed.
 //! Locks: an inode's `wb` and lock; see `fs/mod.rs`.
 
+#[cfg(test)]
+pub(crate) mod alone;
 pub(crate) mod atomic;
 pub(crate) mod base_cache;
 pub(crate) mod block_writer;

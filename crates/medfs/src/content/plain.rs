@@ -140,3 +140,158 @@ impl Updates for Plain {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::Storages;
+    use crate::content::alone::{
+        NoSources, content, follow_a_model, forget_clean, new_file, options, read, text, write, write_back,
+    };
+    use crate::content::placement::Purpose;
+    use crate::error::{Error, Posix};
+    use crate::types::{FallocateMode, Seek};
+    use medfs_format::BLOCK_SIZE;
+    use medfs_format::superblock::Feature;
+    use std::sync::atomic::Ordering;
+
+    fn plain(opts: &str) -> Content {
+        content(false, Feature::empty(), options(opts), |_| Storages {
+            plain: Arc::new(Plain),
+            clusters: None,
+        })
+    }
+
+    #[test]
+    fn a_file_is_what_was_done_to_it() {
+        for seed in 0..6 {
+            let content = plain("");
+            follow_a_model(&content, &new_file(&content, b"f", None), seed, 120);
+        }
+    }
+
+    #[test]
+    fn a_file_with_sections_of_its_own_is_what_was_done_to_it() {
+        let content = plain("placement=reserve,reserve_files=all");
+        let file = new_file(&content, b"f", None);
+        follow_a_model(&content, &file, 7, 120);
+        let own = content.placement.reserved(file.ino);
+        assert!(!own.is_empty(), "its first page got it a section");
+        assert!(content.placement.give_back(&content.store));
+        assert!(read(&content, &file).len() as u64 == file.size());
+        content.placement.forget(&file, &content.store);
+        assert_eq!(content.placement.reserved(file.ino), []);
+    }
+
+    #[test]
+    fn a_page_is_written_over_its_own_block_where_the_policy_says_so() {
+        for (policy, same) in [("ipu_policy=1", true), ("ipu_policy=0", false)] {
+            let content = plain(policy);
+            let file = new_file(&content, b"f", None);
+            let addr = || content.find_slot(&file, 0).unwrap().unwrap().addr();
+            write(&content, &file, 0, &text(1, BLOCK_SIZE));
+            write_back(&content, &file, Purpose::Background);
+            let before = addr();
+            write(&content, &file, 9, b"x");
+            write_back(&content, &file, Purpose::Background);
+            assert_eq!(addr() == before, same, "{policy}");
+        }
+    }
+
+    #[test]
+    fn what_is_read_is_kept_in_memory_until_there_is_no_room() {
+        let content = plain("");
+        let file = new_file(&content, b"f", None);
+        write(&content, &file, 0, &text(1, 3 * BLOCK_SIZE));
+        write_back(&content, &file, Purpose::Background);
+        forget_clean(&content, &file);
+        let misses = || content.pages.misses.load(Ordering::Relaxed);
+        read(&content, &file);
+        let before = misses();
+        read(&content, &file);
+        assert_eq!(misses(), before);
+    }
+
+    #[test]
+    fn an_atomic_write_is_seen_whole_or_not_at_all() {
+        let content = plain("");
+        let file = new_file(&content, b"f", None);
+        write(&content, &file, 0, &text(1, 2 * BLOCK_SIZE));
+        write_back(&content, &file, Purpose::Background);
+        let (old, new) = (read(&content, &file), text(2, 3 * BLOCK_SIZE));
+        for commit in [false, true] {
+            assert!(content.ready_for_atomic(&file).unwrap());
+            content.begin_atomic(&file).unwrap();
+            assert!(!content.ready_for_atomic(&file).unwrap(), "it is open");
+            let free = content.space.counts().free();
+            let staged = content.write_file(&file, 0, &new, crate::content::file::WriteTimes::Now).unwrap();
+            assert!(!staged.dirtied && content.space.counts().free() < free, "its blocks are reserved");
+            assert_eq!(file.size(), old.len() as u64, "readers by the inode see the old size");
+            content
+                .change_alone(&file, |state| match commit {
+                    true => content.apply_staged(&file, state),
+                    false => content.undo_staged(&file, state),
+                })
+                .unwrap();
+            assert!(read(&content, &file) == if commit { new.clone() } else { old.clone() });
+        }
+    }
+
+    #[test]
+    fn holes_and_data_are_found() {
+        let content = plain("");
+        let file = new_file(&content, b"f", None);
+        write(&content, &file, 5 * BLOCK_SIZE as u64, b"here");
+        let page = BLOCK_SIZE as u64;
+        assert_eq!(content.seek(file.ino, 0, Seek::Data).unwrap(), 5 * page);
+        assert_eq!(content.seek(file.ino, 0, Seek::Hole).unwrap(), 0);
+        assert_eq!(content.seek(file.ino, 5 * page, Seek::Hole).unwrap(), file.size());
+        let behind = content.seek(file.ino, file.size(), Seek::Data);
+        assert!(matches!(behind, Err(Error::Posix(Posix::NoSuchAddress))));
+        content.allocate(&file, FallocateMode::KEEP_SIZE, 0, 3 * page).unwrap();
+        assert_eq!(content.seek(file.ino, 0, Seek::Data).unwrap(), 5 * page, "what is reserved is no data");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_changes_nothing() {
+        let content = plain("");
+        let file = new_file(&content, b"f", None);
+        let free = content.space.counts().free();
+        let most = free * BLOCK_SIZE as u64;
+        let refused = content.allocate(&file, FallocateMode::empty(), 0, most);
+        assert!(matches!(refused, Err(Error::NoSpace)));
+        assert_eq!((content.space.counts().free(), file.size()), (free, 0));
+        let sparse = content.allocate(&file, FallocateMode::COLLAPSE_RANGE, 1, 2);
+        assert!(matches!(sparse, Err(Error::Posix(Posix::InvalidArgument))));
+        let far = content.write_file(&file, u64::MAX - 1, b"abc", crate::content::file::WriteTimes::Kept);
+        assert!(matches!(far, Err(Error::Posix(Posix::FileTooLarge))));
+    }
+
+    #[test]
+    fn content_in_the_inode_moves_out_when_it_grows() {
+        let content = plain("");
+        let file = new_file(&content, b"f", None);
+        {
+            let _op = content.op().unwrap();
+            content.edit(&file, medfs_store::Dirty::Full, |r| {
+                r.i_inline |= medfs_format::node::Inline::DATA.bits();
+            });
+        }
+        write(&content, &file, 0, b"small");
+        assert!(file.is_inline() && read(&content, &file) == b"small");
+        content.change_alone(&file, |state| content.resize(&file, state, 3)).unwrap();
+        assert_eq!(read(&content, &file), b"sma");
+        write(&content, &file, 0, &text(3, 5000));
+        assert!(!file.is_inline() && read(&content, &file) == text(3, 5000));
+    }
+
+    #[test]
+    fn a_checkpoint_takes_the_pages_it_would_lose() {
+        let content = plain("");
+        let file = new_file(&content, b"f", None);
+        write(&content, &file, 0, &text(1, 3 * BLOCK_SIZE));
+        let (blocked, outcome) = content.write_for_checkpoint(&file, &NoSources).unwrap();
+        assert!(blocked.is_empty() && outcome.is_ok() && file.lock.read().dirty.is_empty());
+        assert!(read(&content, &file) == text(1, 3 * BLOCK_SIZE));
+    }
+}

@@ -1,0 +1,227 @@
+//! Content over a device in memory, with what stores its pages and nothing above: for the tests of the rooms.
+
+use crate::content::base_cache::BaseCache;
+use crate::content::file::WriteTimes;
+use crate::content::page_cache::Pages;
+use crate::content::placement::{KernelPlacement, Placement, Purpose};
+use crate::content::record::OwnedRecord;
+use crate::content::reserve::ReservePlacement;
+use crate::content::storage::Sources;
+use crate::content::{Content, Storages, reserved_files};
+use crate::error::Result;
+use crate::map::Map;
+use crate::map::inode::{Inode, InodeState, set_name};
+use crate::map::refs::Dependents;
+use crate::map::since::SinceCheckpoint;
+use crate::options::{MountOptions, PlacementPolicy};
+use crate::profile::hotness::{Hcluster, MOST_FILES};
+use crate::types::{FallocateMode, Timestamp};
+use medfs_device::MemDevice;
+use medfs_format::compress::Compression;
+use medfs_format::node::{DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline, RawInode};
+use medfs_format::superblock::Feature;
+use medfs_format::{BLOCK_SIZE, Block};
+use medfs_mkfs::{MkfsOptions, format_volume};
+use medfs_store::{Io, ManualClock, Store, StoreOptions, read_superblock_with_nvram};
+use medfs_sync::Mutex;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
+
+/// Pages that the cache of a test holds: fewer than its files have.
+const CACHED: usize = 64;
+const PAGE: u64 = BLOCK_SIZE as u64;
+
+/// No file holds what another one does.
+pub(crate) struct NoSources;
+
+impl Sources for NoSources {
+    fn record_of(
+        &self,
+        _: &Arc<Inode>,
+        _: &InodeState,
+        _: u32,
+        _: &Block,
+        _: bool,
+    ) -> Result<Option<(OwnedRecord, u64)>> {
+        Ok(None)
+    }
+
+    fn placed_whole(&self, _: &Inode, _: &InodeState, _: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The options of a text.
+pub(crate) fn options(text: &str) -> MountOptions {
+    let mut options = MountOptions::default();
+    options.parse(text).expect("the options are right");
+    options
+}
+
+/// Content of a new volume of 200 MiB, whose pages are stored as `storages` says.
+pub(crate) fn content(
+    deltas: bool,
+    features: Feature,
+    opts: MountOptions,
+    storages: impl FnOnce(&MountOptions) -> Storages,
+) -> Content {
+    let device = MemDevice::new(200 << 8);
+    let mkfs = MkfsOptions { deltas, ..MkfsOptions::new([7; 16], 1_700_000_000) };
+    format_volume(&device, &MkfsOptions { features: mkfs.features | features, ..mkfs }).expect("formats");
+    let io = Io::new(Arc::new(device));
+    let (sb, geo, _) = read_superblock_with_nvram(&io).expect("just made");
+    let store = StoreOptions {
+        read_only: false,
+        alloc_mode: None,
+        scatter: opts.scatter(),
+        node_limit: 1024,
+        seal: false,
+    };
+    let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 5 }));
+    let store = Store::open(io, sb, geo, store, clock).expect("just made");
+    let hotness = Arc::new(Hcluster::new(opts.hot_window, MOST_FILES, std::time::Duration::ZERO));
+    let kernel = KernelPlacement::new(&opts);
+    let placement: Box<dyn Placement> = match opts.placement {
+        PlacementPolicy::Log => Box::new(kernel),
+        PlacementPolicy::Reserve => {
+            Box::new(ReservePlacement::new(kernel, reserved_files::of(opts.reserve_files, &hotness)))
+        }
+    };
+    Content {
+        storages: storages(&opts),
+        placement,
+        pages: Pages::new(CACHED),
+        base_cache: BaseCache::new(CACHED),
+        costs: Mutex::default(),
+        dependents: Dependents::default(),
+        hotness,
+        map: Map::over(store, false, SinceCheckpoint::new(false)),
+        opts,
+    }
+}
+
+/// A new file of a name, compressed if so.
+pub(crate) fn new_file(content: &Content, name: &[u8], compression: Option<Compression>) -> Arc<Inode> {
+    let _op = content.op().expect("it is writable");
+    content.space.reserve_node(true).expect("there is room");
+    let ino = content.nat.alloc(&content.io, None).expect("reads").expect("there are numbers");
+    let mut block = Block::ZERO;
+    let r: &mut RawInode = block.view_mut();
+    r.i_mode = (FileKind::Regular.mode_bits() | 0o644).into();
+    (r.i_links, r.i_blocks) = (1.into(), 1.into());
+    set_name(r, content.geo.root_ino, name);
+    r.i_inline = (Inline::EXTRA_ATTR | Inline::XATTR).bits();
+    let extra = r.extra_mut().expect("just set");
+    extra.i_extra_isize = EXTRA_ISIZE.into();
+    extra.i_inline_xattr_size = (DEFAULT_INLINE_XATTR_ADDRS as u16).into();
+    if let Some(compression) = compression {
+        compression.store(r);
+        r.i_flags = (r.flags() | FileFlags::COMPR).bits().into();
+    }
+    content.adopt_inode(content.nodes.create(ino, ino, 0, true, block))
+}
+
+/// Writes at an offset.
+pub(crate) fn write(content: &Content, inode: &Arc<Inode>, offset: u64, data: &[u8]) {
+    let written = content.write_file(inode, offset, data, WriteTimes::Now).expect("there is room");
+    assert_eq!(written.bytes, data.len());
+}
+
+/// The whole of a file.
+pub(crate) fn read(content: &Content, inode: &Inode) -> Vec<u8> {
+    let mut buf = vec![0xee; inode.size() as usize];
+    assert_eq!(content.read(inode.ino, 0, &mut buf).expect("reads"), buf.len());
+    buf
+}
+
+/// Writes all dirty pages of a file back.
+pub(crate) fn write_back(content: &Content, inode: &Arc<Inode>, purpose: Purpose) {
+    let mut from = 0;
+    while let Some(batch) = content.write_batch(inode, from, purpose, &NoSources).expect("writes") {
+        batch.outcome.expect("is placed");
+        assert_eq!(batch.blocked, []);
+        from = batch.next;
+    }
+    assert!(inode.lock.read().dirty.range(..inode.pages()).next().is_none(), "all of it is written");
+}
+
+/// Forgets what is in memory of a file's pages.
+pub(crate) fn forget_clean(content: &Content, inode: &Inode) {
+    let all = 0..u64::MAX;
+    content.pages.remove_within(inode.ino, all.clone(), [all.clone(), 0..0]);
+}
+
+/// Bytes of a page that compress well, and differ by `seed`.
+pub(crate) fn text(seed: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|i| if i % 16 < 12 { b'a' + seed % 26 } else { (i / 16) as u8 ^ seed }).collect()
+}
+
+/// Changes a file at random and compares it with bytes in memory, `steps` times. Most of what is written is like what was there.
+pub(crate) fn follow_a_model(content: &Content, inode: &Arc<Inode>, seed: u64, steps: usize) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut model: Vec<u8> = Vec::new();
+    let most = 120 * PAGE;
+    for step in 0..steps {
+        let at = rng.random_range(0..=(model.len() as u64).min(most));
+        let end = |model: &[u8], rng: &mut ChaCha8Rng| {
+            at / PAGE * PAGE + PAGE * rng.random_range(1..=(model.len() as u64 / PAGE).clamp(1, 6))
+        };
+        match rng.random_range(0..14) {
+            0..=2 => patch(content, inode, &mut model, at, &text(step as u8, rng.random_range(1..40))),
+            3..=5 => patch(content, inode, &mut model, at, &text(step as u8, rng.random_range(1..20_000))),
+            6 => {
+                let size = rng.random_range(0..=most);
+                let cut = content.change_alone(inode, |state| content.resize(inode, state, size));
+                cut.expect("there is room");
+                model.resize(size as usize, 0);
+            }
+            7 => {
+                let until = end(&model, &mut rng).max(at + 1);
+                let punch = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+                assert!(content.allocate(inode, punch, at, until - at).expect("punches"));
+                let len = model.len();
+                model[len.min(at as usize)..len.min(until as usize)].fill(0);
+            }
+            8 => {
+                let until = end(&model, &mut rng).max(at + 1);
+                assert!(content.allocate(inode, FallocateMode::ZERO_RANGE, at, until - at).expect("zeroes"));
+                model.resize(model.len().max(until as usize), 0);
+                model[at as usize..until as usize].fill(0);
+            }
+            9 => {
+                let (from, until) = (at / PAGE * PAGE, end(&model, &mut rng));
+                if until < model.len() as u64 {
+                    let collapse = FallocateMode::COLLAPSE_RANGE;
+                    assert!(content.allocate(inode, collapse, from, until - from).expect("collapses"));
+                    model.drain(from as usize..until as usize);
+                }
+            }
+            10 => {
+                let (from, until) = (at / PAGE * PAGE, end(&model, &mut rng));
+                if from < model.len() as u64 && (model.len() as u64) < most {
+                    let insert = FallocateMode::INSERT_RANGE;
+                    assert!(content.allocate(inode, insert, from, until - from).expect("inserts"));
+                    let gap = vec![0; (until - from) as usize];
+                    model.splice(from as usize..from as usize, gap);
+                }
+            }
+            11 => {
+                let pages: Vec<u64> = (0..inode.pages()).filter(|page| page % 3 == 0).collect();
+                content.move_pages(inode, &pages, &NoSources).expect("moves");
+            }
+            12 => write_back(content, inode, Purpose::Fsync { datasync: false }),
+            _ => {
+                write_back(content, inode, Purpose::Background);
+                forget_clean(content, inode);
+            }
+        }
+        assert!(read(content, inode) == model, "seed {seed}, step {step}");
+    }
+}
+
+fn patch(content: &Content, inode: &Arc<Inode>, model: &mut Vec<u8>, at: u64, data: &[u8]) {
+    write(content, inode, at, data);
+    model.resize(model.len().max(at as usize + data.len()), 0);
+    model[at as usize..at as usize + data.len()].copy_from_slice(data);
+}
