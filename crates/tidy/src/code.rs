@@ -115,7 +115,9 @@ impl Parsed {
     pub fn new(source: &Source) -> Option<Parsed> {
         let (folder, module) = place(&source.path)?;
         let file = syn::parse_file(&source.text).ok()?;
-        let (tests, items): (Vec<_>, Vec<_>) = file.items.into_iter().partition(|i| is_test(attributes(i)));
+        let whole = is_test(&file.attrs);
+        let (tests, items): (Vec<_>, Vec<_>) =
+            file.items.into_iter().partition(|i| whole || is_test(attributes(i)));
         let lines = source.text.lines().count() - tests.iter().map(lines_of).sum::<usize>();
         Some(Parsed { path: source.path.clone(), folder, module, items, lines })
     }
@@ -381,6 +383,8 @@ mod tests {
         assert_eq!(functions, [("T::m".to_owned(), 3), ("f".to_owned(), 1)]);
         assert_eq!(file.lines, 7);
         assert_eq!(file.methods()["T"], ["m"]);
+        let of_tests = parsed("crates/x/src/b.rs", "//! For tests.\n\n#![cfg(test)]\n\nfn f() {}\n");
+        assert_eq!((of_tests.functions(), of_tests.lines), (Vec::new(), 4));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::blocks::bad_cluster;
 use super::pages::ClusterPages;
 use crate::content::block_writer::temperature;
-use crate::content::page_plan::{Decide, Kept, Pending, Placed, Placing};
+use crate::content::page_plan::{Decide, Decision, Pending, Placed, Placing};
 use crate::content::placement::{Batch, Purpose};
 use crate::content::storage::Write;
 use crate::error::{Error, Result};
@@ -138,8 +138,8 @@ impl ClusterPages<'_> {
         for (index, page) in dirty {
             let base = &content[(index - first) as usize];
             match self.updates.keep_over(self.content, inode, state, (index, &page), base)? {
-                Kept::Delta => kept.push((index, page)),
-                Kept::Pending(delta) => without_place.push(delta),
+                Decision::Stored => kept.push((index, page)),
+                Decision::Overflow(delta) => without_place.push(delta),
                 _ => return Ok(false),
             }
         }

@@ -1,5 +1,7 @@
 //! Content over a device in memory, with what stores its pages and nothing above: for the tests of the rooms.
 
+#![cfg(test)]
+
 use crate::content::base_cache::BaseCache;
 use crate::content::file::WriteTimes;
 use crate::content::page_cache::Pages;

@@ -1,10 +1,28 @@
 //! Content: pages of files in memory, and their way to blocks.
 //!
-//! Purpose: reading and changing pages, writing them back, and the policy that says where a page goes.
-//! Invariant: a dirty page has no address of its own until it is placed.
-//! Locks: an inode's `wb` and lock; see `fs/mod.rs`.
+//! Purpose: reading and changing pages, writing them back, and the policy that says where a page goes. How the pages of a file are stored content
+//! does not know: it asks a [`PageStorage`]. What it offers:
+//!
+//! | what | where |
+//! |---|---|
+//! | reading and writing files, their size, content in the inode | [`file`] |
+//! | ranges: reserved, punched, zeroed, collapsed, inserted; holes and data | [`fallocate`], [`shift`] |
+//! | atomic writes | [`atomic`] |
+//! | a page: read, changed, dirty, forgotten | [`page_io`] |
+//! | pages on their way to the device, and moved by cleaning | [`writeback`] |
+//! | addresses for data blocks, and the policies that choose them | [`block_writer`], [`placement`], [`reserve`] |
+//! | how pages are stored: the traits, and the plainest of their implementations | [`storage`], [`plain`] |
+//! | clean pages, bases of deltas, what the device's requests take | [`page_cache`], [`base_cache`], [`cost_model`] |
+//!
+//! Invariants:
+//! 1. A page is dirty, with its inode, or clean, in the cache or on the device alone. A dirty page has its space reserved.
+//! 2. A dirty page has no address of its own until it is placed. It stays in memory until the block at that address is written.
+//! 3. A data block gets its address in [`block_writer`] and nowhere else.
+//! 4. A storage is told of a change before anything of it is done, and that pages go before their addresses do.
+//!
+//! Locks, by rank: an inode's `wb` (3), the operation lock (4), the inode's (6). Caches, costs and policies have leaves. Nothing here makes
+//! room, and nothing waits for another file: callers do both before they take the first lock.
 
-#[cfg(test)]
 pub(crate) mod alone;
 pub(crate) mod atomic;
 pub(crate) mod base_cache;

@@ -39,17 +39,17 @@ impl<'a> Decide<'a> {
 
 /// What a look at a page that is to be written decided.
 #[derive(Debug, Clone)]
-pub(crate) enum Kept {
+pub(crate) enum Decision {
     /// The page is in the zone now and need not be written.
-    Delta,
+    Stored,
     /// The page has a delta for which the layer of deltas finds a place, or none.
-    Pending(Pending),
+    Overflow(Pending),
     /// It must be written, to a new block: its old one is the base of a delta.
-    NewBlock,
+    OutOfPlace,
     /// It must be written, anywhere.
-    Anywhere,
+    AnyPlace,
     /// It must be written, but not before the pages that its block is the base of.
-    Blocked,
+    Deferred,
 }
 
 /// A dirty page that is to be written.

@@ -3,7 +3,7 @@
 //! Locks: those of [`PageStorage`].
 
 use crate::content::Content;
-use crate::content::page_plan::{Kept, Pending, Placed, Placing};
+use crate::content::page_plan::{Decision, Pending, Placed, Placing};
 use crate::content::placement::Batch;
 use crate::content::storage::{Change, PageStorage, Ready, Records, Updates, Write};
 use crate::error::Result;
@@ -122,8 +122,8 @@ impl Updates for Plain {
         _: &mut InodeState,
         _: (u64, &Arc<Block>),
         _: &Block,
-    ) -> Result<Kept> {
-        Ok(Kept::NewBlock)
+    ) -> Result<Decision> {
+        Ok(Decision::OutOfPlace)
     }
 
     fn settle(

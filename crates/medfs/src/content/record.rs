@@ -15,7 +15,7 @@ pub(crate) struct OwnedRecord {
 
 impl OwnedRecord {
     /// A record that says that a page is its block.
-    pub(crate) fn none(index: u32) -> OwnedRecord {
+    pub(crate) fn tombstone(index: u32) -> OwnedRecord {
         OwnedRecord { index, codec: NO_DELTA, checksum: 0, slices: Vec::new(), delta: Vec::new() }
     }
 

@@ -7,7 +7,7 @@
 //! Locks: the inode's, shared for what takes a [`InodeState`] to look at, exclusive for what changes it, which also takes the operation lock.
 
 use crate::content::Content;
-use crate::content::page_plan::{Kept, Pending, Placing};
+use crate::content::page_plan::{Decision, Pending, Placing};
 use crate::content::placement::Purpose;
 use crate::content::record::OwnedRecord;
 use crate::error::Result;
@@ -167,7 +167,7 @@ pub(crate) trait Updates: PageStorage {
         state: &mut InodeState,
         page: (u64, &Arc<Block>),
         base: &Block,
-    ) -> Result<Kept>;
+    ) -> Result<Decision>;
 
     /// Finds places for what has none yet. Returns the pages that must be written as a whole instead.
     fn settle(

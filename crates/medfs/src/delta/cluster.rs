@@ -15,7 +15,7 @@
 
 use super::encode::Encoding;
 use super::layer::DeltaPages;
-use crate::content::page_plan::Kept;
+use crate::content::page_plan::Decision;
 use crate::error::Result;
 use crate::map::inode::{Inode, InodeState};
 use crate::options::DeltaMode;
@@ -50,17 +50,17 @@ impl DeltaPages<'_> {
         index: u64,
         page: &Arc<Block>,
         base: &Block,
-    ) -> Result<Kept> {
+    ) -> Result<Decision> {
         match self.encode_over(index, page, base) {
             Encoding::Same => {
                 self.drop_deltas(inode, state, index..index + 1)?;
                 state.whole.remove(&index);
-                Ok(Kept::Delta)
+                Ok(Decision::Stored)
             }
-            Encoding::Delta(record) => self.place_record(inode, state, record, Kept::NewBlock),
+            Encoding::Delta(record) => self.place_record(inode, state, record, Decision::OutOfPlace),
             Encoding::None | Encoding::Unreadable => {
                 Counters::add(&self.deltas.counters.outgrown, u64::from(self.has_delta(inode, index)?));
-                Ok(Kept::NewBlock)
+                Ok(Decision::OutOfPlace)
             }
         }
     }

@@ -142,7 +142,7 @@ impl CompactPages<'_> {
         let mut records = Vec::with_capacity(indices.len());
         for (index, delta) in indices {
             if !delta {
-                records.push(OwnedRecord::none(index));
+                records.push(OwnedRecord::tombstone(index));
             } else if let Some(record) = self.compact_record(inode, index.into())? {
                 records.push(record);
             }

@@ -334,7 +334,7 @@ mod tests {
     }
 
     fn record(index: u32, delta: Option<u8>) -> OwnedRecord {
-        let none = OwnedRecord::none(index);
+        let none = OwnedRecord::tombstone(index);
         delta.map_or(none.clone(), |size| OwnedRecord { codec: 1, delta: vec![0; size.into()], ..none })
     }
 

@@ -38,7 +38,7 @@ impl CompactPages<'_> {
             return self.forget_compact(inode);
         }
         let mut records = self.zone(inode).records()?;
-        records.extend(showing.iter().map(|&index| OwnedRecord::none(index)));
+        records.extend(showing.iter().map(|&index| OwnedRecord::tombstone(index)));
         if self.zone(inode).store(&records) {
             showing.iter().for_each(|&index| self.mask_compact(inode, index));
             return Ok(());

@@ -6,7 +6,7 @@
 
 use super::encode::Encoding;
 use super::layer::DeltaPages;
-use crate::content::page_plan::{Changed, Decide, Kept, Pending};
+use crate::content::page_plan::{Changed, Decide, Decision, Pending};
 use crate::content::placement::Purpose;
 use crate::content::record::OwnedRecord;
 use crate::error::Result;
@@ -29,13 +29,13 @@ impl DeltaPages<'_> {
         slot: &Slot,
         changed: &Changed,
         about: &Decide<'_>,
-    ) -> Result<Kept> {
+    ) -> Result<Decision> {
         let (index, page) = (changed.index, &changed.page);
         if !self.is_delta_volume() {
-            return Ok(Kept::Anywhere);
+            return Ok(Decision::AnyPlace);
         }
         if self.is_compact_page(inode, index) {
-            return Ok(Kept::NewBlock);
+            return Ok(Decision::OutOfPlace);
         }
         let addr = slot.addr();
         let (old, unknown) = match self.has_delta(inode, index) {
@@ -44,13 +44,13 @@ impl DeltaPages<'_> {
         };
         let fixed = old || unknown.is_some() || state.whole.contains(&index);
         let otherwise = match self.dependents.need(inode.ino, index) {
-            Need::ByOthersOnDevice if about.batch.purpose == Purpose::Checkpoint => Kept::NewBlock,
-            Need::ByOthers | Need::ByOthersOnDevice | Need::ByItsFile => Kept::Blocked,
-            Need::ByItsFileOnDevice => Kept::NewBlock,
-            Need::None if fixed => Kept::NewBlock,
-            Need::None => Kept::Anywhere,
+            Need::ByOthersOnDevice if about.batch.purpose == Purpose::Checkpoint => Decision::OutOfPlace,
+            Need::ByOthers | Need::ByOthersOnDevice | Need::ByItsFile => Decision::Deferred,
+            Need::ByItsFileOnDevice => Decision::OutOfPlace,
+            Need::None if fixed => Decision::OutOfPlace,
+            Need::None => Decision::AnyPlace,
         };
-        let blocked = matches!(otherwise, Kept::Blocked);
+        let blocked = matches!(otherwise, Decision::Deferred);
         if let Some(error) = unknown {
             return if blocked {
                 Ok(otherwise)
@@ -68,17 +68,18 @@ impl DeltaPages<'_> {
             Encoding::Same => {
                 self.drop_deltas(inode, state, index..index + 1)?;
                 state.whole.remove(&index);
-                Ok(Kept::Delta)
+                Ok(Decision::Stored)
             }
             Encoding::Delta(record) => self.place_record(inode, state, record, otherwise),
             // Not where it cannot be read: a write may fail there too.
             Encoding::Unreadable if blocked => Ok(otherwise),
-            Encoding::Unreadable => Ok(Kept::NewBlock),
+            Encoding::Unreadable => Ok(Decision::OutOfPlace),
             Encoding::None if blocked && self.may_compact(inode) => {
                 // As costly as the page, but its block stays.
                 let record = self.encode_alone(addr, index, page, COMPACT_ROOM);
                 let record = self.pass_by("a base cannot be read", inode.ino, record)?.flatten();
-                Ok(record.map_or(Kept::Blocked, |record| Kept::Pending(Pending::delta(record, true))))
+                Ok(record
+                    .map_or(Decision::Deferred, |record| Decision::Overflow(Pending::delta(record, true))))
             }
             Encoding::None => {
                 Counters::add(&self.deltas.counters.outgrown, u64::from(old));
@@ -92,16 +93,16 @@ impl DeltaPages<'_> {
         inode: &Arc<Inode>,
         state: &mut InodeState,
         record: OwnedRecord,
-        otherwise: Kept,
-    ) -> Result<Kept> {
-        let must = matches!(otherwise, Kept::Blocked);
+        otherwise: Decision,
+    ) -> Result<Decision> {
+        let must = matches!(otherwise, Decision::Deferred);
         let compactable = if must { self.may_compact(inode) } else { self.compacts(inode) };
         let inline = self.deltas.has_inline() && record.delta.len() <= self.deltas.inline_max;
         let stored = inline
             && (self.zone(inode).put(&record)?
                 || (self.zone(inode).grow(record.size())? && self.zone(inode).put(&record)?));
         if !stored && compactable {
-            return Ok(Kept::Pending(Pending::delta(record, must)));
+            return Ok(Decision::Overflow(Pending::delta(record, must)));
         }
         let stored = stored || (inline && self.replace_worse(inode, state, &record)?);
         if !stored {
@@ -110,7 +111,7 @@ impl DeltaPages<'_> {
         }
         self.compact().mask_compact(inode, record.index);
         self.record_kept(state, &record);
-        Ok(Kept::Delta)
+        Ok(Decision::Stored)
     }
 
     /// Whether records of this file go into compact pages: it is written often and read seldom.

@@ -13,7 +13,7 @@
 use super::fpc_records::RECORD_MAX;
 use super::layer::DeltaPages;
 use super::state::ZEROS;
-use crate::content::page_plan::{Decide, Kept, Pending};
+use crate::content::page_plan::{Decide, Decision, Pending};
 use crate::content::record::OwnedRecord;
 use crate::error::Result;
 use crate::map::inode::{Inode, InodeState};
@@ -34,19 +34,19 @@ impl DeltaPages<'_> {
         index: u64,
         page: &Block,
         about: &Decide<'_>,
-        otherwise: Kept,
-    ) -> Result<Kept> {
+        otherwise: Decision,
+    ) -> Result<Decision> {
         let (Some(tag), Ok(index)) = (self.deltas.alone, u32::try_from(index)) else { return Ok(otherwise) };
         let addr = slot.addr();
         let has_place = is_block(addr) || (addr == NEW_ADDR && self.deltas.appends);
-        if matches!(otherwise, Kept::Blocked) || !has_place || !self.compacts(inode) {
+        if matches!(otherwise, Decision::Deferred) || !has_place || !self.compacts(inode) {
             return Ok(otherwise);
         }
         if about.batch.dirty_pages > self.most_dirty(inode) {
             return Ok(otherwise);
         }
         match self.compress_alone(tag, index, page) {
-            Some(record) => Ok(Kept::Pending(Pending::alone(record, slot.clone()))),
+            Some(record) => Ok(Decision::Overflow(Pending::alone(record, slot.clone()))),
             None => {
                 Counters::add(&self.deltas.alone_counters.too_large, 1);
                 Ok(otherwise)

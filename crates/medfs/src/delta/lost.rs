@@ -31,7 +31,7 @@ impl Zone<'_> {
         }
         let mut records = self.records()?;
         records.retain(|r| !pages.contains(&u64::from(r.index)));
-        records.extend(pages.clone().map(|page| OwnedRecord::none(page as u32)));
+        records.extend(pages.clone().map(|page| OwnedRecord::tombstone(page as u32)));
         if self.store(&records) { Ok(()) } else { Err(error) }
     }
 }

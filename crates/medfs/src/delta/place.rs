@@ -3,7 +3,7 @@
 //! Locks: the inode's, exclusive, its `wb` and the operation lock.
 
 use super::layer::DeltaPages;
-use crate::content::page_plan::{Changed, Decide, GATHERED, Kept, Pending, Placed, Placing};
+use crate::content::page_plan::{Changed, Decide, Decision, GATHERED, Pending, Placed, Placing};
 use crate::content::placement::Batch;
 use crate::content::storage::Write;
 use crate::error::Result;
@@ -109,11 +109,11 @@ impl Placer<'_> {
         let kept = self.keep_as_delta(self.inode, state, &slot, &changed, about)?;
         let page = changed.page;
         match kept {
-            Kept::Delta => self.page_is_clean(self.inode, state, index, page),
-            Kept::Pending(pending) => placing.pending.push(pending),
-            Kept::Blocked => placing.blocked.push(index),
+            Decision::Stored => self.page_is_clean(self.inode, state, index, page),
+            Decision::Overflow(pending) => placing.pending.push(pending),
+            Decision::Deferred => placing.blocked.push(index),
             kept => {
-                let new_block = matches!(kept, Kept::NewBlock);
+                let new_block = matches!(kept, Decision::OutOfPlace);
                 let page = Placed::new(index, page);
                 self.place_page(self.inode, &slot, &about.batch, new_block, page, &mut placing.pages)?;
                 self.drop_deltas(self.inode, state, index..index + 1)?;

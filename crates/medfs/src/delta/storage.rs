@@ -2,7 +2,7 @@
 
 use super::state::Deltas;
 use crate::content::Content;
-use crate::content::page_plan::{Kept, Pending, Placing};
+use crate::content::page_plan::{Decision, Pending, Placing};
 use crate::content::record::OwnedRecord;
 use crate::content::storage::{Change, PageStorage, Ready, Records, Updates, Write};
 use crate::error::Result;
@@ -157,7 +157,7 @@ impl Updates for Deltas {
         state: &mut InodeState,
         (index, page): (u64, &Arc<Block>),
         base: &Block,
-    ) -> Result<Kept> {
+    ) -> Result<Decision> {
         self.over(content).keep_over(inode, state, index, page, base)
     }
 
