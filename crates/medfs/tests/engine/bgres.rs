@@ -1,7 +1,7 @@
 //! Idle work: when it is done, and that restoring changes nothing but where content lies.
 
 use crate::common::*;
-use medfs::{Did, Hotness, ManualClock, Volume};
+use medfs::{Hotness, IdleReport, ManualClock, Volume};
 use medfs_device::MemDevice;
 use medfs_device::crash::RecordingDevice;
 use medfs_testkit::images::FsckMedfs;
@@ -120,7 +120,7 @@ fn a_step_keeps_to_its_budget_and_the_next_one_goes_on() {
     v.background().expect("background");
     clock.advance(SECOND / 2);
     v.background().expect("background");
-    let steps: Vec<Did> = (0..4).map(|_| v.idle_work(8).expect("idle work")).collect();
+    let steps: Vec<IdleReport> = (0..4).map(|_| v.idle_work(8).expect("idle work")).collect();
     let pages: Vec<u64> = steps.iter().map(|did| did.pages_restored).collect();
     assert_eq!(pages, [10, 10, 10, 0]);
     assert!(steps[0].reclustered && !steps[1].reclustered);

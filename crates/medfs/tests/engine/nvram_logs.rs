@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::nvram::{SIZE, crashed, opened, stats};
-use crate::repeats::Database;
+use crate::sqlite_deltas::Database;
 use medfs::Volume;
 use medfs_device::{MemDevice, MemNvram};
 use std::sync::Arc;
