@@ -7,8 +7,8 @@
 use crate::content::reserved_files::{self, features_of};
 use crate::error::{Error, Posix, Result};
 use crate::extents::Extent;
-use crate::fs::Fs;
 use crate::options::{PlacementPolicy, ReserveFiles};
+use crate::tree::Tree as Names;
 use crate::volume::Volume;
 use medfs_format::Ino;
 use serde::Serialize;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub use medfs_format::ars::{ATTRIBUTE, Class, Feature, Tree, TreeNode, Values};
 
 /// Whether an attribute is the volume's tree.
-pub(crate) fn is_tree(fs: &Fs, ino: Ino, name: &[u8]) -> bool {
+pub(crate) fn is_tree(fs: &Names, ino: Ino, name: &[u8]) -> bool {
     ino == fs.geo.root_ino && name == ATTRIBUTE
 }
 
@@ -38,7 +38,7 @@ pub fn built_in() -> Tree {
 }
 
 /// The volume's tree, or the built-in one.
-fn tree(fs: &Fs) -> Tree {
+fn tree(fs: &Names) -> Tree {
     let found = match fs.getxattr(fs.geo.root_ino, ATTRIBUTE) {
         Ok(bytes) => Tree::parse(&bytes).map_err(Error::from),
         Err(Error::Posix(Posix::NoAttribute)) => Ok(built_in()),
@@ -51,7 +51,7 @@ fn tree(fs: &Fs) -> Tree {
 }
 
 /// Judges by the volume's tree from now on, or by the built-in one.
-pub(crate) fn learn(fs: &Fs) {
+pub(crate) fn learn(fs: &Names) {
     if fs.opts.placement == PlacementPolicy::Reserve && fs.opts.reserve_files == ReserveFiles::Tree {
         fs.placement.learn(tree(fs));
     }
@@ -59,8 +59,8 @@ pub(crate) fn learn(fs: &Fs) {
 
 /// The features of a file that was written since the volume was opened; see [`Judgement::of`].
 pub fn features(volume: &Volume, ino: Ino) -> Result<Option<Values>> {
-    let inode = volume.fs.inode(ino)?;
-    Ok(volume.fs.hotness.profile(ino).map(|profile| inode.raw(|r| features_of(&profile, r))))
+    let inode = volume.commit.inode(ino)?;
+    Ok(volume.commit.hotness.profile(ino).map(|profile| inode.raw(|r| features_of(&profile, r))))
 }
 
 /// What is known of a file that was written since the volume was opened, and what the tree says of it.
@@ -79,7 +79,7 @@ pub struct Judgement {
 impl Judgement {
     /// Of a file; `None` where it was not written since the volume was opened, or long ago and among many others. Errors: no such inode.
     pub fn of(volume: &Volume, ino: Ino) -> Result<Option<Judgement>> {
-        let fs = &volume.fs;
+        let fs = &volume.commit;
         let inode = fs.inode(ino)?;
         let Some(profile) = fs.hotness.profile(ino) else { return Ok(None) };
         let features = inode.raw(|r| features_of(&profile, r));
@@ -151,7 +151,7 @@ impl FileStats {
         let extents = Extent::of(volume, ino)?;
         Ok(FileStats {
             ino,
-            size_bytes: volume.fs.inode(ino)?.size(),
+            size_bytes: volume.commit.inode(ino)?.size(),
             extents: extents.len() as u64,
             pages: extents.iter().map(|extent| extent.len).sum(),
             judged: Judgement::of(volume, ino)?.map(JudgedStats::from),

@@ -22,12 +22,12 @@
 
 use crate::commit::checkpoint::CheckpointSink;
 use crate::error::{Error, Result};
-use crate::fs::fold::Folded;
-use crate::layout::LayoutWork;
+use crate::file_ops::Folded;
+use crate::layout::{LayoutWork, Layouts};
 use crate::mount::{names, unwritable};
 use crate::options::{DeltaMode, MountOptions};
+use crate::tree::hiding::{DIR, LIST};
 use crate::volume::Volume;
-use crate::xref::ref_index::{HIDDEN_DIR, HIDDEN_NAME};
 use medfs_device::BlockDevice;
 use medfs_format::superblock::{DELTA_FEATURES, Feature, RawSuperblock};
 use medfs_store::Clock;
@@ -138,7 +138,8 @@ impl Import {
         let Import { dev, clock, sb, options, .. } = &self;
         let volume = open(dev, clock.clone())?;
         if !sb.is_delta_volume() && !has_all(sb) && sb.features().contains(Feature::EXTRA_ATTR) {
-            volume.fs().complete_extra(&mut |done, total| progress(Phase::Complete, done, total))?;
+            Layouts(&volume.commit)
+                .complete_extra(&mut |done, total| progress(Phase::Complete, done, total))?;
         }
         let mut done = Converted {
             switched: !sb.is_delta_volume(),
@@ -212,7 +213,7 @@ pub fn close_in_both_packs(volume: &Volume) -> Result<()> {
     if volume.is_read_only() {
         return volume.close();
     }
-    CheckpointSink.for_unmount_in_both_packs(volume.fs())
+    CheckpointSink.for_unmount_in_both_packs(&volume.commit)
 }
 
 /// Changes both superblocks of a volume that was closed.
@@ -232,9 +233,8 @@ fn has_work(sb: &RawSuperblock, options: ImportOptions) -> bool {
 }
 
 fn survey(volume: &Volume, options: ImportOptions, progress: Progress<'_>) -> Result<LayoutWork> {
-    let work = volume
-        .fs()
-        .survey_layouts(options.databases, &mut |done, total| progress(Phase::Survey, done, total))?;
+    let work = Layouts(&volume.commit)
+        .survey(options.databases, &mut |done, total| progress(Phase::Survey, done, total))?;
     let (needed, free) = (work.needed_blocks(), volume.statfs().free);
     if needed > free {
         return Err(Error::Invalid(format!(
@@ -245,8 +245,8 @@ fn survey(volume: &Volume, options: ImportOptions, progress: Progress<'_>) -> Re
 }
 
 fn lay_out(volume: &Volume, options: ImportOptions, progress: Progress<'_>) -> Result<LayoutWork> {
-    let laid =
-        volume.fs().lay_out_all(options.databases, &mut |done, total| progress(Phase::LayOut, done, total));
+    let laid = Layouts(&volume.commit)
+        .lay_out(options.databases, &mut |done, total| progress(Phase::LayOut, done, total));
     laid.map_err(|error| match error {
         Error::NoSpace => Error::Invalid(
             "the volume has no room left to lay out an inode: remove some files, which a mount can do, and run the import again".into(),
@@ -274,7 +274,7 @@ fn check_names(volume: &Volume) -> Result<()> {
         }
         Err(_) => false,
     };
-    let names: [&[u8]; 2] = [HIDDEN_NAME, HIDDEN_DIR];
+    let names: [&[u8]; 2] = [LIST, DIR];
     let Some(name) = names.into_iter().find(taken) else { return Ok(()) };
     let name = String::from_utf8_lossy(name);
     Err(Error::Invalid(format!(

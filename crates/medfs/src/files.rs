@@ -165,8 +165,8 @@ impl Files for Volume {
     }
     fn fsync_now(&self, ino: Ino, datasync: bool) -> Result<()> {
         self.upkeep.note_wanted();
-        self.fs.hotness.note_fsync(ino);
-        self.commit.sync(&self.fs, ino, datasync)
+        self.commit.hotness.note_fsync(ino);
+        self.commit.sync(ino, datasync)
     }
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         Volume::getxattr(self, ino, name)

@@ -23,15 +23,16 @@
 //!
 //! Invariants: which layout an inode has it says itself, so a volume whose superblock allows both is whole after each inode; whoever
 //! is interrupted goes on with those that are left. An inode changes in one operation, between two checkpoints.
-//! Locks: those of [`Fs::change_settled`], inode by inode.
+//! Locks: those of [`FileOps::change_settled`], inode by inode.
 
 use crate::content::shift::Shift;
 use crate::delta::zone::KEPT_SLOTS;
+use crate::dir::Dir;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::xattr_area::XattrArea;
 use crate::profile::file_class::Name;
+use crate::tree::Tree;
 use medfs_format::node::{
     ADDR_OFFSET, Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline,
     MAX_INLINE_XATTR_ADDRS, RawExtraAttr, RawInode, Slots,
@@ -42,7 +43,7 @@ use medfs_format::{BLOCK_SIZE, Block, NULL_ADDR};
 use medfs_store::Dirty;
 use serde::Serialize;
 use std::mem::offset_of;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Deref};
 use std::sync::Arc;
 
 /// Slots of the extra attributes that an inode gets: up to the checksum.
@@ -116,13 +117,21 @@ impl Target {
     }
 }
 
-impl Fs {
+/// Gives the inodes of a volume another layout.
+#[derive(Clone, Copy)]
+pub(crate) struct Layouts<'a>(pub(crate) &'a Tree);
+
+impl Deref for Layouts<'_> {
+    type Target = Tree;
+
+    fn deref(&self) -> &Tree {
+        self.0
+    }
+}
+
+impl Layouts<'_> {
     /// What giving all inodes extra attributes, and databases a zone if so, takes. Nothing is changed. `progress` is told how many inodes of how many are done.
-    pub(crate) fn survey_layouts(
-        &self,
-        databases: bool,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<LayoutWork> {
+    pub(crate) fn survey(&self, databases: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<LayoutWork> {
         let mut sum = LayoutWork::default();
         self.for_each_inode(progress, |inode| {
             let protected = inode.raw(|r| r.advise().intersects(Advise::ENCRYPT | Advise::VERITY));
@@ -139,14 +148,10 @@ impl Fs {
     }
 
     /// Gives all inodes extra attributes, and databases a zone if so.
-    pub(crate) fn lay_out_all(
-        &self,
-        databases: bool,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<LayoutWork> {
+    pub(crate) fn lay_out(&self, databases: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<LayoutWork> {
         let mut sum = LayoutWork::default();
         self.for_each_inode(progress, |inode| {
-            sum += self.lay_out(inode, databases)?;
+            sum += self.lay_out_inode(inode, databases)?;
             Ok(())
         })?;
         Ok(sum)
@@ -238,7 +243,7 @@ impl Fs {
         Ok(Some(target))
     }
 
-    fn lay_out(&self, inode: &Arc<Inode>, databases: bool) -> Result<LayoutWork> {
+    fn lay_out_inode(&self, inode: &Arc<Inode>, databases: bool) -> Result<LayoutWork> {
         let work = self.layout_work(inode, databases)?;
         if work == LayoutWork::default() {
             return Ok(work);
@@ -267,7 +272,7 @@ impl Fs {
         let Some(mut target) = self.target(inode, databases)? else { return Ok(()) };
         if target.leaves {
             if inode.is_dir() {
-                self.inline_to_blocks(inode, state)?;
+                Dir::of(self, inode).to_blocks(state)?;
             } else {
                 self.convert_inline(inode, state)?;
             }

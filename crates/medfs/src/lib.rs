@@ -1,6 +1,6 @@
 //! medfs: F2FS in user space, as a library.
 //!
-//! [`Volume`] is a mounted volume. See `docs/ARCHITECTURE.md` for the layers and `fs/mod.rs` for the lock order.
+//! [`Volume`] is a mounted volume. See `docs/ARCHITECTURE.md` for the layers and `ranks.rs` for the lock order.
 //!
 //! ```
 //! use medfs::{FileKind, MountOptions, NewFile, SystemClock, Volume};
@@ -29,12 +29,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod alone;
 mod cluster;
 mod commit;
 mod content;
 mod delta;
+mod dir;
 mod extents;
-mod fs;
+mod file_ops;
 mod layout;
 mod map;
 mod mount;
@@ -61,8 +63,8 @@ pub mod xattr_names;
 pub use commit::nvram::{nvram_is_zeros, nvram_journal};
 pub use error::{Error, Posix, Result};
 pub use extents::Extent;
+pub use file_ops::Folded;
 pub use files::{Caller, Files};
-pub use fs::fold::Folded;
 pub use layout::LayoutWork;
 pub use medfs_format::acl;
 pub use medfs_format::compress::Algorithm;
@@ -79,5 +81,5 @@ pub use stats::{
     Written, ZoneStats,
 };
 pub use types::*;
-pub use upkeep::idle::Did;
+pub use upkeep::idle::IdleReport;
 pub use volume::{Volume, open_with_nvram};

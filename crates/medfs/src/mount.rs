@@ -1,13 +1,16 @@
-//! Opening a volume: the store, orphans, roll-forward.
+//! Opening a volume: the store, the layers over it, orphans, roll-forward.
 //!
-//! Steps: both superblock copies; feature check; the store as of its last checkpoint; orphans freed; fsynced files rolled forward;
-//! a checkpoint where anything changed. A read-only mount rolls forward in memory.
+//! Steps: both superblock copies; feature check; the store as of its last checkpoint; orphans freed; fsynced files rolled forward: until then
+//! there is a [`Tree`] without anything above it that could make a checkpoint. Then what commits and what cleans take their places, and a
+//! checkpoint is made where anything changed. A read-only mount rolls forward in memory.
 //! Invariant: on a read-only mount nothing is written.
 
 use crate::cluster::{ClusterBlocks, Clusters};
 use crate::commit::flush::FlushPolicy;
+use crate::commit::fsync::FromBelow;
 use crate::commit::nvram::{Pending, pending};
 use crate::commit::recovery::{self, Records, RecoverySource};
+use crate::commit::{Commit, Ways};
 use crate::content::base_cache::BaseCache;
 use crate::content::page_cache::Pages;
 use crate::content::placement::{KernelPlacement, Placement};
@@ -18,54 +21,82 @@ use crate::content::storage::{Below, PageStorage, Updates};
 use crate::content::{Content, Storages};
 use crate::delta::{BASES_PART, Deltas};
 use crate::error::{Error, Result};
-use crate::fs::{Fs, MakeDurable, NoCheckpoint, Reclaim};
+use crate::file_ops::FileOps;
+use crate::file_ops::above::Reclaim;
 use crate::map::Map;
+use crate::map::inode::Scope;
 use crate::map::refs::Dependents;
 use crate::map::since::SinceCheckpoint;
 use crate::options::{DirFsync, InPlace, MountOptions, PlacementPolicy};
 use crate::profile::hotness::{Hcluster, MOST_FILES};
-use crate::ranks;
 use crate::stats::Counters;
+use crate::tree::Tree;
 use crate::tree::name_journal::DirLog;
-use medfs_device::{BlockDevice, Nvram};
+use crate::xref::Xref;
+use medfs_device::BlockDevice;
 use medfs_format::node::RawInode;
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{BLOCK_SIZE, FormatError, Ino, Structure};
 use medfs_store::{Clock, Io, Store, StoreOptions, read_superblock_with_nvram};
-use medfs_sync::{Mutex, Ranked};
+use medfs_sync::Mutex;
 use std::sync::Arc;
 
-impl Fs {
-    /// Opens a volume and brings it to a consistent state.
-    pub(crate) fn mount(
-        dev: Arc<dyn BlockDevice>,
-        opts: MountOptions,
-        clock: Arc<dyn Clock>,
-        gc: Arc<dyn Reclaim>,
-        commit: Arc<dyn MakeDurable>,
-        memory: Option<&dyn Nvram>,
-    ) -> Result<Fs> {
-        let mut fs = Fs::at_checkpoint(dev.clone(), opts.clone(), clock.clone(), commit.clone())?;
-        let pending = pending(&fs.sb, &fs.cp.lock().header, &fs.opts, memory)?;
-        match fs.bring_up_to_date(gc, pending) {
-            Err(error) if fs.read_only => {
-                let fs = Fs::at_checkpoint(dev, opts, clock, commit)?;
-                fs.damage.note_unrecovered(None, &error);
-                fs.load_bases_to_hide();
-                Ok(fs)
-            }
-            done => done.map(|()| fs),
-        }
-    }
+/// A device to be mounted, and how.
+#[derive(Clone)]
+struct Mount {
+    dev: Arc<dyn BlockDevice>,
+    opts: MountOptions,
+    clock: Arc<dyn Clock>,
+    scope: Scope,
+}
 
+/// Opens a volume and brings it to a consistent state: everything up to what makes its changes durable, in these ways.
+pub(crate) fn mount(
+    dev: Arc<dyn BlockDevice>,
+    opts: MountOptions,
+    clock: Arc<dyn Clock>,
+    ways: Ways,
+    gc: Arc<dyn Reclaim>,
+) -> Result<Arc<Commit>> {
+    let mount = Mount { dev, opts, clock, scope: ways.scope() };
+    let mut tree = mount.at_checkpoint()?;
+    let memory = ways.nvram.as_ref().map(|nvram| nvram.memory());
+    let pending = pending(&tree.sb, &tree.cp.lock().header, &tree.opts, memory)?;
+    if let Err(error) = recover(&tree, pending) {
+        if !tree.read_only {
+            return Err(error);
+        }
+        tree = mount.at_checkpoint()?;
+        tree.damage.note_unrecovered(None, &error);
+        tree.hidden().load_to_hide();
+    }
+    let commit = Arc::new(Commit::over(tree, ways));
+    if commit.read_only {
+        return Ok(commit);
+    }
+    match commit_recovered(&commit, gc) {
+        // What was recovered is shown, and stays on the volume as it is for the next mount.
+        Err(Error::NoSpace) => commit.io.stop_writing("there is no room to write what was recovered"),
+        done => done?,
+    }
+    Ok(commit)
+}
+
+/// The tree of a volume as of its last checkpoint, with nothing above it.
+#[cfg(test)]
+pub(crate) fn tree_at_checkpoint(
+    dev: Arc<dyn BlockDevice>,
+    opts: MountOptions,
+    clock: Arc<dyn Clock>,
+) -> Result<Tree> {
+    Mount { dev, opts, clock, scope: Scope::File }.at_checkpoint()
+}
+
+impl Mount {
     /// Opens a volume as its last checkpoint describes it.
-    fn at_checkpoint(
-        dev: Arc<dyn BlockDevice>,
-        opts: MountOptions,
-        clock: Arc<dyn Clock>,
-        commit: Arc<dyn MakeDurable>,
-    ) -> Result<Fs> {
-        let io = Io::new(dev);
+    fn at_checkpoint(&self) -> Result<Tree> {
+        let opts = &self.opts;
+        let io = Io::new(self.dev.clone());
         let (sb, geo, stale_copies) = read_superblock_with_nvram(&io)?;
         if sb.has_unknown_ro_compat() && !opts.read_only {
             tracing::info!(
@@ -83,77 +114,67 @@ impl Fs {
             node_limit: opts.cache_bytes / BLOCK_SIZE / 4,
             seal: opts.seal,
         };
-        let store = Store::open(io, sb, geo, options, clock)?;
-        let fs = Fs::over(store, opts, read_only, commit);
+        let store = Store::open(io, sb, geo, options, self.clock.clone())?;
+        let tree = over(store, opts.clone(), read_only, self.scope);
         // Where fsyncs may lie in an NVRAM nothing is written before that is looked at, and both copies are written then.
-        if !read_only && fs.sb.nvram_in_use().is_none() {
-            fs.restore_superblocks(&stale_copies)?;
+        if !read_only && tree.sb.nvram_in_use().is_none() {
+            tree.restore_superblocks(&stale_copies)?;
         }
-        if let Some(why) = &fs.store.older {
-            fs.damage.note_older_checkpoint(why);
+        if let Some(why) = &tree.store.older {
+            tree.damage.note_older_checkpoint(why);
         }
-        fs.orphans()?.into_iter().for_each(|ino| fs.orphans.add_at_mount(ino));
-        Ok(fs)
+        tree.orphans()?.into_iter().for_each(|ino| tree.orphans.add_at_mount(ino));
+        Ok(tree)
     }
+}
 
-    /// Brings back what became durable, from its sources in their order; what changed becomes a checkpoint. On a read-only mount nothing is
-    /// written: the next mount that may write finds the same.
-    fn bring_up_to_date(&mut self, gc: Arc<dyn Reclaim>, pending: Pending) -> Result<()> {
-        let recovers = self.opts.recover && !matches!(pending, Pending::Leave);
-        let records = match pending {
-            Pending::Records(records) => records,
-            Pending::Nothing | Pending::Leave => Records::default(),
-        };
-        for source in &mut recovery::sources(records) {
-            if !recovers {
-                source.leave(self)?;
-            } else if !self.read_only || self.shows(source.as_mut())? {
-                let recovered = source.replay(self)?;
-                Counters::add(&self.counters.recovered_inodes, recovered.inodes);
-            }
+/// Brings back what became durable, from its sources in their order. On a read-only mount nothing is written: the next mount that may write
+/// finds the same.
+fn recover(tree: &Tree, pending: Pending) -> Result<()> {
+    let recovers = tree.opts.recover && !matches!(pending, Pending::Leave);
+    let records = match pending {
+        Pending::Records(records) => records,
+        Pending::Nothing | Pending::Leave => Records::default(),
+    };
+    for source in &mut recovery::sources(records) {
+        if !recovers {
+            source.leave(tree)?;
+        } else if !tree.read_only || shows(tree, source.as_mut())? {
+            let recovered = source.replay(tree)?;
+            Counters::add(&tree.counters.recovered_inodes, recovered.inodes);
         }
-        if self.read_only {
-            return Ok(());
-        }
-        let done = self.write_recovered(gc);
-        if done.is_ok() && self.opts.seal {
-            self.store.allow_seals()?;
-        }
-        if matches!(done, Err(Error::NoSpace)) { self.show_without_writing() } else { done }
     }
+    Ok(())
+}
 
-    /// Whether a read-only mount shows what a source has.
-    fn shows(&self, source: &mut dyn RecoverySource) -> Result<bool> {
-        if !source.has_more(self)? {
-            return Ok(false);
-        }
-        let shown = WRITABLE.contains(self.features) && !self.sb.has_unknown_ro_compat();
-        if !shown && source.is_newer() {
-            tracing::warn!(
-                "fsynced files were not checkpointed; the volume is shown as of its last checkpoint"
-            );
-        }
-        Ok(shown || !source.is_newer())
+/// Whether a read-only mount shows what a source has.
+fn shows(tree: &Tree, source: &mut dyn RecoverySource) -> Result<bool> {
+    if !source.has_more(tree)? {
+        return Ok(false);
     }
+    let shown = WRITABLE.contains(tree.features) && !tree.sb.has_unknown_ro_compat();
+    if !shown && source.is_newer() {
+        tracing::warn!("fsynced files were not checkpointed; the volume is shown as of its last checkpoint");
+    }
+    Ok(shown || !source.is_newer())
+}
 
-    /// Makes a checkpoint of what was recovered. What an fsync acknowledged fits, on volumes of this engine.
-    fn write_recovered(&mut self, gc: Arc<dyn Reclaim>) -> Result<()> {
-        if !self.space.recovered() {
-            return Err(Error::NoSpace);
-        }
-        // Data recovered may lie where a log was to go on.
-        self.segs.lock().step_over_pinned(&self.io)?;
-        self.reclaim = gc;
-        self.list_recovered()?;
-        if self.has_changes_to_commit() { self.checkpoint_now() } else { Ok(()) }
+/// Makes a checkpoint of what was recovered, where there is any, and begins to clean. What an fsync acknowledged fits, on volumes of this
+/// engine.
+fn commit_recovered(commit: &Arc<Commit>, gc: Arc<dyn Reclaim>) -> Result<()> {
+    if !commit.space.recovered() {
+        return Err(Error::NoSpace);
     }
-
-    /// Where there is no room for the checkpoint after a roll-forward: what was recovered is shown, and stays on the volume
-    /// as it is for the next mount.
-    fn show_without_writing(&self) -> Result<()> {
-        self.io.stop_writing("there is no room to write what was recovered");
-        Ok(())
+    // Data recovered may lie where a log was to go on.
+    commit.segs.lock().step_over_pinned(&commit.io)?;
+    commit.above.begin(Box::new(FromBelow::of(commit)), gc);
+    commit.hidden().list_recovered()?;
+    // Those whose blocks other files need: these become durable first.
+    commit.free_orphans_at_mount()?;
+    if commit.has_changes_to_commit() {
+        commit.checkpoint_now()?;
     }
+    if commit.opts.seal { Ok(commit.allow_seals()?) } else { Ok(()) }
 }
 
 /// Features that mount read-write.
@@ -246,66 +267,48 @@ fn settled(opts: &MountOptions, store: &Store, deltas: &Deltas, read_only: bool)
     }
 }
 
-impl Fs {
-    /// The layers above a store, with nothing in memory yet.
-    fn over(store: Store, opts: MountOptions, read_only: bool, commit: Arc<dyn MakeDurable>) -> Fs {
-        let cache_blocks = opts.cache_bytes / BLOCK_SIZE;
-        let delta_volume = store.is_delta_volume();
-        let bases = if delta_volume { cache_blocks / BASES_PART } else { 0 };
-        let blocks = Arc::new(ClusterBlocks::default());
-        let compressed = store.features.contains(Feature::COMPRESSION);
-        let below: Option<Arc<dyn Below>> = if compressed { Some(blocks.clone()) } else { None };
-        let deltas = Arc::new(if delta_volume { Deltas::new(&opts, below) } else { Deltas::none(&opts) });
-        let plain: Arc<dyn Updates> = if delta_volume { deltas.clone() } else { Arc::new(Plain) };
-        let clusters = Arc::new(Clusters::new(blocks, plain.clone()));
-        let settled = settled(&opts, &store, &deltas, read_only);
-        let now = store.clock.monotonic();
-        let hotness = Arc::new(Hcluster::new(opts.hot_window, MOST_FILES, now));
-        let since = SinceCheckpoint::new(FlushPolicy::new(opts.fsync_mode).orders_names());
-        let in_force = settled.in_force();
-        Fs {
-            content: Content {
-                placement: placement(&settled, &hotness),
-                pages: Pages::new(cache_blocks / 4 * 3 - bases),
-                base_cache: BaseCache::new(bases),
-                costs: Mutex::default(),
-                dependents: Dependents::default(),
-                hotness,
-                storages: Storages {
-                    plain,
-                    clusters: compressed.then(|| clusters.clone() as Arc<dyn PageStorage>),
-                },
-                opts,
-                map: Map::over(store, read_only, since),
-            },
-            deltas,
-            registry: Mutex::default().ranked(ranks::REGISTRY),
-            bases: Mutex::default(),
-            clusters,
-            dir_log: DirLog::new(settled.dir_fsync == Some(DirFsync::Recover)),
-            renames: Mutex::new(()).ranked(ranks::RENAMES),
-            commit,
-            in_force,
-            reclaim: Arc::new(NoCheckpoint),
-            last_checkpoint_at: Mutex::new(now),
-        }
-    }
+/// The layers over a store up to the names, with nothing in memory yet.
+fn over(store: Store, opts: MountOptions, read_only: bool, scope: Scope) -> Tree {
+    let cache_blocks = opts.cache_bytes / BLOCK_SIZE;
+    let delta_volume = store.is_delta_volume();
+    let bases = if delta_volume { cache_blocks / BASES_PART } else { 0 };
+    let blocks = Arc::new(ClusterBlocks::default());
+    let compressed = store.features.contains(Feature::COMPRESSION);
+    let below: Option<Arc<dyn Below>> = if compressed { Some(blocks.clone()) } else { None };
+    let deltas = Arc::new(if delta_volume { Deltas::new(&opts, below) } else { Deltas::none(&opts) });
+    let plain: Arc<dyn Updates> = if delta_volume { deltas.clone() } else { Arc::new(Plain) };
+    let clusters = Arc::new(Clusters::new(blocks, plain.clone()));
+    let settled = settled(&opts, &store, &deltas, read_only);
+    let hotness = Arc::new(Hcluster::new(opts.hot_window, MOST_FILES, store.clock.monotonic()));
+    let since = SinceCheckpoint::new(FlushPolicy::new(opts.fsync_mode).orders_names());
+    let content = Content {
+        placement: placement(&settled, &hotness),
+        pages: Pages::new(cache_blocks / 4 * 3 - bases),
+        base_cache: BaseCache::new(bases),
+        costs: Mutex::default(),
+        dependents: Dependents::default(),
+        hotness,
+        storages: Storages { plain, clusters: compressed.then(|| clusters.clone() as Arc<dyn PageStorage>) },
+        opts,
+        map: Map::over(store, read_only, since),
+    };
+    let files = FileOps::over(Xref::over(content, deltas, clusters), settled.in_force(), scope);
+    let names = files.since.names.clone();
+    Tree::over(files, DirLog::new(settled.dir_fsync == Some(DirFsync::Recover), names))
 }
 
-impl Fs {
-    /// The root directory, checked to be one.
-    pub(crate) fn check_root(&self) -> Result<Ino> {
-        let root = self.inode(self.geo.root_ino)?;
-        if !root.is_dir() {
-            let mode = root.raw(|r: &RawInode| r.i_mode.get());
-            return Err(FormatError::corrupt(
-                Structure::Inode,
-                root.ino,
-                "i_mode",
-                format!("{mode:#o}, not a directory"),
-            )
-            .into());
-        }
-        Ok(root.ino)
+/// The root directory, checked to be one.
+pub(crate) fn check_root(tree: &Tree) -> Result<Ino> {
+    let root = tree.inode(tree.geo.root_ino)?;
+    if !root.is_dir() {
+        let mode = root.raw(|r: &RawInode| r.i_mode.get());
+        return Err(FormatError::corrupt(
+            Structure::Inode,
+            root.ino,
+            "i_mode",
+            format!("{mode:#o}, not a directory"),
+        )
+        .into());
     }
+    Ok(root.ino)
 }

@@ -6,11 +6,11 @@
 //! Invariant: every walk is bounded by the nodes and blocks that exist, not by a size that an inode claims.
 //! Locks: a file's lock is held shared for one step, and not while a caller's function runs.
 
+use crate::dir::zeros;
 use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::{Slot, read_nid, span, subtree};
-use crate::tree::dir::zeros;
+use crate::tree::Tree;
 use crate::types::{DirEntry, FileKind};
 use crate::volume::Volume;
 use medfs_format::dentry::{Area, AreaLayout, DENTRIES_PER_BLOCK, is_blank, slots_for};
@@ -55,25 +55,25 @@ enum Step {
 /// A volume, read past damage.
 #[derive(Clone, Copy)]
 pub struct PastDamage<'v> {
-    fs: &'v Fs,
+    tree: &'v Tree,
 }
 
 impl<'v> PastDamage<'v> {
     /// The same volume.
     pub fn of(volume: &'v Volume) -> PastDamage<'v> {
-        PastDamage { fs: &volume.fs }
+        PastDamage { tree: &volume.commit }
     }
 
     /// What a mount does not show, or not whole, because of damage, in sentences: of an inode, or (`None`) of all that was fsynced since the last
     /// checkpoint, or done since the checkpoint that is shown.
     pub fn unrecovered(&self) -> Vec<(Option<Ino>, String)> {
-        self.fs.damage.unrecovered()
+        self.tree.damage.unrecovered()
     }
 
     /// Reads a whole file, or the target of a symbolic link, as far as it can be read: its data in the order of the file, and the ranges that
     /// cannot be read, without its holes. Ends early where `emit` returns `false`.
     pub fn read(&self, ino: Ino, emit: &mut dyn FnMut(Piece<'_>) -> bool) -> Result<()> {
-        let size = self.fs.getattr(ino)?.size;
+        let size = self.tree.getattr(ino)?.size;
         let mut index = 0;
         while index < size.div_ceil(PAGE) {
             let (end, goes_on) = match self.next_step(ino, index)? {
@@ -106,7 +106,7 @@ impl<'v> PastDamage<'v> {
         let mut at = bytes.start;
         while at < bytes.end {
             let len = (bytes.end - at).min(CHUNK) as usize;
-            match self.fs.read(ino, at, &mut buf[..len]) {
+            match self.tree.read(ino, at, &mut buf[..len]) {
                 Ok(0) => return Ok(true),
                 Ok(n) => {
                     if !emit(Piece::Data(at, &buf[..n])) {
@@ -114,7 +114,7 @@ impl<'v> PastDamage<'v> {
                     }
                     at += n as u64;
                 }
-                Err(error) if len as u64 > PAGE && self.fs.is_damage(&error) => {
+                Err(error) if len as u64 > PAGE && self.tree.is_damage(&error) => {
                     for page in (at..at + len as u64).step_by(BLOCK_SIZE) {
                         let end = (page + PAGE).min(bytes.end);
                         if !self.read_run_past_damage(ino, page..end, emit)? {
@@ -123,7 +123,7 @@ impl<'v> PastDamage<'v> {
                     }
                     at += len as u64;
                 }
-                Err(error) if self.fs.is_damage(&error) => {
+                Err(error) if self.tree.is_damage(&error) => {
                     if !emit(Piece::Lost(at..at + len as u64, &error)) {
                         return Ok(false);
                     }
@@ -137,22 +137,22 @@ impl<'v> PastDamage<'v> {
 
     /// What page `index` is, with those behind it that are the same, as far as one node tells.
     fn next_step(&self, ino: Ino, index: u64) -> Result<Step> {
-        let inode = self.fs.inode(ino)?;
+        let inode = self.tree.inode(ino)?;
         let state = inode.lock.read();
         inode.check_alive(&state)?;
         if inode.is_inline() || inode.kind() != FileKind::Regular {
             return Ok(Step::Data(index..inode.pages()));
         }
-        let slot = match self.fs.find_slot(&inode, index) {
+        let slot = match self.tree.find_slot(&inode, index) {
             Ok(Some(slot)) => slot,
-            Ok(None) => return Ok(Step::Hole(self.fs.next_existing(&inode, index)?.max(index + 1))),
+            Ok(None) => return Ok(Step::Hole(self.tree.next_existing(&inode, index)?.max(index + 1))),
             Err(error) => return self.lost_below(&inode, index, error),
         };
         let addrs = slot.addrs(usize::MAX);
         let mut end = index;
         let first = match self.has_content(&inode, &state, &slot, index) {
             Ok(first) => first,
-            Err(error) if self.fs.is_damage(&error) => return Ok(Step::Lost(index..index + 1, error)),
+            Err(error) if self.tree.is_damage(&error) => return Ok(Step::Lost(index..index + 1, error)),
             Err(error) => return Err(error),
         };
         while end < index + addrs.len() as u64 {
@@ -166,35 +166,35 @@ impl<'v> PastDamage<'v> {
 
     /// The page behind the content that begins with a page, or `None` for a hole.
     fn has_content(&self, inode: &Inode, state: &InodeState, slot: &Slot, index: u64) -> Result<Option<u64>> {
-        if let Some(behind) = self.fs.end_of_cluster(inode, slot, index) {
+        if let Some(behind) = self.tree.end_of_cluster(inode, slot, index) {
             return Ok(Some(behind));
         }
         let addr = slot.addr();
         let written = is_block(addr)
             || state.dirty.contains_key(&index)
-            || (addr == NEW_ADDR && self.fs.deltas().has_delta(inode, index)?);
+            || (addr == NEW_ADDR && self.tree.deltas().has_delta(inode, index)?);
         Ok(written.then_some(index + 1))
     }
 
     /// The pages from `index` on that are below the node which cannot be read.
     fn lost_below(&self, inode: &Inode, index: u64, error: Error) -> Result<Step> {
-        if !self.fs.is_damage(&error) {
+        if !self.tree.is_damage(&error) {
             return Err(error);
         }
-        Ok(Step::Lost(index..end_of_unreadable(self.fs, inode, index).max(index + 1), error))
+        Ok(Step::Lost(index..end_of_unreadable(self.tree, inode, index).max(index + 1), error))
     }
 
     /// Lists a directory as far as it can be read, `.` and `..` too: its entries, and the ranges of it that cannot be read, until `emit` returns
     /// `false`. Whether an entry names a file is not looked at.
     pub fn readdir(&self, ino: Ino, emit: &mut dyn FnMut(Listed) -> bool) -> Result<()> {
-        let dir = self.fs.inode(ino)?;
+        let dir = self.tree.inode(ino)?;
         if !dir.is_dir() {
             return Err(Posix::NotDirectory.into());
         }
         let mut page = 0;
         while let Some((found, next)) = self.list_page(&dir, page)? {
             for entry in found {
-                let hidden = entry.as_ref().is_ok_and(|entry| self.fs.is_hidden(ino, &entry.name));
+                let hidden = entry.as_ref().is_ok_and(|entry| self.tree.hiding().is_name(ino, &entry.name));
                 if !hidden && !emit(entry) {
                     return Ok(());
                 }
@@ -212,7 +212,7 @@ impl<'v> PastDamage<'v> {
             return Ok(None);
         }
         if dir.raw(|r| r.inline().contains(medfs_format::node::Inline::DENTRY)) {
-            let range = self.fs.slots(dir).inline_content_range();
+            let range = self.tree.slots(dir).inline_content_range();
             let layout = AreaLayout::inline(range.len());
             let opaque = is_opaque(dir);
             let found = dir.node.read(|d| entries(&Area::new(layout, &d.block.0[range]), 0, dir.ino, opaque));
@@ -222,18 +222,18 @@ impl<'v> PastDamage<'v> {
             let bytes = pages.start * PAGE..pages.end.saturating_mul(PAGE).min(dir.size());
             Ok(Some((vec![Err(Unreadable { bytes, error })], pages.end)))
         };
-        let slot = match self.fs.find_slot(dir, page) {
+        let slot = match self.tree.find_slot(dir, page) {
             Ok(Some(slot)) => slot,
-            Ok(None) => return Ok(Some((Vec::new(), self.fs.next_existing(dir, page)?.max(page + 1)))),
-            Err(error) if self.fs.is_damage(&error) => {
-                return lost(page..end_of_unreadable(self.fs, dir, page).max(page + 1), error);
+            Ok(None) => return Ok(Some((Vec::new(), self.tree.next_existing(dir, page)?.max(page + 1)))),
+            Err(error) if self.tree.is_damage(&error) => {
+                return lost(page..end_of_unreadable(self.tree, dir, page).max(page + 1), error);
             }
             Err(error) => return Err(error),
         };
         if slot.addr() == NULL_ADDR && !state.dirty.contains_key(&page) {
             return Ok(Some((Vec::new(), page + 1)));
         }
-        match self.fs.read_page(dir, &state, page) {
+        match self.tree.read_page(dir, &state, page) {
             Ok(block) if is_block(slot.addr()) && is_blank(&block) => {
                 lost(page..page + 1, zeros(slot.addr()))
             }
@@ -241,18 +241,21 @@ impl<'v> PastDamage<'v> {
                 let area = Area::new(AreaLayout::BLOCK, &block.0[..]);
                 Ok(Some((entries(&area, page, dir.ino, is_opaque(dir)), page + 1)))
             }
-            Err(error) if self.fs.is_damage(&error) => lost(page..page + 1, error),
+            Err(error) if self.tree.is_damage(&error) => lost(page..page + 1, error),
             Err(error) => Err(error),
         }
     }
 
     /// The first inode from a number on that the volume has, whether it has a name or not.
     pub fn next_inode(&self, from: Ino) -> Result<Option<Ino>> {
-        for ino in from..self.fs.geo.max_nid() {
-            if !self.fs.geo.is_nid(ino) || self.fs.is_hidden_file(ino) || self.fs.is_kept(ino) {
+        for ino in from..self.tree.geo.max_nid() {
+            if !self.tree.geo.is_nid(ino)
+                || self.tree.hiding().contains(ino)
+                || self.tree.retained.contains(ino)
+            {
                 continue;
             }
-            let entry = self.fs.nat.peek(&self.fs.io, ino)?;
+            let entry = self.tree.nat.peek(&self.tree.io, ino)?;
             if entry.ino == ino && entry.addr != NULL_ADDR {
                 return Ok(Some(ino));
             }
@@ -262,12 +265,12 @@ impl<'v> PastDamage<'v> {
 
     /// Whether an inode is one of the volume's own, which it says itself: a volume that is opened to read does not look for all of them.
     pub fn is_hidden(&self, ino: Ino) -> bool {
-        self.own_name(ino).is_ok_and(|(dir, name)| self.fs.is_hidden(dir, &name))
+        self.own_name(ino).is_ok_and(|(dir, name)| self.tree.hiding().is_name(dir, &name))
     }
 
     /// The directory that an inode is in and the last name that it was given, as it says itself: a hint. The name is empty where it says none.
     pub fn own_name(&self, ino: Ino) -> Result<(Ino, Vec<u8>)> {
-        Ok(self.fs.inode(ino)?.raw(|r| {
+        Ok(self.tree.inode(ino)?.raw(|r| {
             let name = r.i_name.get(..r.i_namelen.get() as usize).unwrap_or_default();
             let fits = name != b"." && name != b".." && !name.iter().any(|&b| b == 0 || b == b'/');
             (r.i_pino.get(), if fits { name.to_vec() } else { Vec::new() })
@@ -318,13 +321,13 @@ fn entries(area: &Area<&[u8]>, page: u64, dir: Ino, opaque: bool) -> Vec<Listed>
 }
 
 /// The page behind those below the node on the way to page `index` that cannot be read; `index` where all can be.
-fn end_of_unreadable(fs: &Fs, inode: &Inode, index: u64) -> u64 {
-    let fanout = fs.slots(inode).fanout();
+fn end_of_unreadable(tree: &Tree, inode: &Inode, index: u64) -> u64 {
+    let fanout = tree.slots(inode).fanout();
     let Some(path) = NodePath::of(index, fanout) else { return u64::MAX };
     let mut parent = inode.node.clone();
     for level in 1..=path.depth {
         let child_index = if level == 1 { path.inode_nid() } else { path.child_index(level - 1) };
-        match fs.child(inode, read_nid(&parent, child_index), path.node_offset(level)) {
+        match tree.child(inode, read_nid(&parent, child_index), path.node_offset(level)) {
             Ok(child) => parent = child,
             Err(_) => {
                 let below = span(fanout, (path.depth - level) as u32);

@@ -4,13 +4,13 @@
 //! Invariant: of what is committed, only what the log made durable is held, until a checkpoint makes all of it void.
 //! Locks: `held` is a leaf.
 
-use crate::commit::Commit;
+use crate::commit::Ways;
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, StagedFile};
 use crate::commit::roll_forward_log::RollForwardLog;
 use crate::content::placement::Purpose;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::options::MountOptions;
+use crate::tree::Tree;
 use crate::volume::{Volume, open_with};
 use medfs_device::BlockDevice;
 use medfs_format::removed::RemovedName;
@@ -41,8 +41,8 @@ pub fn open_holding(
     opts: MountOptions,
     clock: Arc<dyn Clock>,
 ) -> Result<(Volume, Held)> {
-    let (commit, held) = Commit::through(&opts, |below| InMemory { below, held: Mutex::default() });
-    Ok((open_with(dev, opts, clock, commit)?, Held(held)))
+    let (ways, held) = Ways::through(&opts, |below| InMemory { below, held: Mutex::default() });
+    Ok((open_with(dev, opts, clock, ways)?, Held(held)))
 }
 
 /// Opens a volume whose fsyncs return at once, and are committed by [`commit_closed`] or before the next change.
@@ -51,13 +51,13 @@ pub fn open_deferring(
     opts: MountOptions,
     clock: Arc<dyn Clock>,
 ) -> Result<Volume> {
-    let commit = Commit::deferring(&opts);
-    open_with(dev, opts, clock, commit)
+    let ways = Ways::deferring(&opts);
+    open_with(dev, opts, clock, ways)
 }
 
 /// Commits what the fsyncs of a volume closed.
 pub fn commit_closed(volume: &Volume) -> Result<()> {
-    volume.commit.commit_closed(volume.fs())
+    volume.commit.commit_closed()
 }
 
 /// A file as it was committed.
@@ -96,18 +96,18 @@ struct InMemory {
 }
 
 impl CommitSink for InMemory {
-    fn admits(&self, fs: &Fs, file: &StagedFile<'_>) -> Result<(), NeedsCheckpoint> {
-        self.below.admits(fs, file)
+    fn admits(&self, tree: &Tree, file: &StagedFile<'_>) -> Result<(), NeedsCheckpoint> {
+        self.below.admits(tree, file)
     }
 
-    fn admits_names(&self, fs: &Fs, names: &[RemovedName<'_>]) -> Result<(), NeedsCheckpoint> {
-        self.below.admits_names(fs, names)
+    fn admits_names(&self, tree: &Tree, names: &[RemovedName<'_>]) -> Result<(), NeedsCheckpoint> {
+        self.below.admits_names(tree, names)
     }
 
-    fn commit(&self, fs: &Fs, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>> {
+    fn commit(&self, tree: &Tree, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>> {
         let files: Vec<CommittedFile> = set.files.iter().map(committed).collect();
         let names: Vec<Ino> = set.names.iter().map(|name| name.ino).collect();
-        let outcomes = self.below.commit(fs, set)?;
+        let outcomes = self.below.commit(tree, set)?;
         let durable = |outcome: &Result<Outcome>| matches!(outcome, Ok(Outcome::Durable));
         let files: Vec<_> = files.into_iter().zip(&outcomes).filter(|(_, o)| durable(o)).collect();
         let files: Vec<CommittedFile> = files.into_iter().map(|(file, _)| file).collect();
@@ -117,9 +117,9 @@ impl CommitSink for InMemory {
         Ok(outcomes)
     }
 
-    fn checkpointed(&self, fs: &Fs) {
+    fn checkpointed(&self, tree: &Tree) {
         self.held.lock().clear();
-        self.below.checkpointed(fs);
+        self.below.checkpointed(tree);
     }
 }
 

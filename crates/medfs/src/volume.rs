@@ -1,18 +1,18 @@
 //! The public face: a mounted volume.
 
 use crate::ars;
-use crate::commit::Commit;
 use crate::commit::checkpoint::CheckpointSink;
+use crate::commit::{Commit, Ways};
 use crate::content::file::WriteTimes;
 use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
-use crate::fs::fold::Folded;
+use crate::file_ops::Folded;
+use crate::mount::{check_root, mount};
 use crate::options::{self, DeltaMode, MountOptions, NvramOption, NvramPlace};
 use crate::profile::hotness::Hotness;
 use crate::types::*;
 use crate::upkeep::Upkeep;
 use crate::upkeep::gc::Gc;
-use crate::upkeep::idle::Did;
+use crate::upkeep::idle::IdleReport;
 use crate::upkeep::restore::restore_file;
 use crate::upkeep::trim::trim;
 use medfs_device::{BlockDevice, FileNvram, Nvram};
@@ -33,7 +33,6 @@ use std::sync::atomic::Ordering;
 ///
 /// Dropping a volume without [`Volume::close`] equals a crash: the next open recovers what was made durable.
 pub struct Volume {
-    pub(crate) fs: Fs,
     pub(crate) commit: Arc<Commit>,
     pub(crate) upkeep: Upkeep,
 }
@@ -41,7 +40,7 @@ pub struct Volume {
 impl std::fmt::Debug for Volume {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Volume")
-            .field("label", &self.fs.sb.label())
+            .field("label", &self.commit.sb.label())
             .field("read_only", &self.is_read_only())
             .finish()
     }
@@ -52,19 +51,18 @@ pub(crate) fn open_with(
     dev: Arc<dyn BlockDevice>,
     opts: MountOptions,
     clock: Arc<dyn Clock>,
-    commit: Commit,
+    ways: Ways,
 ) -> Result<Volume> {
     opts.check()?;
-    let (gc, commit) = (Arc::new(Gc::default()), Arc::new(commit));
-    let memory = commit.nvram.as_ref().map(|nvram| nvram.memory());
-    let fs = Fs::mount(dev, opts, clock, gc.clone(), commit.clone(), memory)?;
-    fs.check_root()?;
-    if !fs.is_read_only() {
-        commit.begin_nvram(&fs)?;
+    let gc = Arc::new(Gc::default());
+    let commit = mount(dev, opts, clock, ways, gc.clone())?;
+    check_root(&commit)?;
+    if !commit.is_read_only() {
+        commit.begin_nvram()?;
     }
-    ars::learn(&fs);
-    let upkeep = Upkeep::new(gc, fs.clock.monotonic());
-    Ok(Volume { fs, commit, upkeep })
+    ars::learn(&commit);
+    let upkeep = Upkeep::new(gc, commit.clock.monotonic());
+    Ok(Volume { commit, upkeep })
 }
 
 /// Opens a volume with deltas whose fsyncs of little changes go to a memory beside it, and come from there after a crash: the option
@@ -78,8 +76,8 @@ pub fn open_with_nvram(
     options::nvram::check_with_memory(&opts)?;
     // A record may come between the nodes that a seal counts.
     let opts = MountOptions { seal: false, ..opts };
-    let commit = Commit::with_nvram(&opts, memory);
-    open_with(dev, opts, clock, commit)
+    let ways = Ways::with_nvram(&opts, memory);
+    open_with(dev, opts, clock, ways)
 }
 
 impl Volume {
@@ -93,8 +91,8 @@ impl Volume {
                 open_with_nvram(dev, Arc::new(memory), opts, clock)
             }
             _ => {
-                let commit = Commit::new(&opts);
-                open_with(dev, opts, clock, commit)
+                let ways = Ways::new(&opts);
+                open_with(dev, opts, clock, ways)
             }
         }
     }
@@ -102,90 +100,86 @@ impl Volume {
     /// Writes everything and a final checkpoint. Afterwards every call that changes something fails. Where some file cannot be written
     /// because blocks of it cannot be read, everything else is, and the first such error is returned.
     pub fn close(&self) -> Result<()> {
-        if self.fs.read_only || self.fs.closed.load(Ordering::Acquire) {
+        if self.commit.read_only || self.commit.closed.load(Ordering::Acquire) {
             return Ok(());
         }
-        CheckpointSink.for_unmount(&self.fs)?;
-        self.commit.end_nvram(&self.fs)
-    }
-
-    pub(crate) fn fs(&self) -> &Fs {
-        &self.fs
+        CheckpointSink.for_unmount(&self.commit)?;
+        self.commit.end_nvram()
     }
 
     /// The options the volume was opened with.
     pub fn options(&self) -> &MountOptions {
-        &self.fs.opts
+        &self.commit.opts
     }
 
     /// The superblock.
     pub fn superblock(&self) -> &RawSuperblock {
-        &self.fs.sb
+        &self.commit.sb
     }
 
     /// Where the areas of the volume are.
     pub fn geometry(&self) -> &Geometry {
-        &self.fs.geo
+        &self.commit.geo
     }
 
     /// Refuses all further writes, as after a failed one, for a reason that [`Volume::stats`] then tells: for a front end that no
     /// longer trusts what is in memory. What was fsynced is found when the volume is opened again.
     pub fn stop_writing(&self, why: &str) {
-        self.fs.io.stop_writing(why);
+        self.commit.io.stop_writing(why);
     }
 
     /// Whether writes are refused: by option, by the device, after a failure, or after [`Volume::close`].
     pub fn is_read_only(&self) -> bool {
-        self.fs.is_read_only()
+        self.commit.is_read_only()
     }
 
     /// What becomes of small updates: `Off` on a plain F2FS volume, whatever was asked for.
     pub fn delta_mode(&self) -> DeltaMode {
-        self.fs.deltas.mode
+        self.commit.deltas.mode
     }
 
     /// Writes every page that is a delta as a whole and takes the zones away, on a volume opened with `delta=off`
     /// (`Invalid` otherwise); durable with the next checkpoint. `progress` is told how many inodes of how many are done.
     pub fn fold_deltas(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Folded> {
-        let folded = self.fs.fold_deltas(progress)?;
-        self.fs.remove_hidden_files()?;
+        let folded = self.commit.fold_deltas(progress)?;
+        self.commit.hidden().remove()?;
         Ok(folded)
     }
 
     /// Makes everything durable: dirty pages of all files, then a checkpoint. Where some file cannot be written because blocks of it
     /// cannot be read, everything else is durable, and the first such error is returned.
     pub fn sync(&self) -> Result<()> {
-        if self.fs.read_only { Ok(()) } else { CheckpointSink.sync(&self.fs) }
+        if self.commit.read_only { Ok(()) } else { CheckpointSink.sync(&self.commit) }
     }
 
     /// Makes everything but the dirty pages of regular files durable.
     pub fn checkpoint(&self) -> Result<()> {
-        self.fs.checkpoint_now()
+        self.commit.checkpoint_now()
     }
 
     /// One step of background work: a checkpoint where the commit interval has passed, one section cleaned where that is
     /// worthwhile, and idle work where nothing was wanted for a while. Front ends call it about every second.
     pub fn background(&self) -> Result<()> {
-        self.fs.hotness.tick(self.fs.clock.monotonic());
-        if self.fs.is_read_only() { Ok(()) } else { self.upkeep.background(&self.fs) }
+        self.commit.hotness.tick(self.commit.clock.monotonic());
+        if self.commit.is_read_only() { Ok(()) } else { self.upkeep.background(&self.commit) }
     }
 
     /// Idle work (MedFS's BGRes), for a caller that knows that nothing is wanted: makes the groups of hotness anew once in a
     /// `hot_window`, and writes about `budget` pages to restore files that are read often. Stops when an operation begins.
     /// [`Volume::background`] calls it where the volume was idle for as long as the option `idle` says.
-    pub fn idle_work(&self, budget: u64) -> Result<Did> {
-        self.upkeep.idle_work(&self.fs, budget)
+    pub fn idle_work(&self, budget: u64) -> Result<IdleReport> {
+        self.upkeep.idle_work(&self.commit, budget)
     }
 
     /// How busy a file is, as far as is known.
     pub fn hotness(&self, ino: Ino) -> Hotness {
-        self.fs.hotness.of(ino)
+        self.commit.hotness.of(ino)
     }
 
     /// Space of the volume.
     pub fn statfs(&self) -> StatFs {
-        let c = self.fs.space.counts();
-        let geo = &self.fs.geo;
+        let c = self.commit.space.counts();
+        let geo = &self.commit.geo;
         let free = c.free();
         let files = u64::from(c.max_nodes).min(c.user_blocks);
         StatFs {
@@ -201,48 +195,48 @@ impl Volume {
     /// of its segment, and no other segment.
     #[doc(hidden)]
     pub fn refuse_blocks(&self, log: usize, after: u64, times: u64) {
-        self.fs.segs.lock().refusal = Some(Refusal::new(log, after, times));
+        self.commit.segs.lock().refusal = Some(Refusal::new(log, after, times));
     }
 
     /// For tests: blocks handed out from each log since the volume was opened.
     #[doc(hidden)]
     pub fn blocks_taken(&self) -> [u64; LOG_COUNT] {
-        self.fs.segs.lock().taken
+        self.commit.segs.lock().taken
     }
 
     /// Discards free space of a byte range in runs of at least `min_len` bytes; returns the bytes discarded.
     pub fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
-        trim(&self.fs, start, len, min_len)
+        trim(&self.commit, start, len, min_len)
     }
 
     /// Inode number of the root directory.
     pub fn root(&self) -> Ino {
-        self.fs.geo.root_ino
+        self.commit.geo.root_ino
     }
 
     /// Keeps an inode alive, were it unlinked, until it is released as often.
     pub fn hold(&self, ino: Ino, count: u64) -> Result<()> {
-        self.fs.inode(ino)?;
-        self.fs.inodes.hold(ino, count);
+        self.commit.inode(ino)?;
+        self.commit.inodes.hold(ino, count);
         Ok(())
     }
 
     /// Gives holds back; the last one of an unlinked inode frees it.
     pub fn release(&self, ino: Ino, count: u64) {
-        if let Err(e) = self.fs.release(ino, count) {
+        if let Err(e) = self.commit.release(ino, count) {
             tracing::warn!(ino, error = %e, "an unlinked inode could not be freed; the next mount frees it");
         }
     }
 
     /// The volume, of which something is wanted: it is not idle.
-    fn wanted(&self) -> &Fs {
+    fn wanted(&self) -> &Commit {
         self.upkeep.note_wanted();
-        &self.fs
+        &self.commit
     }
 
     /// Finds a name. The inode returned is held once.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
+        self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
         self.wanted().lookup(parent, name)
     }
 
@@ -258,7 +252,7 @@ impl Volume {
 
     /// Makes a file, directory, device, FIFO or socket. The inode returned is held once.
     pub fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> Result<Attr> {
-        self.fs.check_not_hidden(parent, name, Posix::NotPermitted)?;
+        self.commit.hiding().refuse(parent, name, Posix::NotPermitted)?;
         let attr = self.wanted().create(parent, name, new)?;
         self.named(attr, parent)
     }
@@ -270,7 +264,7 @@ impl Volume {
 
     /// Makes a symbolic link. The inode returned is held once.
     pub fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Attr> {
-        self.fs.check_not_hidden(parent, name, Posix::NotPermitted)?;
+        self.commit.hiding().refuse(parent, name, Posix::NotPermitted)?;
         let attr = self.wanted().symlink(parent, name, target, uid, gid)?;
         self.named(attr, parent)
     }
@@ -282,14 +276,14 @@ impl Volume {
 
     /// Gives an inode another name. The inode returned is held once.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.fs.check_not_hidden(parent, name, Posix::NotPermitted)?;
+        self.commit.hiding().refuse(parent, name, Posix::NotPermitted)?;
         let attr = self.wanted().link(ino, parent, name)?;
         self.named(attr, parent)
     }
 
     /// Ends an operation that gave an inode a name and took a hold.
     fn named(&self, attr: Attr, parent: Ino) -> Result<Attr> {
-        match self.commit.sync_names(&self.fs, &[parent]) {
+        match self.commit.sync_names(&[parent]) {
             Ok(()) => Ok(attr),
             Err(error) => {
                 self.release(attr.ino, 1);
@@ -300,16 +294,16 @@ impl Volume {
 
     /// Removes a name of a file that is no directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
+        self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
         self.wanted().unlink(parent, name)?;
-        self.commit.sync_names(&self.fs, &[parent])
+        self.commit.sync_names(&[parent])
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
+        self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
         self.wanted().rmdir(parent, name)?;
-        self.commit.sync_names(&self.fs, &[parent])
+        self.commit.sync_names(&[parent])
     }
 
     /// Moves a name, in one step that is atomic over a crash.
@@ -321,10 +315,10 @@ impl Volume {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        self.fs.check_not_hidden(parent, name, Posix::NotFound)?;
-        self.fs.check_not_hidden(new_parent, new_name, Posix::NotPermitted)?;
+        self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
+        self.commit.hiding().refuse(new_parent, new_name, Posix::NotPermitted)?;
         self.wanted().rename(parent, name, new_parent, new_name, flags)?;
-        self.commit.sync_names(&self.fs, &[parent, new_parent])
+        self.commit.sync_names(&[parent, new_parent])
     }
 
     /// Lists a directory from a position on (0: the start) until `emit` returns `false`, which means that the entry was
@@ -341,7 +335,7 @@ impl Volume {
     /// Writes bytes; fewer than given only where space ran out in the middle.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         let written = self.wanted().write(ino, offset, data, WriteTimes::Now)?;
-        self.commit.sync_written(&self.fs, ino)?;
+        self.commit.sync_written(ino)?;
         Ok(written)
     }
 
@@ -365,22 +359,22 @@ impl Volume {
     /// Copies bytes between files; returns how many.
     pub fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
         let copied = self.wanted().copy_range(from, from_offset, to, to_offset, len)?;
-        self.commit.sync_written(&self.fs, to)?;
+        self.commit.sync_written(to)?;
         Ok(copied)
     }
 
     /// Makes a file durable: content and attributes, or, with `datasync`, all but times. With `durability=adaptive` it returns at once, and
     /// the volume is committed as a whole within the bounds of [`crate::LossBounds`]; after a failed commit it is an error.
     pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        self.fs.hotness.note_fsync(ino);
-        self.commit.fsync(self.wanted(), ino, datasync)
+        self.commit.hotness.note_fsync(ino);
+        self.wanted().fsync(ino, datasync)
     }
 
     /// As [`Volume::fsync`] of each of these files, in fewer blocks where little of each is to be written. After power loss
     /// each file is as some fsync left it or as it is now; all are as now once this returns.
     pub fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
-        files.iter().for_each(|&ino| self.fs.hotness.note_fsync(ino));
-        self.commit.fsync_many(self.wanted(), files, datasync)
+        files.iter().for_each(|&ino| self.commit.hotness.note_fsync(ino));
+        self.wanted().fsync_many(files, datasync)
     }
 
     /// Value of an extended attribute, by its full name (`user.x`).
@@ -395,13 +389,13 @@ impl Volume {
 
     /// Sets an extended attribute.
     pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        let is_tree = ars::is_tree(&self.fs, ino, name);
+        let is_tree = ars::is_tree(&self.commit, ino, name);
         if is_tree {
             ars::check(value)?;
         }
         self.wanted().setxattr(ino, name, value, mode)?;
         if is_tree {
-            ars::learn(&self.fs);
+            ars::learn(&self.commit);
         }
         Ok(())
     }
@@ -409,8 +403,8 @@ impl Volume {
     /// Removes an extended attribute.
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         self.wanted().removexattr(ino, name)?;
-        if ars::is_tree(&self.fs, ino, name) {
-            ars::learn(&self.fs);
+        if ars::is_tree(&self.commit, ino, name) {
+            ars::learn(&self.commit);
         }
         Ok(())
     }
@@ -474,7 +468,7 @@ impl Volume {
 
     /// Makes everything written since the start durable, all of it or, after a crash, nothing.
     pub fn atomic_commit(&self, ino: Ino) -> Result<()> {
-        self.commit.atomic(self.wanted(), ino)
+        self.wanted().atomic(ino)
     }
 
     /// Drops everything written since the start.

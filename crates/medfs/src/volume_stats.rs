@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 impl Volume {
     /// What happened since the volume was opened.
     pub fn stats(&self) -> Stats {
-        let fs = &self.fs;
+        let fs = &self.commit;
         let get = |c: &std::sync::atomic::AtomicU64| c.load(Ordering::Relaxed);
         let written = |cause: Cause| get(&fs.io.counters.written[cause as usize]);
         let written = Written {
@@ -25,7 +25,7 @@ impl Volume {
         let counts = fs.space.counts();
         // Given back before other locks are taken.
         let free_segments = fs.segs.lock().free.segments(FreeFor::Volume);
-        let (shared_nodes, shared_inodes) = self.commit.log.group.shared();
+        let (shared_nodes, shared_inodes) = self.commit.ways.log.group.shared();
         let (inode_hits, inode_lookups) = fs.inodes.lookups();
         Stats {
             written,
@@ -43,8 +43,8 @@ impl Volume {
             shared_nodes,
             shared_inodes,
             in_place_blocks: get(&fs.counters.in_place_blocks),
-            adaptive: self.commit.adaptive_stats(fs),
-            nvram: self.commit.nvram.as_ref().map(|nvram| nvram.stats(&self.fs)),
+            adaptive: self.commit.adaptive_stats(),
+            nvram: self.commit.ways.nvram.as_ref().map(|nvram| nvram.stats(&self.commit)),
             deltas: fs.deltas.counters.stats(&fs.base_cache),
             zones: fs.deltas().zone_stats(),
             fpc: fs.deltas().fpc_stats(),

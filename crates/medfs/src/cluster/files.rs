@@ -64,7 +64,7 @@ impl ClusterPages<'_> {
     }
 
     /// Carries out what a change of the chattr flags from `old` to `new` means for compression: a file can change sides
-    /// only while it has no blocks. It may free nodes ([`Fs::change_settled`]).
+    /// only while it has no blocks. It may free nodes.
     pub(crate) fn change_compression(
         &self,
         inode: &Arc<Inode>,
@@ -147,7 +147,7 @@ impl ClusterPages<'_> {
         Ok(saved)
     }
 
-    /// Takes the blocks again that [`Fs::release_saved`] gave back; returns how many. `NoSpace` (nothing changed) where they
+    /// Takes the blocks again that a release gave back; returns how many. `NoSpace` (nothing changed) where they
     /// are not to be had.
     pub(crate) fn reserve_saved(&self, inode: &Arc<Inode>, compression: Compression) -> Result<u64> {
         let _op = self.op()?;

@@ -34,7 +34,7 @@ fn dirty_pages(state: &InodeState, compression: Compression, first: u64) -> Vec<
 }
 
 impl ClusterPages<'_> {
-    /// Gives the dirty pages of a compressed file their blocks, as [`Fs::place_pages`] does for others, or keeps them as deltas.
+    /// Gives the dirty pages of a compressed file their blocks, as content does for others, or keeps them as deltas.
     /// Where one page of a cluster is among `indices`, all of its dirty pages go; so do those whose deltas gave way to others.
     pub(super) fn place_clusters(&self, compression: Compression, write: Write<'_>) -> Placing {
         let Write { inode, state, indices, purpose, sources } = write;

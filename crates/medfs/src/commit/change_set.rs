@@ -13,9 +13,9 @@
 use crate::content::page_plan::Placing;
 use crate::content::placement::Purpose;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::op::Op;
+use crate::tree::Tree;
 use medfs_device::Cause;
 use medfs_format::Block;
 use medfs_format::node::FileKind;
@@ -84,7 +84,7 @@ pub(crate) struct WrittenPages {
 impl<'a> StagedFile<'a> {
     /// Takes a file as it is, after `change` changed it in the same moment. Its `wb` and the operation lock are held.
     fn stage(
-        fs: &Fs,
+        tree: &Tree,
         request: Request<'a>,
         change: impl FnOnce(&mut InodeState) -> Result<()>,
     ) -> Result<StagedFile<'a>> {
@@ -93,7 +93,7 @@ impl<'a> StagedFile<'a> {
         inode.check_alive(&state)?;
         change(&mut state)?;
         let regular = inode.kind() == FileKind::Regular;
-        let nodes_due = fs.nodes.dirtiness_of(inode.ino) >= purpose.least_to_write();
+        let nodes_due = tree.nodes.dirtiness_of(inode.ino) >= purpose.least_to_write();
         let dirty = nodes_due || !state.dirty.is_empty();
         let pages = match regular {
             true => state.dirty.iter().map(|(&index, page)| (index, page.clone())).collect(),
@@ -104,11 +104,11 @@ impl<'a> StagedFile<'a> {
 
     /// Gives the staged pages their blocks and writes them. `take` runs in the moment in which they are placed, and is told whether all of
     /// them are.
-    pub(crate) fn write_pages<T>(&self, fs: &Fs, take: impl FnOnce(bool) -> T) -> (WrittenPages, T) {
+    pub(crate) fn write_pages<T>(&self, tree: &Tree, take: impl FnOnce(bool) -> T) -> (WrittenPages, T) {
         let inode = self.inode;
         let mut state = inode.lock.write();
         let indices: Vec<u64> = self.pages.iter().map(|&(index, _)| index).collect();
-        let placing = fs.place_pages(inode, &mut state, &indices, self.purpose, fs);
+        let placing = tree.place_pages(inode, &mut state, &indices, self.purpose, &tree.xref);
         let Placing { pages: placed, outcome, blocked, .. } = placing;
         // Pages of an atomic write that are placed must not become durable without the others.
         let no_room = matches!(outcome, Err(Error::NoSpace));
@@ -117,11 +117,11 @@ impl<'a> StagedFile<'a> {
         let taken = take(outcome.is_ok() && blocked.is_empty());
         drop(state);
 
-        let written = fs.write_pages(&placed, Cause::Data);
+        let written = tree.write_pages(&placed, Cause::Data);
         let mark = {
             let mut state = inode.lock.write();
             if written.is_ok() {
-                fs.pages_written(inode, &mut state, placed);
+                tree.pages_written(inode, &mut state, placed);
             }
             state.data_mark
         };
@@ -141,23 +141,23 @@ pub(crate) struct ChangeSet<'a> {
 impl<'a> ChangeSet<'a> {
     /// Stages one file; `change` changes it first, in the same moment. No lock is held.
     pub(crate) fn of_file(
-        fs: &'a Fs,
+        tree: &'a Tree,
         request: Request<'a>,
         change: impl FnOnce(&mut InodeState) -> Result<()>,
     ) -> Result<ChangeSet<'a>> {
         let writeback = vec![request.inode.wb.lock()];
-        let op = fs.op()?;
-        let file = StagedFile::stage(fs, request, change)?;
+        let op = tree.op()?;
+        let file = StagedFile::stage(tree, request, change)?;
         Ok(ChangeSet { files: vec![file], names: Vec::new(), _writeback: writeback, _op: op })
     }
 
     /// Stages files, sorted by number; the errors of those that cannot be are returned. No lock is held.
-    pub(crate) fn of_files(fs: &'a Fs, requests: &[Request<'a>]) -> Result<(ChangeSet<'a>, Vec<Error>)> {
+    pub(crate) fn of_files(tree: &'a Tree, requests: &[Request<'a>]) -> Result<(ChangeSet<'a>, Vec<Error>)> {
         let writeback = requests.iter().map(|request| request.inode.wb.lock()).collect();
-        let op = fs.op()?;
+        let op = tree.op()?;
         let (mut files, mut failed) = (Vec::with_capacity(requests.len()), Vec::new());
         for &request in requests {
-            match StagedFile::stage(fs, request, |_| Ok(())) {
+            match StagedFile::stage(tree, request, |_| Ok(())) {
                 Ok(file) => files.push(file),
                 Err(error) => failed.push(error),
             }
@@ -167,15 +167,15 @@ impl<'a> ChangeSet<'a> {
 
     /// Asks a sink which of the files it takes. One that it refuses may stay in a set of several: a checkpoint will need its pages
     /// written, and they are, with those of the others.
-    pub(crate) fn ask(&mut self, fs: &Fs, sink: &dyn CommitSink) {
+    pub(crate) fn ask(&mut self, tree: &Tree, sink: &dyn CommitSink) {
         for file in &mut self.files {
-            file.refused = sink.admits(fs, file).err();
+            file.refused = sink.admits(tree, file).err();
         }
     }
 
     /// Stages that files lost names.
-    pub(crate) fn of_names(fs: &'a Fs, names: Vec<RemovedName<'a>>) -> Result<ChangeSet<'a>> {
-        Ok(ChangeSet { files: Vec::new(), names, _writeback: Vec::new(), _op: fs.op()? })
+    pub(crate) fn of_names(tree: &'a Tree, names: Vec<RemovedName<'a>>) -> Result<ChangeSet<'a>> {
+        Ok(ChangeSet { files: Vec::new(), names, _writeback: Vec::new(), _op: tree.op()? })
     }
 }
 
@@ -192,15 +192,15 @@ pub(crate) enum Outcome {
 /// Where changes become durable.
 pub(crate) trait CommitSink: Send + Sync {
     /// Whether the sink makes a staged file durable, as far as can be told before its pages have addresses.
-    fn admits(&self, fs: &Fs, file: &StagedFile<'_>) -> Result<(), NeedsCheckpoint>;
+    fn admits(&self, tree: &Tree, file: &StagedFile<'_>) -> Result<(), NeedsCheckpoint>;
 
     /// Whether it makes durable that files lost names.
-    fn admits_names(&self, fs: &Fs, names: &[RemovedName<'_>]) -> Result<(), NeedsCheckpoint>;
+    fn admits_names(&self, tree: &Tree, names: &[RemovedName<'_>]) -> Result<(), NeedsCheckpoint>;
 
     /// Makes a set durable, but for the files in it that it was asked about and refused; returns what became of each file, in the order of the set. Where the set as a whole failed
     /// nothing of it counts as durable, and all of it is still in memory.
-    fn commit(&self, fs: &Fs, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>>;
+    fn commit(&self, tree: &Tree, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>>;
 
     /// A checkpoint has made everything durable: what the sink keeps for a mount after a crash is void.
-    fn checkpointed(&self, fs: &Fs);
+    fn checkpointed(&self, tree: &Tree);
 }

@@ -7,8 +7,8 @@
 
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, StagedFile, WrittenPages};
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::stats::Counters;
+use crate::tree::Tree;
 use medfs_format::checkpoint::CpFlags;
 use medfs_format::removed::RemovedName;
 use medfs_store::{Checkpoint, NodeMarks};
@@ -19,133 +19,133 @@ use std::sync::atomic::Ordering;
 pub(crate) struct CheckpointSink;
 
 impl CommitSink for CheckpointSink {
-    fn admits(&self, _: &Fs, _: &StagedFile<'_>) -> Result<(), NeedsCheckpoint> {
+    fn admits(&self, _: &Tree, _: &StagedFile<'_>) -> Result<(), NeedsCheckpoint> {
         Ok(())
     }
 
-    fn admits_names(&self, _: &Fs, _: &[RemovedName<'_>]) -> Result<(), NeedsCheckpoint> {
+    fn admits_names(&self, _: &Tree, _: &[RemovedName<'_>]) -> Result<(), NeedsCheckpoint> {
         Ok(())
     }
 
     /// Writes the pages of the set, gives its locks back, and makes a checkpoint; none where pages have to wait or were not written.
-    fn commit(&self, fs: &Fs, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>> {
-        let written: Vec<Result<Outcome>> = set.files.iter().map(|file| write_pages(fs, file)).collect();
+    fn commit(&self, tree: &Tree, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>> {
+        let written: Vec<Result<Outcome>> = set.files.iter().map(|file| write_pages(tree, file)).collect();
         drop(set);
         if written.iter().all(|file| matches!(file, Ok(Outcome::Durable))) {
-            self.now(fs)?;
+            self.now(tree)?;
         }
         Ok(written)
     }
 
     /// It keeps nothing beside the pack.
-    fn checkpointed(&self, _: &Fs) {}
+    fn checkpointed(&self, _: &Tree) {}
 }
 
 /// Writes the pages of a file that a checkpoint leaves out otherwise.
-fn write_pages(fs: &Fs, file: &StagedFile<'_>) -> Result<Outcome> {
+fn write_pages(tree: &Tree, file: &StagedFile<'_>) -> Result<Outcome> {
     if !file.regular {
         return Ok(Outcome::Durable);
     }
-    let (WrittenPages { blocked, outcome, .. }, ()) = file.write_pages(fs, |_| ());
+    let (WrittenPages { blocked, outcome, .. }, ()) = file.write_pages(tree, |_| ());
     outcome?;
     Ok(if blocked.is_empty() { Outcome::Durable } else { Outcome::Blocked(blocked) })
 }
 
 impl CheckpointSink {
     /// Writes everything back and makes a checkpoint. Where some file cannot be written, everything else is.
-    pub(crate) fn sync(self, fs: &Fs) -> Result<()> {
-        let written = fs.write_back_all();
-        let committed = self.now(fs);
+    pub(crate) fn sync(self, tree: &Tree) -> Result<()> {
+        let written = tree.write_back_all();
+        let committed = self.now(tree);
         written.and(committed)
     }
 
     /// Makes everything but the dirty pages of regular files durable. Takes `cp` and the operation lock.
     /// Calls that wait for a running checkpoint are served by one that starts after they came.
-    pub(crate) fn now(self, fs: &Fs) -> Result<()> {
-        checkpoint(fs, false)
+    pub(crate) fn now(self, tree: &Tree) -> Result<()> {
+        checkpoint(tree, false)
     }
 
     /// Writes everything back and makes the checkpoint of an unmount: afterwards there is nothing to recover, and nothing is written any
     /// more.
-    pub(crate) fn for_unmount(self, fs: &Fs) -> Result<()> {
-        let written = fs.write_back_all();
-        let committed = checkpoint(fs, true);
+    pub(crate) fn for_unmount(self, tree: &Tree) -> Result<()> {
+        let written = tree.write_back_all();
+        let committed = checkpoint(tree, true);
         if committed.is_ok() {
-            fs.closed.store(true, Ordering::Release);
+            tree.closed.store(true, Ordering::Release);
         }
         written.and(committed)
     }
 
     /// The same, in both packs: where either is damaged afterwards, the other says the same.
-    pub(crate) fn for_unmount_in_both_packs(self, fs: &Fs) -> Result<()> {
-        let written = fs.write_back_all();
-        let committed = checkpoint(fs, true).and_then(|()| again(fs));
+    pub(crate) fn for_unmount_in_both_packs(self, tree: &Tree) -> Result<()> {
+        let written = tree.write_back_all();
+        let committed = checkpoint(tree, true).and_then(|()| again(tree));
         if committed.is_ok() {
-            fs.closed.store(true, Ordering::Release);
+            tree.closed.store(true, Ordering::Release);
         }
         written.and(committed)
     }
 }
 
 /// Writes the checkpoint of an unmount once more, into the other pack.
-fn again(fs: &Fs) -> Result<()> {
-    let mut cp = fs.cp.lock();
-    let _ops = fs.ops.write();
-    fs.check_writable()?;
-    let result = write_pack(fs, &mut cp, true);
+fn again(tree: &Tree) -> Result<()> {
+    let mut cp = tree.cp.lock();
+    let _ops = tree.ops.write();
+    tree.check_writable()?;
+    let result = write_pack(tree, &mut cp, true);
     if let Err(error) = &result {
-        fs.io.stop_writing(&format!("a checkpoint failed: {error}"));
+        tree.io.stop_writing(&format!("a checkpoint failed: {error}"));
     }
     result
 }
 
-fn checkpoint(fs: &Fs, unmount: bool) -> Result<()> {
-    let before = fs.counters.checkpoints.load(Ordering::Acquire);
-    let mut cp = fs.cp.lock();
+fn checkpoint(tree: &Tree, unmount: bool) -> Result<()> {
+    let before = tree.counters.checkpoints.load(Ordering::Acquire);
+    let mut cp = tree.cp.lock();
     // Two checkpoints ended while this call waited: the later one started after it came.
-    if !unmount && fs.counters.checkpoints.load(Ordering::Acquire) >= before + 2 {
+    if !unmount && tree.counters.checkpoints.load(Ordering::Acquire) >= before + 2 {
         return Ok(());
     }
-    let _ops = fs.ops.write();
-    fs.check_writable()?;
+    let _ops = tree.ops.write();
+    tree.check_writable()?;
     let done_already = !unmount || cp.header.flags().contains(CpFlags::UMOUNT);
-    if done_already && !fs.has_changes() {
+    if done_already && !tree.has_changes() {
         // Pages that were overwritten in place leave nothing else to write.
-        return if fs.io.is_durable(fs.io.write_mark()) { Ok(()) } else { Ok(fs.io.flush()?) };
+        return if tree.io.is_durable(tree.io.write_mark()) { Ok(()) } else { Ok(tree.io.flush()?) };
     }
-    let result = write_content(fs).and_then(|()| write_pack(fs, &mut cp, unmount));
+    let result = write_content(tree).and_then(|()| write_pack(tree, &mut cp, unmount));
     match &result {
         // Pages and nodes that had a place are where they are said to be, and the last checkpoint counts as before.
         Ok(()) | Err(Error::NoSpace) => {}
         // Half a checkpoint must not be followed by writes that build on it.
-        Err(error) => fs.io.stop_writing(&format!("a checkpoint failed: {error}")),
+        Err(error) => tree.io.stop_writing(&format!("a checkpoint failed: {error}")),
     }
     result
 }
 
 /// Writes what the pack will name: pages of what is no regular file, and every dirty node.
-fn write_content(fs: &Fs) -> Result<()> {
-    fs.write_back_for_checkpoint()?;
-    fs.save_registry()?;
-    let nodes = fs.nodes.take_all_dirty();
-    let written = fs.write_in_order(&nodes, NodeMarks::default());
+fn write_content(tree: &Tree) -> Result<()> {
+    tree.write_back_for_checkpoint()?;
+    tree.save_index();
+    let nodes = tree.nodes.take_all_dirty();
+    let written = tree.write_in_order(&nodes, NodeMarks::default());
     if written.is_err() {
         // Those that had a place too: without the mark of an fsync nothing but a checkpoint makes them count.
-        nodes.iter().for_each(|(page, _)| fs.nodes.mark(page));
+        nodes.iter().for_each(|(page, _)| tree.nodes.mark(page));
     }
     Ok(written?)
 }
 
-fn write_pack(fs: &Fs, cp: &mut Checkpoint, unmount: bool) -> Result<()> {
-    let freed = fs.store.write_checkpoint(cp, &fs.orphans.list(), unmount)?;
-    fs.since.committed();
-    fs.dir_log.committed();
-    fs.dependents.committed();
-    fs.commit.checkpointed(fs);
-    *fs.last_checkpoint_at.lock() = fs.clock.monotonic();
-    Counters::add(&fs.counters.checkpoints, 1);
-    if fs.opts.discard {
-        fs.store.discard(freed)?;
+fn write_pack(tree: &Tree, cp: &mut Checkpoint, unmount: bool) -> Result<()> {
+    let freed = tree.store.write_checkpoint(cp, &tree.orphans.list(), unmount)?;
+    tree.since.committed();
+    tree.dir_log.committed();
+    tree.dependents.committed();
+    tree.above.checkpointed();
+    *tree.last_checkpoint_at.lock() = tree.clock.monotonic();
+    Counters::add(&tree.counters.checkpoints, 1);
+    if tree.opts.discard {
+        tree.store.discard(freed)?;
     }
     Ok(())
 }

@@ -48,6 +48,11 @@ pub(crate) trait Durability: Send + Sync {
         Scope::File
     }
 
+    /// Whether it ever answers [`SyncPlan::Later`].
+    fn puts_off(&self) -> bool {
+        true
+    }
+
     /// Asked at each fsync.
     fn on_fsync(&self, version: Version, room: Room) -> SyncPlan;
 
@@ -84,6 +89,10 @@ pub(crate) trait Durability: Send + Sync {
 pub(crate) struct Immediate;
 
 impl Durability for Immediate {
+    fn puts_off(&self) -> bool {
+        false
+    }
+
     fn on_fsync(&self, _: Version, _: Room) -> SyncPlan {
         SyncPlan::Now
     }

@@ -18,16 +18,17 @@ use crate::commit::durability::{Room, SyncPlan, Version};
 use crate::commit::name_journal::{DirNames, NameJournal};
 use crate::content::placement::Purpose;
 use crate::error::{Error, Posix, Result};
-use crate::fs::{Fs, MakeDurable};
+use crate::file_ops::above::MakeDurable;
 use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState, Scope};
 use crate::map::refs::Attempt;
 use crate::stats::Counters;
+use crate::tree::Tree;
 use medfs_format::Ino;
 use medfs_format::node::FileFlags;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Most files of [`Commit::fsync_many`] that are made durable by one flush: their writeback waits for each other.
@@ -45,66 +46,66 @@ enum Refused {
 
 impl Commit {
     /// Makes a file durable when the policy says so: everything where `datasync` is not set, otherwise all but times.
-    pub(crate) fn fsync(&self, fs: &Fs, ino: Ino, datasync: bool) -> Result<()> {
-        match self.durability.on_fsync(Version { ino, datasync }, self.room(fs)) {
-            SyncPlan::Now => self.sync(fs, ino, datasync),
+    pub(crate) fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
+        match self.ways.durability.on_fsync(Version { ino, datasync }, self.room()) {
+            SyncPlan::Now => self.sync(ino, datasync),
             SyncPlan::Later => {
-                fs.inode(ino)?;
+                self.inode(ino)?;
                 // What was put off before can no longer be kept.
-                if fs.read_only { Ok(()) } else { fs.check_writable() }
+                if self.read_only { Ok(()) } else { self.check_writable() }
             }
         }
     }
 
     /// Whether what is put off is sure to find room: three times its blocks (what was durable stays until it is, and nodes come with it),
     /// and a part of the volume for cleaning.
-    fn room(&self, fs: &Fs) -> Room {
-        if self.durability.scope() == Scope::File {
+    fn room(&self) -> Room {
+        if self.ways.durability.scope() == Scope::File {
             return Room::Enough;
         }
-        let counts = fs.space.counts();
-        let wanted = 3 * fs.pages.dirty() as u64 + counts.user_blocks / PART_FOR_CLEANING;
+        let counts = self.space.counts();
+        let wanted = 3 * self.pages.dirty() as u64 + counts.user_blocks / PART_FOR_CLEANING;
         if counts.free() < wanted { Room::Tight } else { Room::Enough }
     }
 
     /// The same at once.
-    pub(crate) fn sync(&self, fs: &Fs, ino: Ino, datasync: bool) -> Result<()> {
-        let inode = fs.inode(ino)?;
+    pub(crate) fn sync(&self, ino: Ino, datasync: bool) -> Result<()> {
+        let inode = self.inode(ino)?;
         let least = Purpose::Fsync { datasync }.least_to_write();
-        let dirty = !inode.lock.read().dirty.is_empty() || fs.nodes.dirtiness_of(ino) >= least;
-        if self.sync_file(fs, &inode, datasync)? && dirty {
-            Counters::add(&fs.counters.fsyncs_dirty, 1);
+        let dirty = !inode.lock.read().dirty.is_empty() || self.nodes.dirtiness_of(ino) >= least;
+        if self.sync_file(&inode, datasync)? && dirty {
+            Counters::add(&self.counters.fsyncs_dirty, 1);
         }
         Ok(())
     }
 
     /// The same of a file in memory. `false`: a directory that roll-forward brings back as it is.
-    pub(crate) fn sync_file(&self, fs: &Fs, inode: &Arc<Inode>, datasync: bool) -> Result<bool> {
-        Counters::add(&fs.counters.fsyncs, 1);
-        if fs.read_only {
+    pub(crate) fn sync_file(&self, inode: &Arc<Inode>, datasync: bool) -> Result<bool> {
+        Counters::add(&self.counters.fsyncs, 1);
+        if self.read_only {
             return Ok(true);
         }
-        before_sync(fs)?;
-        if self.durability.scope() == Scope::Volume {
-            Counters::add(&fs.counters.fsyncs_with_checkpoint, 1);
-            return CheckpointSink.now(fs).map(|()| true);
+        before_sync(self)?;
+        if self.ways.durability.scope() == Scope::Volume {
+            Counters::add(&self.counters.fsyncs_with_checkpoint, 1);
+            return CheckpointSink.now(self).map(|()| true);
         }
-        let names = NameJournal { fs, commit: self };
+        let names = NameJournal { commit: self };
         if inode.is_dir() {
             let found = names.of_dir(inode)?;
             if found != DirNames::NeedsCheckpoint {
-                Counters::add(&fs.counters.dir_fsyncs_saved, 1);
+                Counters::add(&self.counters.dir_fsyncs_saved, 1);
                 return Ok(found == DirNames::Recorded);
             }
         }
         let request = Request { inode, purpose: Purpose::Fsync { datasync }, naming: names.of_file(inode)? };
-        let Some(reason) = self.one(fs, request, |_| Ok(()))? else { return Ok(true) };
+        let Some(reason) = self.one(request, |_| Ok(()))? else { return Ok(true) };
         tracing::debug!(ino = inode.ino, ?reason, "fsync by checkpoint");
-        Counters::add(&fs.counters.fsyncs_with_checkpoint, 1);
+        Counters::add(&self.counters.fsyncs_with_checkpoint, 1);
         if reason == NeedsCheckpoint::NotRegular && !inode.lock.read().dirty.is_empty() {
             // The checkpoint left something of it out: this tells why, or writes it for the next one.
-            fs.write_back(inode)?;
-            fs.checkpoint_now()?;
+            self.write_back(inode)?;
+            self.checkpoint_now()?;
         }
         if reason == NeedsCheckpoint::NamesChanged {
             names.find_lost_parent(inode)?;
@@ -113,19 +114,19 @@ impl Commit {
     }
 
     /// Makes files durable, those together that need neither another name nor a checkpoint.
-    pub(crate) fn fsync_many(&self, fs: &Fs, files: &[Ino], datasync: bool) -> Result<()> {
+    pub(crate) fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
         let files: BTreeSet<Ino> = files.iter().copied().collect();
-        let mut inodes = files.into_iter().map(|ino| fs.inode(ino)).collect::<Result<Vec<_>>>()?;
-        let room = self.room(fs);
+        let mut inodes = files.into_iter().map(|ino| self.inode(ino)).collect::<Result<Vec<_>>>()?;
+        let room = self.room();
         let version = |inode: &Arc<Inode>| Version { ino: inode.ino, datasync };
-        inodes.retain(|inode| self.durability.on_fsync(version(inode), room) == SyncPlan::Now);
-        if self.durability.scope() == Scope::Volume {
-            return inodes.first().map_or(Ok(()), |inode| self.sync_file(fs, inode, datasync).map(drop));
+        inodes.retain(|inode| self.ways.durability.on_fsync(version(inode), room) == SyncPlan::Now);
+        if self.ways.durability.scope() == Scope::Volume {
+            return inodes.first().map_or(Ok(()), |inode| self.sync_file(inode, datasync).map(drop));
         }
         let mut first = First::default();
         for some in inodes.chunks(MOST_TOGETHER) {
-            for inode in self.together(fs, some, Purpose::Fsync { datasync }, &mut first)? {
-                first.note(self.sync_file(fs, &inode, datasync).map(drop));
+            for inode in self.together(some, Purpose::Fsync { datasync }, &mut first)? {
+                first.note(self.sync_file(&inode, datasync).map(drop));
             }
         }
         first.result()
@@ -135,27 +136,26 @@ impl Commit {
     /// single files are noted.
     fn together(
         &self,
-        fs: &Fs,
         inodes: &[Arc<Inode>],
         purpose: Purpose,
         first: &mut First,
     ) -> Result<Vec<Arc<Inode>>> {
-        if fs.read_only {
+        if self.read_only {
             return Ok(Vec::new());
         }
-        before_sync(fs)?;
-        let names = NameJournal { fs, commit: self };
+        before_sync(self)?;
+        let names = NameJournal { commit: self };
         let (plain, others): (Vec<_>, Vec<_>) = inodes.iter().partition(|inode| names.is_plain(inode));
         let mut others: Vec<Arc<Inode>> = others.into_iter().cloned().collect();
         let request = |inode| Request { inode, purpose, naming: Naming::AsItWas };
         let requests: Vec<Request<'_>> = plain.into_iter().map(request).collect();
-        let (mut set, failed) = ChangeSet::of_files(fs, &requests)?;
+        let (mut set, failed) = ChangeSet::of_files(self, &requests)?;
         failed.into_iter().for_each(|error| first.note(Err(error)));
-        set.ask(fs, &*self.sink);
+        set.ask(self, &*self.ways.sink);
         let committed: Vec<&Arc<Inode>> = set.files.iter().map(|file| file.inode).collect();
-        for (inode, outcome) in committed.into_iter().zip(self.sink.commit(fs, set)?) {
+        for (inode, outcome) in committed.into_iter().zip(self.ways.sink.commit(self, set)?) {
             match outcome {
-                Ok(Outcome::Durable) => Counters::add(&fs.counters.fsyncs, 1),
+                Ok(Outcome::Durable) => Counters::add(&self.counters.fsyncs, 1),
                 Ok(Outcome::Refused(_) | Outcome::Blocked(_)) | Err(Error::NoSpace) => {
                     others.push(inode.clone());
                 }
@@ -169,55 +169,53 @@ impl Commit {
     /// in the moment in which it is staged; where that fails nothing was done.
     pub(crate) fn one(
         &self,
-        fs: &Fs,
         request: Request<'_>,
         change: impl FnOnce(&mut InodeState) -> Result<()>,
     ) -> Result<Option<NeedsCheckpoint>> {
-        self.commit(fs, request, change, Refused::Checkpoint)
+        self.commit(request, change, Refused::Checkpoint)
     }
 
     /// Makes a file durable by the log; the reason where that does not take it.
-    pub(crate) fn by_log(&self, fs: &Fs, request: Request<'_>) -> Result<Option<NeedsCheckpoint>> {
-        self.commit(fs, request, |_| Ok(()), Refused::Tell)
+    pub(crate) fn by_log(&self, request: Request<'_>) -> Result<Option<NeedsCheckpoint>> {
+        self.commit(request, |_| Ok(()), Refused::Tell)
     }
 
     /// The pipeline: stage, admit, commit; again after other files were made durable that need its blocks as they are, or room was made.
     fn commit(
         &self,
-        fs: &Fs,
         request: Request<'_>,
         change: impl FnOnce(&mut InodeState) -> Result<()>,
         refused: Refused,
     ) -> Result<Option<NeedsCheckpoint>> {
         let inode = request.inode;
         let (mut change, mut left) = (Some(change), None);
-        fs.with_unshared(|| {
+        self.with_unshared(|| {
             let change = |state: &mut InodeState| change.take().map_or(Ok(()), |change| change(state));
-            let mut set = ChangeSet::of_file(fs, request, change)?;
-            set.ask(fs, &*self.sink);
+            let mut set = ChangeSet::of_file(self, request, change)?;
+            set.ask(self, &*self.ways.sink);
             let reason = set.files.iter().find_map(|file| file.refused);
             let outcome = match (reason, refused) {
-                (None, _) => only(self.sink.commit(fs, set)),
+                (None, _) => only(self.ways.sink.commit(self, set)),
                 (Some(reason), Refused::Tell) => return Ok(Attempt::Done(Some(reason))),
-                (Some(_), Refused::Checkpoint) => only(CheckpointSink.commit(fs, set)),
+                (Some(_), Refused::Checkpoint) => only(CheckpointSink.commit(self, set)),
             };
             match outcome {
                 Ok(Outcome::Durable) => Ok(Attempt::Done(reason)),
                 Ok(Outcome::Refused(reason)) => {
                     if refused == Refused::Checkpoint {
-                        fs.checkpoint_now()?;
+                        self.checkpoint_now()?;
                     }
                     Ok(Attempt::Done(Some(reason)))
                 }
                 Ok(Outcome::Blocked(pages)) => Ok(Attempt::Blocked(inode.ino, pages)),
                 // A checkpoint writes what is left of it in one go.
                 Err(Error::NoSpace) if request.purpose == Purpose::Atomic => {
-                    fs.checkpoint_now()?;
+                    self.checkpoint_now()?;
                     Ok(Attempt::Done(Some(NeedsCheckpoint::NoRoom)))
                 }
                 Err(Error::NoSpace) => {
-                    fs.make_room_again(inode, &mut left)?;
-                    fs.write_back_for(inode, request.purpose)?;
+                    self.make_room_again(inode, &mut left)?;
+                    self.write_back_for(inode, request.purpose)?;
                     Ok(Attempt::Again)
                 }
                 Err(e) => Err(e),
@@ -227,9 +225,9 @@ impl Commit {
 
     /// Makes a file durable that was just written to, where it is to be written synchronously: the flag SYNC (`chattr +S`) and the mount
     /// option `sync`. The kernel's counterpart is `generic_write_sync`.
-    pub(crate) fn sync_written(&self, fs: &Fs, ino: Ino) -> Result<()> {
-        if fs.opts.sync || fs.inode(ino)?.has_flags(FileFlags::SYNC) {
-            self.sync(fs, ino, false)
+    pub(crate) fn sync_written(&self, ino: Ino) -> Result<()> {
+        if self.opts.sync || self.inode(ino)?.has_flags(FileFlags::SYNC) {
+            self.sync(ino, false)
         } else {
             Ok(())
         }
@@ -237,89 +235,123 @@ impl Commit {
 
     /// Makes the names in directories durable that were just changed, where those are to change synchronously: the flags SYNC and DIRSYNC
     /// (`chattr +D`), and the mount options `sync` and `dirsync`. The kernel's counterpart are the `IS_DIRSYNC` checks of `namei.c`.
-    pub(crate) fn sync_names(&self, fs: &Fs, dirs: &[Ino]) -> Result<()> {
-        let all = fs.opts.sync || fs.opts.dirsync;
+    pub(crate) fn sync_names(&self, dirs: &[Ino]) -> Result<()> {
+        let all = self.opts.sync || self.opts.dirsync;
         for &dir in dirs {
-            if all || fs.inode(dir)?.has_flags(FileFlags::SYNC | FileFlags::DIRSYNC) {
-                self.sync(fs, dir, false)?;
+            if all || self.inode(dir)?.has_flags(FileFlags::SYNC | FileFlags::DIRSYNC) {
+                self.sync(dir, false)?;
             }
-        }
-        Ok(())
-    }
-}
-
-impl MakeDurable for Commit {
-    fn checkpoint(&self, fs: &Fs) -> Result<()> {
-        CheckpointSink.now(fs)
-    }
-
-    fn checkpointed(&self, fs: &Fs) {
-        self.sink.checkpointed(fs);
-        self.durability.checkpointed();
-    }
-
-    fn scope(&self) -> Scope {
-        self.durability.scope()
-    }
-
-    fn is_due(&self, now: Duration) -> bool {
-        self.durability.is_due(now) || self.nvram.as_ref().is_some_and(|nvram| nvram.is_due(now))
-    }
-
-    fn settle(&self, fs: &Fs) -> Result<()> {
-        let due = self.scope() == Scope::Volume
-            && self.durability.on_change(fs.clock.monotonic(), fs.pages.dirty_bytes());
-        if due { CheckpointSink.now(fs) } else { self.commit_closed(fs) }
-    }
-
-    fn whole(&self, fs: &Fs, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
-        match fs.make_pages_whole(inode, pages) {
-            // Freed meanwhile.
-            Err(Error::Posix(Posix::Stale)) => Ok(()),
-            made => made.and_then(|()| self.sync_file(fs, inode, false).map(drop)),
-        }
-    }
-
-    fn unshare(&self, fs: &Fs, ino: Ino, pages: Range<u64>) -> Result<()> {
-        for dependent in fs.dependents.others(ino, pages.clone()) {
-            match fs.inode(dependent.ino) {
-                Ok(inode) => {
-                    // What an fsync cannot make durable the checkpoint below does.
-                    let whole = self.whole(fs, &inode, &dependent.pages);
-                    fs.pass_by("a file made from blocks of another is not durable", dependent.ino, whole)?;
-                }
-                Err(Error::Posix(Posix::Stale)) => {}
-                Err(e) if fs.is_damage(&e) => fs.give_up(dependent.ino, &dependent.pages, &e),
-                Err(e) => return Err(e),
-            }
-        }
-        if fs.dependents.others_need(ino, pages) {
-            // Of files that are gone, or whose last change no fsync has to carry.
-            CheckpointSink.now(fs)?;
         }
         Ok(())
     }
 }
 
 impl Commit {
+    /// Makes pages of a file whole that are made from blocks of others, and durable.
+    fn whole(&self, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
+        match self.make_pages_whole(inode, pages) {
+            // Freed meanwhile.
+            Err(Error::Posix(Posix::Stale)) => Ok(()),
+            made => made.and_then(|()| self.sync_file(inode, false).map(drop)),
+        }
+    }
+
+    /// Makes whole, and durable, what other files make of these pages of a file.
+    fn make_dependents_whole(&self, ino: Ino, pages: Range<u64>) -> Result<()> {
+        for dependent in self.dependents.others(ino, pages.clone()) {
+            match self.inode(dependent.ino) {
+                Ok(inode) => {
+                    // What an fsync cannot make durable the checkpoint below does.
+                    let whole = self.whole(&inode, &dependent.pages);
+                    self.pass_by("a file made from blocks of another is not durable", dependent.ino, whole)?;
+                }
+                Err(Error::Posix(Posix::Stale)) => {}
+                Err(e) if self.is_damage(&e) => self.give_up(dependent.ino, &dependent.pages, &e),
+                Err(e) => return Err(e),
+            }
+        }
+        if self.dependents.others_need(ino, pages) {
+            // Of files that are gone, or whose last change no fsync has to carry.
+            CheckpointSink.now(self)?;
+        }
+        Ok(())
+    }
+
+    /// Whether what waits to be committed has waited long enough. Asked while there is something.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        self.ways.durability.is_due(now) || self.ways.nvram.as_ref().is_some_and(|nvram| nvram.is_due(now))
+    }
+
+    /// Commits what fsyncs closed and left for later, as it is about to change.
+    fn settle(&self) -> Result<()> {
+        let due = self.ways.scope() == Scope::Volume
+            && self.ways.durability.on_change(self.clock.monotonic(), self.pages.dirty_bytes());
+        if due { CheckpointSink.now(self) } else { self.commit_closed() }
+    }
+}
+
+/// The commit layer as those below it see it. They belong to it, so it is there whenever one of them asks.
+pub(crate) struct FromBelow {
+    commit: Weak<Commit>,
+    /// Whether an fsync may leave anything for later.
+    puts_off: bool,
+}
+
+impl FromBelow {
+    pub(crate) fn of(commit: &Arc<Commit>) -> FromBelow {
+        FromBelow { commit: Arc::downgrade(commit), puts_off: commit.ways.durability.puts_off() }
+    }
+
+    fn commit(&self) -> Result<Arc<Commit>> {
+        self.commit.upgrade().ok_or(Error::ReadOnly)
+    }
+}
+
+impl MakeDurable for FromBelow {
+    fn checkpoint(&self) -> Result<()> {
+        CheckpointSink.now(&self.commit()?.tree)
+    }
+
+    fn checkpointed(&self) {
+        if let Ok(commit) = self.commit() {
+            commit.ways.sink.checkpointed(&commit.tree);
+            commit.ways.durability.checkpointed();
+        }
+    }
+
+    /// Asked by every operation, and nearly always in vain.
+    fn settle(&self) -> Result<()> {
+        if self.puts_off { self.commit()?.settle() } else { Ok(()) }
+    }
+
+    fn whole(&self, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
+        self.commit()?.whole(inode, pages)
+    }
+
+    fn unshare(&self, ino: Ino, pages: Range<u64>) -> Result<()> {
+        self.commit()?.make_dependents_whole(ino, pages)
+    }
+}
+
+impl Commit {
     /// What waits to be durable; `None` where nothing is put off.
-    pub(crate) fn adaptive_stats(&self, fs: &Fs) -> Option<AdaptiveStats> {
-        self.durability.stats(fs.clock.monotonic(), fs.pages.dirty_bytes())
+    pub(crate) fn adaptive_stats(&self) -> Option<AdaptiveStats> {
+        self.ways.durability.stats(self.clock.monotonic(), self.pages.dirty_bytes())
     }
 
     /// Commits the versions that fsyncs closed. What failed to be committed, and what was closed after it, is kept.
-    pub(crate) fn commit_closed(&self, fs: &Fs) -> Result<()> {
-        if self.durability.oldest().is_none() {
+    pub(crate) fn commit_closed(&self) -> Result<()> {
+        if self.ways.durability.oldest().is_none() {
             return Ok(());
         }
         self.committing.in_turn(|| {
-            while let Some(Version { ino, datasync }) = self.durability.oldest() {
-                match fs.inode(ino) {
-                    Ok(inode) => drop(self.sync_file(fs, &inode, datasync)?),
+            while let Some(Version { ino, datasync }) = self.ways.durability.oldest() {
+                match self.inode(ino) {
+                    Ok(inode) => drop(self.sync_file(&inode, datasync)?),
                     Err(Error::Posix(Posix::Stale)) => {}
                     Err(error) => return Err(error),
                 }
-                self.durability.committed();
+                self.ways.durability.committed();
             }
             Ok(())
         })
@@ -327,11 +359,11 @@ impl Commit {
 }
 
 /// What an fsync needs before its first lock.
-fn before_sync(fs: &Fs) -> Result<()> {
-    fs.check_writable()?;
-    fs.make_room()?;
-    fs.make_hidden_files()?;
-    fs.release_bases()
+fn before_sync(tree: &Tree) -> Result<()> {
+    tree.check_writable()?;
+    tree.make_room()?;
+    tree.hidden().make()?;
+    tree.hidden().release()
 }
 
 /// What became of the one file of a set.

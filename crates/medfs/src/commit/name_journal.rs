@@ -8,10 +8,10 @@
 use crate::commit::Commit;
 use crate::commit::change_set::{ChangeSet, Naming, Request};
 use crate::content::placement::Purpose;
+use crate::dir::Dir;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::map::inode::Inode;
-use crate::tree::name_journal::{Loser, Wanted, Wants};
+use crate::tree::name_journal::{RequiredFile, RequiredNames, UnlinkedFile, recorded_name};
 use medfs_format::node::{Advise, FileKind, Inline, RawInode};
 use medfs_format::removed::{self, RemovedName};
 use medfs_format::{Block, Ino, NULL_ADDR, is_block};
@@ -38,7 +38,6 @@ pub(crate) enum DirNames {
 /// The judge of names at a commit.
 #[derive(Clone, Copy)]
 pub(crate) struct NameJournal<'a> {
-    pub(crate) fs: &'a Fs,
     pub(crate) commit: &'a Commit,
 }
 
@@ -69,15 +68,15 @@ impl NameJournal<'_> {
     /// Makes durable, in their own inodes, what changed of the names in a directory, where that is little; `false` where it takes
     /// a checkpoint.
     fn record(self, dir: &Inode) -> Result<bool> {
-        let fs = self.fs;
-        if !fs.dir_log.on || !fs.is_delta_volume() || !fs.nat.peek(&fs.io, dir.ino)?.checkpointed {
+        let tree = self.commit;
+        if !tree.dir_log.on || !tree.is_delta_volume() || !tree.nat.peek(&tree.io, dir.ino)?.checkpointed {
             return Ok(false);
         }
-        let Some(Wants { files, gone }) = fs.dir_log.wants(dir.ino) else { return Ok(false) };
+        let Some(RequiredNames { files, gone }) = tree.dir_log.wants(dir.ino) else { return Ok(false) };
         let mut due = Vec::new();
         for file in files {
             if !self.is_satisfied(file)? {
-                let Ok(inode) = fs.inode(file.ino) else { return Ok(false) };
+                let Ok(inode) = tree.inode(file.ino) else { return Ok(false) };
                 if due.iter().all(|other: &Arc<Inode>| other.ino != inode.ino) {
                     due.push(inode);
                 }
@@ -100,8 +99,8 @@ impl NameJournal<'_> {
     }
 
     /// Makes durable that files lost names in a directory; `false` where that takes a checkpoint.
-    fn record_gone(self, dir: Ino, gone: &[(Vec<u8>, Loser)]) -> Result<bool> {
-        let fs = self.fs;
+    fn record_gone(self, dir: Ino, gone: &[(Vec<u8>, UnlinkedFile)]) -> Result<bool> {
+        let tree = self.commit;
         for (_, loser) in gone {
             // What an fsync under way still writes must lie before.
             if let Some(inode) = loser.inode.upgrade() {
@@ -110,13 +109,13 @@ impl NameJournal<'_> {
         }
         let names: Vec<_> =
             gone.iter().map(|(name, loser)| RemovedName { ino: loser.ino, dir, name }).collect();
-        let set = ChangeSet::of_names(fs, names)?;
-        let sink = &self.commit.sink;
-        if sink.admits_names(fs, &set.names).is_err() {
+        let set = ChangeSet::of_names(tree, names)?;
+        let sink = &self.commit.ways.sink;
+        if sink.admits_names(tree, &set.names).is_err() {
             return Ok(false);
         }
-        sink.commit(fs, set)?;
-        fs.dir_log.recorded(dir, gone);
+        sink.commit(tree, set)?;
+        tree.dir_log.recorded(dir, gone);
         Ok(true)
     }
 
@@ -124,52 +123,52 @@ impl NameJournal<'_> {
     fn record_after(self, inode: &Arc<Inode>, most: usize) -> Result<bool> {
         let purpose = Purpose::Fsync { datasync: false };
         let request = Request { inode, purpose, naming: Naming::Record };
-        Ok(self.settle(inode, most)? && self.commit.by_log(self.fs, request)?.is_none())
+        Ok(self.settle(inode, most)? && self.commit.by_log(request)?.is_none())
     }
 
     /// Makes durable the new names of files that had the name by which `inode` would be recovered: otherwise recovery
     /// would take that name from them, and with it their last link. `false` where only a checkpoint can do that.
     fn settle(self, inode: &Arc<Inode>, most: usize) -> Result<bool> {
-        let fs = self.fs;
-        if fs.since.moved_names.lock().is_empty() {
+        let tree = self.commit;
+        if tree.since.moved_names.lock().is_empty() {
             return Ok(true);
         }
         let (parent, name) = recorded_name(inode);
-        let Some(other) = fs.since.other_of_name(inode.ino, parent, name.clone()) else { return Ok(true) };
-        if !fs.needs_dentry_mark(inode)? && !inode.raw(|r| r.advise().contains(Advise::LOST_PINO)) {
+        let Some(other) = tree.since.other_of_name(inode.ino, parent, name.clone()) else { return Ok(true) };
+        if !tree.needs_dentry_mark(inode)? && !inode.raw(|r| r.advise().contains(Advise::LOST_PINO)) {
             return Ok(true); // recovery leaves its names alone
         }
-        let entry = fs.nat.peek(&fs.io, other)?;
+        let entry = tree.nat.peek(&tree.io, other)?;
         // For users a base that was kept is gone; its hidden name in its inode would give what it replaced its name back.
-        let gone = entry.addr == NULL_ADDR || fs.is_kept(other);
+        let gone = entry.addr == NULL_ADDR || tree.retained.contains(other);
         if !gone && most == 0 {
             return Ok(false);
         }
         if !gone && !self.is_recorded(other)? && (entry.fsynced_inode || entry.checkpointed) {
-            let Ok(other) = fs.inode(other) else { return Ok(false) };
+            let Ok(other) = tree.inode(other) else { return Ok(false) };
             if !self.may_record(&other)? || !self.record_after(&other, most - 1)? {
                 return Ok(false);
             }
         }
-        fs.since.moved_names.lock().remove(&(parent, name));
+        tree.since.moved_names.lock().remove(&(parent, name));
         Ok(true)
     }
 
     /// Whether a file's name is not yet durable and could be recorded: see [`NameJournal::may_record`].
     fn is_renamed(self, inode: &Inode) -> bool {
-        self.fs.is_delta_volume()
-            && self.fs.since.ordered
+        self.commit.is_delta_volume()
+            && self.commit.since.ordered
             && inode.raw(|r| r.advise().contains(Advise::LOST_PINO))
-            && self.fs.dir_log.renamed_plainly(inode.ino)
+            && self.commit.dir_log.recoverable_by_inode(inode.ino)
     }
 
     /// Whether roll-forward can take the name that a file has now from its inode alone. It can where the last checkpoint does not
     /// know the file, or knows it by the name in its inode there, which is then taken away. Never that of a base that was kept:
     /// without its successor's, the file that it had replaced would have its name again.
     fn may_record(self, inode: &Inode) -> Result<bool> {
-        let known = self.fs.nat.peek(&self.fs.io, inode.ino)?.checkpointed;
+        let known = self.commit.nat.peek(&self.commit.io, inode.ino)?.checkpointed;
         Ok(inode.kind() == FileKind::Regular
-            && !self.fs.is_kept(inode.ino)
+            && !self.commit.retained.contains(inode.ino)
             && self.inode_tells_names(inode.ino, known)
             && self.is_right(inode))
     }
@@ -177,42 +176,42 @@ impl NameJournal<'_> {
     /// Whether the inode of a file, which the last checkpoint knows or not, says with its name all that roll-forward has to know of names.
     fn inode_tells_names(self, ino: Ino, known: bool) -> bool {
         if known {
-            self.fs.is_delta_volume() && self.fs.dir_log.renamed_plainly(ino)
+            self.commit.is_delta_volume() && self.commit.dir_log.recoverable_by_inode(ino)
         } else {
-            !self.fs.dir_log.uncovers(ino)
+            !self.commit.dir_log.exposes_stale_name(ino)
         }
     }
 
     /// Whether the inode's one name is the one that its block records.
     fn is_right(self, inode: &Inode) -> bool {
-        let fs = self.fs;
+        let tree = self.commit;
         let (parent, name) = recorded_name(inode);
         if inode.nlink() != 1 || name.is_empty() {
             return false;
         }
-        let Ok(dir) = fs.inode(parent) else { return false };
+        let Ok(dir) = tree.inode(parent) else { return false };
         let state = dir.lock.read();
         dir.is_dir()
-            && fs.find_entry(&dir, &state, &name).is_ok_and(|e| e.is_some_and(|e| e.ino == inode.ino))
+            && Dir::of(tree, &dir).find(&state, &name).is_ok_and(|e| e.is_some_and(|e| e.ino == inode.ino))
     }
 
     /// After a checkpoint, a file whose parent and name are recorded rightly can be recovered by itself again.
     pub(crate) fn find_lost_parent(self, inode: &Arc<Inode>) -> Result<()> {
-        let _op = self.fs.op()?;
+        let _op = self.commit.op()?;
         if self.is_right(inode) {
             let _state = inode.lock.write();
-            self.fs.edit(inode, Dirty::Times, |r| r.i_advise &= !Advise::LOST_PINO.bits());
+            self.commit.edit(inode, Dirty::Times, |r| r.i_advise &= !Advise::LOST_PINO.bits());
         }
         Ok(())
     }
 
     /// Whether roll-forward would bring back everything that changed in a directory since the last checkpoint.
     fn is_recoverable(self, dir: &Inode) -> Result<bool> {
-        let fs = self.fs;
-        if !fs.dir_log.on || !dir.is_dir() || !fs.nat.peek(&fs.io, dir.ino)?.checkpointed {
+        let tree = self.commit;
+        if !tree.dir_log.on || !dir.is_dir() || !tree.nat.peek(&tree.io, dir.ino)?.checkpointed {
             return Ok(false);
         }
-        let Some(wants) = fs.dir_log.wants(dir.ino).filter(|wants| wants.gone.is_empty()) else {
+        let Some(wants) = tree.dir_log.wants(dir.ino).filter(|wants| wants.gone.is_empty()) else {
             return Ok(false);
         };
         for file in wants.files {
@@ -224,18 +223,19 @@ impl NameJournal<'_> {
     }
 
     /// Whether a file is as an fsync of its directory wants it.
-    fn is_satisfied(self, file: Wanted) -> Result<bool> {
-        let fs = self.fs;
-        let alive = fs.inode(file.ino).is_ok_and(|inode| inode.nlink() > 0 && !fs.is_kept(file.ino));
+    fn is_satisfied(self, file: RequiredFile) -> Result<bool> {
+        let tree = self.commit;
+        let alive =
+            tree.inode(file.ino).is_ok_and(|inode| inode.nlink() > 0 && !tree.retained.contains(file.ino));
         if alive { self.is_recorded(file.ino) } else { Ok(file.if_alive) }
     }
 
     /// Whether a file, new or renamed, was fsynced with its name, so that roll-forward finds that.
     fn is_recorded(self, ino: Ino) -> Result<bool> {
-        let Ok(inode) = self.fs.inode(ino) else { return Ok(false) };
+        let Ok(inode) = self.commit.inode(ino) else { return Ok(false) };
         // Waits for an fsync under way: what it has placed is not durable before it ends.
         drop(inode.wb.lock());
-        let entry = self.fs.nat.peek(&self.fs.io, ino)?;
+        let entry = self.commit.nat.peek(&self.commit.io, ino)?;
         let advise = inode.raw(RawInode::advise);
         let said = self.inode_tells_names(ino, entry.checkpointed);
         let recorded = entry.fsynced_inode && said && !advise.contains(Advise::LOST_PINO);
@@ -244,8 +244,8 @@ impl NameJournal<'_> {
 
     /// Whether a directory's inode says what the last checkpoint does of everything but its entries and their times.
     fn only_entries_changed(self, dir: &Inode) -> Result<bool> {
-        let fs = self.fs;
-        let addr = fs.nat.peek(&fs.io, dir.ino)?.addr;
+        let tree = self.commit;
+        let addr = tree.nat.peek(&tree.io, dir.ino)?.addr;
         if !is_block(addr) {
             return Ok(false);
         }
@@ -254,21 +254,13 @@ impl NameJournal<'_> {
             return Ok(false);
         }
         let xattrs = dir.raw(|r| r.i_xattr_nid.get());
-        if xattrs != 0 && fs.nodes.is_dirty(dir.ino, xattrs, Dirty::Full) {
+        if xattrs != 0 && tree.nodes.is_dirty(dir.ino, xattrs, Dirty::Full) {
             return Ok(false);
         }
-        let flexible = fs.flexible_inline_xattr();
+        let flexible = tree.flexible_inline_xattr();
         let now = dir.node.read(|d| identity(&d.block, flexible));
-        Ok(now == identity(&*fs.io.read(addr)?, flexible))
+        Ok(now == identity(&*tree.io.read(addr)?, flexible))
     }
-}
-
-/// Parent and name that an inode's block records.
-pub(crate) fn recorded_name(inode: &Inode) -> (Ino, Vec<u8>) {
-    inode.raw(|r| {
-        let len = (r.i_namelen.get() as usize).min(r.i_name.len());
-        (r.i_pino.get(), r.i_name[..len].to_vec())
-    })
 }
 
 /// Everything of an inode block that is not its entries, where they are, or a time.

@@ -13,12 +13,12 @@ use crate::commit::change_set::{
 };
 use crate::commit::flush::FlushPolicy;
 use crate::commit::group_commit::{Before, GroupCommit, LastNode};
-use crate::commit::name_journal::recorded_name;
 use crate::delta::addr_redo::Notes;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::map::inode::Inode;
 use crate::map::refs::Gone;
+use crate::tree::Tree;
+use crate::tree::name_journal::recorded_name;
 use medfs_format::node::{Advise, RawDirectNode};
 use medfs_format::path::first_page;
 use medfs_format::removed::RemovedName;
@@ -61,21 +61,21 @@ pub(crate) struct RollForwardLog {
 }
 
 impl CommitSink for RollForwardLog {
-    fn admits(&self, fs: &Fs, file: &StagedFile<'_>) -> Result<(), NeedsCheckpoint> {
+    fn admits(&self, tree: &Tree, file: &StagedFile<'_>) -> Result<(), NeedsCheckpoint> {
         let reason = match file.regular {
             false => file.dirty.then_some(NeedsCheckpoint::NotRegular),
             // Placing its pages may change no node, and then nothing is in the way.
             true if !file.nodes_due => None,
-            true => in_the_way(fs, file),
+            true => in_the_way(tree, file),
         };
         reason.map_or(Ok(()), Err)
     }
 
-    fn admits_names(&self, fs: &Fs, _: &[RemovedName<'_>]) -> Result<(), NeedsCheckpoint> {
-        if fs.space.room_for_roll_forward(0) { Ok(()) } else { Err(NeedsCheckpoint::NoRoomToRecover) }
+    fn admits_names(&self, tree: &Tree, _: &[RemovedName<'_>]) -> Result<(), NeedsCheckpoint> {
+        if tree.space.room_for_roll_forward(0) { Ok(()) } else { Err(NeedsCheckpoint::NoRoomToRecover) }
     }
 
-    fn commit(&self, fs: &Fs, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>> {
+    fn commit(&self, tree: &Tree, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>> {
         let mut files = Vec::with_capacity(set.files.len());
         let mut last_nodes = Vec::with_capacity(set.files.len());
         for file in &set.files {
@@ -83,18 +83,18 @@ impl CommitSink for RollForwardLog {
                 files.push(Err(file.refused));
                 continue;
             }
-            let (pages, taken) = file.write_pages(fs, |all| self.take(fs, file, all));
+            let (pages, taken) = file.write_pages(tree, |all| self.take(tree, file, all));
             let mut file = OnItsWay { file, pages, taken };
-            match self.lead_up(fs, &file) {
+            match self.lead_up(tree, &file) {
                 Ok(last) => last_nodes.extend(last),
                 Err(error) => file.pages.outcome = Err(error),
             }
             files.push(Ok(file));
         }
-        let written = self.write(fs, last_nodes, &set.names);
+        let written = self.write(tree, last_nodes, &set.names);
         let failed = written.is_err();
         let conclude = |file: Result<OnItsWay<'_, '_>, Option<NeedsCheckpoint>>| match file {
-            Ok(file) => conclude(fs, file, if failed { Err(Error::ReadOnly) } else { Ok(()) }),
+            Ok(file) => conclude(tree, file, if failed { Err(Error::ReadOnly) } else { Ok(()) }),
             Err(refused) => Ok(refused.map_or(Outcome::Durable, Outcome::Refused)),
         };
         let outcomes = files.into_iter().map(conclude).collect();
@@ -102,129 +102,129 @@ impl CommitSink for RollForwardLog {
     }
 
     /// The chain begins anew with the next node, as footers name the checkpoint.
-    fn checkpointed(&self, _: &Fs) {}
+    fn checkpointed(&self, _: &Tree) {}
 }
 
 impl RollForwardLog {
     /// Takes the nodes that go with the pages of a file, of which all are placed or not. The inode's lock is held.
-    fn take(&self, fs: &Fs, file: &StagedFile<'_>, all: bool) -> Taken {
+    fn take(&self, tree: &Tree, file: &StagedFile<'_>, all: bool) -> Taken {
         let (inode, least) = (file.inode, file.purpose.least_to_write());
-        let dirtiness = fs.nodes.dirtiness_of(inode.ino);
+        let dirtiness = tree.nodes.dirtiness_of(inode.ino);
         let write_nodes = all && dirtiness >= least;
         // Asked again: pages that were placed may have cut the tree of nodes, or made nodes due.
         let reason = match write_nodes {
-            true => file.refused.or_else(|| in_the_way(fs, file)),
+            true => file.refused.or_else(|| in_the_way(tree, file)),
             false => None,
         };
         let write_nodes = write_nodes && reason.is_none();
         if write_nodes && file.naming == Naming::Record {
-            name_is_as_recorded(fs, inode);
+            name_is_as_recorded(tree, inode);
         }
-        let due = if write_nodes { take_due(fs, inode, least) } else { Due::default() };
+        let due = if write_nodes { take_due(tree, inode, least) } else { Due::default() };
         Taken { due, times_only: dirtiness == Dirty::Times, reason }
     }
 
     /// Writes all nodes of a file but the last, which it returns with what its mode asks for; without one the pages
     /// become durable. An inode of which only times differ names no block that it did not name before: its pages were
     /// written in place, and whichever is durable first, the file is one that was written. So one flush serves both.
-    fn lead_up(&self, fs: &Fs, on_its_way: &OnItsWay<'_, '_>) -> Result<Option<LastNode>> {
+    fn lead_up(&self, tree: &Tree, on_its_way: &OnItsWay<'_, '_>) -> Result<Option<LastNode>> {
         let OnItsWay { file, pages, taken: Taken { due, times_only, reason } } = on_its_way;
         if pages.outcome.is_err() || reason.is_some() || !pages.blocked.is_empty() {
             return Ok(None);
         }
         let inode = file.inode;
         let Some(last) = position_of_last(inode, &due.nodes) else {
-            self.flush.after_pages(&fs.io, pages.mark)?;
+            self.flush.after_pages(&tree.io, pages.mark)?;
             return Ok(None);
         };
-        let data_durable = fs.io.is_durable(pages.mark);
+        let data_durable = tree.io.is_durable(pages.mark);
         let mut others: Vec<NodeSnapshot> = due.nodes.clone();
         let (page, block) = others.remove(last);
         if !others.is_empty() {
-            let _chain = fs.chain.lock();
-            fs.write_in_order(&others, NodeMarks::default())?;
-            fs.space.wrote_in_chain(others.len(), 0);
+            let _chain = tree.chain.lock();
+            tree.write_in_order(&others, NodeMarks::default())?;
+            tree.space.wrote_in_chain(others.len(), 0);
         }
         let in_order = *times_only || (others.is_empty() && data_durable);
-        let before = match self.flush.before_last_node(|| fs.deltas().has_deltas(inode)) && !in_order {
+        let before = match self.flush.before_last_node(|| tree.deltas().has_deltas(inode)) && !in_order {
             false => Before::Together,
-            true if may_seal(fs, inode) => Before::Sealed,
+            true if may_seal(tree, inode) => Before::Sealed,
             true => Before::Flushed,
         };
         let is_inode = page.nid == page.ino;
-        let dentry = is_inode && (file.naming == Naming::Record || fs.needs_dentry_mark(inode)?);
+        let dentry = is_inode && (file.naming == Naming::Record || tree.needs_dentry_mark(inode)?);
         Ok(Some(LastNode { page, block, notes: due.left_out.clone(), dentry, before }))
     }
 
     /// Makes the last nodes of files durable, and that files lost names.
-    fn write(&self, fs: &Fs, last_nodes: Vec<LastNode>, names: &[RemovedName<'_>]) -> Result<()> {
-        self.group.write(fs, &fs.deltas, self.flush, last_nodes)?;
-        if names.is_empty() { Ok(()) } else { self.group.write_removed(fs, self.flush, names) }
+    fn write(&self, tree: &Tree, last_nodes: Vec<LastNode>, names: &[RemovedName<'_>]) -> Result<()> {
+        self.group.write(tree, &tree.deltas, self.flush, last_nodes)?;
+        if names.is_empty() { Ok(()) } else { self.group.write_removed(tree, self.flush, names) }
     }
 }
 
 /// Whether the last node of a file may be sealed. Blocks that were overwritten are in no seal: neither the file's size nor a delta that is made
 /// of another file's block must be durable before them.
-fn may_seal(fs: &Fs, inode: &Inode) -> bool {
-    let of = (!fs.deltas().has_deltas(inode)).then_some(inode.ino);
-    fs.seals.as_ref().is_some_and(|seals| !seals.overwrote(of, fs.io.durable_writes()))
+fn may_seal(tree: &Tree, inode: &Inode) -> bool {
+    let of = (!tree.deltas().has_deltas(inode)).then_some(inode.ino);
+    tree.seals.as_ref().is_some_and(|seals| !seals.overwrote(of, tree.io.durable_writes()))
 }
 
 /// Why the nodes of a file cannot be written, where they cannot.
-pub(super) fn in_the_way(fs: &Fs, file: &StagedFile<'_>) -> Option<NeedsCheckpoint> {
+pub(super) fn in_the_way(tree: &Tree, file: &StagedFile<'_>) -> Option<NeedsCheckpoint> {
     let (inode, naming) = (file.inode, file.naming);
     if naming == Naming::Unsettled {
         return Some(NeedsCheckpoint::DirectoryChanged);
     }
-    if naming == Naming::AsItWas && fs.since.renamed_files.lock().contains(&inode.ino) {
+    if naming == Naming::AsItWas && tree.since.renamed_files.lock().contains(&inode.ino) {
         return Some(NeedsCheckpoint::NamesChanged);
     }
-    let named = naming == Naming::Record || fs.needs_dentry_mark(inode).unwrap_or(true);
-    if !fs.space.room_for_roll_forward(named.into()) {
+    let named = naming == Naming::Record || tree.needs_dentry_mark(inode).unwrap_or(true);
+    if !tree.space.room_for_roll_forward(named.into()) {
         return Some(NeedsCheckpoint::NoRoomToRecover);
     }
     if named {
-        let reason = name_in_the_way(fs, inode);
+        let reason = name_in_the_way(tree, inode);
         if reason.is_some() {
             return reason;
         }
     }
-    if fs.since.cut_trees.lock().contains(&inode.ino) {
+    if tree.since.cut_trees.lock().contains(&inode.ino) {
         return Some(NeedsCheckpoint::TreeCut);
     }
     // The kernel does not roll clusters forward; a volume with deltas it never mounts.
-    if !fs.is_delta_volume() && fs.is_compressed(inode) {
+    if !tree.is_delta_volume() && tree.is_compressed(inode) {
         return Some(NeedsCheckpoint::Compressed);
     }
     None
 }
 
 /// Why roll-forward could not give a file the name that its inode records, where it could not.
-fn name_in_the_way(fs: &Fs, inode: &Inode) -> Option<NeedsCheckpoint> {
+fn name_in_the_way(tree: &Tree, inode: &Inode) -> Option<NeedsCheckpoint> {
     let (parent, name) = recorded_name(inode);
-    if !fs.nat.peek(&fs.io, parent).is_ok_and(|e| e.checkpointed) {
+    if !tree.nat.peek(&tree.io, parent).is_ok_and(|e| e.checkpointed) {
         return Some(NeedsCheckpoint::ParentNotCheckpointed);
     }
-    let ordered = fs.since.ordered;
-    let changed = fs.since.left_by_dirs.lock().contains(&(parent, name.clone()))
-        || (ordered && fs.since.trans_dirs.lock().contains(&parent))
-        || (ordered && fs.since.other_of_name(inode.ino, parent, name).is_some());
+    let ordered = tree.since.ordered;
+    let changed = tree.since.left_by_dirs.lock().contains(&(parent, name.clone()))
+        || (ordered && tree.since.trans_dirs.lock().contains(&parent))
+        || (ordered && tree.since.other_of_name(inode.ino, parent, name).is_some());
     changed.then_some(NeedsCheckpoint::DirectoryChanged)
 }
 
 /// After the nodes of a file were written, or not: keeps what did not reach the device.
-fn conclude(fs: &Fs, file: OnItsWay<'_, '_>, written: Result<()>) -> Result<Outcome> {
+fn conclude(tree: &Tree, file: OnItsWay<'_, '_>, written: Result<()>) -> Result<Outcome> {
     let OnItsWay { file, pages, taken: Taken { due, reason, .. } } = file;
     if let Err(e) = pages.outcome.and(written) {
         // Keep in memory what did not reach the device.
-        due.nodes.iter().map(|(page, _)| page).chain(&due.left_out.nodes).for_each(|p| fs.nodes.mark(p));
-        fs.dependents.give_back(due.gone);
+        due.nodes.iter().map(|(page, _)| page).chain(&due.left_out.nodes).for_each(|p| tree.nodes.mark(p));
+        tree.dependents.give_back(due.gone);
         return Err(e);
     }
-    fs.dependents.settle(&due.gone);
+    tree.dependents.settle(&due.gone);
     // Without a node in the log recovery would not know.
     if pages.blocked.is_empty() && reason.is_none() && !due.nodes.is_empty() {
-        fs.since.in_nvram.superseded(file.inode.ino);
+        tree.since.in_nvram.superseded(file.inode.ino);
     }
     if !pages.blocked.is_empty() {
         return Ok(Outcome::Blocked(pages.blocked));
@@ -232,51 +232,52 @@ fn conclude(fs: &Fs, file: OnItsWay<'_, '_>, written: Result<()>) -> Result<Outc
     if let Some(reason) = reason {
         return Ok(Outcome::Refused(reason));
     }
-    name_is_durable(fs, file);
+    name_is_durable(tree, file);
     Ok(Outcome::Durable)
 }
 
 /// The inode of a renamed file, which is about to be taken, tells its name rightly.
-pub(super) fn name_is_as_recorded(fs: &Fs, inode: &Inode) {
-    fs.edit(inode, Dirty::Times, |r| r.i_advise &= !Advise::LOST_PINO.bits());
+pub(super) fn name_is_as_recorded(tree: &Tree, inode: &Inode) {
+    tree.edit(inode, Dirty::Times, |r| r.i_advise &= !Advise::LOST_PINO.bits());
 }
 
 /// A file is durable, with the name that its inode told where a new one was to be recorded.
-pub(super) fn name_is_durable(fs: &Fs, file: &StagedFile<'_>) {
+pub(super) fn name_is_durable(tree: &Tree, file: &StagedFile<'_>) {
     if file.naming != Naming::Record {
         return;
     }
     let _state = file.inode.lock.read();
     // Unless it was renamed again meanwhile.
     if !file.inode.raw(|r| r.advise().contains(Advise::LOST_PINO)) {
-        fs.dir_log.settled(file.inode.ino);
-        fs.since.renamed_files.lock().remove(&file.inode.ino);
+        tree.dir_log.settled(file.inode.ino);
+        tree.since.renamed_files.lock().remove(&file.inode.ino);
     }
 }
 
 /// Takes the nodes that an fsync has to write: where the inode is one of them, it may speak for others.
-pub(super) fn take_due(fs: &Fs, inode: &Inode, least: Dirty) -> Due {
-    let with_inode = fs.nodes.is_dirty(inode.ino, inode.ino, least) || reaches_beyond_end(fs, inode, least);
+pub(super) fn take_due(tree: &Tree, inode: &Inode, least: Dirty) -> Due {
+    let with_inode =
+        tree.nodes.is_dirty(inode.ino, inode.ino, least) || reaches_beyond_end(tree, inode, least);
     // An inode that is not due takes the place of as many nodes as it speaks for.
-    let left_out = fs.deltas().zone(inode).note_addresses(if with_inode { 1 } else { 2 });
+    let left_out = tree.deltas().zone(inode).note_addresses(if with_inode { 1 } else { 2 });
     if with_inode || !left_out.nodes.is_empty() {
-        fs.nodes.make_due(&inode.node, least);
+        tree.nodes.make_due(&inode.node, least);
     }
-    let nodes = fs.nodes.take_dirty_of(inode.ino, least);
-    Due { nodes, left_out: Arc::new(left_out), gone: fs.dependents.take_gone(inode.ino) }
+    let nodes = tree.nodes.take_dirty_of(inode.ino, least);
+    Due { nodes, left_out: Arc::new(left_out), gone: tree.dependents.take_gone(inode.ino) }
 }
 
 /// Whether a direct node that is due has pages behind the end of its file: roll-forward would take them for a part of it, unless
 /// an inode follows that knows the size.
-fn reaches_beyond_end(fs: &Fs, inode: &Inode, least: Dirty) -> bool {
-    let (fanout, end) = (fs.slots(inode).fanout(), inode.pages());
+fn reaches_beyond_end(tree: &Tree, inode: &Inode, least: Dirty) -> bool {
+    let (fanout, end) = (tree.slots(inode).fanout(), inode.pages());
     let keeps_size = inode.raw(|r| r.advise().contains(Advise::KEEP_SIZE));
     !keeps_size
-        && fs.nodes.due_direct(inode.ino, least).iter().any(|page| {
+        && tree.nodes.due_direct(inode.ino, least).iter().any(|page| {
             let last = page
                 .read(|d| d.block.view::<RawDirectNode>().addr.iter().rposition(|a| a.get() != NULL_ADDR));
             let first =
-                first_page(node_offset(page), fanout).filter(|&first| first < fs.compact_start(inode));
+                first_page(node_offset(page), fanout).filter(|&first| first < tree.compact_start(inode));
             first.zip(last).is_some_and(|(first, last)| first + last as u64 >= end)
         })
 }

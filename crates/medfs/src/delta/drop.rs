@@ -83,7 +83,7 @@ impl DeltaPages<'_> {
     }
 
     /// Takes away what an empty file keeps of deltas: blocks of compact pages, and an area larger than usual. The caller is
-    /// one that may free nodes ([`Fs::change_settled`]).
+    /// one that may free nodes ([`Content::change_alone`]).
     pub(crate) fn leave_deltas(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
         if !self.is_delta_volume() || !may_have_one(inode) {
             return Ok(());

@@ -95,7 +95,7 @@ impl DeltaPages<'_> {
         Ok(found)
     }
 
-    /// Makes the page that has a delta, as [`Fs::delta_records`] tells it, of the block that was read from its address.
+    /// Makes the page that has a delta, as its record tells, of the block that was read from its address.
     pub(crate) fn make_page(
         &self,
         inode: &Inode,

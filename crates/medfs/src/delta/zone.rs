@@ -158,7 +158,7 @@ impl Zone<'_> {
         Ok(())
     }
 
-    /// Bytes that records can have in a zone after [`Fs::freeze_zone`].
+    /// Bytes that records can have in a zone after it is frozen.
     pub(super) fn frozen_room(&self) -> usize {
         let mut room = self.room();
         if !has_nodes(self.inode) {

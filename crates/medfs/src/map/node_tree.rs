@@ -1,7 +1,7 @@
 //! The node tree of a file: finding, making and freeing the nodes and addresses of its pages.
 //!
 //! All functions are called with the inode's lock held: shared for lookups, exclusive for changes, which also hold
-//! the operation lock (see [`crate::fs`]).
+//! the operation lock (see [`crate::ranks`]).
 //! Invariant: a node is freed after everything below it, and before the one above stops naming it, so that an error in between
 //! leaves a tree that can be freed from there on.
 //! Kernel counterpart: `node.c` (`get_dnode_of_data`, truncation).
@@ -124,7 +124,7 @@ impl Map {
         }
     }
 
-    /// As [`Fs::find_slot_near`], making nodes.
+    /// As [`Map::find_slot_near`], making nodes.
     pub(crate) fn make_slot_near(&self, inode: &Inode, last: Option<&Slot>, index: u64) -> Result<Slot> {
         match last.and_then(|s| s.step_to(index)) {
             Some(slot) => Ok(slot),

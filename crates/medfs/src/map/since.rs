@@ -2,11 +2,12 @@
 //!
 //! Locks: each set has one of its own, a leaf.
 
-use crate::map::inode::Inode;
 use crate::map::journaled::InNvram;
 use medfs_format::Ino;
 use medfs_sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What happened since the last checkpoint that decides whether roll-forward could bring a file back, as an fsync asks. Each set has a lock
 /// of its own, a leaf.
@@ -28,6 +29,8 @@ pub(crate) struct SinceCheckpoint {
     /// Files that lost nodes at or below an indirect node since the last checkpoint: indirect nodes are not part of the
     /// chain of fsynced nodes, so roll-forward could not tell.
     pub(crate) cut_trees: Mutex<BTreeSet<Ino>>,
+    /// How many changes of names are noted above.
+    pub(crate) names: Arc<AtomicUsize>,
     /// What the journal in NVRAM holds.
     pub(crate) in_nvram: InNvram,
 }
@@ -44,19 +47,6 @@ impl SinceCheckpoint {
         }
     }
 
-    /// Notes that a name no longer leads to an inode.
-    pub(crate) fn note_moved_name(&self, dir: Ino, name: &[u8], inode: &Inode) {
-        let directory = inode.is_dir();
-        if directory {
-            self.left_by_dirs.lock().insert((dir, name.to_vec()));
-        } else {
-            self.renamed_files.lock().insert(inode.ino);
-        }
-        if self.ordered && (directory || inode.nlink() > 0) {
-            self.moved_names.lock().insert((dir, name.to_vec()), inode.ino);
-        }
-    }
-
     /// The inode other than `ino` that had this name at the last checkpoint or since, and lives on.
     pub(crate) fn other_of_name(&self, ino: Ino, parent: Ino, name: Vec<u8>) -> Option<Ino> {
         self.moved_names.lock().get(&(parent, name)).copied().filter(|&other| other != ino)
@@ -66,6 +56,7 @@ impl SinceCheckpoint {
     pub(crate) fn committed(&self) {
         let SinceCheckpoint {
             ordered: _,
+            names,
             trans_dirs,
             moved_names,
             renamed_files,
@@ -73,6 +64,7 @@ impl SinceCheckpoint {
             cut_trees,
             in_nvram,
         } = self;
+        names.store(0, Ordering::Relaxed);
         in_nvram.committed();
         trans_dirs.lock().clear();
         moved_names.lock().clear();

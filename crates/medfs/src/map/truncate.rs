@@ -84,7 +84,7 @@ impl Cut<'_> {
         Ok(())
     }
 
-    /// Notes that a subtree which the last checkpoint knows goes: see [`Fs::cut_trees`].
+    /// Notes that a subtree which the last checkpoint knows goes: see [`SinceCheckpoint`](crate::map::since::SinceCheckpoint).
     pub(super) fn note_cut(&self, nid: Nid) -> Result<()> {
         if self.nat.get(&self.io, nid)?.checkpointed {
             self.since.cut_trees.lock().insert(self.inode.ino);

@@ -5,7 +5,8 @@ use super::list::{
 };
 use super::table::Form::Value;
 use super::table::MountOption;
-use super::{Error, MountOptions, PlacementPolicy, Result};
+use super::{MountOptions, PlacementPolicy};
+use crate::error::{Error, Result};
 use std::time::Duration;
 
 /// When an fsync makes durable (`durability=`).

@@ -3,7 +3,8 @@
 use super::list::{number, show_bytes, size};
 use super::table::Form::Value;
 use super::table::MountOption;
-use super::{DurabilityMode, Error, FsyncMode, MountOptions, Result};
+use super::{DurabilityMode, FsyncMode, MountOptions};
+use crate::error::{Error, Result};
 use std::fmt;
 use std::path::PathBuf;
 

@@ -4,9 +4,9 @@
 //! Kernel counterpart: `f2fs_setattr`, `f2fs_getattr`, `f2fs_setflags_common`.
 
 use crate::error::{Posix, Result};
-use crate::fs::Fs;
 use crate::map::inode::{Inode, set_atime, set_ctime, set_mtime};
 use crate::map::refs::Attempt;
+use crate::tree::Tree;
 use crate::types::{Attr, FileFlags, SetAttr, Timestamp};
 use medfs_format::{BLOCK_SIZE, Ino};
 use medfs_store::Dirty;
@@ -27,7 +27,19 @@ fn times_are(inode: &Inode, set: &SetAttr) -> bool {
     })
 }
 
-impl Fs {
+impl Tree {
+    /// Attributes as POSIX sees them.
+    pub(crate) fn attr(&self, inode: &Inode) -> Attr {
+        let attr = self.attributes(inode);
+        Attr { nlink: attr.nlink.saturating_sub(self.hiding().links_to(inode.ino)), ..attr }
+    }
+
+    /// Attributes of an inode, with one hold on it.
+    pub(crate) fn attr_held(&self, inode: &Inode) -> Attr {
+        self.inodes.hold(inode.ino, 1);
+        self.attr(inode)
+    }
+
     pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {
         let inode = self.inode(ino)?;
         let state = inode.lock.read();

@@ -5,10 +5,11 @@
 //! Locks: the parent's, then the new inode's.
 //! Kernel counterpart: `f2fs_new_inode`, `f2fs_init_inode_metadata`, `f2fs_init_acl`.
 
+use crate::dir::{Dir, directory};
 use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState, encode_dev, set_atime, set_ctime, set_mtime, set_name};
 use crate::map::xattr_area::XattrArea;
+use crate::tree::Tree;
 use crate::tree::namei::{LINK_MAX, add_links, check_new_name};
 use crate::types::{Attr, NewFile, Timestamp};
 use medfs_format::acl::Acl;
@@ -41,7 +42,7 @@ struct Inherited {
     default: Option<Acl>,
 }
 
-impl Fs {
+impl Tree {
     /// Makes a file of any kind but a symbolic link; takes a hold.
     pub(crate) fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> Result<Attr> {
         if new.kind == FileKind::Symlink {
@@ -72,10 +73,10 @@ impl Fs {
     fn make(&self, parent: Ino, name: &[u8], new: &NewFile, target: Option<&[u8]>) -> Result<Attr> {
         check_new_name(name, Posix::Exists)?;
         let _op = self.begin()?;
-        let dir = self.directory(parent)?;
+        let dir = directory(self, parent)?;
         let mut state = dir.lock.write();
         self.check_can_add(&dir, &state)?;
-        let search = self.search(&dir, &state, name)?;
+        let search = Dir::of(self, &dir).search(&state, name)?;
         if search.found.is_some() {
             return Err(Posix::Exists.into());
         }
@@ -84,7 +85,7 @@ impl Fs {
             return Err(Posix::TooManyLinks.into());
         }
         let inode = self.new_inode(&dir, Some(name), new, target)?;
-        if let Err(e) = self.add_name(&dir, &mut state, &search, name, inode.ino, new.kind) {
+        if let Err(e) = self.changing(&dir).add(&mut state, &search, name, inode.ino, new.kind) {
             self.discard(&inode);
             return Err(e);
         }
@@ -103,7 +104,7 @@ impl Fs {
             return Err(Posix::InvalidArgument.into());
         }
         let _op = self.begin()?;
-        let dir = self.directory(parent)?;
+        let dir = directory(self, parent)?;
         let state = dir.lock.read();
         self.check_can_add(&dir, &state)?;
         let inode = self.new_inode(&dir, None, new, None)?;
@@ -182,6 +183,7 @@ impl Fs {
         })
     }
 
+    /// The fields of a new inode block: who it is, what it inherits, and how its content will be laid out.
     fn fill_inode(
         &self,
         r: &mut RawInode,
@@ -211,52 +213,46 @@ impl Fs {
         if let Some(name) = name {
             set_name(r, dir.ino, name);
         }
-        let flags = dir.raw(|d| d.flags()) & INHERITED;
-        r.i_flags = match new.kind {
-            FileKind::Directory => flags | FileFlags::INDEX,
-            FileKind::Regular => flags - DIRECTORY_ONLY,
-            _ => flags & OTHER_FILES,
-        }
-        .bits()
-        .into();
+        r.i_flags = inherited_flags(dir, new.kind).bits().into();
         if new.kind == FileKind::Regular
             && let Some(name) = name
         {
             r.i_advise = temperature(&self.sb, name).bits();
         }
-        let inlines = [
-            (Inline::EXTRA_ATTR, self.features.contains(Feature::EXTRA_ATTR)),
-            (Inline::XATTR, self.opts.inline_xattr),
-            (Inline::DENTRY, self.opts.inline_dentry && directory),
-            (Inline::DATA, self.opts.inline_data && new.kind == FileKind::Regular),
-        ];
-        r.i_inline =
-            inlines.iter().filter(|(_, on)| *on).fold(Inline::empty(), |all, (flag, _)| all | *flag).bits();
-        let (projects, crtime) = (self.features.contains(Feature::PROJECT_QUOTA), self.has_crtime());
-        let project = self.attr(dir).project;
-        let (flexible, inline_xattr) = (self.flexible_inline_xattr(), self.opts.inline_xattr);
-        if let Some(extra) = r.extra_mut() {
-            extra.i_extra_isize = EXTRA_ISIZE.into();
-            if flexible && inline_xattr {
-                extra.i_inline_xattr_size = (DEFAULT_INLINE_XATTR_ADDRS as u16).into();
-            }
-            if projects && flags.contains(FileFlags::PROJINHERIT) {
-                extra.i_projid = project.into();
-            }
-            if crtime {
-                extra.i_crtime = (now.secs as u64).into();
-                extra.i_crtime_nsec = now.nanos.into();
-            }
-        }
+        self.lay_out(r, dir, new.kind, now);
         // The hidden file must have inline content.
-        if !name.is_some_and(|name| self.is_hidden(dir.ino, name)) {
+        if !name.is_some_and(|name| self.hiding().is_name(dir.ino, name)) {
             self.clusters().compress_new(dir.raw(RawInode::flags), new.kind, name, r);
         }
         if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) {
-            let at = r.slots(flexible).extra;
+            let at = r.slots(self.flexible_inline_xattr()).extra;
             let [old, wide] = encode_dev(new.rdev);
             r.i_addr[at] = old.into();
             r.i_addr[at + 1] = wide.into();
+        }
+    }
+
+    /// What a new inode has inline, and its extra attributes.
+    fn lay_out(&self, r: &mut RawInode, dir: &Inode, kind: FileKind, now: Timestamp) {
+        let inlines = [
+            (Inline::EXTRA_ATTR, self.features.contains(Feature::EXTRA_ATTR)),
+            (Inline::XATTR, self.opts.inline_xattr),
+            (Inline::DENTRY, self.opts.inline_dentry && kind == FileKind::Directory),
+            (Inline::DATA, self.opts.inline_data && kind == FileKind::Regular),
+        ];
+        r.i_inline =
+            inlines.iter().filter(|(_, on)| *on).fold(Inline::empty(), |all, (flag, _)| all | *flag).bits();
+        let Some(extra) = r.extra_mut() else { return };
+        extra.i_extra_isize = EXTRA_ISIZE.into();
+        if self.flexible_inline_xattr() && self.opts.inline_xattr {
+            extra.i_inline_xattr_size = (DEFAULT_INLINE_XATTR_ADDRS as u16).into();
+        }
+        if self.features.contains(Feature::PROJECT_QUOTA) && dir.has_flags(FileFlags::PROJINHERIT) {
+            extra.i_projid = self.attr(dir).project.into();
+        }
+        if self.has_crtime() {
+            extra.i_crtime = (now.secs as u64).into();
+            extra.i_crtime_nsec = now.nanos.into();
         }
     }
 
@@ -270,7 +266,7 @@ impl Fs {
         inherited: Inherited,
     ) -> Result<()> {
         if inode.is_dir() {
-            self.make_empty_dir(inode, state, parent)?;
+            Dir::of(self, inode).make_empty(state, parent)?;
         }
         if let Some(target) = target {
             self.write_target(inode, state, target)?;
@@ -296,6 +292,16 @@ impl Fs {
         }
         self.set_size(inode, target.len() as u64);
         Ok(())
+    }
+}
+
+/// Flags that a new inode of a kind has from its directory, and the one that every directory has.
+fn inherited_flags(dir: &Inode, kind: FileKind) -> FileFlags {
+    let flags = dir.raw(|d| d.flags()) & INHERITED;
+    match kind {
+        FileKind::Directory => flags | FileFlags::INDEX,
+        FileKind::Regular => flags - DIRECTORY_ONLY,
+        _ => flags & OTHER_FILES,
     }
 }
 

@@ -9,16 +9,16 @@
 //! Kernel counterpart: `f2fs_evict_inode`, `f2fs_acquire_orphan_inode`, `recover_orphan_inode`.
 
 use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::xattr_area::XattrArea;
 use crate::stats::Counters;
+use crate::tree::Tree;
 use medfs_format::Ino;
 use medfs_format::node::{FileKind, Inline};
 use medfs_store::Dirty;
 use std::sync::Arc;
 
-impl Fs {
+impl Tree {
     /// Runs the step of an operation that takes a name from an inode. Where that is its last one, the inode is an orphan from
     /// before the step on; not where the step fails. `NoSpace` (nothing changed) where there are too many orphans.
     /// The caller holds the inode's lock and the operation lock.

@@ -32,21 +32,21 @@ const MOST_LOSERS: usize = 8;
 
 /// A file that lost a name. The inode, where it is in memory, tells whether an fsync of it is under way.
 #[derive(Debug, Clone)]
-pub(crate) struct Loser {
+pub(crate) struct UnlinkedFile {
     pub(crate) ino: Ino,
     pub(crate) inode: Weak<Inode>,
 }
 
 /// The files that roll-forward, or the checkpoint itself, would show by a name that they have lost.
 #[derive(Debug, Clone, Default)]
-struct Losers {
-    known: Vec<Loser>,
+struct UnlinkedFiles {
+    known: Vec<UnlinkedFile>,
     /// There are more of them.
     others: bool,
 }
 
-impl Losers {
-    fn add(&mut self, loser: Loser) {
+impl UnlinkedFiles {
+    fn add(&mut self, loser: UnlinkedFile) {
         if self.known.len() < MOST_LOSERS { self.known.push(loser) } else { self.others = true }
     }
     fn is_empty(&self) -> bool {
@@ -60,7 +60,7 @@ struct NameChange {
     /// The regular file that was made with it and has it still.
     made: Option<Ino>,
     /// Those who lost it, as long as that is not recorded.
-    lost: Losers,
+    lost: UnlinkedFiles,
     /// Roll-forward would show a file that has another name now, unless that name is recorded.
     moved: Option<Ino>,
 }
@@ -94,17 +94,17 @@ pub(crate) struct DirLog {
     /// Files renamed since the last checkpoint.
     renamed: Mutex<BTreeMap<Ino, Renamed>>,
     /// Entries that were made of all this since then.
-    entries: AtomicUsize,
+    entries: Arc<AtomicUsize>,
 }
 
 /// What roll-forward would miss of a renamed file, had it nothing but the file's inode with its last name.
 #[derive(Debug, Default)]
 struct Renamed {
     /// Its inode in the last checkpoint, if it was there, says which name it lost.
-    rightly: bool,
+    name_recorded: bool,
     /// It left a name that a durable file had lost before, or left without that being recorded, and which that one would have
     /// again; or this cannot be told.
-    uncovers: bool,
+    exposes_stale_name: bool,
     /// Names by directory that it left, durable, which its inode does not tell yet.
     left: BTreeSet<(Ino, Vec<u8>)>,
 }
@@ -118,30 +118,31 @@ pub(crate) struct Move<'a> {
     /// Whether the file's old name is in the last checkpoint or was fsynced since.
     pub(crate) durable: bool,
     /// Whether its inode in the last checkpoint, if it was there, says that name.
-    pub(crate) rightly: bool,
+    pub(crate) name_recorded: bool,
     /// The file that had the new name, where it was durable.
-    pub(crate) over_durable: Option<Loser>,
+    pub(crate) over_durable: Option<UnlinkedFile>,
 }
 
 /// What an fsync of a directory has to make durable without a checkpoint.
 #[derive(Debug, Default)]
-pub(crate) struct Wants {
-    pub(crate) files: Vec<Wanted>,
+pub(crate) struct RequiredNames {
+    pub(crate) files: Vec<RequiredFile>,
     /// Names that nobody has any more, with those who lost them.
-    pub(crate) gone: Vec<(Vec<u8>, Loser)>,
+    pub(crate) gone: Vec<(Vec<u8>, UnlinkedFile)>,
 }
 
 /// A file that an fsync of a directory has to find durable with its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct RequiredFile {
     pub(crate) ino: Ino,
     /// Not if it is gone: another one has its former name.
     pub(crate) if_alive: bool,
 }
 
 impl DirLog {
-    pub(crate) fn new(on: bool) -> DirLog {
-        DirLog { on, dirs: Mutex::default(), renamed: Mutex::default(), entries: AtomicUsize::new(0) }
+    /// Counts in `entries` what it holds at most.
+    pub(crate) fn new(on: bool, entries: Arc<AtomicUsize>) -> DirLog {
+        DirLog { on, dirs: Mutex::default(), renamed: Mutex::default(), entries }
     }
 
     /// Counts a change of an entry.
@@ -155,24 +156,19 @@ impl DirLog {
         }
     }
 
-    /// Most entries there may be in memory.
-    pub(crate) fn entries(&self) -> usize {
-        self.entries.load(Ordering::Relaxed)
-    }
-
     /// Explains the last change: a regular file was made.
     pub(crate) fn made(&self, dir: Ino, name: &[u8], ino: Ino) {
-        self.explain(dir, name, |change| change.made = Some(ino));
+        self.account(dir, name, |change| change.made = Some(ino));
     }
 
     /// Explains the last change: a file that is no directory lost its name, the only one. `durable`: that file, where it was in the
     /// last checkpoint or fsynced since; called with no lock of the log held.
-    pub(crate) fn lost(&self, dir: Ino, name: &[u8], durable: impl FnOnce() -> Option<Loser>) {
+    pub(crate) fn lost(&self, dir: Ino, name: &[u8], durable: impl FnOnce() -> Option<UnlinkedFile>) {
         if !self.on {
             return;
         }
         let durable = durable();
-        self.explain(dir, name, |change| {
+        self.account(dir, name, |change| {
             change.made = None;
             durable.into_iter().for_each(|loser| change.lost.add(loser));
         });
@@ -195,7 +191,7 @@ impl DirLog {
     }
 
     /// That names are gone is recorded.
-    pub(crate) fn recorded(&self, dir: Ino, gone: &[(Vec<u8>, Loser)]) {
+    pub(crate) fn recorded(&self, dir: Ino, gone: &[(Vec<u8>, UnlinkedFile)]) {
         let mut dirs = self.dirs.lock();
         let Some(changes) = dirs.get_mut(&dir) else { return };
         for (name, loser) in gone {
@@ -213,38 +209,40 @@ impl DirLog {
         }
         let ino = rename.ino;
         let mut left = false;
-        let mut uncovers = false;
-        self.explain(rename.from.0, rename.from.1, |change| {
-            uncovers = !change.lost.is_empty() || change.moved.is_some_and(|other| other != ino);
+        let mut exposes_stale_name = false;
+        self.account(rename.from.0, rename.from.1, |change| {
+            exposes_stale_name = !change.lost.is_empty() || change.moved.is_some_and(|other| other != ino);
             change.made = None;
             left = rename.durable;
             change.moved = if left { Some(ino) } else { change.moved };
         });
-        self.explain(rename.to.0, rename.to.1, |change| {
+        self.account(rename.to.0, rename.to.1, |change| {
             change.made = Some(ino);
             rename.over_durable.iter().for_each(|loser| change.lost.add(loser.clone()));
         });
-        uncovers |= !self.dirs.lock().get(&rename.from.0).is_some_and(Changes::is_explained);
+        exposes_stale_name |= !self.dirs.lock().get(&rename.from.0).is_some_and(Changes::is_explained);
         self.entries.fetch_add(1, Ordering::Relaxed);
         let mut renamed = self.renamed.lock();
-        let known = renamed.entry(ino).or_insert(Renamed { rightly: rename.rightly, ..Renamed::default() });
-        known.uncovers |= uncovers;
+        let known = renamed
+            .entry(ino)
+            .or_insert(Renamed { name_recorded: rename.name_recorded, ..Renamed::default() });
+        known.exposes_stale_name |= exposes_stale_name;
         if left {
             known.left.insert((rename.from.0, rename.from.1.to_vec()));
         }
     }
 
     /// Whether a file was renamed since the last checkpoint so that its inode with its last name tells roll-forward all about it.
-    pub(crate) fn renamed_plainly(&self, ino: Ino) -> bool {
-        self.renamed.lock().get(&ino).is_some_and(|r| r.rightly && !r.uncovers)
+    pub(crate) fn recoverable_by_inode(&self, ino: Ino) -> bool {
+        self.renamed.lock().get(&ino).is_some_and(|r| r.name_recorded && !r.exposes_stale_name)
     }
 
     /// Whether the last name of a file that the checkpoint does not know would bring another file's back.
-    pub(crate) fn uncovers(&self, ino: Ino) -> bool {
-        self.renamed.lock().get(&ino).is_some_and(|r| r.uncovers)
+    pub(crate) fn exposes_stale_name(&self, ino: Ino) -> bool {
+        self.renamed.lock().get(&ino).is_some_and(|r| r.exposes_stale_name)
     }
 
-    fn explain(&self, dir: Ino, name: &[u8], note: impl FnOnce(&mut NameChange)) {
+    fn account(&self, dir: Ino, name: &[u8], note: impl FnOnce(&mut NameChange)) {
         if !self.on {
             return;
         }
@@ -263,9 +261,9 @@ impl DirLog {
     }
 
     /// What an fsync of a directory would have to find durable, or make so; `None` where that is not all.
-    pub(crate) fn wants(&self, dir: Ino) -> Option<Wants> {
+    pub(crate) fn wants(&self, dir: Ino) -> Option<RequiredNames> {
         let dirs = self.dirs.lock();
-        let mut wants = Wants::default();
+        let mut wants = RequiredNames::default();
         let Some(changes) = dirs.get(&dir) else { return Some(wants) };
         if !changes.is_explained() {
             return None;
@@ -277,8 +275,8 @@ impl DirLog {
                 }
                 wants.gone.extend(change.lost.known.iter().map(|loser| (name.clone(), loser.clone())));
             }
-            wants.files.extend(change.moved.map(|ino| Wanted { ino, if_alive: change.made.is_some() }));
-            wants.files.extend(change.made.map(|ino| Wanted { ino, if_alive: false }));
+            wants.files.extend(change.moved.map(|ino| RequiredFile { ino, if_alive: change.made.is_some() }));
+            wants.files.extend(change.made.map(|ino| RequiredFile { ino, if_alive: false }));
         }
         Some(wants)
     }
@@ -293,10 +291,18 @@ impl DirLog {
     }
 }
 
+/// Parent and name that an inode's block records.
+pub(crate) fn recorded_name(inode: &Inode) -> (Ino, Vec<u8>) {
+    inode.raw(|r| {
+        let len = (r.i_namelen.get() as usize).min(r.i_name.len());
+        (r.i_pino.get(), r.i_name[..len].to_vec())
+    })
+}
+
 impl Map {
     /// A file that loses its name, where it may be found after a crash.
-    pub(crate) fn durable_loser(&self, inode: &Arc<Inode>) -> Option<Loser> {
-        self.may_be_durable(inode).then(|| Loser { ino: inode.ino, inode: Arc::downgrade(inode) })
+    pub(crate) fn durable_if_unlinked(&self, inode: &Arc<Inode>) -> Option<UnlinkedFile> {
+        self.may_be_durable(inode).then(|| UnlinkedFile { ino: inode.ino, inode: Arc::downgrade(inode) })
     }
 
     /// Whether recovery would have to make a file's directory entry too: neither the last checkpoint nor an fsync since has it.
@@ -316,23 +322,23 @@ impl Map {
 mod tests {
     use super::*;
 
-    fn loser(ino: Ino) -> Loser {
-        Loser { ino, inode: Weak::new() }
+    fn loser(ino: Ino) -> UnlinkedFile {
+        UnlinkedFile { ino, inode: Weak::new() }
     }
 
     /// What is wanted of directory 3: files, and names that are gone.
-    pub(crate) fn wants(log: &DirLog) -> Option<(Vec<Wanted>, Vec<Ino>)> {
+    pub(crate) fn wants(log: &DirLog) -> Option<(Vec<RequiredFile>, Vec<Ino>)> {
         let wants = log.wants(3)?;
         Some((wants.files, wants.gone.into_iter().map(|(_, loser)| loser.ino).collect()))
     }
 
-    fn sure(ino: Ino) -> Wanted {
-        Wanted { ino, if_alive: false }
+    fn sure(ino: Ino) -> RequiredFile {
+        RequiredFile { ino, if_alive: false }
     }
 
     #[test]
     fn names_that_come_and_go() {
-        let log = DirLog::new(true);
+        let log = DirLog::new(true, Arc::default());
         assert_eq!(wants(&log), Some((vec![], vec![])), "nothing changed");
         let make = |name: &[u8], ino| {
             log.changed(3);
@@ -366,64 +372,64 @@ mod tests {
 
     #[test]
     fn a_renamed_file_is_wanted_in_both_directories() {
-        let log = DirLog::new(true);
+        let log = DirLog::new(true, Arc::default());
         let rename = |from: (Ino, &[u8]), to: (Ino, &[u8]), durable| {
             log.changed(from.0);
             log.changed(to.0);
-            log.moved(&Move { ino: 10, from, to, durable, rightly: true, over_durable: None });
+            log.moved(&Move { ino: 10, from, to, durable, name_recorded: true, over_durable: None });
         };
         let files = |dir| log.wants(dir).map(|wants| wants.files);
         rename((3, b"a"), (4, b"b"), true);
         assert_eq!((files(3), files(4)), (Some(vec![sure(10)]), Some(vec![sure(10)])));
-        assert_eq!((log.renamed_plainly(10), log.renamed_plainly(11)), (true, false));
+        assert_eq!((log.recoverable_by_inode(10), log.recoverable_by_inode(11)), (true, false));
         log.changed(3);
         log.made(3, b"a", 11);
-        assert_eq!(files(3), Some(vec![Wanted { ino: 10, if_alive: true }, sure(11)]));
+        assert_eq!(files(3), Some(vec![RequiredFile { ino: 10, if_alive: true }, sure(11)]));
         log.committed();
         rename((3, b"c"), (3, b"d"), false);
         assert_eq!(files(3), Some(vec![sure(10)]), "the old name was never durable");
         log.changed(3);
         assert_eq!(files(3), None);
         log.committed();
-        assert!(!log.renamed_plainly(10));
+        assert!(!log.recoverable_by_inode(10));
     }
 
     #[test]
     fn a_file_that_came_over_a_durable_one_and_went_on_uncovers_it() {
-        let log = DirLog::new(true);
+        let log = DirLog::new(true, Arc::default());
         let rename = |from: (Ino, &[u8]), to: (Ino, &[u8]), over: Option<Ino>| {
             log.changed(from.0);
             log.changed(to.0);
             let over_durable = over.map(loser);
-            log.moved(&Move { ino: 10, from, to, durable: true, rightly: true, over_durable });
+            log.moved(&Move { ino: 10, from, to, durable: true, name_recorded: true, over_durable });
         };
         rename((3, b"new"), (3, b"a"), Some(9));
-        assert!(log.renamed_plainly(10), "it has the name");
+        assert!(log.recoverable_by_inode(10), "it has the name");
         assert_eq!(wants(&log), Some((vec![sure(10), sure(10)], vec![])));
         rename((3, b"a"), (4, b"a"), None);
         assert_eq!(wants(&log).map(|(_, gone)| gone), Some(vec![9]), "roll-forward would show it again");
-        assert!(!log.renamed_plainly(10) && log.uncovers(10));
+        assert!(!log.recoverable_by_inode(10) && log.exposes_stale_name(10));
         log.committed();
-        assert!(!log.uncovers(10));
+        assert!(!log.exposes_stale_name(10));
         // One that left the name, and is not durable with another yet.
         let leave = |ino| {
             (0..2).for_each(|_| log.changed(3));
             let (from, to) = ((3, &b"t"[..]), (3, &b"d"[..]));
-            log.moved(&Move { ino, from, to, durable: true, rightly: true, over_durable: None });
+            log.moved(&Move { ino, from, to, durable: true, name_recorded: true, over_durable: None });
         };
         leave(20);
         leave(21);
-        assert!(!log.uncovers(20) && log.uncovers(21));
+        assert!(!log.exposes_stale_name(20) && log.exposes_stale_name(21));
         log.committed();
         leave(20);
         log.settled(20);
         leave(21);
-        assert!(!log.uncovers(21), "the other is durable by its new name");
+        assert!(!log.exposes_stale_name(21), "the other is durable by its new name");
     }
 
     #[test]
     fn too_many_names_are_not_explained() {
-        let log = DirLog::new(true);
+        let log = DirLog::new(true, Arc::default());
         for n in 0..=MOST_NAMES as u32 {
             log.changed(3);
             log.made(3, &n.to_le_bytes(), n);
@@ -433,7 +439,7 @@ mod tests {
 
     #[test]
     fn nothing_is_noted_where_nobody_asks() {
-        let log = DirLog::new(false);
+        let log = DirLog::new(false, Arc::default());
         log.changed(3);
         log.made(3, b"a", 10);
         log.lost(3, b"b", || panic!("nobody needs to know"));

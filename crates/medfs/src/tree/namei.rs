@@ -6,12 +6,13 @@
 //! back before the inode is freed.
 //! Kernel counterpart: `namei.c`. Making inodes is in [`crate::tree::create`], renaming in [`crate::tree::rename`].
 
+use crate::dir::Found;
+use crate::dir::{Dir, directory};
 use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState, set_ctime, set_name};
 use crate::map::refs::Attempt;
-use crate::tree::dir::Found;
-use crate::types::Attr;
+use crate::tree::Tree;
+use crate::types::{Attr, DirEntry};
 use medfs_format::node::{Advise, FileFlags, FileKind, Inline, NAME_LEN, RawInode};
 use medfs_format::{BLOCK_SIZE, FormatError, Ino, Structure};
 use medfs_store::Dirty;
@@ -43,21 +44,7 @@ pub(crate) fn add_links(r: &mut RawInode, delta: i32) {
     r.i_links = r.i_links.get().saturating_add_signed(delta).into();
 }
 
-impl Fs {
-    /// The inode of a directory.
-    pub(crate) fn directory(&self, ino: Ino) -> Result<Arc<Inode>> {
-        let dir = self.inode(ino)?;
-        if !dir.is_dir() {
-            return Err(Posix::NotDirectory.into());
-        }
-        if dir.has_flags(FileFlags::CASEFOLD) {
-            return Err(Error::Incompatible(format!(
-                "directory {ino} is case-insensitive, which is not supported"
-            )));
-        }
-        Ok(dir)
-    }
-
+impl Tree {
     /// Checks that names may be added to a directory.
     pub(crate) fn check_can_add(&self, dir: &Inode, state: &InodeState) -> Result<()> {
         dir.check_alive(state)?;
@@ -101,22 +88,16 @@ impl Fs {
         })
     }
 
-    /// Attributes of an inode, with one hold on it.
-    pub(crate) fn attr_held(&self, inode: &Inode) -> Attr {
-        self.inodes.hold(inode.ino, 1);
-        self.attr(inode)
-    }
-
     /// Looks a name up; takes a hold. `.` is looked up in any inode, and is that inode.
     pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         check_name(name)?;
         if name == b"." {
             return self.lookup_itself(parent);
         }
-        let dir = self.directory(parent)?;
+        let dir = directory(self, parent)?;
         let state = dir.lock.read();
         dir.check_alive(&state)?;
-        let found = self.find_entry(&dir, &state, name)?.ok_or(Posix::NotFound)?;
+        let found = Dir::of(self, &dir).find(&state, name)?.ok_or(Posix::NotFound)?;
         if name == b".." && found.ino == dir.ino {
             return Ok(self.attr_held(&dir)); // the root
         }
@@ -129,17 +110,32 @@ impl Fs {
         let state = inode.lock.read();
         inode.check_alive(&state)?;
         // While its lock is held its last name is not removed.
-        if self.attr(&inode).nlink == 0 || self.is_hidden_file(ino) {
+        if self.attr(&inode).nlink == 0 || self.hiding().contains(ino) {
             return Err(Posix::Stale.into());
         }
         Ok(self.attr_held(&inode))
+    }
+
+    /// Lists a directory from a position on; see [`crate::Volume::readdir`].
+    pub(crate) fn readdir(
+        &self,
+        ino: Ino,
+        position: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<()> {
+        let dir = self.inode(ino)?;
+        if !dir.is_dir() {
+            return Err(Posix::NotDirectory.into());
+        }
+        let hiding = self.hiding();
+        Dir::of(self, &dir).list(position, &mut |entry| hiding.is_name(ino, &entry.name) || emit(entry))
     }
 
     /// Adds a name to a file; takes a hold.
     pub(crate) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         check_new_name(name, Posix::Exists)?;
         let _op = self.begin()?;
-        let (dir, inode) = (self.directory(parent)?, self.inode(ino)?);
+        let (dir, inode) = (directory(self, parent)?, self.inode(ino)?);
         if inode.is_dir() {
             return Err(Posix::NotPermitted.into());
         }
@@ -149,7 +145,7 @@ impl Fs {
         self.check_can_add(&dir, &dir_state)?;
         self.check_can_relink(&inode)?;
         self.check_project(&dir, &inode)?;
-        let search = self.search(&dir, &dir_state, name)?;
+        let search = Dir::of(self, &dir).search(&dir_state, name)?;
         if search.found.is_some() {
             return Err(Posix::Exists.into());
         }
@@ -157,7 +153,7 @@ impl Fs {
         if links == LINK_MAX {
             return Err(Posix::TooManyLinks.into());
         }
-        self.add_name(&dir, &mut dir_state, &search, name, ino, inode.kind())?;
+        self.changing(&dir).add(&mut dir_state, &search, name, ino, inode.kind())?;
         let now = self.clock.now();
         self.edit(&inode, Dirty::Full, |r| {
             add_links(r, 1);
@@ -185,44 +181,57 @@ impl Fs {
         self.remove(parent, name, true)
     }
 
-    fn remove(&self, parent: Ino, name: &[u8], directory: bool) -> Result<()> {
-        self.with_unshared(|| self.try_remove(parent, name, directory))
+    fn remove(&self, parent: Ino, name: &[u8], is_dir: bool) -> Result<()> {
+        self.with_unshared(|| self.try_remove(parent, name, is_dir))
     }
 
     /// Removes a name. [`Attempt::Shared`] (nothing changed) where other files must be made whole first, so that none is made
     /// from a file that a mount would free.
-    fn try_remove(&self, parent: Ino, name: &[u8], directory: bool) -> Result<Attempt<()>> {
+    fn try_remove(&self, parent: Ino, name: &[u8], is_dir: bool) -> Result<Attempt<()>> {
         let op = self.begin()?;
-        let dir = self.directory(parent)?;
+        let dir = directory(self, parent)?;
         let mut dir_state = dir.lock.write();
         self.check_can_remove(&dir, &dir_state)?;
-        let found = self.find_entry(&dir, &dir_state, name)?.ok_or(Posix::NotFound)?;
+        let found = Dir::of(self, &dir).find(&dir_state, name)?.ok_or(Posix::NotFound)?;
         let inode = self.named_inode(&dir, &found)?;
         let state = inode.lock.write();
         self.check_can_relink(&inode)?;
-        match (directory, inode.is_dir()) {
+        match (is_dir, inode.is_dir()) {
             (true, false) => return Err(Posix::NotDirectory.into()),
             (false, true) => return Err(Posix::IsDirectory.into()),
-            (true, true) if !self.is_empty_dir(&inode, &state)? => return Err(Posix::NotEmpty.into()),
+            (true, true) if !Dir::of(self, &inode).is_empty(&state)? => return Err(Posix::NotEmpty.into()),
             _ => {}
         }
         self.check_linked(&dir, &inode)?;
         if inode.nlink() == 1 && self.dependents.others_need_any(inode.ino) {
             return Ok(Attempt::Shared(inode.ino, 0..u64::MAX));
         }
-        self.take_name(&inode, || self.remove_name(&dir, &mut dir_state, &found))?;
+        self.take_name(&inode, || self.changing(&dir).remove(&mut dir_state, &found))?;
         self.drop_name(&inode);
-        if directory {
+        if is_dir {
             self.edit(&dir, Dirty::Full, |r| add_links(r, -1));
         }
         self.touch_modified(&dir);
-        self.since.note_moved_name(dir.ino, name, &inode);
-        if inode.nlink() == 0 && !directory {
-            self.dir_log.lost(dir.ino, name, || self.durable_loser(&inode));
+        self.note_moved_name(dir.ino, name, &inode);
+        if inode.nlink() == 0 && !is_dir {
+            self.dir_log.lost(dir.ino, name, || self.durable_if_unlinked(&inode));
         }
         drop((state, dir_state, op));
         self.free_if_unused(&inode);
         Ok(Attempt::Done(()))
+    }
+
+    /// Notes that a name no longer leads to an inode.
+    pub(crate) fn note_moved_name(&self, dir: Ino, name: &[u8], inode: &Inode) {
+        let (since, directory) = (&self.since, inode.is_dir());
+        if directory {
+            since.left_by_dirs.lock().insert((dir, name.to_vec()));
+        } else {
+            since.renamed_files.lock().insert(inode.ino);
+        }
+        if since.ordered && (directory || inode.nlink() > 0) {
+            since.moved_names.lock().insert((dir, name.to_vec()), inode.ino);
+        }
     }
 
     /// Checks that an inode that a name leads to has a link to give away.
@@ -235,7 +244,7 @@ impl Fs {
     }
 
     /// Takes away the link of a name that is gone (a directory's own `.` with it). The inode's lock and the operation lock are held;
-    /// [`Fs::take_name`] has made the inode an orphan where it was the last: there is no moment at which a reader finds neither.
+    /// [`Tree::take_name`] has made the inode an orphan where it was the last: there is no moment at which a reader finds neither.
     pub(crate) fn drop_name(&self, inode: &Inode) {
         let directory = inode.is_dir();
         let now = self.clock.now();

@@ -6,12 +6,13 @@
 //! directories, the one above first, else by number; then the inodes named, by number.
 //! Kernel counterpart: `f2fs_rename2`.
 
+use crate::dir::{Dir, directory};
+use crate::dir::{Found, Search};
 use crate::error::{Posix, Result};
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState, set_ctime, set_name};
 use crate::map::refs::Attempt;
 use crate::profile::file_class;
-use crate::tree::dir::{Found, Search};
+use crate::tree::Tree;
 use crate::tree::name_journal::Move;
 use crate::tree::namei::{LINK_MAX, StateGuard, add_links, check_new_name};
 use crate::types::{NewFile, RenameFlags};
@@ -47,6 +48,12 @@ fn names_rightly(r: &RawInode, parent: Ino, name: &[u8]) -> bool {
     r.i_pino.get() == parent && file_class::is_named(r, name) && !r.advise().contains(Advise::LOST_PINO)
 }
 
+/// The directories that are above each side, itself the first.
+struct Above {
+    old: Vec<Ino>,
+    new: Vec<Ino>,
+}
+
 /// Locks of the inodes named: the one renamed, and the one that has the new name.
 struct Named<'a> {
     old: StateGuard<'a>,
@@ -63,7 +70,46 @@ fn lock_named<'a>(old: &'a Inode, new: Option<&'a Inode>) -> Named<'a> {
     }
 }
 
-impl Fs {
+/// A rename whose directories are locked and whose inodes are known.
+struct Rename<'a> {
+    tree: &'a Tree,
+    old: &'a Side<'a>,
+    new: &'a Side<'a>,
+    flags: RenameFlags,
+    /// What is renamed.
+    inode: &'a Arc<Inode>,
+    found: Found,
+    /// What has the new name.
+    replaced: Option<&'a Arc<Inode>>,
+    /// The new name's entry, or where it can go.
+    search: &'a Search,
+}
+
+/// Checks what can be told of the request alone.
+fn check_request(name: &[u8], new_name: &[u8], flags: RenameFlags) -> Result<()> {
+    let exchange = flags.contains(RenameFlags::EXCHANGE);
+    if !RenameFlags::all().contains(flags) || (exchange && flags != RenameFlags::EXCHANGE) {
+        return Err(Posix::InvalidArgument.into());
+    }
+    check_new_name(name, Posix::Busy)?;
+    check_new_name(new_name, if flags.contains(RenameFlags::NOREPLACE) { Posix::Exists } else { Posix::Busy })
+}
+
+/// Locks both directories: the one above first, else by number.
+fn lock_dirs<'a>(old: &'a Side<'_>, new: &'a Side<'_>, above: &Above) -> Pair<'a> {
+    let (from, to) = (old.dir.ino, new.dir.ino);
+    if from == to {
+        Pair { old: old.dir.lock.write(), new: None }
+    } else if above.new.contains(&from) || (!above.old.contains(&to) && from < to) {
+        let first = old.dir.lock.write();
+        Pair { old: first, new: Some(new.dir.lock.write()) }
+    } else {
+        let first = new.dir.lock.write();
+        Pair { old: old.dir.lock.write(), new: Some(first) }
+    }
+}
+
+impl Tree {
     /// Renames; see [`crate::Volume::rename`].
     pub(crate) fn rename(
         &self,
@@ -73,124 +119,56 @@ impl Fs {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        self.with_unshared(|| self.try_rename(parent, name, new_parent, new_name, flags))
+        check_request(name, new_name, flags)?;
+        self.with_unshared(|| self.try_rename((parent, name), (new_parent, new_name), flags))
     }
 
     /// Renames. [`Attempt::Shared`] (nothing changed) of an inode that would lose its last name where other files must be made whole first,
     /// so that none is made from a file that a mount would free.
     fn try_rename(
         &self,
-        parent: Ino,
-        name: &[u8],
-        new_parent: Ino,
-        new_name: &[u8],
+        (parent, name): (Ino, &[u8]),
+        (new_parent, new_name): (Ino, &[u8]),
         flags: RenameFlags,
     ) -> Result<Attempt<()>> {
-        let exchange = flags.contains(RenameFlags::EXCHANGE);
-        if !RenameFlags::all().contains(flags) || (exchange && flags != RenameFlags::EXCHANGE) {
-            return Err(Posix::InvalidArgument.into());
-        }
-        check_new_name(name, Posix::Busy)?;
-        check_new_name(
-            new_name,
-            if flags.contains(RenameFlags::NOREPLACE) { Posix::Exists } else { Posix::Busy },
-        )?;
         let op = self.begin()?;
-        let two = parent != new_parent;
-        let renames = two.then(|| self.renames.lock());
-        let old = Side { dir: self.directory(parent)?, name };
-        let new = Side { dir: self.directory(new_parent)?, name: new_name };
-        let (above_old, above_new) = if two {
-            (self.ancestors(&old.dir)?, self.ancestors(&new.dir)?)
-        } else {
-            (vec![parent], vec![parent])
-        };
-        let mut dirs = if !two {
-            Pair { old: old.dir.lock.write(), new: None }
-        } else if above_new.contains(&parent) || (!above_old.contains(&new_parent) && parent < new_parent) {
-            let first = old.dir.lock.write();
-            Pair { old: first, new: Some(new.dir.lock.write()) }
-        } else {
-            let first = new.dir.lock.write();
-            Pair { old: old.dir.lock.write(), new: Some(first) }
-        };
+        let renames = (parent != new_parent).then(|| self.renames.lock());
+        let old = Side { dir: directory(self, parent)?, name };
+        let new = Side { dir: directory(self, new_parent)?, name: new_name };
+        let above = self.above_both(&old, &new)?;
+        let mut dirs = lock_dirs(&old, &new, &above);
         self.check_can_remove(&old.dir, dirs.source())?;
         self.check_can_add(&new.dir, dirs.target())?;
-        let found = self.find_entry(&old.dir, dirs.source(), name)?.ok_or(Posix::NotFound)?;
-        let search = self.search(&new.dir, dirs.target(), new_name)?;
-        match search.found {
-            Some(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Posix::Exists.into()),
-            Some(replaced) if replaced.ino == found.ino => return Ok(Attempt::Done(())),
-            None if exchange => return Err(Posix::NotFound.into()),
-            _ => {}
+        let found = Dir::of(self, &old.dir).find(dirs.source(), name)?.ok_or(Posix::NotFound)?;
+        let search = Dir::of(self, &new.dir).search(dirs.target(), new_name)?;
+        if search.found.is_some_and(|there| there.ino == found.ino) && !flags.contains(RenameFlags::NOREPLACE)
+        {
+            return Ok(Attempt::Done(()));
         }
-        // These inodes are locked already, as directories of the rename, or must not be, as they are above them.
-        if above_new.contains(&found.ino) {
-            return Err(Posix::InvalidArgument.into());
-        }
-        if search.found.is_some_and(|f| above_old.contains(&f.ino)) {
-            return Err(if exchange { Posix::InvalidArgument } else { Posix::NotEmpty }.into());
-        }
+        above.check_entries(&found, search.found, flags)?;
         let inode = self.named_inode(&old.dir, &found)?;
         let replaced = search.found.map(|f| self.named_inode(&new.dir, &f)).transpose()?;
         let mut named = lock_named(&inode, replaced.as_deref());
-        self.check_linked(&old.dir, &inode)?;
-        self.check_can_relink(&inode)?;
-        self.check_project(&new.dir, &inode)?;
-        if let Some(replaced) = &replaced {
-            self.check_can_remove(&new.dir, dirs.target())?;
-            self.check_linked(&new.dir, replaced)?;
-            self.check_can_relink(replaced)?;
-        }
-        if let (true, Some(other), Some(there)) = (exchange, &replaced, search.found) {
-            self.check_project(&old.dir, other)?;
-            self.exchange(&old, &new, &mut dirs, [(&inode, found), (other, there)], &mut named)?;
+        let rename = Rename {
+            tree: self,
+            old: &old,
+            new: &new,
+            flags,
+            inode: &inode,
+            found,
+            replaced: replaced.as_ref(),
+            search: &search,
+        };
+        rename.check(&mut dirs)?;
+        if flags.contains(RenameFlags::EXCHANGE) {
+            rename.exchange(&mut dirs, &mut named)?;
             return Ok(Attempt::Done(()));
         }
-        if let (Some(replaced), Some(state)) = (&replaced, &named.new) {
-            match (inode.is_dir(), replaced.is_dir()) {
-                (true, false) => return Err(Posix::NotDirectory.into()),
-                (false, true) => return Err(Posix::IsDirectory.into()),
-                (true, true) if !self.is_empty_dir(replaced, state)? => return Err(Posix::NotEmpty.into()),
-                _ => {}
-            }
-        } else if inode.is_dir() && two && new.dir.nlink() == LINK_MAX {
-            return Err(Posix::TooManyLinks.into());
+        rename.check_kinds(&named)?;
+        if let Some(needed) = rename.needed_by_others()? {
+            return Ok(Attempt::Shared(needed, 0..u64::MAX));
         }
-        if let Some(replaced) =
-            replaced.as_ref().filter(|r| r.nlink() == 1 && self.dependents.others_need_any(r.ino))
-            && !(self.may_keep(replaced, &inode)? && self.keep_base(replaced)?)
-        {
-            return Ok(Attempt::Shared(replaced.ino, 0..u64::MAX));
-        }
-        let whiteout = flags.contains(RenameFlags::WHITEOUT);
-        // What the inode says of its name, before that changes.
-        let rightly = inode.nlink() == 1 && inode.raw(|r| names_rightly(r, parent, name));
-        let kept = replaced.as_deref().filter(|r| self.is_kept(r.ino));
-        let mut step = || self.move_name(&old, &new, &mut dirs, &inode, &mut named.old, &search, whiteout);
-        let moved = match replaced.as_deref().filter(|_| kept.is_none()) {
-            Some(replaced) => self.take_name(replaced, step),
-            None => step(),
-        };
-        if let (Err(_), Some(kept)) = (&moved, kept) {
-            self.forget_base_name(kept, new.dir.ino, new.name)?;
-        }
-        moved?;
-        if let Some(replaced) = replaced.as_ref().filter(|_| kept.is_none()) {
-            self.drop_name(replaced);
-            self.since.note_moved_name(new.dir.ino, new.name, replaced);
-        }
-        self.since.note_moved_name(old.dir.ino, old.name, &inode);
-        let gone = |r: &Inode| r.kind() == FileKind::Regular && (r.nlink() == 0 || self.is_kept(r.ino));
-        if !whiteout && inode.kind() == FileKind::Regular && replaced.as_deref().is_none_or(gone) {
-            self.explain_rename(&old, &new, &inode, replaced.as_ref(), rightly);
-        }
-        if inode.is_dir() {
-            self.since.note_changed_dir(inode.ino);
-            let (gone, come) = (-1, i32::from(replaced.is_none()));
-            self.edit(&old.dir, Dirty::Full, |r| add_links(r, gone));
-            self.edit(&new.dir, Dirty::Full, |r| add_links(r, come));
-        }
+        rename.apply(&mut dirs, &mut named)?;
         drop((named, dirs, renames, op));
         if let Some(replaced) = &replaced {
             self.free_if_unused(replaced);
@@ -198,26 +176,11 @@ impl Fs {
         Ok(Attempt::Done(()))
     }
 
-    /// Lets the directories know that nothing happened to them but this rename of a regular file.
-    fn explain_rename(
-        &self,
-        old: &Side<'_>,
-        new: &Side<'_>,
-        inode: &Inode,
-        replaced: Option<&Arc<Inode>>,
-        rightly: bool,
-    ) {
-        // In other modes nobody makes a file durable whose former name another file takes.
-        if self.is_delta_volume() && self.since.ordered {
-            self.dir_log.moved(&Move {
-                ino: inode.ino,
-                from: (old.dir.ino, old.name),
-                to: (new.dir.ino, new.name),
-                durable: self.may_be_durable(inode),
-                rightly,
-                over_durable: replaced.and_then(|replaced| self.durable_loser(replaced)),
-            });
+    fn above_both(&self, old: &Side<'_>, new: &Side<'_>) -> Result<Above> {
+        if old.dir.ino == new.dir.ino {
+            return Ok(Above { old: vec![old.dir.ino], new: vec![new.dir.ino] });
         }
+        Ok(Above { old: self.ancestors(&old.dir)?, new: self.ancestors(&new.dir)? })
     }
 
     /// The directory and all above it, up to the root.
@@ -232,7 +195,7 @@ impl Fs {
                 if dir.nlink() == 0 {
                     break; // removed, but held
                 }
-                self.find_parent(&dir, &state)?
+                Dir::of(self, &dir).parent(&state)?
             };
             if chain.len() > most as usize {
                 return Err(
@@ -240,100 +203,219 @@ impl Fs {
                 );
             }
             chain.push(parent.ino);
-            dir = self.directory(parent.ino)?;
+            dir = directory(self, parent.ino)?;
         }
         Ok(chain)
     }
+}
+
+impl Above {
+    /// Checks what the entries lead to: these inodes are locked already, as directories of the rename, or must not be, as they are above them.
+    fn check_entries(&self, found: &Found, there: Option<Found>, flags: RenameFlags) -> Result<()> {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        match there {
+            Some(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Posix::Exists.into()),
+            None if exchange => return Err(Posix::NotFound.into()),
+            _ => {}
+        }
+        if self.new.contains(&found.ino) {
+            return Err(Posix::InvalidArgument.into());
+        }
+        if there.is_some_and(|there| self.old.contains(&there.ino)) {
+            return Err(if exchange { Posix::InvalidArgument } else { Posix::NotEmpty }.into());
+        }
+        Ok(())
+    }
+}
+
+impl Rename<'_> {
+    /// Checks that both inodes may change their names.
+    fn check(&self, dirs: &mut Pair<'_>) -> Result<()> {
+        let tree = self.tree;
+        tree.check_linked(&self.old.dir, self.inode)?;
+        tree.check_can_relink(self.inode)?;
+        tree.check_project(&self.new.dir, self.inode)?;
+        let Some(replaced) = self.replaced else { return Ok(()) };
+        tree.check_can_remove(&self.new.dir, dirs.target())?;
+        tree.check_linked(&self.new.dir, replaced)?;
+        tree.check_can_relink(replaced)?;
+        if self.flags.contains(RenameFlags::EXCHANGE) {
+            tree.check_project(&self.old.dir, replaced)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Checks that the one inode may take the other one's place.
+    fn check_kinds(&self, named: &Named<'_>) -> Result<()> {
+        if let (Some(replaced), Some(state)) = (self.replaced, &named.new) {
+            match (self.inode.is_dir(), replaced.is_dir()) {
+                (true, false) => return Err(Posix::NotDirectory.into()),
+                (false, true) => return Err(Posix::IsDirectory.into()),
+                (true, true) if !Dir::of(self.tree, replaced).is_empty(state)? => {
+                    return Err(Posix::NotEmpty.into());
+                }
+                _ => {}
+            }
+        } else if self.inode.is_dir()
+            && self.old.dir.ino != self.new.dir.ino
+            && self.new.dir.nlink() == LINK_MAX
+        {
+            return Err(Posix::TooManyLinks.into());
+        }
+        Ok(())
+    }
+
+    /// The replaced inode, where other files need its blocks and it cannot be retained for them.
+    fn needed_by_others(&self) -> Result<Option<Ino>> {
+        let tree = self.tree;
+        let last =
+            |replaced: &&&Arc<Inode>| replaced.nlink() == 1 && tree.dependents.others_need_any(replaced.ino);
+        let Some(replaced) = self.replaced.as_ref().filter(last) else { return Ok(None) };
+        let retained = tree.may_retain(replaced, self.inode)? && tree.hidden().retain(replaced)?;
+        Ok((!retained).then_some(replaced.ino))
+    }
+
+    /// Moves the name, and notes what that means for an fsync. Where it fails nothing has changed.
+    fn apply(&self, dirs: &mut Pair<'_>, named: &mut Named<'_>) -> Result<()> {
+        let (tree, inode) = (self.tree, self.inode);
+        // What the inode says of its name, before that changes.
+        let name_recorded =
+            inode.nlink() == 1 && inode.raw(|r| names_rightly(r, self.old.dir.ino, self.old.name));
+        let is_retained = |replaced: &&Arc<Inode>| tree.retained.contains(replaced.ino);
+        let retained = self.replaced.filter(is_retained);
+        let lost = self.replaced.filter(|replaced| !is_retained(replaced));
+        let mut step = || self.move_name(dirs, &mut named.old);
+        let moved = match lost {
+            Some(replaced) => tree.take_name(replaced, step),
+            None => step(),
+        };
+        if let (Err(_), Some(retained)) = (&moved, retained) {
+            tree.hidden().take_back(retained, self.new.dir.ino, self.new.name)?;
+        }
+        moved?;
+        if let Some(replaced) = lost {
+            tree.drop_name(replaced);
+            tree.note_moved_name(self.new.dir.ino, self.new.name, replaced);
+        }
+        tree.note_moved_name(self.old.dir.ino, self.old.name, inode);
+        self.account(name_recorded);
+        Ok(())
+    }
+
+    /// Notes what the rename explains, and the links of directories.
+    fn account(&self, name_recorded: bool) {
+        let (tree, inode) = (self.tree, self.inode);
+        let gone =
+            |r: &Inode| r.kind() == FileKind::Regular && (r.nlink() == 0 || tree.retained.contains(r.ino));
+        if !self.flags.contains(RenameFlags::WHITEOUT)
+            && inode.kind() == FileKind::Regular
+            && self.replaced.is_none_or(|replaced| gone(replaced))
+        {
+            self.explain(name_recorded);
+        }
+        if inode.is_dir() {
+            tree.since.note_changed_dir(inode.ino);
+            let come = i32::from(self.replaced.is_none());
+            tree.edit(&self.old.dir, Dirty::Full, |r| add_links(r, -1));
+            tree.edit(&self.new.dir, Dirty::Full, |r| add_links(r, come));
+        }
+    }
+
+    /// Lets the directories know that nothing happened to them but this rename of a regular file.
+    fn explain(&self, name_recorded: bool) {
+        let tree = self.tree;
+        // In other modes no fsync makes a file durable whose former name another file takes.
+        if tree.is_delta_volume() && tree.since.ordered {
+            tree.dir_log.moved(&Move {
+                ino: self.inode.ino,
+                from: (self.old.dir.ino, self.old.name),
+                to: (self.new.dir.ino, self.new.name),
+                durable: tree.may_be_durable(self.inode),
+                name_recorded,
+                over_durable: self.replaced.and_then(|replaced| tree.durable_if_unlinked(replaced)),
+            });
+        }
+    }
 
     /// Gives an inode its new name, which may be another inode's so far, and takes the old one.
-    #[allow(clippy::too_many_arguments)]
-    fn move_name(
-        &self,
-        old: &Side<'_>,
-        new: &Side<'_>,
-        dirs: &mut Pair<'_>,
-        inode: &Arc<Inode>,
-        state: &mut InodeState,
-        search: &Search,
-        whiteout: bool,
-    ) -> Result<()> {
+    fn move_name(&self, dirs: &mut Pair<'_>, state: &mut InodeState) -> Result<()> {
+        let Rename { tree, old, new, inode, search, .. } = *self;
         let kind = inode.kind();
         let up = match kind {
-            FileKind::Directory if dirs.new.is_some() => Some(self.find_parent(inode, state)?),
+            FileKind::Directory if dirs.new.is_some() => Some(Dir::of(tree, inode).parent(state)?),
             _ => None,
         };
         let white = NewFile { kind: FileKind::CharDevice, perm: 0, umask: 0, uid: 0, gid: 0, rdev: 0 };
-        let whiteout = match whiteout {
-            true => Some(self.new_inode(&old.dir, Some(old.name), &white, None)?),
+        let whiteout = match self.flags.contains(RenameFlags::WHITEOUT) {
+            true => Some(tree.new_inode(&old.dir, Some(old.name), &white, None)?),
             false => None,
         };
         let undo_whiteout = || {
             if let Some(whiteout) = &whiteout {
-                self.discard(whiteout);
+                tree.discard(whiteout);
             }
         };
         let added = match &search.found {
-            Some(there) => self.set_target(&new.dir, dirs.target(), there, inode.ino, kind),
-            None => self.add_name(&new.dir, dirs.target(), search, new.name, inode.ino, kind),
+            Some(there) => tree.changing(&new.dir).set_target(dirs.target(), there, inode.ino, kind),
+            None => tree.changing(&new.dir).add(dirs.target(), search, new.name, inode.ino, kind),
         };
         if let Err(e) = added {
             undo_whiteout();
             return Err(e);
         }
-        let moved = self.take_old_name(old, dirs.source(), whiteout.as_deref()).and_then(|()| match &up {
-            Some(up) => self.set_target(inode, state, up, new.dir.ino, FileKind::Directory),
+        let moved = self.take_old_name(dirs.source(), whiteout.as_deref()).and_then(|()| match &up {
+            Some(up) => tree.changing(inode).set_target(state, up, new.dir.ino, FileKind::Directory),
             None => Ok(()),
         });
         if let Err(e) = moved {
-            self.undo_move(old, new, dirs, inode, search.found);
+            self.undo_move(dirs);
             undo_whiteout();
             return Err(e);
         }
-        let now = self.clock.now();
-        self.edit(inode, Dirty::Full, |r| {
+        let now = tree.clock.now();
+        tree.edit(inode, Dirty::Full, |r| {
             set_name(r, new.dir.ino, new.name);
             if kind != FileKind::Directory || whiteout.is_some() {
                 r.i_advise |= Advise::LOST_PINO.bits();
             }
             set_ctime(r, now);
         });
-        self.touch_modified(&old.dir);
-        self.touch_modified(&new.dir);
+        tree.touch_modified(&old.dir);
+        tree.touch_modified(&new.dir);
         Ok(())
     }
 
     /// Removes the old name or points it to the whiteout. It is looked up again, as adding the new one may have moved it.
-    fn take_old_name(&self, old: &Side<'_>, state: &mut InodeState, whiteout: Option<&Inode>) -> Result<()> {
-        let found = self.find_entry(&old.dir, state, old.name)?.ok_or(Posix::NotFound)?;
+    fn take_old_name(&self, state: &mut InodeState, whiteout: Option<&Inode>) -> Result<()> {
+        let (tree, old) = (self.tree, self.old);
+        let found = Dir::of(tree, &old.dir).find(state, old.name)?.ok_or(Posix::NotFound)?;
         match whiteout {
-            Some(whiteout) => self.set_target(&old.dir, state, &found, whiteout.ino, FileKind::CharDevice),
-            None => self.remove_name(&old.dir, state, &found),
+            Some(whiteout) => {
+                tree.changing(&old.dir).set_target(state, &found, whiteout.ino, FileKind::CharDevice)
+            }
+            None => tree.changing(&old.dir).remove(state, &found),
         }
     }
 
     /// Puts both names back as well as it goes after the device failed in the middle.
-    fn undo_move(
-        &self,
-        old: &Side<'_>,
-        new: &Side<'_>,
-        dirs: &mut Pair<'_>,
-        inode: &Inode,
-        there: Option<Found>,
-    ) {
+    fn undo_move(&self, dirs: &mut Pair<'_>) {
+        let Rename { tree, old, new, inode, .. } = *self;
+        let there = self.search.found;
         let kind = inode.kind();
         let undo = || -> Result<()> {
-            match (self.find_entry(&new.dir, dirs.target(), new.name)?, there) {
+            match (Dir::of(tree, &new.dir).find(dirs.target(), new.name)?, there) {
                 (Some(now), Some(before)) => {
-                    let kind = self.inode(before.ino)?.kind();
-                    self.set_target(&new.dir, dirs.target(), &now, before.ino, kind)?;
+                    let kind = tree.inode(before.ino)?.kind();
+                    tree.changing(&new.dir).set_target(dirs.target(), &now, before.ino, kind)?;
                 }
-                (Some(now), None) => self.remove_name(&new.dir, dirs.target(), &now)?,
+                (Some(now), None) => tree.changing(&new.dir).remove(dirs.target(), &now)?,
                 (None, _) => {}
             }
-            let search = self.search(&old.dir, dirs.source(), old.name)?;
+            let search = Dir::of(tree, &old.dir).search(dirs.source(), old.name)?;
             match search.found {
-                Some(found) => self.set_target(&old.dir, dirs.source(), &found, inode.ino, kind),
-                None => self.add_name(&old.dir, dirs.source(), &search, old.name, inode.ino, kind),
+                Some(found) => tree.changing(&old.dir).set_target(dirs.source(), &found, inode.ino, kind),
+                None => tree.changing(&old.dir).add(dirs.source(), &search, old.name, inode.ino, kind),
             }
         };
         if let Err(error) = { undo }() {
@@ -342,33 +424,30 @@ impl Fs {
     }
 
     /// Exchanges two names.
-    fn exchange(
-        &self,
-        old: &Side<'_>,
-        new: &Side<'_>,
-        dirs: &mut Pair<'_>,
-        [(inode, found), (other, there)]: [(&Arc<Inode>, Found); 2],
-        named: &mut Named<'_>,
-    ) -> Result<()> {
+    fn exchange(&self, dirs: &mut Pair<'_>, named: &mut Named<'_>) -> Result<()> {
+        let Rename { tree, old, new, inode, found, .. } = *self;
+        let (Some(other), Some(there)) = (self.replaced, self.search.found) else {
+            return Err(Posix::NotFound.into());
+        };
         let two = dirs.new.is_some();
         let (kind, other_kind) = (inode.kind(), other.kind());
         let (moves, other_moves) = (two && inode.is_dir(), two && other.is_dir());
         let other_state = named.new.as_deref_mut().expect("an exchange has two inodes");
-        let up = if moves { Some(self.find_parent(inode, &named.old)?) } else { None };
-        let other_up = if other_moves { Some(self.find_parent(other, other_state)?) } else { None };
+        let up = if moves { Some(Dir::of(tree, inode).parent(&named.old)?) } else { None };
+        let other_up = if other_moves { Some(Dir::of(tree, other).parent(other_state)?) } else { None };
         let links = i32::from(moves) - i32::from(other_moves);
         if (links > 0 && new.dir.nlink() == LINK_MAX) || (links < 0 && old.dir.nlink() == LINK_MAX) {
             return Err(Posix::TooManyLinks.into());
         }
         // The steps in order, each with its undoing; every page involved has just been read.
         let mut forward = |ends: [Ino; 2], kinds: [FileKind; 2], parents: [Ino; 2]| -> Result<()> {
-            self.set_target(&new.dir, dirs.target(), &there, ends[0], kinds[0])?;
-            self.set_target(&old.dir, dirs.source(), &found, ends[1], kinds[1])?;
+            tree.changing(&new.dir).set_target(dirs.target(), &there, ends[0], kinds[0])?;
+            tree.changing(&old.dir).set_target(dirs.source(), &found, ends[1], kinds[1])?;
             if let Some(up) = &up {
-                self.set_target(inode, &mut named.old, up, parents[0], FileKind::Directory)?;
+                tree.changing(inode).set_target(&mut named.old, up, parents[0], FileKind::Directory)?;
             }
             if let Some(up) = &other_up {
-                self.set_target(other, other_state, up, parents[1], FileKind::Directory)?;
+                tree.changing(other).set_target(other_state, up, parents[1], FileKind::Directory)?;
             }
             Ok(())
         };
@@ -380,9 +459,9 @@ impl Fs {
             }
             return Err(e);
         }
-        let now = self.clock.now();
+        let now = tree.clock.now();
         for (inode, side) in [(inode, new), (other, old)] {
-            self.edit(inode, Dirty::Full, |r| {
+            tree.edit(inode, Dirty::Full, |r| {
                 set_name(r, side.dir.ino, side.name);
                 if FileKind::from_mode(r.i_mode.get()) != Some(FileKind::Directory) {
                     r.i_advise |= Advise::LOST_PINO.bits();
@@ -391,15 +470,15 @@ impl Fs {
             });
         }
         if links != 0 {
-            self.edit(&new.dir, Dirty::Full, |r| add_links(r, links));
-            self.edit(&old.dir, Dirty::Full, |r| add_links(r, -links));
+            tree.edit(&new.dir, Dirty::Full, |r| add_links(r, links));
+            tree.edit(&old.dir, Dirty::Full, |r| add_links(r, -links));
         }
         for (side, gone) in [(old, inode), (new, other)] {
-            self.touch_modified(&side.dir);
-            self.since.note_moved_name(side.dir.ino, side.name, gone);
+            tree.touch_modified(&side.dir);
+            tree.note_moved_name(side.dir.ino, side.name, gone);
         }
         for inode in [inode, other].into_iter().filter(|i| i.is_dir()) {
-            self.since.note_changed_dir(inode.ino);
+            tree.since.note_changed_dir(inode.ino);
         }
         Ok(())
     }

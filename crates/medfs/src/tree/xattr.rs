@@ -7,9 +7,9 @@
 //! Kernel counterpart: `xattr.c`, `acl.c`.
 
 use crate::error::{Posix, Result};
-use crate::fs::Fs;
 use crate::map::inode::Inode;
 use crate::map::xattr_area::XattrArea;
+use crate::tree::Tree;
 use crate::types::XattrMode;
 use crate::xattr_names;
 use medfs_format::Ino;
@@ -21,7 +21,7 @@ use medfs_store::Dirty;
 /// Hints that `system.advise` may change.
 const ADVISE_MODIFIABLE: Advise = Advise::COLD.union(Advise::HOT);
 
-impl Fs {
+impl Tree {
     /// The value of an attribute, by its full name.
     pub(crate) fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         let (index, rest) = self.xattr_name(name)?;
@@ -32,10 +32,10 @@ impl Fs {
         match index {
             NameIndex::Advise => Ok(vec![inode.raw(|r| r.i_advise)]),
             NameIndex::PosixAclAccess | NameIndex::PosixAclDefault => {
-                self.check_acl_kind(&inode)?;
-                self.acl(&inode, index)?.map(|acl| acl.to_xattr()).ok_or_else(none)
+                self.xattrs(&inode).check_acl_kind()?;
+                self.xattrs(&inode).acl(index)?.map(|acl| acl.to_xattr()).ok_or_else(none)
             }
-            _ => self.xattr_value(&inode, index, rest)?.ok_or_else(none),
+            _ => self.xattrs(&inode).value(index, rest)?.ok_or_else(none),
         }
     }
 
@@ -69,13 +69,13 @@ impl Fs {
         self.change_settled(&inode, |_| {
             inode.check_flags(FileFlags::IMMUTABLE | FileFlags::APPEND)?;
             match index {
-                NameIndex::Advise => self.set_advise(&inode, value)?,
-                NameIndex::PosixAclAccess => self.set_access_acl(&inode, value)?,
-                NameIndex::PosixAclDefault => self.set_default_acl(&inode, value)?,
+                NameIndex::Advise => self.xattrs(&inode).set_advise(value)?,
+                NameIndex::PosixAclAccess => self.xattrs(&inode).set_access_acl(value)?,
+                NameIndex::PosixAclDefault => self.xattrs(&inode).set_default_acl(value)?,
                 NameIndex::User if !matches!(inode.kind(), FileKind::Regular | FileKind::Directory) => {
                     return Err(Posix::NotPermitted.into());
                 }
-                _ => self.set_value(&inode, index, rest, value, mode)?,
+                _ => self.xattrs(&inode).set_value(index, rest, value, mode)?,
             }
             self.touch_changed(&inode);
             Ok(())
@@ -93,11 +93,45 @@ impl Fs {
         if off { Err(Posix::NotSupported.into()) } else { Ok((index, rest)) }
     }
 
-    fn set_advise(&self, inode: &Inode, value: Option<&[u8]>) -> Result<()> {
+    fn xattrs<'a>(&'a self, inode: &'a Inode) -> Xattrs<'a> {
+        Xattrs { tree: self, inode }
+    }
+
+    /// The default ACL that a directory gives to what is made in it.
+    pub(crate) fn default_acl(&self, dir: &Inode) -> Result<Option<Acl>> {
+        if self.opts.acl { self.xattrs(dir).acl(NameIndex::PosixAclDefault) } else { Ok(None) }
+    }
+
+    /// What `chmod` to `perm` does to an access ACL. The caller sets the mode.
+    pub(crate) fn acl_chmod(&self, inode: &Inode, perm: u16) -> Result<()> {
+        if !self.opts.acl || inode.kind() == FileKind::Symlink {
+            return Ok(());
+        }
+        let xattrs = self.xattrs(inode);
+        match xattrs.acl(NameIndex::PosixAclAccess)? {
+            Some(acl) => xattrs.store_acl(NameIndex::PosixAclAccess, Some(&acl.with_mode(perm))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The extended attributes of an inode, by their meaning.
+#[derive(Clone, Copy)]
+struct Xattrs<'a> {
+    tree: &'a Tree,
+    inode: &'a Inode,
+}
+
+impl<'a> Xattrs<'a> {
+    fn area(self) -> XattrArea<'a> {
+        XattrArea { map: self.tree, inode: self.inode }
+    }
+
+    fn set_advise(self, value: Option<&[u8]>) -> Result<()> {
         let new = value.and_then(|v| v.first().copied()).map(Advise::from_bits_retain);
         match new {
             Some(new) if ADVISE_MODIFIABLE.contains(new) => {
-                self.edit(inode, Dirty::Full, |r| {
+                self.tree.edit(self.inode, Dirty::Full, |r| {
                     r.i_advise = ((r.advise() - ADVISE_MODIFIABLE) | new).bits();
                 });
                 Ok(())
@@ -107,25 +141,18 @@ impl Fs {
     }
 
     /// The stored value of an attribute.
-    fn xattr_value(&self, inode: &Inode, index: NameIndex, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let entries = XattrArea { map: self, inode }.read()?;
+    fn value(self, index: NameIndex, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let entries = self.area().read()?;
         Ok(entries.into_iter().find(|e| is(e, index, name)).map(|e| e.value))
     }
 
     /// Sets or removes (`None`) a stored value.
-    fn set_value(
-        &self,
-        inode: &Inode,
-        index: NameIndex,
-        name: &[u8],
-        value: Option<&[u8]>,
-        mode: XattrMode,
-    ) -> Result<()> {
-        let room = XattrArea { map: self, inode }.inline_range().len() + NODE_BYTES;
+    fn set_value(self, index: NameIndex, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
+        let room = self.area().inline_range().len() + NODE_BYTES;
         if value.is_some_and(|v| v.len() > room - HEADER_SIZE - 4) {
             return Err(Posix::TooBig.into());
         }
-        let mut entries = XattrArea { map: self, inode }.read()?;
+        let mut entries = self.area().read()?;
         let old = entries.iter().position(|e| is(e, index, name));
         match (old, mode) {
             (Some(_), XattrMode::Create) => return Err(Posix::Exists.into()),
@@ -139,65 +166,49 @@ impl Fs {
         if let Some(value) = value {
             entries.push(XattrEntry { index: index as u8, name: name.to_vec(), value: value.to_vec() });
         }
-        XattrArea { map: self, inode }.write(entries)
+        self.area().write(entries)
     }
 
     /// The stored access or default ACL.
-    pub(crate) fn acl(&self, inode: &Inode, index: NameIndex) -> Result<Option<Acl>> {
-        match self.xattr_value(inode, index, b"")? {
-            Some(value) => Ok(Acl::from_disk(&value, inode.ino)?),
+    fn acl(self, index: NameIndex) -> Result<Option<Acl>> {
+        match self.value(index, b"")? {
+            Some(value) => Ok(Acl::from_disk(&value, self.inode.ino)?),
             None => Ok(None),
         }
     }
 
-    /// The default ACL that a directory gives to what is made in it.
-    pub(crate) fn default_acl(&self, dir: &Inode) -> Result<Option<Acl>> {
-        if self.opts.acl { self.acl(dir, NameIndex::PosixAclDefault) } else { Ok(None) }
-    }
-
-    fn check_acl_kind(&self, inode: &Inode) -> Result<()> {
-        if inode.kind() == FileKind::Symlink { Err(Posix::NotSupported.into()) } else { Ok(()) }
+    fn check_acl_kind(self) -> Result<()> {
+        if self.inode.kind() == FileKind::Symlink { Err(Posix::NotSupported.into()) } else { Ok(()) }
     }
 
     /// Sets the access ACL and the permission bits that go with it. The caller has decided about the set-gid bit.
-    fn set_access_acl(&self, inode: &Inode, value: Option<&[u8]>) -> Result<()> {
-        self.check_acl_kind(inode)?;
+    fn set_access_acl(self, value: Option<&[u8]>) -> Result<()> {
+        self.check_acl_kind()?;
         let Some(acl) = value.map(Acl::from_xattr).transpose()?.flatten() else {
-            return self.store_acl(inode, NameIndex::PosixAclAccess, None);
+            return self.store_acl(NameIndex::PosixAclAccess, None);
         };
-        let (perm, acl) = acl.into_access(inode.raw(|r| r.i_mode.get() & 0o7777));
-        self.store_acl(inode, NameIndex::PosixAclAccess, acl.as_ref())?;
-        self.edit(inode, Dirty::Full, |r| r.i_mode = ((r.i_mode.get() & !0o7777) | perm).into());
+        let (perm, acl) = acl.into_access(self.inode.raw(|r| r.i_mode.get() & 0o7777));
+        self.store_acl(NameIndex::PosixAclAccess, acl.as_ref())?;
+        self.tree.edit(self.inode, Dirty::Full, |r| r.i_mode = ((r.i_mode.get() & !0o7777) | perm).into());
         Ok(())
     }
 
-    fn set_default_acl(&self, inode: &Inode, value: Option<&[u8]>) -> Result<()> {
-        self.check_acl_kind(inode)?;
+    fn set_default_acl(self, value: Option<&[u8]>) -> Result<()> {
+        self.check_acl_kind()?;
         let acl = value.map(Acl::from_xattr).transpose()?.flatten();
-        if !inode.is_dir() {
+        if !self.inode.is_dir() {
             return if acl.is_some() { Err(Posix::AccessDenied.into()) } else { Ok(()) };
         }
-        self.store_acl(inode, NameIndex::PosixAclDefault, acl.as_ref())
+        self.store_acl(NameIndex::PosixAclDefault, acl.as_ref())
     }
 
     /// Stores an ACL, or removes it.
-    fn store_acl(&self, inode: &Inode, index: NameIndex, acl: Option<&Acl>) -> Result<()> {
+    fn store_acl(self, index: NameIndex, acl: Option<&Acl>) -> Result<()> {
         let value = acl.map(Acl::to_disk);
-        if value.is_none() && self.xattr_value(inode, index, b"")?.is_none() {
+        if value.is_none() && self.value(index, b"")?.is_none() {
             return Ok(());
         }
-        self.set_value(inode, index, b"", value.as_deref(), XattrMode::Set)
-    }
-
-    /// What `chmod` to `perm` does to an access ACL. The caller sets the mode.
-    pub(crate) fn acl_chmod(&self, inode: &Inode, perm: u16) -> Result<()> {
-        if !self.opts.acl || inode.kind() == FileKind::Symlink {
-            return Ok(());
-        }
-        match self.acl(inode, NameIndex::PosixAclAccess)? {
-            Some(acl) => self.store_acl(inode, NameIndex::PosixAclAccess, Some(&acl.with_mode(perm))),
-            None => Ok(()),
-        }
+        self.set_value(index, b"", value.as_deref(), XattrMode::Set)
     }
 }
 

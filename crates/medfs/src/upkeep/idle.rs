@@ -6,7 +6,7 @@
 //! Kernel counterpart: `is_idle`, `f2fs_update_time`.
 
 use crate::error::Result;
-use crate::fs::Fs;
+use crate::file_ops::FileOps;
 use crate::upkeep::restore::Restorer;
 use medfs_sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,13 +30,13 @@ impl Activity {
 
     /// Something is wanted. Writes only where nothing was: threads do not fight over it.
     pub(crate) fn note(&self) {
-        if !self.is_noted() {
+        if !self.is_busy() {
             self.busy.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether something was wanted since the timer last looked.
-    pub(crate) fn is_noted(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Relaxed)
     }
 
@@ -52,7 +52,7 @@ impl Activity {
 
 /// What a step of idle work did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Did {
+pub struct IdleReport {
     /// The groups of hotness were made anew.
     pub reclustered: bool,
     /// Files that were asked whether they are to be restored.
@@ -66,8 +66,13 @@ pub struct Did {
 }
 
 /// One step: regroups files once in a window, then writes about `budget` pages to restore some. Stops where something is wanted.
-pub(crate) fn idle_work(fs: &Fs, activity: &Activity, restorer: &Restorer, budget: u64) -> Result<Did> {
-    let mut did = Did::default();
+pub(crate) fn idle_work(
+    fs: &FileOps,
+    activity: &Activity,
+    restorer: &Restorer,
+    budget: u64,
+) -> Result<IdleReport> {
+    let mut did = IdleReport::default();
     if fs.is_read_only() {
         return Ok(did);
     }
@@ -89,9 +94,9 @@ mod tests {
         let activity = Activity::new(10 * second);
         assert_eq!(activity.idle_for(12 * second), 2 * second);
         activity.note();
-        assert!(activity.is_noted());
+        assert!(activity.is_busy());
         assert_eq!(activity.idle_for(13 * second), Duration::ZERO);
-        assert!(!activity.is_noted());
+        assert!(!activity.is_busy());
         assert_eq!(activity.idle_for(18 * second), 5 * second);
     }
 }

@@ -1,7 +1,7 @@
 //! Upkeep: what the engine does of its own accord: cleaning, restoring, measuring, discarding.
 //!
 //! Invariant: nothing here is needed for a promise; an error of reading ends the step, not the volume.
-//! Locks: `gc`; see `fs/mod.rs`.
+//! Locks: `gc`; see `ranks.rs`.
 
 pub(crate) mod gc;
 pub(crate) mod idle;
@@ -9,12 +9,12 @@ pub(crate) mod restore;
 pub(crate) mod rewrite_window;
 pub(crate) mod trim;
 
+use crate::commit::Commit;
 use crate::commit::checkpoint::CheckpointSink;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::stats::RestoreStats;
 use gc::Gc;
-use idle::{Activity, Did, STEP_PAGES, idle_work};
+use idle::{Activity, IdleReport, STEP_PAGES, idle_work};
 use restore::Restorer;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use std::time::Duration;
 /// Work that nobody asks for. The front end's timer goes through the list; each task says whether it is due.
 pub(crate) trait UpkeepTask: Send + Sync {
     /// Whether there is something to do, by the monotonic clock of the volume.
-    fn is_due(&self, fs: &Fs, now: Duration) -> bool;
+    fn is_due(&self, on: &Commit, now: Duration) -> bool;
 
     /// Does a part of it. `Break`: that was enough for this time.
-    fn step(&self, fs: &Fs) -> Result<ControlFlow<()>>;
+    fn step(&self, on: &Commit) -> Result<ControlFlow<()>>;
 }
 
 /// The upkeep of a volume.
@@ -45,10 +45,10 @@ impl Upkeep {
     }
 
     /// One round of what is due.
-    pub(crate) fn background(&self, fs: &Fs) -> Result<()> {
-        let now = fs.clock.monotonic();
+    pub(crate) fn background(&self, on: &Commit) -> Result<()> {
+        let now = on.clock.monotonic();
         for task in &self.tasks {
-            if task.is_due(fs, now) && task.step(fs)?.is_break() {
+            if task.is_due(on, now) && task.step(on)?.is_break() {
                 break;
             }
         }
@@ -61,8 +61,8 @@ impl Upkeep {
     }
 
     /// One step of idle work, of about `budget` pages.
-    pub(crate) fn idle_work(&self, fs: &Fs, budget: u64) -> Result<Did> {
-        idle_work(fs, &self.idle.activity, &self.idle.restorer, budget)
+    pub(crate) fn idle_work(&self, on: &Commit, budget: u64) -> Result<IdleReport> {
+        idle_work(on, &self.idle.activity, &self.idle.restorer, budget)
     }
 
     pub(crate) fn restored(&self) -> RestoreStats {
@@ -80,13 +80,13 @@ struct IdleWork {
 struct CommitTimer;
 
 impl UpkeepTask for CommitTimer {
-    fn is_due(&self, fs: &Fs, now: Duration) -> bool {
-        let since = now.saturating_sub(*fs.last_checkpoint_at.lock());
-        fs.has_changes_to_commit() && (since >= fs.opts.commit_interval || fs.commit.is_due(now))
+    fn is_due(&self, on: &Commit, now: Duration) -> bool {
+        let since = now.saturating_sub(*on.last_checkpoint_at.lock());
+        on.has_changes_to_commit() && (since >= on.opts.commit_interval || on.is_due(now))
     }
 
-    fn step(&self, fs: &Fs) -> Result<ControlFlow<()>> {
-        CheckpointSink.sync(fs)?;
+    fn step(&self, on: &Commit) -> Result<ControlFlow<()>> {
+        CheckpointSink.sync(on)?;
         Ok(ControlFlow::Break(()))
     }
 }
@@ -95,12 +95,12 @@ impl UpkeepTask for CommitTimer {
 struct BackgroundCleaning(Arc<Gc>);
 
 impl UpkeepTask for BackgroundCleaning {
-    fn is_due(&self, fs: &Fs, _: Duration) -> bool {
-        fs.opts.background_gc
+    fn is_due(&self, on: &Commit, _: Duration) -> bool {
+        on.opts.background_gc
     }
 
-    fn step(&self, fs: &Fs) -> Result<ControlFlow<()>> {
-        self.0.clean_in_background(fs)?;
+    fn step(&self, on: &Commit) -> Result<ControlFlow<()>> {
+        self.0.clean_in_background(on)?;
         Ok(ControlFlow::Continue(()))
     }
 }
@@ -109,12 +109,148 @@ impl UpkeepTask for BackgroundCleaning {
 struct WhenIdle(Arc<IdleWork>);
 
 impl UpkeepTask for WhenIdle {
-    fn is_due(&self, fs: &Fs, now: Duration) -> bool {
-        self.0.activity.idle_for(now) >= fs.opts.idle_after
+    fn is_due(&self, on: &Commit, now: Duration) -> bool {
+        self.0.activity.idle_for(now) >= on.opts.idle_after
     }
 
-    fn step(&self, fs: &Fs) -> Result<ControlFlow<()>> {
-        idle_work(fs, &self.0.activity, &self.0.restorer, STEP_PAGES)?;
+    fn step(&self, on: &Commit) -> Result<ControlFlow<()>> {
+        idle_work(on, &self.0.activity, &self.0.restorer, STEP_PAGES)?;
         Ok(ControlFlow::Continue(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alone::{self, device, new};
+    use crate::commit::Ways;
+    use crate::content::file::WriteTimes;
+    use crate::mount::mount;
+    use crate::upkeep::restore::restore_file;
+    use crate::upkeep::trim::trim;
+    use medfs_device::MemDevice;
+    use medfs_format::Ino;
+    use medfs_format::node::FileKind;
+    use medfs_store::ManualClock;
+    use std::sync::atomic::Ordering;
+
+    struct Opened {
+        on: Arc<Commit>,
+        upkeep: Upkeep,
+        gc: Arc<Gc>,
+        clock: Arc<ManualClock>,
+    }
+
+    fn open(device: &Arc<MemDevice>, text: &str) -> Opened {
+        let (options, clock) = (alone::options(text), Arc::new(ManualClock::new(alone::START)));
+        let (gc, ways) = (Arc::new(Gc::default()), Ways::new(&options));
+        let on = mount(device.clone(), options, clock.clone(), ways, gc.clone()).expect("the volume opens");
+        let upkeep = Upkeep::new(gc.clone(), on.clock.monotonic());
+        Opened { on, upkeep, gc, clock }
+    }
+
+    fn file(on: &Commit, name: &str, pages: u64) -> Ino {
+        let file = on.create(on.geo.root_ino, name.as_bytes(), &new(FileKind::Regular)).expect(name).ino;
+        for page in 0..pages {
+            let byte = [page as u8 ^ name.len() as u8; 4096];
+            on.write(file, page * 4096, &byte, WriteTimes::Now).unwrap();
+        }
+        file
+    }
+
+    #[test]
+    fn the_commit_timer_commits_when_the_interval_has_passed() {
+        let Opened { on, upkeep, clock, .. } = open(&device(), "commit=5s");
+        file(&on, "f", 3);
+        upkeep.background(&on).unwrap();
+        assert!(on.pages.dirty() > 0);
+        clock.advance(Duration::from_secs(6));
+        upkeep.background(&on).unwrap();
+        assert_eq!((on.pages.dirty(), on.has_changes_to_commit()), (0, false));
+    }
+
+    #[test]
+    fn cleaning_gives_back_the_holes_of_a_full_volume() {
+        let Opened { on, gc, .. } = open(&device(), "");
+        let mut files = Vec::new();
+        for n in 0.. {
+            let before = on.space.counts().free();
+            if before < 3000 {
+                break;
+            }
+            files.push(file(&on, &format!("f{n}"), 100));
+            on.write_back_all().unwrap();
+        }
+        on.checkpoint_now().unwrap();
+        for &file in &files {
+            for page in (0..100).step_by(2) {
+                let punch = crate::types::FallocateMode::PUNCH_HOLE | crate::types::FallocateMode::KEEP_SIZE;
+                on.fallocate(file, punch, page * 4096, 4096).unwrap();
+            }
+        }
+        on.checkpoint_now().unwrap();
+        let cleaned = || on.counters.gc_sections.load(Ordering::Relaxed);
+        assert_eq!(cleaned(), 0);
+        assert!(gc.clean_in_background(&on).unwrap());
+        assert_eq!(cleaned(), 1);
+        on.checkpoint_now().unwrap();
+        while gc.clean_in_background(&on).unwrap() {
+            on.checkpoint_now().unwrap();
+        }
+        on.make_room_for(500).unwrap();
+        assert!(on.make_room_for(1 << 20).is_err(), "more than the volume has");
+        let mut page = [0; 4096];
+        for &file in &files {
+            on.read(file, 4096, &mut page).unwrap();
+            assert!(page.iter().all(|&byte| byte == page[0]) && page[0] != 0);
+        }
+    }
+
+    #[test]
+    fn idle_work_restores_what_is_read_often() {
+        let Opened { on, upkeep, clock, .. } = open(&device(), "hot_window=10s,idle=1s");
+        let hot = file(&on, "hot", 8);
+        on.write_back_all().unwrap();
+        on.checkpoint_now().unwrap();
+        for page in 0..8 {
+            on.write(hot, page * 4096 + 9, b"small", WriteTimes::Now).unwrap();
+        }
+        on.fsync(hot, false).unwrap();
+        let inode = on.inode(hot).unwrap();
+        let deltas = || on.deltas().delta_pages(&inode, 0..u64::MAX).unwrap().len();
+        assert!(deltas() > 0);
+        let mut buf = vec![0; 8 * 4096];
+        for _ in 0..200 {
+            on.read(hot, 0, &mut buf).unwrap();
+        }
+        // A file that is only written gives the groups something to tell apart.
+        let cold = file(&on, "cold", 4);
+        for round in 0..50 {
+            on.write(cold, 0, &[round; 100], WriteTimes::Now).unwrap();
+        }
+        clock.advance(Duration::from_secs(11));
+        on.hotness.tick(on.clock.monotonic());
+        assert!(upkeep.idle_work(&on, 64).unwrap().reclustered);
+        for _ in 0..10 {
+            upkeep.idle_work(&on, 64).unwrap();
+        }
+        restore_file(&on, hot).unwrap();
+        assert_eq!(deltas(), 0);
+        upkeep.note_wanted();
+        assert!(upkeep.restored().files <= 1);
+        clock.advance(Duration::from_secs(30));
+        upkeep.background(&on).unwrap();
+        let mut again = vec![0; 8 * 4096];
+        on.read(hot, 0, &mut again).unwrap();
+        assert_eq!(again, buf);
+    }
+
+    #[test]
+    fn trim_discards_what_is_free() {
+        let Opened { on, .. } = open(&device(), "");
+        let size = on.geo.block_count * 4096;
+        assert!(trim(&on, 0, size, 4096).unwrap() > size / 2);
+        assert_eq!(trim(&on, 0, 4096, 4096).unwrap(), 0, "before the main area");
+        assert!(trim(&on, size, 4096, 0).is_err() && trim(&on, 0, 100, 0).is_err());
     }
 }

@@ -6,21 +6,21 @@
 //! read in order, neighbours of restored pages are written with them where that makes a window whole ([`crate::upkeep::rewrite_window`]).
 //!
 //! Invariants: a page goes to a new block, and its base stays until a checkpoint has made the inode without the delta
-//! durable, as [`Fs::make_whole`] arranges: a crash shows the same content either way. A neighbour goes to a new block as what it
+//! durable, as `make_whole` of [`crate::delta`] arranges: a crash shows the same content either way. A neighbour goes to a new block as what it
 //! was, and its old one stays until then too. A file that cannot be restored (damage, want of space) stays as it is and
 //! hinders no other.
 //! Locks: `pending` is a leaf; files are written back as in [`crate::content::writeback`].
 
 use crate::content::placement::{Batch, Purpose};
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::file_ops::FileOps;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::profile::hotness::Hotness;
 use crate::stats::{Counters, RestoreStats};
 use crate::upkeep::gc::is_nearly_full;
-use crate::upkeep::idle::{Activity, Did};
-use crate::upkeep::rewrite_window::{Lies, WINDOW_PAGES, WholeWindows, Window};
+use crate::upkeep::idle::{Activity, IdleReport};
+use crate::upkeep::rewrite_window::{BlockState, RewriteBudget, WINDOW_PAGES, Window};
 use medfs_device::Cause;
 use medfs_format::node::{FileKind, Inline};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, is_block};
@@ -55,7 +55,7 @@ impl Restorer {
         }
     }
 
-    fn note(&self, part: Part) {
+    fn note(&self, part: RestoreStep) {
         Counters::add(&self.files, u64::from(part.ends_file()));
         Counters::add(&self.pages, part.pages);
         Counters::add(&self.moved, part.moved);
@@ -64,7 +64,7 @@ impl Restorer {
 
 /// What became of a part of a file.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct RestoreStep {
     /// Pages that are blocks again.
     pages: u64,
     /// Neighbours that were written with them.
@@ -73,7 +73,7 @@ struct Part {
     more: bool,
 }
 
-impl Part {
+impl RestoreStep {
     fn ends_file(self) -> bool {
         self.pages > 0 && !self.more
     }
@@ -81,7 +81,7 @@ impl Part {
 
 impl Restorer {
     /// Begins a round; what is left of the last one is listed again.
-    pub(crate) fn begin(&self, fs: &Fs) {
+    pub(crate) fn begin(&self, fs: &FileOps) {
         if restores(fs) {
             let files = files_with_compact_pages(fs);
             *self.pending.lock() = files.into();
@@ -92,13 +92,13 @@ impl Restorer {
     /// Judges files and writes about `budget` pages to restore some, until the round ends or something is wanted of the volume.
     pub(crate) fn restore_some(
         &self,
-        fs: &Fs,
+        fs: &FileOps,
         activity: &Activity,
         budget: u64,
-        did: &mut Did,
+        did: &mut IdleReport,
     ) -> Result<()> {
-        let has_budget = |did: &Did| did.pages_restored + did.pages_moved < budget;
-        while restores(fs) && has_budget(did) && !activity.is_noted() {
+        let has_budget = |did: &IdleReport| did.pages_restored + did.pages_moved < budget;
+        while restores(fs) && has_budget(did) && !activity.is_busy() {
             let Some(ino) = self.pending.lock().pop_front() else { break };
             did.files_judged += 1;
             if fs.hotness.of(ino) != Hotness::ReadHot {
@@ -126,12 +126,12 @@ impl Restorer {
     }
 }
 
-fn restores(fs: &Fs) -> bool {
+fn restores(fs: &FileOps) -> bool {
     fs.opts.restore && fs.deltas.makes_records()
 }
 
 /// Files that have pages to restore: those in memory, where every file is that was read lately.
-fn files_with_compact_pages(fs: &Fs) -> Vec<Ino> {
+fn files_with_compact_pages(fs: &FileOps) -> Vec<Ino> {
     let mut files: Vec<Ino> = fs
         .inodes
         .loaded()
@@ -144,7 +144,7 @@ fn files_with_compact_pages(fs: &Fs) -> Vec<Ino> {
 }
 
 /// Writes each page of a file that is a delta to a block of its own, or its cluster anew.
-pub(crate) fn restore_file(fs: &Fs, ino: Ino) -> Result<()> {
+pub(crate) fn restore_file(fs: &FileOps, ino: Ino) -> Result<()> {
     let restorer = Restorer::default();
     while (Restoring { fs, restorer: &restorer }).restore_part(ino, false)?.more {}
     Ok(())
@@ -152,14 +152,14 @@ pub(crate) fn restore_file(fs: &Fs, ino: Ino) -> Result<()> {
 
 /// Restoring a file of a volume.
 struct Restoring<'a> {
-    fs: &'a Fs,
+    fs: &'a FileOps,
     restorer: &'a Restorer,
 }
 
 impl Restoring<'_> {
     /// The same for a part of the file, with windows made whole where that is asked for and pays. A part that is not the last
     /// may write some compact pages that say which pages have no delta any more.
-    fn restore_part(&self, ino: Ino, whole_windows: bool) -> Result<Part> {
+    fn restore_part(&self, ino: Ino, whole_windows: bool) -> Result<RestoreStep> {
         let inode = self.fs.inode(ino)?;
         self.fs.check_writable()?;
         self.fs.make_room()?;
@@ -168,7 +168,7 @@ impl Restoring<'_> {
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
         if self.fs.is_released(&inode) {
-            return Ok(Part { pages: 0, moved: 0, more: false });
+            return Ok(RestoreStep { pages: 0, moved: 0, more: false });
         }
         let mut pages = self.fs.deltas().delta_pages(&inode, 0..u64::MAX)?;
         // What others are made from would take them along.
@@ -185,13 +185,13 @@ impl Restoring<'_> {
             pages.push(index);
         }
         pages.sort_unstable();
-        let placing = self.fs.place_pages(&inode, &mut state, &pages, Purpose::Restore, self.fs);
+        let placing = self.fs.place_pages(&inode, &mut state, &pages, Purpose::Restore, &self.fs.xref);
         let placed = placing.pages.iter().filter(|page| !page.compact).count() as u64;
         let moved = placing.pages.iter().filter(|page| neighbours.contains_key(&page.index)).count() as u64;
         drop(state);
         let written = self.fs.write_placing(&inode, placing, Cause::Data).and_then(|(_, outcome)| outcome);
         written.and(whole).and(left)?;
-        Ok(Part { pages: placed - moved, moved, more })
+        Ok(RestoreStep { pages: placed - moved, moved, more })
     }
 
     /// Frees the compact pages of a file that has no deltas any more: who reads it would have to read them.
@@ -225,7 +225,7 @@ impl Restoring<'_> {
             return Ok(found);
         }
         let RestoreStats { pages: restored, moved, .. } = self.restorer.stats();
-        let mut policy = WholeWindows::new(self.fs.costs.lock().reading(), restored, moved);
+        let mut policy = RewriteBudget::new(self.fs.costs.lock().reading(), restored, moved);
         let ahead = self.ahead(inode)?;
         let mut ahead = &ahead[..];
         for restored in pages.chunk_by(|a, b| a / WINDOW_PAGES == b / WINDOW_PAGES) {
@@ -243,7 +243,7 @@ impl Restoring<'_> {
 
     /// The window of some pages that are restored; without neighbours where it has pages that are to be written anyway.
     fn window(&self, inode: &Inode, state: &InodeState, restored: &[u64]) -> Result<Window> {
-        let mut window = Window { pages: restored.iter().map(|&page| (page, Lies::Restored)).collect() };
+        let mut window = Window { pages: restored.iter().map(|&page| (page, BlockState::Moving)).collect() };
         let first = restored[0] / WINDOW_PAGES * WINDOW_PAGES;
         if state.dirty.range(first..first + WINDOW_PAGES).next().is_some() {
             return Ok(window);
@@ -253,7 +253,9 @@ impl Restoring<'_> {
             near = self.fs.find_slot_near(inode, near.as_ref(), index)?;
             let Some(addr) = near.as_ref().map(Slot::addr).filter(|&addr| is_block(addr)) else { continue };
             let fixed = self.fs.dependents.is_source(inode.ino, index);
-            window.pages.push((index, if fixed { Lies::Fixed(addr) } else { Lies::At(addr) }));
+            window
+                .pages
+                .push((index, if fixed { BlockState::Pinned(addr) } else { BlockState::Movable(addr) }));
         }
         Ok(window)
     }

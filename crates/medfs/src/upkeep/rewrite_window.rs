@@ -2,7 +2,7 @@
 //!
 //! A restored page goes to a new block, as its old one is a base until the inode without the delta is durable. So a window,
 //! the pages that one request asks for, lies in two places or more, and takes as many requests, which read along what lies
-//! between. [`WholeWindows`] decides for each window, by what reading it takes as it would lie and as it could, and by what
+//! between. [`RewriteBudget`] decides for each window, by what reading it takes as it would lie and as it could, and by what
 //! writing it again costs.
 //!
 //! Invariants: what is decided depends on addresses, those that the log will give among them, and times alone. A window is written again for no more than
@@ -25,30 +25,33 @@ pub(crate) const MOST_NEIGHBOURS: u64 = 6;
 
 /// How a page of a window with restored pages lies. Holes and reserved pages have no part in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lies {
+pub(crate) enum BlockState {
     /// It gets a new block in any case.
-    Restored,
+    Moving,
     /// It stays there, or gets a new block together with those.
-    At(BlockAddr),
+    Movable(BlockAddr),
     /// It stays there, as other pages are made from its block.
-    Fixed(BlockAddr),
+    Pinned(BlockAddr),
 }
 
 /// The pages of a window, by index.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Window {
-    pub(crate) pages: Vec<(u64, Lies)>,
+    pub(crate) pages: Vec<(u64, BlockState)>,
 }
 
 impl Window {
     /// Pages that are restored.
     pub(crate) fn restored(&self) -> u64 {
-        self.pages.iter().filter(|(_, lies)| *lies == Lies::Restored).count() as u64
+        self.pages.iter().filter(|(_, block)| *block == BlockState::Moving).count() as u64
     }
 
     /// Pages that are written again with these, if the window is.
     pub(crate) fn neighbours(&self) -> impl Iterator<Item = u64> {
-        self.pages.iter().filter(|(_, lies)| matches!(lies, Lies::At(_))).map(|&(index, _)| index)
+        self.pages
+            .iter()
+            .filter(|(_, block)| matches!(block, BlockState::Movable(_)))
+            .map(|&(index, _)| index)
     }
 
     /// The requests that read the window, as it lies where neighbours stay or where they move; `new` are the addresses that
@@ -58,10 +61,10 @@ impl Window {
         let mut addrs: Vec<u64> = self
             .pages
             .iter()
-            .map(|(_, lies)| match lies {
-                Lies::At(addr) if !neighbours_move => Some(u64::from(*addr)),
-                Lies::Fixed(addr) => Some(u64::from(*addr)),
-                Lies::At(_) | Lies::Restored => new.next(),
+            .map(|(_, block)| match block {
+                BlockState::Movable(addr) if !neighbours_move => Some(u64::from(*addr)),
+                BlockState::Pinned(addr) => Some(u64::from(*addr)),
+                BlockState::Movable(_) | BlockState::Moving => new.next(),
             })
             .collect::<Option<_>>()?;
         addrs.sort_unstable();
@@ -83,16 +86,16 @@ struct Request {
 
 /// Decides which windows are written again as a whole, and pays for them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct WholeWindows {
+pub(crate) struct RewriteBudget {
     times: ReadTimes,
     /// Pages that may be written along yet.
     credit: u64,
 }
 
-impl WholeWindows {
+impl RewriteBudget {
     /// For a device with these times, on a volume where so many pages were restored and written along already.
-    pub(crate) fn new(times: ReadTimes, restored: u64, moved: u64) -> WholeWindows {
-        WholeWindows { times, credit: restored.saturating_mul(MOST_NEIGHBOURS).saturating_sub(moved) }
+    pub(crate) fn new(times: ReadTimes, restored: u64, moved: u64) -> RewriteBudget {
+        RewriteBudget { times, credit: restored.saturating_mul(MOST_NEIGHBOURS).saturating_sub(moved) }
     }
 
     /// Decides about a window whose restored pages are written now in any case, to the blocks `ahead` as far as these can be told.
@@ -125,8 +128,10 @@ mod tests {
 
     /// A window in one piece of which these pages are restored.
     fn window(restored: impl Fn(u64) -> bool) -> Window {
-        let lies = |index| if restored(index) { Lies::Restored } else { Lies::At(1000 + index as u32) };
-        Window { pages: (0..WINDOW_PAGES).map(|index| (index, lies(index))).collect() }
+        let block = |index| {
+            if restored(index) { BlockState::Moving } else { BlockState::Movable(1000 + index as u32) }
+        };
+        Window { pages: (0..WINDOW_PAGES).map(|index| (index, block(index))).collect() }
     }
 
     /// The blocks of a log that lies elsewhere.
@@ -135,12 +140,18 @@ mod tests {
     }
 
     fn takes(times: ReadTimes, window: &Window) -> bool {
-        WholeWindows::new(times, 0, 0).take(window, &ahead())
+        RewriteBudget::new(times, 0, 0).take(window, &ahead())
     }
 
     #[test]
     fn requests_are_those_of_reading() {
-        let apart = Window { pages: vec![(0, Lies::At(10)), (1, Lies::At(16)), (2, Lies::At(30))] };
+        let apart = Window {
+            pages: vec![
+                (0, BlockState::Movable(10)),
+                (1, BlockState::Movable(16)),
+                (2, BlockState::Movable(30)),
+            ],
+        };
         let request = |pages, blocks| Request { pages, blocks };
         assert_eq!(apart.requests(false, &[]), Some(vec![request(2, 7), request(1, 1)]));
         assert_eq!(apart.requests(true, &ahead()), Some(vec![request(3, 3)]));
@@ -175,7 +186,7 @@ mod tests {
     fn nothing_moves_to_where_there_is_no_room_together() {
         let w = window(|index| index % 4 == 0);
         assert!(takes(CARD, &w));
-        let mut windows = WholeWindows::new(CARD, 0, 0);
+        let mut windows = RewriteBudget::new(CARD, 0, 0);
         let holes: Vec<BlockAddr> = (0..100).map(|n| 5000 + n * 8).collect();
         assert!(!windows.take(&w, &holes) && !windows.take(&w, &ahead()[..31]) && !windows.take(&w, &[]));
         assert_eq!(windows.credit, 3 * 8 * MOST_NEIGHBOURS);
@@ -186,11 +197,11 @@ mod tests {
         // With every other page fixed the window lies in two places either way.
         let mut held = window(|index| index % 4 == 0);
         assert!(takes(CARD, &held));
-        for (index, lies) in &mut held.pages {
-            if let Lies::At(addr) = *lies
+        for (index, block) in &mut held.pages {
+            if let BlockState::Movable(addr) = *block
                 && *index % 2 == 1
             {
-                *lies = Lies::Fixed(addr);
+                *block = BlockState::Pinned(addr);
             }
         }
         assert!(!takes(CARD, &held));
@@ -200,16 +211,16 @@ mod tests {
     fn all_windows_together_keep_to_what_was_restored() {
         let scattered = |n: u64| Window {
             pages: (0..WINDOW_PAGES)
-                .map(|i| (i, if i < n { Lies::Restored } else { Lies::At(100 * i as u32) }))
+                .map(|i| (i, if i < n { BlockState::Moving } else { BlockState::Movable(100 * i as u32) }))
                 .collect(),
         };
-        let mut windows = WholeWindows::new(CARD, 0, 0);
+        let mut windows = RewriteBudget::new(CARD, 0, 0);
         let ahead = &ahead();
         assert!(!windows.take(&scattered(1), ahead), "one page pays for six");
         assert!(!windows.take(&scattered(3), ahead));
         assert!(windows.take(&scattered(4), ahead), "eight pay for 28");
         assert_eq!(windows.credit, 8 * MOST_NEIGHBOURS - 28);
-        assert!(!WholeWindows::new(CARD, 5, 30).take(&scattered(1), ahead));
-        assert!(WholeWindows::new(CARD, 5, 5).take(&scattered(1), ahead));
+        assert!(!RewriteBudget::new(CARD, 5, 30).take(&scattered(1), ahead));
+        assert!(RewriteBudget::new(CARD, 5, 5).take(&scattered(1), ahead));
     }
 }

@@ -1,12 +1,12 @@
 //! FITRIM: telling the device which blocks are free.
 
 use crate::error::{Posix, Result};
-use crate::fs::Fs;
+use crate::file_ops::FileOps;
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG};
 
 /// Discards free runs of a byte range; see [`crate::Volume::trim`]. A checkpoint comes first, so that what was freed
 /// is included; each segment is discarded under the segments' lock, so that no log moves in meanwhile.
-pub(crate) fn trim(fs: &Fs, start: u64, len: u64, min_len: u64) -> Result<u64> {
+pub(crate) fn trim(fs: &FileOps, start: u64, len: u64, min_len: u64) -> Result<u64> {
     let block = BLOCK_SIZE as u64;
     if start >= fs.geo.block_count * block || len < block {
         return Err(Posix::InvalidArgument.into());

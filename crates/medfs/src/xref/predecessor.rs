@@ -7,12 +7,12 @@
 //!
 //! Locks: as in [`super::sqlite_wal`].
 
-use super::retained::MOST_BASE_PAGES;
+use super::Xref;
+use super::retained::MOST_PAGES;
 use super::sqlite_layout::PAGE;
-use super::sqlite_wal::{Repeat, RepeatsMemory};
+use super::sqlite_wal::{ComposedBase, WalMemory};
 use crate::content::record::OwnedRecord;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::profile::file_class;
 use medfs_format::delta::RawSlice;
@@ -32,14 +32,14 @@ const SPOT: usize = 16;
 
 /// From what a new file is made.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Replaces {
+pub(crate) struct PredecessorCache {
     /// The predecessor that was looked at, and the file whose blocks are bases, if any.
     found: Option<(Ino, Option<Ino>)>,
     /// How far behind its place in that file content was found last.
     shift: i64,
 }
 
-impl Fs {
+impl Xref {
     /// The record of a page of a new file against the file that it is to replace, where it is small enough to be kept. What it
     /// is made from are sources then.
     pub(crate) fn encode_replacement(
@@ -51,19 +51,19 @@ impl Fs {
     ) -> Result<Option<(OwnedRecord, u64)>> {
         if !self.deltas.repeats
             || state.whole.contains(&u64::from(index))
-            || u64::from(index) >= MOST_BASE_PAGES
+            || u64::from(index) >= MOST_PAGES
             || self.dependents.others_need_any(inode.ino)
         {
             return Ok(None);
         }
         let Some(base) = self.base_file(inode)? else { return Ok(None) };
         let own_place = i64::from(index) * PAGE as i64;
-        let shift = inode.memory.of::<RepeatsMemory>().lock().replaces.shift;
+        let shift = inode.memory.of::<WalMemory>().lock().replaces.shift;
         let mut best = self.likely_base(inode, &base, own_place - shift, page)?;
         if best.is_none() {
             let found = self.look_around(&base, index.into(), page)?;
             if let Some(start) = found {
-                inode.memory.of::<RepeatsMemory>().lock().replaces.shift = own_place - start;
+                inode.memory.of::<WalMemory>().lock().replaces.shift = own_place - start;
                 best = self.likely_base(inode, &base, start, page)?;
             }
         }
@@ -76,17 +76,17 @@ impl Fs {
     /// The file whose blocks a new file may be made from.
     fn base_file(&self, inode: &Inode) -> Result<Option<Arc<Inode>>> {
         let names = inode.raw(file_class::replaced_by);
-        if names.is_empty() || inode.nlink() != 1 || !self.can_keep_bases()? {
+        if names.is_empty() || inode.nlink() != 1 || !self.can_retain()? {
             return Ok(None);
         }
         for name in names {
             let Some(predecessor) = self.source_named(inode, &name)? else { continue };
-            let known = inode.memory.of::<RepeatsMemory>().lock().replaces.found;
+            let known = inode.memory.of::<WalMemory>().lock().replaces.found;
             let base = match known.filter(|(ino, _)| *ino == predecessor.ino) {
                 Some((_, base)) => base,
                 None => {
                     let base = self.base_of_predecessor(&predecessor)?;
-                    inode.memory.of::<RepeatsMemory>().lock().replaces.found = Some((predecessor.ino, base));
+                    inode.memory.of::<WalMemory>().lock().replaces.found = Some((predecessor.ino, base));
                     base
                 }
             };
@@ -97,14 +97,14 @@ impl Fs {
 
     /// The predecessor itself, or what it is made from.
     fn base_of_predecessor(&self, predecessor: &Inode) -> Result<Option<Ino>> {
-        if predecessor.pages() > MOST_BASE_PAGES {
+        if predecessor.pages() > MOST_PAGES {
             return Ok(None);
         }
         let origins = self.dependents.origins(predecessor.ino);
         match origins[..] {
             [] if self.dependents.is_dependent(predecessor.ino) => Ok(None),
             [] => Ok(Some(predecessor.ino)),
-            [origin] if self.is_kept(origin) => {
+            [origin] if self.retained.contains(origin) => {
                 let mut whole = 0;
                 for page in 0..predecessor.pages() {
                     whole +=
@@ -123,8 +123,8 @@ impl Fs {
         base: &Arc<Inode>,
         start: i64,
         page: &Block,
-    ) -> Result<Option<Repeat>> {
-        let mut repeat = self.begin_repeat();
+    ) -> Result<Option<ComposedBase>> {
+        let mut repeat = self.begin_base();
         for slice in slices_at(base.ino, start) {
             self.add_slice_of(inode, base, slice, &mut repeat)?;
         }
@@ -132,7 +132,13 @@ impl Fs {
     }
 
     /// Adds a slice of another file, where that is not about to change.
-    fn add_slice_of(&self, inode: &Inode, base: &Inode, slice: RawSlice, repeat: &mut Repeat) -> Result<()> {
+    fn add_slice_of(
+        &self,
+        inode: &Inode,
+        base: &Inode,
+        slice: RawSlice,
+        repeat: &mut ComposedBase,
+    ) -> Result<()> {
         let page = u64::from(slice.page.get());
         let usable = base.ino != inode.ino
             && base

@@ -7,11 +7,12 @@
 //! shows that file without it; it is a source from then on.
 //! Locks: called with the inode's lock held; those of the other file, and of a directory, are tried and never waited for.
 
-use super::predecessor::Replaces;
+use super::Xref;
+use super::predecessor::PredecessorCache;
 use super::sqlite_layout::{Layout, PAGE, PageCopy};
 use crate::content::record::OwnedRecord;
+use crate::dir::Dir;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::profile::file_class::{self, Name};
 use crate::ranks;
@@ -34,7 +35,7 @@ const REPEAT_MAX: usize = COMPACT_ROOM / 3;
 const GOOD_ENOUGH: usize = 256;
 
 /// What a page is nearly made of.
-pub(crate) struct Repeat {
+pub(crate) struct ComposedBase {
     pub(crate) slices: Vec<RawSlice>,
     pub(crate) base: Box<Block>,
     /// The block of each slice.
@@ -45,7 +46,7 @@ pub(crate) struct Repeat {
 
 /// Where the pages of a repeat are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum SourceKind {
     /// In the database.
     Database,
     /// In the log, where an earlier frame of the same page was written as a whole; otherwise in the database.
@@ -58,13 +59,13 @@ struct Sources<'a> {
     state: &'a InodeState,
     database: &'a Arc<Inode>,
     layout: Layout,
-    look: Look,
+    look: SourceKind,
 }
 
 impl Sources<'_> {
     /// Where an earlier frame of the same page is, no part of which is about to change.
     fn frame_of(&self, copy: PageCopy) -> Option<u64> {
-        let known = self.inode.memory.of::<RepeatsMemory>().lock().frames.get(&copy.number).copied()?;
+        let known = self.inode.memory.of::<WalMemory>().lock().frames.get(&copy.number).copied()?;
         known.into_iter().find(|&at| {
             let pages = at / PAGE..(at + self.layout.page).div_ceil(PAGE);
             at != copy.at && pages.into_iter().all(|page| !self.state.dirty.contains_key(&page))
@@ -74,10 +75,10 @@ impl Sources<'_> {
 
 /// What is remembered of a journal or log.
 #[derive(Debug, Default)]
-pub(crate) struct Repeats {
+pub(crate) struct WalState {
     database: Option<Ino>,
     /// What it is to replace.
-    pub(crate) replaces: Replaces,
+    pub(crate) replaces: PredecessorCache,
     /// The layout behind its first header: SQLite ends a transaction by overwriting that with zeros.
     layout: Option<Layout>,
     /// Where the last two frames are that were written as a whole, by the page of the database. The end of the last one is
@@ -89,36 +90,36 @@ pub(crate) struct Repeats {
 
 type Frames = HashMap<u32, [u64; 2]>;
 
-/// [`Repeats`] as the inode of the journal or log remembers them.
-pub(crate) struct RepeatsMemory(Mutex<Repeats>);
+/// [`WalState`] as the inode of the journal or log remembers them.
+pub(crate) struct WalMemory(Mutex<WalState>);
 
-impl Default for RepeatsMemory {
-    fn default() -> RepeatsMemory {
-        RepeatsMemory(Mutex::default().ranked(ranks::DELTAS))
+impl Default for WalMemory {
+    fn default() -> WalMemory {
+        WalMemory(Mutex::default().ranked(ranks::DELTAS))
     }
 }
 
-impl RepeatsMemory {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Repeats> {
+impl WalMemory {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, WalState> {
         self.0.lock()
     }
 }
 
 /// Pages of a database of which a page of its journal or log has parts.
-pub(crate) struct Repeated {
+pub(crate) struct CopiedPages {
     pub(crate) database: Arc<Inode>,
     layout: Layout,
     pub(crate) copies: Vec<PageCopy>,
 }
 
-impl Repeated {
+impl CopiedPages {
     /// The pages of which page `index` of a journal or log has parts; `None` of other files, and of compressed ones.
     pub(crate) fn of(
-        fs: &Fs,
+        fs: &Xref,
         inode: &Arc<Inode>,
         state: &InodeState,
         index: u32,
-    ) -> Result<Option<Repeated>> {
+    ) -> Result<Option<CopiedPages>> {
         let name = inode.raw(Name::of);
         if fs.is_compressed(inode) || !matches!(name, Name::Log | Name::Journal) {
             return Ok(None);
@@ -128,7 +129,7 @@ impl Repeated {
             return Ok(None);
         };
         let copies = fs.copies(inode, state, name, layout, index)?;
-        Ok(Some(Repeated { database, layout, copies }))
+        Ok(Some(CopiedPages { database, layout, copies }))
     }
 
     /// The slices of page `index` that a copy makes, whose like is at a place of a file.
@@ -143,12 +144,12 @@ impl Repeated {
 
     /// Where the last frame of the same page is that a record in NVRAM has.
     pub(crate) fn last_frame(&self, inode: &Inode, copy: PageCopy) -> Option<u64> {
-        let known = inode.memory.of::<RepeatsMemory>().lock().recorded.get(&copy.number).copied()?;
+        let known = inode.memory.of::<WalMemory>().lock().recorded.get(&copy.number).copied()?;
         known.into_iter().find(|&at| at != copy.at)
     }
 }
 
-impl Fs {
+impl Xref {
     /// The record of a page of a journal or log against what it repeats, where it is small enough to be kept. What it is made
     /// from are sources then.
     pub(crate) fn encode_repeat(
@@ -164,10 +165,10 @@ impl Fs {
         {
             return Ok(None);
         }
-        let Some(repeated) = Repeated::of(self, inode, state, index)? else { return Ok(None) };
-        let Repeated { database, layout, copies } = repeated;
-        let mut best: Option<(OwnedRecord, Repeat)> = None;
-        for look in [Look::Database, Look::Frames] {
+        let Some(repeated) = CopiedPages::of(self, inode, state, index)? else { return Ok(None) };
+        let CopiedPages { database, layout, copies } = repeated;
+        let mut best: Option<(OwnedRecord, ComposedBase)> = None;
+        for look in [SourceKind::Database, SourceKind::Frames] {
             if best.as_ref().is_some_and(|(record, _)| record.size() <= GOOD_ENOUGH) {
                 break;
             }
@@ -211,14 +212,14 @@ impl Fs {
     }
 
     /// What page `index` repeats; `None` where nothing was found, or nothing in frames.
-    fn repeat(&self, sources: &Sources<'_>, copies: &[PageCopy], index: u32) -> Result<Option<Repeat>> {
+    fn repeat(&self, sources: &Sources<'_>, copies: &[PageCopy], index: u32) -> Result<Option<ComposedBase>> {
         let Sources { inode, layout, look, .. } = *sources;
-        let mut repeat = self.begin_repeat();
+        let mut repeat = self.begin_base();
         let mut in_frames = false;
         for &copy in copies {
             let frame = match look {
-                Look::Database => None,
-                Look::Frames => sources.frame_of(copy),
+                SourceKind::Database => None,
+                SourceKind::Frames => sources.frame_of(copy),
             };
             in_frames |= frame.is_some();
             let (source, offset) = match frame {
@@ -231,7 +232,7 @@ impl Fs {
                 }
             }
         }
-        let found = !repeat.slices.is_empty() && (in_frames || look == Look::Database);
+        let found = !repeat.slices.is_empty() && (in_frames || look == SourceKind::Database);
         Ok(found.then_some(repeat))
     }
 
@@ -240,7 +241,7 @@ impl Fs {
         sources: &Sources<'_>,
         source: &Arc<Inode>,
         slice: RawSlice,
-        repeat: &mut Repeat,
+        repeat: &mut ComposedBase,
     ) -> Result<()> {
         let page = u64::from(slice.page.get());
         let usable =
@@ -264,8 +265,8 @@ impl Fs {
     }
 
     /// What a page may repeat, of which nothing was looked at yet.
-    pub(crate) fn begin_repeat(&self) -> Repeat {
-        Repeat {
+    pub(crate) fn begin_base(&self) -> ComposedBase {
+        ComposedBase {
             slices: Vec::new(),
             base: Block::boxed(),
             addrs: Vec::new(),
@@ -282,7 +283,7 @@ impl Fs {
         state: &InodeState,
         database: &Arc<Inode>,
         index: u32,
-        repeat: &Repeat,
+        repeat: &ComposedBase,
     ) -> Result<Option<u64>> {
         if !self.can_be_listed(inode.ino) {
             return Ok(None);
@@ -331,7 +332,7 @@ impl Fs {
     /// The file of a name in the same directory, where its blocks can be sources.
     pub(crate) fn source_named(&self, inode: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>> {
         let parent = inode.raw(|r| r.i_pino.get());
-        let known = inode.memory.of::<RepeatsMemory>().lock().database;
+        let known = inode.memory.of::<WalMemory>().lock().database;
         let still = |source: &Inode| {
             source.raw(|r| r.i_pino.get() == parent && file_class::is_named(r, name))
                 && source.nlink() == 1
@@ -346,13 +347,13 @@ impl Fs {
         if !dir.is_dir() || guard.dead {
             return Ok(None);
         }
-        let Some(entry) = self.find_entry(&dir, &guard, name)? else { return Ok(None) };
+        let Some(entry) = Dir::of(self, &dir).find(&guard, name)? else { return Ok(None) };
         let Ok(source) = self.inode(entry.ino) else { return Ok(None) };
         let usable = source.ino != inode.ino
             && source.kind() == FileKind::Regular
             && still(&source)
             && !source.raw(|r| r.inline().contains(Inline::DATA));
-        inode.memory.of::<RepeatsMemory>().lock().database = usable.then_some(source.ino);
+        inode.memory.of::<WalMemory>().lock().database = usable.then_some(source.ino);
         Ok(usable.then_some(source))
     }
 
@@ -367,10 +368,10 @@ impl Fs {
             let header = self.read_page(inode, state, start / PAGE)?;
             let within = (start % PAGE) as usize;
             let Some((layout, count)) = Layout::of_journal(&header.0[within..], start) else {
-                return Ok(if start == 0 { inode.memory.of::<RepeatsMemory>().lock().layout } else { None });
+                return Ok(if start == 0 { inode.memory.of::<WalMemory>().lock().layout } else { None });
             };
             if start == 0 {
-                inode.memory.of::<RepeatsMemory>().lock().layout = Some(layout);
+                inode.memory.of::<WalMemory>().lock().layout = Some(layout);
             }
             let Some(count) = count else { return Ok(Some(layout)) };
             let end = layout.first + count * layout.stride;
@@ -397,16 +398,16 @@ impl Fs {
 }
 
 /// Remembers which frames a page of a log holds that a record in NVRAM has.
-pub(crate) fn note_recorded(fs: &Fs, inode: &Inode, state: &InodeState, index: u64) -> Result<()> {
+pub(crate) fn note_recorded(fs: &Xref, inode: &Inode, state: &InodeState, index: u64) -> Result<()> {
     note_frames(fs, inode, state, index, |repeats| &mut repeats.recorded)
 }
 
 fn note_frames(
-    fs: &Fs,
+    fs: &Xref,
     inode: &Inode,
     state: &InodeState,
     index: u64,
-    which: impl FnOnce(&mut Repeats) -> &mut Frames,
+    which: impl FnOnce(&mut WalState) -> &mut Frames,
 ) -> Result<()> {
     let wanted = fs.deltas.repeats && fs.deltas.has_compact();
     let (true, Ok(index)) = (wanted && inode.raw(Name::of) == Name::Log, u32::try_from(index)) else {
@@ -414,7 +415,7 @@ fn note_frames(
     };
     let Some(layout) = fs.layout(inode, state, Name::Log, index)? else { return Ok(()) };
     let copies = fs.copies(inode, state, Name::Log, layout, index)?;
-    let memory = inode.memory.of::<RepeatsMemory>();
+    let memory = inode.memory.of::<WalMemory>();
     let mut memory = memory.lock();
     let frames = which(&mut memory);
     if frames.len() >= MOST_FRAMES {

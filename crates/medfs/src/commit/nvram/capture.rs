@@ -4,7 +4,7 @@
 //! Locks: the inode's lock while its changes are taken, and again when they are recorded.
 
 use super::parts::{Parts, Whose};
-use super::{Left, Recorder};
+use super::recorder::{Left, Recorder};
 use crate::commit::change_set::{Naming, StagedFile};
 use crate::commit::roll_forward_log::{Due, in_the_way, name_is_as_recorded, name_is_durable, take_due};
 use crate::content::placement::Purpose;
@@ -110,17 +110,17 @@ pub(super) fn is_eligible(on: &Recorder<'_>, file: &StagedFile<'_>) -> bool {
     file.regular
         && file.refused.is_none()
         && matches!(file.purpose, Purpose::Fsync { .. })
-        && !on.fs.is_compressed(file.inode)
+        && !on.tree.is_compressed(file.inode)
         // Its blocks do not move, and those of a record's pages are not overwritten.
         && !file.inode.raw(|r| r.inline().contains(Inline::PIN_FILE))
-        && in_the_way(on.fs, file).is_none()
+        && in_the_way(on.tree, file).is_none()
 }
 
 impl<'s> Capture<'s> {
     /// Takes what changed of a file since it was last durable; `Err` where a record cannot hold it. What was taken is returned all the same.
     pub(super) fn take(on: &Recorder<'_>, file: &'s StagedFile<'s>) -> (Capture<'s>, Result<(), Left>) {
         let state = file.inode.lock.write();
-        let named = file.naming == Naming::Record || on.fs.needs_dentry_mark(file.inode).unwrap_or(true);
+        let named = file.naming == Naming::Record || on.tree.needs_dentry_mark(file.inode).unwrap_or(true);
         let mut capture = Capture {
             file,
             named,
@@ -135,11 +135,11 @@ impl<'s> Capture<'s> {
 
     fn take_nodes(&mut self, on: &Recorder<'_>) -> Result<(), Left> {
         let (inode, least) = (self.file.inode, self.file.purpose.least_to_write());
-        if on.fs.nodes.dirtiness_of(inode.ino) >= least {
+        if on.tree.nodes.dirtiness_of(inode.ino) >= least {
             if self.file.naming == Naming::Record {
-                name_is_as_recorded(on.fs, inode);
+                name_is_as_recorded(on.tree, inode);
             }
-            self.due = take_due(on.fs, inode, least);
+            self.due = take_due(on.tree, inode, least);
         }
         let has_inode = self.due.nodes.iter().any(|(page, _)| page.nid == inode.ino);
         if self.named && !has_inode { Err(Left::Kind) } else { Ok(()) }
@@ -147,10 +147,10 @@ impl<'s> Capture<'s> {
 
     fn take_pages(&mut self, on: &Recorder<'_>, state: &InodeState) -> Result<(), Left> {
         let inode = self.file.inode;
-        if in_the_way(on.fs, self.file).is_some() {
+        if in_the_way(on.tree, self.file).is_some() {
             return Err(Left::Kind);
         }
-        let fresh = on.fs.since.in_nvram.of(inode.ino, |held| {
+        let fresh = on.tree.since.in_nvram.of(inode.ino, |held| {
             self.revoked = held.keys().filter(|index| !state.dirty.contains_key(index)).copied().collect();
             let is_held = |index: &u64, page: &Arc<Block>| {
                 held.get(index).and_then(Option::as_ref).is_some_and(|held| Arc::ptr_eq(held, page))
@@ -171,14 +171,14 @@ impl<'s> Capture<'s> {
     /// Takes pages as deltas. Before the nodes: a page that a record cannot hold sends them to the log as they are.
     fn take_fresh(&mut self, on: &Recorder<'_>, state: &InodeState, fresh: Vec<Fresh>) -> Result<(), Left> {
         let inode = self.file.inode;
-        let compact = on.fs.compact_start(inode);
+        let compact = on.tree.compact_start(inode);
         let (mut near, mut bytes) = (None, 0);
         for Fresh { index, content, before, new } in fresh {
             let number = u32::try_from(index).ok().filter(|_| index < compact).ok_or(Left::Kind)?;
             if self.pages.len() == MOST_PAGES || bytes > on.most {
                 return Err(Left::Large);
             }
-            let slot = on.fs.find_slot_near(inode, near.as_ref(), index).map_err(|_| Left::Unreadable)?;
+            let slot = on.tree.find_slot_near(inode, near.as_ref(), index).map_err(|_| Left::Unreadable)?;
             let base = match slot.as_ref().map(|slot| slot.addr()) {
                 Some(addr) if is_block(addr) => addr,
                 Some(NEW_ADDR) => NULL_ADDR,
@@ -215,7 +215,7 @@ impl<'s> Capture<'s> {
         };
         if let Some(most) = most(&best) {
             let delta = match is_block(base) {
-                true => on.delta(&*on.fs.base(base).map_err(|_| Left::Unreadable)?, content, most),
+                true => on.delta(&*on.tree.base(base).map_err(|_| Left::Unreadable)?, content, most),
                 false => on.delta(&Block::ZERO, content, most),
             };
             best = delta.map(|delta| (Start::Own(base), delta)).or(best);
@@ -242,7 +242,7 @@ impl<'s> Capture<'s> {
         // What is not dirty any more this record revokes.
         let held = |page: u64| {
             let version = |held: &mut Pages| held.get(&page).cloned().flatten();
-            if state.dirty.contains_key(&page) { on.fs.since.in_nvram.of(inode.ino, version) } else { None }
+            if state.dirty.contains_key(&page) { on.tree.since.in_nvram.of(inode.ino, version) } else { None }
         };
         let recorded = |page: u64| taken(page).or_else(|| held(page));
         on.parts_repeated(&Whose { inode, state, recorded }, index)
@@ -275,8 +275,8 @@ impl<'s> Capture<'s> {
         record: &mut RecordBuilder,
     ) -> Result<(), Left> {
         let (ino, nid) = (page.ino, page.nid);
-        let addr = on.fs.nat.peek(&on.fs.io, nid).map_err(|_| Left::Unreadable)?.addr;
-        let (rules, notes) = (&on.fs.nodes.rules, &self.due.left_out.notes);
+        let addr = on.tree.nat.peek(&on.tree.io, nid).map_err(|_| Left::Unreadable)?.addr;
+        let (rules, notes) = (&on.tree.nodes.rules, &self.due.left_out.notes);
         let (from, delta) = if is_block(addr) {
             let base = on.node_base(addr).map_err(|_| Left::Unreadable)?;
             let image = rules.image_over(&base, block, notes).ok_or(Left::Unreadable)?;
@@ -309,18 +309,18 @@ impl<'s> Capture<'s> {
             revoked: self.revoked.len() as u64,
         };
         // The next checkpoint writes them, no fsync needs to.
-        self.due.nodes.iter().for_each(|(page, _)| on.fs.nodes.mark_shared(page));
-        on.fs.dependents.settle(&self.due.gone);
+        self.due.nodes.iter().for_each(|(page, _)| on.tree.nodes.mark_shared(page));
+        on.tree.dependents.settle(&self.due.gone);
         let inode = self.file.inode;
         if self.named {
-            if let Err(error) = on.fs.nat.note_fsynced(&on.fs.io, inode.ino) {
+            if let Err(error) = on.tree.nat.note_fsynced(&on.tree.io, inode.ino) {
                 tracing::debug!(%error, "an fsync of the directory will take a checkpoint");
             }
-            on.fs.space.wrote_in_chain(0, 1);
-            name_is_durable(on.fs, self.file);
+            on.tree.space.wrote_in_chain(0, 1);
+            name_is_durable(on.tree, self.file);
         }
         let mut state = inode.lock.write();
-        on.fs.since.in_nvram.of(inode.ino, |held| {
+        on.tree.since.in_nvram.of(inode.ino, |held| {
             self.revoked.iter().for_each(|index| drop(held.remove(index)));
             for Page { index, content, .. } in &self.pages {
                 let index = u64::from(*index);
@@ -330,7 +330,7 @@ impl<'s> Capture<'s> {
             }
         });
         for page in &self.pages {
-            if let Err(error) = note_recorded(on.fs, inode, &state, page.index.into()) {
+            if let Err(error) = note_recorded(on.tree, inode, &state, page.index.into()) {
                 tracing::debug!(%error, "frames of a log are not remembered");
             }
         }
@@ -340,8 +340,8 @@ impl<'s> Capture<'s> {
     /// No record has it.
     pub(super) fn give_back(self, on: &Recorder<'_>) {
         let Due { nodes, left_out, gone } = self.due;
-        nodes.iter().map(|(page, _)| page).chain(&left_out.nodes).for_each(|page| on.fs.nodes.mark(page));
-        on.fs.dependents.give_back(gone);
+        nodes.iter().map(|(page, _)| page).chain(&left_out.nodes).for_each(|page| on.tree.nodes.mark(page));
+        on.tree.dependents.give_back(gone);
     }
 }
 
@@ -349,7 +349,7 @@ impl Recorder<'_> {
     /// What a page or node differs by from another, in at most so many bytes.
     fn delta(&self, base: &Block, content: &Block, most: usize) -> Option<Delta> {
         let checksum = page_checksum(&content.0);
-        self.fs.deltas.with_codecs(|codecs| {
+        self.tree.deltas.with_codecs(|codecs| {
             let delta = codecs.delta(&base.0, &content.0, most)?;
             Some(Delta { checksum, codec: delta.tag as u8, bytes: delta.bytes.to_vec() })
         })

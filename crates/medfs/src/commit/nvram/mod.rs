@@ -18,6 +18,7 @@
 mod capture;
 mod parts;
 mod pending;
+mod recorder;
 mod ring;
 
 pub use pending::nvram_is_zeros;
@@ -28,14 +29,15 @@ use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome,
 use crate::commit::checkpoint::CheckpointSink;
 use crate::commit::roll_forward_log::RollForwardLog;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::map::Map;
+use crate::tree::Tree;
 use capture::{Capture, is_eligible};
 use medfs_device::Nvram;
 use medfs_format::Block;
 use medfs_format::nvram::RecordBuilder;
 use medfs_format::removed::RemovedName;
 use medfs_store::{Cache, cache};
+use recorder::{Left, Recorder};
 use ring::{Appended, Ring};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,43 +45,6 @@ use std::time::Duration;
 
 /// Blocks of nodes that records start from, kept in memory.
 const NODE_BASES: usize = 256;
-
-/// Why a set of changes goes to the roll-forward log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Left {
-    /// Atomic writes, compressed files, pages without a place.
-    Kind,
-    /// Many pages, or much of one.
-    Large,
-    /// The ring has no room, or as many pages stay dirty as may: a checkpoint makes room.
-    Full,
-    /// The volume has no room to write again what records hold.
-    NoRoom,
-    /// A base cannot be read.
-    Unreadable,
-    /// The memory failed.
-    Failed,
-}
-
-/// What a record is made with.
-struct Recorder<'a> {
-    fs: &'a Fs,
-    node_bases: &'a Cache<u32, Arc<Block>>,
-    /// Bytes that the pages of one file may take in it.
-    most: usize,
-}
-
-impl Recorder<'_> {
-    /// The block of a node on the volume.
-    fn node_base(&self, addr: u32) -> Result<Arc<Block>> {
-        if let Some(base) = self.node_bases.get(&addr) {
-            return Ok(base);
-        }
-        let base: Arc<Block> = self.fs.io.read(addr)?.into();
-        self.node_bases.insert(addr, base.clone());
-        Ok(base)
-    }
-}
 
 /// See the module.
 pub(crate) struct NvramJournal {
@@ -119,8 +84,8 @@ impl NvramJournal {
     }
 
     /// Makes a set durable by a record; why not, where that cannot be: then everything is as it was.
-    fn record(&self, fs: &Fs, set: &ChangeSet<'_>) -> Result<std::result::Result<(), Left>> {
-        let on = Recorder { fs, node_bases: &self.node_bases, most: self.ring.most_of_a_record() };
+    fn record(&self, tree: &Tree, set: &ChangeSet<'_>) -> Result<std::result::Result<(), Left>> {
+        let on = Recorder { tree, node_bases: &self.node_bases, most: self.ring.most_of_a_record() };
         if !self.ring.is_on() {
             return Ok(Err(Left::Failed));
         }
@@ -130,8 +95,8 @@ impl NvramJournal {
         let mut taken = Vec::with_capacity(set.files.len());
         let made = self.make_record(&on, set, &mut taken);
         let appended = match made {
-            Ok(builder) if builder.is_empty() => self.flush_before(fs, &taken).map(|()| Ok(())),
-            Ok(builder) => self.flush_before(fs, &taken).map(|()| self.append(fs, &builder, &taken)),
+            Ok(builder) if builder.is_empty() => self.flush_before(tree, &taken).map(|()| Ok(())),
+            Ok(builder) => self.flush_before(tree, &taken).map(|()| self.append(tree, &builder, &taken)),
             Err(left) => Ok(Err(left)),
         };
         match &appended {
@@ -158,36 +123,36 @@ impl NvramJournal {
         }
         set.names.iter().for_each(|name| builder.removed(name));
         let pages: usize = taken.iter().map(Capture::new_pages).sum();
-        let most = on.fs.pages.capacity() as u64 / 2;
+        let most = on.tree.pages.capacity() as u64 / 2;
         if !builder.fits() {
             return Err(Left::Large);
         }
-        let pages = on.fs.since.in_nvram.pages() + pages as u64;
-        if !on.fs.space.room_for_rewriting(pages) {
+        let pages = on.tree.since.in_nvram.pages() + pages as u64;
+        if !on.tree.space.room_for_rewriting(pages) {
             return Err(Left::NoRoom);
         }
         if pages <= most { Ok(builder) } else { Err(Left::Full) }
     }
 
     /// Makes durable what the record is going to rest on: pages and nodes that were written and not flushed.
-    fn flush_before(&self, fs: &Fs, taken: &[Capture<'_>]) -> Result<()> {
-        let nodes = fs.node_mark.load(Ordering::Acquire);
-        if fs.io.is_durable(nodes) && taken.iter().all(|capture| fs.io.is_durable(capture.mark)) {
+    fn flush_before(&self, tree: &Tree, taken: &[Capture<'_>]) -> Result<()> {
+        let nodes = tree.node_mark.load(Ordering::Acquire);
+        if tree.io.is_durable(nodes) && taken.iter().all(|capture| tree.io.is_durable(capture.mark)) {
             return Ok(());
         }
         self.ring.flushed_first();
-        Ok(fs.io.flush()?)
+        Ok(tree.io.flush()?)
     }
 
     fn append(
         &self,
-        fs: &Fs,
+        tree: &Tree,
         builder: &RecordBuilder,
         taken: &[Capture<'_>],
     ) -> std::result::Result<(), Left> {
         // Before the record can be found: from then on its bases are needed.
-        fs.since.in_nvram.note(taken.iter().flat_map(Capture::bases));
-        match self.ring.append(fs, builder) {
+        tree.since.in_nvram.note(taken.iter().flat_map(Capture::bases));
+        match self.ring.append(tree, builder) {
             Appended::Durable => Ok(()),
             Appended::Full => Err(Left::Full),
             Appended::TooLarge => Err(Left::Large),
@@ -197,28 +162,32 @@ impl NvramJournal {
 }
 
 impl CommitSink for NvramJournal {
-    fn admits(&self, fs: &Fs, file: &StagedFile<'_>) -> std::result::Result<(), NeedsCheckpoint> {
-        self.log.admits(fs, file)
+    fn admits(&self, tree: &Tree, file: &StagedFile<'_>) -> std::result::Result<(), NeedsCheckpoint> {
+        self.log.admits(tree, file)
     }
 
-    fn admits_names(&self, fs: &Fs, names: &[RemovedName<'_>]) -> std::result::Result<(), NeedsCheckpoint> {
-        self.log.admits_names(fs, names)
+    fn admits_names(
+        &self,
+        tree: &Tree,
+        names: &[RemovedName<'_>],
+    ) -> std::result::Result<(), NeedsCheckpoint> {
+        self.log.admits_names(tree, names)
     }
 
-    fn commit(&self, fs: &Fs, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>> {
-        let left = match self.record(fs, &set)? {
+    fn commit(&self, tree: &Tree, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>> {
+        let left = match self.record(tree, &set)? {
             Ok(()) => return Ok(set.files.iter().map(|_| Ok(Outcome::Durable)).collect()),
             Err(left) => left,
         };
         self.ring.left(left);
         // A full ring: one checkpoint for as many fsyncs as it has room for. A memory that failed: what it holds must not depend on it any longer.
-        let checkpoint = matches!(left, Left::Full | Left::Failed) && fs.since.in_nvram.any();
-        if checkpoint { CheckpointSink.commit(fs, set) } else { self.log.commit(fs, set) }
+        let checkpoint = matches!(left, Left::Full | Left::Failed) && tree.since.in_nvram.any();
+        if checkpoint { CheckpointSink.commit(tree, set) } else { self.log.commit(tree, set) }
     }
 
-    fn checkpointed(&self, fs: &Fs) {
+    fn checkpointed(&self, tree: &Tree) {
         self.node_bases.clear();
-        self.ring.checkpointed(fs);
-        self.log.checkpointed(fs);
+        self.ring.checkpointed(tree);
+        self.log.checkpointed(tree);
     }
 }

@@ -8,11 +8,11 @@
 //! Invariant: a block is noted as one that a record starts from before it is looked at, while nobody writes pages of its file.
 //! Locks: called with the inode's lock held; those of the database are tried and never waited for.
 
-use super::Recorder;
+use super::recorder::Recorder;
 use crate::error::Result;
 use crate::map::inode::{Inode, InodeState};
 use crate::xref::sqlite_layout::PageCopy;
-use crate::xref::sqlite_wal::Repeated;
+use crate::xref::sqlite_wal::CopiedPages;
 use medfs_format::delta::RawSlice;
 use medfs_format::nvram::{MAX_PARTS, PartOf, RawPart};
 use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
@@ -50,7 +50,9 @@ impl Recorder<'_> {
         whose: &Whose<'_, R>,
         index: u32,
     ) -> Result<Option<Parts>> {
-        let Some(repeated) = Repeated::of(self.fs, whose.inode, whose.state, index)? else { return Ok(None) };
+        let Some(repeated) = CopiedPages::of(self.tree, whose.inode, whose.state, index)? else {
+            return Ok(None);
+        };
         let mut found = Parts { parts: Vec::new(), made: Block::boxed(), mark: whose.state.data_mark };
         for &copy in &repeated.copies {
             if !self.add_frame(whose, &repeated, copy, index, &mut found)? {
@@ -65,7 +67,7 @@ impl Recorder<'_> {
     fn add_frame<R: Fn(u64) -> Option<Arc<Block>>>(
         &self,
         whose: &Whose<'_, R>,
-        repeated: &Repeated,
+        repeated: &CopiedPages,
         copy: PageCopy,
         index: u32,
         found: &mut Parts,
@@ -77,8 +79,8 @@ impl Recorder<'_> {
             if let Some(content) = (whose.recorded)(page) {
                 of_frame.push((slice, PartOf::Page(slice.page.get()), content));
             } else if let Some(addr) = self.clean_block(whose, page)? {
-                self.fs.since.in_nvram.note([addr]);
-                of_frame.push((slice, PartOf::Block(addr), self.fs.base(addr)?));
+                self.tree.since.in_nvram.note([addr]);
+                of_frame.push((slice, PartOf::Block(addr), self.tree.base(addr)?));
             } else {
                 return Ok(false);
             }
@@ -101,7 +103,7 @@ impl Recorder<'_> {
 
     fn add_of_database(
         &self,
-        repeated: &Repeated,
+        repeated: &CopiedPages,
         copy: PageCopy,
         index: u32,
         found: &mut Parts,
@@ -116,15 +118,15 @@ impl Recorder<'_> {
         found.mark = found.mark.max(guard.data_mark);
         for slice in repeated.slices_of_database(copy, index) {
             if let Some(addr) = self.block_of(database, slice.page.get().into())? {
-                self.fs.since.in_nvram.note([addr]);
-                found.add(&slice, PartOf::Block(addr), &*self.fs.base(addr)?);
+                self.tree.since.in_nvram.note([addr]);
+                found.add(&slice, PartOf::Block(addr), &*self.tree.base(addr)?);
             }
         }
         Ok(())
     }
 
     fn block_of(&self, inode: &Inode, page: u64) -> Result<Option<BlockAddr>> {
-        let addr = self.fs.find_slot(inode, page)?.map_or(NULL_ADDR, |slot| slot.addr());
-        Ok(Some(addr).filter(|&addr| is_block(addr) && self.fs.geo.in_main(addr)))
+        let addr = self.tree.find_slot(inode, page)?.map_or(NULL_ADDR, |slot| slot.addr());
+        Ok(Some(addr).filter(|&addr| is_block(addr) && self.tree.geo.in_main(addr)))
     }
 }

@@ -8,8 +8,8 @@
 //!
 //! Locks: the ring's, inside which the order of the chain is asked for.
 
-use super::Left;
 use super::capture::Recorded;
+use super::recorder::Left;
 use crate::error::{Error, Result};
 use crate::map::Map;
 use crate::ranks;

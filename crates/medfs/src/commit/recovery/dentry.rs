@@ -2,6 +2,7 @@
 
 use super::Replay;
 use super::chain::{LostName, Removal};
+use crate::dir::{Dir, directory};
 use crate::error::{Error, Posix, Result};
 use crate::map::inode::Inode;
 use crate::map::inode::set_name;
@@ -13,14 +14,14 @@ use std::sync::Arc;
 impl Replay<'_> {
     /// Makes the entry that an inode block of the chain asks for. A file that has the name loses it.
     pub(super) fn dentry(&mut self, inode: &Arc<Inode>, block: &Block) -> Result<()> {
-        let fs = self.fs;
+        let tree = self.tree;
         let raw: &RawInode = block.view();
         let name = raw.i_name.get(..raw.i_namelen.get() as usize).unwrap_or_default();
         if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
             return Err(bad_inode(inode.ino, "i_name", "not a file name"));
         }
         let parent = raw.i_pino.get();
-        let dir = fs.inode(parent).map_err(|e| match e {
+        let dir = tree.inode(parent).map_err(|e| match e {
             Error::Posix(Posix::Stale) => bad_inode(inode.ino, "i_pino", format!("{parent} does not exist")),
             e => e,
         })?;
@@ -28,40 +29,40 @@ impl Replay<'_> {
             return Err(bad_inode(inode.ino, "i_pino", format!("{parent} is not a directory")));
         }
         let mut state = dir.lock.write();
-        let mut search = fs.search(&dir, &state, name)?;
-        fs.edit(inode, Dirty::Full, |r| set_name(r, parent, name));
+        let mut search = Dir::of(tree, &dir).search(&state, name)?;
+        tree.edit(inode, Dirty::Full, |r| set_name(r, parent, name));
         if let Some(found) = search.found {
             if found.ino == inode.ino {
                 return Ok(());
             }
             self.drop_name(&dir, found.ino, name)?;
-            fs.remove_name(&dir, &mut state, &found)?;
-            search = fs.search(&dir, &state, name)?;
+            tree.changing(&dir).remove(&mut state, &found)?;
+            search = Dir::of(tree, &dir).search(&state, name)?;
         }
-        fs.add_name(&dir, &mut state, &search, name, inode.ino, inode.kind())?;
-        fs.touch_modified(&dir);
+        tree.changing(&dir).add(&mut state, &search, name, inode.ino, inode.kind())?;
+        tree.touch_modified(&dir);
         Ok(())
     }
 
     /// Takes the name from a renamed file that it had in the checkpoint: a file of the checkpoint carries the dentry mark for
     /// that reason alone.
     pub(super) fn leave_old_name(&mut self, inode: &Inode) -> Result<()> {
-        let fs = self.fs;
+        let tree = self.tree;
         let Some((parent, name)) = self.old_names.remove(&inode.ino) else { return Ok(()) };
-        let Ok(dir) = fs.directory(parent) else { return Ok(()) };
+        let Ok(dir) = directory(tree, parent) else { return Ok(()) };
         let mut state = dir.lock.write();
-        if let Some(found) = fs.find_entry(&dir, &state, &name)?.filter(|found| found.ino == inode.ino) {
-            fs.remove_name(&dir, &mut state, &found)?;
-            fs.touch_modified(&dir);
+        if let Some(found) = Dir::of(tree, &dir).find(&state, &name)?.filter(|found| found.ino == inode.ino) {
+            tree.changing(&dir).remove(&mut state, &found)?;
+            tree.touch_modified(&dir);
         }
         Ok(())
     }
 
     /// Takes names away from the files that still have them.
     pub(super) fn remove_names(&mut self, removal: &Removal) -> Result<()> {
-        let fs = self.fs;
+        let tree = self.tree;
         for &LostName { ino, dir, ref name } in &removal.names {
-            let dir = fs.directory(dir).map_err(|e| match e {
+            let dir = directory(tree, dir).map_err(|e| match e {
                 Error::Posix(_) => {
                     let (structure, at) = removal.listed;
                     FormatError::corrupt(structure, at, "dir", format!("{dir} is not a directory")).into()
@@ -69,10 +70,10 @@ impl Replay<'_> {
                 e => e,
             })?;
             let mut state = dir.lock.write();
-            if let Some(found) = fs.find_entry(&dir, &state, name)?.filter(|found| found.ino == ino) {
+            if let Some(found) = Dir::of(tree, &dir).find(&state, name)?.filter(|found| found.ino == ino) {
                 self.drop_name(&dir, ino, name)?;
-                fs.remove_name(&dir, &mut state, &found)?;
-                fs.touch_modified(&dir);
+                tree.changing(&dir).remove(&mut state, &found)?;
+                tree.touch_modified(&dir);
             }
         }
         self.recovered.nodes += 1;
@@ -81,18 +82,18 @@ impl Replay<'_> {
 
     /// Takes a link from the inode whose name is replaced or removed; without any left it becomes an orphan.
     fn drop_name(&mut self, dir: &Arc<Inode>, ino: Ino, name: &[u8]) -> Result<()> {
-        let fs = self.fs;
-        if ino == dir.ino || ino == fs.geo.root_ino {
+        let tree = self.tree;
+        if ino == dir.ino || ino == tree.geo.root_ino {
             return Err(bad_inode(dir.ino, "dentry", format!("a name of inode {ino} is to be replaced")));
         }
-        let old = fs.inode(ino)?;
+        let old = tree.inode(ino)?;
         if old.is_dir() {
             self.replaced_dirs.push((dir.clone(), old, name.to_vec()));
             return Ok(());
         }
-        fs.edit(&old, Dirty::Full, |r| r.i_links = r.i_links.get().saturating_sub(1).into());
+        tree.edit(&old, Dirty::Full, |r| r.i_links = r.i_links.get().saturating_sub(1).into());
         if old.nlink() == 0 {
-            fs.orphans.add_at_mount(ino);
+            tree.orphans.add_at_mount(ino);
             self.nameless.insert(ino, old);
         }
         Ok(())
@@ -101,15 +102,15 @@ impl Replay<'_> {
     /// Frees the directories whose names files have now. One that is not empty was emptied or moved by changes that no fsync recorded
     /// (medfs makes a checkpoint instead; other drivers may not): it stays, under a name beside its own.
     pub(super) fn settle_replaced_dirs(&mut self) -> Result<()> {
-        let fs = self.fs;
+        let tree = self.tree;
         for (parent, dir, name) in std::mem::take(&mut self.replaced_dirs) {
-            let empty = fs.is_empty_dir(&dir, &dir.lock.read())?;
+            let empty = Dir::of(tree, &dir).is_empty(&dir.lock.read())?;
             if empty {
-                fs.edit(&parent, Dirty::Full, |r| {
+                tree.edit(&parent, Dirty::Full, |r| {
                     r.i_links = r.i_links.get().saturating_sub(1).max(2).into()
                 });
-                fs.edit(&dir, Dirty::Full, |r| r.i_links = 0.into());
-                fs.orphans.add_at_mount(dir.ino);
+                tree.edit(&dir, Dirty::Full, |r| r.i_links = 0.into());
+                tree.orphans.add_at_mount(dir.ino);
                 self.nameless.insert(dir.ino, dir);
                 continue;
             }
@@ -118,7 +119,7 @@ impl Replay<'_> {
             kept.truncate(NAME_LEN - suffix.len());
             kept.extend(suffix);
             let mut state = parent.lock.write();
-            let search = fs.search(&parent, &state, &kept)?;
+            let search = Dir::of(tree, &parent).search(&state, &kept)?;
             if search.found.is_some() {
                 return Err(bad_inode(
                     dir.ino,
@@ -126,8 +127,8 @@ impl Replay<'_> {
                     "a file has its name, and another the name beside it",
                 ));
             }
-            fs.add_name(&parent, &mut state, &search, &kept, dir.ino, dir.kind())?;
-            fs.edit(&dir, Dirty::Full, |r| set_name(r, parent.ino, &kept));
+            tree.changing(&parent).add(&mut state, &search, &kept, dir.ino, dir.kind())?;
+            tree.edit(&dir, Dirty::Full, |r| set_name(r, parent.ino, &kept));
             let name = String::from_utf8_lossy(&kept).into_owned();
             tracing::warn!(ino = dir.ino, name, "a file has taken the name of a directory that is not empty");
         }
@@ -136,16 +137,16 @@ impl Replay<'_> {
 
     /// An inode that the checkpoint does not know, as its first fsync described it, without content.
     pub(super) fn make_inode(&self, ino: Ino, block: &Block) -> Result<Arc<Inode>> {
-        let fs = self.fs;
+        let tree = self.tree;
         let raw = self.checked(ino, block)?;
         // The caller has looked the number up, so its entry, which is free, is in memory with its version.
-        fs.space.reserve_node(true)?;
-        fs.nat.claim(ino);
-        fs.nat.set(ino, ino, NEW_ADDR, false);
+        tree.space.reserve_node(true)?;
+        tree.nat.claim(ino);
+        tree.nat.set(ino, ino, NEW_ADDR, false);
         let mut content = Block::ZERO;
         let new: &mut RawInode = content.view_mut();
         super::file::copy_identity(raw, new);
-        Ok(fs.adopt_inode(fs.nodes.create(ino, ino, 0, true, content)))
+        Ok(tree.adopt_inode(tree.nodes.create(ino, ino, 0, true, content)))
     }
 }
 

@@ -95,7 +95,7 @@ impl Replay<'_> {
     pub(super) fn checked<'b>(&self, ino: Ino, block: &'b Block) -> Result<&'b RawInode> {
         validate_footer(block, ino, ino)?;
         let raw: &RawInode = block.view();
-        self.fs.nodes.rules.validate(ino, raw)?;
+        self.tree.nodes.rules.validate(ino, raw)?;
         if FileKind::from_mode(raw.i_mode.get()) != Some(FileKind::Regular) {
             return Err(bad_inode(
                 ino,
@@ -109,7 +109,7 @@ impl Replay<'_> {
     /// Divides the address slots as the fsynced inode block does. Such a change is made only while the file has no
     /// direct nodes, so whatever is addressed beyond the slots that both divisions share is gone in the fsynced state.
     pub(super) fn adopt_layout(&self, inode: &Inode, block: &Block) -> Result<()> {
-        let fs = self.fs;
+        let tree = self.tree;
         let raw = self.checked(inode.ino, block)?;
         if inode.kind() != FileKind::Regular {
             return Err(bad_inode(
@@ -118,7 +118,7 @@ impl Replay<'_> {
                 format!("a regular file was fsynced, this is a {:?}", inode.kind()),
             ));
         }
-        let (now, then) = (fs.slots(inode), raw.slots(fs.flexible_inline_xattr()));
+        let (now, then) = (tree.slots(inode), raw.slots(tree.flexible_inline_xattr()));
         if now.extra != then.extra {
             return Err(bad_inode(
                 inode.ino,
@@ -132,12 +132,12 @@ impl Replay<'_> {
         // With other clusters the nodes hold other pages altogether.
         let shared = if now.cluster == then.cluster { now.addrs().min(then.addrs()) } else { 0 };
         if !inode.raw(|r| r.inline().contains(Inline::DATA)) {
-            fs.truncate_index(inode, shared as u64)?;
+            tree.truncate_index(inode, shared as u64)?;
         }
-        fs.edit(inode, Dirty::Full, |r| {
+        tree.edit(inode, Dirty::Full, |r| {
             r.i_inline = ((r.inline() - Inline::XATTR) | (raw.inline() & Inline::XATTR)).bits();
             if let (Some(f), Some(t)) = (raw.extra(), r.extra_mut())
-                && fs.flexible_inline_xattr()
+                && tree.flexible_inline_xattr()
             {
                 t.i_inline_xattr_size = f.i_inline_xattr_size;
             }
@@ -150,24 +150,24 @@ impl Replay<'_> {
 
     pub(super) fn attributes(&mut self, inode: &Inode, block: &Block) {
         let raw: &RawInode = block.view();
-        self.fs.edit(inode, Dirty::Full, |r| copy_attributes(raw, r));
+        self.tree.edit(inode, Dirty::Full, |r| copy_attributes(raw, r));
         self.sized.insert(inode.ino);
     }
 
     /// Takes over inline content, in place of blocks where the file had some; the other way round makes room for
     /// addresses. Tells whether the content is inline.
     pub(super) fn inline_data(&self, inode: &Inode, block: &Block) -> Result<bool> {
-        let fs = self.fs;
+        let tree = self.tree;
         let raw: &RawInode = block.view();
         if !raw.inline().contains(Inline::DATA) {
             self.leave_inline(inode);
             return Ok(false);
         }
         if !inode.raw(|r| r.inline().contains(Inline::DATA)) {
-            fs.truncate_index(inode, 0)?;
+            tree.truncate_index(inode, 0)?;
         }
-        let range = fs.slots(inode).inline_content_range();
-        fs.nodes.update(&inode.node, Dirty::Full, |b| {
+        let range = tree.slots(inode).inline_content_range();
+        tree.nodes.update(&inode.node, Dirty::Full, |b| {
             b.0[range.clone()].copy_from_slice(&block.0[range]);
             b.view_mut::<RawInode>().i_inline |= Inline::DATA.bits();
         });
@@ -177,8 +177,8 @@ impl Replay<'_> {
     /// Makes an inode with inline content one with addresses, all of them holes.
     pub(super) fn leave_inline(&self, inode: &Inode) {
         if inode.raw(|r| r.inline().contains(Inline::DATA)) {
-            let slots = self.fs.slots(inode);
-            self.fs.edit(inode, Dirty::Full, |r| {
+            let slots = self.tree.slots(inode);
+            self.tree.edit(inode, Dirty::Full, |r| {
                 r.i_inline &= !(Inline::DATA | Inline::DATA_EXIST).bits();
                 r.i_addr[slots.extra..slots.extra + slots.area()].fill(0.into());
             });
@@ -187,25 +187,25 @@ impl Replay<'_> {
 
     /// Frees the parts of the node tree that the fsynced inode no longer names.
     pub(super) fn drop_missing_subtrees(&self, inode: &Inode, block: &Block) -> Result<()> {
-        let fs = self.fs;
+        let tree = self.tree;
         let raw: &RawInode = block.view();
-        let fanout = fs.slots(inode).fanout();
+        let fanout = tree.slots(inode).fanout();
         let start = |i: usize| fanout.inode + subtree(fanout, i).2;
         let end = (0..5).rev().find(|&i| raw.i_nid[i].get() != 0).map_or(0, |i| i + 1);
         let missing = |i: &usize| raw.i_nid[*i].get() == 0 && inode.raw(|r| r.i_nid[*i].get()) != 0;
         if (end..5).any(|i| missing(&i)) {
-            fs.truncate_index(inode, start(end))?;
+            tree.truncate_index(inode, start(end))?;
         }
         for i in (0..end).filter(missing) {
-            fs.punch(inode, start(i), start(i + 1))?;
+            tree.punch(inode, start(i), start(i + 1))?;
         }
         Ok(())
     }
 
     /// Takes over the addresses of an inode or direct node.
     pub(super) fn addresses(&mut self, inode: &Arc<Inode>, offset: u32, block: &Block) -> Result<()> {
-        let fs = self.fs;
-        let slots = fs.slots(inode);
+        let tree = self.tree;
+        let slots = tree.slots(inode);
         let in_inode = slots.addrs();
         let first = first_page(offset, slots.fanout())
             .filter(|&page| {
@@ -222,22 +222,22 @@ impl Replay<'_> {
             let addrs = &block.view::<RawDirectNode>().addr[..slots.addrs_per_block()];
             addrs.iter().map(|a| a.get()).collect()
         };
-        if offset != 0 && addrs.iter().all(|&a| a == NULL_ADDR) && fs.find_slot(inode, first)?.is_none() {
+        if offset != 0 && addrs.iter().all(|&a| a == NULL_ADDR) && tree.find_slot(inode, first)?.is_none() {
             return Ok(());
         }
         let mut near = None;
         for (i, &addr) in addrs.iter().enumerate() {
             let index = first + i as u64;
-            let slot = fs.make_slot_near(inode, near.as_ref(), index)?;
+            let slot = tree.make_slot_near(inode, near.as_ref(), index)?;
             self.address(inode, &slot, index, addr)?;
             near = Some(slot);
         }
-        let compact = fs.is_delta_volume() && first >= fs.compact_start(inode);
+        let compact = tree.is_delta_volume() && first >= tree.compact_start(inode);
         if offset != 0 && !compact && !inode.raw(|r| r.advise().contains(Advise::KEEP_SIZE)) {
             // An inode block that follows knows the size better.
             let used = addrs.iter().rposition(|&a| a != NULL_ADDR).map_or(0, |last| first + last as u64 + 1);
             if used > inode.pages() {
-                fs.set_size(inode, used * BLOCK_SIZE as u64);
+                tree.set_size(inode, used * BLOCK_SIZE as u64);
             }
         }
         Ok(())
@@ -245,9 +245,9 @@ impl Replay<'_> {
 
     /// Takes over the addresses that an inode block notes.
     pub(super) fn noted_addresses(&mut self, inode: &Arc<Inode>, block: &Block) -> Result<()> {
-        let fs = self.fs;
-        let Some(zone) = fs.zone_range(block) else { return Ok(()) };
-        let most = max_pages(fs.slots(inode).fanout());
+        let tree = self.tree;
+        let Some(zone) = tree.zone_range(block) else { return Ok(()) };
+        let most = max_pages(tree.slots(inode).fanout());
         let mut near: Option<Slot> = None;
         for note in medfs_format::delta::notes(&block.0[zone], inode.ino)? {
             let first = u64::from(note.page.get());
@@ -257,7 +257,7 @@ impl Replay<'_> {
             }
             for n in 0..note.len.get() {
                 let index = first + u64::from(n);
-                let slot = fs.make_slot_near(inode, near.as_ref(), index)?;
+                let slot = tree.make_slot_near(inode, near.as_ref(), index)?;
                 self.address(inode, &slot, index, noted_addr(note, n))?;
                 near = Some(slot);
             }
@@ -267,10 +267,10 @@ impl Replay<'_> {
 
     /// Makes a page's slot hold what the chain says, with all that follows for the blocks.
     fn address(&mut self, inode: &Arc<Inode>, slot: &Slot, index: u64, addr: BlockAddr) -> Result<()> {
-        let fs = self.fs;
+        let tree = self.tree;
         let old = slot.addr();
-        fs.check_addr(inode, index, old)?;
-        fs.check_addr(inode, index, addr)?;
+        tree.check_addr(inode, index, old)?;
+        tree.check_addr(inode, index, addr)?;
         if old == addr {
             return Ok(());
         }
@@ -279,43 +279,43 @@ impl Replay<'_> {
         }
         if is_block(addr) {
             self.check_data_block(inode, index, addr)?;
-            if fs.segs.lock().is_valid(&fs.io, addr)? {
+            if tree.segs.lock().is_valid(&tree.io, addr)? {
                 self.take_from_owner(inode, addr)?;
             }
         }
         if old == NULL_ADDR {
-            fs.space.reserve(1)?;
-            fs.add_blocks(inode, 1);
+            tree.space.reserve(1)?;
+            tree.add_blocks(inode, 1);
         }
-        fs.block_writer().replay(slot, addr, RECOVERED_LOG)?;
+        tree.block_writer().replay(slot, addr, RECOVERED_LOG)?;
         self.recovered.data_blocks += u64::from(is_block(addr));
-        fs.set_addr(inode, slot, addr);
-        fs.pages.remove(inode.ino, index);
+        tree.set_addr(inode, slot, addr);
+        tree.pages.remove(inode.ino, index);
         Ok(())
     }
 
     fn free(&self, inode: &Inode, slot: &Slot, index: u64) -> Result<()> {
-        let fs = self.fs;
+        let tree = self.tree;
         let old = slot.addr();
         if is_block(old) {
-            fs.segs.lock().mark_invalid(&fs.io, old, fs.elapsed())?;
+            tree.segs.lock().mark_invalid(&tree.io, old, tree.elapsed())?;
         }
-        fs.set_addr(inode, slot, NULL_ADDR);
+        tree.set_addr(inode, slot, NULL_ADDR);
         if old == COMPRESS_ADDR && inode.raw(RawInode::saved_blocks_released) {
             return Ok(()); // not counted
         }
-        fs.space.release(1);
-        fs.add_blocks(inode, -1);
-        fs.pages.remove(inode.ino, index);
+        tree.space.release(1);
+        tree.add_blocks(inode, -1);
+        tree.pages.remove(inode.ino, index);
         Ok(())
     }
 
     /// A data block can neither be a node of the chain nor lie among nodes.
     fn check_data_block(&self, inode: &Inode, index: u64, addr: BlockAddr) -> Result<()> {
-        let fs = self.fs;
-        let segno = fs.geo.segno(addr);
-        let mut segs = fs.segs.lock();
-        let in_use = segs.valid_blocks(&fs.io, segno) > 0 || segs.is_curseg(segno);
+        let tree = self.tree;
+        let segno = tree.geo.segno(addr);
+        let mut segs = tree.segs.lock();
+        let in_use = segs.valid_blocks(&tree.io, segno) > 0 || segs.is_curseg(segno);
         let among_nodes = in_use && segs.known_type(segno) >= Log::HotNode as u8;
         if among_nodes || self.chain.contains(addr) {
             return Err(bad_inode(inode.ino, "i_addr", format!("{addr} for page {index} is a node's block")));
@@ -326,19 +326,20 @@ impl Replay<'_> {
     /// Removes the reference to a valid block that the chain gives to another page: blocks move between pages and files
     /// without being written (collapsed ranges, for one).
     fn take_from_owner(&self, inode: &Arc<Inode>, addr: BlockAddr) -> Result<()> {
-        let fs = self.fs;
-        let segno = fs.geo.segno(addr);
-        let summary = fs.segs.lock().summary(&fs.io, segno)?.entries[fs.geo.offset_in_seg(addr) as usize];
+        let tree = self.tree;
+        let segno = tree.geo.segno(addr);
+        let summary =
+            tree.segs.lock().summary(&tree.io, segno)?.entries[tree.geo.offset_in_seg(addr) as usize];
         let wrong = || bad_inode(inode.ino, "i_addr", format!("{addr} belongs to node {}", summary.nid));
-        let node = fs.nodes.get(&fs.io, &fs.nat, summary.nid.get())?;
-        let owner = if node.ino == inode.ino { inode.clone() } else { fs.inode(node.ino)? };
+        let node = tree.nodes.get(&tree.io, &tree.nat, summary.nid.get())?;
+        let owner = if node.ino == inode.ino { inode.clone() } else { tree.inode(node.ino)? };
         if owner.kind() != FileKind::Regular || owner.raw(|r| r.inline().contains(Inline::DATA)) {
             return Err(wrong());
         }
         let offset = node.read(|d| footer(&d.block).node_offset());
-        let first = first_page(offset, fs.slots(&owner).fanout()).ok_or_else(wrong)?;
+        let first = first_page(offset, tree.slots(&owner).fanout()).ok_or_else(wrong)?;
         let index = first + u64::from(summary.ofs_in_node.get());
-        match fs.find_slot(&owner, index)? {
+        match tree.find_slot(&owner, index)? {
             Some(slot) if slot.addr() == addr => self.free(&owner, &slot, index),
             _ => Err(wrong()),
         }
@@ -355,7 +356,7 @@ impl Replay<'_> {
         if keep || !self.sized.contains(&inode.ino) {
             return Ok(());
         }
-        self.fs.truncate_pages(inode, inode.pages())
+        self.tree.truncate_pages(inode, inode.pages())
     }
 }
 

@@ -24,10 +24,10 @@ mod xattr;
 
 pub(crate) use records::Records;
 
-use crate::commit::name_journal::recorded_name;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::map::inode::Inode;
+use crate::tree::Tree;
+use crate::tree::name_journal::recorded_name;
 use chain::{Chain, ChainFile, Entry};
 use medfs_format::node::footer;
 use medfs_format::path::{NodeKind, node_kind};
@@ -52,7 +52,7 @@ pub(crate) struct Recovered {
 
 /// A replay in progress.
 struct Replay<'a> {
-    fs: &'a Fs,
+    tree: &'a Tree,
     chain: &'a Chain,
     inodes: BTreeMap<Ino, Arc<Inode>>,
     /// Names that the checkpoint's inodes of renamed files say, which these files have lost.
@@ -75,13 +75,13 @@ pub(crate) trait RecoverySource {
     fn is_newer(&self) -> bool;
 
     /// Whether it has anything that the sources before it do not have. Changes nothing.
-    fn has_more(&mut self, fs: &Fs) -> Result<bool>;
+    fn has_more(&mut self, tree: &Tree) -> Result<bool>;
 
     /// Brings back in memory what it has. After an error the volume must not be written to.
-    fn replay(&mut self, fs: &Fs) -> Result<Recovered>;
+    fn replay(&mut self, tree: &Tree) -> Result<Recovered>;
 
     /// Leaves it behind, as the user asked for: what is written later must not lead into it.
-    fn leave(&mut self, fs: &Fs) -> Result<()>;
+    fn leave(&mut self, tree: &Tree) -> Result<()>;
 }
 
 /// The sources of a volume, in the order of their age.
@@ -97,23 +97,23 @@ impl RecoverySource for LastCheckpoint {
         false
     }
 
-    fn has_more(&mut self, _: &Fs) -> Result<bool> {
+    fn has_more(&mut self, _: &Tree) -> Result<bool> {
         Ok(true)
     }
 
-    fn replay(&mut self, fs: &Fs) -> Result<Recovered> {
-        if fs.read_only {
-            fs.load_bases_to_hide();
+    fn replay(&mut self, tree: &Tree) -> Result<Recovered> {
+        if tree.read_only {
+            tree.hidden().load_to_hide();
         } else {
-            fs.load_registry()?;
-            fs.free_orphans_at_mount()?;
+            tree.hidden().load()?;
+            tree.free_orphans_at_mount()?;
         }
         Ok(Recovered::default())
     }
 
     /// There is nothing older to go back to.
-    fn leave(&mut self, fs: &Fs) -> Result<()> {
-        self.replay(fs).map(drop)
+    fn leave(&mut self, tree: &Tree) -> Result<()> {
+        self.replay(tree).map(drop)
     }
 }
 
@@ -124,16 +124,16 @@ struct Fsynced {
 }
 
 impl Fsynced {
-    fn chain(&mut self, fs: &Fs) -> Result<&Chain> {
+    fn chain(&mut self, tree: &Tree) -> Result<&Chain> {
         let chain = match self.chain.take() {
             Some(chain) => chain,
-            None => Fsynced::read(fs, &self.records)?,
+            None => Fsynced::read(tree, &self.records)?,
         };
         Ok(self.chain.insert(chain))
     }
 
-    fn read(fs: &Fs, records: &Records) -> Result<Chain> {
-        Chain::read(fs, fs.opts.cache_bytes / BLOCK_SIZE / KEPT_PART, records)
+    fn read(tree: &Tree, records: &Records) -> Result<Chain> {
+        Chain::read(tree, tree.opts.cache_bytes / BLOCK_SIZE / KEPT_PART, records)
     }
 }
 
@@ -142,23 +142,23 @@ impl RecoverySource for Fsynced {
         true
     }
 
-    fn has_more(&mut self, fs: &Fs) -> Result<bool> {
-        let chain = self.chain(fs)?;
+    fn has_more(&mut self, tree: &Tree) -> Result<bool> {
+        let chain = self.chain(tree)?;
         if !chain.removals.is_empty() {
             return Ok(true);
         }
         for (&ino, file) in &chain.files {
-            if file.first_dentry.is_some() || is_block(fs.nat.get(&fs.io, ino)?.addr) {
+            if file.first_dentry.is_some() || is_block(tree.nat.get(&tree.io, ino)?.addr) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn replay(&mut self, fs: &Fs) -> Result<Recovered> {
+    fn replay(&mut self, tree: &Tree) -> Result<Recovered> {
         let records = std::mem::take(&mut self.records);
-        let read = self.chain.take().map_or_else(|| Fsynced::read(fs, &records), Ok);
-        let replayed = read.and_then(|chain| replay(fs, self.chain.insert(chain), &records));
+        let read = self.chain.take().map_or_else(|| Fsynced::read(tree, &records), Ok);
+        let replayed = read.and_then(|chain| replay(tree, self.chain.insert(chain), &records));
         replayed.map_err(|e| match e {
             Error::Corrupt(FormatError::Corrupt { structure, id, field, value }) => {
                 let way_out = match structure {
@@ -175,17 +175,17 @@ impl RecoverySource for Fsynced {
     }
 
     /// As after a replay there is now something for a checkpoint to write, so that nodes written later do not lead into the old chain.
-    fn leave(&mut self, fs: &Fs) -> Result<()> {
-        if fs.read_only { Ok(()) } else { pin(fs, self.chain(fs)?) }
+    fn leave(&mut self, tree: &Tree) -> Result<()> {
+        if tree.read_only { Ok(()) } else { pin(tree, self.chain(tree)?) }
     }
 }
 
-fn replay(fs: &Fs, chain: &Chain, records: &Records) -> Result<Recovered> {
-    if !fs.read_only {
-        pin(fs, chain)?;
+fn replay(tree: &Tree, chain: &Chain, records: &Records) -> Result<Recovered> {
+    if !tree.read_only {
+        pin(tree, chain)?;
     }
     let mut replay = Replay {
-        fs,
+        tree,
         chain,
         inodes: BTreeMap::new(),
         old_names: BTreeMap::new(),
@@ -207,20 +207,20 @@ fn replay(fs: &Fs, chain: &Chain, records: &Records) -> Result<Recovered> {
 }
 
 /// Keeps the chain from being overwritten, and so makes a checkpoint necessary even where nothing is recovered.
-fn pin(fs: &Fs, chain: &Chain) -> Result<()> {
-    let mut segs = fs.segs.lock();
-    Ok(chain.blocks().try_for_each(|addr| segs.pin(&fs.io, addr))?)
+fn pin(tree: &Tree, chain: &Chain) -> Result<()> {
+    let mut segs = tree.segs.lock();
+    Ok(chain.blocks().try_for_each(|addr| segs.pin(&tree.io, addr))?)
 }
 
 impl Replay<'_> {
     /// Finds the inodes to recover, making those that the checkpoint does not know.
     fn load_inodes(&mut self) -> Result<()> {
-        let fs = self.fs;
+        let tree = self.tree;
         for (&ino, file) in &self.chain.files {
             let loaded = self.load_inode(ino, file);
             let Some(inode) = self.pass_by(ino, loaded)?.flatten() else { continue };
             // Held, so that a name that is replaced meanwhile does not free the inode under our hands.
-            fs.inodes.hold(ino, 1);
+            tree.inodes.hold(ino, 1);
             self.inodes.insert(ino, inode);
         }
         Ok(())
@@ -228,15 +228,15 @@ impl Replay<'_> {
 
     /// The inode of a file of the chain; `None` where no fsync of it had completed.
     fn load_inode(&mut self, ino: Ino, file: &ChainFile) -> Result<Option<Arc<Inode>>> {
-        let fs = self.fs;
-        let entry = fs.nat.get(&fs.io, ino)?;
+        let tree = self.tree;
+        let entry = tree.nat.get(&tree.io, ino)?;
         if entry.addr != NULL_ADDR {
             if entry.ino != ino {
                 let what = format!("{}, but the chain has an inode of this number", entry.ino);
                 return Err(FormatError::corrupt(Structure::NatEntry, ino, "ino", what).into());
             }
-            let inode = fs.inode(ino)?;
-            if file.first_dentry.is_some() && fs.is_delta_volume() {
+            let inode = tree.inode(ino)?;
+            if file.first_dentry.is_some() && tree.is_delta_volume() {
                 self.old_names.insert(ino, recorded_name(&inode));
             }
             return Ok(Some(inode));
@@ -252,8 +252,8 @@ impl Replay<'_> {
     fn pass_by<T>(&self, ino: Ino, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(error) if self.fs.read_only && self.fs.is_damage(&error) => {
-                self.fs.damage.note_unrecovered(Some(ino), &error);
+            Err(error) if self.tree.read_only && self.tree.is_damage(&error) => {
+                self.tree.damage.note_unrecovered(Some(ino), &error);
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -262,11 +262,11 @@ impl Replay<'_> {
 
     /// The node block of a link; of an entry, the node block that it stands for.
     fn read_link(&self, at: usize) -> Result<Arc<Block>> {
-        let fs = self.fs;
+        let tree = self.tree;
         let link = &self.chain.links[at];
         let mut block = match link.addr {
             NULL_ADDR => Arc::new(Block::ZERO),
-            addr => self.chain.block(&fs.io, addr)?,
+            addr => self.chain.block(&tree.io, addr)?,
         };
         if let Some(entry) = &link.entry {
             self.rebuild(entry, &mut block, || format!("inode {}", link.ino))?;
@@ -276,14 +276,14 @@ impl Replay<'_> {
 
     /// Makes of a base what an entry stands for.
     fn rebuild(&self, entry: &Entry, block: &mut Arc<Block>, of: impl Fn() -> String) -> Result<()> {
-        let node = entry.node.map(|node| self.chain.block(&self.fs.io, node)).transpose()?;
+        let node = entry.node.map(|node| self.chain.block(&self.tree.io, node)).transpose()?;
         let delta = match &node {
             Some(node) => &node.0[entry.delta.clone()],
             None => self.records.bytes(entry.delta.clone()),
         };
         let made = &mut Arc::make_mut(block).0;
         let rebuilt =
-            self.fs.deltas.with_codecs(|codecs| codecs.rebuild(entry.codec, delta, entry.checksum, made));
+            self.tree.deltas.with_codecs(|codecs| codecs.rebuild(entry.codec, delta, entry.checksum, made));
         Ok(rebuilt.map_err(|e| {
             let (structure, at) = match entry.node {
                 Some(node) => (Structure::SharedNode, u64::from(node)),
@@ -366,24 +366,24 @@ impl Replay<'_> {
     /// successors are made from are kept.
     fn finish(&mut self) -> Result<()> {
         for (&ino, inode) in &self.inodes {
-            let trimmed = self.trim(inode).and_then(|()| self.fs.clusters().recount_saved(inode));
+            let trimmed = self.trim(inode).and_then(|()| self.tree.clusters().recount_saved(inode));
             self.pass_by(ino, trimmed)?;
-            self.fs.deltas().compact().forget_compact_map(inode);
-            self.fs.dependents.drop_pages(ino, 0..u64::MAX);
-            self.fs.load_dependents(inode);
+            self.tree.deltas().compact().forget_compact_map(inode);
+            self.tree.dependents.drop_pages(ino, 0..u64::MAX);
+            self.tree.load_dependents(inode);
             self.recovered.inodes += 1;
-            self.fs.inodes.release(ino, 1);
+            self.tree.inodes.release(ino, 1);
         }
         self.settle_replaced_dirs()?;
         // What the chain's files were made from before counts no more: its blocks stay until the next checkpoint anyway.
-        self.fs.dependents.committed();
+        self.tree.dependents.committed();
         for (&ino, inode) in &self.nameless {
-            if self.fs.dependents.others_need_any(ino) {
-                self.fs.keep_base(inode)?;
+            if self.tree.dependents.others_need_any(ino) {
+                self.tree.hidden().retain(inode)?;
             }
-            self.fs.free_if_unused(inode);
+            self.tree.free_if_unused(inode);
         }
-        self.inodes.values().for_each(|inode| self.fs.free_if_unused(inode));
+        self.inodes.values().for_each(|inode| self.tree.free_if_unused(inode));
         self.journaled_pages()
     }
 }

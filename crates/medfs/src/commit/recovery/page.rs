@@ -82,7 +82,7 @@ impl Replay<'_> {
 
     /// What a page's delta starts from.
     fn read_start(&self, ino: Ino, start: &Start) -> Version {
-        let io = &self.fs.io;
+        let io = &self.tree.io;
         let parts = match start {
             Start::Block(addr) if is_block(*addr) => return Ok(io.read(*addr)?.into()),
             Start::Block(_) => return Ok(Arc::new(Block::ZERO)),
@@ -102,9 +102,9 @@ impl Replay<'_> {
     /// Makes dirty what records hold of pages, of files that are still there.
     pub(super) fn journaled_pages(&mut self) -> Result<()> {
         let Journaled { files, bases } = std::mem::take(&mut self.pages);
-        if !self.fs.read_only && !bases.is_empty() {
-            bases.iter().try_for_each(|&addr| self.fs.segs.lock().pin(&self.fs.io, addr))?;
-            self.fs.since.in_nvram.note(bases);
+        if !self.tree.read_only && !bases.is_empty() {
+            bases.iter().try_for_each(|&addr| self.tree.segs.lock().pin(&self.tree.io, addr))?;
+            self.tree.since.in_nvram.note(bases);
         }
         for (ino, pages) in files {
             let Some(inode) = self.inodes.get(&ino).cloned() else { continue };
@@ -119,10 +119,10 @@ impl Replay<'_> {
     }
 
     fn journaled_page(&self, inode: &Arc<Inode>, index: u32, page: Arc<Block>) -> Result<()> {
-        let fs = self.fs;
+        let tree = self.tree;
         let inline = inode.raw(|r| r.inline().contains(Inline::DATA));
         let mut state = inode.lock.write();
-        let slot = if inline { None } else { fs.find_slot(inode, index.into())? };
+        let slot = if inline { None } else { tree.find_slot(inode, index.into())? };
         let addr = slot.map_or(NULL_ADDR, |slot| slot.addr());
         if addr != NEW_ADDR && !is_block(addr) {
             tracing::warn!(
@@ -131,8 +131,8 @@ impl Replay<'_> {
             );
             return Ok(());
         }
-        fs.pages.remove(inode.ino, index.into());
-        fs.add_dirty_page(inode, &mut state, index.into(), page);
+        tree.pages.remove(inode.ino, index.into());
+        tree.add_dirty_page(inode, &mut state, index.into(), page);
         state.with_checkpoint = true;
         Ok(())
     }

@@ -1,8 +1,7 @@
 //! Moving what is valid out of a section.
 
-use super::Emptied;
 use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
+use crate::file_ops::FileOps;
 use crate::map::inode::Inode;
 use medfs_format::node::{FileKind, Inline};
 use medfs_format::path::first_page;
@@ -19,9 +18,19 @@ const BATCH: usize = 256;
 /// A valid block of the segment, and who owns it by the segment's summary.
 type Owned = (BlockAddr, RawSummary);
 
+/// How far a section was emptied, nodes counted that the next checkpoint will write elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Emptied {
+    Wholly,
+    /// Something could not be moved now.
+    InPart,
+    /// Something cannot be read, or is not what it should be.
+    Damaged,
+}
+
 /// Moves what is valid in sections of a volume elsewhere.
 pub(super) struct Evacuation<'a> {
-    pub(super) fs: &'a Fs,
+    pub(super) fs: &'a FileOps,
 }
 
 impl Evacuation<'_> {
@@ -171,7 +180,7 @@ impl Evacuation<'_> {
         }
         indices.sort_unstable();
         for batch in indices.chunks(BATCH) {
-            let moved = self.fs.move_pages(inode, batch, self.fs);
+            let moved = self.fs.move_pages(inode, batch, &self.fs.xref);
             if self.fs.pass_by("pages of a damaged file are not moved", inode.ino, moved)?.is_none() {
                 return Ok(Emptied::Damaged);
             }

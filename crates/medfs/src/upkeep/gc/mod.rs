@@ -7,7 +7,7 @@
 //! Invariants: the section being emptied is withheld from the logs ([`medfs_store::Withheld`]). A block that cannot be
 //! moved (pinned file, no room) stays valid where it is, and its section is left alone for a while; one that is damaged or
 //! cannot be read, until the next mount. No writer hears of that.
-//! Locks: `gc` for the whole of a cleaning; the others as [`crate::fs`] orders them, none across steps.
+//! Locks: `gc` for the whole of a cleaning; the others as [`crate::ranks`] orders them, none across steps.
 //! Kernel counterpart: `gc.c`, `f2fs_balance_fs` in `segment.c`.
 
 mod evacuate;
@@ -15,14 +15,16 @@ mod room;
 mod victim;
 
 use crate::error::{Error, Result};
-use crate::fs::{Fs, Reclaim};
+use crate::file_ops::FileOps;
+use crate::file_ops::above::Reclaim;
 use crate::ranks;
 use crate::stats::Counters;
-use evacuate::Evacuation;
+use evacuate::{Emptied, Evacuation};
 use medfs_format::BLOCKS_PER_SEG;
 use medfs_store::FreeFor;
 use medfs_sync::{Mutex, Ranked};
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 /// Dirty NAT entries that make a checkpoint due.
 const MAX_DIRTY_NAT: usize = 1 << 16;
@@ -38,16 +40,6 @@ const MAX_NOTED: usize = 1 << 16;
 const REST_AFTER_FAILURE: u64 = 256;
 /// Background cleaning waits until this part (in percent) of the unused space lies in holes between valid blocks.
 const HOLES_PERCENT: u64 = 60;
-
-/// How far a section was emptied, nodes counted that the next checkpoint will write elsewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Emptied {
-    Wholly,
-    /// Something could not be moved now.
-    InPart,
-    /// Something cannot be read, or is not what it should be.
-    Damaged,
-}
 
 /// What cleaning remembers.
 #[derive(Debug, Default)]
@@ -77,7 +69,7 @@ impl Reclaim for Gc {
     /// Keeps what a checkpoint has to
     /// write, and the free sections, within bounds. Where nothing can be gained it returns all the same; reservations
     /// then refuse what does not fit.
-    fn make_room(&self, fs: &Fs) -> Result<()> {
+    fn make_room(&self, fs: &FileOps) -> Result<()> {
         if fs.is_read_only() {
             return Ok(());
         }
@@ -87,13 +79,13 @@ impl Reclaim for Gc {
         }
     }
 
-    fn make_room_for(&self, fs: &Fs, blocks: u64) -> Result<()> {
+    fn make_room_for(&self, fs: &FileOps, blocks: u64) -> Result<()> {
         self.find_room_for(fs, blocks)
     }
 }
 
 impl Gc {
-    fn try_to_make_room(&self, fs: &Fs) -> Result<()> {
+    fn try_to_make_room(&self, fs: &FileOps) -> Result<()> {
         fs.placement.relieve(&fs.store);
         room::keep_for_checkpoint(fs)?;
         if fs.nodes.dirty_count() > fs.nodes.limit() / 2
@@ -110,7 +102,7 @@ impl Gc {
     }
 
     /// Cleans until free sections suffice, or until that brings nothing.
-    fn clean_for_space(&self, fs: &Fs) -> Result<()> {
+    fn clean_for_space(&self, fs: &FileOps) -> Result<()> {
         if fs.placement.give_back(&fs.store) && !Room::of(fs).is_short() {
             return Ok(());
         }
@@ -143,7 +135,7 @@ impl Gc {
 
     /// Cleans one section if much of the unused space lies in holes. The caller has seen that the volume is idle.
     /// Tells whether it did anything.
-    pub(crate) fn clean_in_background(&self, fs: &Fs) -> Result<bool> {
+    pub(crate) fn clean_in_background(&self, fs: &FileOps) -> Result<bool> {
         if fs.is_read_only() || !is_cleaning_worthwhile(fs) {
             return Ok(false);
         }
@@ -159,14 +151,14 @@ impl Gc {
 
 impl Cleaner {
     /// Empties sections, and makes the checkpoint that frees them.
-    fn clean_sections(&mut self, fs: &Fs, most: u32) -> Result<()> {
+    fn clean_sections(&mut self, fs: &FileOps, most: u32) -> Result<()> {
         let cleaned = self.empty_sections(fs, most);
         let cleaned = cleaned.and_then(|emptied| if emptied > 0 { fs.checkpoint_now() } else { Ok(()) });
         fs.segs.lock().free.end_evacuation();
         cleaned
     }
 
-    fn empty_sections(&mut self, fs: &Fs, most: u32) -> Result<u32> {
+    fn empty_sections(&mut self, fs: &FileOps, most: u32) -> Result<u32> {
         let mut emptied = 0;
         while emptied < most
             && let Some(section) = self.find_victim(fs, &victim::Greedy)?
@@ -179,7 +171,7 @@ impl Cleaner {
     }
 
     /// Empties one section. Damage and want of space leave it as it is.
-    fn clean_section(&mut self, fs: &Fs, section: u32) -> Result<()> {
+    fn clean_section(&mut self, fs: &FileOps, section: u32) -> Result<()> {
         Counters::add(&fs.counters.gc_sections, 1);
         {
             let mut segs = fs.segs.lock();
@@ -206,23 +198,23 @@ impl Cleaner {
 }
 
 /// What is noted, of names most of all, until the next checkpoint.
-fn noted_since_checkpoint(fs: &Fs) -> usize {
+fn noted_since_checkpoint(fs: &FileOps) -> usize {
     fs.since.moved_names.lock().len()
         + fs.since.left_by_dirs.lock().len()
         + fs.since.trans_dirs.lock().len()
         + fs.since.renamed_files.lock().len()
         + fs.since.cut_trees.lock().len()
-        + fs.dir_log.entries()
+        + fs.since.names.load(Ordering::Relaxed)
 }
 
 /// Whether writing so many blocks could lead to cleaning, or to a checkpoint for want of space.
-pub(crate) fn is_nearly_full(fs: &Fs, blocks: usize) -> bool {
+pub(crate) fn is_nearly_full(fs: &FileOps, blocks: usize) -> bool {
     let room = Room::of(fs);
     let sections = (blocks as u32).div_ceil(fs.geo.blocks_per_section());
     room.free <= room.wanted + sections || !fs.space.room_for_rewriting(blocks as u64)
 }
 
-fn is_cleaning_worthwhile(fs: &Fs) -> bool {
+fn is_cleaning_worthwhile(fs: &FileOps) -> bool {
     let counts = fs.space.counts();
     let unused = counts.user_blocks.saturating_sub(counts.valid_blocks);
     let spare = u64::from(fs.geo.main_blocks()).saturating_sub(counts.user_blocks);
@@ -244,7 +236,7 @@ struct Room {
 }
 
 impl Room {
-    fn of(fs: &Fs) -> Room {
+    fn of(fs: &FileOps) -> Room {
         let per_section = fs.geo.blocks_per_section() as usize;
         let nodes = fs.nodes.dirty_count().div_ceil(per_section) as u32;
         let dentries = u32::from(fs.pages.dirty() > 0);

@@ -9,7 +9,7 @@
 
 use super::Gc;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::file_ops::FileOps;
 use medfs_format::BLOCKS_PER_SEG;
 use medfs_store::FreeFor;
 
@@ -21,7 +21,7 @@ const COUNTED_EVERY: u64 = 256;
 const MOST_ROUNDS: u32 = 256;
 
 /// Counts the free segments that the next checkpoint may need, and makes it where they may not be there later.
-pub(super) fn keep_for_checkpoint(fs: &Fs) -> Result<()> {
+pub(super) fn keep_for_checkpoint(fs: &FileOps) -> Result<()> {
     let nodes = fs.nodes.dirty_count() as u64 + fs.space.counts().chain_nodes;
     let dirty = nodes + fs.pages.dirty() as u64;
     let segments = |blocks: u64| LOGS_OF_A_CHECKPOINT + blocks.div_ceil(BLOCKS_PER_SEG.into()) as u32;
@@ -48,11 +48,11 @@ pub(super) fn keep_for_checkpoint(fs: &Fs) -> Result<()> {
 }
 
 /// Dirty pages that a checkpoint writes.
-fn pages_of_checkpoint(fs: &Fs) -> u64 {
+fn pages_of_checkpoint(fs: &FileOps) -> u64 {
     let dirty = fs.inodes.dirty();
     let pages = dirty.iter().map(|inode| {
         let state = inode.lock.read();
-        if state.goes_with_checkpoint(inode.kind(), fs.commit.scope()) { state.dirty.len() as u64 } else { 0 }
+        if state.goes_with_checkpoint(inode.kind(), fs.above.scope) { state.dirty.len() as u64 } else { 0 }
     });
     pages.sum()
 }
@@ -60,7 +60,7 @@ fn pages_of_checkpoint(fs: &Fs) -> u64 {
 impl Gc {
     /// Makes room for so many pages: by a checkpoint, which frees what was overwritten since the last one, and by cleaning.
     /// `NoSpace` where that does not bring it. No lock is held.
-    pub(super) fn find_room_for(&self, fs: &Fs, blocks: u64) -> Result<()> {
+    pub(super) fn find_room_for(&self, fs: &FileOps, blocks: u64) -> Result<()> {
         if fs.has_room_for(blocks) || (fs.placement.give_back(&fs.store) && fs.has_room_for(blocks)) {
             return Ok(());
         }

@@ -2,14 +2,14 @@
 //!
 //! Content writes a batch and says what waits. What makes room and what makes changes durable are above it, so going on is decided here.
 //! An operation that meets a source, a page whose block other pages need, gives its locks back and says so ([`Attempt::Shared`]). What makes
-//! changes durable then orders the files ([`MakeDurable::unshare`](crate::fs::MakeDurable::unshare)): nothing here fsyncs.
+//! changes durable then orders the files ([`MakeDurable::unshare`](crate::file_ops::above::MakeDurable::unshare)): nothing here fsyncs.
 //! Invariant: while a [`Barrier`] is held no page of its file becomes a source.
 //! Locks: called with no lock held, but for the variants of a checkpoint, which has the operation lock exclusively.
 
 use crate::content::placement::Purpose;
 use crate::content::writeback::{BATCH, WrittenBatch};
 use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
+use crate::file_ops::FileOps;
 use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState, Scope};
 use crate::map::refs::{Attempt, Barrier};
@@ -18,7 +18,7 @@ use medfs_format::Ino;
 use std::ops::Range;
 use std::sync::Arc;
 
-impl Fs {
+impl FileOps {
     /// Changes a file while none of its nodes is on its way to the device, as some may be freed: makes room, then takes
     /// `wb`, the operation lock and the inode's lock. `Stale` where the inode is gone. No lock is held before.
     pub(crate) fn change_settled<R>(
@@ -41,7 +41,7 @@ impl Fs {
         self.with_unshared(|| {
             self.make_room_to_write()?;
             let Some(WrittenBatch { next, blocked, outcome }) =
-                self.write_batch(inode, from, purpose, self)?
+                self.write_batch(inode, from, purpose, &self.xref)?
             else {
                 return Ok(Attempt::Done(()));
             };
@@ -87,7 +87,7 @@ impl Fs {
         if self.pages.dirty() <= limit {
             return Ok(());
         }
-        if self.commit.scope() == Scope::Volume {
+        if self.above.scope == Scope::Volume {
             return self.checkpoint_now();
         }
         self.write_back(inode)?;
@@ -104,7 +104,7 @@ impl Fs {
     /// clusters cannot be read: the checkpoint makes these no worse than they are.
     pub(crate) fn write_back_for_checkpoint(&self) -> Result<()> {
         for inode in self.inodes.dirty() {
-            if !inode.lock.read().goes_with_checkpoint(inode.kind(), self.commit.scope()) {
+            if !inode.lock.read().goes_with_checkpoint(inode.kind(), self.above.scope) {
                 continue;
             }
             let written = self.write_unblocked_for_checkpoint(&inode);
@@ -121,11 +121,11 @@ impl Fs {
     /// way, whose block others need in turn: so it goes on until none is left, and none becomes a source meanwhile.
     fn write_unblocked_for_checkpoint(&self, inode: &Arc<Inode>) -> Result<()> {
         let _barrier = self.dependents.barrier(inode.ino);
-        let (mut blocked, mut outcome) = self.write_for_checkpoint(inode, self)?;
+        let (mut blocked, mut outcome) = self.write_for_checkpoint(inode, &self.xref)?;
         while !blocked.is_empty() {
             let before = std::mem::take(&mut blocked);
             self.release_for_checkpoint(inode, &before)?;
-            (blocked, outcome) = self.write_for_checkpoint(inode, self)?;
+            (blocked, outcome) = self.write_for_checkpoint(inode, &self.xref)?;
             if blocked == before {
                 debug_assert!(false, "nothing else runs during a checkpoint");
                 break;
@@ -150,7 +150,7 @@ impl Fs {
     /// Makes whole, durably, what other files make of these pages, which do not become sources again while the barrier is held.
     pub(crate) fn unshare(&self, ino: Ino, pages: Range<u64>) -> Result<Barrier<'_>> {
         let barrier = self.dependents.barrier(ino);
-        self.commit.unshare(self, ino, pages.clone())?;
+        self.above.unshare(ino, pages.clone())?;
         debug_assert!(!self.dependents.others_need(ino, pages));
         Ok(barrier)
     }
@@ -181,7 +181,7 @@ impl Fs {
                     inode => inode?,
                 };
                 self.deltas().make_whole_or_give_up(&inode, &mut inode.lock.write(), &dependent.pages)?;
-                let (_, outcome) = self.write_for_checkpoint(&inode, self)?;
+                let (_, outcome) = self.write_for_checkpoint(&inode, &self.xref)?;
                 self.pass_by("a file made from blocks of another is not written", inode.ino, outcome)?;
             }
         }

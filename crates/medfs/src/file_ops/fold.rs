@@ -1,12 +1,12 @@
 //! Folding: every page that is a delta is written as a whole, and the zones go.
 //!
 //! Invariants: a page is written to a new block, and its inode without the delta becomes durable with it, by a checkpoint
-//! (see [`Fs::make_whole`]); until then base and delta are what the last checkpoint names. A delta that does not rebuild
+//! (see `make_whole` of [`crate::delta`]); until then base and delta are what the last checkpoint names. A delta that does not rebuild
 //! its page ends the work with an error: it never becomes its base.
 //! Locks: those of a writeback, file by file.
 
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::file_ops::FileOps;
 use crate::map::inode::Inode;
 use medfs_format::Ino;
 use medfs_format::node::FileKind;
@@ -24,7 +24,7 @@ pub struct Folded {
     pub pages: u64,
 }
 
-impl Fs {
+impl FileOps {
     /// Folds the deltas of all files; what is hidden stays. `progress` is told how many inodes of how many are done.
     pub(crate) fn fold_deltas(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Folded> {
         if self.deltas.makes_records() {

@@ -5,7 +5,7 @@
 
 use crate::content::file::WriteTimes;
 use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
+use crate::file_ops::FileOps;
 use crate::map::refs::Attempt;
 use crate::types::FallocateMode;
 use medfs_format::{BLOCK_SIZE, Block, Ino};
@@ -14,7 +14,7 @@ const PAGE: u64 = BLOCK_SIZE as u64;
 /// Bytes copied between two files under one lock.
 const COPY_CHUNK: usize = 1 << 20;
 
-impl Fs {
+impl FileOps {
     /// Writes to a file; `times` tells who keeps mtime and ctime.
     pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8], times: WriteTimes) -> Result<usize> {
         let inode = self.inode(ino)?;

@@ -11,8 +11,8 @@
 //! takes it itself, page by page, and calls out without it.
 //! Kernel counterpart: `dir.c` and the directory half of `inline.c`.
 
+use crate::content::Content;
 use crate::error::{Error, Posix, Result};
-use crate::fs::Fs;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::types::DirEntry;
@@ -21,10 +21,10 @@ use medfs_format::dentry::{
     slots_for,
 };
 use medfs_format::hash::dentry_hash;
-use medfs_format::node::{FileKind, Inline, RawInode};
+use medfs_format::node::{FileFlags, FileKind, Inline, RawInode};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, is_block};
 use medfs_store::Dirty;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// Position of the first entry that is in no page of its directory.
@@ -77,26 +77,59 @@ fn bucket(level: u32, dir_level: u8, hash: u32) -> Range<u64> {
     start..start + bucket_blocks(level)
 }
 
-impl Fs {
+/// A directory, over the content of files.
+#[derive(Clone, Copy)]
+pub(crate) struct Dir<'a> {
+    content: &'a Content,
+    dir: &'a Arc<Inode>,
+}
+
+impl Deref for Dir<'_> {
+    type Target = Content;
+
+    fn deref(&self) -> &Content {
+        self.content
+    }
+}
+
+/// The inode of a directory.
+pub(crate) fn directory(content: &Content, ino: Ino) -> Result<Arc<Inode>> {
+    let dir = content.inode(ino)?;
+    if !dir.is_dir() {
+        return Err(Posix::NotDirectory.into());
+    }
+    if dir.has_flags(FileFlags::CASEFOLD) {
+        return Err(Error::Incompatible(format!(
+            "directory {ino} is case-insensitive, which is not supported"
+        )));
+    }
+    Ok(dir)
+}
+
+impl<'a> Dir<'a> {
+    pub(crate) fn of(content: &'a Content, dir: &'a Arc<Inode>) -> Dir<'a> {
+        Dir { content, dir }
+    }
+
     /// Layout of a directory's inline area, and its bytes in the inode block.
-    fn inline_area(&self, dir: &Inode) -> (AreaLayout, Range<usize>) {
-        let range = self.slots(dir).inline_content_range();
+    fn inline_area(self) -> (AreaLayout, Range<usize>) {
+        let range = self.slots(self.dir).inline_content_range();
         (AreaLayout::inline(range.len()), range)
     }
 
     /// Looks a name up, and for room where it is not there.
-    pub(crate) fn search(&self, dir: &Inode, state: &InodeState, name: &[u8]) -> Result<Search> {
+    pub(crate) fn search(self, state: &InodeState, name: &[u8]) -> Result<Search> {
         let want = slots_for(name.len());
-        if is_inline(dir) {
-            let (layout, range) = self.inline_area(dir);
-            return dir.node.read(|d| {
+        if is_inline(self.dir) {
+            let (layout, range) = self.inline_area();
+            return self.dir.node.read(|d| {
                 let area = Area::new(layout, &d.block.0[range]);
-                let found = area.find(name, dir.ino.into())?.map(|e| Found::new(&e, 0));
+                let found = area.find(name, self.dir.ino.into())?.map(|e| Found::new(&e, 0));
                 Ok(Search { found, room: area.room(want).map(|slot| Place { page: 0, slot }) })
             });
         }
-        let (depth, dir_level) = dir.raw(|r| (r.i_current_depth.get().min(MAX_DEPTH), r.i_dir_level));
-        let (hash, pages) = (dentry_hash(name), dir.pages());
+        let (depth, dir_level) = self.dir.raw(|r| (r.i_current_depth.get().min(MAX_DEPTH), r.i_dir_level));
+        let (hash, pages) = (dentry_hash(name), self.dir.pages());
         let mut room = None;
         for level in 0..depth {
             for page in bucket(level, dir_level, hash) {
@@ -104,9 +137,9 @@ impl Fs {
                     room = room.or(Some(Place { page, slot: 0 }));
                     continue;
                 }
-                let Some(block) = read_names(self, dir, state, page)? else { continue };
+                let Some(block) = self.read_names(state, page)? else { continue };
                 let area = Area::new(AreaLayout::BLOCK, &block.0[..]);
-                if let Some(entry) = area.find(name, dir.ino.into())? {
+                if let Some(entry) = area.find(name, self.dir.ino.into())? {
                     return Ok(Search { found: Some(Found::new(&entry, page)), room: None });
                 }
                 room = room.or_else(|| area.room(want).map(|slot| Place { page, slot }));
@@ -116,59 +149,56 @@ impl Fs {
     }
 
     /// Looks a name up.
-    pub(crate) fn find_entry(&self, dir: &Inode, state: &InodeState, name: &[u8]) -> Result<Option<Found>> {
-        Ok(self.search(dir, state, name)?.found)
+    pub(crate) fn find(self, state: &InodeState, name: &[u8]) -> Result<Option<Found>> {
+        Ok(self.search(state, name)?.found)
     }
 
     /// The directory above, as the entry `..` says.
-    pub(crate) fn find_parent(&self, dir: &Inode, state: &InodeState) -> Result<Found> {
-        let missing = || FormatError::corrupt(Structure::Dentry, dir.ino, "name", "no entry ..").into();
-        self.find_entry(dir, state, b"..")?.ok_or_else(missing)
+    pub(crate) fn parent(self, state: &InodeState) -> Result<Found> {
+        let missing = || FormatError::corrupt(Structure::Dentry, self.dir.ino, "name", "no entry ..").into();
+        self.find(state, b"..")?.ok_or_else(missing)
     }
 
     /// Adds a name that `search` has not found. Where that fails, the directory holds what it held.
-    pub(crate) fn add_name(
-        &self,
-        dir: &Arc<Inode>,
+    pub(crate) fn add(
+        self,
         state: &mut InodeState,
         search: &Search,
         name: &[u8],
         ino: Ino,
         kind: FileKind,
     ) -> Result<()> {
-        self.dir_log.changed(dir.ino);
-        if !is_inline(dir) {
-            return self.add_to_blocks(dir, state, search.room, name, ino, kind);
+        if !is_inline(self.dir) {
+            return self.add_to_blocks(state, search.room, name, ino, kind);
         }
         if let Some(place) = search.room {
-            let (layout, range) = self.inline_area(dir);
-            self.nodes.update(&dir.node, Dirty::Full, |b| {
+            let (layout, range) = self.inline_area();
+            self.nodes.update(&self.dir.node, Dirty::Full, |b| {
                 Area::new(layout, &mut b.0[range]).insert_at(place.slot, name, ino, kind);
             });
             return Ok(());
         }
-        self.inline_to_blocks(dir, state)?;
-        let room = self.search(dir, state, name)?.room;
-        self.add_to_blocks(dir, state, room, name, ino, kind)
+        self.to_blocks(state)?;
+        let room = self.search(state, name)?.room;
+        self.add_to_blocks(state, room, name, ino, kind)
     }
 
     fn add_to_blocks(
-        &self,
-        dir: &Arc<Inode>,
+        self,
         state: &mut InodeState,
         room: Option<Place>,
         name: &[u8],
         ino: Ino,
         kind: FileKind,
     ) -> Result<()> {
-        let (mut depth, dir_level) = dir.raw(|r| (r.i_current_depth.get(), r.i_dir_level));
+        let (mut depth, dir_level) = self.dir.raw(|r| (r.i_current_depth.get(), r.i_dir_level));
         let mut place = room;
         while place.is_none() {
             if depth >= MAX_DEPTH {
                 return Err(Error::NoSpace);
             }
             for page in bucket(depth, dir_level, dentry_hash(name)) {
-                let Some(block) = read_names(self, dir, state, page)? else { continue };
+                let Some(block) = self.read_names(state, page)? else { continue };
                 let slot = Area::new(AreaLayout::BLOCK, &block.0[..]).room(slots_for(name.len()));
                 place = place.or(slot.map(|slot| Place { page, slot }));
             }
@@ -176,7 +206,7 @@ impl Fs {
         }
         let place = place.expect("found above");
         let mut free = false;
-        self.change_page(dir, state, place.page, None, false, |b| {
+        self.change_page(self.dir, state, place.page, None, false, |b| {
             let mut area = Area::new(AreaLayout::BLOCK, &mut b.0[..]);
             free = (0..slots_for(name.len())).all(|i| !area.in_use(place.slot + i));
             if free {
@@ -185,11 +215,11 @@ impl Fs {
         })?;
         if !free {
             let found = format!("entries in page {} beyond it", place.page);
-            return Err(FormatError::corrupt(Structure::Inode, dir.ino, "i_size", found).into());
+            return Err(FormatError::corrupt(Structure::Inode, self.dir.ino, "i_size", found).into());
         }
         let size = (place.page + 1) * BLOCK_SIZE as u64;
-        if dir.raw(|r| r.i_size.get() < size || r.i_current_depth.get() < depth) {
-            self.edit(dir, Dirty::Full, |r| {
+        if self.dir.raw(|r| r.i_size.get() < size || r.i_current_depth.get() < depth) {
+            self.edit(self.dir, Dirty::Full, |r| {
                 r.i_size = r.i_size.get().max(size).into();
                 r.i_current_depth = depth.into();
             });
@@ -198,25 +228,25 @@ impl Fs {
     }
 
     /// Makes an inline directory one of dentry blocks; leaves it as it was where that fails.
-    pub(crate) fn inline_to_blocks(&self, dir: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
-        let (layout, range) = self.inline_area(dir);
-        let old: Arc<Block> = dir.node.read(|d| d.block.clone());
+    pub(crate) fn to_blocks(self, state: &mut InodeState) -> Result<()> {
+        let (layout, range) = self.inline_area();
+        let old: Arc<Block> = self.dir.node.read(|d| d.block.clone());
         let area = Area::new(layout, &old.0[range.clone()]);
-        self.nodes.update(&dir.node, Dirty::Full, |b| {
+        self.nodes.update(&self.dir.node, Dirty::Full, |b| {
             b.0[range.clone()].fill(0);
             let raw: &mut RawInode = b.view_mut();
             raw.i_inline &= !Inline::DENTRY.bits();
             raw.i_size = 0.into();
             raw.i_current_depth = 1.into();
         });
-        let moved = self.move_inline_entries(dir, state, &area);
+        let moved = self.move_inline_entries(state, &area);
         if moved.is_err() {
-            self.forget_pages(dir, state, 0, u64::MAX);
-            if let Err(error) = self.truncate_index(dir, 0) {
-                tracing::error!(ino = dir.ino, %error, "blocks of a directory are lost until the volume is checked");
+            self.forget_pages(self.dir, state, 0, u64::MAX);
+            if let Err(error) = self.truncate_index(self.dir, 0) {
+                tracing::error!(ino = self.dir.ino, %error, "blocks of a directory are lost until the volume is checked");
             }
             let (size, depth) = (old.view::<RawInode>().i_size, old.view::<RawInode>().i_current_depth);
-            self.nodes.update(&dir.node, Dirty::Full, |b| {
+            self.nodes.update(&self.dir.node, Dirty::Full, |b| {
                 b.0[range.clone()].copy_from_slice(&old.0[range]);
                 let raw: &mut RawInode = b.view_mut();
                 raw.i_inline |= Inline::DENTRY.bits();
@@ -227,14 +257,9 @@ impl Fs {
         moved
     }
 
-    fn move_inline_entries(
-        &self,
-        dir: &Arc<Inode>,
-        state: &mut InodeState,
-        area: &Area<&[u8]>,
-    ) -> Result<()> {
+    fn move_inline_entries(self, state: &mut InodeState, area: &Area<&[u8]>) -> Result<()> {
         let mut entries = Vec::new();
-        for entry in area.entries(0, dir.ino.into()) {
+        for entry in area.entries(0, self.dir.ino.into()) {
             let entry = entry?;
             let kind = match entry.kind {
                 Some(kind) => kind,
@@ -242,82 +267,79 @@ impl Fs {
             };
             entries.push((entry, kind));
         }
-        if dir.raw(|r| r.i_dir_level) == 0 {
+        if self.dir.raw(|r| r.i_dir_level) == 0 {
             // All of them belong into the first bucket, where they keep their slots.
-            self.change_page(dir, state, 0, None, true, |b| {
+            self.change_page(self.dir, state, 0, None, true, |b| {
                 let mut block = Area::new(AreaLayout::BLOCK, &mut b.0[..]);
                 for (e, kind) in &entries {
                     block.insert_at(e.slot, e.name, e.ino, *kind);
                 }
             })?;
-            self.set_size(dir, BLOCK_SIZE as u64);
+            self.set_size(self.dir, BLOCK_SIZE as u64);
             return Ok(());
         }
         for (e, kind) in &entries {
-            let room = self.search(dir, state, e.name)?.room;
-            self.add_to_blocks(dir, state, room, e.name, e.ino, *kind)?;
+            let room = self.search(state, e.name)?.room;
+            self.add_to_blocks(state, room, e.name, e.ino, *kind)?;
         }
         Ok(())
     }
 
     /// Removes an entry, and the page that it leaves empty.
-    pub(crate) fn remove_name(&self, dir: &Arc<Inode>, state: &mut InodeState, found: &Found) -> Result<()> {
-        self.dir_log.changed(dir.ino);
+    pub(crate) fn remove(self, state: &mut InodeState, found: &Found) -> Result<()> {
         let Place { page, slot } = found.place;
-        if is_inline(dir) {
-            let (layout, range) = self.inline_area(dir);
-            self.nodes.update(&dir.node, Dirty::Full, |b| {
+        if is_inline(self.dir) {
+            let (layout, range) = self.inline_area();
+            self.nodes.update(&self.dir.node, Dirty::Full, |b| {
                 Area::new(layout, &mut b.0[range]).remove(slot, found.name_len);
             });
             return Ok(());
         }
         let mut empty = false;
-        self.change_page(dir, state, page, None, false, |b| {
+        self.change_page(self.dir, state, page, None, false, |b| {
             let mut area = Area::new(AreaLayout::BLOCK, &mut b.0[..]);
             area.remove(slot, found.name_len);
             empty = area.is_empty(false);
         })?;
         if empty {
-            self.punch(dir, page, page + 1)?;
-            self.forget_pages(dir, state, page, page + 1);
+            self.punch(self.dir, page, page + 1)?;
+            self.forget_pages(self.dir, state, page, page + 1);
         }
         Ok(())
     }
 
     /// Points an entry to another inode.
     pub(crate) fn set_target(
-        &self,
-        dir: &Arc<Inode>,
+        self,
         state: &mut InodeState,
         found: &Found,
         ino: Ino,
         kind: FileKind,
     ) -> Result<()> {
-        self.dir_log.changed(dir.ino);
         let Place { page, slot } = found.place;
-        if is_inline(dir) {
-            let (layout, range) = self.inline_area(dir);
-            self.nodes.update(&dir.node, Dirty::Full, |b| {
+        if is_inline(self.dir) {
+            let (layout, range) = self.inline_area();
+            self.nodes.update(&self.dir.node, Dirty::Full, |b| {
                 Area::new(layout, &mut b.0[range]).set_target(slot, ino, kind);
             });
             return Ok(());
         }
-        self.change_page(dir, state, page, None, false, |b| {
+        self.change_page(self.dir, state, page, None, false, |b| {
             Area::new(AreaLayout::BLOCK, &mut b.0[..]).set_target(slot, ino, kind);
         })?;
         Ok(())
     }
 
     /// Whether a directory holds nothing but `.` and `..`.
-    pub(crate) fn is_empty_dir(&self, dir: &Inode, state: &InodeState) -> Result<bool> {
-        if is_inline(dir) {
-            let (layout, range) = self.inline_area(dir);
-            return Ok(dir.node.read(|d| Area::new(layout, &d.block.0[range]).is_empty(true)));
+    pub(crate) fn is_empty(self, state: &InodeState) -> Result<bool> {
+        if is_inline(self.dir) {
+            let (layout, range) = self.inline_area();
+            return Ok(self.dir.node.read(|d| Area::new(layout, &d.block.0[range]).is_empty(true)));
         }
         let mut from = 0;
-        while let Some(page) = self.next_dentry_page(dir, state, from)? {
-            let block = self.read_page(dir, state, page)?;
-            if let Some(error) = blank(self, dir, state, page, &block)? {
+        while let Some(page) = self.next_dentry_page(state, from)? {
+            let block = self.read_page(self.dir, state, page)?;
+            if let Some(error) = self.blank(state, page, &block)? {
                 return Err(error);
             }
             if !Area::new(AreaLayout::BLOCK, &block.0[..]).is_empty(page == 0) {
@@ -329,128 +351,117 @@ impl Fs {
     }
 
     /// Writes `.` and `..` into a new directory and sets its size.
-    pub(crate) fn make_empty_dir(&self, dir: &Arc<Inode>, state: &mut InodeState, parent: Ino) -> Result<()> {
-        if is_inline(dir) {
-            let (layout, range) = self.inline_area(dir);
+    pub(crate) fn make_empty(self, state: &mut InodeState, parent: Ino) -> Result<()> {
+        if is_inline(self.dir) {
+            let (layout, range) = self.inline_area();
             let size = range.len() as u64;
-            self.nodes.update(&dir.node, Dirty::Full, |b| {
-                Area::new(layout, &mut b.0[range]).insert_dots(dir.ino, parent);
+            self.nodes.update(&self.dir.node, Dirty::Full, |b| {
+                Area::new(layout, &mut b.0[range]).insert_dots(self.dir.ino, parent);
             });
-            self.set_size(dir, size);
+            self.set_size(self.dir, size);
         } else {
-            self.change_page(dir, state, 0, None, true, |b| {
-                Area::new(AreaLayout::BLOCK, &mut b.0[..]).insert_dots(dir.ino, parent);
+            self.change_page(self.dir, state, 0, None, true, |b| {
+                Area::new(AreaLayout::BLOCK, &mut b.0[..]).insert_dots(self.dir.ino, parent);
             })?;
-            self.set_size(dir, BLOCK_SIZE as u64);
+            self.set_size(self.dir, BLOCK_SIZE as u64);
         }
         Ok(())
     }
 
     /// First page at or after `from` that is no hole.
-    fn next_dentry_page(&self, dir: &Inode, state: &InodeState, from: u64) -> Result<Option<u64>> {
-        let pages = dir.pages();
+    fn next_dentry_page(self, state: &InodeState, from: u64) -> Result<Option<u64>> {
+        let pages = self.dir.pages();
         let (mut page, mut slot): (u64, Option<Slot>) = (from, None);
         while page < pages {
             if state.dirty.contains_key(&page) {
                 return Ok(Some(page));
             }
-            slot = self.find_slot_near(dir, slot.as_ref(), page)?;
+            slot = self.find_slot_near(self.dir, slot.as_ref(), page)?;
             page = match &slot {
                 Some(slot) if slot.addr() != NULL_ADDR => return Ok(Some(page)),
                 Some(_) => page + 1,
-                None => self.next_existing(dir, page)?.max(page + 1),
+                None => self.next_existing(self.dir, page)?.max(page + 1),
             };
         }
         Ok(None)
     }
 
-    /// Lists a directory from a position on; see [`crate::Volume::readdir`].
-    pub(crate) fn readdir(
-        &self,
-        ino: Ino,
-        position: u64,
-        emit: &mut dyn FnMut(DirEntry) -> bool,
-    ) -> Result<()> {
-        let dir = self.inode(ino)?;
-        if !dir.is_dir() {
-            return Err(Posix::NotDirectory.into());
-        }
+    /// Lists it from a position on, until `emit` returns `false`; see [`crate::Volume::readdir`]. Its lock is not held.
+    pub(crate) fn list(self, position: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
         let mut position = position;
-        while let Some(batch) = self.read_batch(&dir, position)? {
-            for entry in batch.entries {
-                if !self.is_hidden(ino, &entry.name) && !emit(entry) {
-                    return Ok(());
-                }
+        while let Some(batch) = self.read_batch(position)? {
+            if !batch.entries.into_iter().all(&mut *emit) {
+                return Ok(());
             }
             position = batch.next;
         }
-        missing_dots(self, &dir, position)?.into_iter().all(emit);
+        self.missing_dots(position)?.into_iter().all(emit);
         Ok(())
     }
 
     /// The entries of the first page that has any at or after a position; `None` at the end.
-    fn read_batch(&self, dir: &Inode, position: u64) -> Result<Option<Batch>> {
-        let state = dir.lock.read();
-        dir.check_alive(&state)?;
-        if dir.nlink() == 0 {
+    fn read_batch(self, position: u64) -> Result<Option<Batch>> {
+        let state = self.dir.lock.read();
+        self.dir.check_alive(&state)?;
+        if self.dir.nlink() == 0 {
             return Ok(None);
         }
-        if is_inline(dir) {
-            let (layout, range) = self.inline_area(dir);
+        if is_inline(self.dir) {
+            let (layout, range) = self.inline_area();
             if position >= layout.slots as u64 {
                 return Ok(None);
             }
-            return dir.node.read(|d| {
+            return self.dir.node.read(|d| {
                 let area = Area::new(layout, &d.block.0[range]);
-                let entries = list(&area, position as usize, 0, dir.ino)?;
+                let entries = list(&area, position as usize, 0, self.dir.ino)?;
                 Ok(Some(Batch { entries, next: layout.slots as u64 }))
             });
         }
         let from = position / DENTRIES_PER_BLOCK as u64;
-        let Some(page) = self.next_dentry_page(dir, &state, from)? else { return Ok(None) };
+        let Some(page) = self.next_dentry_page(&state, from)? else { return Ok(None) };
         let slot = if page == from { (position % DENTRIES_PER_BLOCK as u64) as usize } else { 0 };
         let start = page * DENTRIES_PER_BLOCK as u64;
-        let entries = match read_names(self, dir, &state, page)? {
-            Some(block) => list(&Area::new(AreaLayout::BLOCK, &block.0[..]), slot, start, dir.ino)?,
+        let entries = match self.read_names(&state, page)? {
+            Some(block) => list(&Area::new(AreaLayout::BLOCK, &block.0[..]), slot, start, self.dir.ino)?,
             None => Vec::new(),
         };
         Ok(Some(Batch { entries, next: start + DENTRIES_PER_BLOCK as u64 }))
     }
-}
 
-/// A block of a directory that names are looked for in; `None` for one that was lost to zeros, which is logged and counted. It has no name, and gets none:
-/// it stays the sign by which a check finds the damage, and the directory is not taken for empty.
-fn read_names(fs: &Fs, dir: &Inode, state: &InodeState, page: u64) -> Result<Option<Arc<Block>>> {
-    let block = fs.read_page(dir, state, page)?;
-    let Some(error) = blank(fs, dir, state, page, &block)? else { return Ok(Some(block)) };
-    fs.note_damage("a directory shows fewer names than it had", dir.ino, &error);
-    Ok(None)
-}
-
-/// What is wrong with a block of a directory that is zeros on the device.
-fn blank(fs: &Fs, dir: &Inode, state: &InodeState, page: u64, block: &Block) -> Result<Option<Error>> {
-    if !is_blank(block) || state.dirty.contains_key(&page) {
-        return Ok(None);
+    /// A block of a directory that names are looked for in; `None` for one that was lost to zeros, which is logged and counted. It has no name, and gets none:
+    /// it stays the sign by which a check finds the damage, and the directory is not taken for empty.
+    fn read_names(self, state: &InodeState, page: u64) -> Result<Option<Arc<Block>>> {
+        let block = self.read_page(self.dir, state, page)?;
+        let Some(error) = self.blank(state, page, &block)? else { return Ok(Some(block)) };
+        self.note_damage("a directory shows fewer names than it had", self.dir.ino, &error);
+        Ok(None)
     }
-    let slot = fs.find_slot(dir, page)?;
-    Ok(slot.map(|slot| slot.addr()).filter(|&addr| is_block(addr)).map(zeros))
-}
 
-/// `.` and `..` of a directory whose inode says that a repair found no room for them, from a position on.
-fn missing_dots(fs: &Fs, dir: &Inode, position: u64) -> Result<Vec<DirEntry>> {
-    let state = dir.lock.read();
-    if dir.nlink() == 0 || !dir.raw(|r| r.inline().contains(Inline::DOTS)) {
-        return Ok(Vec::new());
-    }
-    let parent = dir.raw(|r| r.i_pino.get());
-    let parent = if dir.ino == fs.geo.root_ino { dir.ino } else { parent };
-    let mut dots = Vec::new();
-    for (next, name, ino) in [(DOTS_AT + 1, &b"."[..], dir.ino), (DOTS_AT + 2, b"..", parent)] {
-        if next > position && fs.search(dir, &state, name)?.found.is_none() {
-            dots.push(DirEntry { ino, kind: Some(FileKind::Directory), name: name.to_vec(), next });
+    /// What is wrong with a block of a directory that is zeros on the device.
+    fn blank(self, state: &InodeState, page: u64, block: &Block) -> Result<Option<Error>> {
+        if !is_blank(block) || state.dirty.contains_key(&page) {
+            return Ok(None);
         }
+        let slot = self.find_slot(self.dir, page)?;
+        Ok(slot.map(|slot| slot.addr()).filter(|&addr| is_block(addr)).map(zeros))
     }
-    Ok(dots)
+
+    /// `.` and `..` of a directory whose inode says that a repair found no room for them, from a position on.
+    fn missing_dots(self, position: u64) -> Result<Vec<DirEntry>> {
+        let state = self.dir.lock.read();
+        if self.dir.nlink() == 0 || !self.dir.raw(|r| r.inline().contains(Inline::DOTS)) {
+            return Ok(Vec::new());
+        }
+        let parent = self.dir.raw(|r| r.i_pino.get());
+        let parent = if self.dir.ino == self.geo.root_ino { self.dir.ino } else { parent };
+        let mut dots = Vec::new();
+        for (next, name, ino) in [(DOTS_AT + 1, &b"."[..], self.dir.ino), (DOTS_AT + 2, b"..", parent)] {
+            if next > position && self.search(&state, name)?.found.is_none() {
+                dots.push(DirEntry { ino, kind: Some(FileKind::Directory), name: name.to_vec(), next });
+            }
+        }
+        Ok(dots)
+    }
 }
 
 /// The error of a directory's block that is zeros.

@@ -4,7 +4,7 @@
 //! Locks: called with none held.
 
 use crate::error::{Posix, Result};
-use crate::fs::Fs;
+use crate::file_ops::FileOps;
 use crate::map::inode::Inode;
 use crate::options::CompressMode;
 use medfs_format::Ino;
@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// Clusters made dirty between two writebacks.
 const BATCH: usize = 64;
 
-impl Fs {
-    /// What has to be done before [`Fs::release_saved`], and before the file's deltas become clusters.
+impl FileOps {
+    /// What has to be done before [`FileOps::release_saved`], and before the file's deltas become clusters.
     pub(crate) fn write_back_compressed(&self, ino: Ino) -> Result<()> {
         let (inode, _) = self.clusters().compressed_file(ino)?;
         self.write_back(&inode)
