@@ -115,7 +115,7 @@ impl Content {
         }
         let last = size.div_ceil(PAGE);
         let mut index = offset / PAGE;
-        let mut near = None;
+        let (storage, mut near) = (self.storage(&inode), None);
         while index < last {
             let slot = self.find_slot_near(&inode, near.as_ref(), index)?;
             let Some(slot) = slot else {
@@ -137,11 +137,10 @@ impl Content {
             }
             // As the kernel does: what is only reserved is neither where data starts nor a hole.
             let found = match whence {
-                Seek::Data => {
-                    let written = state.dirty.contains_key(&index)
-                        || !self.storage(&inode).kept(self, &inode, index..index + 1)?.is_empty();
-                    is_block(addr) || (addr == NEW_ADDR && written)
+                Seek::Data if addr == NEW_ADDR && !state.dirty.contains_key(&index) => {
+                    !storage.kept(self, &inode, index..index + 1)?.is_empty()
                 }
+                Seek::Data => is_block(addr) || addr == NEW_ADDR,
                 Seek::Hole => addr == NULL_ADDR,
             };
             if found {
