@@ -6,232 +6,23 @@
 //! Permissions are the caller's business, as they are for the engine. Times are known only where they were set
 //! explicitly and nothing has changed the file since.
 
+mod content;
+mod inode;
+
 use crate::acl::{ACCESS, Acl, DEFAULT};
-use medfs::{FallocateMode, FileFlags, FileKind, NewFile, Posix, RenameFlags, Timestamp, XattrMode};
+pub use content::{Content, PAGE, Page};
+use inode::{FIXED, handed_down};
+pub use inode::{Inode, USER_FLAGS};
+use medfs::{FallocateMode, FileFlags, FileKind, NewFile, Posix, RenameFlags, XattrMode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Identity of an inode in the model; never used again, unlike inode numbers.
 pub type Id = u64;
-/// A page of content.
-pub type Page = [u8; PAGE as usize];
-/// Bytes in a page.
-pub const PAGE: u64 = 4096;
 /// Longest name.
 pub const NAME_MAX: usize = 255;
 
 type Result<T, E = Posix> = std::result::Result<T, E>;
-
-/// Sparse content. What was never written is zeros; bytes after the end are kept zero.
-#[derive(Debug, Clone, Default)]
-pub struct Content {
-    size: u64,
-    pages: BTreeMap<u64, Arc<Page>>,
-}
-
-static ZERO_PAGE: Page = [0; PAGE as usize];
-
-impl Content {
-    /// Size in bytes.
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-    /// The pages that were ever written, with their index.
-    pub fn pages(&self) -> impl Iterator<Item = (u64, &Page)> {
-        self.pages.iter().map(|(&index, page)| (index, &**page))
-    }
-    /// A page; zeros where it was never written.
-    pub fn page(&self, index: u64) -> &Page {
-        self.pages.get(&index).map_or(&ZERO_PAGE, |page| page)
-    }
-    /// Bytes of a range, as a read returns them (short at the end).
-    pub fn read(&self, offset: u64, len: u64) -> Vec<u8> {
-        let end = offset.saturating_add(len).min(self.size);
-        let mut out = Vec::new();
-        let mut at = offset;
-        while at < end {
-            let within = at % PAGE;
-            let count = (PAGE - within).min(end - at);
-            out.extend_from_slice(&self.page(at / PAGE)[within as usize..(within + count) as usize]);
-            at += count;
-        }
-        out
-    }
-    /// Writes, extending.
-    pub fn write(&mut self, offset: u64, data: &[u8]) {
-        let mut done = 0;
-        while done < data.len() {
-            let at = offset + done as u64;
-            let within = (at % PAGE) as usize;
-            let count = (PAGE as usize - within).min(data.len() - done);
-            let page = self.pages.entry(at / PAGE).or_insert_with(|| Arc::new(ZERO_PAGE));
-            Arc::make_mut(page)[within..within + count].copy_from_slice(&data[done..done + count]);
-            done += count;
-        }
-        if !data.is_empty() {
-            self.size = self.size.max(offset + data.len() as u64);
-        }
-    }
-    /// Makes a range zeros; the size stays.
-    pub fn zero(&mut self, offset: u64, len: u64) {
-        let end = offset.saturating_add(len);
-        let touched: Vec<u64> =
-            self.pages.range(offset / PAGE..=end / PAGE).map(|(&index, _)| index).collect();
-        for index in touched {
-            let start = index * PAGE;
-            let from = offset.max(start) - start;
-            let to = end.clamp(start, start + PAGE) - start;
-            if from == 0 && to == PAGE {
-                self.pages.remove(&index);
-            } else if from < to {
-                Arc::make_mut(self.pages.get_mut(&index).expect("listed above"))[from as usize..to as usize]
-                    .fill(0);
-            }
-        }
-    }
-    /// Sets the size.
-    pub fn truncate(&mut self, size: u64) {
-        if size < self.size {
-            self.zero(size, self.size - size);
-            self.pages.split_off(&size.div_ceil(PAGE));
-        }
-        self.size = size;
-    }
-    /// Adds a page as it was read; for observing.
-    pub fn put_page(&mut self, index: u64, page: Page) {
-        self.pages.insert(index, Arc::new(page));
-    }
-
-    fn fallocate(&mut self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        let end = offset.checked_add(len).ok_or(Posix::FileTooLarge)?;
-        let keep = mode.contains(FallocateMode::KEEP_SIZE);
-        let aligned = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
-        if len == 0 {
-            return Err(Posix::InvalidArgument);
-        }
-        match mode - FallocateMode::KEEP_SIZE {
-            FallocateMode::PUNCH_HOLE => self.zero(offset, len.min(self.size.saturating_sub(offset))),
-            FallocateMode::ZERO_RANGE => {
-                self.zero(offset, len);
-                if !keep {
-                    self.size = self.size.max(end);
-                }
-            }
-            FallocateMode::COLLAPSE_RANGE => {
-                if !aligned || end >= self.size {
-                    return Err(Posix::InvalidArgument);
-                }
-                let after = self.pages.split_off(&(end / PAGE));
-                self.pages.split_off(&(offset / PAGE));
-                self.pages.extend(after.into_iter().map(|(index, page)| (index - len / PAGE, page)));
-                self.size -= len;
-            }
-            FallocateMode::INSERT_RANGE => {
-                if !aligned || offset >= self.size {
-                    return Err(Posix::InvalidArgument);
-                }
-                let after = self.pages.split_off(&(offset / PAGE));
-                self.pages.extend(after.into_iter().map(|(index, page)| (index + len / PAGE, page)));
-                self.size += len;
-            }
-            _ if !keep => self.size = self.size.max(end),
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
-/// An inode.
-#[derive(Debug, Clone)]
-pub struct Inode {
-    /// The number by which the file system under test knows it.
-    pub ino: u32,
-    /// Kind.
-    pub kind: FileKind,
-    /// Permission bits.
-    pub perm: u16,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Device number.
-    pub rdev: u64,
-    /// Link count.
-    pub nlink: u32,
-    /// Last change of content, where known.
-    pub mtime: Option<Timestamp>,
-    /// Content of a regular file.
-    pub content: Content,
-    /// Entries of a directory, without `.` and `..`.
-    pub entries: BTreeMap<Vec<u8>, Id>,
-    /// Target of a symbolic link.
-    pub target: Vec<u8>,
-    /// Extended attributes by full name.
-    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Holds that keep it alive without a name.
-    pub held: u32,
-    /// chattr flags, of those in [`USER_FLAGS`].
-    pub flags: FileFlags,
-    /// Whether it was made without a name and has not had one yet.
-    pub nameless: bool,
-    /// The content as an open atomic write sees it.
-    pub staged: Option<Content>,
-}
-
-/// The chattr flags that a user sets.
-pub const USER_FLAGS: FileFlags = FileFlags::SYNC
-    .union(FileFlags::IMMUTABLE)
-    .union(FileFlags::APPEND)
-    .union(FileFlags::NODUMP)
-    .union(FileFlags::NOATIME)
-    .union(FileFlags::DIRSYNC)
-    .union(FileFlags::PROJINHERIT);
-
-/// With one of these, names and attributes stay as they are.
-const FIXED: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
-
-/// Those that what is made in a directory takes over.
-fn handed_down(flags: FileFlags, kind: FileKind) -> FileFlags {
-    let always = FileFlags::NODUMP | FileFlags::NOATIME;
-    let wanted = match kind {
-        FileKind::Directory => always | FileFlags::SYNC | FileFlags::DIRSYNC | FileFlags::PROJINHERIT,
-        FileKind::Regular => always | FileFlags::SYNC,
-        _ => always,
-    };
-    flags & wanted
-}
-
-impl Inode {
-    /// An inode without content and names.
-    pub fn new(ino: u32, new: &NewFile) -> Inode {
-        Inode {
-            ino,
-            kind: new.kind,
-            perm: new.perm,
-            uid: new.uid,
-            gid: new.gid,
-            rdev: new.rdev,
-            nlink: if new.kind == FileKind::Directory { 2 } else { 1 },
-            mtime: None,
-            content: Content::default(),
-            entries: BTreeMap::new(),
-            target: Vec::new(),
-            xattrs: BTreeMap::new(),
-            held: 0,
-            flags: FileFlags::empty(),
-            nameless: false,
-            staged: None,
-        }
-    }
-    /// The content as a reader sees it.
-    pub fn visible(&self) -> &Content {
-        self.staged.as_ref().unwrap_or(&self.content)
-    }
-    /// Whether it is a directory.
-    pub fn is_dir(&self) -> bool {
-        self.kind == FileKind::Directory
-    }
-}
 
 /// The file system.
 #[derive(Debug, Clone)]

@@ -229,21 +229,40 @@ impl History {
     /// more than the first `issued` had begun.
     pub fn judge(&self, found: &Model, acknowledged: usize, issued: usize) -> Result<(), String> {
         let bounds = self.bounds(acknowledged, issued);
-        let since = |from: usize| &self.states[from..=issued];
+        let paired = self.pair(found, &bounds, issued)?;
         let newest = &self.states[issued];
+
+        // What is known to exist all the time can be reached.
+        for (id, inode) in newest.inodes() {
+            let from = bounds.content.get(&id).copied().unwrap_or(0).max(bounds.metadata);
+            let named = |state: &Model| state.get(id).is_some_and(|inode| inode.nlink > 0);
+            if self.states[from..=issued].iter().all(named) && !paired.contains_key(&id) {
+                return Err(format!("{} (inode {}) cannot be reached", newest.path_of(id), inode.ino));
+            }
+        }
+
+        for (&id, &at) in &paired {
+            self.judge_inode(&bounds, id, found.inode(at), issued)
+                .map_err(|e| format!("{}: {e}", found.path_of(at)))?;
+        }
+        Ok(())
+    }
+
+    /// Judges entries: pairs the inodes of the history with those that were found.
+    fn pair(&self, found: &Model, bounds: &Bounds, issued: usize) -> Result<BTreeMap<Id, Id>, String> {
+        let since = |from: usize| &self.states[from..=issued];
         let show = |dir: Id, name: &[u8]| {
             let at = self.states[..=issued].iter().rev().find(|state| state.get(dir).is_some());
             let path = at.map_or_else(|| "?".into(), |state| state.path_of(dir));
             format!("{}/{}", path.trim_end_matches('/'), String::from_utf8_lossy(name))
         };
 
-        // Entries: pair the inodes found with those of the history.
         let mut paired: BTreeMap<Id, Id> = BTreeMap::new();
         let mut todo = vec![(ROOT, ROOT)];
         while let Some((id, at)) = todo.pop() {
             if let Some(&before) = paired.get(&id) {
                 if before != at {
-                    return Err(format!("{}: two inodes for one", newest.path_of(id)));
+                    return Err(format!("{}: two inodes for one", self.states[issued].path_of(id)));
                 }
                 continue;
             }
@@ -277,7 +296,7 @@ impl History {
                 // A number may have been used again: the file that fits is meant, else the newest is reported.
                 let mut candidates: Vec<Id> = allowed.iter().flatten().copied().filter(same_ino).collect();
                 candidates.sort_unstable_by_key(|id| Reverse(*id));
-                let fits = |id: &&Id| self.judge_inode(&bounds, **id, found.inode(child), issued).is_ok();
+                let fits = |id: &&Id| self.judge_inode(bounds, **id, found.inode(child), issued).is_ok();
                 match candidates.iter().find(fits).or(candidates.first()) {
                     Some(&candidate) => todo.push((candidate, child)),
                     None => {
@@ -295,21 +314,7 @@ impl History {
                 }
             }
         }
-
-        // What is known to exist all the time can be reached.
-        for (id, inode) in newest.inodes() {
-            let from = bounds.content.get(&id).copied().unwrap_or(0).max(bounds.metadata);
-            let named = |state: &Model| state.get(id).is_some_and(|inode| inode.nlink > 0);
-            if since(from).iter().all(named) && !paired.contains_key(&id) {
-                return Err(format!("{} (inode {}) cannot be reached", newest.path_of(id), inode.ino));
-            }
-        }
-
-        for (&id, &at) in &paired {
-            self.judge_inode(&bounds, id, found.inode(at), issued)
-                .map_err(|e| format!("{}: {e}", found.path_of(at)))?;
-        }
-        Ok(())
+        Ok(paired)
     }
 
     /// Attributes and content of one inode.
