@@ -97,7 +97,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     if args.dry_run {
         let text = match plan.switches || plan.resumes {
             true => "can be imported",
-            false => "this volume may already hold deltas",
+            false => "this is a medfs volume already: nothing to do",
         };
         return report(path, args.json, kind(!plan.switches), Some(&plan), None, text);
     }
@@ -112,7 +112,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     let text = match (done.switched, done.layouts.inodes) {
         (true, _) => "may hold deltas now; only medfs reads it ('medfs export' makes it plain F2FS again)",
         _ if plan.resumes => "the import that was interrupted has ended",
-        (false, 0) => "this volume may already hold deltas",
+        (false, 0) => "this is a medfs volume already: nothing to do",
         (false, _) => "databases take deltas now",
     };
     report(path, args.json, kind(true), Some(&plan), Some(done), text)
@@ -135,7 +135,7 @@ fn check_first(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
     let (path, faults) = (path.display(), count(report.findings.len() as u64 + report.suppressed, "fault"));
     if !report.is_clean() {
         bail!(
-            "{path} has {faults}: 'medfs fsck --repair {path}' comes before the import; nothing was changed"
+            "{path} has {faults}; nothing was changed. Copy its files before you repair it: 'medfs help damaged'"
         );
     }
     Ok(())

@@ -98,7 +98,7 @@ pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
         return take_back(args, &*dev, file);
     }
     target::explain_nothing_to_check(&*dev, &args.image)?;
-    if repairs { mend(args, dev) } else { look(args, &*dev) }
+    if repairs { mend(args, dev) } else { look(args, &dev) }
 }
 
 /// Checks a device, with a bar.
@@ -111,9 +111,9 @@ pub(crate) fn checked(image: &Path, dev: &dyn BlockDevice) -> Result<Report> {
     Ok(report)
 }
 
-fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
+fn look(args: &FsckArgs, dev: &target::Target) -> Result<u8> {
     undo::if_ended("fsck", "nothing was changed");
-    let report = checked(&args.image, dev)?;
+    let report = checked(&args.image, &**dev)?;
     let code = if report.asks_for_repair() { exit::FSCK_ERRORS_LEFT } else { exit::SUCCESS };
     if args.json {
         print_json(&args.image, &report, None, code)?;
@@ -126,29 +126,39 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
         outln!("{}", after_checkpoint(report.log_to_replay.inodes));
     }
     if code != exit::SUCCESS {
-        outln!("{}: NOT CLEAN, {}", args.image.display(), advice(&report, &args.image));
+        outln!("{}: NOT CLEAN, {}", args.image.display(), advice(&report, dev, &args.image));
     }
     Ok(code)
 }
 
+/// What helps a volume whose last fsyncs lie in an NVRAM.
+const WAITS: &str = "it was not looked into: mount it with its NVRAM first";
+
 /// What helps: no repair brings the end of an image back, nor what lies in an NVRAM.
-fn advice(report: &Report, image: &Path) -> String {
+fn advice(report: &Report, dev: &target::Target, image: &Path) -> String {
     let has = |code| report.findings.iter().any(|finding| finding.code == code);
     if has(Code::Truncated) {
         format!("'medfs get --salvage {} DIRECTORY' brings what is there", image.display())
     } else if waits_for_memory(report) {
-        "it was not looked into: mount it with its NVRAM first".into()
+        WAITS.into()
     } else {
-        way_out(image)
+        way_out(image, opens(dev, image))
     }
 }
 
+/// Whether a volume opens as it is, so that its files can be copied by their names.
+fn opens(dev: &target::Target, image: &Path) -> bool {
+    target::open_volume_read_only(dev.clone(), image).is_ok()
+}
+
 /// How a damaged volume is repaired without a regret.
-fn way_out(image: &Path) -> String {
+fn way_out(image: &Path, opens: bool) -> String {
     let image = image.display();
-    format!(
-        "copy the files first, 'medfs get -r {image} / DIRECTORY', then 'medfs fsck --repair --undo FILE {image}'"
-    )
+    let copy = match opens {
+        true => format!("medfs get -r {image} / DIRECTORY"),
+        false => format!("medfs get --salvage {image} DIRECTORY"),
+    };
+    format!("copy the files first, '{copy}', then 'medfs fsck --repair --undo FILE {image}'")
 }
 
 /// Whether a repair loses files, or parts of them.
@@ -187,7 +197,11 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
         print_costs(&found);
     }
     if args.preen && loses(&found) {
-        outln!("{}: NOT REPAIRED, as that loses something: {}", args.image.display(), way_out(&args.image));
+        outln!(
+            "{}: NOT REPAIRED, as that loses something: {}",
+            args.image.display(),
+            way_out(&args.image, opens(&dev, &args.image))
+        );
         return Ok(exit::FSCK_ERRORS_LEFT);
     }
     let mended = match &args.undo {
@@ -285,7 +299,7 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
     match code {
         exit::FSCK_REPAIRED => outln!("{}: repaired", args.image.display()),
         exit::FSCK_ERRORS_LEFT if waits_for_memory(left) => {
-            outln!("{}: NOT REPAIRED, {}", args.image.display(), advice(left, &args.image));
+            outln!("{}: NOT REPAIRED, {WAITS}", args.image.display());
         }
         exit::FSCK_ERRORS_LEFT => outln!("{}: ERRORS ARE LEFT", args.image.display()),
         _ => {}

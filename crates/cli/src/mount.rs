@@ -23,6 +23,7 @@ use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -113,6 +114,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     if !args.dir.is_dir() {
         bail!("{} is not a directory", args.dir.display());
     }
+    refuse_covering(&args.dir)?;
     if !args.foreground && !args.daemon {
         return detach(args);
     }
@@ -341,6 +343,27 @@ fn with_absolute_nvram(list: &str) -> String {
     let options: Vec<String> =
         list.split(',').map(|option| absolute(option.trim()).unwrap_or_else(|| option.to_owned())).collect();
     options.join(",")
+}
+
+/// Refuses a directory on which a mount would hide what the machine or another mount needs.
+fn refuse_covering(dir: &Path) -> Result<()> {
+    let dir = found(dir)?;
+    if dir == Path::new("/") {
+        bail!("a volume mounted on / would hide the whole machine: name a directory below it");
+    }
+    if is_mount(&dir) {
+        bail!(
+            "a volume of medfs is mounted on {0} already: unmount it with 'medfs umount {0}'",
+            dir.display()
+        );
+    }
+    Ok(())
+}
+
+/// Whether a volume of medfs is mounted on a directory, which is not in it.
+fn is_mount(dir: &Path) -> bool {
+    let device = |path: &Path| path.metadata().map(|at| at.dev()).ok();
+    medfs_fuse::control::is_medfs(dir).unwrap_or(false) && dir.parent().and_then(device) != device(dir)
 }
 
 fn found(path: &Path) -> Result<PathBuf> {

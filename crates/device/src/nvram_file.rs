@@ -157,7 +157,7 @@ mod tests {
         let (dir, path) = file(8192);
         let refused =
             |path: &Path, offset, size| FileNvram::open(path, offset, size, false).unwrap_err().to_string();
-        assert!(refused(&path, 100, None).contains("no multiple of 512"));
+        assert!(refused(&path, 100, None).contains("is not a multiple of 512"));
         assert!(refused(&path, 16_384, None).contains("none at 16384"));
         assert!(refused(&path, 4096, Some(8192)).contains("and not 8192"));
         assert!(!refused(dir.path(), 0, None).is_empty());

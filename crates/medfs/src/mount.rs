@@ -20,7 +20,7 @@ use crate::content::reserved_files;
 use crate::content::storage::{Below, PageStorage, Updates};
 use crate::content::{Content, Storages};
 use crate::delta::{BASES_PART, Deltas};
-use crate::error::{Error, Result};
+use crate::error::{Error, Posix, Result};
 use crate::file_ops::FileOps;
 use crate::file_ops::above::Reclaim;
 use crate::map::Map;
@@ -299,7 +299,19 @@ fn over(store: Store, opts: MountOptions, read_only: bool, scope: Scope) -> Tree
 
 /// The root directory, checked to be one.
 pub(crate) fn check_root(tree: &Tree) -> Result<Ino> {
-    let root = tree.inode(tree.geo.root_ino)?;
+    let ino = tree.geo.root_ino;
+    let root = match tree.inode(ino) {
+        Err(Error::Posix(Posix::Stale)) => {
+            return Err(FormatError::corrupt(
+                Structure::NatEntry,
+                ino,
+                "block_addr",
+                "the root directory is not in use",
+            )
+            .into());
+        }
+        root => root?,
+    };
     if !root.is_dir() {
         let mode = root.raw(|r: &RawInode| r.i_mode.get());
         return Err(FormatError::corrupt(

@@ -46,6 +46,7 @@ pub(crate) fn quota_inos(features: Feature) -> [Option<Ino>; 3] {
 fn extra_isize(features: Feature) -> u16 {
     use medfs_format::node::RawExtraAttr as Extra;
     let last = [
+        (Feature::COMPRESSION, size_of::<Extra>()),
         (Feature::INODE_CRTIME, offset_of!(Extra, i_compr_blocks)),
         (Feature::INODE_CHECKSUM, offset_of!(Extra, i_crtime)),
         (Feature::PROJECT_QUOTA, offset_of!(Extra, i_inode_checksum)),

@@ -250,7 +250,7 @@ fn a_failure_of_a_detached_daemon_can_be_found() {
     };
     assert!(fill().is_err(), "100 MB on a disk of 24 MB");
     let text = output(&["stat"], &[&dir.0]);
-    assert!(text.contains("failure") && text.contains("the disk that holds it is full"), "{text}");
+    assert!(text.contains("READ-ONLY after an error") && text.contains("the disk that holds it is full"), "{text}");
     let json: serde_json::Value = serde_json::from_str(&output(&["stat", "--json"], &[&dir.0])).unwrap();
     assert_eq!(json["read_only"], true);
     assert!(json["failure"].as_str().unwrap().contains("the disk that holds it is full"), "{json}");

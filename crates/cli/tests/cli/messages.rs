@@ -328,7 +328,7 @@ fn a_volume_is_of_the_kind_asked_for_and_becomes_the_other() {
         serde_json::from_str(&output(&["import", "--json"], &[&s.image()])).unwrap();
     assert_eq!((&done["switched"], &done["layouts"]["inodes"]), (&true.into(), &1.into()));
     kind("delta");
-    assert!(output(&["import", "--databases"], &[&s.image()]).contains("may already hold deltas"));
+    assert!(output(&["import", "--databases"], &[&s.image()]).contains("is a medfs volume already"));
     for command in ["import", "export"] {
         let text = error(1, medfs().arg(command).arg(s.path("gone")));
         assert!(text.contains("gone"), "{text}");

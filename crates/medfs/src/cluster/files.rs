@@ -10,7 +10,7 @@ use crate::map::inode::{Inode, InodeState};
 use crate::profile::file_class::has_last_extension;
 use crate::types::FileFlags;
 use medfs_format::compress::{Algorithm, Compression, LOG_CLUSTER_SIZES};
-use medfs_format::node::{FileKind, Inline, RawInode};
+use medfs_format::node::{FileKind, Inline, RawExtraAttr, RawInode};
 use medfs_format::superblock::MAX_EXTENSIONS;
 use medfs_format::{COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR};
 use medfs_store::Dirty;
@@ -94,6 +94,10 @@ impl ClusterPages<'_> {
             _ => return Err(Posix::InvalidArgument.into()),
         }
         if new.contains(FileFlags::COMPR) {
+            // Other drivers, and programs that make volumes, leave inodes without room for it among their extra attributes.
+            if !inode.raw(|r| r.extra_fits(size_of::<RawExtraAttr>())) {
+                return Err(Posix::NotSupported.into());
+            }
             self.edit(inode, Dirty::Full, |r| self.mark_compressed(r));
         }
         Ok(())

@@ -105,7 +105,7 @@ pub(super) const OPTIONS: &[Row] = &[
     word("rw", "Read and write (the default).", |o, _| put(&mut o.read_only, false), |o| given(!o.read_only)),
     word(
         "ro",
-        "Write nothing, not even to recover: the last checkpoint is shown.",
+        "Write nothing. What was fsynced since the last checkpoint is shown all the same.",
         |o, _| put(&mut o.read_only, true),
         |o| given(o.read_only),
     ),

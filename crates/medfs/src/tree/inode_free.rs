@@ -58,6 +58,7 @@ impl Tree {
     pub(crate) fn free_if_unused(&self, inode: &Arc<Inode>) {
         if inode.nlink() == 0
             && !self.inodes.is_held(inode.ino)
+            && !self.is_read_only()
             && let Err(error) = self.free_inode(inode)
         {
             tracing::warn!(ino = inode.ino, %error, "an unlinked inode is left to be freed by the next mount");

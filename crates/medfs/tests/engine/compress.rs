@@ -4,7 +4,7 @@ use crate::common::*;
 use medfs::{Algorithm, FallocateMode, FileFlags, Ino, ManualClock, SetAttr, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::Block;
-use medfs_format::superblock::Feature;
+use medfs_format::superblock::{Feature, RawSuperblock};
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -208,6 +208,31 @@ fn flags_and_extensions_decide_which_files_are_compressed() {
     assert_eq!(flags(&plain, f), FileFlags::empty());
     assert_eq!(errno(plain.set_flags(f, FileFlags::COMPR)), NOT_SUPPORTED);
     assert_eq!(errno(plain.saved_blocks(f)), NOT_SUPPORTED);
+}
+
+/// The compression of an inode lies among its extra attributes, behind which its addresses begin.
+#[test]
+fn an_inode_without_room_for_it_takes_no_compression() {
+    let device = volume();
+    let v = open_device(&device, "");
+    v.set_flags(v.root(), FileFlags::COMPR).expect("mkfs leaves room for it");
+    (0..600).for_each(|n| drop(file(&v, v.root(), &format!("a file with a name that takes some room {n}"))));
+    let v = reopened(v, &device, "");
+    assert_eq!(flags(&v, v.root()) & FileFlags::COMPR, FileFlags::COMPR);
+
+    let device = Arc::new(blank(64, all_features()));
+    for addr in [0, 1] {
+        let mut block = read_block(&*device, addr).expect("reads");
+        let sb = RawSuperblock::in_block_mut(&mut block);
+        sb.feature = (sb.feature.get() | Feature::COMPRESSION.bits()).into();
+        sb.seal();
+        device.write(addr, &[&block], WriteTag::new(Cause::Meta, Temperature::Cold)).expect("written");
+    }
+    let v = open_device(&device, "");
+    assert_eq!(errno(v.set_flags(v.root(), FileFlags::COMPR)), NOT_SUPPORTED);
+    v.close().expect("close");
+    drop(v);
+    judge(&device);
 }
 
 #[test]
