@@ -5,9 +5,9 @@
 //!
 //! ```text
 //! | version 2 | flags | used: u16 | first: u32 | record | record | ..  count: u16 | note | ..  unused |
-//!      record: | page index: u32 | size: u16 | codec: u8 | slices: u8 | checksum: u32 | slice | .. | delta: size bytes |
-//!       slice: | ino: u32 | page: u32 | from: u16 | to: u16 | length: u16 |
-//!        note: | page: u32 | address: u32 | pages: u16 |
+//! record: | page index: u32 | size: u16 | codec: u8 | slices: u8 | checksum: u32 | slice | .. | delta: size bytes |
+//!  slice: | ino: u32 | page: u32 | from: u16 | to: u16 | length: u16 |
+//!   note: | page: u32 | address: u32 | pages: u16 |
 //! ```
 //!
 //! `used` counts the bytes of all records. They lie in the order in which their pages came in, the oldest first; a page has

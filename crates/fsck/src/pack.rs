@@ -1,7 +1,7 @@
 //! The checkpoint pack: reading its header and summaries, and writing a new one.
 //!
 //! ```text
-//! checkpoint | payload .. | orphans .. | data summaries (3, or 1-2 compact) | node summaries (3, after umount) | checkpoint
+//! checkpoint | payload.. | orphans .. | 3 data summaries, or 1-2 compact | 3 node summaries, after umount | checkpoint
 //! ```
 //!
 //! Writing keeps the volume usable at every moment: the first block, which makes a pack count, is written after

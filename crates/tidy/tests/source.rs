@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 /// Most lines of a Rust file.
 const LINES_MAX: usize = 800;
+/// Most columns of a comment that has a line of its own. The code's are rustfmt's.
+const COMMENT_COLUMNS: usize = 120;
 
 fn too_long(files: &[Source]) -> Vec<String> {
     let rust = files.iter().filter(|f| f.is_rust()).map(|f| (&f.path, f.text.lines().count()));
@@ -52,6 +54,29 @@ fn files_fit_one_subject() {
         too_long(&[Source::new("a.rs", &"x\n".repeat(800)), Source::new("a.md", &"x\n".repeat(801))]).len(),
         0
     );
+}
+
+fn wide_comments(files: &[Source]) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        let comments = file.text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//"));
+        let wide =
+            comments.map(|(at, line)| (at + 1, line.chars().count())).filter(|(_, n)| *n > COMMENT_COLUMNS);
+        found.extend(wide.map(|(line, columns)| format!("{}:{line}: {columns} columns", file.path)));
+    }
+    found
+}
+
+#[test]
+fn comments_fit_a_screen() {
+    expect_none("a line of a comment has at most 120 columns", wide_comments(&sources()));
+    let line = |before: &str, columns: usize| format!("{before}{}\n", "é".repeat(columns - before.len()));
+    for comment in ["// ", "    /// ", "//! "] {
+        assert_eq!(wide_comments(&[Source::new("a.rs", &line(comment, 120))]), [""; 0]);
+        assert_eq!(wide_comments(&[Source::new("a.rs", &line(comment, 121))]), ["a.rs:1: 121 columns"]);
+    }
+    let others = [Source::new("a.rs", &line("let x = ", 130)), Source::new("a.md", &line("// ", 130))];
+    assert_eq!(wide_comments(&others), [""; 0]);
 }
 
 #[test]
